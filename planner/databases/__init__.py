@@ -6,12 +6,10 @@ instead of errors.
 
 Read first:
 
-* `export_for.py`: the statement EXPORT ... DIALECT, from the model to the chain of queries that
-  computes the predictions.
+* `export_for.py`: EXPORT ... DIALECT, from the model to the queries that compute the predictions.
 * `targets.py`: all databases, with everything that each spells its own way.
 
 To add a database, add a `Database` and a row to `DATABASES` in `targets.py`. Expressions are
 written in the SQL of `sqlml/dialects/portable.py` and translated by `transpiled.py`, and
-`range_errors.py` guards them for databases that end a query on overflow. `tests/databases/` runs
-the databases with `is_run`.
+`range_errors.py` guards them for databases that end a query on overflow.
 """

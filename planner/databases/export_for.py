@@ -15,7 +15,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from types import MappingProxyType
 from typing import Any, Literal
 
 from sqlml.backends.sql.expression import Walked
@@ -25,12 +24,9 @@ from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.program import Program
 from sqlml.parsing.statements import OtherDatabase
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
+from sqlml.planner.binding import unknown_categories
 from sqlml.planner.binding.refused_nulls import find_null_inputs
 from sqlml.planner.binding.requested_output import find_label, spell_class
-from sqlml.planner.binding.unknown_categories import (
-    accept_unknown_as_missing,
-    find_known_categories,
-)
 from sqlml.planner.databases.targets import DATABASES, Database
 from sqlml.planner.databases.transpiled import quote_name, transpile
 from sqlml.planner.databases.tree_table import TreeTable
@@ -50,10 +46,7 @@ def export_for(
     options: Mapping[str, Any] | None = None,
     booleans: Collection[str] = (),
 ) -> str:
-    """Return the statements that score in a database.
-
-    The table of `target` is a name, preceded by that of its schema, and its columns are those next
-    to the predictions; None for those that the model reads. `booleans` are known to be BOOLEAN.
+    """Return the statements that score in a database; `booleans` are columns known to be BOOLEAN.
 
     Raises BackendError if the database's SQL cannot express the model, and ConfigError if the form
     is unknown, needs a table, or takes none.
@@ -62,8 +55,8 @@ def export_for(
     form = target.form or ("function" if target.table is None else "select")
     if form not in EXPORT_FORMS:
         raise ConfigError(f"unknown form {form!r}; forms: {', '.join(EXPORT_FORMS)}")
-    if find_known_categories(options, program):
-        program = accept_unknown_as_missing(program)
+    if unknown_categories.find_known_categories(options, program):
+        program = unknown_categories.accept_unknown_as_missing(program)
     outputs = list_predictions(program, options)
     subject = Subject(database, program, tuple(features), options, frozenset(booleans))
     if form == "function":
@@ -273,9 +266,8 @@ def build_queries(
     columns: Sequence[str] | None,
     walk_trees: Walked | None = None,
 ) -> Queries:
-    """Return the queries that compute predictions.
+    """Return the queries that compute predictions for the rows of a table, or a row of parameters.
 
-    `table` is the quoted name of the table with the rows, or None for a row of parameters.
     `columns` are the table's in the result, or None for those that the model reads. `walk_trees`
     writes the sums of trees, if these are not nested CASEs.
     """
@@ -340,9 +332,7 @@ def _write_predictions(
     return expressions
 
 
-_LIMITS: Mapping[str, str] = MappingProxyType(
-    {"float64": "'1e+150'::DOUBLE", "float32": "'1e+18'::DOUBLE"}
-)
+_LIMITS: Mapping[str, str] = {"float64": "'1e+150'::DOUBLE", "float32": "'1e+18'::DOUBLE"}
 """The largest numbers that operators accept where overflow ends a query: squares must fit."""
 
 _NO_ARITHMETIC = frozenset(

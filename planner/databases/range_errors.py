@@ -24,21 +24,11 @@ from sqlglot import expressions as exp
 
 from sqlml.backends.sql.layers import ROUNDED_SUM
 
-_MAX = sys.float_info.max
-_MIN = 5e-324
-
-_MAX_FLOAT32 = 3.4028235677973366e38
-"""The least float64 that is rounded to an infinite float32."""
-
-_MIN_FLOAT32 = 7.006492321624086e-46
-"""The bound below which a float64 is rounded to a float32 of 0."""
-
-_NEGLIGIBLE = 1e291
-"""The bound below which a term does not change the greatest number."""
-
-_SAFE_RANGE = (1e-150, 1e150)
-"""The range of numbers whose products and quotients are within the range of float64."""
-
+_MAX, _MIN = sys.float_info.max, 5e-324
+_MAX_FLOAT32 = 3.4028235677973366e38  # The least float64 that is rounded to an infinite float32.
+_MIN_FLOAT32 = 7.006492321624086e-46  # Smaller numbers are rounded to a float32 of 0.
+_NEGLIGIBLE = 1e291  # Smaller terms do not change the greatest number.
+_SAFE_RANGE = (1e-150, 1e150)  # Products and quotients of such numbers are within the range.
 _LOG_MAX, _LOG_MIN = "709.78", "-744.4"  # Logarithms of the greatest and the least number.
 
 
@@ -155,12 +145,8 @@ class _RangeGuard:
         a, b = node.this, node.expression
         divisor = read_literal(b)
         if divisor:
-            largest, smallest, limit = (
-                _extent(a, largest=True),
-                _extent(a, largest=False),
-                min(most, _MAX),
-            )
-            a, size = self.guard(a, math.inf), abs(divisor)
+            largest, smallest = _extent(a, largest=True), _extent(a, largest=False)
+            limit, size, a = min(most, _MAX), abs(divisor), self.guard(a, math.inf)
             whens: list[_When] = []
             if self._errors.overflow and largest / size > limit and limit * size < _MAX:
                 above = math.nextafter(limit * size, 0)
@@ -222,7 +208,6 @@ class _RangeGuard:
         return _build_case(whens, power_node)
 
     def _guard_cast(self, node: exp.Expr, x: exp.Expr, most: float) -> exp.Expr:
-        """Return `x` rounded to a float32."""
         product, factor = x.unnest(), 1.0
         by = read_literal(product.expression) if isinstance(product, exp.Mul) else None
         if by and 1e-100 < abs(by) < 1e100:  # The bounds then apply to the multiplied number.

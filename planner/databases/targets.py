@@ -9,7 +9,6 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from sqlml.dialects import DUCKDB, SPARK
 from sqlml.dialects.portable import Portable
@@ -72,10 +71,10 @@ def _format_integers(value: float, suffix: str) -> str:
 def round_by_arithmetic(x: str) -> str:
     """Return the SQL that rounds `x` to a float32, ties to even, without a type of 32 bits.
 
-    It adds and subtracts a power of two, which is as much larger than the number as a float64 has
-    more bits than a float32. `ufp(x)`, the unit in the first place of x, is computed as in Rump,
-    Ogita and Oishi, "Accurate floating-point summation, part I", 2008, section 3, algorithm 3.5.
-    Below the least normal float32 the spacing is constant.
+    It adds and subtracts a power of two, as much larger than x as a float64 has more bits.
+    `ufp(x)`, the unit in the first place of x, is computed as in Rump, Ogita and Oishi, "Accurate
+    floating-point summation, part I", 2008, algorithm 3.5. Below the least normal float32 the
+    spacing is constant.
     """
     scaled = f"(4503599627370497.0*({x}))"
     ufp = f"abs({scaled}-{scaled}*(9007199254740991/9007199254740992.0))"
@@ -104,25 +103,17 @@ class Database:
     dialect: str  # The name of its SQL in sqlglot.
     numbers: Portable  # The properties of its arithmetic.
     literal: Callable[[float], str]  # Finite number -> literal of the type of float64.
-    # +infinity as an expression, or the greatest number if `has_infinity` is false, which is good
-    # enough between inputs and results.
-    infinity: str
+    infinity: str  # An expression, or the greatest number if `has_infinity` is false.
     number_column: Callable[[str], str]  # Column -> the column as a float64, with NULL for NaN.
-    # Column -> text that equals another only if all bytes are equal.
-    text_column: Callable[[str], str]
-    # The types of parameters and results, by kinds of features and predictions.
-    types: Mapping[str, str]
-    # Column that is probably BOOLEAN -> the column as a float64, whether it holds booleans or
-    # numbers; None if `number_column` does the same.
+    text_column: Callable[[str], str]  # Column -> text that equals another byte by byte.
+    types: Mapping[str, str]  # Kinds of features and predictions -> types.
+    # A column of booleans or numbers -> float64; None if `number_column` does the same.
     boolean_column: Callable[[str], str] | None = None
-    # Date or timestamp without a time zone -> microseconds since 1970 as a float64; None if dates
-    # are not supported.
+    # Date or timestamp without a zone -> microseconds since 1970; None if not supported.
     date_column: Callable[[str], str] | None = None
-    # A CASE returns integers, which a factor outside it scales. For a database that takes long to
-    # prepare many computed constants.
+    # A CASE returns integers, which a factor outside it scales: computed constants take long.
     scales_results: bool = False
-    # The suffix that `text_column` adds to each text, and so must texts that are compared with it.
-    ending: str = ""
+    ending: str = ""  # The suffix that `text_column` adds, as texts compared with it must.
     # Text with a backslash or beyond ASCII -> literal that means the same under all settings of the
     # database and of a connection; None if the plain literal does.
     odd_text: Callable[[str], str] | None = None
@@ -133,26 +124,20 @@ class Database:
     # does not occur in the query; None if it has no functions written in SQL.
     function: str | None = None
     # Name -> expression of `x` that replaces a function which the database lacks.
-    functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    functions: Mapping[str, str] = field(default_factory=dict)
     has_infinity: bool = True
-    # The errors that end a query because of the numbers of one row.
-    range_errors: RangeErrors = RangeErrors()
-    # For a database that merges the queries of a function: the longest expression that may result,
-    # in characters.
+    range_errors: RangeErrors = RangeErrors()  # These end a query because of one row.
+    # The most characters of an expression to which the database merges a function's queries.
     merges: int | None = None
     tags: tuple[str, ...] = ()  # The only tags that the database knows, if they are restricted.
-    # For a database where an unquoted name differs from the quoted one, such as in case: the words
-    # that need quotes. Other plain names are not quoted.
+    # The words that need quotes, if plain names must not have any because these change their case.
     reserved: frozenset[str] | None = None
     # Names that are a function behind the name of a table and a dot, if the table has no such
     # column: `t.count` is `count(t)` there.
     functions_of_rows: frozenset[str] = frozenset()
-    # The end of a query that must not be merged into the one around it, which would compute its
-    # columns several times.
+    # The end of a query that must not be merged into the one around it, which repeats its columns.
     fence: str = ""
-    # The end of a SELECT that is not a view's, instead of fences. For a database whose fences
-    # prevent parallelism.
-    settings: str = ""
+    settings: str = ""  # The end of a SELECT, instead of fences if these prevent parallelism.
     characters: int = 1 << 24  # The longest statement by default.
     raised: str = ""  # A statement that allows longer statements on a connection.
     columns: int = 1600  # The most columns of a query.
@@ -186,7 +171,7 @@ def _types(
     number: str, string: str, integer: str, boolean: str, datetime: str = ""
 ) -> Mapping[str, str]:
     types = {"number": number, "string": string, "integer": integer, "boolean": boolean}
-    return MappingProxyType({**types, "datetime": datetime})
+    return {**types, "datetime": datetime}
 
 
 def _escape_postgres(text: str) -> str:
@@ -261,7 +246,7 @@ _MARIADB = Database(
     infinity="1.7976931348623157e308",
     has_infinity=False,
     range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
-    functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
+    functions={"tanh": TANH, "cbrt": CBRT},
     number_column=_template("CAST({c} AS DOUBLE)"),
     text_column=_template("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
     date_column=_template(
@@ -298,7 +283,7 @@ _SQLITE = Database(
     # results of a CASE.
     scales_results=True,
     infinity="9e999",
-    functions=MappingProxyType({"cbrt": CBRT}),
+    functions={"cbrt": CBRT},
     number_column=_template("CAST({c} AS REAL)"),
     text_column=_template("({c} || '')"),
     # SQLite's functions have a resolution of milliseconds, and accept too much as a date: 'now', a
@@ -431,7 +416,7 @@ _REDSHIFT = Database(
     literal=lambda value: f"'{value!r}'::float8",
     infinity="'infinity'::float8",
     range_errors=RangeErrors(overflow=True, underflow=True, float32=True),
-    functions=MappingProxyType({"tanh": TANH}),
+    functions={"tanh": TANH},
     number_column=_template("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
     boolean_column=_template("CAST(CAST({c} AS integer) AS double precision)"),
     text_column=_template("collate(CAST({c} AS varchar(65535)), 'case_sensitive')"),
@@ -454,7 +439,7 @@ _SQLSERVER = Database(
     infinity="1.7976931348623157e308",
     has_infinity=False,
     range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
-    functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
+    functions={"tanh": TANH, "cbrt": CBRT},
     number_column=_template("CAST({c} AS float)"),
     # SQL Server ignores blanks at the end of a text, unless a character follows them.
     text_column=_template("(CAST({c} AS nvarchar(max)) + N'.') COLLATE Latin1_General_100_BIN2"),
@@ -492,21 +477,18 @@ _SPARK = Database(
 
 _DATABRICKS = replace(_SPARK, name="Databricks", dialect="databricks", is_run=False)
 
-DATABASES: Mapping[str, Database] = MappingProxyType(
-    {
-        "postgres": _POSTGRES,
-        "mariadb": _MARIADB,
-        "mysql": _MYSQL,
-        "sqlite": _SQLITE,
-        "duckdb": _DUCKDB,
-        "spark": _SPARK,
-        "databricks": _DATABRICKS,
-        "snowflake": _SNOWFLAKE,
-        "bigquery": _BIGQUERY,
-        "clickhouse": _CLICKHOUSE,
-        "trino": _TRINO,
-        "redshift": _REDSHIFT,
-        "sqlserver": _SQLSERVER,
-    }
-)
-"""Name behind DIALECT -> database."""
+DATABASES: Mapping[str, Database] = {
+    "postgres": _POSTGRES,
+    "mariadb": _MARIADB,
+    "mysql": _MYSQL,
+    "sqlite": _SQLITE,
+    "duckdb": _DUCKDB,
+    "spark": _SPARK,
+    "databricks": _DATABRICKS,
+    "snowflake": _SNOWFLAKE,
+    "bigquery": _BIGQUERY,
+    "clickhouse": _CLICKHOUSE,
+    "trino": _TRINO,
+    "redshift": _REDSHIFT,
+    "sqlserver": _SQLSERVER,
+}

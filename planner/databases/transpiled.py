@@ -110,14 +110,10 @@ def find_power(values: Sequence[float]) -> int:
     ratios = [value.as_integer_ratio() for value in values if value]
     if not ratios:
         return 0
-    zeros = _count_trailing_zeros
-    least = min(zeros(numerator) - zeros(denominator) for numerator, denominator in ratios)
+    # A denominator is a power of 2; n & -n is the greatest one that divides the numerator n.
+    least = min((n & -n).bit_length() - denominator.bit_length() for n, denominator in ratios)
     most = max(math.frexp(value)[1] for value in values if value)
     return max(least, most - 62)
-
-
-def _count_trailing_zeros(integer: int) -> int:
-    return (integer & -integer).bit_length() - 1
 
 
 def _collect_results(case: exp.Case) -> list[exp.Expression]:

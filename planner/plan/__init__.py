@@ -10,7 +10,6 @@ Read first:
 * `call_draft.py`: the value that passes through the stages.
 * `plan.py`: `Plan` and `PlannedCall`; `explain_plan.py` prints them.
 
-To add a stage, write a function from `CallDraft` to `CallDraft`, put it into `STAGES`, and add a
-field to the draft for its decision. Decisions that concern several calls are rewrite rules
-(`planner/rewrites/`).
+To add a stage, write a function from `CallDraft` to `CallDraft` and put it into `STAGES`. Decisions
+that concern several calls are rewrite rules (`planner/rewrites/`).
 """

@@ -1,11 +1,10 @@
 """The draft of one call, which the stages of `plan_call` complete, and the folding of its literals.
 
-`predict('m', *, plan := 'pro', discount := 0)` calls a model whose plan is always 'pro'. Its trees
-keep the branches that these values reach (`fold_arguments`), and fewer columns are packed and
-passed on. Measured for a forest of 100 trees of depth 8 over 10 columns, this is 1.1 to 1.7 times
-as fast with one literal, and 2.3 times with three. A forest with constants in it is a function of
-its own, which takes milliseconds to make and stays until the process ends. So only work of some
-length is worth it, and a model has at most `function_names.MAX_CONSTANTS` of them.
+`predict('m', *, plan := 'pro')` calls a model whose plan is always 'pro'. Its trees keep the
+branches that this value reaches (`fold_arguments`), and fewer columns are passed on: a forest of
+100 trees over 10 columns becomes 1.1 to 1.7 times as fast, and 2.3 times with three literals. It is
+a function of its own, which takes milliseconds to make and stays until the process ends. So only
+work of some length is worth it, and a model has at most `function_names.MAX_CONSTANTS` of them.
 """
 
 from __future__ import annotations
@@ -95,25 +94,18 @@ class CallDraft(CallSite):
     shared: SharedParts  # The parts that it computes together with other calls on the same row.
     row_in_from: bool  # The packed numbers can be a column of FROM.
     options: Mapping[str, Any]  # The model's options, overridden by the settings of the session.
-    # The most categories of an encoder that is written in SQL; larger ones are part of the
-    # function.
-    max_categories: int | None
+    max_categories: int | None  # The most of an encoder that is written in SQL.
     route: Route  # The way of rows to the function.
     used_features: frozenset[str]  # The features that the parts read.
     choice: Choice  # The way in which the function runs.
-    # The call uses a function even if an expression is cheaper, so that calls of several models can
-    # have the same SQL.
-    for_shared_sql: bool = False
-    # The expressions that feed the features.
-    bounds: dict[str, Bound] = field(default_factory=dict)
-    # The expressions that feed the columns of TRANSFORM; None without it.
-    columns: dict[str, Bound] | None = None
+    for_shared_sql: bool = False  # A function computes all, for the same SQL of several models.
+    bounds: dict[str, Bound] = field(default_factory=dict)  # These feed the features.
+    columns: dict[str, Bound] | None = None  # These feed the columns of TRANSFORM, if any.
     constants: Constants = ()  # Literal arguments that have become part of the model.
     layout: Layout = "f64"
     null_where: tuple[str, ...] = ()  # Features whose NULL makes the result NULL.
     unknown_as_null: tuple[str, ...] = ()  # Features whose unknown categories count as NULL.
-    # The columns, if `bounds` are fields of a struct that holds their values.
-    read_once: EvaluatedOnce | None = None
+    read_once: EvaluatedOnce | None = None  # The struct whose fields `bounds` are, if any.
     expression: ModelSql | None = None  # The model as SQL, if it needs no function.
 
     @property
@@ -200,7 +192,6 @@ def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]
 def _find_literals(
     call: ModelCall, features: Sequence[Feature], used: Collection[str]
 ) -> dict[str, float | str | None]:
-    """Return the literal arguments of features in `used`, by feature."""
     by_name = {fold(a.name): a for a in call.arguments if a.name is not None}
     if not by_name and len(call.arguments) == len(features):
         by_name = {fold(f.name): a for f, a in zip(features, call.arguments, strict=True)}

@@ -241,7 +241,6 @@ def _describe_rows(call: PlannedCall) -> str:
 
 
 def _describe_estimates(choice: Choice) -> list[tuple[str, str]]:
-    """List the estimated times of the ways to run the model, with the chosen one first."""
     if not choice.estimates:
         return []
     times = [f"{e.name} {format_duration(e.start + e.seconds)}" for e in choice.estimates]
@@ -251,7 +250,6 @@ def _describe_estimates(choice: Choice) -> list[tuple[str, str]]:
 
 
 def _describe_measurement(plan: Plan, index: int) -> list[tuple[str, str]]:
-    """Describe the measurements of a call's function, for the first of its calls."""
     name = plan.calls[index].spec.name
     measured = None if plan.analysis is None else plan.analysis.functions.get(name)
     if measured is None or not plan.calls[index].calls_function:

@@ -61,14 +61,12 @@ class PlannedCall:
     choice: Choice
     sql: str
     type: str
-    # Features that TRANSFORM computes, with their expressions.
-    transformed: tuple[tuple[str, str], ...] = ()
+    transformed: tuple[tuple[str, str], ...] = ()  # Features of TRANSFORM -> their expressions.
     feature_count: int = 0  # The number of features that the function gets.
     texts: tuple[str, ...] = ()
     has_trees: bool = True
     shared: SharedParts | None = None
-    # The Program that `spec` computes parts of.
-    source: Program | None = field(default=None, repr=False, compare=False)
+    source: Program | None = field(default=None, repr=False, compare=False)  # That of `spec`.
     rows: RowEstimate = RowEstimate()
     other_columns: tuple[str, ...] = ()  # Columns that a star brings in and that are not features.
     null_where: tuple[str, ...] = ()  # Features whose NULL makes the result NULL.
@@ -77,8 +75,7 @@ class PlannedCall:
     small: PlannedCall | None = None  # The call of the small model that runs first.
     cascade: CascadeFacts | None = None  # The record of that model.
     filtered: FilterFacts | None = None  # Its record as a top-K filter.
-    # The parts of the query that are computed only for rows left to the full model.
-    idle: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()  # Parts of the query for rows that are left to the full model.
     exact: str = ""  # The reason why a call that may be approximated is not.
     is_temporary: bool = False  # The call depends on rows that were read when it was planned.
     # The functions of a call whose rows name `models`; the other fields describe one of these.
@@ -115,6 +112,10 @@ class PlannedCall:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the call as plain values, for tools."""
+        cascade: dict[str, Any] | None = None
+        if self.small is not None and self.cascade is not None:
+            facts, idle = asdict(self.cascade), list(self.idle)
+            cascade = {"small": self.small.to_dict(), "facts": facts, "idle": idle}
         return {
             "call": self.call_text,
             "model": self.model,
@@ -145,16 +146,10 @@ class PlannedCall:
             "parts": [str(part) for part in self.spec.parts],
             "remembers_rows": self.spec.again,
             "sql": self.sql,
-            "cascade": self._cascade_to_dict(),
+            "cascade": cascade,
             "exact_because": self.exact or None,
             "models_of_rows": list(self.models),
         }
-
-    def _cascade_to_dict(self) -> dict[str, Any] | None:
-        if self.small is None or self.cascade is None:
-            return None
-        facts, idle = asdict(self.cascade), list(self.idle)
-        return {"small": self.small.to_dict(), "facts": facts, "idle": idle}
 
 
 @dataclass(frozen=True)
@@ -164,10 +159,8 @@ class Plan:
     statement: str  # The user's statement.
     sql: str  # The statement for the engine.
     calls: tuple[PlannedCall, ...]
-    # The indices of the positional parameters that remain; None if all do.
-    parameters: tuple[int, ...] | None = None
-    # The named parameters that were replaced by the names of models.
-    dropped_names: frozenset[str] = frozenset()
+    parameters: tuple[int, ...] | None = None  # The positions that remain; None if all do.
+    dropped_names: frozenset[str] = frozenset()  # Parameters that became names of models.
     dropped_joins: tuple[str, ...] = ()  # The joins that are not needed.
     analysis: Measurement | None = None  # The measurements of EXPLAIN ANALYZE.
     # The engine stores the statement, as a view, a macro or a prepared statement, so it must call
@@ -186,7 +179,7 @@ class Plan:
         for index, call in enumerate(self.calls):
             if call.calls_function and not call.functions_of_models:
                 functions[call.spec.name] = (*functions.get(call.spec.name, ()), index)
-        return MappingProxyType(functions)
+        return functions
 
     @cached_property
     def specs(self) -> Mapping[str, FunctionSpec]:
@@ -201,11 +194,7 @@ class Plan:
         return tuple(function for call in self.calls for function in call.functions_of_models)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values, for tools.
-
-        The measurements of a function are in the first of its calls, to which the other calls
-        refer: `{"with_call": 0}`.
-        """
+        """Return the plan as plain values; a function is measured in the first of its calls."""
         result: dict[str, Any] = {
             "sql": self.sql,
             "calls": [c.to_dict() for c in self.calls],

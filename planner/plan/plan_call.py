@@ -78,12 +78,10 @@ def plan_call(
 ) -> CallInFrom:
     """Plan one call.
 
-    With `row_in_from`, the packed numbers can be a column of FROM. `bounds` feed the features, if
-    they are known already. With `by_function`, several models will share the SQL, so a function
-    computes as much as possible.
-
-    Raises StatementError if an argument does not fit, and ConfigError or BackendError for options
-    that cannot be satisfied.
+    With `row_in_from`, the packed numbers can be a column of FROM. Known `bounds` feed the
+    features. With `by_function`, several models will share the SQL, so a function computes as much
+    as possible. Raises StatementError, ConfigError or BackendError for arguments and options that
+    do not fit.
     """
     program, context = target.model.program, site.context
     options = {**target.model.options, **context.settings}
@@ -327,8 +325,8 @@ def _describe_transformed(
     transform = draft.model.transform
     if transform is None:
         return ()
-    names = {c: draft.dialect.quote_name(c) for c in transform.columns}
-    return tuple((n, transform.sql(n, names)) for n in bounds if n in transform.expressions)
+    names = [name for name in bounds if name in transform.expressions]
+    return tuple(transform.write_features(names, draft.dialect.quote_name).items())
 
 
 def _name_function(draft: CallDraft) -> FunctionSpec:

@@ -5,9 +5,8 @@
     predict(shop_model, *)
     CASE WHEN shop_model IS NULL THEN NULL ELSE [...][1 + f(shop_model, [a, b, c])] END
 
-f scores the rows of many models, those of each model together. It takes all columns that any of
-them reads. Models that differ in more than numbers, such as in their labels, are another group: a
-CASE has the SQL of each group.
+f scores the rows of each model together, from all columns that any of them reads. Models that
+differ in more than numbers are another group: a CASE has the SQL of each group.
 """
 
 from __future__ import annotations

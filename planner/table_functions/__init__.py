@@ -12,9 +12,7 @@ Read first:
 * `evaluation.py`: the writer of the largest group, on top of `scored_rows.py` (one row per user's
   row, with label and prediction), `metric_queries.py` and `curves.py`.
 
-To add a table function, describe its syntax in `FORMS` (`planner/syntax/table_forms.py`: rows and
-options), write a function from `TableFunctionCall` to pieces of SQL, and add a row to
-`TABLE_FUNCTIONS`. `tests/e2e/test_table_function_registry.py` checks that both tables name the same
-functions, and lists the columns of each. Document it in `docs/` and in the README's list of
-functions.
+To add a table function, describe its syntax in `FORMS` (`planner/syntax/table_forms.py`), write a
+function from `TableFunctionCall` to pieces of SQL, and add a row to `TABLE_FUNCTIONS`.
+`tests/e2e/test_table_function_registry.py` lists the columns of each. Document it in `docs/`.
 """

@@ -17,9 +17,9 @@ Ctes = tuple[tuple[str, str], ...]
 def build_scores(by: Grouping, k: int | None, classes: int) -> tuple[Grouping, Ctes]:
     """Return the groups and the queries that count the rows of each score.
 
-    The groups include the class `k` if each class is one. The last query is `by_score`, with the
-    score `p`, and the weights `pos` of the class and `neg` of all others. Without `k`, the class is
-    the second of two, or each of several.
+    The last query is `by_score`, with the score `p`, and the weights `pos` of the class and `neg`
+    of all others. Without `k`, the class is the second of two, or each of several, which the groups
+    then include.
     """
     source, score, is_it = "sqlml_scored", "p1", "y = 1"
     if classes > 2 and k is not None:
@@ -183,6 +183,5 @@ def build_lift(by: Grouping, queries: Ctes, bins: int) -> EvaluationQuery:
             pos_upto / upto * total / {share} AS cumulative_lift
         FROM parts ORDER BY {by.columns} bin
     """
-    return EvaluationQuery(
-        (*queries, ("above", _count_rows_above(by)), ("ranked", ranked), ("parts", parts)), select
-    )
+    above = ("above", _count_rows_above(by))
+    return EvaluationQuery((*queries, above, ("ranked", ranked), ("parts", parts)), select)

@@ -1,9 +1,8 @@
 """`ml_validate_data_drift` and `ml_validate_data_skew`: the distributions of each column compared.
 
-Drift compares two tables; skew compares a table with the rows that a model was trained on, which
-are known only as some numbers and names, each with the number of rows that it stands for
-(`training/column_statistics.py`). Numbers are compared in bins that have equally many rows of the
-first table, and names one by one; the Kolmogorov-Smirnov distance uses all numbers. NULLs are not
+Drift compares two tables; skew compares a table with the training rows of a model, of which some
+numbers and names are known, with their frequencies (`training/column_statistics.py`). Numbers are
+compared in bins that have equally many rows of the first table, and names one by one. NULLs are not
 part of a distribution: their shares are columns of their own.
 """
 
@@ -11,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.planner.syntax.query_templates import literal_table, spell_for_engine
 from sqlml.planner.table_functions.curves import build_quantile_edges
@@ -27,15 +24,13 @@ from sqlml.planner.table_functions.evaluated_model import Grouping
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import fold
 
-_METRICS: Mapping[str, str] = MappingProxyType(
-    {
-        "psi": "psi",
-        "jensen_shannon_divergence": "jensen_shannon_divergence",
-        "l_infty": "l_infinity",
-        "l_infinity": "l_infinity",
-        "kolmogorov_smirnov": "kolmogorov_smirnov",
-    }
-)
+_METRICS: Mapping[str, str] = {
+    "psi": "psi",
+    "jensen_shannon_divergence": "jensen_shannon_divergence",
+    "l_infty": "l_infinity",
+    "l_infinity": "l_infinity",
+    "kolmogorov_smirnov": "kolmogorov_smirnov",
+}
 """Name of a metric in the options -> column of the result."""
 
 _CATEGORICAL_METRICS = frozenset({"psi", "jensen_shannon_divergence", "l_infinity"})
@@ -54,16 +49,6 @@ class _DriftOptions:
     thresholds: tuple[float, float, float]  # The last one is for the difference of shares of NULL.
     column_thresholds: Mapping[str, float]
     bins: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TrainingDistributions:
-    """The recorded distributions of training rows; each tuple begins with the index of a column."""
-
-    numbers: Sequence[tuple[int, float, int]]  # A value, and the number of rows that have it.
-    names: Sequence[tuple[int, str, int]]
-    others: Sequence[tuple[int, int]]  # The number of rows with names that were not recorded.
-    shares: Sequence[tuple[int, int, int]]  # The number of rows, and of NULLs.
 
 
 def write_drift(call: TableFunctionCall) -> tuple[str, str, str]:
@@ -88,7 +73,7 @@ def write_drift(call: TableFunctionCall) -> tuple[str, str, str]:
     dialect, options = call.dialect, _read_options(call, [column.name for column in columns])
     items = {column.name: dialect.quote_name(column.name) for column in columns}
     side = _collect_columns(columns, items, dialect)
-    before, after = _wrap_sides(columns, options, None, dialect)
+    before, after = _wrap_sides(columns, options, (), dialect)
     return f"{before}0 AS side, {side} FROM ", f" UNION ALL SELECT 1 AS side, {side} FROM ", after
 
 
@@ -113,25 +98,31 @@ def write_skew(call: TableFunctionCall) -> tuple[str, str]:
     columns = [*numbers, *names]
     index = {column.name: k for k, column in enumerate(columns)}
     values = [(index[f["name"]], value, count) for f in features for value, count in f["values"]]
-    distributions = _TrainingDistributions(
-        numbers=[(k, float(v), count) for k, v, count in values if columns[k].kind == "number"],
-        names=[(k, str(v), count) for k, v, count in values if columns[k].kind == "name"],
-        others=[(index[f["name"]], f["others"]) for f in features if f.get("others")],
-        shares=[(index[f["name"]], f["rows"], f["nulls"]) for f in features],
-    )
-    items = _select_features(model, list(index), dialect)
-    before, after = _wrap_sides(columns, _read_options(call, list(index)), distributions, dialect)
+    # Each row begins with the index of a column; `known_others` counts the names not recorded.
+    tables: Mapping[str, tuple[Mapping[str, str], Sequence[Sequence[Any]]]] = {
+        "known_numbers": (
+            {"k": "BIGINT", "p": "DOUBLE", "n": "DOUBLE"},
+            [(k, float(v), count) for k, v, count in values if columns[k].kind == "number"],
+        ),
+        "known_names": (
+            {"k": "BIGINT", "name": "VARCHAR", "n": "DOUBLE"},
+            [(k, str(v), count) for k, v, count in values if columns[k].kind == "name"],
+        ),
+        "known_others": (
+            {"k": "BIGINT", "n": "DOUBLE"},
+            [(index[f["name"]], f["others"]) for f in features if f.get("others")],
+        ),
+        "known_shares": (
+            {"k": "BIGINT", "num_rows": "BIGINT", "nulls": "BIGINT"},
+            [(index[f["name"]], f["rows"], f["nulls"]) for f in features],
+        ),
+    }
+    known = [f"{name} AS {literal_table(*table, dialect)}" for name, table in tables.items()]
+    items = {name: dialect.quote_name(name) for name in index}
+    if model.transform is not None:
+        items = model.transform.write_features(index, dialect.quote_name)
+    before, after = _wrap_sides(columns, _read_options(call, list(index)), known, dialect)
     return f"{before}1 AS side, {_collect_columns(columns, items, dialect)} FROM ", after
-
-
-def _select_features(model: Model, names: Sequence[str], dialect: Dialect) -> dict[str, str]:
-    """Return the expression of each feature over the rows: a column, or an item of TRANSFORM."""
-    items = {name: dialect.quote_name(name) for name in names}
-    if model.transform is None:
-        return items
-    columns = {column: dialect.quote_name(column) for column in model.transform.columns}
-    transformed = items.keys() & model.transform.expressions.keys()
-    return items | {name: model.transform.sql(name, columns) for name in transformed}
 
 
 def _read_options(call: TableFunctionCall, columns: Sequence[str]) -> _DriftOptions:
@@ -207,20 +198,19 @@ def _cast_list(items: list[str], kind: str, dialect: Dialect) -> str:
 def _wrap_sides(
     columns: Sequence[DataColumn],
     options: _DriftOptions,
-    training: _TrainingDistributions | None,
+    training_ctes: Sequence[str],
     dialect: Dialect,
 ) -> tuple[str, str]:
     """Return the SQL before and after the rows of both sides: `side`, `numbers` and `names`."""
     numbers, names = _split_kinds(columns)
-    ctes = _build_ctes(len(numbers), len(names), options.bins, training is not None)
+    ctes = _build_ctes(len(numbers), len(names), options.bins, bool(training_ctes))
     query = spell_for_engine(
         "WITH sqlml_both AS (SELECT 1), "
         + ", ".join(f"{name} AS ({query})" for name, query in ctes.items())
         + _RESULT,
         dialect.name,
     ).removeprefix("WITH sqlml_both AS (SELECT 1), ")
-    if training is not None:
-        query = ", ".join([*_write_training_ctes(training, dialect), query])
+    query = ", ".join([*training_ctes, query])
     items = _select_result([*numbers, *names], len(numbers), options, dialect)
     return (f"(SELECT {items} FROM (WITH sqlml_both AS (SELECT ", f"), {query}) AS sqlml_drift)")
 
@@ -250,17 +240,6 @@ def _select_result(
         "jensen_shannon_divergence, l_infinity, kolmogorov_smirnov, null_share_base, "
         "null_share_study, rows_base, rows_study"
     )
-
-
-def _write_training_ctes(training: _TrainingDistributions, dialect: Dialect) -> list[str]:
-    k, n = {"k": "BIGINT"}, {"n": "DOUBLE"}
-    tables: Mapping[str, tuple[Mapping[str, str], Sequence[Sequence[Any]]]] = {
-        "known_numbers": ({**k, "p": "DOUBLE", **n}, training.numbers),
-        "known_names": ({**k, "name": "VARCHAR", **n}, training.names),
-        "known_others": ({**k, **n}, training.others),
-        "known_shares": ({**k, "num_rows": "BIGINT", "nulls": "BIGINT"}, training.shares),
-    }
-    return [f"{name} AS {literal_table(*table, dialect)}" for name, table in tables.items()]
 
 
 def _build_ctes(numbers: int, names: int, bins: int, has_training: bool) -> dict[str, str]:

@@ -11,7 +11,7 @@ from sqlml.dialects.type_names import NUMBERS, STRINGS
 from sqlml.errors import BindError
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.syntax.query_templates import spell_for_engine
-from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
+from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 Kind = Literal["number", "name", "time", "other"]
 _TIMES = re.compile(r"DATE|TIME.*")
@@ -57,23 +57,18 @@ def write_description(call: TableFunctionCall) -> tuple[str, str]:
 
 def require_column_types(call: TableFunctionCall) -> list[Mapping[str, str]]:
     """Return the column types of each relation of a call, or raise BindError."""
-    return [
-        _require_types(call, types, span.start, rows)
-        for span, rows, types in zip(call.form.rows, call.rows, call.column_types, strict=True)
-    ]
-
-
-def _require_types(
-    call: TableFunctionCall, types: ColumnTypes, offset: int, rows: str
-) -> Mapping[str, str]:
-    if types is not None:
-        return types
-    reason = ""
-    try:
-        call.context.describe(f"SELECT * FROM {rows}")
-    except ProbeError as error:
-        reason = f": {error}"
-    raise BindError(f"cannot determine the columns of these rows{reason}", call.sql, offset)
+    required = []
+    for span, rows, types in zip(call.form.rows, call.rows, call.column_types, strict=True):
+        if types is None:
+            reason = ""
+            try:
+                call.context.describe(f"SELECT * FROM {rows}")
+            except ProbeError as error:
+                reason = f": {error}"
+            message = f"cannot determine the columns of these rows{reason}"
+            raise BindError(message, call.sql, span.start)
+        required.append(types)
+    return required
 
 
 def classify_columns(types: Mapping[str, str]) -> list[DataColumn]:

@@ -29,7 +29,6 @@ REGRESSOR_METRICS = (
     *("median_absolute_error", "max_error", "r2_score", "explained_variance"),
     "mean_absolute_percentage_error",
 )
-"""Metrics, in the order of the result's columns."""
 
 Task = Literal["two classes", "classes", "numbers", "clusters"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 from sqlml.planner.program.result_sql import label_array
 from sqlml.planner.table_functions import curves, metric_queries
@@ -30,7 +29,7 @@ def write_scored_rows(rows: ScoredRows) -> tuple[str, str]:
     """Return the SQL before and after rows that are scored in a way of their own."""
     if rows.targets > 1:
         _reject_options(rows, ("class",), "has several targets")
-    return _WRITERS[rows.form.function](rows)
+    return WRITERS[rows.form.function](rows)
 
 
 def _write_metrics(rows: ScoredRows) -> tuple[str, str]:
@@ -158,7 +157,6 @@ def _write_curve(
 
 
 def _check_classes(rows: ScoredRows) -> None:
-    """Raise BindError for a model without classes, or with different ones per target."""
     if rows.task in ("numbers", "clusters"):
         purpose = "predicts numbers" if rows.task == "numbers" else "finds clusters"
         raise rows.error(
@@ -186,7 +184,6 @@ def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -
 
 
 def _check_names(rows: ScoredRows, items: Sequence[str]) -> None:
-    """Raise BindError if a column of option `by` has the name of another column of the result."""
     by = rows.form.options.get("by")
     names = {fold(item.rpartition(" AS ")[2].strip('"`')) for item in items}
     if rows.targets > 1:
@@ -218,13 +215,11 @@ def _reject_options(rows: ScoredRows, options: Sequence[str], reason: str) -> No
             )
 
 
-_WRITERS: Mapping[str, Callable[[ScoredRows], tuple[str, str]]] = MappingProxyType(
-    {
-        "evaluate": _write_metrics,
-        "confusion_matrix": _write_confusion_matrix,
-        "roc_curve": _write_roc_curve,
-        "pr_curve": _write_pr_curve,
-        "calibration_curve": _write_calibration_curve,
-        "lift": _write_lift,
-    }
-)
+WRITERS: Mapping[str, Callable[[ScoredRows], tuple[str, str]]] = {
+    "evaluate": _write_metrics,
+    "confusion_matrix": _write_confusion_matrix,
+    "roc_curve": _write_roc_curve,
+    "pr_curve": _write_pr_curve,
+    "calibration_curve": _write_calibration_curve,
+    "lift": _write_lift,
+}

@@ -16,9 +16,6 @@ from sqlml.planner.binding.requested_output import find_label, spell_class
 from sqlml.planner.syntax.table_forms import TableForm
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
-_TOP = 5
-"""The default number of attributions per row, as in BigQuery."""
-
 _MOST_FEATURES = 4096  # Whose mean contributions one query computes.
 
 
@@ -26,7 +23,7 @@ def write_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
     _check_single_target(call)
     form, model, dialect = call.form, call.model, call.dialect
     features = list(model.program.inputs)
-    top = call.read_integer("top_k_features", _TOP, 1, _MOST_FEATURES)
+    top = call.read_integer("top_k_features", 5, 1, _MOST_FEATURES)  # 5 as in BigQuery
     quote, contributions = dialect.quote_name, dialect.quote_name("sqlml_contributions")
     errors = quote("sqlml_errors") if "background" in form.options else None
     internal = [contributions, *([] if errors is None else [errors])]
@@ -104,7 +101,6 @@ def _call_explain(form: TableForm, dialect: Dialect, *flags: str) -> str:
 
 
 def _class_argument(form: TableForm, dialect: Dialect) -> list[str]:
-    """Return the argument that names the explained class, if the call names one."""
     option = form.options.get("class")
     if option is None:
         return []

@@ -1,8 +1,7 @@
 """The queries of the metrics of `ml_evaluate` and of confusion matrices, over `sqlml_scored`.
 
 Metrics are those of `sklearn.metrics`. The areas under curves come from one sort of the rows by
-probability, which counts the rows of either side with at least that probability; rows of the same
-probability are one threshold.
+probability, which counts the rows of either side with at least that probability.
 """
 
 from __future__ import annotations
@@ -93,9 +92,8 @@ def build_multiclass_metrics(
 ) -> EvaluationQuery:
     """Return the query of the metrics of a classifier of several classes, with a row per group.
 
-    Precision, recall, F1 and areas are means over the classes, each against all others. `counts`
-    are the numbers of classes of the targets. With `per_class`, a row is added for each class `k`.
-    With `probabilities`, `ps` has these, and not other scores.
+    Precision, recall, F1 and areas are means over the classes, each against all others. With
+    `per_class`, a row is added for each class `k`. Without `probabilities`, `ps` has other scores.
     """
     count = str(counts[0])
     if len(counts) > 1:
@@ -359,8 +357,7 @@ def build_confusion_matrix(
 ) -> EvaluationQuery:
     """Return the query with a row per group and true class `k`, and a column per predicted class.
 
-    The columns `c0`, `c1`, ... have the numbers of rows, of type `count`. `predicted` is the
-    predicted class number, an expression over `sqlml_scored`.
+    The columns `c0`, `c1`, ... count rows, as `count`; `predicted` is the predicted class number.
     """
     numbers = ", ".join(f"({k})" for k in range(classes))
     columns = ", ".join(

@@ -1,7 +1,4 @@
-"""Table functions without rows: importances, weights, the nodes of a tree, records of training.
-
-Their results are small tables of known values, which become literals in the statement.
-"""
+"""Table functions without rows, such as importances and weights: tables of known values."""
 
 from __future__ import annotations
 
@@ -10,13 +7,7 @@ from typing import Any
 
 from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.errors import BindError
-from sqlml.explaining.model_facts import (
-    count_trees,
-    feature_facts,
-    importances,
-    tree_nodes,
-    weights,
-)
+from sqlml.explaining import model_facts
 from sqlml.planner.syntax.query_templates import literal_table
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import class_text
@@ -46,17 +37,14 @@ def write_feature_importance(call: TableFunctionCall) -> tuple[str]:
     """Return the query of ml_feature_importance, with the most important feature first."""
     model = call.model
     rows: list[tuple[Any, ...]]
-    of_trees = importances(model.program, model.origin.source)
+    of_trees = model_facts.importances(model.program, model.origin.source)
     if of_trees is not None:
-        rows = [
-            (
-                *(i.feature, i.library_importance, i.splits),
-                *(_divide(i.gain, i.splits), _divide(i.cover, i.splits)),
-            )
-            for i in of_trees
-        ]
+        rows = []
+        for i in of_trees:
+            means = _divide(i.gain, i.splits), _divide(i.cover, i.splits)
+            rows.append((i.feature, i.library_importance, i.splits, *means))
         return _write_table(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_sort_key))
-    linear = weights(model.program)
+    linear = model_facts.weights(model.program)
     if linear is None:
         raise call.error(
             f"model {model.label} has neither trees nor weights to take importances from; "
@@ -84,7 +72,7 @@ def _sort_key(row: Sequence[Any]) -> float:
 
 def write_weights(call: TableFunctionCall) -> tuple[str]:
     model = call.model
-    linear = weights(model.program)
+    linear = model_facts.weights(model.program)
     if linear is None:
         raise call.error(f"model {model.label} is not linear, and has no weights")
     outputs = max(weight.output for weight in linear) + 1
@@ -105,7 +93,7 @@ def write_weights(call: TableFunctionCall) -> tuple[str]:
 
 def write_tree(call: TableFunctionCall) -> tuple[str]:
     model, option = call.model, call.form.options.get("tree")
-    count = count_trees(model.program)
+    count = model_facts.count_trees(model.program)
     if not count:
         raise call.error(f"model {model.label} has no trees")
     number = 0 if option is None else option.value
@@ -118,7 +106,7 @@ def write_tree(call: TableFunctionCall) -> tuple[str]:
             *(int(number), n.node, n.depth, n.feature, n.column, n.operator, n.threshold),
             *(n.categories, n.yes, n.no, n.missing, n.cover, n.gain, n.output, n.values),
         )
-        for n in tree_nodes(model.program, int(number))
+        for n in model_facts.tree_nodes(model.program, int(number))
     ]
     return _write_table(call, _TREE_COLUMNS, rows)
 
@@ -158,7 +146,7 @@ def _read_imported_features(model: Model) -> list[list[object]]:
             *(f.feature, types.get(f.kind, f.kind), f.least, f.most),
             *(f.mean, f.stddev, f.categories, None),
         ]
-        for f in feature_facts(model.program)
+        for f in model_facts.feature_facts(model.program)
     ]
 
 

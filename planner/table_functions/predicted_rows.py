@@ -5,9 +5,6 @@
     FROM ml_predict(MODEL m, TABLE t)
     FROM (SELECT *, predict('m', *) AS predicted_label,
                  predict_proba('m', *) AS predicted_label_probs FROM t)
-
-The column is called `predicted_label`, as in BigQuery, unless OUTPUT of CREATE MODEL names the
-label.
 """
 
 from __future__ import annotations

@@ -104,7 +104,6 @@ class ScoredRows(EvaluatedModel):
 
     @property
     def _has_probability_map(self) -> bool:
-        """True if one call returns the probabilities of all classes."""
         is_of_one_class = self.task == "two classes" or "positive_class" in self.model.options
         return self.targets > 1 or not is_of_one_class
 

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from sqlml.planner.syntax.table_forms import FORMS
-from sqlml.planner.table_functions import model_tables
+from sqlml.planner.table_functions import evaluation, explained_rows, model_tables
 from sqlml.planner.table_functions.data_drift import write_drift, write_skew
 from sqlml.planner.table_functions.describe_data import write_description
-from sqlml.planner.table_functions.evaluation import write_evaluation
-from sqlml.planner.table_functions.explained_rows import (
-    write_explained_rows,
-    write_mean_contributions,
-)
 from sqlml.planner.table_functions.partial_dependence import write_partial_dependence
 from sqlml.planner.table_functions.permutation_importance import write_permutation_importance
 from sqlml.planner.table_functions.predicted_rows import write_predicted_rows
@@ -23,30 +17,23 @@ from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 Writer = Callable[[TableFunctionCall], tuple[str, ...]]
 """Returns the SQL before, between and after the rows of a call; one piece if it has no rows."""
 
-TABLE_FUNCTIONS: Mapping[str, Writer] = MappingProxyType(
-    {
-        "predict": write_predicted_rows,
-        "evaluate": write_evaluation,
-        "confusion_matrix": write_evaluation,
-        "roc_curve": write_evaluation,
-        "pr_curve": write_evaluation,
-        "calibration_curve": write_evaluation,
-        "lift": write_evaluation,
-        "describe_data": write_description,
-        "validate_data_drift": write_drift,
-        "validate_data_skew": write_skew,
-        "explain_predict": write_explained_rows,
-        "global_explain": write_mean_contributions,
-        "permutation_importance": write_permutation_importance,
-        "partial_dependence": write_partial_dependence,
-        "feature_importance": model_tables.write_feature_importance,
-        "weights": model_tables.write_weights,
-        "tree": model_tables.write_tree,
-        "training_info": model_tables.write_training_info,
-        "feature_info": model_tables.write_feature_info,
-        "trial_info": model_tables.write_trial_info,
-    }
-)
+TABLE_FUNCTIONS: Mapping[str, Writer] = {
+    "predict": write_predicted_rows,
+    **dict.fromkeys(evaluation.WRITERS, evaluation.write_evaluation),
+    "describe_data": write_description,
+    "validate_data_drift": write_drift,
+    "validate_data_skew": write_skew,
+    "explain_predict": explained_rows.write_explained_rows,
+    "global_explain": explained_rows.write_mean_contributions,
+    "permutation_importance": write_permutation_importance,
+    "partial_dependence": write_partial_dependence,
+    "feature_importance": model_tables.write_feature_importance,
+    "weights": model_tables.write_weights,
+    "tree": model_tables.write_tree,
+    "training_info": model_tables.write_training_info,
+    "feature_info": model_tables.write_feature_info,
+    "trial_info": model_tables.write_trial_info,
+}
 """Name without `ml_` -> writer of its SQL. `FORMS` has the syntax of each, by the same names."""
 
 

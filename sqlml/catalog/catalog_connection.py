@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import duckdb
 
+from sqlml.catalog.row_expressions import Read
 from sqlml.catalog.tables import CHOOSERS, MACRO_TABLES, TABLES, TRAINING_TABLES
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin, fold_in_sql
@@ -24,9 +25,6 @@ from sqlml.types import fold, is_unicode
 IS_DUCKDB_2 = hasattr(duckdb.DuckDBPyConnection, "complete")
 """True on DuckDB 2.0, which streams results, supports triggers, and can reopen a file whose log has
 a type in a schema of that log. This is the only switch between 1.5 and 2.0."""
-
-Read = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
-"""A function that returns the rows of a query with parameters."""
 
 
 class Connection:
@@ -86,12 +84,11 @@ class Connection:
             return None
 
     def parameters(self, function: str, name: str) -> list[str] | None:
-        """Return the parameter lists of a macro, one per overload; None if there is no such
-        function.
+        """Return the parameter lists of a macro's overloads; None if no function has that name.
 
-        The list is empty for other functions. The engine reports the lists in the error for a call
-        that fits no overload. Querying duckdb_functions() would render the bodies of all functions,
-        and binding the macro could run its body; the call has a parameter name that no macro has.
+        Other functions have none. The engine reports the lists in the error for a call that fits no
+        overload. Querying duckdb_functions() would render the bodies of all functions, and binding
+        the macro could run its body.
         """
         try:
             self.native.sql(f'SELECT {function}("{uuid4().hex}" := NULL)')
@@ -178,16 +175,17 @@ def _convert_conflict(error: duckdb.Error, advice: str) -> Exception:
 def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str]:
     """Return the names of the catalog tables in the schema `sqlml` of a database, once checked.
 
-    A database may come from a stranger. Instead of one of our tables it may contain a view, whose
-    query the engine would run, or a table with generated columns, defaults, checks, expression
-    indexes or (DuckDB 2.0) triggers. Only tables as in `tables.py` are accepted; others raise
-    CatalogError.
+    A database may come from a stranger. Instead of one of our tables it may contain a view, or a
+    table with defaults, checks, generated columns, expression indexes or triggers, whose SQL the
+    engine would run. Only tables as in `tables.py` are accepted; others raise CatalogError.
     """
-    if not read(_SCHEMA_QUERY, [database]):
+    where, parameters = _IN_DATABASE, [database]
+    if not read(f"SELECT 1 FROM system.main.duckdb_schemas() {where}", parameters):
         return frozenset()  # 10 times faster than the first query on its tables
-    query, parameters = _TABLES_QUERY, [database]
+    query = f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {where}"
     if has_triggers:
-        query, parameters = f"{_TABLES_QUERY} UNION ALL {_TRIGGERS_QUERY}", [database, database]
+        triggers = "SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers()"
+        query, parameters = f"{query} UNION ALL {triggers} {where}", [database, database]
     tables = set()
     for table, text, index_count in read(query, parameters):
         name, text = fold(str(table)), str(text)
@@ -203,7 +201,8 @@ def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str
             raise _altered_table_error(database, name, "has an index that sqlml did not make")
         tables.add(name)
     if len(tables) < len(OUR_TABLES):
-        for (view,) in read(_VIEWS_QUERY, [database]):
+        views = read(f"SELECT view_name FROM system.main.duckdb_views() {where}", [database])
+        for (view,) in views:
             if fold(str(view)) in OUR_TABLES:
                 raise _altered_table_error(database, str(view), "is a view")
     return frozenset(tables)
@@ -221,18 +220,6 @@ _IN_DATABASE = (
     f"WHERE {fold_in_sql('database_name')} = {fold_in_sql('?')} "
     f"AND {fold_in_sql('schema_name')} = 'sqlml'"
 )
-
-_SCHEMA_QUERY = f"SELECT 1 FROM system.main.duckdb_schemas() {_IN_DATABASE}"
-
-_TABLES_QUERY = (
-    f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {_IN_DATABASE}"
-)
-
-_TRIGGERS_QUERY = (
-    f"SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers() {_IN_DATABASE}"
-)
-
-_VIEWS_QUERY = f"SELECT view_name FROM system.main.duckdb_views() {_IN_DATABASE}"
 
 
 def _normalize_definition(columns: str) -> str:

@@ -47,9 +47,8 @@ class Catalog:
     def get(self, reference: Reference) -> Model:
         """Return the model that a reference means, with its Program loaded and checked.
 
-        Raises:
-            UnknownModelError: there is no such model, version or alias.
-            ArtifactError: the stored row is damaged.
+        Raises UnknownModelError for an unknown model, version or alias, and ArtifactError for
+        damage.
         """
         previous_message = ""
         while True:
@@ -63,10 +62,7 @@ class Catalog:
                 previous_message = error.message
 
     def load_available(self, references: Iterable[Reference]) -> Iterator[tuple[Reference, Model]]:
-        """Yield the models that references mean, without those that `get` raises an error for.
-
-        The tables of each catalog, most of the work of `get`, are checked only once.
-        """
+        """Yield the models that references mean, if any; each catalog is checked only once."""
         schemas: dict[str | None, str] = {}
         for reference in references:
             try:
@@ -145,7 +141,6 @@ class Catalog:
         return pickled if isinstance(pickled, bytes) else None
 
     def _value_of_version(self, model: Model, table: str, column: str) -> Any:
-        """Return the value that a later table stores for a version, or None."""
         schema = self._connection.schema(model.database)
         if table not in self._connection.tables(schema):
             return None
@@ -169,8 +164,7 @@ class Catalog:
     def stamp(self, reference: Reference) -> tuple[Any, ...] | None:
         """Return the current stamp of the model behind a reference; None if it is unknown.
 
-        Equal stamps mean the same Program, bound to the same columns with the same options, and the
-        same small models.
+        Equal stamps mean the same Program, columns, options and small models.
         """
         database = reference.database
         schema = self._connection.schema(database) if database else '"sqlml"'
@@ -255,10 +249,7 @@ class Catalog:
             raise CatalogError(_describe_missing_database(database))
 
     def models_query(self, database: str | None = None) -> str:
-        """Return the query of the view `models`.
-
-        The view itself fails if another database is attached under the name sqlml.
-        """
+        """Return the query of the view `models`, which fails next to a database called sqlml."""
         return MODELS.format(schema=self._checked_schema(database))
 
     def versions_query(self, database: str | None = None) -> str:
@@ -390,10 +381,9 @@ def _describe_missing_database(database: str) -> str:
     )
 
 
+# Another connection may drop and recreate a model in two statements.
 RECREATION_TIMEOUT = 1.0
-"""Seconds to wait for a model that another connection drops and recreates in two statements."""
-_RETRY_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08)
-"""Seconds between lookups of such a model; the last one repeats."""
+_RETRY_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08)  # Seconds; the last one repeats.
 
 _parse_cached = lru_cache(maxsize=256)(parse_reference)
 
@@ -402,7 +392,7 @@ class Lookup:
     """Models by references such as 'churn' or 'churn/3', reloaded when their stamps change."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._loaded: Recent[str, tuple[object, Model]] = Recent()
 
     def model(self, name: str) -> Model:
@@ -414,13 +404,13 @@ class Lookup:
         deadline: float | None = None
         while True:
             try:
-                model = self._catalog.get(parse_reference(name))
+                model = self.catalog.get(parse_reference(name))
             except UnknownModelError:
                 self._loaded.take(lambda key: key == name)
                 if deadline is None:
                     deadline = time.monotonic() + (0.0 if loaded is None else RECREATION_TIMEOUT)
                 # The user's transaction does not see other connections' changes.
-                if time.monotonic() >= deadline or self._catalog.in_transaction():
+                if time.monotonic() >= deadline or self.catalog.in_transaction():
                     raise
                 stamp = None
                 while stamp is None and time.monotonic() < deadline:
@@ -440,7 +430,7 @@ class Lookup:
         for name in names:
             with suppress(UnknownModelError):
                 references[name] = _parse_cached(name)
-        stamps = self._catalog.stamps(set(references.values()))
+        stamps = self.catalog.stamps(set(references.values()))
         stamp_by_name = {n: stamps[r] for n, r in references.items() if r in stamps}
         loaded = {name: self._loaded.get(name) for name in stamp_by_name}
         outdated = {
@@ -448,20 +438,17 @@ class Lookup:
             for name, stamp in stamp_by_name.items()
             if stamp is not None and ((entry := loaded[name]) is None or entry[0] != stamp)
         }
-        for reference, model in self._catalog.load_available(outdated):
+        for reference, model in self.catalog.load_available(outdated):
             name = outdated[reference]
             self._loaded.put(name, (stamp_by_name[name], model), model.program.nbytes)
         return {n: s for n, s in stamp_by_name.items() if s is not None or loaded[n] is None}
 
     def training(self, model: Model) -> TrainingFacts | None:
-        return self._catalog.training(model)
-
-    def small_models(self, model: Model) -> Mapping[str, SmallModel]:
-        return self._catalog.small_models(model)
+        return self.catalog.training(model)
 
     def stamp(self, name: str) -> object:
         """Return a value that changes with the model; None if it is unknown."""
-        return self._catalog.stamp(_parse_cached(name))
+        return self.catalog.stamp(_parse_cached(name))
 
     def forget(self) -> None:
         """Drop all cached models, because this session changed one."""

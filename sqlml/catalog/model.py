@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.row_expressions import Read, RowExpression, rewrite_stored
@@ -26,7 +25,6 @@ class TrainingFacts:
             if Python passed an estimator.
         query: the training query of the statement, with the values of its parameters.
         options: the options of the statement, under sqlml's names.
-        transform: the items of TRANSFORM (...), or None.
         split: the method, fraction and column of the held-out rows.
         metrics: metric -> value on the held-out rows, or on the training rows if there are none.
         loss: the library's name of the losses in `rounds`.
@@ -35,7 +33,6 @@ class TrainingFacts:
         trials: number, parameters (JSON), objective, status and seconds of each trial, and whether
             the model uses its parameters.
         pipeline: the fitted object, as it prints itself.
-        versions: package -> version.
     """
 
     model_type: str
@@ -93,7 +90,6 @@ _FEATURE_TYPES: dict[str, Any] = {
     **dict.fromkeys(("min", "max", "mean", "stddev"), _NUMBER | None),
     **dict.fromkeys(("distinct", "nulls", "others", "rows"), int | None),
 }
-"""The types of the fields in a row of each table."""
 
 
 def _check_rows(name: str, rows: Sequence[Sequence[Any]], types: Sequence[Any]) -> None:
@@ -109,12 +105,10 @@ TRANSFORM = "transform"
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """The computation of features from columns: TRANSFORM (...), or what training derived from
-    dates, nested values and texts.
+    """The computation of features from columns: TRANSFORM (...), or derived from dates and texts.
 
-    Attributes:
-        columns: the columns that the model reads, in the order of the training query.
-        expressions: feature -> the expression that computes it; other features are columns.
+    `columns` are those that the model reads, in the order of the training query. Features without
+    an expression are columns.
     """
 
     columns: tuple[str, ...]
@@ -136,6 +130,11 @@ class Transform:
         """Return the SQL of a feature: its expression, or its column from `columns`."""
         expression = self.expressions.get(feature)
         return columns[feature] if expression is None else expression.to_typed_sql(columns)
+
+    def write_features(self, names: Iterable[str], quote: Callable[[str], str]) -> dict[str, str]:
+        """Return feature -> its SQL over the columns, by their quoted names."""
+        columns = {name: quote(name) for name in self.columns}
+        return {n: self.sql(n, columns) if n in self.expressions else quote(n) for n in names}
 
     def summary(self) -> str:
         """Describe which features are computed, as a predicate after the name of a model."""
@@ -207,12 +206,9 @@ class NewVersion:
         features: the columns of the training table, in order. Those of kind "any" are not inputs of
             the Program.
         used_features: the names of the features that the outputs depend on.
-        options: the OPTIONS that it was created with.
         verification: the result of the comparison with its source.
-        small_models: the small models in its file. For a stored version, see
-            `Catalog.small_models`.
-        training: how sqlml trained it, and `estimator`, the pickled object. For a stored version,
-            see `Catalog.training` and `Catalog.estimator`.
+        small_models, training, estimator: unset in a stored version, for which `Catalog` reads
+            them; `estimator` is the pickled object.
         transform: how the features are computed from columns; None if they are columns.
     """
 
@@ -220,7 +216,7 @@ class NewVersion:
     features: tuple[Feature, ...]
     used_features: frozenset[str]
     origin: Origin
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=dict)
     verification: Mapping[str, Any] | None = None
     comment: str | None = None
     small_models: tuple[SmallModel, ...] = ()

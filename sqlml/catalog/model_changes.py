@@ -10,27 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from sqlml.catalog import tables
 from sqlml.catalog.catalog_connection import Connection, drop_stamp, read_only_error, write_stamp
 from sqlml.catalog.lookup import Catalog
-from sqlml.catalog.model import (
-    MAX_VERSION,
-    RESERVED_ALIASES,
-    Model,
-    NewVersion,
-    Reference,
-    is_name,
-)
+from sqlml.catalog.model import MAX_VERSION, RESERVED_ALIASES, Model, NewVersion, Reference, is_name
 from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.small_models import KINDS, SmallModel, dumps, kind_of
-from sqlml.catalog.tables import (
-    ESTIMATORS,
-    LATER_TABLES,
-    SMALL_MODELS,
-    TABLES,
-    TRAINING_TABLES,
-    TRAININGS,
-    VIEWS,
-)
+from sqlml.catalog.tables import ESTIMATORS, SMALL_MODELS, TRAININGS
 from sqlml.dialects.duckdb import fold_in_sql
 from sqlml.errors import CatalogError, ConflictError, ModelExistsError
 from sqlml.types import class_text, fold
@@ -41,11 +27,9 @@ Calls = Sequence[ModelCall]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model that a transaction changes.
+    """A model that a transaction changes, in a `schema` that is qualified and quoted.
 
-    Attributes:
-        schema: of the catalog, qualified and quoted.
-        is_shared: the transaction is the user's own, so macros are rebuilt after it.
+    If the transaction is the user's own (`is_shared`), macros are rebuilt after it.
     """
 
     reference: Reference
@@ -61,9 +45,8 @@ class Target:
 class Writer:
     """The base of catalog changes: transactions, rows, stamps and macros.
 
-    Attributes:
-        calls_of: returns the macro expressions of a version.
-        report: is called after each change of a model, with its new macro expressions, if any.
+    `calls_of` returns the macro expressions of a version. `report` is called after each change of a
+    model, with its new macro expressions, if any.
     """
 
     connection: Connection
@@ -111,7 +94,7 @@ class Writer:
 
     def make_tables(self, target: Target) -> None:
         """Create the missing tables and views of a catalog."""
-        for statement in TABLES:
+        for statement in tables.TABLES:
             self.write(target, statement)
         if fold(target.schema) == '"sqlml"."sqlml"':
             return  # the engine cannot bind such views
@@ -119,7 +102,7 @@ class Writer:
         in_current = target.reference.database is None
         is_bare = in_current and not self.connection.has_database("sqlml")
         view_schema = '"sqlml"' if is_bare else target.schema
-        for name, query in VIEWS.items():
+        for name, query in tables.VIEWS.items():
             view = f"{target.schema}.{name} AS {query.format(schema=view_schema)}"
             self.connection.write(f"CREATE VIEW IF NOT EXISTS {view}")
 
@@ -177,7 +160,7 @@ class Writer:
             self.insert_small_model(target, version, small)
         if new.training is None:
             return
-        for statement in TRAINING_TABLES:
+        for statement in tables.TRAINING_TABLES:
             self.write(target, statement)
         facts = json.dumps(asdict(new.training))
         for table, value in ((TRAININGS, facts), (ESTIMATORS, new.estimator)):
@@ -337,8 +320,8 @@ class ModelChanges(Writer):
             self.update_model(target, key=renamed.key, name=name)
             if has_same_key:
                 return ()
-            tables = {"catalog_versions", "catalog_aliases", "catalog_tags", *LATER_TABLES}
-            for table in sorted(tables & self.connection.tables(target.schema)):
+            names = {"catalog_versions", "catalog_aliases", "catalog_tags", *tables.LATER_TABLES}
+            for table in sorted(names & self.connection.tables(target.schema)):
                 query = f"UPDATE {{schema}}.{table} SET key = ? WHERE key = ?"
                 self.write(target, query, renamed.key, target.key)
             drop_stamp(self.connection, target.schema, target.key)
@@ -487,10 +470,7 @@ class VersionChanges(Writer):
     def set_options(
         self, target: Target, change: Callable[[Model], Mapping[str, Any]]
     ) -> Calls | None:
-        """Set the options of a version to the result of `change`.
-
-        The version is read in the same transaction, so that no concurrent change is lost.
-        """
+        """Set a version's options to the result of `change`, in the transaction that reads it."""
         options = change(self.catalog.get(target.reference))
         version = self.set_column(target, "options", as_json(options))
         if version == self.catalog.default(target.reference):
@@ -513,7 +493,6 @@ def check_exists(
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """Return options as canonical JSON: equal options are equal texts."""
     return json.dumps(dict(value), sort_keys=True)
 
 

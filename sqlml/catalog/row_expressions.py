@@ -1,9 +1,8 @@
 """Expressions over a row that are stored with a model, for TRANSFORM (...) and derived features.
 
 The engine's own parser reads them (`json_serialize_sql`) and prints them with the full name of each
-function and operator, and with a placeholder for each column. A stored expression therefore means
-the same in every database, calls only functions of the engine, and can be checked when it is read
-back: a database may come from a stranger.
+function, and with a placeholder for each column. So a stored expression means the same in every
+database, and can be checked when it is read back: a database may come from a stranger.
 """
 
 from __future__ import annotations
@@ -34,11 +33,9 @@ _FRAGMENT_PATTERN = re.compile(rf"\b{_FRAGMENT_PREFIX}(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class RowExpression:
-    """A stored expression.
+    """A stored expression, in whose `sql` `sqlml_raw_0` stands for the first of `columns`.
 
-    Attributes:
-        sql: its SQL, in which `sqlml_raw_0` stands for the first of `columns`.
-        type: the type of its result: a numeric type of the engine, or VARCHAR.
+    The `type` of its result is a numeric type of the engine, or VARCHAR.
     """
 
     sql: str
@@ -62,10 +59,7 @@ class RowExpression:
 class Item:
     """An item of TRANSFORM (...) or of a SELECT list: a tree of the engine's parser, or a star.
 
-    Attributes:
-        name: the alias or column name; "" if it has none.
-        text: the item as written.
-        excluded: the folded names that a star excludes.
+    The `name` is its alias or column, or "". A star may have folded names that it excludes.
     """
 
     name: str
@@ -82,19 +76,16 @@ class Item:
 
 
 def parse_items(read: Read, texts: Sequence[str]) -> list[Item]:
-    """Parse a list of expressions.
-
-    Raises:
-        ParseError: a text is not an expression.
-    """
+    """Parse a list of expressions. Raises ParseError for a text that is not one."""
     items = []
     for text in texts:
-        (tree,) = _parse_one(read, text)
+        tree = _parse_one(read, text)
         if tree["class"] == "STAR":
             if tree.get("columns") or tree.get("replace_list") or tree.get("rename_list"):
                 raise ParseError(f"TRANSFORM takes * and * EXCLUDE (...), not {text}")
+            columns = tree.get("exclude_list") or ()  # names, or mappings in newer versions
             excluded = frozenset(
-                fold(_excluded_name(column)) for column in tree.get("exclude_list") or ()
+                fold(str(c["column"] if isinstance(c, Mapping) else c)) for c in columns
             )
             items.append(Item("", tree, text, True, excluded))
             continue
@@ -103,22 +94,13 @@ def parse_items(read: Read, texts: Sequence[str]) -> list[Item]:
     return items
 
 
-def _excluded_name(column: Any) -> str:
-    """Return a column name in EXCLUDE (...), in the format of either engine version."""
-    return str(column["column"] if isinstance(column, Mapping) else column)
-
-
 def to_stored_sql(
     read: Read, item: Item, columns: Sequence[str], replace_call: ReplaceCall | None = None
 ) -> tuple[str, tuple[str, ...]]:
     """Return an expression in its stored form, without its type, and the columns that it reads.
 
-    Args:
-        columns: the columns of the rows.
-        replace_call: replaces calls of functions that are not the engine's.
-
-    Raises:
-        ParseError: it uses anything other than the engine's own functions over a row.
+    Raises ParseError if it uses anything other than the engine's functions over `columns`, and the
+    calls that `replace_call` replaces.
     """
     writer = _Writer(read, {fold(name): name for name in columns}, replace_call)
     sql = writer.write(item.tree)
@@ -126,15 +108,11 @@ def to_stored_sql(
 
 
 def rewrite_stored(read: Read, expression: RowExpression) -> RowExpression:
-    """Check a stored expression by rewriting it in the form that `kept` returns.
-
-    Raises:
-        ArtifactError: it contains something that `kept` rejects.
-    """
+    """Check a stored expression by rewriting it; ArtifactError if `to_stored_sql` rejects it."""
     try:
         if not (NUMBERS.fullmatch(expression.type) or expression.type == "VARCHAR"):
             raise ParseError(f"its type is {expression.type}")
-        (tree,) = _parse_one(read, expression.sql)
+        tree = _parse_one(read, expression.sql)
         column_names = {f"{_COLUMN_PREFIX}{n}": name for n, name in enumerate(expression.columns)}
         writer = _Writer(read, column_names, None)
         return RowExpression(writer.write(tree), tuple(writer.read_columns), expression.type)
@@ -163,37 +141,29 @@ def is_storable_text(text: str) -> bool:
     return _RESERVED_PREFIX not in text
 
 
-def _parse_one(read: Read, text: str) -> list[Mapping[str, Any]]:
-    """Parse a text with one expression."""
+def _parse_one(read: Read, text: str) -> Mapping[str, Any]:
     ((serialized,),) = read(f"SELECT {builtin('json_serialize_sql')}(?)", [f"SELECT {text}\n"])
     tree = json.loads(serialized)
     if tree.get("error"):
         raise ParseError(f"{text!r} is not an expression: {tree.get('error_message')}")
     nodes = [statement["node"] for statement in tree["statements"]]
     is_select = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE"
-    if not is_select or any(nodes[0].get(part) for part in _CLAUSES) or _has_from(nodes[0]):
+    source = (nodes[0].get("from_table") or {}).get("type", "EMPTY") if is_select else None
+    if source not in ("EMPTY", "EMPTY_FROM") or any(nodes[0].get(part) for part in _CLAUSES):
         raise ParseError(f"{text!r} is not an expression over a row")
     expressions: list[Mapping[str, Any]] = nodes[0]["select_list"]
     if len(expressions) != 1:
         raise ParseError(f"{text!r} is more than one expression")
-    return expressions
+    return expressions[0]
 
 
 _CLAUSES = ("where_clause", "group_expressions", "having", "sample", "qualify", "modifiers")
 
 
-def _has_from(node: Mapping[str, Any]) -> bool:
-    return bool((node.get("from_table") or {}).get("type", "EMPTY") not in ("EMPTY", "EMPTY_FROM"))
-
-
 LambdaNames = Mapping[str, str]
 """The folded name of a lambda's parameter -> its stored name, which no column has."""
 
-_NO_NAMES: LambdaNames = {}
-
-_PLAIN_CLASSES = frozenset(
-    {"CONSTANT", "COMPARISON", "CONJUNCTION", "CASE", "CAST", "BETWEEN", "COLLATE"}
-)
+_PLAIN_CLASSES = frozenset("CONSTANT COMPARISON CONJUNCTION CASE CAST BETWEEN COLLATE".split())
 """Classes of expressions that call no function by name. A CAST names a TYPE."""
 
 _OPERATORS = frozenset(
@@ -231,13 +201,9 @@ class _Writer:
         self._fragments: list[str] = []
         self.read_columns: list[str] = []
 
-    def write(self, tree: Mapping[str, Any]) -> str:
-        """Return an expression in its stored form."""
-        return self._write_part(tree, _NO_NAMES)
-
-    def _write_part(self, tree: Mapping[str, Any], names: LambdaNames) -> str:
+    def write(self, tree: Mapping[str, Any], names: LambdaNames | None = None) -> str:
         """Return the stored form of an expression, or of a part of one inside a lambda."""
-        node = self._rewrite_node(tree.get("expression", tree), names)
+        node = self._rewrite_node(tree.get("expression", tree), names or {})
         query = f"SELECT {builtin('json_serialize_sql')}('SELECT 1')"
         ((template,),) = self._read(query, [])
         statement = json.loads(template)
@@ -256,11 +222,8 @@ class _Writer:
         if kind == "FUNCTION":
             return self._rewrite_call(tree, names)
         if kind == "LAMBDA":
-            parameters = {
-                n: f"{_RESERVED_PREFIX}p{len(names) + k}"
-                for k, n in _lambda_parameters(tree["lhs"])
-            }
-            inner = {**names, **parameters}
+            parameters = enumerate(_lambda_parameters(tree["lhs"]), len(names))
+            inner = {**names, **{name: f"{_RESERVED_PREFIX}p{k}" for k, name in parameters}}
             parameter_list = _rename_parameters(tree["lhs"], inner)
             return {**tree, "lhs": parameter_list, "expr": self._rewrite_node(tree["expr"], inner)}
         if kind == "WINDOW":
@@ -268,7 +231,7 @@ class _Writer:
             if replacement is not None:
                 return replacement
         if kind == "OPERATOR" and tree["type"] in _OPERATOR_FUNCTIONS:
-            arguments = [self._write_part(child, names) for child in tree["children"]]
+            arguments = [self.write(child, names) for child in tree["children"]]
             return self._fragment_node(
                 f"{builtin(_OPERATOR_FUNCTIONS[tree['type']])}({', '.join(arguments)})"
             )
@@ -317,25 +280,23 @@ class _Writer:
         body = _expand_macro(self._read, name, [*list_arguments(tree)])
         if body is not None:
             return self._rewrite_node(body, names)
-        is_unsupported = tree.get("distinct") or tree.get("filter") or is_ordered(tree)
-        is_unsupported = is_unsupported or (
-            name in _NEEDS_TWO_ARGUMENTS and len(list_arguments(tree)) < 2
-        )
-        if (
+        is_unsupported = (
             tree.get("schema") not in ("", "main", None)
-            or is_unsupported
-            or not _is_scalar(self._read, name)
-        ):
+            or tree.get("distinct")
+            or tree.get("filter")
+            or is_ordered(tree)
+            or (name == "age" and len(list_arguments(tree)) < 2)  # from the current date
+        )
+        if is_unsupported or not _is_scalar(self._read, name):
             raise ParseError(
                 f"TRANSFORM cannot call {name}: it takes only scalar functions of DuckDB's own "
                 "whose result depends on nothing but the row; compute it in the query"
             )
         rewritten = {key: self._rewrite_value(value, names) for key, value in tree.items()}
-        path = ["system", "main", name]
         rewritten |= {"function_name": name, "catalog": "system", "schema": "main"}
         rewritten |= {"is_operator": False}
         if "qualified_name" in rewritten:
-            rewritten["qualified_name"] = {"path": path}
+            rewritten["qualified_name"] = {"path": ["system", "main", name]}
         return rewritten
 
     def _replace_special_call(
@@ -347,7 +308,7 @@ class _Writer:
             return None
         check_plain_call(tree)
         arguments = tree.get("arguments", tree.get("children"))
-        texts = [self._write_part(argument, names) for argument in arguments]
+        texts = [self.write(argument, names) for argument in arguments]
         replacement = self._replace_call(name, texts, self.read_columns)
         return None if replacement is None else self._fragment_node(replacement)
 
@@ -364,18 +325,16 @@ class _Writer:
         }
 
 
-def _lambda_parameters(tree: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Return the parameters of a lambda, numbered."""
+def _lambda_parameters(tree: Mapping[str, Any]) -> list[str]:
+    """Return the folded names of a lambda's parameters."""
     column_names = tree.get("column_names")
     if column_names:
-        return [(0, fold(str(column_names[0])))]
+        return [fold(str(column_names[0]))]
     arguments = tree.get("arguments", tree.get("children")) or ()
-    names = [_lambda_parameters(a.get("expression", a))[0][1] for a in arguments]
-    return list(enumerate(names))
+    return [_lambda_parameters(a.get("expression", a))[0] for a in arguments]
 
 
 def _rename_parameters(tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
-    """Rename the parameters of a lambda, or one of them."""
     column_names = tree.get("column_names")
     if column_names:
         return {**tree, "column_names": [names[fold(str(column_names[0]))]]}
@@ -394,10 +353,6 @@ _UNSAFE_FUNCTIONS = frozenset(
 """Functions that read something other than the row, or have effects; the engine does not mark all.
 """
 
-_NEEDS_TWO_ARGUMENTS = frozenset({"age"})
-"""Functions that use the current date if they have only one argument."""
-
-_TIME_ZONE_TYPE = re.compile("TIME ZONE|TIMESTAMPTZ")
 _SCALAR_FUNCTIONS: dict[str, bool] = {}
 """Cached results of `_is_scalar`; a process has one engine."""
 
@@ -425,11 +380,8 @@ def _is_scalar(read: Read, name: str) -> bool:
 
 def _depends_on_time_zone(kind: str, stability: str, parameters: str, returned: str) -> bool:
     """Return whether an overload depends on the session's time zone and nothing else."""
-    is_consistent_within_query = (kind, stability) == ("scalar", "CONSISTENT_WITHIN_QUERY")
-    return (
-        is_consistent_within_query
-        and _TIME_ZONE_TYPE.search(f"{parameters} {returned}") is not None
-    )
+    has_time_zone = re.search("TIME ZONE|TIMESTAMPTZ", f"{parameters} {returned}") is not None
+    return has_time_zone and (kind, stability) == ("scalar", "CONSISTENT_WITHIN_QUERY")
 
 
 _MACRO_DEFINITIONS: dict[str, list[tuple[list[str], str]]] = {}
@@ -452,14 +404,11 @@ def _expand_macro(
         ]
     for parameters, text in _MACRO_DEFINITIONS[name]:
         if len(parameters) == len(arguments):
-            (body,) = _parse_one(read, text)
-            if (
-                find_function_name(body) == name
-            ):  # it forwards to the engine's function of the same name
+            body = _parse_one(read, text)
+            if find_function_name(body) == name:  # it forwards to the engine's own function
                 return None
-            expanded: Mapping[str, Any] = _substitute(
-                body, dict(zip(parameters, arguments, strict=True))
-            )
+            values = dict(zip(parameters, arguments, strict=True))
+            expanded: Mapping[str, Any] = _substitute(body, values)
             return expanded
     return None
 
@@ -500,11 +449,7 @@ def is_ordered(tree: Mapping[str, Any]) -> bool:
 
 
 def check_plain_call(tree: Mapping[str, Any]) -> None:
-    """Reject arguments and clauses that a preprocessing function cannot have.
-
-    Raises:
-        ParseError: an argument has a name, or a clause selects or orders rows.
-    """
+    """Raise ParseError if a preprocessing function has named arguments or selects rows."""
     name = find_function_name(tree)
     if any("sqlml_name" in argument for argument in list_arguments(tree)):
         raise ParseError(f"{name} takes positional arguments only: leave out their names")

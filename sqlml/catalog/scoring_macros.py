@@ -9,17 +9,16 @@
                          (n BOOLEAN[2], r, m) AS ...
     sqlml.score_<digest>(r, m)           one model's expression, with r's fields as its columns
 
-The engine binds every branch of a CASE, and gives all of them one type. Of the overloads of a macro
-it only binds the one that fits the argument types. So the model's name is turned into a type, the
-length of an array. The overloads form a tree: above 16 models, a macro chooses by a hexadecimal
-digit of md5(lower(m)), and its overloads call macros that choose by the next digit or by name. A
-call takes about as long with 10,000 models as with 10 (1.8 ms and 0.8 ms on DuckDB 2.0; 7.2 s with
-one flat macro), and a changed model only rebuilds the macros on its path.
+The engine binds every branch of a CASE, but of a macro's overloads only the one that fits the types
+of the arguments. So the model's name is turned into a type, the length of an array. The overloads
+form a tree: above 16 models, a macro chooses by a hexadecimal digit of md5(lower(m)), and its
+overloads call macros that choose by the next digit or by name. A call takes 1.8 ms with 10,000
+models (7.2 s with one flat macro), and a changed model only rebuilds the macros on its path.
 
-A `<digest>` is computed from the macro's own content, so a macro of that name in another database,
-which the engine may find first, does the same. `CASE WHEN m IS NULL` is folded away; it stops the
-engine from looking up functions while it creates the macro, since a copy of the database that is
-being imported has none of them yet. A bare macro that its owner dropped or replaced stays that way.
+A `<digest>` is that of the macro's content, so a macro of that name in another database does the
+same. `CASE WHEN m IS NULL` is folded away; it stops the engine from looking up functions while it
+creates the macro, since a copy of the database that is being imported has none of them yet. A bare
+macro that its owner dropped or replaced stays that way.
 """
 
 from __future__ import annotations
@@ -59,14 +58,10 @@ _MIN_STORAGE_VERSION = (1, 4)
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """An expression that a model computes for the row `r`.
+    """An expression that a model computes for the row `r`, of a kind in `MACRO_KINDS`.
 
-    Attributes:
-        kind: one of the kinds in `MACRO_KINDS`; a "class" has the parameter `class`.
-        body: the SQL.
-        function, arguments, result: the engine function that `body` calls, if any, and its types.
-        helpers: names (from `name_helper`) and definitions of the macros that `body` calls as
-            `sqlml.<name>`.
+    `body` is its SQL. It may call the engine function `function`, whose types are `arguments` and
+    `result`, and the `helpers` (names from `name_helper`, and definitions) as `sqlml.<name>`.
     """
 
     kind: str
@@ -90,12 +85,7 @@ class Macros:
         self._outdated_schemas: dict[str, str] = {}
 
     def update(
-        self,
-        schema: str,
-        database: str | None,
-        key: str,
-        calls: Sequence[ModelCall],
-        shared: bool,
+        self, schema: str, database: str | None, key: str, calls: Sequence[ModelCall], shared: bool
     ) -> None:
         """Make the macros compute `calls` for the model `key`; no calls remove the model.
 
@@ -161,7 +151,6 @@ class Macros:
             self._connection.write(f"DROP MACRO IF EXISTS {main_schema}.{name}")
 
     def _engine_name(self, name: str | None) -> str:
-        """Return a database's name as the engine writes it; None means the current database."""
         rows = self._connection.read(
             "SELECT database_name FROM system.main.duckdb_databases() WHERE "
             f"{fold_in_sql('database_name')} = "
@@ -200,10 +189,7 @@ class Macros:
         return True
 
     def _supports_typed_macros(self, database: str) -> bool:
-        """Return whether macros of a database may have typed parameters.
-
-        They may not in a database called sqlml, in which `sqlml.` would not mean the schema.
-        """
+        """Return whether macros may have typed parameters; `sqlml.` must also mean the schema."""
         if fold(database) == "sqlml":
             return False
         rows = self._connection.read(
@@ -219,11 +205,10 @@ class Macros:
         return False
 
     def _rebuild_macros(self, schema: str, database: str) -> None:
-        """Update the macros of a database to its current models. Two such transactions conflict.
+        """Update a database's macros to its models, once its tables are checked.
 
-        Usually only a few models are stale. Then only the subtrees of their first digits are
-        rebuilt, and the rest is read from the catalog. The tables must have been checked in this
-        transaction (`Connection.tables`).
+        Two such transactions conflict. Usually only a few models are stale: then only the subtrees
+        of their first digits are rebuilt, and the rest is read from the catalog.
         """
         self._connection.write(CHOOSERS.format(schema=schema))
         kinds = self._connection.read(
@@ -276,12 +261,8 @@ class Macros:
     ) -> tuple[list[Chooser], set[str]]:
         """Write the macros that choose among the `count` models of a kind.
 
-        Args:
-            first_digits: the first digits of models that may be stale.
-            stored: the stored macros (`_read_choosers`).
-
-        Returns:
-            The macros, the root last; and the names of the macros that they replace.
+        Subtrees stay, except those below the stale `first_digits`. Returns the macros, the root
+        last, and the names of those in `stored` that they replace.
         """
         unchanged: dict[str, str] = {}
         are_sound = all(is_own_macro(c.macro) and all(map(is_name, c.names)) for c in stored)
@@ -325,11 +306,7 @@ class Macros:
         }
 
     def _write_choosers(
-        self,
-        schema: str,
-        kind: str,
-        built: Sequence[Chooser],
-        existing: Collection[str],
+        self, schema: str, kind: str, built: Sequence[Chooser], existing: Collection[str]
     ) -> None:
         for part in built:
             if part.macro not in existing:
@@ -390,14 +367,11 @@ _UNKNOWN_MODEL = (
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """A macro of the tree.
+    """A macro of the tree, to which the digits `prefix` lead.
 
-    Attributes:
-        prefix: the digits that lead to it.
-        macro: its name.
-        names: the names of its models, or (`by_digit`) the digits, one per overload.
-        extra: see `build_choosers`.
-        definition: the text after the name in CREATE MACRO; empty for an existing macro.
+    It has an overload per name of a model, or per digit (`by_digit`). `definition` is the text
+    after the name in CREATE MACRO, empty for an existing macro; `extra` is that of
+    `build_choosers`.
     """
 
     prefix: str
@@ -426,10 +400,8 @@ def build_choosers(
 ) -> list[Chooser]:
     """Return the macros of a tree, the root last.
 
-    Args:
-        models: key -> the macro that computes the model, without the models below `existing`.
-        extra: additional parameters after r and m: "" or ", class".
-        existing: first digit -> the call of an existing subtree.
+    `models` maps keys to macros, without the models below `existing`, which maps first digits to
+    the calls of existing subtrees. `extra` are parameters after r and m: "" or ", class".
     """
     models_by_digits = [(key_digits(key), key, macro) for key, macro in sorted(models.items())]
     return _build_subtree(models_by_digits, extra, "", existing or {})

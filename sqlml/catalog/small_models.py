@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sqlml.errors import ArtifactError
@@ -23,12 +22,9 @@ DAMAGE_ERRORS = (TypeError, ValueError, KeyError, AttributeError, RecursionError
 class FeatureGroup:
     """Features that are computed together.
 
-    Attributes:
-        inside: whether steps of the model compute them, such as a vectorizer.
-        cost: nanoseconds per row.
-        importance: the loss when the group is shuffled among rows: of accuracy, or the mean square
-            of the change in score.
-        chosen: whether the small model reads the group.
+    The model's own steps, such as a vectorizer, may compute them (`inside`). `cost` is nanoseconds
+    per row, and `importance` the loss when the group is shuffled among rows: of accuracy, or the
+    mean square of the change in score. The small model reads `chosen` groups.
     """
 
     name: str
@@ -44,9 +40,7 @@ class Facts:
     """The measurements of a small model's training.
 
     Attributes:
-        query: the query for the training rows.
         exact_ns, expected_ns: nanoseconds per row of a query without it, and with it.
-        groups: the groups of the model's features.
         unique_keys: columns that are unique in every table that a query joins on them, although the
             engine does not know it; the columns of a composite key are separated by commas.
     """
@@ -148,12 +142,10 @@ class TopKFilter:
 
 SmallModel = Cascade | TopKFilter
 
-KINDS: Mapping[str, tuple[type[Any], type[Any], str]] = MappingProxyType(
-    {
-        "cascade": (Cascade, CascadeFacts, "CASCADE"),
-        "top_k": (TopKFilter, FilterFacts, "TOP_K FILTER"),
-    }
-)
+KINDS: Mapping[str, tuple[type[Any], type[Any], str]] = {
+    "cascade": (Cascade, CascadeFacts, "CASCADE"),
+    "top_k": (TopKFilter, FilterFacts, "TOP_K FILTER"),
+}
 """Kind -> its class, the class of its facts, and its name in statements."""
 
 

@@ -27,9 +27,7 @@ class Programs(Protocol):
     def get(self, digest: str, schema: str) -> Program:
         """Return the Program with a content hash, or with a prefix of it (20 digits or more).
 
-        Raises:
-            UnknownModelError: the schema has no such Program.
-            ArtifactError: the stored bytes are damaged.
+        Raises UnknownModelError if the schema has none, and ArtifactError if it is damaged.
         """
 
     def put(self, program: Program, schema: str) -> None:
@@ -48,15 +46,11 @@ class Programs(Protocol):
 class TablePrograms:
     """The Programs of the databases that one connection sees, in a table of each catalog.
 
-    Args:
-        collected: is called with the hashes of removed Programs; running queries may use them.
+    `collected` is called with the hashes of removed Programs; running queries may use them.
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        loaded: Loaded,
-        collected: Callable[[Collection[str]], None],
+        self, connection: Connection, loaded: Loaded, collected: Callable[[Collection[str]], None]
     ) -> None:
         self._connection = connection
         self._loaded = loaded
@@ -146,10 +140,7 @@ class TablePrograms:
         self._collected(digests)
 
     def _flip_format(self, digests: list[str], schema: str) -> None:
-        """Change the rows of some Programs; a second call restores them.
-
-        The engine sees no conflict between a DELETE and an UPDATE that changes nothing.
-        """
+        """Change the rows of some Programs, or restore them, so that a DELETE conflicts."""
         self._connection.write(
             f"UPDATE {schema}.catalog_programs SET format = system.main.xor(format, -1) "
             "WHERE system.main.list_contains(?::VARCHAR[], hash)",

@@ -1,16 +1,13 @@
 """The catalog's tables and views, as DDL; docs/format.md describes them.
 
-Programs are stored once each, by content hash; versions and their small models refer to them. Keys
-are names after `fold`, because the engine's own names ignore case in ASCII. Times are UTC.
-
-All functions are called by their full names (`dialects.duckdb.builtin`), because a macro of the
-file would hide a function with a bare name.
+Programs are stored once each, by content hash. Keys are names after `fold`, because the engine's
+own names ignore case in ASCII. Times are UTC. All functions are called by their full names, because
+a macro of the file would hide a function with a bare name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 MODELS = """
     SELECT m.name, m.default_version AS version,
@@ -139,7 +136,9 @@ CHOOSERS: str = _table(
 )
 """The table of the macros that choose a model (`catalog/scoring_macros.py`)."""
 
-VIEWS: Mapping[str, str] = MappingProxyType(
-    {"models": MODELS, "model_versions": VERSIONS, "model_features": FEATURES}
-)
+VIEWS: Mapping[str, str] = {
+    "models": MODELS,
+    "model_versions": VERSIONS,
+    "model_features": FEATURES,
+}
 """View -> its query, for other clients. sqlml itself reads the tables: a view could be anyone's."""

@@ -7,21 +7,13 @@ statement, add its rule to `STATEMENT_RULES`; a change of ALTER MODEL goes into 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlml.parsing import statements
-from sqlml.parsing.statement_parts import OPENING, StatementParts
-from sqlml.parsing.statements import (
-    Change,
-    ModelName,
-    Options,
-    OptionValue,
-    Statement,
-    Training,
-)
+from sqlml.parsing.statement_parts import OPENING, StatementParts, none_if_current
+from sqlml.parsing.statements import Change, ModelName, Options, OptionValue, Statement, Training
 from sqlml.suggestions import closest
 from sqlml.types import fold
 
@@ -33,8 +25,13 @@ _COMPARISONS = (">=", ">", "<=", "<")
 _OPTION_PREFIX = "SQLML_"
 
 
-class FromClause(StatementParts):
-    """The clauses that name a model file or a training query."""
+class ModelStatements(StatementParts):
+    """A base of our parsers with one method per kind of statement."""
+
+    EXPLAIN_MODES: ClassVar[tuple[str, ...]] = ()
+    """Words after EXPLAIN that choose what is shown."""
+
+    # The clauses that name a model file or a training query
 
     def _origin(self) -> statements.Artifact | Training:
         """Parse [INPUT ...] [OUTPUT ...] FROM 'path' ..., or a training query."""
@@ -48,7 +45,7 @@ class FromClause(StatementParts):
             raise self._error_here("expected FROM '<path of a model file>'")
         source = self._text("the path of a model file")
         format_, comment = "AUTO", None
-        options: Options = MappingProxyType({})
+        options: Options = {}
         while self._curr:
             if self._accept("FORMAT"):
                 format_ = self._format(FORMATS)
@@ -64,7 +61,7 @@ class FromClause(StatementParts):
 
     def _training(self) -> Training:
         transform, comment = None, None
-        options: Options = MappingProxyType({})
+        options: Options = {}
         seen_words: set[str] = set()
         while not self._accept("AS"):
             word = self._word()
@@ -101,12 +98,7 @@ class FromClause(StatementParts):
             )
         return format_
 
-
-class ModelStatements(FromClause):
-    """A base of our parsers with one method per kind of statement."""
-
-    EXPLAIN_MODES: ClassVar[tuple[str, ...]] = ()
-    """Words after EXPLAIN that choose what is shown."""
+    # Statements
 
     def model_statement(self, tokens: list[Token], sql: str) -> Statement:
         """Parse the tokens of one statement in `sql`; a `Query` if the engine carries it out."""
@@ -156,7 +148,8 @@ class ModelStatements(FromClause):
             if like is None and self._accept("LIKE"):
                 like = self._text("a pattern")
             elif may_have_database and self._match_texts(("FROM", "IN")):
-                database, may_have_database = self._database(), False
+                database = none_if_current(self._name("the name of a database"))
+                may_have_database = False
             else:
                 raise self._error_here("expected LIKE '...', FROM database or the end")
         return statements.ShowModels(self._statement, like, database)
@@ -223,10 +216,7 @@ class ModelStatements(FromClause):
         if word == "FORMAT":
             return self._format(EXPORT_FORMATS)
         if word == "TABLE":
-            names = [self._name("the name of a table")]
-            while self._match(TokenType.DOT):
-                names.append(self._name("the name of a table"))
-            return tuple(names)
+            return self._names("the name of a table", TokenType.DOT)
         if word == "COLUMNS":
             self._expect_symbol(TokenType.L_PAREN, "(")
             return tuple([self._name("a column") for _ in self._items(TokenType.R_PAREN)])
@@ -344,7 +334,7 @@ class ModelStatements(FromClause):
                 raise self._error_here(f"tag {tag} is given twice")
             self._expect_symbol(TokenType.EQ, "=")
             tags[tag] = self._text("the value of a tag")
-        return statements.SetTags(MappingProxyType(tags))
+        return statements.SetTags(tags)
 
     def _reset_options(self, name: ModelName) -> Change:
         if not self._curr:
@@ -358,56 +348,47 @@ class ModelStatements(FromClause):
         self._expect("USING")
         query = self._query()
         has_options = self._match_texts(("OPTIONS", "WITH"))
-        return query, self._options() if has_options else MappingProxyType({})
+        return query, self._options() if has_options else {}
 
-    def _names(self, description: str) -> tuple[str, ...]:
+    def _names(self, description: str, separator: TokenType = TokenType.COMMA) -> tuple[str, ...]:
         names = [self._name(description)]
-        while self._match(TokenType.COMMA):
+        while self._match(separator):
             names.append(self._name(description))
         return tuple(names)
 
 
-STATEMENT_RULES: Mapping[str, Callable[[ModelStatements], Statement | None]] = MappingProxyType(
-    {
-        "CREATE": ModelStatements._create_model,
-        "DROP": ModelStatements._drop_model,
-        "SHOW": ModelStatements._show,
-        "DESCRIBE": ModelStatements._describe_model,
-        "DESC": ModelStatements._describe_model,
-        "EXPLAIN": ModelStatements._explain,
-        "ALTER": ModelStatements._alter_model,
-        "EXPORT": ModelStatements._export_model,
-        "SET": ModelStatements._set_option,
-        "RESET": ModelStatements._set_option,
-        "VERIFY": ModelStatements._verify_model,
-        "COMMENT": ModelStatements._comment_on_model,
-    }
-)
-"""The first word of a statement that may be about models -> its rule."""
+STATEMENT_RULES: Mapping[str, Callable[[ModelStatements], Statement | None]] = {
+    "CREATE": ModelStatements._create_model,
+    "DROP": ModelStatements._drop_model,
+    "SHOW": ModelStatements._show,
+    "DESCRIBE": ModelStatements._describe_model,
+    "DESC": ModelStatements._describe_model,
+    "EXPLAIN": ModelStatements._explain,
+    "ALTER": ModelStatements._alter_model,
+    "EXPORT": ModelStatements._export_model,
+    "SET": ModelStatements._set_option,
+    "RESET": ModelStatements._set_option,
+    "VERIFY": ModelStatements._verify_model,
+    "COMMENT": ModelStatements._comment_on_model,
+}
 
-CHANGES: Mapping[str, Callable[[ModelStatements, ModelName], Change]] = MappingProxyType(
-    {
-        "ADD VERSION": ModelStatements._add_version,
-        "RETRAIN": ModelStatements._retrain,
-        "DROP VERSION": lambda rules, name: statements.DropVersion(rules._version_of(name)),
-        "SET DEFAULT_VERSION": ModelStatements._set_default,
-        "SET ALIAS": ModelStatements._set_alias,
-        "UNSET ALIAS": lambda rules, name: statements.UnsetAlias(
-            rules._name("the name of an alias")
-        ),
-        "SET TAG": ModelStatements._set_tags,
-        "UNSET TAG": lambda rules, name: statements.UnsetTags(rules._names("the name of a tag")),
-        "SET OPTIONS": lambda rules, name: statements.SetOptions(rules._options()),
-        "RESET OPTIONS": ModelStatements._reset_options,
-        "RENAME TO": lambda rules, name: statements.Rename(
-            rules._name("the new name of the model")
-        ),
-        "ADD CASCADE": lambda rules, name: statements.AddCascade(*rules._using_clause()),
-        "DROP CASCADE": lambda rules, name: statements.DropCascade(),
-        "ADD TOP_K FILTER": lambda rules, name: statements.AddTopKFilter(*rules._using_clause()),
-        "DROP TOP_K FILTER": lambda rules, name: statements.DropTopKFilter(),
-    }
-)
+CHANGES: Mapping[str, Callable[[ModelStatements, ModelName], Change]] = {
+    "ADD VERSION": ModelStatements._add_version,
+    "RETRAIN": ModelStatements._retrain,
+    "DROP VERSION": lambda rules, name: statements.DropVersion(rules._version_of(name)),
+    "SET DEFAULT_VERSION": ModelStatements._set_default,
+    "SET ALIAS": ModelStatements._set_alias,
+    "UNSET ALIAS": lambda rules, name: statements.UnsetAlias(rules._name("the name of an alias")),
+    "SET TAG": ModelStatements._set_tags,
+    "UNSET TAG": lambda rules, name: statements.UnsetTags(rules._names("the name of a tag")),
+    "SET OPTIONS": lambda rules, name: statements.SetOptions(rules._options()),
+    "RESET OPTIONS": ModelStatements._reset_options,
+    "RENAME TO": lambda rules, name: statements.Rename(rules._name("the new name of the model")),
+    "ADD CASCADE": lambda rules, name: statements.AddCascade(*rules._using_clause()),
+    "DROP CASCADE": lambda rules, name: statements.DropSmallModel("cascade"),
+    "ADD TOP_K FILTER": lambda rules, name: statements.AddTopKFilter(*rules._using_clause()),
+    "DROP TOP_K FILTER": lambda rules, name: statements.DropSmallModel("top_k"),
+}
 """The words after the model's name -> the rule for the rest."""
 
 _VERSION_CHANGES = (

@@ -93,8 +93,7 @@ def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     """Parse a text into statements, in order; those of the engine are `Query` values.
 
     A text of comments, or a Spark script in BEGIN and END, has none. The queries of a DuckDB text
-    together contain every character of it, including comments: each ends with its semicolons, where
-    DuckDB splits as well. Those of Spark, which runs one at a time, contain the statement only.
+    together contain every character of it; those of Spark contain the statement only.
     """
     pieces = split_tokens(sql, dialect)
     parser = cast(ModelStatements, DIALECTS[dialect].parser())

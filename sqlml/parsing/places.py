@@ -1,8 +1,7 @@
 """Spans: the positions of sqlglot's tree nodes in the text.
 
 sqlglot only keeps the positions of names and literals. Here the parser's methods mark their results
-with the first and last token that they consumed, so that the span of a clause, call or query is
-exact, whatever it consists of.
+with the first and last token that they consumed, so that the span of any clause is exact.
 """
 
 from __future__ import annotations

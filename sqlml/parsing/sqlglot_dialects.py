@@ -1,14 +1,12 @@
 """sqlglot's DuckDB and Spark dialects, extended by calls of models, model statements and spans.
 
 All functions stay calls as written, because sqlglot would check their arguments and reorder some.
-This file also corrects what sqlglot misreads in either engine's SQL, as far as it may occur next to
-a model.
+What sqlglot misreads in either engine's SQL, and may occur next to a model, is corrected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -19,30 +17,16 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sqlml.parsing import places
 from sqlml.parsing.model_statements import ModelStatements
-from sqlml.parsing.places import (
-    ModelName,
-    OtherType,
-    PipedQuery,
-    Step,
-    WrappedStatement,
-    mark,
-    with_spans,
-)
+from sqlml.parsing.statement_parts import token_types
 
 _MODEL_FUNCTIONS = frozenset({"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRANSFORM"})
 """Functions besides the table functions that accept MODEL m as their first argument."""
 
-_TABLE_NAMES = frozenset(
-    {
-        *(TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING),
-        *(TokenType.PLACEHOLDER, TokenType.PARAMETER),
-    }
-)
-"""Tokens that may name a table."""
-
-_NOT_AFTER_MODEL = frozenset({TokenType.COMMA, TokenType.L_PAREN, TokenType.R_PAREN})
-"""Tokens after which MODEL is not followed by a model's name, but is a column or a function."""
+_TABLE_NAMES = token_types("VAR IDENTIFIER STRING PLACEHOLDER PARAMETER")
+_NOT_AFTER_MODEL = token_types("COMMA L_PAREN R_PAREN")
+"""Tokens before which MODEL is a column or a function, and not followed by a model's name."""
 
 _QUERY_WORDS = frozenset({"SELECT", "FROM", "WITH", "VALUES"})
 _EXPLAIN_WORDS = ("ANALYZE", "EXTENDED", "FORMATTED", "COST", "CODEGEN")
@@ -66,14 +50,11 @@ class _Rules(ModelStatements):
         is_call = self._next.token_type == TokenType.L_PAREN
         if is_call and self._curr.token_type == TokenType.VAR:
             name = self._curr.text.upper()
-            is_form = name.startswith("ML_") or self._follows_ml()
-            if name in _MODEL_FUNCTIONS or is_form:
+            follows_dot = self._prev is not None and self._prev.token_type == TokenType.DOT
+            follows_ml = follows_dot and self._tokens[self._index - 2].text.upper() == "ML"
+            if name in _MODEL_FUNCTIONS or name.startswith("ML_") or follows_ml:
                 return self._parse_model_call()
         return super()._parse_function_call(*args, **options)
-
-    def _follows_ml(self: Any) -> bool:
-        follows_dot = self._prev is not None and self._prev.token_type == TokenType.DOT
-        return follows_dot and self._tokens[self._index - 2].text.upper() == "ML"
 
     def _parse_model_call(self: Any) -> Any:
         token = self._curr
@@ -91,7 +72,7 @@ class _Rules(ModelStatements):
 
     def _parse_model_argument(self: Any) -> Any:
         first = self._index
-        return mark(self, self._parse_any_argument(), first)
+        return places.mark(self, self._parse_any_argument(), first)
 
     def _parse_model_name(self: Any) -> Any:
         """Parse MODEL m as the first argument, where m may be any words."""
@@ -99,7 +80,7 @@ class _Rules(ModelStatements):
         while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
             self._advance()
         name = self._find_sql(self._tokens[first], self._prev)
-        return mark(self, ModelName(this=name), first)
+        return places.mark(self, places.ModelName(this=name), first)
 
     def _parse_any_argument(self: Any) -> Any:
         """Parse TABLE t, name := value, a struct, or another expression."""
@@ -133,7 +114,7 @@ class _Rules(ModelStatements):
             self._match_texts(_EXPLAIN_WORDS)
         else:
             return self._parse_as_command(self._prev)
-        return WrappedStatement(this=self._parse_statement(), kind=word)
+        return places.WrappedStatement(this=self._parse_statement(), kind=word)
 
     def _parse_cube_or_rollup(self: Any, with_prefix: bool = False) -> Any:
         """Parse any expressions in CUBE and ROLLUP, such as comparisons."""
@@ -143,7 +124,6 @@ class _Rules(ModelStatements):
         return self.expression(kind(expressions=self._parse_wrapped_csv(self._parse_disjunction)))
 
     def _parse_grouping_set(self: Any) -> Any:
-        """Parse any expression in GROUPING SETS."""
         nested = self._parse_grouping_sets() or self._parse_cube_or_rollup()
         return nested or self._parse_disjunction()
 
@@ -158,7 +138,7 @@ class _Rules(ModelStatements):
         """Suppress the warning, since the engine may well support what sqlglot does not."""
 
 
-_QUERY_TOKENS = frozenset({TokenType.PIVOT, TokenType.UNPIVOT, TokenType.DESCRIBE})
+_QUERY_TOKENS = token_types("PIVOT UNPIVOT DESCRIBE")
 _PLACEHOLDERS = {TokenType.PLACEHOLDER: _parse_placeholder}
 _COMMANDS = {
     TokenType.COMMAND: _Rules._parse_engine_command,
@@ -212,7 +192,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
                 if self._match(TokenType.L_PAREN) and self._curr.text.upper() in _QUERY_WORDS:
                     query = self._parse_select()
                     self._match_r_paren()
-                    return OtherType(this=query)
+                    return places.OtherType(this=query)
         self._retreat(first)
         return super()._parse_create()
 
@@ -269,14 +249,14 @@ class _DuckDBRules(_Rules, DuckDBParser):
             unpivot=is_unpivot,
             into=into,
         )
-        query = self._parse_set_operations(mark(self, pivot, first))
+        query = self._parse_set_operations(places.mark(self, pivot, first))
         for key in ("order", "limit", "offset"):
             query.set(key, getattr(self, f"_parse_{key}")() or query.args.get(key))
-        return mark(self, query, first)
+        return places.mark(self, query, first)
 
     def _parse_pivoted(self: Any) -> Any:
         first = self._index
-        return mark(self, self._parse_alias(self._parse_disjunction()), first)
+        return places.mark(self, self._parse_alias(self._parse_disjunction()), first)
 
 
 class _SparkRules(_Rules, SparkParser):
@@ -295,7 +275,7 @@ class _SparkRules(_Rules, SparkParser):
         if self._curr.token_type != TokenType.L_BRACE:
             return super()._parse_value_of_argument()
         first = self._index
-        return mark(self, self._parse_column_ops(self._parse_struct_literal()), first)
+        return places.mark(self, self._parse_column_ops(self._parse_struct_literal()), first)
 
     def _parse_struct_literal(self: Any) -> Any:
         """Parse `{name: value, 'name': value}`."""
@@ -305,7 +285,7 @@ class _SparkRules(_Rules, SparkParser):
         entries = [] if is_empty else self._parse_csv(self._parse_entry)
         if not self._match(TokenType.R_BRACE):
             self.raise_error("Expected }")
-        return mark(self, exp.Struct(expressions=entries), first)
+        return places.mark(self, exp.Struct(expressions=entries), first)
 
     def _parse_entry(self: Any) -> Any:
         token = self._curr
@@ -338,28 +318,28 @@ class _SparkRules(_Rules, SparkParser):
         steps = []
         while self._match(TokenType.PIPE_GT):
             first = self._index
-            steps.append(mark(self, self._parse_step(), first))
-        return PipedQuery(this=query, expressions=steps)
+            steps.append(places.mark(self, self._parse_step(), first))
+        return places.PipedQuery(this=query, expressions=steps)
 
     def _parse_step(self: Any) -> exp.Expr:
         word = self._curr.text.upper().split()[0] if self._curr else ""
         rule = _STEP_RULES.get(word)
         if rule is not None:
             self._advance()
-            return Step(this=word, **rule(self))
+            return places.Step(this=word, **rule(self))
         if self._match_set(self.QUERY_MODIFIER_PARSERS, advance=False):
             _, modifier = self.QUERY_MODIFIER_PARSERS[self._curr.token_type](self)
-            return Step(
+            return places.Step(
                 this=word, expressions=modifier if isinstance(modifier, list) else [modifier]
             )
         if word == "TABLESAMPLE":
-            return Step(this=word, expressions=[self._parse_table_sample()])
+            return places.Step(this=word, expressions=[self._parse_table_sample()])
         if word in ("PIVOT", "UNPIVOT"):
-            return Step(this=word, expressions=self._parse_pivots())
+            return places.Step(this=word, expressions=self._parse_pivots())
         join = self._parse_join()
         if join is None:
             self.raise_error(f"Unknown pipe step {word}")
-        return Step(this="JOIN", expressions=[join])
+        return places.Step(this="JOIN", expressions=[join])
 
     def _parse_step_items(self: Any) -> dict[str, Any]:
         self._match(TokenType.DISTINCT)
@@ -368,26 +348,19 @@ class _SparkRules(_Rules, SparkParser):
             items += self._parse_expressions()
         return {"expressions": items}
 
-    def _parse_step_name(self: Any) -> dict[str, Any]:
-        return {"alias": self._parse_id_var()}
-
     def _parse_step_operands(self: Any) -> dict[str, Any]:
         while self._match_texts(("ALL", "DISTINCT", "BY", "NAME")):
             pass
         return {"expressions": self._parse_csv(self._parse_select_or_expression)}
 
 
-_STEP_RULES: Mapping[str, Any] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            ("SELECT", "EXTEND", "SET", "DROP", "AGGREGATE"), _SparkRules._parse_step_items
-        ),
-        **dict.fromkeys(
-            ("UNION", "EXCEPT", "INTERSECT", "MINUS"), _SparkRules._parse_step_operands
-        ),
-        "AS": _SparkRules._parse_step_name,
-    }
-)
+_STEP_RULES: Mapping[str, Any] = {
+    **dict.fromkeys(
+        ("SELECT", "EXTEND", "SET", "DROP", "AGGREGATE"), _SparkRules._parse_step_items
+    ),
+    **dict.fromkeys(("UNION", "EXCEPT", "INTERSECT", "MINUS"), _SparkRules._parse_step_operands),
+    "AS": lambda self: {"alias": self._parse_id_var()},
+}
 
 
 _DROPPED_KEYWORDS = frozenset(
@@ -398,7 +371,7 @@ _DROPPED_KEYWORDS = frozenset(
 
 class _DuckDB(DuckDB):
     INDEX_OFFSET = 0  # keeps indices as written
-    Parser = with_spans(_DuckDBRules)  # type: ignore[assignment]
+    Parser = places.with_spans(_DuckDBRules)  # type: ignore[assignment]
 
     class Tokenizer(DuckDB.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
@@ -414,7 +387,7 @@ class _DuckDB(DuckDB):
 
 class _Spark(Spark):
     INDEX_OFFSET = 0
-    Parser = with_spans(_SparkRules)  # type: ignore[assignment]
+    Parser = places.with_spans(_SparkRules)  # type: ignore[assignment]
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
@@ -424,5 +397,5 @@ class _Spark(Spark):
         }
 
 
-DIALECTS: Mapping[str, Dialect] = MappingProxyType({"duckdb": _DuckDB(), "spark": _Spark()})
+DIALECTS: Mapping[str, Dialect] = {"duckdb": _DuckDB(), "spark": _Spark()}
 """The name of a `sqlml.dialects.Dialect` -> its sqlglot dialect."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from sqlglot.parser import Parser
@@ -37,7 +36,11 @@ def option_text(value: Any, dialect: Dialect = DUCKDB) -> str:
     return repr(value)
 
 
-STRING_TOKENS = frozenset({TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING})
+def token_types(names: str) -> frozenset[TokenType]:
+    return frozenset(TokenType[name] for name in names.split())
+
+
+STRING_TOKENS = token_types("STRING HEREDOC_STRING RAW_STRING")
 """Strings in quotes or between dollars."""
 
 _NON_WORD_TOKENS = Parser.TEXT_MATCH_EXCLUDED_TOKENS | {TokenType.NUMBER}
@@ -48,8 +51,8 @@ _WORD = re.compile(r"[^\W\d][\w$]*|\d+[^\W\d]\w*")
 _SUFFIXED_NUMBER = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(?:[LSYDF]|BD)", re.IGNORECASE)
 """A Spark number with the letter of its type, such as `10L`."""
 
-OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
-_CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
+OPENING = token_types("L_PAREN L_BRACKET L_BRACE")
+CLOSING = token_types("R_PAREN R_BRACKET R_BRACE")
 _CONSTANTS: dict[str, OptionValue] = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
@@ -98,7 +101,6 @@ class StatementParts(Parser):
             raise self._error_here("expected the end of the statement")
 
     def _error_here(self, message: str, back: int = 0) -> ParseError:
-        """Return an error at the next token, or at one of the tokens before it."""
         index = self._index - back
         if index < self._tokens_size:
             return ParseError(message, self.sql, self._tokens[index].start)
@@ -108,7 +110,6 @@ class StatementParts(Parser):
         return self._curr.token_type == TokenType.IDENTIFIER or bool(self._word())
 
     def _name(self, what: str) -> str:
-        """Parse a bare word or a quoted name."""
         if not self._is_name():
             raise self._error_here(f"expected {what}")
         self._advance()
@@ -146,17 +147,14 @@ class StatementParts(Parser):
         """Parse `[database.]name`, also as a string."""
         if self._is_text():
             database, _, name = self._text("the name of a model").rpartition(".")
-            return ModelName(name, _none_if_current(database))
+            return ModelName(name, none_if_current(database))
         first = self._name("the name of a model")
         if not self._match(TokenType.DOT):
             return ModelName(first)
-        model_name = ModelName(self._name("the name of a model"), _none_if_current(first))
+        model_name = ModelName(self._name("the name of a model"), none_if_current(first))
         if self._curr.token_type == TokenType.DOT:
             raise self._error_here("a model is named by model or database.model; it has no schema")
         return model_name
-
-    def _database(self) -> str | None:
-        return _none_if_current(self._name("the name of a database"))
 
     def _model_version(self) -> ModelName:
         name = self._model_name()
@@ -177,7 +175,7 @@ class StatementParts(Parser):
         depth = 0
         for i in range(self._index, self._tokens_size):
             kind = self._tokens[i].token_type
-            depth += (kind in OPENING) - (kind in _CLOSING)
+            depth += (kind in OPENING) - (kind in CLOSING)
             if not depth:
                 return i
         raise self._error_here("this bracket is not closed")
@@ -220,7 +218,7 @@ class StatementParts(Parser):
     def _item_text(self, expected: str, back: int = 0) -> str:
         """Return the text up to the next comma, or to the bracket that closes the list."""
         first = self._index
-        while self._curr and self._curr.token_type not in {TokenType.COMMA, *_CLOSING}:
+        while self._curr and self._curr.token_type not in {TokenType.COMMA, *CLOSING}:
             opens_bracket = self._curr.token_type in OPENING
             self._advance(self._closing() + 1 - self._index if opens_bracket else 1)
         if self._index == first:
@@ -245,13 +243,10 @@ class StatementParts(Parser):
             if not (self._match(TokenType.EQ) or self._match(TokenType.COLON_EQ)):
                 raise self._error_here("expected = and a value")
             options[key] = self._value()
-        return MappingProxyType(options)
+        return options
 
     def _value(self, depth: int = 0) -> OptionValue:
-        """Parse a literal, list, call or bare word, as in DuckDB's options.
-
-        A struct or a map becomes a list of names and values.
-        """
+        """Parse a literal, list, call or bare word; a struct or a map becomes a list of pairs."""
         if not self._curr:
             raise self._error_here("expected a value")
         sign = -1 if self._match(TokenType.DASH) else 1
@@ -296,6 +291,6 @@ class StatementParts(Parser):
         return (name, self._value(depth))
 
 
-def _none_if_current(database: str) -> str | None:
+def none_if_current(database: str) -> str | None:
     """Return None for the current database, also if it is written as its schema `main`."""
     return None if fold(database) in ("", "main") else database

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 
@@ -18,10 +17,6 @@ class Call:
 
 OptionValue = str | int | float | bool | None | tuple[Any, ...] | Call
 Options = Mapping[str, OptionValue]
-
-
-def _no_options() -> Options:
-    return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ class Artifact:
     inputs: tuple[tuple[str, str], ...] | None = None
     output: tuple[tuple[str, str], ...] | None = None
     format: str = "AUTO"
-    options: Options = field(default_factory=_no_options)
+    options: Options = field(default_factory=dict)
     comment: str | None = None
 
 
@@ -62,7 +57,7 @@ class Training:
     """[TRANSFORM (...)] [OPTIONS (...)] [COMMENT ...] AS query; `transform` has items as texts."""
 
     query: str
-    options: Options = field(default_factory=_no_options)
+    options: Options = field(default_factory=dict)
     transform: tuple[str, ...] | None = None
     comment: str | None = None
 
@@ -228,12 +223,7 @@ class AddCascade(Change):
     """ADD CASCADE USING (query) [OPTIONS (...)] to the named or default version."""
 
     query: str
-    options: Options = field(default_factory=_no_options)
-
-
-@dataclass(frozen=True, slots=True)
-class DropCascade(Change):
-    """DROP CASCADE of the named or default version."""
+    options: Options = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,12 +231,14 @@ class AddTopKFilter(Change):
     """ADD TOP_K FILTER USING (query) [OPTIONS (...)] to the named or default version."""
 
     query: str
-    options: Options = field(default_factory=_no_options)
+    options: Options = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class DropTopKFilter(Change):
-    """DROP TOP_K FILTER of the named or default version."""
+class DropSmallModel(Change):
+    """DROP CASCADE or DROP TOP_K FILTER of the named or default version."""
+
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,10 +296,8 @@ class VerifyModel(OfModel):
 class OtherDatabase:
     """The target of exported SQL.
 
-    Attributes:
-        form: the kind of object to create; None for a query over `table`, or a function without
-            one.
-        columns: the columns of the table to keep.
+    Without a `form`, it is a query over `table`, or functions without one. The query keeps
+    `columns`.
     """
 
     dialect: str
@@ -318,10 +308,7 @@ class OtherDatabase:
 
 @dataclass(frozen=True, slots=True)
 class ExportModel(OfModel):
-    """EXPORT MODEL m TO 'path' (FORMAT ONNX), or (DIALECT postgres, TABLE t).
-
-    Without a `format`, the path's extension implies it.
-    """
+    """EXPORT MODEL m TO 'path' (FORMAT ONNX), or (DIALECT postgres, TABLE t)."""
 
     path: str
     format: str | None = None

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import TypeVar
 
 from sqlglot.errors import TokenError
@@ -21,8 +21,9 @@ from sqlglot.tokenizer_core import Token as GlotToken
 from sqlglot.tokenizer_core import TokenType
 
 from sqlml.errors import ParseError, SqlmlError
+from sqlml.parsing import statement_parts
 from sqlml.parsing.sqlglot_dialects import DIALECTS
-from sqlml.parsing.statement_parts import STRING_TOKENS
+from sqlml.parsing.statement_parts import STRING_TOKENS, token_types
 
 _PLAIN_NAME = re.compile(r"[^\W\d][\w$]*")
 _MULTI_WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)+")
@@ -56,13 +57,12 @@ CLOSING = frozenset(")]}")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token.
+    """The token sql[start:end].
 
     Attributes:
         kind: word, name (quoted), string, number, param or symbol.
         text: the content: a word as written, a quoted name or string without its quotes. For a
             param it is `?`, `$1`, `$name` or (Spark) `:name`.
-        start, end: the token is sql[start:end].
     """
 
     kind: str
@@ -74,8 +74,7 @@ class Token:
     def upper(self) -> str:
         """Return a bare word in capitals; empty for other tokens.
 
-        A word with a non-ASCII letter stays as it is, because it is not a keyword, even if its
-        capital is ASCII (`ıf`).
+        A word with a non-ASCII letter is no keyword and stays, even if its capital is ASCII (`ıf`).
         """
         if self.kind != "word":
             return ""
@@ -200,49 +199,24 @@ def _is_name_not_command(
     return following.token_type not in _NOT_AFTER_NAMES
 
 
-_STATEMENT_WORDS = frozenset(
-    {
-        *(TokenType.DESCRIBE, TokenType.SHOW, TokenType.SUMMARIZE, TokenType.VALUES),
-        *(TokenType.INSERT, TokenType.UPDATE, TokenType.DELETE, TokenType.EXCEPT),
-        *(TokenType.PIVOT, TokenType.UNPIVOT),
-    }
+_STATEMENT_WORDS = token_types(
+    "DESCRIBE SHOW SUMMARIZE VALUES INSERT UPDATE DELETE EXCEPT PIVOT UNPIVOT"
 )
-_COMMAND_WORDS = frozenset(
-    {
-        *(TokenType.ALTER, TokenType.DROP, TokenType.FORCE, TokenType.GRANT, TokenType.INSTALL),
-        *(TokenType.REVOKE, TokenType.ROLLBACK),
-    }
-)
+_COMMAND_WORDS = token_types("ALTER DROP FORCE GRANT INSTALL REVOKE ROLLBACK")
 """Words that only begin DuckDB statements, or occur inside those that begin with another one."""
 
-_BEFORE_OPERANDS = frozenset(
-    {
-        *(TokenType.L_PAREN, TokenType.COMMA, TokenType.SELECT, TokenType.WHERE, TokenType.ALIAS),
-        *(TokenType.AND, TokenType.OR, TokenType.ON, TokenType.HAVING, TokenType.GROUP_BY),
-        *(TokenType.ORDER_BY, TokenType.QUALIFY, TokenType.FROM, TokenType.COLON_EQ),
-    }
+_BEFORE_OPERANDS = token_types(
+    "L_PAREN COMMA SELECT WHERE ALIAS AND OR ON HAVING GROUP_BY ORDER_BY QUALIFY FROM COLON_EQ"
 )
-_AFTER_OPERANDS = frozenset(
-    {
-        *(TokenType.COMMA, TokenType.R_PAREN, TokenType.FROM, TokenType.WHERE, TokenType.EQ),
-        TokenType.SEMICOLON,
-    }
-)
-"""Tokens that cannot follow an operator."""
+_AFTER_OPERANDS = token_types("COMMA R_PAREN FROM WHERE EQ SEMICOLON")
 
-_NOT_AFTER_NAMES = frozenset(
-    {
-        *(TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.PLACEHOLDER),
-        *(TokenType.L_PAREN, TokenType.PARAMETER, TokenType.SEMICOLON),
-    }
-)
+_NOT_AFTER_NAMES = token_types("STRING IDENTIFIER NUMBER PLACEHOLDER L_PAREN PARAMETER SEMICOLON")
 _AFTER_NAMES = frozenset(
     "AND OR IS IN LIKE ILIKE RLIKE BETWEEN NOT AS COLLATE DIV OVER ASC DESC".split()
 )
 """Words that may follow a name in an expression."""
 
 _AFTER_MINUS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
-"""Words that follow MINUS if it is a set operator."""
 
 
 def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
@@ -312,10 +286,7 @@ class Tokens(tuple[Token, ...]):
         return ends
 
     def split_commas(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the index ranges of the items between the commas of self[start:end].
-
-        Commas within brackets do not count.
-        """
+        """Return the index ranges between commas of self[start:end] that no brackets enclose."""
         items, first, i = [], start, start
         while i < end:
             token = self[i]
@@ -330,8 +301,7 @@ class Tokens(tuple[Token, ...]):
         return [*items, (first, end)] if first < end or items else []
 
 
-_MAX_PAIRS = 4_000_000
-"""Maximum number of token pairs to compare, so that reporting an error stays fast."""
+_MAX_PAIRS = 4_000_000  # Of tokens to compare, so that reporting an error stays fast.
 
 
 def find_original_offset(
@@ -362,14 +332,11 @@ def find_original_offset(
 
 T = TypeVar("T")
 
-MAX_DEPTH = 1600
-"""Maximum nesting of brackets; an engine allows 1,000."""
+MAX_DEPTH = 1600  # The deepest nesting of brackets; an engine allows 1,000.
+_FRAMES_PER_BRACKET, _FRAMES_PER_TOKEN = 120, 8  # The most nested calls of Python.
 
-_FRAMES_PER_BRACKET, _FRAMES_PER_TOKEN = 120, 8
-"""Maximum numbers of nested Python calls for one bracket, and for one token."""
-
-_OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
-_CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
+_OPENING = statement_parts.OPENING | {TokenType.CASE}
+_CLOSING = statement_parts.CLOSING | {TokenType.END}
 
 _lock = threading.Lock()
 
@@ -382,12 +349,14 @@ def run_deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
     try:
         return work()
     except RecursionError:
-        depth = _count_nesting(sql, dialect)
+        kinds = [token.token_type for token in raw_tokens(sql, dialect)]
+        steps = ((kind in _OPENING) - (kind in _CLOSING) for kind in kinds)
+        depth = max(accumulate(steps, initial=0))
     if depth > MAX_DEPTH:
         raise ParseError(f"nested too deeply: {depth} nested brackets")
     with _lock:
         limit = sys.getrecursionlimit()
-        frames = _FRAMES_PER_TOKEN * len(raw_tokens(sql, dialect))  # the terms of a sum nest too
+        frames = _FRAMES_PER_TOKEN * len(kinds)  # the terms of a sum nest too
         sys.setrecursionlimit(limit + frames + _FRAMES_PER_BRACKET * (depth + 10))
         try:
             return work()
@@ -395,11 +364,3 @@ def run_deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
             raise ParseError("nested too deeply") from None
         finally:
             sys.setrecursionlimit(limit)
-
-
-def _count_nesting(sql: str, dialect: str) -> int:
-    depth = deepest = 0
-    for token in raw_tokens(sql, dialect):
-        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
-        deepest = max(deepest, depth)
-    return deepest

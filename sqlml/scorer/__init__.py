@@ -9,6 +9,5 @@ Read first:
     input_table.py: `Table.of`, which reads arrays, frames, relations and lists of rows.
     scoring_paths.py: a compiled output, and the fast paths for numpy matrices and for a few texts.
 
-To accept another kind of rows, extend `Table.of` or, if the rows have to be fetched first, `fetch`.
 A new output needs a method in `Scorer` and an entry in `_OUTPUT_OF_METHOD`.
 """

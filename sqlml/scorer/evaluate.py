@@ -67,8 +67,6 @@ def evaluate(model: Scorer, X: Any, y: Any, weight: Any = None) -> Evaluation | 
 
 def _split_targets(y: Any, shape: tuple[int, ...]) -> list[Array]:
     values = np.asarray(y.tolist() if hasattr(y, "tolist") else y, dtype=object)
-    if shape == (1,):
-        return [values.reshape(len(values))]
     return list(values.reshape(len(values), *shape).T)
 
 
@@ -87,7 +85,7 @@ def _predict_probabilities(model: Scorer, X: Any, targets: int) -> list[Array] |
 
 
 def _evaluate_numbers(truth: Array, predicted: Array, weight: Array | None) -> Metrics:
-    y = np.array([np.nan if v is None else v for v in truth], np.float64)
+    y = truth.astype(np.float64)  # NaN for None
     has_label = ~np.isnan(y)
     _check_any(has_label)
     hat = np.asarray(predicted[has_label], np.float64)
@@ -150,11 +148,8 @@ def class_metrics(
 ) -> Metrics:
     """Return the metrics of a classifier: of the second of two classes, or means over the classes.
 
-    Args:
-        y, predicted: (n,) class numbers.
-        weight: (n,) or None.
-        proba: (n, classes) probabilities.
-        score: ranks the rows instead of probabilities: (n,) for two classes, else (n, classes).
+    `y` and `predicted` are (n,) class numbers, and `proba` (n, classes). Without probabilities,
+    `score` ranks the rows: (n,) for two classes, else (n, classes).
     """
     from sklearn import metrics
 
@@ -178,7 +173,10 @@ def class_metrics(
         return values
     if len(np.unique(y)) == classes:
         if classes > 2 and proba is None:  # roc_auc_score rejects scores of several classes
-            values["roc_auc"] = _mean_roc_auc(y, score, classes, weight)
+            areas = [
+                metrics.roc_auc_score(y == k, score[:, k], sample_weight=weight) for k in numbers
+            ]
+            values["roc_auc"] = float(np.mean(areas))
         else:
             options = {} if classes == 2 else {"multi_class": "ovr", "labels": numbers}
             area = metrics.roc_auc_score(y, score, **options, sample_weight=weight)
@@ -189,13 +187,6 @@ def class_metrics(
         area = metrics.average_precision_score(indicators, score, sample_weight=weight)
     values["average_precision"] = float(area)
     return values
-
-
-def _mean_roc_auc(y: Array, score: Array, classes: int, weight: Array | None) -> float:
-    from sklearn.metrics import roc_auc_score
-
-    areas = [roc_auc_score(y == k, score[:, k], sample_weight=weight) for k in range(classes)]
-    return float(np.mean(areas))
 
 
 def number_metrics(y: Array, predicted: Array, weight: Array | None = None) -> Metrics:

@@ -18,27 +18,13 @@ from sqlml.importers.frame import Gaps
 from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import Layout, PackedColumn
-from sqlml.scorer.python_rows import (
-    FrameColumns,
-    column_of,
-    columns_of_dicts,
-    columns_of_records,
-    columns_of_rows,
-    find,
-    is_one_column,
-    json_texts,
-    numbers_of,
-    records_of,
-    rows_of,
-)
+from sqlml.scorer import python_rows
+from sqlml.scorer.python_rows import FrameColumns
 from sqlml.types import DATETIME, NESTED, Array, Feature, fold
 
 
 def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
-    """Fetch the rows of a lazy frame (dask, polars, Spark) or a relation; return others unchanged.
-
-    Only the columns that the model reads are computed. A missing column is reported before.
-    """
+    """Fetch the columns of a lazy frame or relation that the model reads, or return `X` itself."""
     if hasattr(X, "__dask_graph__"):
         if getattr(X, "ndim", None) == 2 and hasattr(X, "columns"):
             X = X[_select_columns(features, list(X.columns), blanks)]
@@ -58,7 +44,7 @@ def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
 def _select_columns(features: Sequence[Feature], names: Sequence[Any], blanks: bool) -> list[Any]:
     """Return the columns of a frame that the model reads, or one column to count the rows."""
     read_features = tuple(feature for feature in features if feature.kind != "any")
-    indices = find(read_features, [str(name) for name in names], blanks)
+    indices = python_rows.find(read_features, [str(name) for name in names], blanks)
     return [names[i] for i in sorted(set(indices.values()))] or list(names[:1])
 
 
@@ -94,11 +80,7 @@ BLOCK = 1 << 24
 
 
 class SparseRows:
-    """The rows of a sparse matrix of scipy, made dense one part at a time.
-
-    Args:
-        cell: the value of the cells that the matrix does not store.
-    """
+    """The rows of a sparse matrix, made dense one part at a time, with `cell` in the gaps."""
 
     __slots__ = ("_cell", "_matrix", "dtype", "shape")
 
@@ -142,10 +124,8 @@ class SparseRows:
 class Table:
     """Rows of input: either one numeric matrix or columns by name.
 
-    Attributes:
-        features: the columns of the training data.
-        matrix: (rows, features), in the features' order; None if there are `columns`.
-        columns: feature -> column, of any type that `Table.of` accepts.
+    `features` are the columns of the training data, and `matrix` is (rows, features) in their
+    order; None if there are `columns`: feature -> column, of any type that `Table.of` accepts.
     """
 
     rows: int
@@ -161,23 +141,21 @@ class Table:
     @classmethod
     def _read(cls, X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
         X = fetch(X, features, gaps.blanks)
-        if len(features) == 1 and features[0].kind in NESTED and is_one_column(X):
-            rows = rows_of(X)
+        if len(features) == 1 and features[0].kind in NESTED and python_rows.is_one_column(X):
+            rows = python_rows.rows_of(X)
             return cls(len(rows), features, None, {features[0].name: rows})
         if hasattr(X, "tocsr") and hasattr(X, "nnz"):
             return _from_sparse(X, features, gaps)
-        records = records_of(X)
-        if records is not None and gaps.separator is None:
-            by_name = columns_of_records(records, features, gaps.blanks)
-            return cls(len(records), features, None, by_name)
-        if records is not None and gaps.separator is not None:
-            by_name = columns_of_dicts(records, features, gaps.separator)
+        records = python_rows.records_of(X)
+        if records is not None:
+            if gaps.separator is None:
+                by_name = python_rows.columns_of_records(records, features, gaps.blanks)
+            else:
+                by_name = python_rows.columns_of_dicts(records, features, gaps.separator)
             return cls(len(records), features, None, by_name)
         if isinstance(X, np.ndarray) and X.dtype.names is None:
             return _from_array(np.asarray(X), features)
-        if _is_texts(X, features):
-            return cls(len(X), features, None, {features[0].name: X})
-        if _is_series(X):
+        if _is_texts(X, features) or _is_series(X):
             if len(features) != 1:
                 raise InputTypeError(
                     f"this {type(X).__name__} is one column, but the model takes {len(features)} "
@@ -187,12 +165,12 @@ class Table:
             return cls(len(X), features, None, {features[0].name: X})
         if hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas: two names may be the same
             names = [str(name) for name in X.columns.tolist()]
-            indices = find(features, names, gaps.blanks)
+            indices = python_rows.find(features, names, gaps.blanks)
             return cls(int(X.shape[0]), features, None, FrameColumns(X, indices))
         nested = {fold(f.name) for f in features if f.kind in NESTED}
         named = _named_columns(X, nested)
         if named is None and isinstance(X, list | tuple):
-            columns = columns_of_rows(X, features)
+            columns = python_rows.columns_of_rows(X, features)
             if isinstance(columns, np.ndarray):
                 return _from_array(columns, features)
             return cls(len(X), features, None, columns)
@@ -206,7 +184,7 @@ class Table:
                 )
             return _from_array(array, features)
         rows, names, read_column = named
-        indices = find(features, names, gaps.blanks)
+        indices = python_rows.find(features, names, gaps.blanks)
         return cls(rows, features, None, {name: read_column(k) for name, k in indices.items()})
 
     def _with_microseconds(self) -> Table:
@@ -278,7 +256,7 @@ class Table:
             accepted = kind if kind == "pairs" else f"{kind}s"
             raise InputTypeError(f"feature {name!r} takes {accepted}, but the array holds numbers")
         if kind in NESTED:
-            return json_texts(self.columns[name], kind, name)
+            return python_rows.json_texts(self.columns[name], kind, name)
         return TextColumn.from_values(_text_column(self.columns[name], name))
 
     def packed(
@@ -359,7 +337,9 @@ def _named_columns(
     if isinstance(X, Mapping):
         names = [str(name) for name in X]
         columns = [
-            column_of(c) if isinstance(c, list | tuple) and fold(name) not in nested else c
+            python_rows.column_of(c)
+            if isinstance(c, list | tuple) and fold(name) not in nested
+            else c
             for name, c in zip(names, X.values(), strict=True)
         ]
         lengths = {len(c) for c in columns}
@@ -377,7 +357,6 @@ def _named_columns(
 
 
 def _is_series(X: Any) -> bool:
-    """Return whether `X` is one column of a frame or an Arrow table."""
     if isinstance(X, pa.Array | pa.ChunkedArray):
         return True
     if hasattr(X, "columns") or isinstance(X, Mapping):
@@ -405,7 +384,7 @@ def _numbers(column: Any, name: str) -> Array:
         arrow = _to_arrow(column if array is None else array, name)
     except (InputTypeError, OverflowError):
         # Python's numbers of mixed types, which Arrow rejects.
-        mixed = None if array is None or array.dtype != object else numbers_of(array)
+        mixed = None if array is None or array.dtype != object else python_rows.numbers_of(array)
         if mixed is None:
             raise
         return mixed
@@ -483,10 +462,7 @@ def _wrong(name: str, accepted: str, kind: str) -> InputTypeError:
 
 
 def program_inputs(
-    program: Program,
-    rows: Any,
-    features: Sequence[Feature] | None = None,
-    gaps: Gaps | None = None,
+    program: Program, rows: Any, features: Sequence[Feature] | None = None, gaps: Gaps | None = None
 ) -> dict[str, Array]:
     """Convert rows of any type that a Scorer accepts to the inputs of a Program: name -> (n,).
 

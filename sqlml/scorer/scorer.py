@@ -31,17 +31,10 @@ from sqlml.planner.binding.requested_output import explain_missing_output, find_
 from sqlml.planner.databases.export_for import export_for
 from sqlml.planner.export_bytes import export_to_bytes
 from sqlml.planner.program.choose import choose
+from sqlml.scorer import scoring_paths
 from sqlml.scorer.evaluate import Contributions, Evaluation, evaluate
 from sqlml.scorer.input_table import SparseRows, Table, program_inputs
-from sqlml.scorer.scoring_paths import (
-    CompiledOutput,
-    FewTextsScorer,
-    MatrixScorer,
-    compile_output,
-    decode,
-    split_rows,
-    thread_pool,
-)
+from sqlml.scorer.scoring_paths import CompiledOutput, FewTextsScorer, MatrixScorer, compile_output
 from sqlml.types import DATETIME, Array, Feature
 
 Rows = Any
@@ -165,7 +158,7 @@ class Scorer:
         labels = self._score_few("label", X, options)
         if labels is None:
             labels = self._run("label", X, options)
-            labels = decode(labels, self._labels) if self._labels else labels
+            labels = scoring_paths.decode(labels, self._labels) if self._labels else labels
         return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
     def predict_proba(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array | list[Array]:
@@ -335,7 +328,7 @@ class Scorer:
             return self._run_texts(output, table)
         compiled = self._compile_output(output, table.layout, options)
         threads = int(options.get("threads") or os.cpu_count() or 1)
-        parts = split_rows(table.rows, threads, compiled.row_ns)
+        parts = scoring_paths.split_rows(table.rows, threads, compiled.row_ns)
         is_serial = threads == 1 or not compiled.on_cpu
         if isinstance(table.matrix, SparseRows):
             parts = min(table.matrix.parts, parts, key=lambda parts: parts[0].stop)
@@ -347,7 +340,7 @@ class Scorer:
         def score_part(rows: slice) -> Array:
             return compiled.score(table.slice(rows.start, rows.stop))
 
-        run = map if is_serial else thread_pool(threads).map
+        run = map if is_serial else scoring_paths.thread_pool(threads).map
         return np.concatenate(list(run(score_part, parts)))
 
     def _run_texts(self, output: str, table: Table) -> Array:
@@ -356,10 +349,7 @@ class Scorer:
         return reference.run(program, {n: table.objects(n) for n in program.inputs})[output]
 
     def _score_few(self, output: str, x: Rows, options: Mapping[str, Any]) -> Array | None:
-        """Score a matrix without copying it, or a few texts, with labels decoded.
-
-        Returns None if `_run` has to score the rows.
-        """
+        """Score a matrix without copying it, or a few texts; None if `_run` has to do it."""
         if options:
             return None
         if type(x) is not np.ndarray or x.dtype == object:
@@ -390,7 +380,7 @@ class Scorer:
         result = None if scorer is None else scorer.score(x)
         if result is None or output != "label" or not self._labels:
             return result
-        return decode(result, self._labels)
+        return scoring_paths.decode(result, self._labels)
 
     def _make_text_scorer(self, output: str) -> FewTextsScorer | None:
         program = self.program
@@ -414,7 +404,6 @@ class Scorer:
     def _compile_output(
         self, output: str, layout: Layout, options: Mapping[str, Any]
     ) -> CompiledOutput:
-        """Compile once for each output, layout and choice of a backend."""
         choices = {k: str(v).lower() for k, v in options.items() if k != "threads"}
         key = (output, layout, *sorted(choices.items()))
         if key not in self._compiled:

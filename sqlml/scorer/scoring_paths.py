@@ -1,9 +1,8 @@
 """The paths on which a Scorer computes an output: for any table, for a matrix, and for a few texts.
 
 Most of the time of scoring a row is spent around the kernel. `MatrixScorer` lets a kernel write one
-output into the result; threads score a large batch in parts, each into its own slice of the result.
-`FewTextsScorer` does without a table of the columns and arrays of each, which would take ten times
-as long as the kernel needs for a row.
+output into the result. `FewTextsScorer` makes no table and no arrays of columns, which would take
+ten times as long as the kernel needs for a row.
 """
 
 from __future__ import annotations
@@ -31,28 +30,18 @@ from sqlml.scorer.input_table import Table
 from sqlml.types import Array, Feature
 from sqlml.udfs.make_function import name_refused_value
 
-LARGEST = 16_384
-"""Maximum number of rows of a part."""
-
-GRAIN = 512
-"""Number of rows that kernels score at a time; parts are multiples of it."""
-
-SHORTEST = 200_000.0
-"""Nanoseconds that a batch must take for threads to be worth waking."""
-
-FEW = 16
-"""Maximum number of rows for `FewTextsScorer`; the texts of more rows take longer than a table."""
+LARGEST = 16_384  # The most rows of a part.
+GRAIN = 512  # The rows that kernels score at a time; parts are multiples of it.
+SHORTEST = 200_000.0  # The nanoseconds that a batch must take for threads to be worth waking.
+FEW = 16  # The most rows for `FewTextsScorer`; more take longer than with a table.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledOutput:
-    """One output of a model, compiled.
+    """One output of a model, compiled: the encoders of strings, and the `core` with all the rest.
 
-    Attributes:
-        core: everything but the encoders of strings.
-        encode: the encoders, if their codes are not looked up in Arrow columns by `look_up`.
-        dtype: of the packed matrix.
-        row_ns: nanoseconds that a row takes, estimated.
+    Codes are looked up in Arrow columns (`look_up`), or `encode` computes them. `dtype` is that of
+    the packed matrix, and `row_ns` the estimated nanoseconds that a row takes.
     """
 
     output: str
@@ -142,10 +131,8 @@ def split_rows(rows: int, threads: int, row_ns: float) -> list[slice]:
 class MatrixScorer:
     """Scores matrices (n, `width`) of dtype `filler.input` without copying them. Thread-safe.
 
-    Args:
-        threads: number of threads; None: all cores.
-        row_ns: nanoseconds that a row takes, estimated.
-        labels: the classes of one target, (K,), if class numbers shall become labels.
+    `labels` has the classes of one target, (K,), if class numbers shall become labels. Without
+    `threads`, all cores score; a row takes about `row_ns` nanoseconds.
     """
 
     __slots__ = ("_dtype", "_fill", "_labels", "_results", "_row_ns", "_threads", "width")
@@ -231,9 +218,8 @@ if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's t
 class FewTextsScorer:
     """Scores a few rows of a model that only reads columns of texts. Thread-safe.
 
-    Args:
-        filler: the result of `Compiled.text_filler`, and `follower`, its calls for a few rows.
-        columns: indices of its texts among the `features`.
+    `follower` makes the calls of `filler`, a result of `Compiled.text_filler`, for a few rows;
+    `columns` are the indices of its texts among the `features`.
     """
 
     __slots__ = ("_columns", "_dtype", "_features", "_names", "_run", "_width", "_x")
@@ -296,16 +282,11 @@ class FewTextsScorer:
         elif kind is list:
             if len(self._features) == 1 and x and type(x[0]) is str:
                 return [x]
-        elif _is_pandas_row(kind, x):
+        elif kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas":
             labels = x.columns
             try:
-                if labels.is_unique:
+                if len(x) == 1 and labels.is_unique:
                     return [[x.iat[0, labels.get_loc(name)]] for name in self._names]
             except (KeyError, TypeError):  # spelled differently, or labels that are no names
                 pass
         return None
-
-
-def _is_pandas_row(kind: type[Any], x: Any) -> bool:
-    is_frame = kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas"
-    return is_frame and len(x) == 1

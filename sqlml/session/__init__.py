@@ -9,6 +9,5 @@ Read first:
     services.py: `Services`, everything that a session works with, wired up in one function.
     planned_queries.py: from a query to the SQL that DuckDB runs, and EXPLAIN.
 
-To add a method to sessions of both engines, put it into `statements/model_methods.py`. A new
-service is a field of `Services` that `open_services` fills.
+To add a method to sessions of both engines, put it into `statements/model_methods.py`.
 """

@@ -27,10 +27,8 @@ _EXCERPT = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 
 
 class UserCall(interruption_stops):
-    """The context of a user's call of a Session.
-
-    The engine sees the user's frame, a Ctrl-C stops the engine's threads as well, and errors have
-    their types and show their position in the user's text.
+    """The context of a user's call: the engine sees the user's frame, a Ctrl-C stops the engine's
+    threads, and errors have their types and show their position in the user's text.
     """
 
     def __init__(self, engine: DuckDBEngine, query: Any = None) -> None:
@@ -77,20 +75,13 @@ class UserCall(interruption_stops):
 class user_errors(interruption_stops):
     """Raise `user_error` instead of the engine's errors; a Ctrl-C stops all of its threads.
 
-    An error that a batch function raised replaces the engine's report of it, and a hint is added to
-    an error about a call that was meant for sqlml.
-
-    Args:
-        stop: the `interrupt` of the connection; None: a Ctrl-C stops this thread alone.
+    `stop` is the `interrupt` of the connection; None: a Ctrl-C stops this thread alone.
     """
 
     __slots__ = ("_engine", "_texts")
 
     def __init__(
-        self,
-        stop: Stop | None,
-        texts: Sequence[str] = (),
-        engine: DuckDBEngine | None = None,
+        self, stop: Stop | None, texts: Sequence[str] = (), engine: DuckDBEngine | None = None
     ) -> None:
         super().__init__(stop)
         self._texts = texts
@@ -110,12 +101,10 @@ def user_error(
 ) -> BaseException:
     """Return the error to raise instead of `error`, which may be `error` itself.
 
-    A Ctrl-C is checked first, since `except Exception` would take it for an error of the query.
-
-    Args:
-        texts: pieces of SQL that the engine was given.
-        engine: None for a relation, which is always about models.
-        stopped: a Ctrl-C stopped the engine.
+    An error that a batch function raised replaces the engine's report of it, and a hint is added to
+    an error about a call in `texts` that was meant for sqlml. A Ctrl-C is checked first, since
+    `except Exception` would take it for an error of the query. A relation, which is always about
+    models, has no `engine`.
     """
     was_interrupted = is_interrupt if engine is None else engine.is_interrupt
     if was_interrupted(error, stopped):

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from sqlml.catalog.lookup import Lookup
-from sqlml.catalog.stored_programs import Programs
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError, UnknownModelError
 from sqlml.host import RowHost
@@ -31,19 +30,14 @@ class Queries(PlanCache):
     """Plans, rewrites and explains the queries of one connection."""
 
     def __init__(
-        self,
-        engine: DuckDBEngine,
-        functions: Functions,
-        lookup: Lookup,
-        host: RowHost,
-        programs: Programs,
+        self, engine: DuckDBEngine, functions: Functions, lookup: Lookup, host: RowHost
     ) -> None:
         context = replace(
             engine.make_context(lookup.model),
-            small_models=lookup.small_models,
+            small_models=lookup.catalog.small_models,
             training=lookup.training,
             held_out=partial(build_held_out_query, host),
-            explain_against=partial(explain_by_rows, host, programs, DUCKDB),
+            explain_against=partial(explain_by_rows, host, lookup.catalog.programs, DUCKDB),
             models=lookup.load_all,
             read_names=partial(names_in_rows, weakref.ref(self)),
             literal=host.literal,
@@ -66,10 +60,7 @@ class Queries(PlanCache):
         return estimated
 
     def rewrite(self, sql: str, parameters: Any, runs: bool = False) -> tuple[str, Any]:
-        """Return the statement and parameters for the engine, with all functions registered.
-
-        A statement that `runs` at once ends the previous statement's result.
-        """
+        """Return a statement for the engine, with all functions registered; it may run at once."""
         make_plan = self._plan_current if runs else self.plan
         plan = make_plan(sql, parameters)
         while plan is not None:
@@ -120,10 +111,7 @@ class Queries(PlanCache):
         return plan
 
     def _run_measured(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
-        """Run the plan once with functions that measure themselves.
-
-        Returns the plan with the measurements, and the rows of the engine's EXPLAIN ANALYZE.
-        """
+        """Run the plan once; return it with measurements, and the rows of EXPLAIN ANALYZE."""
         called = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
         makers = {
             name: partial(make_engine_function, spec, self._functions.find_program(spec.program))

@@ -1,8 +1,7 @@
 """The functions that plans, views and macros call, registered before they are called.
 
 A view holds rewritten SQL and outlives the process that made it. Its functions are registered when
-a database is opened, attached or imported. If one is missing all the same, it is registered when
-the engine reports that, and the statement runs again.
+a database is opened, attached or imported, or when the engine misses one.
 """
 
 from __future__ import annotations
@@ -133,11 +132,10 @@ class Functions:
 class Arrivals:
     """Views that call models and arrive with ATTACH or IMPORT, on one connection.
 
-    Their functions must be registered before anybody reads them, on connections without a session
-    too. New views are inspected on a separate connection, so that no statement comes between the
-    user's own: no open result is closed, and profile, log and memory limit stay as they were. A
-    transaction hides its changes from other connections until it ends; then the user's connection
-    itself is inspected, before the next statement. Until then, `unseen` is true.
+    Their functions must be registered before anybody reads them. New views are inspected on a
+    separate connection, so that no open result is closed, and profile, log and memory limit stay as
+    they were. A transaction hides its changes from other connections until it ends; then the user's
+    connection itself is inspected, before the next statement. Until then, `unseen` is true.
     """
 
     def __init__(
@@ -190,9 +188,8 @@ def find_exported_program(
 ) -> Program | None:
     """Find a Program, by the beginning of its hash, in the folder that a statement will import.
 
-    IMPORT DATABASE creates the views before it loads the tables. A view that calls a model binds to
-    its function, so the function must exist while the model is still in a file. The engine reads
-    the folder under its own access settings; no statement of the folder runs here.
+    IMPORT DATABASE creates the views before it loads the tables, and a view that calls a model
+    needs its function. The engine reads the folder under its own access settings, and runs nothing.
     """
     folder = text_of(statement).imported_folder
     if folder is None:

@@ -19,8 +19,7 @@ from sqlml.udfs.duckdb.user_frame import Wrapper
 if TYPE_CHECKING:
     from sqlml.session.session import Session
 
-SHOWN = 20
-"""Number of rows that a notebook shows."""
+SHOWN = 20  # The rows that a notebook shows.
 
 _NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
 """Types whose columns are aligned to the right."""
@@ -32,9 +31,8 @@ _MODEL_COLUMNS = ("name", "version", "versions", "library", "features", "comment
 class Relation(Wrapper):
     """A DuckDBPyRelation, to which everything is delegated.
 
-    Args:
-        native: the relation itself, for functions that insist on DuckDB's own class.
-        stop: the `interrupt` of its connection.
+    `native` is the relation itself, for functions that insist on DuckDB's own class, and `stop` the
+    `interrupt` of its connection.
     """
 
     def __init__(self, native: Any, stop: Stop) -> None:
@@ -148,10 +146,7 @@ class PlanText(str):
 
 
 def session_html(session: Session) -> str:
-    """Return the databases of a session, and the committed models of the current one, as HTML.
-
-    A cursor runs the queries, since the session may have an open result.
-    """
+    """Return the databases of a session, and the committed models of the current one, as HTML."""
     try:
         with session.cursor() as cursor:
             databases = cursor.connection.execute(

@@ -31,19 +31,13 @@ from sqlml.udfs.make_function import make_engine_function
 class Services:
     """The services of a Session on one connection.
 
-    Attributes:
-        engine: runs statements, and registers functions in `engine.registry`, which all
-            connections to the database share.
-        loaded: the Programs in memory, which all cursors of a session share.
-        catalog, lookup: read the stored models; `lookup` for the planner.
-        macros: with which plain connections call models.
-        functions: registers what plans, views and macros call.
-        arrivals: watches for views that ATTACH and IMPORT bring.
+    All connections to a database share `engine.registry`, and all cursors of a session share the
+    Programs in `loaded`. `functions` registers what plans, views and macros call, and `arrivals`
+    watches for views that ATTACH and IMPORT bring.
     """
 
     engine: DuckDBEngine
     loaded: Loaded
-    catalog: Catalog
     lookup: Lookup
     macros: Macros
     functions: Functions
@@ -68,35 +62,18 @@ def open_services(
     lookup = Lookup(catalog)
     macros = Macros(engine.connection)
     functions = Functions(engine, catalog, host)
-    queries = Queries(engine, functions, lookup, host, programs)
+    queries = Queries(engine, functions, lookup, host)
 
     def report_change(reference: Reference, calls: Sequence[ModelCall]) -> None:
         lookup.forget()
         functions.register_for_calls(calls)
 
     writer = engine.connection, catalog, macros, plain_macro_calls, report_change
-    models = Models(
-        host,
-        catalog,
-        ModelChanges(*writer),
-        VersionChanges(*writer),
-        allow_pickle,
-        queries.runnable,
-        RowTrainers(host),
-    )
+    changes = ModelChanges(*writer), VersionChanges(*writer)
+    models = Models(host, catalog, *changes, allow_pickle, queries.runnable, RowTrainers(host))
     # No service refers to the session, since reference cycles are freed late.
     open_beside = partial(_open_functions_beside, connection, engine.registry, loaded)
-    services = Services(
-        engine,
-        loaded,
-        catalog,
-        lookup,
-        macros,
-        functions,
-        queries,
-        Arrivals(functions, open_beside),
-        models,
-    )
+    arrivals = Arrivals(functions, open_beside)
     if registry is None:
         with suppress(CatalogError):  # the error is raised when a model is first used
             if catalog.schema_exists():
@@ -104,7 +81,7 @@ def open_services(
                 with suppress(duckdb.Error, SqlmlError):  # read-only, or another one is writing
                     macros.catch_up()
         functions.register_for_macros()
-    return services
+    return Services(engine, loaded, lookup, macros, functions, queries, arrivals, models)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ Read first:
     create_model.py: how a fitted object or a file becomes a stored version.
     model_methods.py: the same statements as methods of a session.
 
-Each other file carries out the statement in its name. To add a statement, define its value and its
-grammar in `sqlml/parsing/`, write its function here, and add it to `dispatch.STATEMENTS`, or to
-`dispatch.CHANGES`. `model_options.py` has the table of options.
+To add a statement, define its value and its grammar in `sqlml/parsing/`, write its function in a
+file of its name, and add it to `STATEMENTS` or `CHANGES` in dispatch.py.
 """

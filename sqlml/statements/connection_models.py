@@ -22,12 +22,8 @@ Answer = tuple[str, list[Any] | None]
 class Models:
     """The models of one connection, and the files that it reads and writes.
 
-    Every statement takes effect completely or not at all.
-
-    Attributes:
-        changes, versions: write models, and versions of them.
-        runnable: rewrites a query that may call models to SQL that the engine runs.
-        dialect: the SQL in which SHOW CREATE MODEL answers.
+    Every statement takes effect completely or not at all. `runnable` rewrites a query that may call
+    models to SQL that the engine runs; SHOW CREATE MODEL answers in the SQL of `dialect`.
     """
 
     host: Host

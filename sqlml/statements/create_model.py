@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.backends.devices import is_installed
@@ -53,13 +52,8 @@ from sqlml.verifying.verification import Verification, verify_object, verify_sou
 class ModelRequest:
     """The name under which a model is registered, and everything that the user says about it.
 
-    Attributes:
-        inputs: names of the columns in training order, or name -> SQL type.
-        output: name and SQL type of what it predicts.
-        comment, number: of the model, or of the version that is added.
-
-    Raises:
-        ConfigError: an argument has the wrong type, or an option or its value is unknown.
+    `inputs` are the names of the columns in training order, or name -> SQL type; `output` has the
+    name and SQL type of the prediction. Raises ConfigError for an invalid argument or option.
     """
 
     reference: Reference
@@ -69,7 +63,7 @@ class ModelRequest:
     or_replace: bool = False
     if_not_exists: bool = False
     number: int | None = None
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not (self.comment is None or isinstance(self.comment, str)):
@@ -173,10 +167,7 @@ def _register_file(
 def _build_stored_version(
     models: Models, model: Any, request: ModelRequest, file: ModelFile | None
 ) -> NewVersion:
-    """Build the version, with the TRANSFORM that a file written by EXPORT MODEL may bring.
-
-    The file may come from a stranger, so its expressions are parsed and checked.
-    """
+    """Build the version, with the TRANSFORM of the file; its expressions may be a stranger's."""
     version = build_version(model, request, file)
     stored_transform = version.options.get(TRANSFORM)
     if stored_transform is None:
@@ -190,11 +181,8 @@ def _build_stored_version(
 def build_version(model: Any, request: ModelRequest, file: ModelFile | None = None) -> NewVersion:
     """Import `model`, check that it fits the request, and compare it with its source library.
 
-    Raises:
-        UnsupportedModelError: sqlml cannot reproduce the model.
-        ConfigError: names, types or options do not fit the model.
-        VerificationError: its predictions differ from those of its source.
-        ArtifactError: the file is damaged, or its library fails on it.
+    Raises UnsupportedModelError, ConfigError, VerificationError if it predicts differently from its
+    source, and ArtifactError if the file is damaged or its library fails on it.
     """
     show_stage("importing it")
     version = import_version(model, request, file)
@@ -267,7 +255,6 @@ def _check_strings(program: Program) -> None:
 
 
 def _find_used_inputs(program: Program) -> frozenset[str]:
-    """Return the inputs that some output needs after the passes have run."""
     return frozenset(
         name
         for outputs in OUTPUTS_OF.values()

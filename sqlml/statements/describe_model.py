@@ -1,8 +1,4 @@
-"""SHOW MODELS, SHOW VERSIONS, DESCRIBE MODEL, EXPLAIN MODEL, and the description of a version.
-
-`describe` makes the `ModelDescription` that DESCRIBE MODEL, `Session.model`, `create_model` and
-`train` return.
-"""
+"""SHOW MODELS, SHOW VERSIONS, DESCRIBE MODEL, EXPLAIN MODEL, and the description of a version."""
 
 from __future__ import annotations
 
@@ -223,11 +219,8 @@ def _describe_input(model: Model, column: Feature) -> str:
 def _describe_transform(model: Model) -> list[tuple[str, str]]:
     if model.transform is None:
         return []
-    columns = {name: DUCKDB.quote_name(name) for name in model.transform.columns}
-    return [
-        ("made in SQL", f"{name} = {shorten_names(expression.to_typed_sql(columns))}")
-        for name, expression in model.transform.expressions.items()
-    ]
+    features = model.transform.write_features(model.transform.expressions, DUCKDB.quote_name)
+    return [("made in SQL", f"{name} = {shorten_names(sql)}") for name, sql in features.items()]
 
 
 def _describe_small_models(small_models: Mapping[str, SmallModel]) -> list[tuple[str, str]]:

@@ -1,27 +1,17 @@
-"""Dispatch of a statement about models to the function that carries it out.
-
-To add a statement, add it to `STATEMENTS`; a change of ALTER MODEL goes into `CHANGES`.
-"""
+"""The tables of statements and changes of ALTER MODEL, with the functions that carry them out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.model import Model, Reference
 from sqlml.host import Host
 from sqlml.parsing import statements
-from sqlml.statements import model_options
+from sqlml.statements import describe_model, model_options
 from sqlml.statements.connection_models import Answer, Models, resolve_model, resolve_name
 from sqlml.statements.create_model import add_version, create_model
-from sqlml.statements.describe_model import (
-    describe_model,
-    explain_model,
-    show_models,
-    show_versions,
-)
 from sqlml.statements.export_model import export_statement
 from sqlml.statements.learn_small_models import add_cascade, add_top_k_filter
 from sqlml.statements.show_create_model import show_create
@@ -32,7 +22,6 @@ Options = Mapping[str, Any]
 
 
 def carry_out(models: Models, statement: statements.Statement) -> Answer | None:
-    """Carry out a statement about models, and return the query that answers it, if any."""
     return STATEMENTS[type(statement)](models, statement)
 
 
@@ -43,10 +32,6 @@ def alter_model(models: Models, statement: statements.AlterModel) -> Answer | No
         models.changes.report(reference, ())  # another session may have dropped it
         return None
     return CHANGES[type(statement.change)](models, reference, statement.change)
-
-
-def _set_options(models: Models, reference: Reference, change: statements.SetOptions) -> None:
-    _change_options(models, reference, lambda options: {**options, **change.options})
 
 
 def _reset_options(models: Models, reference: Reference, change: statements.ResetOptions) -> None:
@@ -73,66 +58,53 @@ def _change_options(
     models.versions.set_options(reference, alter)
 
 
-STATEMENTS: Mapping[type, Callable[[Models, Any], Answer | None]] = MappingProxyType(
-    {
-        statements.CreateModel: create_model,
-        statements.TrainModel: train_model,
-        statements.AlterModel: alter_model,
-        statements.DropModel: lambda models, s: models.changes.drop(
-            resolve_model(s.name), s.if_exists
-        ),
-        statements.CommentOn: lambda models, s: models.changes.comment(
-            resolve_name(s.name), s.comment
-        ),
-        statements.ExportModel: export_statement,
-        statements.ShowModels: show_models,
-        statements.ShowVersions: show_versions,
-        statements.ShowCreate: show_create,
-        statements.DescribeModel: describe_model,
-        statements.ExplainModel: explain_model,
-        statements.VerifyModel: verify_model,
-    }
-)
-"""Statement -> the function that carries it out."""
+STATEMENTS: Mapping[type, Callable[[Models, Any], Answer | None]] = {
+    statements.CreateModel: create_model,
+    statements.TrainModel: train_model,
+    statements.AlterModel: alter_model,
+    statements.DropModel: lambda models, s: models.changes.drop(resolve_model(s.name), s.if_exists),
+    statements.CommentOn: lambda models, s: models.changes.comment(resolve_name(s.name), s.comment),
+    statements.ExportModel: export_statement,
+    statements.ShowModels: describe_model.show_models,
+    statements.ShowVersions: describe_model.show_versions,
+    statements.ShowCreate: show_create,
+    statements.DescribeModel: describe_model.describe_model,
+    statements.ExplainModel: describe_model.explain_model,
+    statements.VerifyModel: verify_model,
+}
 
-CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = MappingProxyType(
-    {
-        statements.AddVersion: add_version,
-        statements.TrainVersion: train_version,
-        statements.Retrain: retrain_model,
-        statements.DropVersion: lambda models, _, c: models.versions.drop(resolve_name(c.version)),
-        statements.SetDefault: lambda models, _, c: models.versions.set_default(
-            resolve_name(c.version)
-        ),
-        statements.SetAlias: lambda models, _, c: models.versions.set_alias(
-            resolve_name(c.version), c.alias
-        ),
-        statements.UnsetAlias: lambda models, model, c: models.versions.unset_alias(model, c.alias),
-        statements.SetTags: lambda models, model, c: models.changes.tag(model, c.tags),
-        statements.UnsetTags: lambda models, model, c: models.changes.untag(model, c.tags),
-        statements.SetOptions: _set_options,
-        statements.ResetOptions: _reset_options,
-        statements.AddCascade: add_cascade,
-        statements.DropCascade: lambda models, model, _: models.versions.drop_small_model(
-            model, "cascade"
-        ),
-        statements.AddTopKFilter: add_top_k_filter,
-        statements.DropTopKFilter: lambda models, model, _: models.versions.drop_small_model(
-            model, "top_k"
-        ),
-        statements.Rename: lambda models, model, c: models.changes.rename(model, c.name),
-    }
-)
+CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = {
+    statements.AddVersion: add_version,
+    statements.TrainVersion: train_version,
+    statements.Retrain: retrain_model,
+    statements.DropVersion: lambda models, _, c: models.versions.drop(resolve_name(c.version)),
+    statements.SetDefault: lambda models, _, c: models.versions.set_default(
+        resolve_name(c.version)
+    ),
+    statements.SetAlias: lambda models, _, c: models.versions.set_alias(
+        resolve_name(c.version), c.alias
+    ),
+    statements.UnsetAlias: lambda models, model, c: models.versions.unset_alias(model, c.alias),
+    statements.SetTags: lambda models, model, c: models.changes.tag(model, c.tags),
+    statements.UnsetTags: lambda models, model, c: models.changes.untag(model, c.tags),
+    statements.SetOptions: lambda models, model, c: _change_options(
+        models, model, lambda options: {**options, **c.options}
+    ),
+    statements.ResetOptions: _reset_options,
+    statements.AddCascade: add_cascade,
+    statements.AddTopKFilter: add_top_k_filter,
+    statements.DropSmallModel: lambda models, model, c: models.versions.drop_small_model(
+        model, c.kind
+    ),
+    statements.Rename: lambda models, model, c: models.changes.rename(model, c.name),
+}
 """Change of ALTER MODEL -> the function that carries it out on the model that is named."""
 
 
 def bind_parameters(
     host: Host, statement: statements.Statement, parameters: Any
 ) -> statements.Statement:
-    """Replace the parameters in the query of a training statement with their values.
-
-    Other statements have no parameters and are returned unchanged.
-    """
+    """Replace the parameters in the query of a training statement; other statements have none."""
 
     def bind(training: statements.Training) -> statements.Training:
         return replace(training, query=host.with_values(training.query, parameters))

@@ -50,7 +50,6 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
 def _export_for_database(
     models: Models, reference: Reference, path: str, target: OtherDatabase
 ) -> None:
-    """Write a model to a file as SQL of a database in which sqlml does not run."""
     model = models.catalog.get(reference)
     _check_path(path)
     find_database(target.dialect)

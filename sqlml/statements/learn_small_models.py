@@ -32,34 +32,24 @@ from sqlml.scorer.input_table import program_inputs
 from sqlml.statements.connection_models import Answer, Models, pairs_answer
 from sqlml.statements.describe_model import describe_small_model, list_groups
 from sqlml.statements.model_options import ESTIMATOR, OUTPUT
-from sqlml.training.cascades.feature_groups import (
-    Needs,
-    Sources,
-    disable_sources,
-    measure_source_costs,
-)
-from sqlml.training.cascades.learn import (
-    LearningTask,
-    NoGain,
-    RankingGoal,
-    learn_cascade,
-    learn_filter,
-)
+from sqlml.training.cascades import feature_groups, learn
 from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Array, fold, list_classes
 
 UNIQUE_KEYS = "unique_keys"
-"""Option with keys that the tables do not declare.
+"""Option with unique keys that the tables do not declare, as files and attached tables cannot.
 
-Files, attached tables and many tables of the database declare no keys. A key that is unique all the
-same gives a row at most one partner, so the join keeps the number of rows.
+A join by such a key gives a row at most one partner, so it keeps the number of rows.
 """
 
 
 def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Answer:
     """Carry out ADD CASCADE USING (query) OPTIONS (label = ..., accuracy_loss = ..., ...)."""
     model, options = models.catalog.get(reference), change.options
-    _check_classifier(model)
+    labels = model.program.labels
+    if len(labels) != 1 or "label" not in model.program.outputs:
+        reason = "has several targets" if labels else "does not predict classes"
+        raise ConfigError(f"model {model.label} {reason}, and a cascade is for classifiers")
     _check_option_names(options, ("label", "accuracy_loss", UNIQUE_KEYS), "ADD CASCADE")
     accuracy_loss: Any = options.get("accuracy_loss", 0.001)  # the default of Willump
     if not _is_fraction(accuracy_loss) or accuracy_loss == 1:
@@ -73,8 +63,8 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
         options.get("label", model.options.get(OUTPUT)), model, learning.frame
     )
     codes = encode_labels(learning.frame[label], model)
-    task = _make_task(model, recipe, learning, learning.frame[codes >= 0])
-    cascade = learn_cascade(task, codes[codes >= 0], label=label, loss=float(accuracy_loss))
+    task = learning.make_task(model, recipe, learning.frame[codes >= 0])
+    cascade = learn.learn_cascade(task, codes[codes >= 0], label=label, loss=float(accuracy_loss))
     return _store(models, model, cascade, keys)
 
 
@@ -92,23 +82,9 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
     recipe = _read_recipe(model).regression()
     learning = fetch_learning_rows(models, model, change.query, "ADD TOP_K FILTER")
     keys = check_unique_keys(models, options, learning.expanded_query)
-    goal = RankingGoal(output, column, chosen_class, k, float(precision))
-    top_k_filter = learn_filter(_make_task(model, recipe, learning, learning.frame), goal)
+    goal = learn.RankingGoal(output, column, chosen_class, k, float(precision))
+    top_k_filter = learn.learn_filter(learning.make_task(model, recipe, learning.frame), goal)
     return _store(models, model, top_k_filter, keys)
-
-
-def _make_task(model: Model, recipe: Recipe, learning: LearningRows, frame: Any) -> LearningTask:
-    rows = program_inputs(model.program, frame)
-    sources, base_ns = learning.sources, learning.rest_ns
-    return LearningTask(model.program, recipe, rows, learning.query, sources, base_ns)
-
-
-def _check_classifier(model: Model) -> None:
-    labels = model.program.labels
-    if len(labels) == 1 and "label" in model.program.outputs:
-        return
-    reason = "has several targets" if labels else "does not predict classes"
-    raise ConfigError(f"model {model.label} {reason}, and a cascade is for classifiers")
 
 
 def _check_option_names(
@@ -167,10 +143,9 @@ def _read_recipe(model: Model) -> Recipe:
 
 
 def _store(
-    models: Models, model: Model, learned: SmallModel | NoGain, keys: tuple[str, ...]
+    models: Models, model: Model, learned: SmallModel | learn.NoGain, keys: tuple[str, ...]
 ) -> Answer:
-    """Store what was learned, if it gains anything, and return its description."""
-    if isinstance(learned, NoGain):
+    if isinstance(learned, learn.NoGain):
         description = [("stored", "no"), ("reason", learned.reason), *list_groups(learned.groups)]
     else:
         facts: Any = replace(learned.facts, unique_keys=keys)
@@ -182,21 +157,23 @@ def _store(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearningRows:
-    """The rows of a query from which a small model learns.
+    """The rows of a query from which a small model learns, as a pandas frame.
 
-    Attributes:
-        query: as the statement has it.
-        expanded_query: the query with views and joined CTEs as subqueries.
-        frame: all its columns, a pandas frame.
-        sources: the parts of the query that compute single features.
-        rest_ns: nanoseconds per row of all other parts.
+    `expanded_query` has views and joined CTEs as subqueries, `sources` are its parts that compute
+    single features, and `rest_ns` is the nanoseconds per row of all other parts.
     """
 
     query: str
     expanded_query: str
     frame: Any
-    sources: Sources
+    sources: feature_groups.Sources
     rest_ns: float
+
+    def make_task(self, model: Model, recipe: Recipe, frame: Any) -> learn.LearningTask:
+        rows = program_inputs(model.program, frame)
+        return learn.LearningTask(
+            model.program, recipe, rows, self.query, self.sources, self.rest_ns
+        )
 
 
 def fetch_learning_rows(models: Models, model: Model, query: str, statement: str) -> LearningRows:
@@ -223,7 +200,9 @@ def fetch_learning_rows(models: Models, model: Model, query: str, statement: str
 
     expanded_query = _expand_views(models, query)
     needs = _find_needs(models, expanded_query, model)
-    sources, rest_ns = measure_source_costs(expanded_query, needs, run, max(1, len(frame)))
+    sources, rest_ns = feature_groups.measure_source_costs(
+        expanded_query, needs, run, max(1, len(frame))
+    )
     return LearningRows(query, expanded_query, frame, sources, rest_ns)
 
 
@@ -242,7 +221,6 @@ def fetch_rows(host: Host, query: str, model: Model, statement: str) -> Any:
 
 
 def _apply_transform(query: str, transform: Transform) -> str:
-    """Add the features that TRANSFORM makes to the rows of a query."""
     columns = {name: f"sqlml_rows.{DUCKDB.quote_name(name)}" for name in transform.columns}
     features = {
         DUCKDB.quote_name(name): transform.sql(name, columns) for name in transform.expressions
@@ -263,7 +241,7 @@ def _expand_views(models: Models, query: str) -> str:
     return expanded_query if has_same_columns else query
 
 
-def _find_needs(models: Models, query: str, model: Model) -> Needs:
+def _find_needs(models: Models, query: str, model: Model) -> feature_groups.Needs:
     try:
         sources = find_feature_sources(query, models.host.columns, models.host.function_type)
     except ProbeError:
@@ -272,7 +250,7 @@ def _find_needs(models: Models, query: str, model: Model) -> Needs:
     removable: set[FeatureSource] = set()
     for source in frozenset().union(*features.values()):
         with suppress(ProbeError):  # the cost of a source is measured without it
-            models.host.columns(disable_sources(query, (source,)))
+            models.host.columns(feature_groups.disable_sources(query, (source,)))
             removable.add(source)
     return {name: needed & removable for name, needed in features.items() if needed & removable}
 

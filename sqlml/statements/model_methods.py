@@ -7,7 +7,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from sqlml.catalog.model import parse_reference
@@ -166,7 +165,6 @@ class ModelMethods(ABC, Generic[Relation]):
             add_object(self._models, model, request)
             return self._describe_new(f"{name}@last")
 
-    # Each clause of CREATE MODEL ... AS is a keyword, which editors complete and types check.
     def train(
         self,
         name: str,
@@ -218,7 +216,7 @@ class ModelMethods(ABC, Generic[Relation]):
             version = train_and_create(
                 self._models,
                 parse_model_name(name),
-                Training(query, MappingProxyType(all_options), None, comment),
+                Training(query, all_options, None, comment),
                 None if isinstance(what, str) else what,
                 or_replace=or_replace,
                 if_not_exists=if_not_exists,

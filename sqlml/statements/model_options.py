@@ -22,16 +22,9 @@ STORED = (
     *("backend", "strategy", "device", "batch_size"),
     *("on_null", "on_missing_column", "on_unknown", "positive_class", "approximate"),
 )
-"""Options that are kept with the model and decide how it runs, and what it predicts."""
-
 AT_CREATION = ("allow_pickle", "sha256", "verify")
-"""Options that matter while a model is read and compared with its source."""
-
-OUTPUT = "output"
-"""Key of the label's name among the stored options; the OUTPUT clause sets it."""
-
-ESTIMATOR = "estimator"
-"""Key of the last estimator's recipe (`Recipe.to_dict`) among the stored options."""
+OUTPUT, ESTIMATOR = "output", "estimator"
+"""Keys of the label's name, which the OUTPUT clause sets, and of the estimator's recipe."""
 
 INTERNAL = (OUTPUT, ESTIMATOR, TRANSFORM)
 """Keys that are stored with the options, but are no options that a user sets."""
@@ -193,10 +186,8 @@ def read_exported_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
     """Check that a model supports its options.
 
-    Raises:
-        ConfigError: the model lacks the class, the output or the step that an option is about.
-        BackendError: the backend cannot run the model.
-        MissingDependencyError: the backend's library is not installed.
+    Raises ConfigError if the model lacks what an option is about, and BackendError or
+    MissingDependencyError if the backend cannot run the model.
     """
     if not options:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Protocol
+from typing import Any
 
 from sqlml.catalog.model import Model
 from sqlml.catalog.stored_programs import Programs
@@ -26,19 +26,13 @@ def explain_by_rows(
 ) -> Program:
     """Return the model's Program that explains against the rows of a query, which is in brackets.
 
-    Args:
-        programs: keeps the new Program for as long as it is needed.
-        permutations: pairs of orders of the columns that an estimate tries for each row.
+    An estimate tries `permutations` pairs of orders of the columns for each row.
     """
-    items, transform = "*", model.transform
-    if transform is not None:
-        names = {column: dialect.quote_name(column) for column in transform.columns}
-        items = ", ".join(
-            f"{transform.sql(f.name, names)} AS {dialect.quote_name(f.name)}"
-            if f.name in transform.expressions
-            else dialect.quote_name(f.name)
-            for f in model.program.features
-        )
+    items, quote = "*", dialect.quote_name
+    if model.transform is not None:
+        names = [feature.name for feature in model.program.features]
+        features = model.transform.write_features(names, quote)
+        items = ", ".join(f"{sql} AS {quote(name)}" for name, sql in features.items())
     rows = f"SELECT {items} FROM {query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
     gaps = Gaps(blanks=model.origin.may_replace_blanks)
     background = program_inputs(model.program, host.fetch_frame(rows), gaps=gaps)
@@ -47,20 +41,10 @@ def explain_by_rows(
     return program
 
 
-class Queries(Protocol):
-    """The queries of a session."""
-
-    @property
-    def host(self) -> Host: ...
-
-    def runnable(self, sql: str) -> str: ...
-
-
-def names_in_rows(queries: weakref.ref[Queries], query: str) -> tuple[str, ...]:
+def names_in_rows(queries: weakref.ref[Any], query: str) -> tuple[str, ...]:
     """Return the texts in the rows of a query of one column, sorted; the query may call models.
 
-    The planner holds `queries` weakly, so that a session without references is freed at once and
-    its file is closed.
+    The planner holds a session's `queries` weakly, so that an unused session is freed at once.
     """
     session_queries = queries()
     assert session_queries is not None, "it is planning"

@@ -1,7 +1,7 @@
 """SHOW CREATE MODEL: the statements that make a version again.
 
-The catalog may have been written by a stranger. Text from it goes into a statement only if parsing
-that statement gives the same text back.
+The catalog may be a stranger's, so text from it goes into a statement only if parsing that
+statement gives the same text back.
 """
 
 from __future__ import annotations
@@ -16,18 +16,10 @@ from sqlml.dialects import Dialect
 from sqlml.errors import ArtifactError, ParseError
 from sqlml.ir.operators.sparse_rows import unpack_items
 from sqlml.ir.program import Program
+from sqlml.parsing import statements
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statement_parts import option_text
-from sqlml.parsing.statements import (
-    AddCascade,
-    AddTopKFilter,
-    AlterModel,
-    Call,
-    OptionValue,
-    ShowCreate,
-    Statement,
-    TrainModel,
-)
+from sqlml.parsing.statements import Call, OptionValue
 from sqlml.planner.program.result_sql import result_type
 from sqlml.statements.connection_models import Answer, Models, pairs_answer, resolve_name
 from sqlml.statements.model_options import OUTPUT, user_options
@@ -46,7 +38,7 @@ _SQL_TYPES: dict[Kind, str] = {
 """Kind of a feature -> a type that feeds it; a feature that is never read accepts any type."""
 
 
-def show_create(models: Models, statement: ShowCreate) -> Answer:
+def show_create(models: Models, statement: statements.ShowCreate) -> Answer:
     """Carry out SHOW CREATE MODEL: CREATE MODEL, and ALTER MODEL for small models and tags."""
     reference = resolve_name(statement.name)
     model = models.catalog.get(reference)
@@ -81,7 +73,7 @@ def _write_training(
     lines.append(f"AS {facts.query}")
     text = "\n".join(lines)
     statement = _parse_one(text)
-    training = statement.training if isinstance(statement, TrainModel) else None
+    training = statement.training if isinstance(statement, statements.TrainModel) else None
     if training is None or (training.query, training.transform) != (facts.query, facts.transform):
         raise ArtifactError(
             f"the stored training of model {model.label} is damaged; train the model again"
@@ -161,9 +153,9 @@ def _write_learning(name: str, small: SmallModel, dialect: Dialect) -> str:
     end = "\n" if "--" in facts.query else ""  # or a comment would contain the bracket
     text = f"ALTER MODEL {name} ADD {kind} USING ({facts.query}{end})\nOPTIONS ({options})"
     statement = _parse_one(text)
-    change = statement.change if isinstance(statement, AlterModel) else None
+    change = statement.change if isinstance(statement, statements.AlterModel) else None
     if (
-        not isinstance(change, AddCascade | AddTopKFilter)
+        not isinstance(change, statements.AddCascade | statements.AddTopKFilter)
         or change.query.strip() != facts.query.strip()
     ):
         raise ArtifactError(
@@ -173,12 +165,12 @@ def _write_learning(name: str, small: SmallModel, dialect: Dialect) -> str:
     return f"{text};"
 
 
-def _parse_one(text: str) -> Statement | None:
+def _parse_one(text: str) -> statements.Statement | None:
     try:
-        statements = parse(text)
-    except ParseError:
-        return None  # the catalog may hold any text
-    return statements[0] if len(statements) == 1 else None
+        (statement,) = parse(text)
+    except (ParseError, ValueError):  # the catalog may hold any text
+        return None
+    return statement
 
 
 def as_json(value: OptionValue | list[Any]) -> Any:

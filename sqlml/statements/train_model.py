@@ -7,7 +7,6 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.model import TRANSFORM, Model, NewVersion, Origin, Reference, TrainingFacts
@@ -65,8 +64,7 @@ def train_and_create(
 ) -> NewVersion | None:
     """Train and store a model; None if there is one of that name and IF NOT EXISTS was written.
 
-    Args:
-        estimator: an object from Python that is not fitted; None: the option `model_type` says.
+    `estimator` is an object from Python that is not fitted; None: the option `model_type` says.
     """
     if if_not_exists and models.exists(reference):
         models.changes.report_existing(reference)
@@ -144,17 +142,12 @@ def _read_definition(model: Model, facts: TrainingFacts, query: str | None) -> T
     options = {**options, **user_options(model.options)}
     if facts.model_type not in MODEL_TYPES:
         options.pop("model_type", None)
-    return Training(query or facts.query, MappingProxyType(options), facts.transform)
+    return Training(query or facts.query, options, facts.transform)
 
 
 def _check_promotion(
-    models: Models,
-    promotion: Promotion,
-    facts: TrainingFacts,
-    training: Training,
-    current: Model,
+    models: Models, promotion: Promotion, facts: TrainingFacts, training: Training, current: Model
 ) -> None:
-    """Reject an unknown metric, or a query that lacks columns of the model to compare with."""
     if promotion.metric not in facts.metrics:
         raise ConfigError(
             f"unknown metric {promotion.metric!r}; metrics: {', '.join(facts.metrics)}"
@@ -222,8 +215,7 @@ def _train(
 ) -> TrainedModel:
     """Fit a model of a type, or an estimator from Python, to the rows of the query.
 
-    Args:
-        held_out_for: the error if no rows are held out; None: they need not be.
+    `held_out_for` is the error if no rows are held out; None: they need not be.
     """
     if estimator is not None:
         request = parse_estimator_request(estimator, training.options, _MODEL_OPTIONS)

@@ -31,7 +31,6 @@ _COLUMNS = {
     "label_flips": "BIGINT",
     "agrees": "BOOLEAN",
 }
-"""Columns of the answer -> their types."""
 
 
 def verify_model(models: Models, statement: VerifyModel) -> Answer:
@@ -75,7 +74,6 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
 def _open_source(
     models: Models, model: Model, against: str | None
 ) -> AbstractContextManager[Source]:
-    """Open the source in the file that the statement names, or in the one that was imported."""
     path, sha256, format = against, None, "AUTO"
     if path is None:
         path, sha256 = str(model.origin.path), model.origin.sha256
@@ -88,7 +86,6 @@ def _open_source(
 
 
 def _fetch_features(host: Host, query: str, model: Model) -> Any:
-    """Fetch the rows of a query as a pandas frame that has at least the model's columns."""
     frame = fetch_rows(host, query, model, "VERIFY MODEL ...")
     if frame.empty:
         raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")
@@ -116,7 +113,6 @@ def _compare_outputs(source: Source, model: Model, frame: Any) -> list[tuple[Any
 def _measure_small_models(
     model: Model, small_models: Mapping[str, SmallModel], frame: Any
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield a row of the answer for each small model that can be measured on these rows."""
     for small in small_models.values():
         match small:
             case Cascade(facts=facts):

@@ -68,7 +68,7 @@ def put_before(con: Session, name: str, small: Program, **known: Any) -> None:
     Args:
         known: in place of what `CASCADE` says.
     """
-    stored = con._services.catalog.get(parse_reference(name))
+    stored = con._models.catalog.get(parse_reference(name))
     b = Builder(small.nodes)
     sure = b.op("max", b.value(small.outputs["proba"]), axis=1)
     told = b.build({"label": b.value(small.outputs["label"]), CONFIDENCE: sure})
@@ -99,7 +99,7 @@ def put_filter_before(con: Session, name: str, small: Program, **known: Any) -> 
     Args:
         known: in place of what `FILTER` says.
     """
-    stored = con._services.catalog.get(parse_reference(name))
+    stored = con._models.catalog.get(parse_reference(name))
     b = Builder(small.nodes)
     program = b.build({"score": b.value(small.outputs["label"])})
     made = TopKFilter(program, replace(FILTER, **known))

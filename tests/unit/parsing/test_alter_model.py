@@ -12,7 +12,7 @@ from sqlml.parsing.statements import (
     AlterModel,
     CommentOn,
     DescribeModel,
-    DropCascade,
+    DropSmallModel,
     DropVersion,
     ExplainModel,
     ExportModel,
@@ -105,7 +105,7 @@ def test_a_cascade_is_learned_from_a_query() -> None:
     change = altered("ADD CASCADE USING (FROM t)").change
     assert isinstance(change, AddCascade) and not change.options
     statement = one("ALTER MODEL m/2 DROP CASCADE")
-    assert isinstance(statement, AlterModel) and statement.change == DropCascade()
+    assert isinstance(statement, AlterModel) and statement.change == DropSmallModel("cascade")
     assert statement.name == ModelName("m", version=2)
 
 
