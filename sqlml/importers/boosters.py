@@ -16,7 +16,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.ir.builder import Builder, Value
-from sqlml.types import Array, Labels
+from sqlml.types import Labels
 
 Task = Literal["regression", "binary", "multiclass", "multilabel"]
 Link = Literal["identity", "exp", "log1p_exp", "sigmoid", "softmax", "step", "variance"]
@@ -42,9 +42,7 @@ REGRESSION = Objective("regression", "identity")
 def find_objective(
     objectives: Mapping[str, Objective], name: str, description: str = "objective"
 ) -> Objective:
-    """Return the row of an objective in a library's table; `description` is the library's word for
-    it.
-    """
+    """Return an objective's row; `description` is the library's word for objectives."""
     if name not in objectives:
         raise UnsupportedModelError(
             f"{description} {name!r} is not covered; covered: {', '.join(objectives)}"
@@ -53,7 +51,6 @@ def find_objective(
 
 
 def check_width(frame: Frame, features: int, library: str) -> None:
-    """Raise UnsupportedModelError unless the frame has the columns that the model reads."""
     if not features:
         raise UnsupportedModelError(f"the {library} model has no features")
     if frame.width != features:
@@ -63,9 +60,7 @@ def check_width(frame: Frame, features: int, library: str) -> None:
 
 
 def build_schema(names: tuple[str, ...] | None, numbered: tuple[str, ...]) -> Schema:
-    """Return the columns of a model that were named in training, or else `numbered`, the names that
-    the library gives them.
-    """
+    """Return the columns of a model: named in training, or else `numbered` by the library."""
     if names is None or names == numbered:
         return Schema(None, len(numbered), numbered)
     return Schema(names, len(names))
@@ -77,7 +72,7 @@ def apply_link(b: Builder, link: Link, margin: Value) -> Value:
 
 
 def _exponentiate_second(b: Builder, margin: Value) -> Value:
-    """Return the mean, and the variance, of which the second margin is half the logarithm."""
+    """Return the mean, and the variance: the second margin is half its logarithm."""
     mean = b.op("select", margin, indices=np.array([0], np.int64))
     deviation = b.op("select", margin, indices=np.array([1], np.int64))
     return b.op("concat", mean, b.op("exp", b.op("mul", deviation, _constant(b, 2.0, margin))))
@@ -95,18 +90,16 @@ _LINKS: Mapping[Link, Callable[[Builder, Value], Value]] = {
 
 
 def import_regression(b: Builder, link: Link, margin: Value) -> Outputs:
-    """Return the outputs of a model that predicts numbers."""
     return Outputs({"label": apply_link(b, link, margin), "score": margin})
 
 
 def import_binary(
     b: Builder, label: Value, positive: Value, margin: Value, labels: Labels
 ) -> Outputs:
-    """Return the outputs of a classifier with one margin per row.
+    """Return the outputs of a classifier with one margin and one `positive` probability per row.
 
-    `label` is from `label_above`, and `positive` the probability of the second class, (n, 1). If
-    all training rows had the same class there are no probabilities, because the second column would
-    have no label.
+    If all training rows had the same class there are no probabilities, because the second column
+    would have no label.
     """
     if len(labels) == 1:
         return Outputs({"label": label, "score": margin}, labels)
@@ -135,5 +128,4 @@ def label_above(b: Builder, x: Value, threshold: Value | float) -> Value:
 
 
 def _constant(b: Builder, number: float, like: Value) -> Value:
-    array: Array = np.array([number], like.type.dtype)
-    return b.constant(array)
+    return b.constant(np.array([number], like.type.dtype))

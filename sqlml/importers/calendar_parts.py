@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, reduce
+from operator import attrgetter
 
 import numpy as np
 
@@ -20,10 +21,9 @@ _EPOCH = 719_468
 class Moment:
     """Timestamps as microseconds since 1970-01-01, float64 (n, 1), and their calendar parts.
 
-    All parts are whole numbers, which float64 represents exactly; the parts of NaN are NaN. The
-    calendar is the proleptic Gregorian one, as in SQL and numpy. Internally years begin in March,
-    so that the leap day comes last: H. Hinnant, "chrono-Compatible Low-Level Date Algorithms",
-    civil_from_days, days_from_civil.
+    All parts are whole numbers, or NaN for NaN. The calendar is the proleptic Gregorian one. Years
+    begin in March, so that the leap day comes last: H. Hinnant, "chrono-Compatible Low-Level Date
+    Algorithms", civil_from_days, days_from_civil.
     """
 
     def __init__(self, builder: Builder, microseconds: Value) -> None:
@@ -83,9 +83,8 @@ class Moment:
 
     @cached_property
     def year(self) -> Value:
-        """The year, including its century."""
         year = self._op("add", self._op("mul", self._era, 400.0), self._year_of_era)
-        return self._op("add", year, self._flag(self._op("le", self.month, 2.0)))
+        return self._op("add", year, self.flag(self._op("le", self.month, 2.0)))
 
     @cached_property
     def quarter(self) -> Value:
@@ -179,12 +178,10 @@ class Moment:
 
     @cached_property
     def is_month_start(self) -> Value:
-        """bool; false for NaN."""
         return self._op("eq", self.day, 1.0)
 
     @cached_property
     def is_month_end(self) -> Value:
-        """bool; false for NaN."""
         return self._op("eq", self.day, self.days_in_month)
 
     def is_month(self, *months: int) -> Value:
@@ -207,7 +204,8 @@ class Moment:
         """Return the floor of whole numbers divided by `by`; exact for numbers below 2**47."""
         return self._op("floor", self._op("div", value, float(by)))
 
-    def _flag(self, condition: Value) -> Value:
+    def flag(self, condition: Value) -> Value:
+        """Return 1 where a condition holds, else 0."""
         return self._op("where", condition, 1.0, 0.0)
 
     def _op(self, name: str, *inputs: Value | float) -> Value:
@@ -215,26 +213,16 @@ class Moment:
 
 
 PARTS: Mapping[str, Callable[[Moment], Value]] = {
-    "day": lambda m: m.day,
-    "dayofmonth": lambda m: m.day,
-    "dayofweek": lambda m: m.weekday_from_sunday,
-    "dayofyear": lambda m: m.day_of_year,
-    "dow": lambda m: m.weekday_from_sunday,
-    "doy": lambda m: m.day_of_year,
-    "epoch": lambda m: m.seconds,
-    "epoch_us": lambda m: m.microseconds,
-    "hour": lambda m: m.hour,
-    "isodow": lambda m: m.iso_weekday,
-    "isoyear": lambda m: m.iso_year,
-    "microsecond": lambda m: m.of_minute,
-    "millisecond": lambda m: m.milliseconds_of_minute,
-    "minute": lambda m: m.minute,
-    "month": lambda m: m.month,
-    "quarter": lambda m: m.quarter,
-    "second": lambda m: m.second,
-    "week": lambda m: m.week,
-    "weekday": lambda m: m.weekday_from_sunday,
-    "weekofyear": lambda m: m.week,
-    "year": lambda m: m.year,
+    **{name: attrgetter(name) for name in "day hour minute month quarter second week year".split()},
+    **dict.fromkeys(("dayofweek", "dow", "weekday"), attrgetter("weekday_from_sunday")),
+    **dict.fromkeys(("dayofyear", "doy"), attrgetter("day_of_year")),
+    "dayofmonth": attrgetter("day"),
+    "epoch": attrgetter("seconds"),
+    "epoch_us": attrgetter("microseconds"),
+    "isodow": attrgetter("iso_weekday"),
+    "isoyear": attrgetter("iso_year"),
+    "microsecond": attrgetter("of_minute"),
+    "millisecond": attrgetter("milliseconds_of_minute"),
+    "weekofyear": attrgetter("week"),
 }
 """DuckDB's functions of dates, by name."""

@@ -1,8 +1,7 @@
 """Import category_encoders, which encode each column by a table of its categories.
 
-Encoders store their tables in many forms, and options change the treatment of missing and unknown
-categories. Each column is encoded by itself, so the encoder itself is called: on each category, on
-one that it has not seen, and on a missing one.
+Their tables and options have many forms. Each column is encoded by itself, so the encoder itself is
+called: on each category, on one that it has not seen, and on a missing one.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, to_category_array
+from sqlml.importers.frame import Frame, look_up_rows, to_category_array
 from sqlml.importers.model_checks import explain_unfitted
-from sqlml.ir.builder import Builder, Value
+from sqlml.ir.builder import Value
 from sqlml.types import Array
 
 if TYPE_CHECKING:
@@ -26,17 +25,13 @@ if TYPE_CHECKING:
 
 
 UNSEEN = "a category that sqlml made up"
-"""A category that no encoder was trained with."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnOutputs:
-    """The outputs of an encoder for one column.
+    """The outputs (k, outputs) of an encoder for the k categories of one column.
 
-    Attributes:
-        categories: k categories, objects for strings, else float64.
-        of_categories: the outputs for them, (k, outputs).
-        unseen, missing: (outputs,) for another category and for NULL; None if they are errors.
+    unseen, missing: (outputs,) for another category and for NULL; None if they are errors.
     """
 
     categories: Array
@@ -45,10 +40,7 @@ class ColumnOutputs:
     missing: Array | None
 
     def table(self, outputs: slice, default: Array) -> Array:
-        """Return the outputs for the categories, the missing and the unseen one, (k + 2, n).
-
-        `default` (outputs,) takes the place of errors.
-        """
+        """Return the outputs of categories, missing and unseen, (k + 2, n), or `default`."""
         others = [default if row is None else row for row in (self.missing, self.unseen)]
         return np.concatenate([self.of_categories, others])[:, outputs]
 
@@ -56,11 +48,10 @@ class ColumnOutputs:
 def apply_encoder(model: Any, frame: Frame, categories: Mapping[Any, Array]) -> Frame:
     """Encode the columns of a frame like a fitted encoder; others stay as they are.
 
-    `categories` are those of each column in training without NULL, objects for strings, else
-    float64.
+    `categories` are those of training without NULL, objects for strings, else float64.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about unknown categories, which are passed on purpose
+    # Unknown categories, about which the encoders warn, are passed on purpose.
+    with warnings.catch_warnings(action="ignore"):
         return _apply_encoder(model, frame, categories)
 
 
@@ -96,7 +87,7 @@ def _apply_encoder(model: Any, frame: Frame, training_categories: Mapping[Any, A
         if value is None:
             if owner not in codes:
                 codes[owner] = _encode_column(model, frame, i, column)
-            value = _look_up(frame.builder, column.table(chosen, constant), codes[owner])
+            value = look_up_rows(frame.builder, column.table(chosen, constant), codes[owner])
         blocks.append(Frame.from_value(frame.builder, value, outputs[chosen]))
     return Frame.hstack(frame.builder, blocks)
 
@@ -121,19 +112,10 @@ def _find_owners(
     return owners
 
 
-def _look_up(b: Builder, table: Array, codes: Value) -> Value:
-    if table.shape[1] == 1:
-        return b.op("take", table[:, 0].copy(), codes)
-    return b.op("reshape", b.op("take", table, codes), shape=(table.shape[1],))
-
-
 def _encode_one_hot(
     model: Any, frame: Frame, i: int, column: ColumnOutputs, outputs: slice
 ) -> Value | None:
-    """Return outputs that are 1 for one category and 0 for the others without a table, or None.
-
-    A table would have a number for each category and output.
-    """
+    """Return outputs that are 1 for one category and 0 for the others, without a table, or None."""
     table = column.table(outputs, np.zeros(column.of_categories.shape[1]))
     count, width = len(column.categories), table.shape[1]
     ones = table == 1
@@ -179,24 +161,18 @@ REPEATED_ROWS = 64
 
 
 def _encode_value(model: Any, base: pd.DataFrame, name: Any, value: Any) -> Array | None:
-    """Encode a value in a row after a training category; None if the encoder rejects it.
-
-    The training category makes pandas infer the same type as for a table.
-    """
+    """Encode a value in a row after a training category, which sets pandas' type, or None."""
     import pandas as pd
 
     rows = base.iloc[[0, 0]].reset_index(drop=True)
     rows[name] = pd.Series([base[name].iloc[0], value])
     try:
-        outputs: Array = model.transform(rows).to_numpy(np.float64)
-    except ValueError:  # handle_unknown or handle_missing is "error"
+        return np.asarray(model.transform(rows).to_numpy(np.float64)[1])
+    except ValueError:  # The option handle_unknown or handle_missing is "error".
         return None
-    second: Array = outputs[1]
-    return second
 
 
 def _find_dependent(column: ColumnOutputs) -> Array:
-    """Return whether each output depends on a column, bool (outputs,)."""
     values = column.table(slice(None), column.of_categories[0])
     is_same = (values == values[:1]) | (np.isnan(values) & np.isnan(values[:1]))
     return np.asarray(~is_same.all(axis=0))
@@ -224,14 +200,12 @@ def _encode_column(
 
 
 def import_encoder(model: Any, frame: Frame) -> Frame:
-    """Import a fitted encoder."""
     if not getattr(model, "_dim", None):
         raise explain_unfitted(model)
     return apply_encoder(model, frame, {name: _read_categories(model, name) for name in model.cols})
 
 
 def _read_categories(model: Any, name: Any) -> Array:
-    """Return the categories of a column in training, without NULL."""
     mapping = (getattr(model, "ordinal_encoder", None) or model).mapping
     if not isinstance(mapping, Mapping):
         mapping = {entry["col"]: entry["mapping"] for entry in mapping}

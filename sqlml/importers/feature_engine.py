@@ -1,13 +1,13 @@
 """Import feature_engine: encoders, imputers, cappers, selectors, and steps for numbers and dates.
 
-Errors are the same as there: for missing or infinite values, unless the step is set to ignore them,
-and for numbers outside the domain of a function.
+Missing or infinite values and numbers outside a function's domain are the same errors as there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -31,13 +31,11 @@ from sqlml.types import Array
 
 
 def _check_fitted(model: Any, *attributes: str) -> None:
-    """Raise UnsupportedModelError unless the object has the attributes that `fit` sets."""
     if not all(hasattr(model, name) for name in attributes):
         raise explain_unfitted(model)
 
 
 def _find_column(frame: Frame, name: str) -> int:
-    """Return the number of a column."""
     if name not in frame.names:
         raise UnsupportedModelError(f"column {name!r} is not among those that this step gets")
     return frame.names.index(name)
@@ -128,7 +126,6 @@ def _require_positive(b: Builder, x: Value, model: Any, name: str, detail: str =
 
 
 def _find_parameter(parameter: Any, name: str) -> float:
-    """Return a parameter that is one number for all columns, or one per column."""
     is_number = isinstance(parameter, int | float | np.number)
     return float(parameter if is_number else parameter[name])
 
@@ -183,7 +180,7 @@ def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame
         prediction = b.cast(prediction, "float64")
         if model.precision is None:
             return prediction
-        scale = float(10 ** int(model.precision))  # like numpy.round
+        scale = float(10 ** int(model.precision))  # As in numpy.round.
         return b.op("div", b.op("rint", b.op("mul", prediction, scale)), scale)
 
     return _change_columns(frame, model.variables_, change)
@@ -271,11 +268,9 @@ class _Row:
         self.count = b.op("sum", self.is_known, axis=1)
 
     def filled(self, value: float) -> Value:
-        """Return the numbers, with `value` for missing ones."""
         return self.b.op("where", self.is_missing, value, self.x)
 
     def where_known(self, value: Value, least: int = 1) -> Value:
-        """Return NaN where fewer than `least` numbers are present."""
         return self.b.op("where", self.b.op("lt", self.count, float(least)), np.nan, value)
 
     def sum(self) -> Value:
@@ -298,7 +293,6 @@ class _Row:
         return self.where_known(self.b.op(op, filled, axis=1))
 
     def variance(self) -> Value:
-        """Return the sample variance."""
         b = self.b
         away = b.op("sub", self.filled(0.0), self.mean())
         total = b.op("sum", b.op("mul", b.op("square", away), self.is_known), axis=1)
@@ -362,10 +356,7 @@ def import_missing_indicator(model: Any, frame: Frame) -> Frame:
 
 
 def import_capper(model: Any, frame: Frame) -> Frame:
-    """Limit numbers to `right_tail_caps_` and `left_tail_caps_`.
-
-    Missing values are errors, as in feature_engine, unless it is set to ignore them.
-    """
+    """Limit numbers to `right_tail_caps_` and `left_tail_caps_`."""
     _check_fitted(model, "right_tail_caps_", "left_tail_caps_")
     if getattr(model, "add_indicators", False):
         raise UnsupportedModelError(
@@ -385,13 +376,10 @@ def import_capper(model: Any, frame: Frame) -> Frame:
 
 
 def import_selector(model: Any, frame: Frame) -> Frame:
-    """Return the columns that are not in `features_to_drop_`."""
     _check_fitted(model, "features_to_drop_")
     dropped = {str(name) for name in model.features_to_drop_}
     return frame.select([i for i, name in enumerate(frame.names) if name not in dropped])
 
-
-Part = Callable[[Builder, Moment], Value]
 
 _UNIX_ORDINAL = 719_163
 """The result of Python's `toordinal` for 1970-01-01."""
@@ -400,8 +388,8 @@ _UNIX_ORDINAL = 719_163
 def import_datetime_features(model: Any, frame: Frame) -> Frame:
     """Append `features_to_extract_` of each of `variables_`.
 
-    For missing dates, feature_engine returns what comparisons with NaT give: 0, but 1 for weekend
-    and 2 for semester. For week and days_in_month missing dates are errors, as there.
+    For missing dates they are what comparisons with NaT give: 0, but 1 for weekend and 2 for
+    semester. For week and days_in_month missing dates are errors.
     """
     _check_fitted(model, "variables_", "features_to_extract_")
     if model.variables == "index":
@@ -409,13 +397,13 @@ def import_datetime_features(model: Any, frame: Frame) -> Frame:
             "DatetimeFeatures reads the index of the frame, and rows in SQL have none; fit it on a "
             "column"
         )
-    b, columns = frame.builder, list[tuple[str, Value]]()
+    columns: list[tuple[str, Value]] = []
     for variable in map(str, model.variables_):
         moment = _read_moment(model, frame, variable)
         for feature in model.features_to_extract_:
-            value = _FEATURES[feature](b, moment)
+            value = _FEATURES[feature](moment)
             if feature in _NOT_FOR_MISSING:
-                value = _require_finite(b, value, model, variable, feature=feature)
+                value = _require_finite(frame.builder, value, model, variable, feature=feature)
             columns.append((f"{variable}_{feature}", value))
     return _append_columns(frame, columns, model.variables_ if model.drop_original else ())
 
@@ -451,45 +439,34 @@ def import_datetime_ordinal(model: Any, frame: Frame) -> Frame:
 
 
 def _read_moment(model: Any, frame: Frame, name: str) -> Moment:
-    """Return a column of dates; missing ones are errors if the step rejects them."""
     moments = frame.moments(_find_column(frame, name))
     if model.missing_values == "raise":
         moments = _require_finite(frame.builder, moments, model, name)
     return Moment(frame.builder, moments)
 
 
-def _to_flag(condition: Callable[[Moment], Value]) -> Part:
-    return lambda b, m: b.op("where", condition(m), 1.0, 0.0)
-
-
-def _both_flag(b: Builder, first: Value, second: Value) -> Value:
-    return b.op("where", b.op("and", first, second), 1.0, 0.0)
+def _flag_both(m: Moment, edge: Value, *months: int) -> Value:
+    return m.flag(m.builder.op("and", edge, m.is_month(*months)))
 
 
 _NOT_FOR_MISSING = frozenset({"week", "days_in_month"})
 """The features that feature_engine converts to integers, which pandas rejects for NaT."""
 
-_FEATURES: Mapping[str, Part] = {
-    "month": lambda b, m: m.month,
-    "quarter": lambda b, m: m.quarter,
-    "semester": lambda b, m: b.op("where", b.op("le", m.month, 6.0), 1.0, 2.0),
-    "year": lambda b, m: m.year,
-    "week": lambda b, m: m.week,
-    "day_of_week": lambda b, m: m.weekday,
-    "day_of_month": lambda b, m: m.day,
-    "day_of_year": lambda b, m: m.day_of_year,
-    "weekend": lambda b, m: b.op("where", b.op("le", m.weekday, 4.0), 0.0, 1.0),
-    "month_start": _to_flag(lambda m: m.is_month_start),
-    "month_end": _to_flag(lambda m: m.is_month_end),
-    "quarter_start": lambda b, m: _both_flag(b, m.is_month_start, m.is_month(1, 4, 7, 10)),
-    "quarter_end": lambda b, m: _both_flag(b, m.is_month_end, m.is_month(3, 6, 9, 12)),
-    "year_start": lambda b, m: _both_flag(b, m.is_month_start, m.is_month(1)),
-    "year_end": lambda b, m: _both_flag(b, m.is_month_end, m.is_month(12)),
-    "leap_year": _to_flag(lambda m: m.is_leap_year),
-    "days_in_month": lambda b, m: m.days_in_month,
-    "hour": lambda b, m: m.hour,
-    "minute": lambda b, m: m.minute,
-    "second": lambda b, m: m.second,
+_SAME_AS_MOMENT = "month quarter year week day_of_year days_in_month hour minute second".split()
+
+_FEATURES: Mapping[str, Callable[[Moment], Value]] = {
+    **{name: attrgetter(name) for name in _SAME_AS_MOMENT},
+    "semester": lambda m: m.builder.op("where", m.builder.op("le", m.month, 6.0), 1.0, 2.0),
+    "day_of_week": attrgetter("weekday"),
+    "day_of_month": attrgetter("day"),
+    "weekend": lambda m: m.builder.op("where", m.builder.op("le", m.weekday, 4.0), 0.0, 1.0),
+    "month_start": lambda m: m.flag(m.is_month_start),
+    "month_end": lambda m: m.flag(m.is_month_end),
+    "quarter_start": lambda m: _flag_both(m, m.is_month_start, 1, 4, 7, 10),
+    "quarter_end": lambda m: _flag_both(m, m.is_month_end, 3, 6, 9, 12),
+    "year_start": lambda m: _flag_both(m, m.is_month_start, 1),
+    "year_end": lambda m: _flag_both(m, m.is_month_end, 12),
+    "leap_year": lambda m: m.flag(m.is_leap_year),
 }
 
 

@@ -52,16 +52,10 @@ _EXTRAS = frozenset(("catboost", "lightgbm", "sklearn", "torch", "xgboost"))
 
 
 def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool) -> Any:
-    """Read the model in a file.
+    """Read the model in a file, which may run code if `allow_pickle`.
 
-    Args:
-        format: AUTO, which detects the format, or one of `READERS`, in any case.
-        path: for messages.
-        allow_pickle: the caller trusts the file to run code.
-
-    Raises:
-        ArtifactError: damaged, hostile, too large, or of another format.
-        UntrustedArtifactError: a pickle without `allow_pickle`.
+    `format` is AUTO, or one of `READERS` in any case; `path` is for messages. A damaged, hostile or
+    too large file raises ArtifactError.
     """
     format_name = format.upper()
     if format_name == FOLDER_FORMAT:
@@ -97,7 +91,6 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
 
 
 def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
-    """Raise UntrustedArtifactError for an untrusted pickle, which would execute code."""
     if format.upper() == "PICKLE" and not allow_pickle:
         raise UntrustedArtifactError(
             f"{path} is a pickle, and reading it would execute the code that it contains; save "
@@ -108,7 +101,6 @@ def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
 
 
 def detect_format(content: bytes, path: str) -> str:
-    """Detect the format of a file by its first bytes; the result is an option of FORMAT."""
     if content.startswith(store.MAGIC):
         return "SQLML"
     head = content[:64].lstrip(_BLANK)
@@ -166,7 +158,6 @@ _UNREADABLE: tuple[tuple[re.Pattern[bytes], str], ...] = (
 
 
 def _reject_unreadable(content: bytes, path: str) -> None:
-    """Raise ArtifactError with advice if a file is in a known format that is not read."""
     for pattern, format_and_advice in _UNREADABLE:
         if pattern.match(content[:1024]):
             raise ArtifactError(f"{path} is {format_and_advice}")
@@ -216,7 +207,6 @@ def _read_lightgbm(content: bytes) -> Any:
 
 
 def _read_pickle(content: bytes) -> Any:
-    """Read a pickle or joblib file, which the user has trusted to run code."""
     try:
         import joblib
     except ImportError:
@@ -242,11 +232,9 @@ def _read_pickle(content: bytes) -> Any:
 
 
 FOLDER_FORMAT = "SPARK"
-"""The format of folders, which `model.write().save(path)` of pyspark.ml writes."""
 
 
 def read_folder(files: Mapping[str, bytes], path: str) -> SparkModel:
-    """Read the model in a folder, whose files are given by their paths below it."""
     try:
         return read_spark(files)
     except (ArtifactError, UnsupportedModelError) as error:

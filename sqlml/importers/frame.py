@@ -31,10 +31,7 @@ MAX_DENSE = 4096
 
 @dataclass(frozen=True, slots=True)
 class RawColumn:
-    """A column of the table that no step has read yet.
-
-    The first step that reads it decides its kind, for example strings or numbers.
-    """
+    """A column of the table that no step has read yet; the first that reads it decides its kind."""
 
     name: str
 
@@ -79,7 +76,6 @@ class Frame:
 
     @classmethod
     def hstack(cls, builder: Builder, frames: Iterable[Frame]) -> Frame:
-        """Return the columns of `frames` side by side."""
         frames = tuple(frames)
         return cls(
             builder,
@@ -89,11 +85,9 @@ class Frame:
 
     @property
     def width(self) -> int:
-        """The number of columns."""
         return len(self.names)
 
     def select(self, indices: Sequence[int]) -> Frame:
-        """Return the columns at `indices`, in that order."""
         widths = [1 if isinstance(b, RawColumn) else b.type.width for b in self.blocks]
         first = np.cumsum([0, *widths])
         blocks: list[RawColumn | Value] = []
@@ -147,11 +141,9 @@ class Frame:
         return self.builder.concat(strings)
 
     def numbers(self, i: int, dtype: DType = "float64") -> Value:
-        """Return column `i` as (n, 1) numbers."""
         return self.select([i]).matrix(dtype)
 
     def makes_strings(self, i: int) -> bool:
-        """Return whether column `i` is the strings of an earlier step."""
         block = self._block(i)
         return not isinstance(block, RawColumn) and block.type.dtype == "string"
 
@@ -160,7 +152,6 @@ class Frame:
         return block
 
     def strings(self, i: int) -> Value:
-        """Return column `i` as (n, 1) strings."""
         block = self._block(i)
         if isinstance(block, RawColumn):
             return self._input(block, "string")
@@ -218,11 +209,7 @@ _USES: Mapping[str | None, str] = {
 
 
 class Outputs:
-    """The outputs of a predictor by name (`ir.spec.OUTPUTS`), and its labels.
-
-    `label_sets` has the labels of each target, like `Program.labels`. A single `Labels`, or None,
-    stands for the labels of a single target.
-    """
+    """The outputs of a predictor by name (`ir.spec.OUTPUTS`), and the labels of each target."""
 
     __slots__ = ("label_sets", "values")
 
@@ -297,10 +284,7 @@ class Schema:
         return None if count is None else cls(None, int(count))
 
     def expand_arrays(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
-        """Expand arrays to one column per element: `x FLOAT[3]` becomes x_0, x_1 and x_2.
-
-        This applies to models of numbered columns, unless `inputs` already has their number.
-        """
+        """Expand arrays to one column per element: `x FLOAT[3]` becomes x_0, x_1 and x_2."""
         if self.default_names is None or len(inputs) == self.count:
             return inputs
         columns: dict[str, str] = {}
@@ -325,9 +309,14 @@ _KINDS: tuple[tuple[type, LabelKind], ...] = (
 )
 
 
+def to_python(values: Iterable[Any]) -> list[Any]:
+    """Return values with numpy's scalars converted to Python's."""
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
 def build_labels(classes: Sequence[Any]) -> Labels:
     """Return the Labels of a `classes_` array: strings, integers, booleans or floats."""
-    values = [c.item() if isinstance(c, np.generic) else c for c in classes]
+    values = to_python(classes)
     for python, kind in _KINDS:
         if all(type(v) is python for v in values):
             if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in values):
@@ -343,7 +332,7 @@ def build_labels(classes: Sequence[Any]) -> Labels:
 
 def to_category_array(values: Sequence[Any], column: str) -> Array:
     """Return categories for `encode`: objects for strings, float64 for numbers and booleans."""
-    items = [v.item() if isinstance(v, np.generic) else v for v in values]
+    items = to_python(values)
     if items and all(isinstance(v, str) for v in items):
         return np.array(items, object)
     if all(isinstance(v, bool | int | float) for v in items):
@@ -356,6 +345,13 @@ def to_category_array(values: Sequence[Any], column: str) -> Array:
     )
 
 
+def look_up_rows(b: Builder, table: Array, codes: Value) -> Value:
+    """Return the row of a table (categories, k) for each code (n, 1), (n, k)."""
+    if table.shape[1] == 1:
+        return b.op("take", table[:, 0].copy(), codes)
+    return b.op("reshape", b.op("take", table, codes), shape=(table.shape[1],))
+
+
 def encode_columns(
     frame: Frame,
     chosen: Iterable[int],
@@ -363,10 +359,7 @@ def encode_columns(
     codes: Callable[[Frame, int, C], Value],
     dtype: DType,
 ) -> Value:
-    """Return the `chosen` columns side by side, (n, k) of `dtype`.
-
-    Columns in `categorical` are replaced by their codes; the others are numbers.
-    """
+    """Return the `chosen` columns side by side, (n, k) of `dtype`, categorical ones as codes."""
     blocks: list[Value] = []
     for is_categorical, run in groupby(chosen, categorical.__contains__):
         if is_categorical:
@@ -381,8 +374,7 @@ def encode_categories(
 ) -> Value:
     """Return column `i` as codes 0, 1, ... in the order of `categories`, (n, 1); NaN if missing.
 
-    An unknown category is NaN, too. If `refuse` names the model, it raises UnknownCategoryError
-    when scoring instead.
+    An unknown category is NaN, too, or raises if `refuse` names the model.
     """
     b = frame.builder
     x = frame.strings(i) if categories.dtype == object else frame.numbers(i, "float64")
@@ -399,13 +391,10 @@ def encode_categories(
 class Gaps:
     """The source library's treatment of rows with unstated values, and of names with blanks.
 
-    Attributes:
-        cell: the value of a cell that a sparse matrix does not store: 0, or NaN (XGBoost); None if
-            it is unknown or the parts of the model disagree.
-        separator: of the DictVectorizer that reads the rows, for which a missing key is the number
-            0; None without a DictVectorizer, when a missing key is a missing value.
-        blanks: the model has a part of LightGBM, which replaces blanks in names of columns by _:
-            a column `my col` is read as the feature `my_col`.
+    cell: the value of a cell that a sparse matrix does not store: 0, or NaN (XGBoost); None if
+    unknown or ambiguous. separator: of the DictVectorizer that reads the rows, for which a missing
+    key is the number 0. blanks: LightGBM replaces blanks in names of columns by _, so a column `my
+    col` is read as the feature `my_col`.
     """
 
     cell: float | None = None

@@ -14,12 +14,10 @@ from sqlml.importers.sklearn.meta.compose import composite_schema
 
 
 def import_pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """Import all steps except the samplers."""
     return recurse(_without_samplers(model), frame)
 
 
 def pipeline_schema(model: Any) -> Schema:
-    """Return the columns of the first step that states them."""
     return composite_schema(_without_samplers(model))
 
 

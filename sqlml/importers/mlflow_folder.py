@@ -15,25 +15,20 @@ from typing import Any
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 
 DOCUMENT = "MLmodel"
-"""The file that describes a saved model."""
 
 MAX_BYTES = 1 << 20
-"""The largest size of this file."""
 
 MAX_DEPTH = 50
-"""The deepest nesting of mappings and sequences in it."""
 
 URI = re.compile(r"(models|runs|mlflow-artifacts):/.+")
 """URIs that MLflow resolves to a folder."""
 
 PYFUNC = "mlflow.pyfunc.PyFuncModel"
-"""MLflow's class of a model of any flavour."""
 
 INSTEAD = (
     "it is MLflow's function around a model; CREATE MODEL m FROM 'models:/name/1' (or the saved "
     "folder) reads the model itself, as mlflow.sklearn.load_model and its like do"
 )
-"""The advice for an object of that class."""
 
 
 FLAVOURS: Mapping[str, tuple[str, str]] = {
@@ -73,10 +68,7 @@ TYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """The `path` of the model within its folder, its FORMAT, and the columns of its signature.
-
-    `columns` has SQL types by name; it is None if the signature does not name the columns.
-    """
+    """The path of the model within its folder, its FORMAT, and its columns with SQL types."""
 
     path: str
     format: str

@@ -14,12 +14,10 @@ from sqlml.ir.program import Program
 
 
 def explain_unfitted(model: Any) -> UnsupportedModelError:
-    """Return the error for an estimator of any library that is not fitted."""
     return UnsupportedModelError(f"{type(model).__name__} is not fitted; call its fit() first")
 
 
 def explain_missing_columns(model: Any) -> UnsupportedModelError:
-    """Return the error for an estimator that does not state how many columns it was fitted on."""
     if not has_fitted_attributes(model):
         return explain_unfitted(model)
     return UnsupportedModelError(
@@ -29,7 +27,6 @@ def explain_missing_columns(model: Any) -> UnsupportedModelError:
 
 
 def has_fitted_attributes(model: Any) -> bool:
-    """Return whether an object has fitted attributes, which end with _ in scikit-learn."""
     return any(name.endswith("_") and name[0] != "_" for name in getattr(model, "__dict__", {}))
 
 
@@ -38,24 +35,16 @@ def check_model(program: Program) -> None:
     query_ops = [node.op for node in program.nodes if node.op in NEVER_STORED]
     if query_ops:
         raise UnsupportedModelError(f"operator {query_ops[0]} belongs to a query, not to a model")
-    matrices = [n for n in program.inputs if program.input_type(n).width != 1]
-    unknown = [n for n in program.outputs if n not in OUTPUTS]
-    if matrices:
-        reason = f"input {matrices[0]!r} is a matrix"
-    elif unknown:
-        reason = f"output {unknown[0]!r} has no function"
-    else:
-        try_foreign(program)
-        return
-    raise UnsupportedModelError(f"this Program is a part of a model: its {reason}")
+    inputs, outputs = program.inputs, program.outputs
+    reasons = [f"input {n!r} is a matrix" for n in inputs if program.input_type(n).width != 1]
+    reasons += [f"output {n!r} has no function" for n in outputs if n not in OUTPUTS]
+    if reasons:
+        raise UnsupportedModelError(f"this Program is a part of a model: its {reasons[0]}")
+    try_foreign(program)
 
 
 def try_foreign(program: Program) -> None:
-    """Run the ONNX graphs and torch modules of a Program once, if their runtimes are installed.
-
-    Each runs in a child process, because a hostile graph may crash or hang native code, or fill the
-    memory.
-    """
+    """Run each ONNX graph and torch module once, in a child, since hostile ones may crash."""
     try_graphs(program)
     for node in program.nodes:
         if node.op == "torch_module":
@@ -86,7 +75,7 @@ def to_known_class(model: Any, is_known: Callable[[str], bool]) -> Any:
     classes = type(model).__mro__
     paths = [f"{c.__module__}.{c.__qualname__}" for c in classes]
     depth = next((k for k, path in enumerate(paths) if is_known(path)), None)
-    if not depth:  # the class itself is known, or none of its bases is
+    if not depth:  # The class itself is known, or none of its bases is.
         return model
     base = classes[depth]
     attributes = getattr(model, "__dict__", {})
@@ -99,7 +88,6 @@ def to_known_class(model: Any, is_known: Callable[[str], bool]) -> Any:
 
 
 def convert_class(model: Any, kind: type[Any]) -> Any:
-    """Return an object of class `kind` with the attributes of `model`."""
     converted: Any = object.__new__(kind)
     converted.__dict__.update(model.__dict__)
     return converted

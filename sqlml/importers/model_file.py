@@ -22,13 +22,10 @@ from sqlml.regular_files import files_below, irregular_kind, local_path
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFile:
-    """A model from a file or folder.
+    """A model from a file or folder, an object that `registry.import_model` accepts.
 
-    Attributes:
-        model: an object that `registry.import_model` accepts.
-        content: the bytes of the file; empty for a folder.
-        sha256: of the file, or of the names and digests of the files in a folder.
-        columns: the columns of MLflow's signature with their SQL types, if there is one.
+    content: the bytes of the file; empty for a folder. sha256: of the file, or of the names and
+    digests of the files in a folder. columns: of MLflow's signature with their SQL types.
     """
 
     model: Any
@@ -40,12 +37,7 @@ class ModelFile:
 
 
 def read_file(
-    path: str,
-    host: Files,
-    *,
-    format: str = "AUTO",
-    sha256: Any = None,
-    allow_pickle: bool = False,
+    path: str, host: Files, *, format: str = "AUTO", sha256: Any = None, allow_pickle: bool = False
 ) -> ModelFile:
     """Read a model file, or a folder of Spark or MLflow, as the engine's settings allow.
 
@@ -87,8 +79,7 @@ def import_file(
 
 
 def _resolve_uri(host: Files, uri: str) -> str:
-    """Return the local folder of an MLflow URI, after a download if necessary."""
-    host.read_file(os.curdir)  # raises if the engine may not access files at all
+    host.read_file(os.curdir)  # Raises if the engine may not access files at all.
     try:
         from mlflow.artifacts import download_artifacts
     except ImportError as error:
@@ -98,7 +89,7 @@ def _resolve_uri(host: Files, uri: str) -> str:
     _check_store(uri)
     try:
         return str(download_artifacts(artifact_uri=uri))
-    except Exception as error:  # its stores may raise any exception
+    except Exception as error:  # MLflow's stores may raise any exception.
         raise ArtifactError(f"MLflow does not find {uri!r}: {error}") from error
 
 
@@ -119,7 +110,6 @@ def _check_store(uri: str) -> None:
 
 
 def _join_inside(folder: str, name: str) -> str:
-    """Return the path of a file in a folder that is not trusted."""
     path = os.path.join(folder, name)
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise ArtifactError(
@@ -130,7 +120,6 @@ def _join_inside(folder: str, name: str) -> str:
 
 
 def _read_mlflow_folder(host: Files, path: str) -> SavedModel | None:
-    """Read the `MLmodel` file of a local folder; None if it has none."""
     folder = local_path(path)
     if folder is None or not os.path.isfile(os.path.join(folder, DOCUMENT)):
         return None
@@ -170,7 +159,6 @@ def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
 
 
 def _read_content(host: Files, path: str, files: Sequence[tuple[str, int]]) -> bytes:
-    """Read the only file that `path` matches; `files` are all matches of the engine."""
     if not files:
         raise ArtifactError(_explain_missing(path))
     if len(files) != 1:

@@ -130,7 +130,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         raise _explain_unknown(model)
     schema = _find_schema(model, path)
     if inputs is not None and path in torch.FAMILIES:
-        schema = Schema(None, ANY_COUNT)  # the first layer only suggests a count
+        schema = Schema(None, ANY_COUNT)  # The first layer only suggests a count.
     declared: Mapping[str, str] = {}
     if isinstance(inputs, Mapping):
         declared = inputs = schema.expand_arrays(inputs)
@@ -155,15 +155,11 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
 
 
 def import_onto(model: Any, frame: Frame) -> Frame | Outputs:
-    """Apply a fitted object to the columns of a frame."""
     return _make_converter(set())(model, frame)
 
 
 def _find_gaps(model: Any, path: str, classes: Set[str]) -> Gaps:
-    """Return how the model reads rows with unstated values.
-
-    XGBoost reads the empty cells of a sparse matrix as missing values, and the others as 0.
-    """
+    """Return how unstated values are read: XGBoost takes empty sparse cells as missing."""
     cell: float | None = 0.0
     if not classes.isdisjoint(xgboost.IMPORTERS):
         cell = float("nan") if path in xgboost.IMPORTERS else None
@@ -173,7 +169,6 @@ def _find_gaps(model: Any, path: str, classes: Set[str]) -> Gaps:
 def _import_stored(
     model: StoredModel, inputs: Sequence[str] | Mapping[str, str] | None
 ) -> Imported:
-    """Check a Program from an earlier import, or from a file that claims to be one."""
     program, columns = model.program, tuple(f.name for f in model.features)
     check_model(program)
     if _choose_names(Schema(columns, len(columns)), inputs) != columns:
@@ -228,7 +223,6 @@ def _find_schema(model: Any, path: str) -> Schema:
 
 
 def _find_foreign_step(model: Any) -> Any:
-    """Return the first step of a pipeline or union whose class has no importer, or None."""
     pairs = [*getattr(model, "steps", []), *getattr(model, "transformer_list", [])]
     steps = [pair[1] for pair in pairs if isinstance(pair, tuple) and len(pair) > 1]
     for step in [*steps, getattr(model, "best_estimator_", None)]:
@@ -244,7 +238,6 @@ def _find_foreign_step(model: Any) -> Any:
 
 
 def _to_known_class(model: Any) -> Any:
-    """Convert an object to a class with an importer, unless SQL is registered for its class."""
     return model if find_registered(model) else to_known_class(model, _is_known)
 
 
@@ -265,7 +258,6 @@ def _find_entry(model: Any) -> str:
 
 
 def _find_package(model: Any) -> str:
-    """Return the Python package of the object, or of the file that it was read from."""
     return re.split("[. ]", _find_entry(model))[0]
 
 
@@ -280,13 +272,12 @@ _DISTRIBUTIONS = {
 def library_version(model: Any) -> str:
     """Return the library and version of the object's class, for example "sklearn 1.9.1"."""
     written_by = getattr(model, "written_by", None)
-    if isinstance(written_by, str):  # a model file states who wrote it
+    if isinstance(written_by, str):  # A model file states who wrote it.
         return written_by
     return _find_installed_version(_find_package(model))
 
 
 def _find_installed_version(package: str) -> str:
-    """Return a package with its version, or its name alone if it is not installed."""
     for name in (package, _DISTRIBUTIONS.get(package, package)):
         with suppress(metadata.PackageNotFoundError):
             return f"{package} {metadata.version(name)}"
@@ -301,7 +292,6 @@ def _describe_libraries(model: Any, classes: Set[str]) -> str:
 
 
 def sklearn_schema(model: Any) -> Schema:
-    """Return the columns of an object that follows scikit-learn's conventions."""
     schema = Schema.from_model(model)
     if schema is not None:
         return schema
@@ -355,12 +345,9 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
             f"CREATE MODEL m FROM '{model}'"
         )
     if path.startswith(PYTHON):
-        is_estimator = any(c.__name__ == "Estimator" for c in type(model).__mro__)
-        return (
-            explain_unfitted(model)
-            if is_estimator
-            else explain_not_covered(path, str(getattr(model, "uid", "")))
-        )
+        if any(c.__name__ == "Estimator" for c in type(model).__mro__):
+            return explain_unfitted(model)
+        return explain_not_covered(path, str(getattr(model, "uid", "")))
     reason = INSTEAD if path == PYFUNC else UNSUPPORTED.get(path)
     if reason is not None:
         return UnsupportedModelError(f"sqlml does not import {type(model).__name__}: {reason}")
@@ -382,13 +369,11 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
 
 
 _DATA = frozenset(("numpy.ndarray", "builtins.list", "builtins.tuple"))
-"""Classes of data, besides frames and tables, that a user may pass by mistake."""
 
 
 def _choose_names(
     schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None
 ) -> tuple[str, ...]:
-    """Return the names of the features: those of `inputs`, else of the model or its library."""
     if isinstance(inputs, str | bytes):
         raise ConfigError(
             f"inputs must be a list of names, not a string: write inputs=[{inputs!r}]"

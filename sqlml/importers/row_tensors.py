@@ -31,17 +31,14 @@ class Rows:
 
     @property
     def dtype(self) -> DType:
-        """The dtype of the numbers."""
         return self.value.type.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape in the graph."""
         return (ROWS, *self.inner)
 
     @property
     def rank(self) -> int:
-        """The number of axes in the graph."""
         return len(self.inner) + 1
 
     @property
@@ -53,9 +50,7 @@ class Rows:
 def map_columns(inner: tuple[int, ...], change: Callable[[Array], Array]) -> Array:
     """Apply numpy's `change` to a row's grid of column numbers, shape (1, *inner).
 
-    Raises:
-        Uncovered: the change mixes rows, or counts them.
-        ValueError: the result is too wide, or numpy rejects the change.
+    A change that mixes or counts rows raises Uncovered, one that is too wide ValueError.
     """
     grid = np.asarray(change(np.arange(math.prod(inner)).reshape(1, *inner)))
     if grid.ndim < 1 or grid.shape[0] != 1:
@@ -66,14 +61,12 @@ def map_columns(inner: tuple[int, ...], change: Callable[[Array], Array]) -> Arr
 
 
 def pick_columns(b: Builder, x: Rows, chosen: Array) -> Rows:
-    """Return the columns `chosen` of x; these are integers of the new inner shape."""
     flat = chosen.ravel().astype(np.int64)
     is_same = np.array_equal(flat, np.arange(math.prod(x.inner)))
     return Rows(x.value if is_same else b.op("select", x.value, indices=flat), chosen.shape)
 
 
 def apply_to_columns(b: Builder, x: Rows, change: Callable[[Array], Array]) -> Rows:
-    """Apply numpy's `change` to x by way of its grid; raises like `map_columns`."""
     return pick_columns(b, x, map_columns(x.inner, change))
 
 
@@ -96,7 +89,6 @@ def joined(b: Builder, parts: Sequence[Rows], axis: int) -> Rows:
 
 
 def align(b: Builder, operands: Sequence[Rows | Array]) -> tuple[list[Value], tuple[int, ...]]:
-    """Broadcast the operands of an elementwise operator; return them and their inner shape."""
     ranks = {x.rank for x in operands if isinstance(x, Rows)}
     if len(ranks) != 1:
         raise Uncovered(
@@ -115,7 +107,6 @@ def align(b: Builder, operands: Sequence[Rows | Array]) -> tuple[list[Value], tu
 
 
 def _spread(b: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Value:
-    """Broadcast x to `inner`; the IR itself broadcasts a single column."""
     if isinstance(x, Rows):
         is_single = math.prod(x.inner) == 1
         return x.value if is_single else pick_columns(b, x, np.broadcast_to(x.grid, inner)).value
@@ -133,8 +124,7 @@ def reduce_axes(
 ) -> Rows:
     """Reduce x over axes of the graph other than the rows; `keep` keeps them with length 1.
 
-    `make` reduces the last axis, whose number is its second argument, of a value (n, reduced) or
-    (n, rest, reduced) to length 1.
+    `make` reduces the last axis, its second argument, of (n, reduced) or (n, rest, reduced).
     """
     rest = [a for a in range(1, x.rank) if a not in axes]
     lengths = tuple(x.shape[a] for a in rest)

@@ -29,7 +29,7 @@ _HARMLESS_PATHS = (
     "sklearn.neighbors._ball_tree.BallTree sklearn.neighbors._kd_tree.KDTree "
     "sklearn.metrics._dist_metrics.ChebyshevDistance64 EuclideanDistance64 "
     "ManhattanDistance64 MinkowskiDistance64 "
-    # parts of estimators in Python, which have only attributes
+    # Parts of estimators in Python, which have only attributes.
     "numpy.dtype scipy.interpolate._bsplines.BSpline "
     "sklearn.calibration._CalibratedClassifier _SigmoidCalibration "
     "sklearn.cluster._bisect_k_means._BisectingTree "
@@ -41,7 +41,7 @@ _HARMLESS_PATHS = (
     "StratifiedKFold sklearn.multiclass._ConstantPredictor "
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer SGDOptimizer "
     "sklearn.utils._bunch.Bunch "
-    # functions that estimators were fitted with
+    # Functions that estimators were fitted with.
     "numpy.max mean min sum scipy._lib.array_api_compat.numpy._aliases.asarray "
     "sklearn.cluster._kmeans._kmeans_single_elkan _kmeans_single_lloyd "
     "sklearn.feature_selection._univariate_selection.chi2 f_classif f_regression "
@@ -55,11 +55,7 @@ MAX_RATIO = 200
 
 
 def read_skops(content: bytes, is_trusted: bool = False) -> Any:
-    """Read the object in a skops file.
-
-    With `is_trusted`, the caller trusts types of any library in the file, which may run code;
-    otherwise raises UntrustedArtifactError, which names them.
-    """
+    """Read the object in a skops file; `is_trusted` allows types that may run code."""
     check_archive(content)
     try:
         from skops.io import get_untrusted_types
@@ -77,12 +73,12 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
                 "such a part in its library's own format, or, if you trust the file, connect with "
                 "allow_pickle=True, or write OPTIONS (allow_pickle = true) in CREATE MODEL"
             )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # importers check other versions themselves
+        # The importers check other versions themselves.
+        with warnings.catch_warnings(action="ignore"):
             return _load(content, sorted(types))
     except (ArtifactError, UntrustedArtifactError):
         raise
-    except Exception as error:  # the code of the classes may raise any exception
+    except Exception as error:  # The code of the classes may raise any exception.
         raise ArtifactError(
             f"the skops file cannot be read ({type(error).__name__}: {error}); it is damaged, or "
             "was written by another version of skops"
@@ -92,9 +88,8 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
 def _load(content: bytes, trusted: Sequence[str]) -> Any:
     """Load like `skops.io.loads`, but check each tree before scikit-learn allocates it.
 
-    skops checks types, not contents, and scikit-learn's Tree trusts its arguments: it reads class
-    counts past the end of their array, and the length of an array that has none. A forged file
-    would crash the process. The classes in the file may raise any exception.
+    skops checks types, not contents, and scikit-learn's Tree reads class counts past the end of
+    their array, so a forged file would crash the process.
     """
     from skops.io._audit import audit_tree, get_tree
     from skops.io._utils import read_schema
@@ -148,7 +143,6 @@ def _check_tree(arguments: Any, state: Any) -> None:
 
 
 def check_archive(content: bytes) -> zipfile.ZipFile:
-    """Open the zip archive in `content` after checking the size that it unpacks to."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
         sizes = [entry.file_size for entry in archive.infolist()]

@@ -14,18 +14,14 @@ from sqlml.ir.program import Program
 from sqlml.types import Feature, Kind, fold
 
 MAX_STORED_FEATURES = 1 << 20
-"""The largest number of features that a model file may state."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredModel:
-    """A Program with its features and its source.
+    """A Program with its features, as in `Imported`, and its source.
 
-    Attributes:
-        features: every column of the training table in order, as in `Imported`.
-        options: the options of the model, unchecked.
-        small_models: the Programs of cascade and filter by kind, each with an unchecked text of
-            facts about it.
+    The options are unchecked. `small_models` are the Programs of cascade and filter, each with an
+    unchecked text of facts.
     """
 
     program: Program
@@ -37,7 +33,6 @@ class StoredModel:
 
 
 def read_stored(content: bytes) -> Program | StoredModel:
-    """Read the model in a file; the result is a Program if the file has no description."""
     program = store.loads(content)
     description = store.read_description(content)
     if description is None:
@@ -57,7 +52,6 @@ def build_description(
     options: Mapping[str, Any],
     small_models: Mapping[str, tuple[Program, str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the description of a model for the header of its file."""
     stored_models = {
         kind: {"program": base64.b64encode(store.dumps(small)).decode(), "facts": facts}
         for kind, (small, facts) in small_models.items()
@@ -90,7 +84,6 @@ def _read_description(program: Program, description: Mapping[str, Any]) -> Store
 
 
 def _read_features(program: Program, entries: Any) -> tuple[Feature, ...]:
-    """Read the features, which must include the inputs of the Program with the same kinds."""
     features = []
     if len(entries) > MAX_STORED_FEATURES:
         raise ValueError(f"more than {MAX_STORED_FEATURES:,} features")

@@ -20,11 +20,9 @@ from sqlml.ir.builder import Builder, Value
 _REGRESSION = "statsmodels.regression.linear_model"
 
 CONSTANTS = frozenset({"const", "Intercept"})
-"""The names of the column of ones in add_constant and formulas."""
 
 
 def _doubly_exponential(b: Builder, x: Value, sign: float) -> Value:
-    """Return exp(-exp(sign * x))."""
     return b.op("exp", b.op("neg", b.op("exp", x if sign > 0 else b.op("neg", x))))
 
 
@@ -43,11 +41,9 @@ LINKS: Mapping[str, Callable[[Builder, Value], Value]] = {
 """The inverse of each link of GLM, by class."""
 
 BINARY = ("Logit", "Probit")
-"""The models of two classes, which have the names of their links."""
 
 
 def coefficients(results: Any) -> dict[str, float]:
-    """Return the weight of each column of the design, including the constant."""
     model = results.model
     names = [str(name) for name in model.exog_names]
     frame = getattr(model.data, "frame", None)
@@ -86,10 +82,7 @@ def design_of(model: Any) -> FormulaDesign | None:
 
 
 def schema(results: Any) -> Schema:
-    """Return the columns that a formula reads, or those of the design without its constant.
-
-    They have names if the model was fitted on a frame.
-    """
+    """Return the columns that a formula or design reads; a frame names them."""
     design = design_of(results.model)
     if design is not None:
         names = design.names()
@@ -100,7 +93,6 @@ def schema(results: Any) -> Schema:
 
 
 def import_results(results: Any, frame: Frame) -> Outputs:
-    """Import the results of a model, whose mean is the inverse of a link of a linear predictor."""
     inverse = LINKS[_find_link(results)]
     score = _compute_predictor(frame.builder, results, frame)
     return Outputs({"label": inverse(frame.builder, score), "score": score})
@@ -137,20 +129,13 @@ def _compute_predictor(b: Builder, results: Any, frame: Frame) -> Value:
     design = design_of(results.model)
     if design is not None:
         values, slopes, constant = design.compute_terms(frame, np.array([*weights.values()]))
-        if not values:
-            raise _explain_no_columns()
-        columns = np.array(slopes).reshape(-1, 1)
-        return b.linear(b.concat(values), columns, np.array([constant]))
-    intercept = sum(weight for name, weight in weights.items() if name in CONSTANTS)
-    slopes = [weight for name, weight in weights.items() if name not in CONSTANTS]
-    if not slopes:
-        raise _explain_no_columns()
-    columns = np.array(slopes).reshape(-1, 1)
-    return b.linear(frame.matrix(), columns, np.array([intercept]))
-
-
-def _explain_no_columns() -> UnsupportedModelError:
-    return UnsupportedModelError("this model has a constant and reads no columns")
+    else:
+        constant = sum(weight for name, weight in weights.items() if name in CONSTANTS)
+        slopes = [weight for name, weight in weights.items() if name not in CONSTANTS]
+        values = [frame.matrix()] if slopes else []
+    if not values:
+        raise UnsupportedModelError("this model has a constant and reads no columns")
+    return b.linear(b.concat(values), np.array(slopes).reshape(-1, 1), np.array([constant]))
 
 
 _KIND_OF_RESULTS: Mapping[str, str] = index_by_class(

@@ -1,7 +1,7 @@
 """Readers of JSON and UBJSON from files that strangers may have made.
 
-They bound nesting, numbers and lengths before memory is allocated. Each object may pass through a
-hook as soon as it is read, so that large lists become arrays at once.
+They bound nesting, numbers and lengths before memory is allocated. A hook may replace each object
+as soon as it is read, so that large lists become arrays at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ MAX_OUTPUTS = 100_000
 """The largest number of classes, targets, or trees per iteration."""
 
 MAX_DEPTH = 64
-"""The deepest nesting of a UBJSON document."""
 
 Hook = Callable[[dict[str, Any]], Any]
 
@@ -78,7 +77,7 @@ _CHUNK = 1 << 16
 
 
 def _escape(content: bytes) -> str:
-    text = StringIO()  # stores one byte per character as long as all are ASCII
+    text = StringIO()  # One byte per character as long as all are ASCII.
     position = 0
     for match in chain(_NON_ASCII.finditer(content), [None]):
         end = len(content) if match is None else match.start()

@@ -1,8 +1,4 @@
-"""Statistics, classes and categories of the columns that a model is trained on.
-
-All of them are collected batch by batch: `ColumnStatistics` of a feature, `Classes` of a label and
-`Names` of a column of categories.
-"""
+"""Statistics, classes and categories of training columns, all of them collected batch by batch."""
 
 from __future__ import annotations
 
@@ -16,14 +12,10 @@ import numpy as np
 from sqlml.types import LABEL_TYPES, Array, LabelKind, Labels
 
 MAX_SAMPLED = 1 << 17
-"""Upper bound on the numbers that are sampled from a column.
-
-Once it is reached, only every second number is sampled, then every fourth, and so on.
-"""
+"""Upper bound on a column's sampled numbers; then every second is sampled, every fourth, ..."""
 
 MAX_VALUES = 200
-"""Upper bound on distinct numbers that are listed; a column with more is summarized by
-quantiles."""
+"""Upper bound on distinct numbers that are listed; more are summarized by quantiles."""
 
 MAX_NAMES = 1_000
 
@@ -48,14 +40,12 @@ class Numbers:
             self._count = len(self._samples[0])
 
     def values(self) -> list[list[Any]]:
-        """Return the distribution as pairs of a number and a count, in ascending order.
-
-        A count says how many sampled numbers lie above the previous number and not above this one.
-        """
+        """Return [number, count] pairs: count samples lie above the previous number, up to this
+        one."""
         sample = np.sort(np.concatenate([np.empty(0), *self._samples]))
         values, counts = np.unique(sample, return_counts=True)
         if len(values) > MAX_VALUES:
-            ends = -(-np.arange(1, 101) * len(sample) // 100) - 1  # of percentiles
+            ends = -(-np.arange(1, 101) * len(sample) // 100) - 1  # The last rows of percentiles.
             values = np.unique(sample[ends])
             counts = np.diff(np.searchsorted(sample, values, side="right"), prepend=0)
         return [list(pair) for pair in zip(values.tolist(), counts.tolist(), strict=True)]
@@ -203,12 +193,10 @@ class Classes:
         values_of_dictionary = map(_normalize_zero, coded.dictionary.to_pylist())
         by_index = [numbers.setdefault(value, len(numbers)) for value in values_of_dictionary]
         indices = coded.indices.to_numpy(zero_copy_only=False)
-        codes: Array = np.array([*by_index, -1], np.int64)[indices]
-        return codes
+        return np.asarray(np.array([*by_index, -1], np.int64)[indices])
 
     def positions(self, values: Any) -> Array:
-        """Return the (n,) int64 positions in order of values of a frame or an estimator, -1 for an
-        unknown one."""
+        """Return the (n,) int64 positions of values in order, -1 for an unknown one."""
         order = {value: n for n, value in enumerate(self.values())}
         plain = (_normalize_zero(v.item() if hasattr(v, "item") else v) for v in values)
         return np.array([order.get(value, -1) for value in plain], np.int64)
@@ -262,7 +250,6 @@ def _normalize_zero(value: Any) -> Any:
 
 
 def _sort_codes(codes: Mapping[Any, int], dtype: Any) -> Array:
-    """Return a (k,) map from the code of a value to its position in order."""
     positions = np.empty(len(codes), dtype)
     positions[[codes[value] for value in sorted(codes)]] = np.arange(len(codes))
     return positions
@@ -273,7 +260,7 @@ class Names:
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
-        self._bytes = 0
+        self.nbytes = 0
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -289,16 +276,12 @@ class Names:
         by_index = [numbers.setdefault(name, len(numbers)) for name in names]
         if len(numbers) > count_before:
             new_names = (name for name in names if numbers[name] >= count_before)
-            self._bytes += sum(len(name) + _NAME_OVERHEAD for name in new_names)
+            self.nbytes += sum(len(name) + _NAME_OVERHEAD for name in new_names)
         indices = coded.indices
         if coded.null_count:  # The indices of an ENUM are unsigned.
             indices = indices.cast(pa.int32()).fill_null(-1)
-        codes: Array = np.array([*by_index, -1], np.int32)[indices.to_numpy(zero_copy_only=False)]
-        return codes
-
-    @property
-    def nbytes(self) -> int:
-        return self._bytes
+        positions = indices.to_numpy(zero_copy_only=False)
+        return np.asarray(np.array([*by_index, -1], np.int32)[positions])
 
     def list_by_code(self) -> tuple[str, ...]:
         return tuple(self._codes)

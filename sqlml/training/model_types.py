@@ -53,9 +53,10 @@ class BlockEstimator:
         return {**shared, **self.convert(given, rows)}
 
 
-PASS_OPTIONS: Mapping[str, tuple[type | tuple[type, ...], str]] = MappingProxyType(
-    {"max_iter": (int, "an integer"), "tol": ((int, float), "a number of at least 0")}
-)
+PASS_OPTIONS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "max_iter": (int, "an integer"),
+    "tol": ((int, float), "a number of at least 0"),
+}
 """Parameters that limit the passes over the rows -> their types, and their description in errors.
 
 max_iter is the maximum number of passes, and tol the share by which each must reduce the loss.
@@ -65,8 +66,8 @@ max_iter is the maximum number of passes, and tol the share by which each must r
 def _descent_parameters(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
     """Return the parameters of stochastic gradient descent.
 
-    Coefficients are averaged from the second pass on (Polyak and Juditsky, 1992), except with an L1
-    penalty, whose averages scikit-learn computes incorrectly.
+    Coefficients are averaged (Polyak and Juditsky, 1992), except with an L1 penalty, whose averages
+    scikit-learn computes incorrectly.
     """
     return {
         **{"learning_rate": "invscaling", "power_t": 0.25, "shuffle": True},
@@ -97,42 +98,40 @@ def _replace_regression(ignored: str, convert: Converter) -> BlockEstimator:
     return BlockEstimator(path, _LINEAR_PARAMETERS, (ignored,), convert)
 
 
-BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = MappingProxyType(
-    {
-        "LinearRegression": _replace_regression(
-            "n_jobs", lambda given, rows: _descent_parameters(None, 0.0, rows)
-        ),
-        # Ridge penalizes relative to the sum over the rows, and descent relative to the mean.
-        "Ridge": _replace_regression(
-            "solver",
-            lambda given, rows: _descent_parameters("l2", given.get("alpha", 1.0) / rows, rows),
-        ),
-        "Lasso": _replace_regression(
-            "selection",
-            lambda given, rows: _descent_parameters("l1", given.get("alpha", 1.0), rows),
-        ),
-        "ElasticNet": _replace_regression("selection", _convert_elastic_net),
-        "LogisticRegression": BlockEstimator(
-            "sklearn.linear_model.SGDClassifier",
-            _LINEAR_PARAMETERS,
-            ("solver", "n_jobs"),
-            _convert_logistic,
-        ),
-        "KMeans": BlockEstimator(
-            "sklearn.cluster.MiniBatchKMeans",
-            ("n_clusters", "init", "random_state"),
-            ("algorithm", "n_init"),
-            lambda given, rows: {},
-        ),
-        "PCA": BlockEstimator(
-            "sklearn.decomposition.IncrementalPCA",
-            ("n_components", "whiten"),
-            ("svd_solver", "random_state", "iterated_power"),
-            lambda given, rows: {},
-            gains_by_passes=False,
-        ),
-    }
-)
+BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = {
+    "LinearRegression": _replace_regression(
+        "n_jobs", lambda given, rows: _descent_parameters(None, 0.0, rows)
+    ),
+    # Ridge penalizes relative to the sum over the rows, and descent relative to the mean.
+    "Ridge": _replace_regression(
+        "solver",
+        lambda given, rows: _descent_parameters("l2", given.get("alpha", 1.0) / rows, rows),
+    ),
+    "Lasso": _replace_regression(
+        "selection",
+        lambda given, rows: _descent_parameters("l1", given.get("alpha", 1.0), rows),
+    ),
+    "ElasticNet": _replace_regression("selection", _convert_elastic_net),
+    "LogisticRegression": BlockEstimator(
+        "sklearn.linear_model.SGDClassifier",
+        _LINEAR_PARAMETERS,
+        ("solver", "n_jobs"),
+        _convert_logistic,
+    ),
+    "KMeans": BlockEstimator(
+        "sklearn.cluster.MiniBatchKMeans",
+        ("n_clusters", "init", "random_state"),
+        ("algorithm", "n_init"),
+        lambda given, rows: {},
+    ),
+    "PCA": BlockEstimator(
+        "sklearn.decomposition.IncrementalPCA",
+        ("n_components", "whiten"),
+        ("svd_solver", "random_state", "iterated_power"),
+        lambda given, rows: {},
+        gains_by_passes=False,
+    ),
+}
 """Class of an estimator -> the estimator that replaces it for blocks of rows."""
 
 
@@ -186,8 +185,7 @@ class Trainer:
     packages: tuple[str, ...] = ()
 
     def reads_blocks(self, parameters: Mapping[str, Any]) -> bool:
-        """Return whether it learns block by block and stores less than it reads, or another
-        estimator does so instead of it."""
+        """Return whether it, or its replacement, learns from blocks, storing less than it reads."""
         if self.path.endswith("Ranker"):
             return False
         if self.package == "xgboost":
@@ -344,22 +342,20 @@ _PCA = Trainer("sklearn.decomposition.PCA", "scaled", _PCA_NAMES)
 _ISOLATION_NAMES = _freeze(num_trees="n_estimators")
 _ISOLATION_FOREST = Trainer("sklearn.ensemble.IsolationForest", "one_hot", _ISOLATION_NAMES)
 
-MODEL_TYPES: Mapping[str, ModelType] = MappingProxyType(
-    {
-        "linear_reg": ModelType("regress", _freeze(sklearn=_PLAIN_REGRESSION)),
-        "logistic_reg": ModelType("classify", _freeze(sklearn=_LOGISTIC_REGRESSION)),
-        "boosted_tree_classifier": ModelType("classify", _list_boosters("Classifier")),
-        "boosted_tree_regressor": ModelType("regress", _list_boosters("Regressor")),
-        "boosted_tree_ranker": ModelType("rank", _list_boosters("Ranker")),
-        "random_forest_classifier": ModelType("classify", _list_forests("Classifier")),
-        "random_forest_regressor": ModelType("regress", _list_forests("Regressor")),
-        "dnn_classifier": ModelType("classify", _list_networks("Classifier")),
-        "dnn_regressor": ModelType("regress", _list_networks("Regressor")),
-        "kmeans": ModelType("cluster", _freeze(sklearn=_KMEANS)),
-        "pca": ModelType("project", _freeze(sklearn=_PCA)),
-        "isolation_forest": ModelType("isolate", _freeze(sklearn=_ISOLATION_FOREST)),
-    }
-)
+MODEL_TYPES: Mapping[str, ModelType] = {
+    "linear_reg": ModelType("regress", _freeze(sklearn=_PLAIN_REGRESSION)),
+    "logistic_reg": ModelType("classify", _freeze(sklearn=_LOGISTIC_REGRESSION)),
+    "boosted_tree_classifier": ModelType("classify", _list_boosters("Classifier")),
+    "boosted_tree_regressor": ModelType("regress", _list_boosters("Regressor")),
+    "boosted_tree_ranker": ModelType("rank", _list_boosters("Ranker")),
+    "random_forest_classifier": ModelType("classify", _list_forests("Classifier")),
+    "random_forest_regressor": ModelType("regress", _list_forests("Regressor")),
+    "dnn_classifier": ModelType("classify", _list_networks("Classifier")),
+    "dnn_regressor": ModelType("regress", _list_networks("Regressor")),
+    "kmeans": ModelType("cluster", _freeze(sklearn=_KMEANS)),
+    "pca": ModelType("project", _freeze(sklearn=_PCA)),
+    "isolation_forest": ModelType("isolate", _freeze(sklearn=_ISOLATION_FOREST)),
+}
 """The value of the option model_type -> the type of model."""
 
 
@@ -384,10 +380,7 @@ def find_model_type(name: Any) -> tuple[str, ModelType]:
 
 
 def find_trainer(model_type: str, library: Any = None) -> tuple[str, Trainer]:
-    """Return the library that trains a type of model, and its trainer.
-
-    Without a requested library, it is the first one that is installed.
-    """
+    """Return the requested or first installed library for a type of model, and its trainer."""
     trainers = MODEL_TYPES[model_type].trainers
     libraries = ", ".join(trainers)
     if library is not None and library not in trainers:
@@ -425,16 +418,14 @@ def find_missing_packages(*packages: str) -> list[str]:
     return [package for package in required if find_spec(package) is None]
 
 
-METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
-    {
-        "classify": CLASSIFIER_METRICS,
-        "regress": REGRESSOR_METRICS,
-        "rank": ("ndcg",),
-        "cluster": ("davies_bouldin_index", "mean_squared_distance"),
-        "project": ("total_explained_variance_ratio",),
-        "isolate": ("outlier_share",),
-    }
-)
+METRICS: Mapping[Task, tuple[str, ...]] = {
+    "classify": CLASSIFIER_METRICS,
+    "regress": REGRESSOR_METRICS,
+    "rank": ("ndcg",),
+    "cluster": ("davies_bouldin_index", "mean_squared_distance"),
+    "project": ("total_explained_variance_ratio",),
+    "isolate": ("outlier_share",),
+}
 """Task -> its metrics, under BigQuery's names."""
 
 LOWER_IS_BETTER = frozenset(
@@ -445,10 +436,7 @@ LOWER_IS_BETTER = frozenset(
 
 
 def compute_model_metrics(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
-    """Compute the metrics of a fitted estimator on some rows; None for an undefined metric.
-
-    The labels are the codes of `classes` classes, or numbers.
-    """
+    """Compute the metrics on some rows, whose labels are codes or numbers; None if undefined."""
     if task == "classify":
         proba = _predict_all(estimator.predict_proba, part)
         proba /= proba.sum(axis=1, keepdims=True)  # Float32 probabilities may not add up to 1.

@@ -1,7 +1,4 @@
-"""Progress bars and the log of a training: rows as they are read, then rounds as they are fitted.
-
-tqdm draws the bar in a terminal or a notebook. Without tqdm, or elsewhere, there is no bar.
-"""
+"""Progress bars by tqdm, if it is installed, and the log of a training's rounds."""
 
 from __future__ import annotations
 
@@ -28,11 +25,15 @@ class Progress:
         """Draw a bar for the next work; its number of units is None if it is unknown."""
         self.close()
         show_stage(what)  # Names the work even if no unit is ever counted.
-        make_bar = _find_bar()
-        if make_bar is not None:
-            self._bar = make_bar(
-                desc=what, total=total, unit=unit, unit_scale=True, leave=False, delay=LEAST_SECONDS
-            )
+        stream = watched_stream()
+        if stream is None:
+            return
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            return
+        make_bar = partial(tqdm, file=stream, unit_scale=True, leave=False, delay=LEAST_SECONDS)
+        self._bar = make_bar(desc=what, total=total, unit=unit)
 
     def add(self, units: int, note: str = "") -> None:
         """Count finished units, and show `note` after the bar."""
@@ -47,18 +48,6 @@ class Progress:
             self._bar.close()
             self._bar = None
             uncover_line()
-
-
-def _find_bar() -> Any:
-    """Return the constructor of a text bar, or None if nobody would see one."""
-    stream = watched_stream()
-    if stream is None:
-        return None
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return None
-    return partial(tqdm, file=stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,6 @@ class TrainingLog:
     _last: float = field(default_factory=time.perf_counter)
 
     def start(self, rounds: int | None) -> None:
-        """Start the first of at most `rounds` rounds; None if their number is unknown."""
         self.progress.begin("fitting", rounds, "round")
         self._last = time.perf_counter()
 

@@ -1,9 +1,4 @@
-"""Growing matrices: rows are added in batches, in memory or in a temporary file.
-
-A `RowStore` moves from memory into a file once it exceeds its limit. The file has no name in any
-folder, so nothing is left behind however the process ends. `StoredRows` reads such a file in
-blocks, and `Part` bundles the rows, targets and weights that an estimator is fitted to.
-"""
+"""Growing matrices: rows are added in batches, in memory or in a temporary file without a name."""
 
 from __future__ import annotations
 
@@ -68,8 +63,7 @@ class Blocks(ABC):
 class Buffer:
     """An array of shape (n, width) or (n,) that rows are appended to.
 
-    Growing reallocates the memory, which the system does by moving pages, so that two copies never
-    exist at the same time.
+    Growing lets the system move pages, so that two copies never exist at the same time.
     """
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
@@ -113,16 +107,12 @@ class Buffer:
 
 
 _CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
-"""Program of the child process: it waits until its standard input closes, which happens when the
-parent ends in any way, and removes the folder."""
+"""Program of the child: its standard input closes when the parent ends in any way."""
 
 
 @contextmanager
 def open_vanishing_folder(parent: str | None) -> Iterator[str]:
-    """Create a temporary folder for files that libraries open by name, and remove it at the end.
-
-    A child process, which outlives this one, removes the folder even if this process is killed.
-    """
+    """Create a folder for files that libraries open by name; a child removes it after a kill."""
     path = os.path.abspath(tempfile.mkdtemp(prefix="sqlml_training_", dir=parent))
     child: subprocess.Popen[bytes] | None = None
     try:
@@ -145,10 +135,7 @@ def open_vanishing_folder(parent: str | None) -> Iterator[str]:
 
 
 class RowStore:
-    """An (n, width) matrix in memory, or in a temporary file once it takes over `most` bytes.
-
-    The folder of the file is `folder`, or the system's temporary folder.
-    """
+    """An (n, width) matrix in memory, or in a file in `folder` once it takes over `most` bytes."""
 
     def __init__(self, dtype: Any, width: int, most: float, folder: str | None = None) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
@@ -197,7 +184,6 @@ class RowStore:
         return self.block(0, self._rows)
 
     def block(self, start: int, stop: int) -> Array:
-        """Return the rows from `start` to `stop`; those from the file are a copy."""
         if self._file is None:
             return self.array()[start:stop]
         block = np.empty((stop - start, self.width), self.dtype)
@@ -271,10 +257,7 @@ class StoredRows(Blocks):
         return np.concatenate([*self._read_between(first, last)])
 
     def _read_between(self, start: int, stop: int) -> Iterator[Array]:
-        """Yield the selected rows between two positions of the store, block by block.
-
-        Reading by blocks keeps memory bounded, since the rows of a mask may lie far apart.
-        """
+        """Yield the selected rows between two positions of the store, block by block."""
         for first in range(start, stop, self.block_rows):
             last = min(first + self.block_rows, stop)
             selected = None if self.mask is None else self.mask[first:last]
@@ -288,7 +271,6 @@ class StoredRows(Blocks):
         return np.flatnonzero(np.asarray(self.mask))
 
     def _finish_block(self, block: Array) -> Array:
-        """Renumber the categories of a block, and select its columns."""
         for column, new_codes in self.recoded.items():
             present = ~np.isnan(block[:, column])
             block[present, column] = new_codes[block[present, column].astype(np.int64)]

@@ -1,7 +1,6 @@
 """Fit an estimator from Python to the rows of a query, and the trainers that a session uses.
 
-The estimator follows scikit-learn's conventions, and may be a pipeline or a search. It gets a
-pandas frame of the query's columns, as DuckDB returns them.
+The estimator may be a pipeline or a search. It gets a pandas frame of the query's columns.
 """
 
 from __future__ import annotations
@@ -60,13 +59,7 @@ _KEYS = ("sqlml_key_0", "sqlml_key_1")
 def parse_estimator_request(
     estimator: Any, options: Mapping[str, Any], kept: tuple[str, ...]
 ) -> Request:
-    """Parse the options for training an estimator; its parameters are not among them.
-
-    `kept` are the names of options that are stored with any model.
-    Raises:
-        ConfigError: it is not an estimator, or an option is unknown or of the wrong type.
-        MissingDependencyError: scikit-learn or pandas is not installed.
-    """
+    """Parse the options for training an estimator; `kept` are those stored with any model."""
     is_estimator = hasattr(estimator, "fit") and hasattr(estimator, "get_params")
     if isinstance(estimator, type) or not is_estimator:
         raise ConfigError(
@@ -155,10 +148,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
 
 
 def _build_query(query: str, columns: TrainingColumns, request: Request) -> str:
-    """Return the query for the labelled rows, with the columns that decide the split.
-
-    Labels equal the classes of a model: a DATE is a text, and a DECIMAL a DOUBLE.
-    """
+    """Return the query for the labelled rows, with the columns that decide the split."""
     keys = request.split.key_expressions(columns.raw, request.label, None, request.seed)
     key_columns = "".join(f", {key} AS {name}" for key, name in zip(keys, _KEYS, strict=False))
     where = replacement = ""
@@ -173,7 +163,6 @@ def _build_query(query: str, columns: TrainingColumns, request: Request) -> str:
 
 
 def _find_held_out(frame: Any, request: Request) -> tuple[Any, Any]:
-    """Return the settled split, and which rows are held out, (n,) bool."""
     import pyarrow as pa
 
     split = request.split.settle(len(frame))
@@ -207,13 +196,13 @@ def _fit_clone(
     weights = {} if request.weight is None else {"sample_weight": rows[request.weight]}
     try:
         return clone(estimator).fit(rows[features], *y, **weights)
-    except Exception as error:  # a library may raise any exception
+    except Exception as error:  # A library may raise any exception
         hint = _suggest_fix(str(error), rows, features, types)
         raise cannot_be_trained(type(estimator).__name__, error, hint) from error
 
 
 def _suggest_fix(message: str, rows: Any, features: list[str], types: Mapping[str, str]) -> str:
-    """Name the column that a library rejects, and a fix, since many libraries do not name it."""
+    """Name the column that a library rejects, and a fix."""
     if _TEXT_ERROR.search(message):
         texts = [name for name in features if STRINGS.fullmatch(types[name])]
         if texts:
@@ -237,7 +226,6 @@ _MISSING_ERROR = re.compile(r"\b(NaN|nan|missing values)\b")
 
 
 def _make_part(rows: Any, features: list[str], request: Request, classes: Classes | None) -> Part:
-    """Return rows for metrics: y holds class codes, or numbers."""
     y: Any = None
     if request.label is not None:
         y = rows[request.label].to_numpy()
@@ -300,7 +288,6 @@ class RowTrainers:
         return trained.held_out_rows()
 
     def _read_held_out_for(self, query: str, trained: TrainedModel, model: Model) -> Part:
-        """Return the held-out rows of a training, whose query has the features of a model."""
         expressions = {} if model.transform is None else model.transform.expressions
         features = []
         for feature in model.features:

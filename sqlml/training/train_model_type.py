@@ -96,15 +96,9 @@ def train(
 ) -> TrainedModel:
     """Train the requested model on the rows of a query and the items of TRANSFORM (...).
 
-    Args:
-        inlines: whether queries can compute features where the model will score.
-        identity: the query as the user wrote it, which identifies a search or a checkpoint; "" for
-            `query`.
-
-    Raises:
-        ConfigError: the rows do not suit the model, or the library rejects them.
-        ParseError: the query is invalid.
-        duckdb.PermissionException: the engine's settings forbid the folder of a checkpoint.
+    `inlines` says whether queries can compute features where the model will score. `identity` is
+    the query as the user wrote it, which identifies a checkpoint. The engine raises
+    duckdb.PermissionException if its settings forbid the folder of a checkpoint.
     """
     start = time.perf_counter()
     if request.checkpoint is not None:
@@ -152,7 +146,7 @@ def _train_on_rows(
     notices += more_notices
     try:
         prepared = _prepare_rows(rows, groups, request)
-    except ValueError as error:  # raised by a transformer
+    except ValueError as error:  # A transformer raises it.
         raise ConfigError(f"the columns cannot be learned from: {error}") from error
     checkpoint = prepared.open_checkpoint(identity)
     trials: Trials = ()
@@ -183,8 +177,7 @@ def _train_on_rows(
 def _settle_storage(
     rows: TrainingRows, groups: FeatureGroups, request: Request
 ) -> tuple[Request, list[str]]:
-    """Return the request as it is stored, and notices, if rows are in a file and the library would
-    train another model in memory: training again needs the same storage."""
+    """Return the request with the storage that training again needs, and notices."""
     package = request.trainer.package
     if package not in SHARES or not _stays_in_file(rows, groups, request):
         return request, []
@@ -202,7 +195,6 @@ def _settle_storage(
 
 
 def _report_left_out(columns: TrainingColumns, inlines: bool) -> list[str]:
-    """Return notices of columns that are not features, though no option names them."""
     notices = []
     for column in columns.left_out:
         name, kind = column.name, column.type
@@ -245,7 +237,6 @@ class _PreparedRows:
     def fit(
         self, parameters: Mapping[str, Any], log: TrainingLog, checkpoint: Checkpoint | None = None
     ) -> Fit:
-        """Fit the estimator with some parameters, and compute its metrics."""
         request, rows = self.request, self.rows
         classes = 0 if rows.classes is None else len(rows.classes)
         try:
@@ -278,7 +269,6 @@ class _PreparedRows:
             raise cannot_be_trained(kind, error) from error
 
     def _order_constraints(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters with constraints in the order of the estimator's columns."""
         query = [name for name in self.rows.order if name in self.groups.names]
         numbers = self.groups.numbers  # Their columns come first.
         columns = [*numbers, *[None] * (self.fitted.X.shape[1] - len(numbers))]
@@ -287,7 +277,6 @@ class _PreparedRows:
 
 
 def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _PreparedRows:
-    """Fit the transformer, and transform the rows for the estimator."""
     if groups.many:
         _check_folds(rows, groups.many[0])
     transformer = make_transformer(groups, rows.names, request)
@@ -333,13 +322,11 @@ def _check_folds(rows: TrainingRows, column: str) -> None:
 
 
 def _stays_in_file(rows: TrainingRows, groups: FeatureGroups, request: Request) -> bool:
-    """Return whether rows are in a file, and can be read from it block by block."""
     is_stored = isinstance(rows.fitted.features, StoredRows)
     return is_stored and learns_in_blocks(groups, rows.names, request)
 
 
 def _check_fits_memory(rows: TrainingRows, groups: FeatureGroups, request: Request) -> None:
-    """Reject rows in a file that must be in memory, but do not fit."""
     if not isinstance(rows.fitted.features, StoredRows):
         return
     name = next(iter((*groups.many, *groups.texts, *groups.few)))

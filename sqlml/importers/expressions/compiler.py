@@ -33,21 +33,17 @@ from sqlml.types import DATETIME, fold
 
 
 class ExpressionCompiler:
-    """A compiler of trees with the meaning of SQL; `functions` are those of numbers that it may
-    call.
-    """
+    """A compiler of trees with the meaning of SQL, which may call `functions` of numbers."""
 
     def __init__(self, frame: Frame, functions: Mapping[str, NumberFunction]) -> None:
         self._frame = frame
         self._builder = frame.builder
-        self._logic = Logic(frame.builder)
+        self.logic = Logic(frame.builder)
         self._functions = functions
         self._indices = {fold(name): i for i, name in enumerate(frame.names)}
 
     def settle_types(self, tree: exp.Expr) -> None:
-        """Make columns texts or dates if the expression compares them with such or calls date
-        functions; elsewhere they may only be tested for NULL.
-        """
+        """Make columns texts or dates if they are compared with such or used as dates."""
         for node in tree.walk():
             operands, has_dates = _list_operands_of_one_type(node)
             has_dates = has_dates or any(map(is_date, operands))
@@ -61,7 +57,6 @@ class ExpressionCompiler:
                     self._frame.strings(index)
 
     def compile(self, tree: exp.Expr) -> Operand:
-        """Compile a tree to an operand."""
         rule = _RULES.get(type(tree))
         if rule is None:
             raise UnsupportedModelError(
@@ -72,24 +67,22 @@ class ExpressionCompiler:
         return rule(self, tree)
 
     def number(self, tree: exp.Expr) -> Number:
-        """Compile a tree to numbers."""
         return self.to_number(self.compile(tree))
 
     def to_number(self, operand: Operand) -> Number:
-        """Convert an operand to numbers."""
         match operand:
             case Number():
                 return operand
-            case Column(index) if self._is_date(index):
+            case Column(index) if self._builder.input_kind(self._frame.names[index]) == DATETIME:
                 return Number(self._moment(index).microseconds)
             case Column(index):
                 return Number(self._frame.numbers(index))
             case Date(microseconds):
-                return self._logic.number(microseconds)
+                return self.logic.number(microseconds)
             case Truth():
-                return self._logic.to_number(operand)
+                return self.logic.to_number(operand)
             case Null():
-                return self._logic.number(np.nan)
+                return self.logic.number(np.nan)
             case Text(value):
                 raise UnsupportedModelError(
                     f"the text {value!r} is used as a number; a step's SQL compares texts with "
@@ -97,18 +90,16 @@ class ExpressionCompiler:
                 )
 
     def truth(self, tree: exp.Expr) -> Truth:
-        """Compile a tree to a condition."""
         return self._to_truth(self.compile(tree))
 
     def _to_truth(self, operand: Operand) -> Truth:
         if isinstance(operand, Truth):
             return operand
         if isinstance(operand, Null):
-            return self._logic.truth(None)
-        return self._logic.to_truth(self.to_number(operand))
+            return self.logic.truth(None)
+        return self.logic.to_truth(self.to_number(operand))
 
     def apply(self, operator: str, *trees: exp.Expr) -> Number:
-        """Apply an operator to trees of numbers."""
         return Number(self._builder.op(operator, *self._numbers(trees)))
 
     def _numbers(self, trees: Sequence[exp.Expr]) -> list[Value]:
@@ -126,19 +117,7 @@ class ExpressionCompiler:
         return Column(index)
 
     def literal(self, tree: exp.Literal) -> Operand:
-        return Text(tree.this) if tree.is_string else self._logic.number(float(tree.this))
-
-    def boolean(self, tree: exp.Boolean) -> Truth:
-        return self._logic.truth(bool(tree.this))
-
-    def negate(self, tree: exp.Not) -> Truth:
-        return self._logic.negate(self.truth(tree.this))
-
-    def conjoin(self, tree: exp.And) -> Truth:
-        return self._logic.conjoin(self.truth(tree.this), self.truth(tree.expression))
-
-    def disjoin(self, tree: exp.Or) -> Truth:
-        return self._logic.disjoin(self.truth(tree.this), self.truth(tree.expression))
+        return Text(tree.this) if tree.is_string else self.logic.number(float(tree.this))
 
     def remainder(self, tree: exp.Mod) -> Number:
         numbers = self._numbers([tree.this, tree.expression])
@@ -158,23 +137,20 @@ class ExpressionCompiler:
                     f"{format_tree(tree)} orders texts; compare with = or <>"
                 )
             condition = self._find_text(a, b) if isinstance(b, Text) else self._find_text(b, a)
-            return condition if isinstance(tree, exp.EQ) else self._logic.negate(condition)
+            return condition if isinstance(tree, exp.EQ) else self.logic.negate(condition)
         operator, opposite = _COMPARISONS[type(tree)]
-        return self._logic.compare(operator, opposite, self.to_number(a), self.to_number(b))
+        return self.logic.compare(operator, opposite, self.to_number(a), self.to_number(b))
 
     def is_not_distinct(self, tree: exp.Binary) -> Truth:
         a, b = self.number(tree.this), self.number(tree.expression)
-        logic = self._logic
+        logic = self.logic
         equal = logic.is_true(logic.compare("eq", "ne", a, b))
         return logic.disjoin(equal, logic.conjoin(logic.is_null(a), logic.is_null(b)))
 
-    def is_distinct(self, tree: exp.Binary) -> Truth:
-        return self._logic.negate(self.is_not_distinct(tree))
-
     def is_between(self, tree: exp.Between) -> Truth:
         x, low, high = map(self.number, (tree.this, tree.args["low"], tree.args["high"]))
-        is_above = self._logic.compare("ge", "lt", x, low)
-        return self._logic.conjoin(is_above, self._logic.compare("le", "gt", x, high))
+        is_above = self.logic.compare("ge", "lt", x, low)
+        return self.logic.conjoin(is_above, self.logic.compare("le", "gt", x, high))
 
     def is_one_of(self, tree: exp.In) -> Truth:
         x, others = self.compile(tree.this), [self.compile(e) for e in tree.expressions]
@@ -182,10 +158,10 @@ class ExpressionCompiler:
             raise UnsupportedModelError(f"{format_tree(tree)}: IN takes a list of literals here")
         if all(isinstance(other, Text | Null) for other in others):
             return self._find_text(x, *others)
-        is_any = self._logic.truth(False)
+        is_any = self.logic.truth(False)
         for other in others:
-            equal = self._logic.compare("eq", "ne", self.to_number(x), self.to_number(other))
-            is_any = self._logic.disjoin(is_any, equal)
+            equal = self.logic.compare("eq", "ne", self.to_number(x), self.to_number(other))
+            is_any = self.logic.disjoin(is_any, equal)
         return is_any
 
     def _find_text(self, x: Operand, *others: Operand) -> Truth:
@@ -202,12 +178,12 @@ class ExpressionCompiler:
         zero, null = (b.constant(np.array([code], np.int64)) for code in (0, len(texts)))
         is_other = b.op("lt", codes, zero)
         is_found = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, null))
-        if len(texts) < len(set(others)):  # there is a NULL among them
+        if len(texts) < len(set(others)):  # There is a NULL among them.
             is_other = b.op("and", is_other, b.constant(np.array([False])))
         return Truth(is_found, is_other)
 
     def is_special_value(self, tree: exp.Is) -> Truth:
-        x, special, logic = self.compile(tree.this), tree.expression, self._logic
+        x, special, logic = self.compile(tree.this), tree.expression, self.logic
         if isinstance(special, exp.Null):
             if isinstance(x, Truth):
                 return logic.negate(logic.is_known(x))
@@ -219,9 +195,6 @@ class ExpressionCompiler:
             return logic.is_true(condition if special.this else logic.negate(condition))
         raise UnsupportedModelError(f"{format_tree(tree)}: IS takes NULL, TRUE or FALSE here")
 
-    def _is_date(self, index: int) -> bool:
-        return self._builder.input_kind(self._frame.names[index]) == DATETIME
-
     def _is_text(self, index: int) -> bool:
         name = self._frame.names[index]
         return self._frame.makes_strings(index) or self._builder.input_dtype(name) == "string"
@@ -232,7 +205,7 @@ class ExpressionCompiler:
     def _compile_date(self, tree: exp.Expr) -> Moment:
         match self.compile(tree):
             case Date(microseconds):
-                return Moment(self._builder, self._logic.number(microseconds).value)
+                return Moment(self._builder, self.logic.number(microseconds).value)
             case Column(index):
                 return self._moment(index)
         raise UnsupportedModelError(f"{format_tree(tree)} is not a column of dates")
@@ -268,12 +241,12 @@ class ExpressionCompiler:
             if subject is not None:
                 condition = exp.EQ(this=subject.copy(), expression=condition.copy())
             test = self.truth(condition)
-            result = self._logic.choose(test, self.number(branch.args["true"]), result)
+            result = self.logic.choose(test, self.number(branch.args["true"]), result)
         return result
 
     def choose(self, condition: exp.Expr, then: exp.Expr, other: exp.Expr | None = None) -> Number:
         result = self.number(other or exp.Null())
-        return self._logic.choose(self.truth(condition), self.number(then), result)
+        return self.logic.choose(self.truth(condition), self.number(then), result)
 
     def cast(self, tree: exp.Cast) -> Operand:
         kind = tree.to.sql("duckdb").upper()
@@ -320,23 +293,20 @@ class ExpressionCompiler:
         result = self.number(last)
         for tree in reversed(first):
             x = self.number(tree)
-            result = self._logic.choose(self._logic.is_null(x), result, x)
+            result = self.logic.choose(self.logic.is_null(x), result, x)
         return result
 
     def null_if(self, tree: exp.Expr, other: exp.Expr) -> Number:
         equal = self.compare(exp.EQ(this=tree, expression=other))
-        return self._logic.choose(equal, self._logic.number(np.nan), self.number(tree))
-
-    def is_nan(self, tree: exp.Expr) -> Truth:
-        return self._logic.is_null(self.number(tree))
+        return self.logic.choose(equal, self.logic.number(np.nan), self.number(tree))
 
     def compare_with_infinity(self, tree: exp.Expr, operator: str, opposite: str) -> Truth:
         size = self.apply("abs", tree)
-        return self._logic.compare(operator, opposite, size, self._logic.number(np.inf))
+        return self.logic.compare(operator, opposite, size, self.logic.number(np.inf))
 
 
 def _list_operands_of_one_type(node: exp.Expr) -> tuple[list[Any], bool]:
-    """Return the operands of a node that must have the same type, and whether that is a date."""
+    """Return operands that must have the same type, and whether that is a date."""
     match node:
         case exp.In():
             return [node.this, *node.expressions], False
@@ -371,7 +341,6 @@ def format_tree(tree: exp.Expr) -> str:
 
 
 def list_columns(frame: Frame, most: int = 30) -> str:
-    """Return the names of a frame's columns for a message."""
     more = f" and {frame.width - most} more" if frame.width > most else ""
     return ", ".join(frame.names[:most]) + more
 
@@ -394,10 +363,10 @@ _COMPARISONS: Mapping[type[exp.Expr], tuple[str, str]] = {
 
 _RULES: Mapping[type[exp.Expr], Rule] = {
     exp.Add: _arithmetic("add"),
-    exp.And: ExpressionCompiler.conjoin,
+    exp.And: lambda c, t: c.logic.conjoin(c.truth(t.this), c.truth(t.expression)),
     exp.Anonymous: ExpressionCompiler.call,
     exp.Between: ExpressionCompiler.is_between,
-    exp.Boolean: ExpressionCompiler.boolean,
+    exp.Boolean: lambda c, t: c.logic.truth(bool(t.this)),
     exp.Case: ExpressionCompiler.case,
     exp.Cast: ExpressionCompiler.cast,
     exp.Ceil: lambda c, t: c.apply("ceil", t.this),
@@ -413,11 +382,11 @@ _RULES: Mapping[type[exp.Expr], Rule] = {
     exp.Mod: ExpressionCompiler.remainder,
     exp.Mul: _arithmetic("mul"),
     exp.Neg: lambda c, t: c.apply("neg", t.this),
-    exp.Not: ExpressionCompiler.negate,
+    exp.Not: lambda c, t: c.logic.negate(c.truth(t.this)),
     exp.Null: lambda c, t: Null(),
     exp.NullSafeEQ: ExpressionCompiler.is_not_distinct,
-    exp.NullSafeNEQ: ExpressionCompiler.is_distinct,
-    exp.Or: ExpressionCompiler.disjoin,
+    exp.NullSafeNEQ: lambda c, t: c.logic.negate(c.is_not_distinct(t)),
+    exp.Or: lambda c, t: c.logic.disjoin(c.truth(t.this), c.truth(t.expression)),
     exp.Paren: lambda c, t: c.compile(t.this),
     exp.Pow: _arithmetic("pow"),
     exp.Sub: _arithmetic("sub"),
@@ -427,7 +396,6 @@ _RULES: Mapping[type[exp.Expr], Rule] = {
 _DATE_COUNTERS = ("date_diff", "datediff")
 _DATE_PARTS = ("date_part", "datepart")
 _DATE_FUNCTIONS = frozenset((*PARTS, *_DATE_COUNTERS, *_DATE_PARTS))
-"""The functions whose arguments are columns of dates."""
 
 _SPECIAL: Mapping[str, tuple[int, int, Callable[..., Operand]]] = {
     "coalesce": (1, 100, ExpressionCompiler.coalesce),
@@ -437,7 +405,7 @@ _SPECIAL: Mapping[str, tuple[int, int, Callable[..., Operand]]] = {
     "ifnull": (2, 2, ExpressionCompiler.coalesce),
     "isfinite": (1, 1, lambda c, tree: c.compare_with_infinity(tree, "lt", "ge")),
     "isinf": (1, 1, lambda c, tree: c.compare_with_infinity(tree, "eq", "ne")),
-    "isnan": (1, 1, ExpressionCompiler.is_nan),
+    "isnan": (1, 1, lambda c, tree: c.logic.is_null(c.number(tree))),
     "nullif": (2, 2, ExpressionCompiler.null_if),
 }
 """The functions of more than numbers: the limits of their number of arguments, and their rules."""

@@ -1,8 +1,7 @@
 """Formulas of patsy: their expressions, such as `np.log(z)`, and the columns of the design.
 
-The text of an expression is parsed, never run. Covered are columns, numbers, arithmetic,
-comparisons, and numpy's functions in `functions.py`. Other names are resolved in the namespace of
-the formula, and must be numpy, one of its functions, or a number.
+The text of an expression is parsed, never run. Names other than columns must be numbers, numpy, or
+one of its functions in `functions.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sqlglot import exp
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.expressions.compiler import ExpressionCompiler
 from sqlml.importers.expressions.functions import NUMPY_FUNCTIONS
-from sqlml.importers.frame import Frame, to_category_array
+from sqlml.importers.frame import Frame, look_up_rows, to_category_array
 from sqlml.ir.builder import Value
 from sqlml.types import Array
 
@@ -54,7 +53,6 @@ _COMPARISONS: Mapping[type[ast.cmpop], type[exp.Expr]] = {
     ast.Eq: exp.EQ,
     ast.NotEq: exp.EQ,
 }
-"""The comparisons, with the opposite of `!=`."""
 
 _CONSTANT: Mapping[str, Callable[..., float]] = {
     "add": operator.add,
@@ -80,13 +78,9 @@ Translated = exp.Expr | float
 class FormulaExpression:
     """An expression of a formula, which is translated to a tree with the meaning of SQL.
 
-    The two differ in missing values: numpy compares NaN, so each comparison IS TRUE or is not.
-
-    Attributes:
-        name: its text in the formula, for messages.
-        columns: the columns of the training frame; True for those of booleans.
-        names: the namespace of the formula.
-        transforms: the fitted state of `center` and `standardize`, by their names in `body`.
+    numpy compares NaN, so each comparison IS TRUE or is not. columns: of the training frame; True
+    for booleans. names: the namespace of the formula. transforms: the fitted state of `center` and
+    `standardize`, by their names in `body`.
     """
 
     name: str
@@ -99,7 +93,6 @@ class FormulaExpression:
     def from_factor(
         cls, factor: Any, state: Mapping[str, Any], columns: Mapping[str, bool]
     ) -> FormulaExpression:
-        """Parse a factor of patsy with its fitted state."""
         code = state.get("eval_code")
         name = str(factor.name())
         if not isinstance(code, str):
@@ -145,7 +138,6 @@ class FormulaExpression:
         return None
 
     def compute(self, frame: Frame) -> Value:
-        """Compute the expression as float64 (n, 1)."""
         tree = self._translate(self.body)
         if not isinstance(tree, exp.Expr):
             raise _not_covered(self.name)
@@ -217,7 +209,6 @@ class FormulaExpression:
         return exp.Not(this=is_true) if isinstance(comparison, ast.NotEq) else is_true
 
     def _apply(self, function: str, operands: Sequence[ast.expr]) -> Translated:
-        """Apply one of numpy's functions, or a logical operator, to operands."""
         values = [self._translate(node) for node in operands]
         numbers = [float(value) for value in values if not isinstance(value, exp.Expr)]
         if len(numbers) == len(values):
@@ -265,7 +256,6 @@ class FormulaExpression:
         raise self._not_covered(node)
 
     def _find_patsy_function(self, node: ast.expr) -> str | None:
-        """Return the name of patsy's own function that a node calls, or None."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             return None
         name = node.func.id
@@ -276,7 +266,6 @@ class FormulaExpression:
         return name if function is _MISSING or is_from_patsy else None
 
     def _find_transform(self, node: ast.Call) -> Any:
-        """Return the fitted stateful transform that a node calls; None for another call."""
         method = node.func
         if not isinstance(method, ast.Attribute) or method.attr != "transform" or not node.args:
             return None
@@ -347,7 +336,6 @@ def _call(function: str, *values: Translated) -> exp.Expr:
 
 
 def _to_float(fitted: Any) -> float:
-    """Convert fitted state, which is an array of one number."""
     return float(np.asarray(fitted, np.float64).reshape(()))
 
 
@@ -362,15 +350,13 @@ def _raise_to_power(x: Translated, exponent: float) -> exp.Expr:
 
 STEP = "the formula"
 MAX_CONTRASTS = 1 << 24
-"""The largest size of a matrix of contrasts."""
 
 
 class FormulaDesign:
     """The columns that a formula computes, from patsy's DesignInfo.
 
-    A formula is a sum of terms, each a product of factors. A factor is a number, or a category,
-    which a matrix of contrasts maps to numbers. `columns` are those of the training frame; True for
-    those of booleans.
+    A formula is a sum of terms, each a product of numbers and categories, which a matrix of
+    contrasts maps to numbers. `columns` are as in `FormulaExpression`.
     """
 
     def __init__(self, info: Any, columns: Mapping[str, bool]) -> None:
@@ -391,9 +377,8 @@ class FormulaDesign:
         return tuple(columns)
 
     def compute_terms(self, frame: Frame, weights: Array) -> tuple[list[Value], list[float], float]:
-        """Compute the terms; values are NaN in rows with missing values.
+        """Return values (n, k), NaN for missing ones, their weights, and the sum of constant terms.
 
-        Returns values (n, k), the weights of all their columns, and the sum of the constant terms.
         `weights` are those of the columns of the design, float64.
         """
         values, value_weights, constant, start = list[Value](), list[float](), 0.0, 0
@@ -403,7 +388,7 @@ class FormulaDesign:
             kinds = [self._info.factor_infos[f].type for f in subterm.factors]
             if not subterm.factors:
                 constant += float(subterm_weights.sum())
-            elif kinds == ["categorical"]:  # a number per category
+            elif kinds == ["categorical"]:  # There is a number per category.
                 (factor,) = subterm.factors
                 matrix = subterm.contrast_matrices[factor].matrix @ subterm_weights
                 values.append(self._look_up_contrasts(frame, factor, matrix.reshape(-1, 1)))
@@ -445,17 +430,13 @@ class FormulaDesign:
 
     def _look_up_contrasts(self, frame: Frame, factor: Any, matrix: Array) -> Value:
         """Return the row of a matrix (categories, k) for each category, (n, k); NaN for NULL."""
-        b = frame.builder
         if matrix.size > MAX_CONTRASTS:
             raise UnsupportedModelError(
                 f"the formula's {factor.name()!r} has {len(matrix):,} categories beside another "
                 "factor: too many"
             )
         table = np.concatenate([matrix, np.full((1, matrix.shape[1]), np.nan)])
-        codes = self._encode(frame, factor)
-        if table.shape[1] == 1:
-            return b.op("take", table[:, 0].copy(), codes)
-        return b.op("reshape", b.op("take", table, codes), shape=(table.shape[1],))
+        return look_up_rows(frame.builder, table, self._encode(frame, factor))
 
     def _encode(self, frame: Frame, factor: Any) -> Value:
         """Return the index of each row's category, (n, 1); the number of categories for NULL."""

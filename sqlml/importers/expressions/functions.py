@@ -31,7 +31,7 @@ class Number:
 class Truth:
     """The rows where a condition is true, and where it is false: bool, (n, 1) or (1,) each.
 
-    A condition that is never NULL is false where it is not true, and has None as `false`.
+    `false` is None for a condition that is never NULL.
     """
 
     true: Value
@@ -75,11 +75,9 @@ class Logic:
         self.builder = builder
 
     def number(self, value: float) -> Number:
-        """Return a numeric literal."""
         return Number(self.builder.constant(np.array([value], np.float64)))
 
     def truth(self, value: bool | None) -> Truth:
-        """Return the literal TRUE, FALSE or NULL as a condition."""
         true = self.builder.constant(np.array([value is True]))
         return Truth(true, true if value is None else None)
 
@@ -103,15 +101,12 @@ class Logic:
         return Truth(self.builder.op("isnan", a.value))
 
     def negate(self, a: Truth) -> Truth:
-        """Return NOT."""
         return Truth(self._not(a.true)) if a.false is None else Truth(a.false, a.true)
 
     def conjoin(self, a: Truth, b: Truth) -> Truth:
-        """Return AND: false if either is false."""
         return self._combine("and", "or", a, b)
 
     def disjoin(self, a: Truth, b: Truth) -> Truth:
-        """Return OR: true if either is true."""
         return self._combine("or", "and", a, b)
 
     def is_true(self, a: Truth) -> Truth:
@@ -130,11 +125,9 @@ class Logic:
         return Number(self.builder.op("where", a.true, 1.0, known))
 
     def to_truth(self, a: Number) -> Truth:
-        """Convert a number to a condition, which is false for 0."""
         return self.compare("ne", "eq", a, self.number(0.0))
 
     def choose(self, condition: Truth, then: Number, other: Number) -> Number:
-        """Return CASE WHEN condition THEN then ELSE other END."""
         return Number(self.builder.op("where", condition.true, then.value, other.value))
 
     def _combine(self, on_true: str, on_false: str, a: Truth, b: Truth) -> Truth:
@@ -170,10 +163,7 @@ def compute_remainder(b: Builder, x: Sequence[Value]) -> Value:
 
 
 def _round(b: Builder, x: Sequence[Value]) -> Value:
-    """Round to the nearest integer, halves away from zero; the second argument counts decimals.
-
-    Like the engine: multiply by a power of ten, round, and divide; numbers too large for that stay.
-    """
+    """Round to the nearest integer, halves away from zero; the second argument counts decimals."""
     if len(x) == 1:
         return _round_to_integer(b, x[0])
     power = b.op("pow", b.constant(np.array([10.0])), x[1])
@@ -217,7 +207,7 @@ SQL_FUNCTIONS: Mapping[str, NumberFunction] = {
     "ceiling": _operator("ceil"),
     "cot": NumberFunction(lambda b, x: b.op("div", 1.0, b.op("tan", x[0]))),
     "degrees": NumberFunction(lambda b, x: b.op("mul", x[0], 180 / math.pi)),
-    "fmod": _operator("mod", 2),  # unlike %, has the sign of the second
+    "fmod": _operator("mod", 2),  # Unlike %, it has the sign of the second.
     "greatest": _extreme("maximum"),
     "least": _extreme("minimum"),
     "ln": _operator("log"),
@@ -264,7 +254,6 @@ def is_date(tree: exp.Expr) -> bool:
 
 
 def parse_date(text: str, kind: str, tree: exp.Expr) -> Date:
-    """Parse a date in ISO 8601, which `tree` casts to a `kind` of `DATES`."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -281,8 +270,6 @@ def parse_date(text: str, kind: str, tree: exp.Expr) -> Date:
 
 
 def _count_units(microseconds: float) -> Callable[[Moment], Value]:
-    """Return a function that counts the units from 1970-01-01 that have begun at a time."""
-
     def count(moment: Moment) -> Value:
         b, x = moment.builder, moment.microseconds
         return b.op("div", b.op("sub", x, b.op("mod", x, microseconds)), microseconds)

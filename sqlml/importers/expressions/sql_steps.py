@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -99,7 +99,7 @@ def find_registered(step: Any) -> SqlStep | None:
     """
     try:
         sql = _STEPS.get(type(step)) or _STEPS.get(step)
-    except TypeError:  # unhashable objects are never registered
+    except TypeError:  # Unhashable objects are never registered.
         sql = _STEPS.get(type(step))
     if sql is None and all(callable(getattr(type(step), name, None)) for name in _STEP_METHODS):
         return SqlStep(lambda step, columns: step.to_sql(columns), True)
@@ -107,7 +107,6 @@ def find_registered(step: Any) -> SqlStep | None:
 
 
 def sql_step(step: Any, frame: Frame, registration: SqlStep) -> Frame:
-    """Import a fitted transformer, or the function of a FunctionTransformer, by its expressions."""
     expressions = _build_sql(registration, step, frame.names)
     columns = compile_expressions(expressions, frame)
     if registration.verify:
@@ -116,14 +115,13 @@ def sql_step(step: Any, frame: Frame, registration: SqlStep) -> Frame:
 
 
 def _build_sql(registration: SqlStep, step: Any, names: Sequence[str]) -> dict[str, str]:
-    """Return the expressions of the columns that a step returns."""
     step_name = getattr(step, "__name__", None) or type(step).__name__
     quoted_names = [DUCKDB.quote_name(name) for name in names]
     sql: Any = registration.sql
     if callable(sql):
         try:
             sql = sql(step, quoted_names)
-        except Exception as error:  # the code is the user's
+        except Exception as error:  # The code is the user's.
             raise UnsupportedModelError(
                 f"the SQL of {step_name} failed: {type(error).__name__}: {error}"
             ) from error
@@ -139,7 +137,6 @@ def _build_sql(registration: SqlStep, step: Any, names: Sequence[str]) -> dict[s
 
 
 def _check_sql(sql: Any) -> Sql:
-    """Check SQL in the forms that `register_step` accepts."""
     if isinstance(sql, str):
         return sql
     if isinstance(sql, Mapping) and sql:
@@ -153,14 +150,12 @@ def _check_sql(sql: Any) -> Sql:
 
 
 def _unquote(name: str) -> str:
-    """Return a column's name if a function returned one of the quoted names."""
     if len(name) > 1 and name[0] == name[-1] == '"':
         return name[1:-1].replace('""', '"')
     return name
 
 
 def parse_expression(sql: str) -> exp.Expr:
-    """Parse an expression in DuckDB's SQL."""
     if "np.float" in sql or "np.int" in sql:
         raise UnsupportedModelError(
             f"{sql!r} holds the repr of a number of numpy's; write it with float(..) or str(..)"
@@ -180,11 +175,7 @@ def parse_expression(sql: str) -> exp.Expr:
 
 
 def compile_expressions(expressions: Mapping[str, str], frame: Frame) -> list[Frame]:
-    """Compute the columns of a step from expressions over those of a frame.
-
-    Numbers are float64, NULL is NaN, and TRUE and FALSE are 1 and 0. A bare column is passed on
-    unchanged.
-    """
+    """Compute a step's columns: float64 with NaN for NULL; a bare column is passed on unchanged."""
     compiler = ExpressionCompiler(frame, SQL_FUNCTIONS)
     trees = {name: parse_expression(sql) for name, sql in expressions.items()}
     for tree in trees.values():
@@ -221,10 +212,9 @@ RELATIVE = 1e-9
 
 
 def _check_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None:
-    """Compare the outputs of a step with its expressions on generated rows.
+    """Compare a step's outputs with its expressions on generated rows that the step accepts.
 
-    Rows that the step rejects are omitted: first those with missing values, then those with
-    negative numbers. Columns of texts that are passed on unchanged are not compared.
+    Columns of texts that are passed on unchanged are not compared.
     """
     builder = Builder()
     outputs = compile_expressions(expressions, Frame.raw(builder, frame.names))
@@ -237,7 +227,10 @@ def _check_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None
     kinds = {f.name: f.kind for f in program.features}
     failure: Exception | None = None
     is_compared = False
-    for columns in _generate_rows(frame.names, kinds, _find_texts(expressions.values())):
+    trees = map(parse_expression, expressions.values())
+    literals = [literal for tree in trees for literal in tree.find_all(exp.Literal)]
+    texts = list(dict.fromkeys(literal.this for literal in literals if literal.is_string))
+    for columns in _generate_rows(frame.names, kinds, texts):
         theirs = _call_step(step, columns)
         if isinstance(theirs, Exception):
             failure = failure or theirs
@@ -259,20 +252,10 @@ def _check_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None
         )
 
 
-def _find_texts(expressions: Iterable[str]) -> list[str]:
-    texts = {
-        literal.this: None
-        for sql in expressions
-        for literal in parse_expression(sql).find_all(exp.Literal)
-        if literal.is_string
-    }
-    return list(texts)
-
-
 def _generate_rows(
     names: tuple[str, ...], kinds: Mapping[str, Kind], texts: list[str]
 ) -> Iterator[dict[str, Array]]:
-    """Return columns of `ROWS` values, (n,) each: with missing values, without, and positive."""
+    """Yield columns of `ROWS` values, (n,) each: with missing values, without, and positive."""
     rng = np.random.default_rng(0)
     plain: dict[str, Array] = {}
     with_missing: dict[str, Array] = {}
@@ -298,26 +281,22 @@ def _generate_rows(
 
 
 def _convert_input(column: Array) -> Array:
-    """Return a column in the form of a Program's input: dates as microseconds."""
     if column.dtype.kind != "M":
         return column
     return np.where(np.isnat(column), np.nan, column.astype(np.int64).astype(np.float64))
 
 
 def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
-    """Call the step on a frame, or on a matrix if it rejects frames; return the first error if it
-    rejects both."""
+    """Call the step on a frame, or else on a matrix; return the first error if it rejects both."""
     transform = getattr(step, "transform", step)
     failures = []
     for rows in _list_input_forms(columns):
         try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
                 outputs = transform(rows)
             outputs = outputs.toarray() if hasattr(outputs, "toarray") else np.asarray(outputs)
-            matrix: Array = outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs
-            return matrix
-        except Exception as error:  # the code is the user's
+            return np.asarray(outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs)
+        except Exception as error:  # The code is the user's.
             failures.append(error)
     return failures[0]
 

@@ -83,13 +83,11 @@ def normalise(b: Builder, proba: Value) -> Value:
 
 
 def class_lists(model: Any) -> list[list[Any]]:
-    """Return the `classes_` of a classifier for each of its targets."""
     classes = model.classes_
     return [list(known) for known in classes] if isinstance(classes, list) else [list(classes)]
 
 
 def class_list(model: Any) -> list[Any]:
-    """Return the `classes_` of a classifier with one target."""
     classes = model.classes_
     if isinstance(classes, list) or np.ndim(classes) != 1:
         raise UnsupportedModelError(
@@ -100,7 +98,6 @@ def class_list(model: Any) -> list[Any]:
 
 
 def two_or_more_classes(model: Any) -> list[Any]:
-    """Return the `classes_` of a classifier with one target."""
     classes = class_list(model)
     if len(classes) < 2:
         raise UnsupportedModelError(
@@ -112,21 +109,24 @@ def two_or_more_classes(model: Any) -> list[Any]:
 def ovr_decision(b: Builder, predictions: Value, confidences: Value, n_classes: int) -> Value:
     """Return scores (n, K): votes of the pairs, and their confidences s as s / (3 * (|s| + 1)).
 
-    `_ovr_decision_function` in scikit-learn's `utils/multiclass.py`: sums of confidences in
-    (-1/3, 1/3) decide between equal votes. Pairs are in the order (0, 1), (0, 2), ..., (1, 2).
-    `predictions` are 0 or false for the first class of a pair, and 1 for the second; `confidences`
-    are positive for the second.
+    `_ovr_decision_function` in scikit-learn's `utils/multiclass.py`: sums of confidences in (-1/3,
+    1/3) decide between equal votes. Pairs are in the order (0, 1), (0, 2), ..., (1, 2); predictions
+    are 0 and confidences negative for the first class.
     """
-    signs = pair_signs(n_classes)
-    predictions = b.cast(predictions, "float64")
-    # Of the first class's pairs each counts 1 - p, of the second's p: integers, so exact.
-    votes = b.linear(predictions, signs, (signs < 0).sum(axis=0).astype(np.float64))
-    total = b.linear(confidences, signs)
+    votes = count_votes(b, b.cast(predictions, "float64"), n_classes)
+    total = b.linear(confidences, _pair_signs(n_classes))
     size = b.op("mul", b.op("add", b.op("abs", total), 1.0), 3.0)
     return b.op("add", votes, b.op("div", total, size))
 
 
-def pair_signs(n_classes: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def count_votes(b: Builder, predictions: Value, n_classes: int) -> Value:
+    """Return the votes (n, K) of pairs, each 0 for its first class and 1 for its second."""
+    signs = _pair_signs(n_classes)
+    # Pairs count as 1 - p for their first class, and as p for their second: integers, so exact.
+    return b.linear(predictions, signs, (signs < 0).sum(axis=0).astype(np.float64))
+
+
+def _pair_signs(n_classes: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Return (pairs, K): -1 for the first class of each pair, 1 for its second, 0 for others."""
     pairs = list(combinations(range(n_classes), 2))
     signs = np.zeros((len(pairs), n_classes))

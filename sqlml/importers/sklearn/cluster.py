@@ -1,8 +1,7 @@
 """Clustering: assignment of new rows to centres, and FeatureAgglomeration.
 
-Distances expand |x - c|^2 to |x|^2 - 2 x.c + |c|^2. scikit-learn's functions add these terms in
-different orders, and one omits |x|^2, which decides ties. The factor -2 is part of the weights;
-multiplying by a power of two is exact. DBSCAN and its relatives have no predict.
+Distances expand |x - c|^2 to |x|^2 - 2 x.c + |c|^2, whose terms scikit-learn's functions add in
+different orders; one omits |x|^2, which decides ties. A factor of -2 in the weights is exact.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from sqlml.types import Array, Labels
 
 
 def component_labels(count: int) -> Labels:
-    """Return the labels of clusters or components: their numbers from 0 to count - 1."""
     return Labels("int64", tuple(range(count)))
 
 
@@ -34,8 +32,7 @@ def euclidean(b: Builder, x: Value, centres: Array) -> Value:
 def assign_nearest(b: Builder, x: Value, centres: Array) -> Value:
     """Return the number (n, 1) of the nearest centre, like `pairwise_distances_argmin`.
 
-    The sum includes |x|^2, so that centres tie for a row far away from all of them. The first
-    centre wins.
+    The sum includes |x|^2, so that centres tie for a row far away from all of them.
     """
     squared = b.op("add", _norm(b, x), b.linear(x, -2.0 * centres.T))
     squared = b.op("add", squared, squared_norms(centres))
@@ -53,7 +50,6 @@ def relative_distances(b: Builder, x: Value, centres: Array) -> Value:
 
 
 def squared_norms(centres: Array) -> Array:
-    """Return |c|^2 of each centre, (K,)."""
     return np.asarray(np.einsum("kf,kf->k", centres, centres))
 
 
@@ -115,7 +111,7 @@ def nearest_centre(model: Any, frame: Frame) -> Outputs:
     check(model, "cluster_centers_")
     x, centres = _read_centres(model, frame)
     b = frame.builder
-    if not len(centres):  # it did not converge: every row is labelled -1
+    if not len(centres):  # It did not converge: every row is labelled -1.
         none = b.linear(x, np.zeros((x.type.width, 1)))
         return Outputs({"label": b.op("argmax", none, axis=1)}, Labels("int64", (-1,)))
     return Outputs({"label": assign_nearest(b, x, centres)}, component_labels(len(centres)))
@@ -136,16 +132,13 @@ def birch(model: Any, frame: Frame) -> Outputs:
 
 
 def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
-    """Follow the tree of bisections to the nearer of two centres at each node.
-
-    All nodes are decided at once; the result is the leaf whose whole path agrees.
-    """
+    """Follow the tree of bisections to the nearer of two centres, all nodes at once."""
     check(model, "cluster_centers_", "_bisecting_tree")
     x, centres = _read_centres(model, frame, "sparse")
     b = frame.builder
     pairs, path, target = _bisections(model, len(centres))
     score = relative_distances(b, x, centres)
-    if len(pairs):  # ties between the centres of a pair go left
+    if len(pairs):  # Ties between the centres of a pair go left.
         distances = relative_distances(b, x, pairs.reshape(-1, pairs.shape[2]))
         left, right = (
             b.op("select", distances, indices=np.arange(side, 2 * len(pairs), 2)) for side in (0, 1)

@@ -18,14 +18,13 @@ from sqlml.importers.sklearn.kernel_models import dense
 from sqlml.ir.builder import Builder, Value
 
 MAX_DENSITY_COLUMNS = 1024
-"""Widest table whose precision matrix is kept; it grows with the square of the columns."""
 
 
 def pca(model: Any, frame: Frame) -> Outputs:
     """Return x @ components - mean @ components, divided by the deviations: PCA and IncrementalPCA.
 
     As in the source, centring comes after the projection, and whitening never divides by less than
-    the smallest step of the components' dtype. PCA also has score_samples.
+    the smallest step of the components' dtype.
     """
     check(model, "components_", "mean_", "explained_variance_")
     components = np.asarray(model.components_)
@@ -72,7 +71,7 @@ def sparse_pca(model: Any, frame: Frame) -> Frame:
     components, alpha = dense(model.components_), float(model.ridge_alpha)
     count, width = components.shape
     try:
-        if count > width:  # the dual system is the smaller one
+        if count > width:  # The dual system is the smaller one.
             gram = components.T @ components + alpha * np.eye(width)
             weights = np.linalg.solve(gram, components.T)
         else:
@@ -112,10 +111,7 @@ def sparse_coding(model: Any, frame: Frame) -> Frame:
 
 
 def pls(model: Any, frame: Frame) -> Outputs:
-    """Return (x - mean) @ coef_ + intercept_, (n, T); `transform` has the scores of x.
-
-    `coef_` includes the scale, so predict only centres; transform centres and scales.
-    """
+    """Return (x - mean) @ coef_ + intercept_, (n, T), where `coef_` includes the scale."""
     check(model, "coef_", "intercept_", "x_rotations_", "_x_mean", "_x_std")
     b = frame.builder
     centred = _centred(b, numbers(frame, type(model).__name__), model._x_mean)
@@ -147,17 +143,16 @@ def _with_density(model: Any, frame: Frame, x: Value, value: Value) -> Outputs:
 
 
 def _log_density(model: Any, b: Builder, x: Value) -> Value | None:
-    """Return the log-density (n, 1) of x (n, F) under a normal distribution.
+    """Return the log-density (n, 1) of x (n, F) under a normal distribution, or None.
 
-    -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. Return None if the
-    covariance has no inverse, in which case the source fails too, or if there are more than
-    `MAX_DENSITY_COLUMNS` columns.
+    -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. It is None if the
+    covariance has no inverse, or more than `MAX_DENSITY_COLUMNS` columns.
     """
     if x.type.width > MAX_DENSITY_COLUMNS:
         return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a badly conditioned matrix is the source's own result
+        # A badly conditioned matrix is the source's own result.
+        with warnings.catch_warnings(action="ignore"):
             precision = np.asarray(model.get_precision())
     except (np.linalg.LinAlgError, ValueError):
         return None

@@ -8,18 +8,17 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, RawColumn, build_labels
-from sqlml.importers.sklearn.classify import class_lists
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check, check_single_output
 from sqlml.ir.builder import Value
 from sqlml.types import Array
 
 
 def dummy_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return one class and its probabilities for every row."""
     check(model, "class_prior_", "classes_", "n_outputs_")
     if model.strategy == "uniform":
         raise _random(model)
-    lists = class_lists(model)
+    lists = classify.class_lists(model)
     probas = [_probabilities(model, t, np.asarray(known)) for t, known in enumerate(lists)]
     # The label is the likeliest class; of strategy "constant" too, whose class is certain.
     numbers = [int(np.argmax(proba)) for proba in probas]
@@ -30,7 +29,6 @@ def dummy_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def dummy_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return `constant_` for every row, (n, targets)."""
     check(model, "constant_", "n_outputs_")
     return Outputs({"label": repeat_rows(frame, np.ravel(np.asarray(model.constant_, np.float64)))})
 

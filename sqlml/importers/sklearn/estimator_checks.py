@@ -24,7 +24,7 @@ def numbers(
     """Return the frame as (n, width) finite numbers, like scikit-learn's `check_array`.
 
     The check looks at the values in `dtype`, so values that overflow float32 are rejected too.
-    `step` is the estimator's name for errors while scoring; `rows` is as in `Frame.matrix`.
+    `step` is the estimator's name; `rows` is as in `Frame.matrix`.
     """
     if frame.has_sparse_rows:
         return _check_blocks(frame, step, allow_nan, dtype).matrix(dtype, rows)
@@ -40,10 +40,7 @@ def check_bounds(
     low: Array | None = None,
     high: Array | None = None,
 ) -> Value:
-    """Check that `value` is finite and within the bounds (k,) or (1,) of each column of `frame`.
-
-    Other rows raise an error while scoring that names the column and `step`.
-    """
+    """Check while scoring that `value` is finite and within the bounds (k,) or (1,) of columns."""
     bounds = {key: end for key, end in (("low", low), ("high", high)) if end is not None}
     return frame.builder.op(
         "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step, **bounds
@@ -81,13 +78,11 @@ PARAMETERS: Mapping[str, str] = dict(
 )
 """Class path -> the names of the constructor parameters that we know, separated by blanks.
 
-One that is not listed came with another version of scikit-learn, and may change what the model
-computes, so such a model is refused until the parameter has been reviewed.
+Others came with another version of scikit-learn, and may change what the model computes.
 """
 
 
 def path_of(model: Any) -> str:
-    """Return the module and name of the object's class."""
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
@@ -112,13 +107,11 @@ def check(model: Any, *attributes: str) -> None:
 
 
 def explain_option(model: Any, option: str, advice: str = "") -> UnsupportedModelError:
-    """Return the error for a value of a constructor parameter that has no operators."""
     call = f"{type(model).__name__}({option}={getattr(model, option)!r})"
     return UnsupportedModelError(f"{call} is not known to sqlml{advice and '; use '}{advice}")
 
 
 def explain_function(model: Any, use: str, advice: str) -> UnsupportedModelError:
-    """Return the error for a Python function as part of an estimator."""
     return UnsupportedModelError(
         f"{type(model).__name__} has a Python function as its {use}, which cannot run inside SQL; "
         f"use {advice}"
@@ -126,7 +119,6 @@ def explain_function(model: Any, use: str, advice: str) -> UnsupportedModelError
 
 
 def check_single_output(model: Any, outputs: int) -> None:
-    """Reject a model that predicts several targets."""
     if outputs != 1:
         raise UnsupportedModelError(
             f"{type(model).__name__} predicts {outputs} targets at once, where one is expected; "

@@ -24,7 +24,7 @@ from sqlml.importers.sklearn import (
 )
 from sqlml.importers.sklearn.ensemble import combined_estimators, decision_trees, gradient_boosting
 from sqlml.importers.sklearn.meta import calibration, compose, multiclass
-from sqlml.importers.sklearn.preprocessing import encoders, function_transformer, numeric_transforms
+from sqlml.importers.sklearn.preprocessing import encoders, numeric_transforms
 
 _LEAVES: Mapping[Leaf, str] = {
     cluster.nearest_centre: (
@@ -53,10 +53,6 @@ _LEAVES: Mapping[Leaf, str] = {
     generative_models.quadratic_discriminant: "discriminant_analysis.QuadraticDiscriminantAnalysis",
     dummy.dummy_classifier: "dummy.DummyClassifier",
     dummy.dummy_regressor: "dummy.DummyRegressor",
-    decision_trees.forest_classifier: (
-        "ensemble._forest.ExtraTreesClassifier RandomForestClassifier"
-    ),
-    decision_trees.forest_regressor: "ensemble._forest.ExtraTreesRegressor RandomForestRegressor",
     decision_trees.random_trees_embedding: "ensemble._forest.RandomTreesEmbedding",
     gradient_boosting.hist_gradient_boosting_classifier: (
         "ensemble._hist_gradient_boosting.gradient_boosting.HistGradientBoostingClassifier"
@@ -145,7 +141,7 @@ _LEAVES: Mapping[Leaf, str] = {
     numeric_transforms.k_bins_discretizer: "preprocessing._discretization.KBinsDiscretizer",
     encoders.one_hot_encoder: "preprocessing._encoders.OneHotEncoder",
     encoders.ordinal_encoder: "preprocessing._encoders.OrdinalEncoder",
-    function_transformer.function_transformer: (
+    numeric_transforms.function_transformer: (
         "preprocessing._function_transformer.FunctionTransformer"
     ),
     encoders.label_binarizer: "preprocessing._label.LabelBinarizer",
@@ -160,8 +156,14 @@ _LEAVES: Mapping[Leaf, str] = {
     svm.support_vector_classifier: "svm._classes.NuSVC SVC",
     svm.support_vector_regressor: "svm._classes.NuSVR SVR",
     svm.one_class_svm: "svm._classes.OneClassSVM",
-    decision_trees.tree_classifier: "tree._classes.DecisionTreeClassifier ExtraTreeClassifier",
-    decision_trees.tree_regressor: "tree._classes.DecisionTreeRegressor ExtraTreeRegressor",
+    decision_trees.tree_classifier: (
+        "ensemble._forest.ExtraTreesClassifier RandomForestClassifier "
+        "tree._classes.DecisionTreeClassifier ExtraTreeClassifier"
+    ),
+    decision_trees.tree_regressor: (
+        "ensemble._forest.ExtraTreesRegressor RandomForestRegressor "
+        "tree._classes.DecisionTreeRegressor ExtraTreeRegressor"
+    ),
 }
 _COMPOSITES: Mapping[Composite, str] = {
     calibration.calibrated_classifier: "calibration.CalibratedClassifierCV",

@@ -1,8 +1,7 @@
 """Feature extraction: vectorizers of texts, MultiLabelBinarizer, FeatureHasher and DictVectorizer.
 
 The order of operations is that of `sklearn/feature_extraction/text.py`: counts, then 1 for each
-(`binary`), then log(tf) + 1, idf, and the norm of a row, all on stored values only. Rows of the
-others contain a list, a map or a list of pairs (`types.NESTED`).
+(`binary`), then log(tf) + 1, idf, and the norm of a row, all on stored values only.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import ANY_COUNT, MAX_DENSE, Frame, RawColumn, Schema, Sparse
+from sqlml.importers.frame import ANY_COUNT, MAX_DENSE, Frame, RawColumn, Schema, Sparse, to_python
 from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.sklearn.estimator_checks import check, explain_option, numbers, stored_dtype
 from sqlml.ir.builder import Builder, Value
@@ -33,7 +32,6 @@ def count_vectorizer(model: Any, frame: Frame) -> Frame:
 
 
 def tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Apply CountVectorizer and TfidfTransformer."""
     _check_vocabulary(model, "_tfidf")
     value = _counts(model, frame)
     return _sparse(frame, _weight_counts(model._tfidf, frame.builder, value, frame.names[0]))
@@ -65,7 +63,6 @@ def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
 
 
 def one_text(model: Any) -> Schema:
-    """Return the schema of one text column."""
     return Schema((COLUMN,), 1)
 
 
@@ -111,7 +108,6 @@ def _counts(model: Any, frame: Frame) -> Value:
 
 
 def _vocabulary(model: Any) -> list[str]:
-    """Return the words in the order of their columns."""
     words: list[str | None] = [None] * len(model.vocabulary_)
     for word, column in model.vocabulary_.items():
         if not isinstance(word, str):
@@ -141,7 +137,6 @@ def _document(model: Any, frame: Frame) -> Value:
 
 
 def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
-    """Return the attributes that say how texts are split."""
     name = type(model).__name__
     for part in ("analyzer", "tokenizer", "preprocessor", "strip_accents"):
         function = getattr(model, part)
@@ -189,7 +184,7 @@ def _weight_counts(model: Any, b: Builder, value: Value, feature: str) -> Value:
         factors = idf if idf.dtype == np.float32 else idf.astype(np.float64)
         value = b.op("scale_stored", value, factors=factors)
     if model.norm is not None:
-        if model.sublinear_tf:  # the logarithm of a negative count is NaN, and normalize looks
+        if model.sublinear_tf:  # The logarithm of a negative count is NaN.
             value = b.op("require_finite_stored", value, feature=feature, step="TfidfTransformer")
         value = b.op("normalise_stored", value, norm=_norm(model))
     return value
@@ -204,19 +199,17 @@ _FORM: Mapping[str, DType] = {"dict": "map", "pair": "pairs", "string": "list"}
 
 
 def one_list(model: Any) -> Schema:
-    """Return the schema of one list column, for MultiLabelBinarizer."""
     return Schema((LABELS,), 1)
 
 
 def hashed_columns(model: Any) -> Schema:
-    """Return one column of maps, pairs or lists, or several string columns, for FeatureHasher."""
     return Schema((ITEMS,), ANY_COUNT if model.input_type == "string" else 1)
 
 
 def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
     """Return 1 in the column of each class that a row's list contains; ignore other labels."""
     check(model, "classes_")
-    classes = [c.item() if isinstance(c, np.generic) else c for c in model.classes_]
+    classes = to_python(model.classes_)
     if not classes:
         raise UnsupportedModelError("MultiLabelBinarizer was fitted without any label")
     for label in classes:
@@ -279,7 +272,6 @@ def _hash_strings(model: Any, frame: Frame) -> Value:
 
 
 def _nested_op(name: str, frame: Frame, form: DType, step: str, **attrs: Any) -> Value:
-    """Apply an operator to the only column of a frame, of lists, maps or pairs."""
     if frame.width != 1:
         raise UnsupportedModelError(
             f"{step} reads one column of lists or maps, not {frame.width}; give it only its own "
@@ -332,7 +324,6 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
 
 
 def dict_schema(model: Any) -> Schema:
-    """Return the keys of the dicts, in the order of their first columns."""
     check(model, "feature_names_", "vocabulary_")
     keys = tuple(_keys(model))
     return Schema(keys, len(keys))

@@ -1,7 +1,6 @@
 """Feature selection: the columns that a fitted selector keeps, and RFE's predictor on them.
 
-scikit-learn's selectors check all columns for NaN and infinity. These importers do not read table
-columns that the selector drops.
+Table columns that the selector drops are not read, not even to check them as scikit-learn does.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ def selector(model: Any, frame: Frame) -> Frame:
 
 
 def from_model(model: Any, frame: Frame) -> Frame:
-    """Return the columns that SelectFromModel's estimator considers important.
-
-    String columns are accepted if that estimator is a pipeline that accepts them. The next step
-    decides whether such a column may contain NULL.
-    """
+    """Return SelectFromModel's columns, which may be strings if its estimator is a pipeline."""
     check(model, "estimator_")
     return _select(model, frame, raw=any(hasattr(model.estimator_, name) for name in _HOLDERS))
 
@@ -60,7 +55,7 @@ def _select(model: Any, frame: Frame, *, raw: bool = False) -> Frame:
             f"{name} keeps no columns; loosen its threshold, or leave the step out"
         )
     chosen = frame.select([int(i) for i in selected])
-    if model.__sklearn_tags__().input_tags.allow_nan:  # then infinity passes too
+    if model.__sklearn_tags__().input_tags.allow_nan:  # Infinity passes, too.
         return chosen
     if raw and all(isinstance(block, RawColumn) for block in chosen.blocks):
         return chosen

@@ -14,7 +14,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
-from sqlml.importers.sklearn.classify import add_complement, argmax_label, binary_label, class_list
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.importers.sklearn.kernel_models import (
     KERNELS,
@@ -49,8 +49,9 @@ def covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
         case "Exponentiation":
             return _raise(b, covariance(b, kernel.kernel, x, points), kernel.exponent)
         case "RBF":
-            distance = _compute_distances(b, x, points, kernel.length_scale, "sqeuclidean")
-            return exponential(b, distance, -0.5)
+            return exponential(
+                b, _compute_squared_distances(b, x, points, kernel.length_scale), -0.5
+            )
         case "Matern":
             return _matern(b, kernel, x, points)
         case "RationalQuadratic":
@@ -111,32 +112,29 @@ def _raise(b: Builder, base: Term, exponent: float) -> Term:
 
 
 def as_value(b: Builder, term: Term, x: Value, width: int) -> Value:
-    """Return a term as (n, width) values."""
     if isinstance(term, Value):
         return term
     zeros = b.op("mul", b.op("select", x, indices=np.zeros(1, np.int64)), 0.0)
     return b.op("add", zeros, np.full(width, term))
 
 
-def _compute_distances(b: Builder, x: Value, points: Array, length: Any, metric: str) -> Value:
-    """Return distances of rows and points divided by the length scales."""
+def _compute_squared_distances(b: Builder, x: Value, points: Array, length: Any) -> Value:
     length = np.ravel(np.asarray(length, np.float64))
     x = b.op("div", x, length)
-    distance = b.op("pairwise", x, points=points / length, metric="sqeuclidean")
-    return b.op("sqrt", distance) if metric == "euclidean" else distance
+    return b.op("pairwise", x, points=points / length, metric="sqeuclidean")
 
 
 def _matern(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     nu = kernel.nu
+    squares = _compute_squared_distances(b, x, points, kernel.length_scale)
     if nu == np.inf:
-        distance = _compute_distances(b, x, points, kernel.length_scale, "sqeuclidean")
-        return exponential(b, distance, -0.5)
+        return exponential(b, squares, -0.5)
     if nu not in (0.5, 1.5, 2.5):
         raise UnsupportedModelError(
             f"the Gaussian process has a Matern kernel with nu={nu}, a Bessel function that sqlml "
             "does not compute; use nu=0.5, 1.5, 2.5 or inf"
         )
-    d = _compute_distances(b, x, points, kernel.length_scale, "euclidean")
+    d = b.op("sqrt", squares)
     if nu == 0.5:
         return exponential(b, d, -1.0)
     d = b.op("mul", d, math.sqrt(2 * nu))
@@ -181,14 +179,16 @@ def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the probabilities of one process, or normalised of one process per class."""
     check(model, "base_estimator_", "classes_")
-    classes = class_list(model)
+    classes = classify.class_list(model)
     b = frame.builder
     x = numbers(frame, "GaussianProcessClassifier")
     if len(classes) == 2:
         mean, proba = _binary(b, model.base_estimator_, x)
-        values = {"label": binary_label(b, mean), "proba": add_complement(b, proba)}
+        values = {
+            "label": classify.binary_label(b, mean),
+            "proba": classify.add_complement(b, proba),
+        }
         return Outputs(values, build_labels(classes))
     if model.multi_class != "one_vs_rest":
         raise UnsupportedModelError(
@@ -198,7 +198,9 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     proba = b.op("concat", *[_binary(b, part, x)[1] for part in model.base_estimator_.estimators_])
     total = b.op("sum", proba, axis=1)
     shares = b.op("div", proba, b.op("where", b.op("eq", total, 0.0), 1.0, total))
-    return Outputs({"label": argmax_label(b, proba), "proba": shares}, build_labels(classes))
+    return Outputs(
+        {"label": classify.argmax_label(b, proba), "proba": shares}, build_labels(classes)
+    )
 
 
 def _binary(b: Builder, process: Any, x: Value) -> tuple[Value, Value]:

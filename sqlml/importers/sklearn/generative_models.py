@@ -1,7 +1,6 @@
 """Generative models: Gaussian mixtures, discriminant analysis, naive Bayes and EllipticEnvelope.
 
-Each computes joint log-probabilities (n, K) of classes or components. Sums run in the order of the
-source; the first of equal classes is the label.
+Each computes joint log-probabilities (n, K), with sums in the order of the source.
 """
 
 from __future__ import annotations
@@ -14,15 +13,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Rows, build_labels
-from sqlml.importers.sklearn.classify import (
-    argmax_label,
-    binary_label,
-    class_list,
-    collapse_two_scores,
-    outlier_outputs,
-    score_label,
-    score_proba,
-)
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.cluster import component_labels
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.ir.builder import Builder, Value
@@ -41,8 +32,7 @@ def by_group(b: Builder, classes: int, width: int, make: Callable[[slice], Value
 def log_sum_exp(b: Builder, x: Value) -> Value:
     """Return the log of the sum of exp(x), (n, 1), like scikit-learn and SciPy.
 
-    The largest terms are kept apart from the others, which `log1p` adds without losing them. A row
-    of only -inf stays -inf.
+    The largest terms are kept apart from the others, which `log1p` adds without losing them.
     """
     top = b.op("max", x, axis=1)
     is_top = b.op("eq", x, top)
@@ -124,10 +114,7 @@ def _expected_log_weights(model: Any) -> Array:
 
 
 def _log_gaussian(model: Any, frame: Frame) -> Value:
-    """Return log-densities (n, K), with the formula of the covariance type.
-
-    Terms that depend only on the model keep its dtype, even float32, as in the source.
-    """
+    """Return log-densities (n, K); terms of the model alone keep its dtype, even float32."""
     b, x = frame.builder, numbers(frame, type(model).__name__)
     means, roots = np.asarray(model.means_), np.asarray(model.precisions_cholesky_)
     classes, width = means.shape
@@ -185,20 +172,21 @@ def _add(b: Builder, x: Value, row: Array) -> Value:
 def _outputs(frame: Frame, joint: Value) -> Outputs:
     b = frame.builder
     total = log_sum_exp(b, joint)
-    label, proba = argmax_label(b, joint), b.op("exp", b.op("sub", joint, total))
+    label, proba = classify.argmax_label(b, joint), b.op("exp", b.op("sub", joint, total))
     values = {"label": label, "proba": proba, "samples": total}
     return Outputs(values, component_labels(joint.type.width))
 
 
 def linear_discriminant(model: Any, frame: Frame) -> Outputs:
-    """Return x @ coef_ + intercept_ as score; a sigmoid for two classes, a softmax for more.
-
-    `transform` is the projection on the discriminants, which the solver "lsqr" lacks.
-    """
+    """Return x @ coef_ + intercept_ as score; a sigmoid for two classes, a softmax for more."""
     check(model, "coef_", "intercept_", "classes_")
     b, x = frame.builder, numbers(frame, "LinearDiscriminantAnalysis")
     score = b.linear(x, np.atleast_2d(model.coef_).T, model.intercept_)
-    values = {"label": score_label(b, score), "score": score, "proba": score_proba(b, score)}
+    values = {
+        "label": classify.score_label(b, score),
+        "score": score,
+        "proba": classify.score_proba(b, score),
+    }
     if model.solver != "lsqr":
         check(model, "scalings_", "_max_components")
         if model.solver == "svd":
@@ -206,14 +194,11 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
             x = b.op("sub", x, np.asarray(model.xbar_, np.float64))
         scalings = np.asarray(model.scalings_)[:, : int(model._max_components)]
         values["transform"] = b.linear(x, scalings)
-    return Outputs(values, build_labels(class_list(model)))
+    return Outputs(values, build_labels(classify.class_list(model)))
 
 
 def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
-    """Return -(|(x - mean) R S^-1/2|^2 + log|S|) / 2 + log prior for each class.
-
-    The label is the first of the largest; the score of two classes is the difference of theirs.
-    """
+    """Return -(|(x - mean) R S^-1/2|^2 + log|S|) / 2 + log prior for each class."""
     check(model, "means_", "scalings_", "rotations_", "priors_", "classes_")
     b, x = frame.builder, numbers(frame, "QuadraticDiscriminantAnalysis")
     means = np.asarray(model.means_, np.float64)
@@ -232,15 +217,15 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     norm = by_group(b, classes, width, norms)
     log_det = np.array([np.log(s).sum() for s in scalings], np.float64)
     halved = b.op("mul", b.op("add", norm, log_det), -0.5)
-    with np.errstate(divide="ignore"):  # a prior may be 0
+    with np.errstate(divide="ignore"):  # A prior may be 0.
         prior = np.log(np.asarray(model.priors_, np.float64))
     joint = b.op("add", halved, prior)
     values = {
-        "label": argmax_label(b, joint),
-        "score": collapse_two_scores(b, joint),
+        "label": classify.argmax_label(b, joint),
+        "score": classify.collapse_two_scores(b, joint),
         "proba": shares_below_max(b, joint),
     }
-    return Outputs(values, build_labels(class_list(model)))
+    return Outputs(values, build_labels(classify.class_list(model)))
 
 
 def gaussian_nb(model: Any, frame: Frame) -> Outputs:
@@ -257,7 +242,7 @@ def gaussian_nb(model: Any, frame: Frame) -> Outputs:
         return b.op("reshape", b.op("sum", scaled, axis=2), shape=(len(centre),))
 
     distance = b.op("mul", 0.5, by_group(b, classes, width, distances))
-    with np.errstate(all="ignore"):  # a class may have the prior 0
+    with np.errstate(all="ignore"):  # A class may have the prior 0.
         log_prior = np.log(np.asarray(model.class_prior_)).astype(np.float64)
         constant = -0.5 * np.log(2.0 * np.pi * var).sum(axis=1).astype(np.float64)
     joint = b.op("add", log_prior, b.op("sub", constant, distance))
@@ -279,13 +264,10 @@ def complement_nb(model: Any, frame: Frame) -> Outputs:
 
 
 def bernoulli_nb(model: Any, frame: Frame) -> Outputs:
-    """Return x @ (log p - log(1 - p)) + log prior + sum(log(1 - p)), with x > `binarize` as 1.
-
-    With binarize=None the numbers are used unchanged.
-    """
+    """Return x @ (log p - log(1 - p)) + log prior + sum(log(1 - p)), with x > `binarize` as 1."""
     check(model, "feature_log_prob_", "class_log_prior_", "classes_")
     present = np.asarray(model.feature_log_prob_, np.float64)
-    with np.errstate(all="ignore"):  # p may be 0 or 1 without smoothing
+    with np.errstate(all="ignore"):  # Without smoothing, p may be 0 or 1.
         absent = np.log(1 - np.exp(present))
         bias = np.asarray(model.class_log_prior_, np.float64) + absent.sum(axis=1)
         weights = present - absent
@@ -294,11 +276,7 @@ def bernoulli_nb(model: Any, frame: Frame) -> Outputs:
 
 
 def categorical_nb(model: Any, frame: Frame) -> Outputs:
-    """Sum the log-probabilities of each column's category, and the log prior.
-
-    Numbers are truncated to integers. A category that is negative or larger than any in training is
-    an error, as in scikit-learn.
-    """
+    """Sum the log-probabilities of each column's category, a truncated integer, and the prior."""
     check(model, "feature_log_prob_", "class_log_prior_", "classes_")
     b = frame.builder
     x = b.op("trunc", numbers(frame, "CategoricalNB"))
@@ -330,15 +308,17 @@ def _linear(
 
 
 def _classifier_outputs(model: Any, frame: Frame, joint: Value) -> Outputs:
-    values = {"label": argmax_label(frame.builder, joint), "proba": shares(frame.builder, joint)}
-    return Outputs(values, build_labels(class_list(model)))
+    values = {
+        "label": classify.argmax_label(frame.builder, joint),
+        "proba": shares(frame.builder, joint),
+    }
+    return Outputs(values, build_labels(classify.class_list(model)))
 
 
 def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
     """Return label 1 if the Mahalanobis distance is at most -offset_, else -1.
 
-    score_samples is the negated distance. Its root is taken and squared again, as the source does
-    through SciPy.
+    Its root is taken and squared again, as the source does through SciPy.
     """
     check(model, "location_", "offset_", "covariance_")
     b, x = frame.builder, numbers(frame, "EllipticEnvelope")
@@ -348,4 +328,4 @@ def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
     squared = b.op("square", b.op("sqrt", squared))
     samples = b.op("neg", squared)
     score = b.op("sub", samples, float(model.offset_))
-    return outlier_outputs(binary_label(b, score, "ge"), score, samples)
+    return classify.outlier_outputs(classify.binary_label(b, score, "ge"), score, samples)

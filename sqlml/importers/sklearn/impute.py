@@ -1,6 +1,6 @@
-"""Imputers: MissingIndicator, SimpleImputer, KNNImputer and IterativeImputer.
+"""Imputers: MissingIndicator, SimpleImputer, KNNImputer and IterativeImputer (`sklearn/impute`).
 
-Source: `sklearn/impute`. NULL is the value that an imputer calls missing: NaN, None or pandas' NA.
+NULL is the value that an imputer calls missing: NaN, None or pandas' NA.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, RawColumn, Recurse
+from sqlml.importers.frame import Frame, RawColumn, Recurse, to_python
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.ir.builder import Builder, Value
 
@@ -19,8 +19,7 @@ from sqlml.ir.builder import Builder, Value
 def missing_indicator(model: Any, frame: Frame) -> Frame:
     """Return one column of 0 and 1 per feature of `features_`.
 
-    With features="missing-only" and error_on_new, a missing value in any other column raises. A
-    table column is numeric unless missing_values is a string.
+    With features="missing-only" and error_on_new, a missing value in any other column raises.
     """
     check(model, "features_")
     b = frame.builder
@@ -78,13 +77,11 @@ def nan_where_missing(model: Any, frame: Frame) -> Value:
 
 
 def marked_columns(frame: Frame, columns: Sequence[int], missing: Value) -> Frame:
-    """Return the 0/1 columns of an indicator for the columns `columns` of `frame`."""
     names = [f"missingindicator_{frame.names[i]}" for i in columns]
     return Frame.from_value(frame.builder, frame.builder.cast(missing, "float64"), names)
 
 
 def added_indicator(model: Any, frame: Frame, x: Value) -> list[Frame]:
-    """Return the columns of add_indicator, for columns that had missing values in training."""
     if model.indicator_ is None or not len(model.indicator_.features_):
         return []
     marked = np.asarray(model.indicator_.features_, np.int64)
@@ -99,7 +96,6 @@ def _is_missing(model: Any, frame: Frame, i: int) -> Value:
 
 
 def _are_missing(model: Any, frame: Frame, columns: list[int]) -> Value:
-    """Return (n, columns) where these numeric columns have no value."""
     missing = model.missing_values
     x = numbers(frame.select(columns), "MissingIndicator", allow_nan=means_null(missing))
     return number_is_missing(frame.builder, x, missing)
@@ -113,14 +109,10 @@ def _marks_strings(model: Any, frame: Frame, i: int) -> bool:
 
 
 def simple_imputer(model: Any, frame: Frame) -> Frame:
-    """Fill missing values; drop columns that were all missing in training.
-
-    A column is a string column if its fill is a string. With add_indicator, there is one more 0/1
-    column for each column that had missing values in training.
-    """
+    """Fill missing values with strings or numbers, and drop columns that were all missing."""
     check(model, "statistics_", "indicator_")
     b = frame.builder
-    statistics = [s.item() if isinstance(s, np.generic) else s for s in model.statistics_]
+    statistics = to_python(model.statistics_)
     is_string = [_fills_strings(model, frame, i, s) for i, s in enumerate(statistics)]
     columns = [i for i, s in enumerate(statistics) if model.keep_empty_features or not _is_nan(s)]
     marked = [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
@@ -205,7 +197,7 @@ def _missing_number(model: Any) -> float:
 
 def _numbers(model: Any, frame: Frame) -> Value:
     if _fitted_dtype(model).kind == "O" and means_null(model.missing_values):
-        return frame.matrix()  # check_array does not look for infinity among objects
+        return frame.matrix()  # check_array does not look for infinity in objects.
     return numbers(frame, "SimpleImputer", allow_nan=means_null(model.missing_values))
 
 
@@ -220,10 +212,7 @@ def _fill_strings(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
 
 
 def knn_imputer(model: Any, frame: Frame) -> Frame:
-    """Fill missing values with means of the nearest training rows, which the model stores.
-
-    Columns that were all missing in training are dropped, or 0 with keep_empty_features.
-    """
+    """Fill missing values with means of the nearest training rows, which the model stores."""
     check(model, "_fit_X", "_mask_fit_X", "_valid_mask", "indicator_")
     if model.metric != "nan_euclidean" or model.weights not in ("uniform", "distance"):
         raise UnsupportedModelError(
@@ -256,8 +245,8 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
 def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     """Improve the initial fills with each regression of `imputation_sequence_` in turn.
 
-    A row with only missing values gets the result of the rounds. scikit-learn does the same, except
-    in a batch of only such rows, which keeps the initial fills.
+    A row with only missing values gets the result of the rounds, as in scikit-learn, except in a
+    batch of only such rows, which keeps the initial fills there.
     """
     check(model, "imputation_sequence_", "initial_imputer_", "n_iter_", "_is_empty_feature")
     if model.sample_posterior:

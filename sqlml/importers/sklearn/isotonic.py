@@ -1,7 +1,6 @@
 """IsotonicRegression: a monotone line through points (`sklearn/isotonic.py`).
 
-scikit-learn interpolates with scipy's interp1d, which uses `np.interp` for float64 points and its
-own formula in float32 for float32 points.
+scipy's interp1d uses `np.interp` for float64 points and its own formula for float32.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from sqlml.types import Array, dtype_of
 
 
 def isotonic_regression(model: Any, frame: Frame) -> Outputs:
-    """Return prediction and transform of one column."""
     check(model, "X_thresholds_", "y_thresholds_", "X_min_", "X_max_")
     value = numbers(frame, "IsotonicRegression", dtype=dtype_of(np.asarray(model.X_thresholds_)))
     prediction = interpolate(frame.builder, value, model, frame.names)
@@ -27,7 +25,7 @@ def isotonic_regression(model: Any, frame: Frame) -> Outputs:
 
 
 def isotonic_schema(model: Any) -> Schema:
-    """Return the schema of one column without a name, because scikit-learn records none."""
+    """Return one column without a name, because scikit-learn records none."""
     if not hasattr(model, "X_thresholds_"):
         raise explain_unfitted(model)
     return Schema(None, 1)
@@ -36,8 +34,8 @@ def isotonic_schema(model: Any) -> Schema:
 def interpolate(b: Builder, value: Value, model: Any, names: tuple[str, ...] = ("x",)) -> Value:
     """Return `model.predict` of finite values (n, 1) as (n, 1) float64.
 
-    Values beyond the points get the end values ("clip"), NaN ("nan") or an error ("raise"). A
-    single point is constant for every out_of_bounds.
+    Beyond the points are end values ("clip"), NaN ("nan") or an error ("raise"); a single point is
+    constant.
     """
     points, values = np.asarray(model.X_thresholds_), np.asarray(model.y_thresholds_)
     if points.dtype not in (np.float32, np.float64) or points.shape != values.shape:

@@ -13,7 +13,6 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
 NON_NEGATIVE = frozenset({"chi2", "additive_chi2"})
-"""Kernels that refuse negative numbers."""
 
 KERNELS = frozenset(
     "linear poly polynomial rbf laplacian sigmoid cosine chi2 additive_chi2".split()
@@ -21,7 +20,6 @@ KERNELS = frozenset(
 
 
 def kernel_name(model: Any) -> str:
-    """Return the name of the model's kernel."""
     step, kernel = type(model).__name__, model.kernel
     if callable(kernel):
         raise explain_function(model, "kernel", "a kernel by name")
@@ -73,7 +71,7 @@ def kernel_values(
         distance = b.op("pairwise", x, points=points, metric="chi2")
         if kernel == "additive_chi2":
             return b.op("neg", distance)
-        # gamma is 1, not 1 / k, where chi2 is given none
+        # The default gamma of chi2 is 1, not 1 / k.
         return exponential(b, distance, -(1.0 if gamma is None else float(gamma)))
     product = b.op("pairwise", x, points=points, metric="dot")
     if kernel == "linear":
@@ -83,12 +81,10 @@ def kernel_values(
 
 
 def exponential(b: Builder, x: Value, factor: float) -> Value:
-    """Return exp(factor * x)."""
     return b.op("exp", b.op("mul", x, factor))
 
 
 MOST_FACTORS = 64
-"""Largest whole exponent that is multiplied out."""
 
 
 def power(b: Builder, x: Value, exponent: float) -> Value:
@@ -103,7 +99,7 @@ def power(b: Builder, x: Value, exponent: float) -> Value:
         remaining //= 2
         if remaining:
             x = b.op("mul", x, x)
-    if product is None:  # the power 0 is 1, whatever x is
+    if product is None:  # The power 0 is 1 for any x.
         return b.op("add", b.op("mul", x, 0.0), 1.0)
     return product
 
@@ -114,7 +110,6 @@ def dense(matrix: Any) -> Array:
 
 
 def kernel_ridge(model: Any, frame: Frame) -> Outputs:
-    """Return the kernel values times dual_coef_."""
     check(model, "dual_coef_", "X_fit_")
     weights = np.asarray(model.dual_coef_)
     values = kernel_of(model, frame, model.X_fit_, model.gamma, model.degree, model.coef0)
@@ -216,7 +211,7 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
         hashed = np.zeros((len(index), size))
         hashed[np.arange(len(index)), index] = bit
         shift = 0.0
-        if model.coef0 != 0:  # the last row of the table belongs to the constant
+        if model.coef0 != 0:  # The last row of the table belongs to the constant.
             shift, hashed = np.sqrt(model.coef0) * hashed[-1], hashed[:-1]
         sketch = builder.linear(x, hashed, shift)
         spectra.append((builder.linear(sketch, cosine), builder.linear(sketch, -sine)))
@@ -234,7 +229,6 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
 
 
 def neighborhood_components(model: Any, frame: Frame) -> Frame:
-    """Return x @ components_.T."""
     check(model, "components_")
     x = numbers(frame, "NeighborhoodComponentsAnalysis")
     return Frame.from_value(frame.builder, frame.builder.linear(x, np.asarray(model.components_).T))

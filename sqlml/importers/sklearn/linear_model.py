@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs, build_labels
-from sqlml.importers.sklearn.classify import (
-    add_complement,
-    binary_label,
-    normalise,
-    outlier_outputs,
-    score_label,
-    score_proba,
-    two_or_more_classes,
-)
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check, numbers, stored_dtype
 from sqlml.ir.builder import Value
 from sqlml.types import DType, Labels
@@ -37,7 +29,6 @@ def log_link_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def linear_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return label and score of a linear classifier without probabilities."""
     check(model, "coef_", "intercept_")
     return _classifier_outputs(model, frame)
 
@@ -45,7 +36,7 @@ def linear_classifier(model: Any, frame: Frame) -> Outputs:
 def logistic_regression(model: Any, frame: Frame) -> Outputs:
     """Return label, score and probabilities: a sigmoid for two classes, a softmax for more.
 
-    scikit-learn before 1.8 has `multi_class`: "ovr" normalises sigmoids, and "multinomial" uses a
+    Before scikit-learn 1.8, `multi_class` is "ovr", which normalises sigmoids, or "multinomial", a
     softmax of -score and score for two classes.
     """
     check(model, "coef_", "intercept_", "classes_")
@@ -54,11 +45,11 @@ def logistic_regression(model: Any, frame: Frame) -> Outputs:
     outputs = _classifier_outputs(model, frame)
     score, b = outputs.values["score"], frame.builder
     if score.type.width == 1 and multi_class == "multinomial":
-        proba = score_proba(b, b.op("concat", b.op("neg", score), score))
+        proba = classify.score_proba(b, b.op("concat", b.op("neg", score), score))
     elif score.type.width > 1 and one_vs_rest:
-        proba = normalise(b, b.op("sigmoid", score))
+        proba = classify.normalise(b, b.op("sigmoid", score))
     else:
-        proba = score_proba(b, score)
+        proba = classify.score_proba(b, score)
     return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
@@ -69,7 +60,9 @@ def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
     offset = np.ravel(np.asarray(model.offset_, np.float64))
     product = _linear(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
     score = b.op("sub", product, offset)
-    return outlier_outputs(binary_label(b, score, tie="ge"), score, b.op("add", score, offset))
+    return classify.outlier_outputs(
+        classify.binary_label(b, score, tie="ge"), score, b.op("add", score, offset)
+    )
 
 
 def sgd_classifier(model: Any, frame: Frame) -> Outputs:
@@ -86,7 +79,7 @@ def sgd_classifier(model: Any, frame: Frame) -> Outputs:
     else:
         return outputs
     one = score.type.width == 1
-    proba = add_complement(b, single) if one else normalise(b, single)
+    proba = classify.add_complement(b, single) if one else classify.normalise(b, single)
     return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
@@ -95,12 +88,12 @@ def _classifier_outputs(model: Any, frame: Frame) -> Outputs:
     if getattr(binarizer, "y_type_", "").startswith("multilabel"):
         # RidgeClassifier fitted on an indicator matrix: whether each score is above 0.
         score = _scores(model, frame)
-        label = binary_label(frame.builder, score)
+        label = classify.binary_label(frame.builder, score)
         labels = (Labels("int64", (0, 1)),) * score.type.width
         return Outputs({"label": label, "score": score}, labels)
-    classes = two_or_more_classes(model)
+    classes = classify.two_or_more_classes(model)
     score = _scores(model, frame)
-    label = score_label(frame.builder, score)
+    label = classify.score_label(frame.builder, score)
     return Outputs({"label": label, "score": score}, build_labels(classes))
 
 

@@ -1,9 +1,8 @@
 """Nearest neighbours: sklearn.neighbors, and sklearn.semi_supervised's label propagation.
 
-KernelDensity is the logarithm of a sum of kernels around all fitted points. LabelPropagation and
-LabelSpreading weight the labels of all training rows by a kernel (Zhu and Ghahramani, 2002), or
-those of the nearest rows equally. If all weights of a row are 0, its probabilities are NaN and its
-label is the first class, as in the source.
+LabelPropagation and LabelSpreading weight the labels of all training rows by a kernel (Zhu and
+Ghahramani, 2002), or those of the nearest rows equally. If all weights of a row are 0, its label is
+the first class, as in the source.
 """
 
 from __future__ import annotations
@@ -16,16 +15,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
-from sqlml.importers.sklearn.classify import (
-    argmax_label,
-    argmax_labels,
-    binary_label,
-    class_list,
-    class_lists,
-    collapse_two_scores,
-    outlier_outputs,
-    split_targets,
-)
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check, explain_function, numbers
 from sqlml.importers.sklearn.generative_models import shares_below_max
 from sqlml.importers.sklearn.kernel_models import dense, kernel_values
@@ -46,7 +36,6 @@ _IN_ORDER = frozenset(_METRICS) - {"hamming", "cosine", "mahalanobis"}
 
 
 def metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the operator's attributes for a metric of scikit-learn."""
     step = type(model).__name__
     if callable(metric) or not isinstance(metric, str):
         raise UnsupportedModelError(
@@ -114,7 +103,7 @@ def search_attrs(model: Any) -> dict[str, Any]:
             )
         return attrs | _tree_attrs(model._tree, model._fit_method)
     if metric == "mahalanobis" and set(model.effective_metric_params_) != {"VI"}:
-        raise _without_inverse(type(model).__name__)  # scipy takes nothing else
+        raise _without_inverse(type(model).__name__)  # SciPy only takes the inverse.
     # A search among integers or float32 goes another way than one among float64.
     native = np.dtype(getattr(model._fit_X, "dtype", np.float64)) == np.float64
     sparse = hasattr(model._fit_X, "toarray")
@@ -155,7 +144,7 @@ def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
         distance, radius = b.op("sqrt", reduced), radius * radius
     elif attrs["metric"] == "mahalanobis":
         distance = b.op("sqrt", reduced)
-        if attrs["ties"] == "partition":  # scipy has no squares
+        if attrs["ties"] == "partition":  # SciPy has no squares.
             reduced = distance
         else:
             radius = radius * radius
@@ -175,7 +164,6 @@ def inverse_distances(b: Builder, distance: Value) -> Value:
 
 
 def weighting(model: Any) -> str:
-    """Return "uniform" or "distance"."""
     if callable(model.weights):
         raise explain_function(model, "weights", "weights='uniform' or 'distance'")
     return str(model.weights or "uniform")
@@ -198,12 +186,9 @@ _FITTED = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric_param
 
 
 def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Count votes of the k nearest, each 1 or the inverse distance; the first of equal classes.
-
-    With several targets, the votes for the classes of each are side by side.
-    """
+    """Count votes of the k nearest, each 1 or the inverse distance; the first of equal classes."""
     check(model, *_FITTED, "classes_", "_y")
-    classes = class_lists(model)
+    classes = classify.class_lists(model)
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
     b = frame.builder
     votes = b.op("take", _one_hot(model, classes), index)
@@ -229,7 +214,7 @@ def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
 def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
     """Count votes of all points within the radius; without any, outlier_label or an error."""
     check(model, *_FITTED, "classes_", "_y", "outlier_label_")
-    classes = class_lists(model)
+    classes = classify.class_lists(model)
     outliers = [_outlier_class(model, known, t) for t, known in enumerate(classes)]
     b = frame.builder
     weights, none = _radius_weights(model, frame)
@@ -272,7 +257,7 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
     others = b.op("take", np.asarray(model._lrd, np.float64), index)
     samples = b.op("neg", _mean(b, b.op("div", others, density), k))
     score = b.op("sub", samples, float(model.offset_))
-    return outlier_outputs(binary_label(b, score, "ge"), score, samples)
+    return classify.outlier_outputs(classify.binary_label(b, score, "ge"), score, samples)
 
 
 def _radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
@@ -307,19 +292,18 @@ def _outlier_class(model: Any, classes: list[Any], target: int) -> int | None:
 
 
 def _one_hot(model: Any, classes: list[list[Any]]) -> Array:
-    """Return the classes of the fitted rows as (m, classes of all targets)."""
     codes = np.asarray(model._y, np.int64).reshape(-1, len(classes))
     hot = [np.eye(len(known))[codes[:, t]] for t, known in enumerate(classes)]
     return np.concatenate(hot, axis=1)
 
 
 def _vote_outputs(b: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
-    """Return label and probabilities of each target from the votes (n, classes of all targets)."""
     sizes = [len(known) for known in classes]
     shares = [
-        b.op("div", part, b.op("sum", part, axis=1)) for part in split_targets(b, votes, sizes)
+        b.op("div", part, b.op("sum", part, axis=1))
+        for part in classify.split_targets(b, votes, sizes)
     ]
-    values = {"label": argmax_labels(b, votes, sizes), "proba": b.concat(shares)}
+    values = {"label": classify.argmax_labels(b, votes, sizes), "proba": b.concat(shares)}
     return Outputs(values, tuple(build_labels(known) for known in classes))
 
 
@@ -333,7 +317,6 @@ def _as_cube(b: Builder, weights: Value) -> Value:
 
 
 def _sum_neighbours(b: Builder, cube: Value) -> Value:
-    """Sum (n, k, T) over the neighbours, (n, T)."""
     return b.op("reshape", b.op("sum", cube, axis=1), shape=(cube.type.shape[2],))
 
 
@@ -345,25 +328,24 @@ _CENTROID_METRICS = {"euclidean": "sqeuclidean", "manhattan": "manhattan"}
 
 
 def nearest_centroid(model: Any, frame: Frame) -> Outputs:
-    """Return the nearest centroid, or with priors the class with the best discriminant score.
-
-    Scores and probabilities are those of ESL, eq. (18.2), and exist for the euclidean metric.
-    """
+    """Return the nearest centroid, or with priors the best class by ESL, eq. (18.2)."""
     check(model, "centroids_", "classes_", "class_prior_", "within_class_std_dev_")
-    classes = class_list(model)
+    classes = classify.class_list(model)
     b, metric = frame.builder, _CENTROID_METRICS[model.metric]
     x = numbers(frame, "NearestCentroid")
     priors = np.asarray(model.class_prior_, np.float64)
     scores = _discriminant(model, b, x, metric, priors)
     if np.isclose(priors, 1 / len(classes)).all():
         points = np.asarray(model.centroids_, np.float64)
-        label = argmax_label(b, b.op("neg", b.op("pairwise", x, points=points, metric=metric)))
+        label = classify.argmax_label(
+            b, b.op("neg", b.op("pairwise", x, points=points, metric=metric))
+        )
     else:
-        label = argmax_label(b, scores)
+        label = classify.argmax_label(b, scores)
     values = {"label": label}
     if model.metric == "euclidean":
         values["proba"] = shares_below_max(b, scores)
-        values["score"] = collapse_two_scores(b, scores)
+        values["score"] = classify.collapse_two_scores(b, scores)
     return Outputs(values, build_labels(classes))
 
 
@@ -462,9 +444,8 @@ def _log_norm(kernel: str, h: float, d: int) -> float:
 
 
 def label_propagation(model: Any, frame: Frame) -> Outputs:
-    """Return the weighted mean of the training rows' class distributions."""
     check(model, "X_", "classes_", "label_distributions_")
-    classes = class_list(model)
+    classes = classify.class_list(model)
     b = frame.builder
     shares = np.asarray(model.label_distributions_, np.float64)
     if model.kernel == "rbf":
@@ -476,4 +457,6 @@ def label_propagation(model: Any, frame: Frame) -> Outputs:
     else:
         raise explain_function(model, "kernel", "kernel='rbf' or 'knn'")
     proba = b.op("div", summed, b.op("sum", summed, axis=1))
-    return Outputs({"label": argmax_label(b, proba), "proba": proba}, build_labels(classes))
+    return Outputs(
+        {"label": classify.argmax_label(b, proba), "proba": proba}, build_labels(classes)
+    )

@@ -1,7 +1,4 @@
-"""Multilayer perceptrons and BernoulliRBM: layers of matrix products and activations.
-
-`sklearn/neural_network/_multilayer_perceptron.py`, `_rbm.py`.
-"""
+"""Multilayer perceptrons and BernoulliRBM: layers of matrix products and activations."""
 
 from __future__ import annotations
 
@@ -12,12 +9,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
-from sqlml.importers.sklearn.classify import (
-    add_complement,
-    argmax_label,
-    binary_label,
-    two_or_more_classes,
-)
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
@@ -33,26 +25,22 @@ ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = {
 
 
 def mlp_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the class with the largest output, or for two classes whether it is above 0.5.
-
-    A model fitted on an indicator matrix returns for each label whether its output is above 0.5.
-    """
+    """Return the class with the largest output, or for two classes whether it is above 0.5."""
     check(model, "coefs_", "intercepts_", "out_activation_", "classes_", "_label_binarizer")
     b = frame.builder
     if model._label_binarizer.y_type_.startswith("multilabel"):
         out = _forward(model, frame)
-        label = binary_label(b, out, threshold=0.5)
+        label = classify.binary_label(b, out, threshold=0.5)
         return Outputs({"label": label, "proba": out}, (Labels("int64", (0, 1)),) * out.type.width)
-    labels = build_labels(two_or_more_classes(model))
+    labels = build_labels(classify.two_or_more_classes(model))
     out = _forward(model, frame)
     if out.type.width > 1:
-        return Outputs({"label": argmax_label(b, out), "proba": out}, labels)
-    label = binary_label(b, out, threshold=0.5)
-    return Outputs({"label": label, "proba": add_complement(b, out)}, labels)
+        return Outputs({"label": classify.argmax_label(b, out), "proba": out}, labels)
+    label = classify.binary_label(b, out, threshold=0.5)
+    return Outputs({"label": label, "proba": classify.add_complement(b, out)}, labels)
 
 
 def mlp_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the output of the last layer, (n, targets)."""
     check(model, "coefs_", "intercepts_", "out_activation_")
     return Outputs({"label": _forward(model, frame)})
 

@@ -1,8 +1,7 @@
 """Support vector machines of libsvm: SVC, NuSVC, SVR, NuSVR and OneClassSVM.
 
 The formulas are those of `svm_predict_values` in `sklearn/svm/src/libsvm/svm.cpp`: every pair of
-classes has a score, the sum over its own support vectors in their order. The votes of the pairs
-decide.
+classes has a score over its own support vectors in their order, and a vote.
 """
 
 from __future__ import annotations
@@ -14,14 +13,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema, build_labels
-from sqlml.importers.sklearn.classify import (
-    argmax_label,
-    binary_label,
-    class_list,
-    outlier_outputs,
-    ovr_decision,
-    pair_signs,
-)
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check
 from sqlml.importers.sklearn.kernel_models import dense, kernel_name, kernel_of
 from sqlml.ir.builder import Builder, Value
@@ -34,7 +26,6 @@ LEAST_PROBABILITY = 1e-7
 
 
 def schema(model: Any) -> Schema:
-    """Return the columns of a support vector machine."""
     check(model, *_FITTED)
     kernel_name(model)
     names = getattr(model, "feature_names_in_", None)
@@ -52,13 +43,13 @@ def one_class_svm(model: Any, frame: Frame) -> Outputs:
     check(model, *_FITTED, "offset_")
     score = _one_score(model, frame)
     samples = frame.builder.op("add", score, np.asarray(model.offset_, np.float64).reshape(1))
-    return outlier_outputs(binary_label(frame.builder, score), score, samples)
+    return classify.outlier_outputs(classify.binary_label(frame.builder, score), score, samples)
 
 
 def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
     """Return the votes of the pairs of classes for SVC and NuSVC, with Platt's probabilities."""
     check(model, *_FITTED, "classes_", "_n_support")
-    classes = class_list(model)
+    classes = classify.class_list(model)
     b, k = frame.builder, len(classes)
     if model.break_ties and model.decision_function_shape == "ovo":
         raise UnsupportedModelError(
@@ -68,14 +59,13 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
     pairs = b.linear(_kernel(model, frame), _pair_weights(model, k), _intercepts(model))
     # A pair's score is positive for its first class.
     second = b.op("cast", b.op("le", pairs, 0.0), dtype="float64")
-    signs = pair_signs(k)
-    label = argmax_label(b, b.linear(second, signs, (signs < 0).sum(axis=0).astype(np.float64)))
+    label = classify.argmax_label(b, classify.count_votes(b, second, k))
     score = b.op("neg", pairs) if k == 2 else pairs
     if k > 2 and model.decision_function_shape == "ovr":
         # A score of 0 votes for the first class here, and for the second in the label.
-        score = ovr_decision(b, b.op("lt", pairs, 0.0), b.op("neg", pairs), k)
+        score = classify.ovr_decision(b, b.op("lt", pairs, 0.0), b.op("neg", pairs), k)
         if model.break_ties:
-            label = argmax_label(b, score)
+            label = classify.argmax_label(b, score)
     values = {"label": label, "score": score}
     if model.probability is True or model.probability == 1:
         values["proba"] = _probabilities(model, b, pairs, k)

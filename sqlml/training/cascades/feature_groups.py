@@ -1,5 +1,4 @@
-"""Groups of features that are computed independently (Willump, 4.1.1), and their costs in a
-query."""
+"""Groups of features that are computed independently (Willump, 4.1.1), and their costs."""
 
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ class _BlockSet:
 def find_feature_groups(last: LastEstimator, sources: Sources, cost: Cost) -> tuple[Group, ...]:
     """Return the groups, the cheapest first.
 
-    Two features share a group if their common work costs more than the remaining work of one of
-    them.
+    Two features share a group if their common work costs more than the rest of one's work.
     """
     block_sets = _split_blocks(last, sources)
     costs_inside = [cost(p.places) if p.heavy else 0.0 for p in block_sets]
@@ -131,7 +129,7 @@ def _describe_group(
     sources: frozenset[str],
     inputs: frozenset[str],
 ) -> str:
-    """Return the sources and steps that compute a group, or its columns, for EXPLAIN."""
+    """Return the sources and steps that compute a group, or else its columns."""
     steps = [_describe_step(last.program, i) for i in sorted(heavy)]
     makers = [*sorted(sources), *dict.fromkeys(step for step in steps if step)]
     if makers:
@@ -141,7 +139,7 @@ def _describe_group(
 
 
 def _describe_step(program: Program, i: int) -> str:
-    """Return a vectorizer and its column, or "" for another step."""
+    """Return a vectorizer with its column, or "" for another step."""
     node = program.nodes[i]
     if node.op not in ("count_tokens", "hash_tokens"):
         return ""
@@ -150,7 +148,6 @@ def _describe_step(program: Program, i: int) -> str:
 
 
 def _column_names(last: LastEstimator, places: Sequence[int]) -> list[str]:
-    """Return the names of the last estimator's columns, or their positions if it has none."""
     node = last.program.nodes[last.values[0]]
     names = node.attrs.get("features", ())
     if len(last.values) == 1 and len(names) == node.type.width:
@@ -168,9 +165,8 @@ def measure_source_costs(
     """Measure the cost of each source, and of the rest of the query, in nanoseconds per row.
 
     The cost of a source is the time that the query saves if the joined table is empty, or the
-    function is called for no row; all calls of a function with the same arguments are one source.
-    `run` fetches the rows of a query. All queries run several times in turn, so that other load on
-    the machine is not mistaken for a cost.
+    function is called for no row. All queries run several times in turn, so that other load on the
+    machine is not mistaken for a cost.
     """
     sources = frozenset[FeatureSource]().union(*needs.values())
     if not sources:

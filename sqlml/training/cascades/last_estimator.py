@@ -2,9 +2,7 @@
 
 A feature, in Willump's sense, is a column of the matrix that the last estimator reads: a column of
 a vectorizer, the prediction of a stack's member, a scaled number. Columns that one step computes
-together are a block. The programs are the columns alone (`build_feature_program`), the model with
-some columns from other rows (`build_shuffled_model`), and the columns with another estimator
-(`append_estimator`).
+together are a block.
 """
 
 from __future__ import annotations
@@ -107,7 +105,6 @@ def _find_bottlenecks(program: Program, outputs: Sequence[int]) -> Iterator[tupl
 
 
 def _find_makers(program: Program, value: int) -> list[int]:
-    """Return the node that computes each column of a value, before steps that keep columns."""
     node = program.nodes[value]
     inputs = [i for i in node.inputs if program.nodes[i].type.rowwise]
     if node.op == "concat":
@@ -122,7 +119,6 @@ def _find_makers(program: Program, value: int) -> list[int]:
 
 
 def _group_blocks(program: Program, makers: Sequence[int]) -> tuple[Block, ...]:
-    """Group the columns of a matrix by the nodes that compute them."""
     places: dict[int, list[int]] = {}
     for place, maker in enumerate(makers):
         places.setdefault(maker, []).append(place)
@@ -138,10 +134,8 @@ def _group_blocks(program: Program, makers: Sequence[int]) -> tuple[Block, ...]:
 FEATURES = "transform"
 
 CONFIDENCE = "score"
-"""Output name of a small model's confidence."""
 
 SHUFFLED = "{} (shuffled)"
-"""Name pattern of the second copy of an input in `build_shuffled_model`."""
 
 
 def build_feature_program(last: LastEstimator, places: Sequence[int]) -> Program:
@@ -151,10 +145,7 @@ def build_feature_program(last: LastEstimator, places: Sequence[int]) -> Program
 
 
 def build_shuffled_model(last: LastEstimator, places: Sequence[int]) -> Program:
-    """Return the model with some columns computed from other rows.
-
-    It has each input twice: under its name, and as `SHUFFLED` for the columns at `places`.
-    """
+    """Return the model with the columns at `places` computed from other inputs, `SHUFFLED`."""
     b = Builder(last.program.nodes)
     copies: dict[int, Value] = {}
     for i in last.program.find_needed(last.values):
@@ -198,7 +189,6 @@ def _select_columns(b: Builder, x: Value, places: Sequence[int] | Array) -> Valu
 
 
 def _rebuild_end(b: Builder, last: LastEstimator, matrix: Value) -> Program:
-    """Return the model with another matrix for its last estimator."""
     program = last.program
     values: dict[int, Value] = {}
     first = 0

@@ -1,8 +1,7 @@
 """Learn the small models of cascades and of top-K filters (Willump, sections 4.1 and 4.2).
 
 Both try several sets of cheap features, train a small model on each, bound its errors on held-out
-rows, and choose the one with the least expected time. The loss of a stored small model can be
-measured on other rows.
+rows, and choose the one with the least expected time.
 """
 
 from __future__ import annotations
@@ -243,8 +242,7 @@ class Candidates:
     full_ns: float
 
     def __iter__(self) -> Iterator[frozenset[int]]:
-        """Yield distinct sets of groups, neither empty nor complete, of the largest importance in a
-        budget."""
+        """Yield distinct sets of groups: the most important ones within each budget."""
         costs = [group.cost for group in self.groups]
         importances = [group.importance for group in self.groups]
         budgets = (share * sum(costs) for share in BUDGETS)
@@ -262,10 +260,8 @@ class Candidates:
     def facts(
         self, chosen: frozenset[int], small: Program, output: str, rest_ns: float
     ) -> dict[str, Any]:
-        """Return the facts of a small model that cascades and filters have in common.
-
-        The small model computes `output`, and the full model takes `rest_ns` per row for the rest.
-        """
+        """Return the facts that cascades and filters share; the full model adds `rest_ns` per
+        row."""
         small_ns = measure_row_ns(small, output, self.train_rows) + self.source_ns(chosen)
         trained, held_out = self.sizes
         return {
@@ -288,10 +284,10 @@ def _find_candidates(
     random: np.random.Generator,
     make_harm: Callable[[Rows], Harm],
 ) -> Candidates:
-    """Group the features, and measure the groups' costs and importances on the rows to train on.
+    """Group the features, and measure the groups on the rows to train on.
 
     The held-out rows do not influence which groups are tried, so that results on them are unbiased.
-    `output` is computed with a small model. `make_harm` returns the loss of a model on given rows.
+    `make_harm` returns the loss of a model on given rows.
     """
     train_rows, held_out_rows = (
         {name: values[side] for name, values in task.rows.items()} for side in positions
@@ -351,10 +347,7 @@ _SmallModel = TypeVar("_SmallModel", Cascade, TopKFilter)
 def _choose_fastest(
     learned: Iterable[_SmallModel], candidates: Candidates, failure: str
 ) -> _SmallModel | NoGain:
-    """Return the small model with the least expected time, or the reason why none gains enough.
-
-    The reason is `failure` if no small model was learned.
-    """
+    """Return the fastest small model, or why none gains enough; `failure` if there is none."""
     fastest = min(learned, key=lambda small: small.facts.expected_ns, default=None)
     if fastest is None:
         return NoGain(failure, candidates.describe_groups())
@@ -381,10 +374,7 @@ class RealLoss:
 
 
 def measure_cascade_loss(program: Program, cascade: Cascade, rows: Rows, labels: Array) -> RealLoss:
-    """Measure the decrease of a model's accuracy with its cascade.
-
-    `labels` are (n,) int, the index of each row's true label among the model's.
-    """
+    """Measure the decrease of a model's accuracy with its cascade; labels are (n,) indices."""
     small = compute_output(cascade.small, "label", rows)[:, 0]
     full = compute_output(program, "label", rows)[:, 0]
     combined = np.where(small < 0, full, small)

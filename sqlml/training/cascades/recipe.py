@@ -1,5 +1,4 @@
-"""The recipe of a model's last estimator: its class and parameters, stored to train small models
-alike."""
+"""The recipe of a model's last estimator: its class and parameters, to train small models alike."""
 
 from __future__ import annotations
 
@@ -21,10 +20,7 @@ _LIBRARIES = ("sklearn", "xgboost", "lightgbm", "catboost")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The class of an estimator, and its parameters that differ from the defaults.
-
-    Values are None, booleans, numbers, strings, and lists and dicts of these.
-    """
+    """The class of an estimator, and its parameters that are not defaults, as JSON values."""
 
     path: str
     parameters: Mapping[str, Any]
@@ -56,12 +52,7 @@ class Recipe:
         return {"class": self.path, "parameters": dict(self.parameters)}
 
     def estimator(self) -> Any:
-        """Create the estimator, not fitted.
-
-        Raises:
-            UnsupportedModelError: sqlml does not import the class, or a parameter is not allowed.
-            MissingDependencyError: its library is not installed.
-        """
+        """Create the estimator, not fitted, if its class and parameters are allowed."""
         module, _, name = self.path.rpartition(".")
         package = module.split(".")[0]
         if self.path not in IMPORTERS and self.path not in COMPOSITES or package not in _LIBRARIES:
@@ -131,13 +122,11 @@ _RENAMED = frozenset(
 )
 """Classifiers whose regression is named alike, in the same module."""
 
-_REGRESSIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "SVC": "sklearn.svm._classes.SVR",
-        "NuSVC": "sklearn.svm._classes.NuSVR",
-        "KNeighborsClassifier": "sklearn.neighbors._regression.KNeighborsRegressor",
-    }
-)
+_REGRESSIONS: Mapping[str, str] = {
+    "SVC": "sklearn.svm._classes.SVR",
+    "NuSVC": "sklearn.svm._classes.NuSVR",
+    "KNeighborsClassifier": "sklearn.neighbors._regression.KNeighborsRegressor",
+}
 """Class name of another classifier -> the path of the corresponding regression."""
 
 _NO_REGRESSION = frozenset("CategoricalNB GaussianNB NearestCentroid".split())
@@ -170,18 +159,15 @@ def _has_separators(value: Any) -> bool:
     return isinstance(value, str) and any(c.isspace() or c == "=" for c in value)
 
 
-_QUIET: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "catboost": {"allow_writing_files": False, "verbose": False},
-        "lightgbm": {"verbose": -1},
-        "xgboost": {"verbosity": 0},
-    }
-)
+_QUIET: Mapping[str, Mapping[str, Any]] = {
+    "catboost": {"allow_writing_files": False, "verbose": False},
+    "lightgbm": {"verbose": -1},
+    "xgboost": {"verbosity": 0},
+}
 """Package -> parameters that keep its estimators from writing files and output."""
 
 
 def _find_last_estimator(model: Any) -> Any:
-    """Return the last step of a pipeline, the final estimator of a stack, and so on recursively."""
     while True:
         steps = getattr(model, "steps", None)
         if isinstance(steps, list) and steps:
@@ -199,7 +185,7 @@ _INNER_ESTIMATORS = ("best_estimator_", "final_estimator_", "classifier_")
 
 
 def _to_json_value(value: Any) -> Any:
-    """Return a parameter's value as JSON represents it; a TypeError says that it cannot."""
+    """Return a parameter's value as JSON has it, or raise TypeError."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, list | tuple):

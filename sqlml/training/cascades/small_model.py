@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ from sqlml.types import Array, Labels
 def fit_closed_form(path: str, parameters: Mapping[str, Any], matrix: Any, target: Array) -> Any:
     """Fit scikit-learn's class at `path` by a formula, or return None if there is none.
 
-    The matrix is (n, k), and the target (n,) numbers, or codes of classes from 0.
+    The target is (n,) numbers, or codes of classes from 0.
     """
     fit = CLOSED_FORMS.get(path)
     if fit is None or not isinstance(matrix, np.ndarray):
@@ -58,8 +57,7 @@ def _fit_ridge(
     x: Array, y: Array, *, alpha: float = 1.0, fit_intercept: bool = True
 ) -> dict[str, Any]:
     def solve(a: Array, b: Array) -> Array:
-        weights: Array = np.linalg.solve(a.T @ a + alpha * np.eye(a.shape[1]), a.T @ b)
-        return weights
+        return np.asarray(np.linalg.solve(a.T @ a + alpha * np.eye(a.shape[1]), a.T @ b))
 
     return _least_squares(x, y, fit_intercept, solve)
 
@@ -116,25 +114,22 @@ def _class_priors(y: Array, is_fitted: bool) -> dict[str, Any]:
     return {"class_log_prior_": np.log(shares), "classes_": np.arange(members.size)}
 
 
-CLOSED_FORMS: Mapping[str, Callable[..., dict[str, Any]]] = MappingProxyType(
-    {
-        "sklearn.linear_model._base.LinearRegression": _fit_linear_regression,
-        "sklearn.linear_model._ridge.Ridge": _fit_ridge,
-        "sklearn.naive_bayes.GaussianNB": _fit_gaussian,
-        "sklearn.naive_bayes.MultinomialNB": _fit_multinomial,
-        "sklearn.naive_bayes.BernoulliNB": _fit_bernoulli,
-    }
-)
+CLOSED_FORMS: Mapping[str, Callable[..., dict[str, Any]]] = {
+    "sklearn.linear_model._base.LinearRegression": _fit_linear_regression,
+    "sklearn.linear_model._ridge.Ridge": _fit_ridge,
+    "sklearn.naive_bayes.GaussianNB": _fit_gaussian,
+    "sklearn.naive_bayes.MultinomialNB": _fit_multinomial,
+    "sklearn.naive_bayes.BernoulliNB": _fit_bernoulli,
+}
 """scikit-learn's class -> its fit: (n, k) float64, (n,), parameters -> attributes."""
 
 
 def train_small_classifier(
     last: LastEstimator, places: Sequence[int], recipe: Recipe, rows: Rows, labels: Array
 ) -> Program:
-    """Train a classifier of the same labels on the columns at `places`.
+    """Train a classifier on the columns at `places`, with outputs `label` and `CONFIDENCE`.
 
-    Its outputs are `label`, an index of the model's labels, and `CONFIDENCE`. `labels` are (n,)
-    such indices.
+    `labels` are (n,) indices of the model's labels, as `label` is.
     """
     present, codes = np.unique(labels, return_inverse=True)
     b, outputs = _append_fitted(last, places, recipe, rows, codes)
@@ -169,8 +164,7 @@ def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
             raise
         return fitted
     try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
             return estimator.fit(matrix, target)
     except Exception as error:  # A library may raise any exception.
         reason = (str(error).splitlines() or [""])[0]

@@ -8,7 +8,6 @@ most 2.5%.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,7 +39,14 @@ def most_share(successes: int, trials: int, tail: float) -> float:
     """Return the bound that the true share exceeds in at most the share `tail` of all samples."""
     if successes >= trials:
         return 1.0
-    return _find_root(lambda p: tail - at_most(successes, trials, p))
+    low, high = 0.0, 1.0
+    for _ in range(60):  # Bisection: the probability falls with the share.
+        middle = (low + high) / 2
+        if at_most(successes, trials, middle) > tail:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
 
 
 def at_most(successes: int, trials: int, share: float) -> float:
@@ -71,20 +77,7 @@ def most_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> in
 def _log_choices(n: int) -> Array:
     """Return log(n over k) for k from 0 to n."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
-    log_choices: Array = logs[n] - logs - logs[::-1]
-    return log_choices
-
-
-def _find_root(rising: Callable[[float], float]) -> float:
-    """Return the zero of an increasing function on [0, 1], by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if rising(middle) < 0:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    return np.asarray(logs[n] - logs - logs[::-1])
 
 
 STEPS = 200
@@ -112,7 +105,7 @@ def find_lowest_threshold(
 
     Thresholds are tried in descending order, and the first that may lose more ends the search. A
     wrong one is therefore returned with a probability of at most (1 - level) / 2, however many are
-    tried. The arguments are (n,) confidences of the small model, and which predictions are correct.
+    tried.
     """
     n = confidence.size
     order = np.argsort(-confidence, kind="stable")
@@ -142,7 +135,6 @@ def most_loss(lost: int, won: int, rows: int, level: float = LEVEL) -> float:
 
     It is the exact upper bound of the share of rows where only the full model is correct, minus the
     exact lower bound of the share where only the small one is, each with half of the risk.
-    Approximate intervals would be too optimistic about rare rows.
     """
     tail = (1 - level) / 4
     return most_share(lost, rows, tail) - least_share(won, rows, tail)
@@ -179,22 +171,13 @@ class Ratio:
 
 
 def find_smallest_ratio(
-    small: Array,
-    full: Array,
-    *,
-    k: int,
-    rows: int,
-    precision: float,
-    random: np.random.Generator,
+    small: Array, full: Array, *, k: int, rows: int, precision: float, random: np.random.Generator
 ) -> Ratio:
     """Return the smallest ratio with which top-K queries are precise enough (Willump, 4.2).
 
     The 95% interval of the share of queries with a precision of at least `precision` must lie above
     95%. The queries are tried on disjoint tables of `rows` rows. Willump draws the tables at
     random, but then all of them have the same best rows, and one lucky draw decides them all.
-
-    `small` and `full` are (n,) scores of both models for held-out rows, with n at least `FEWEST` *
-    rows.
     """
     trials = min(small.size // rows, TRIALS)
     tables = random.permutation(small.size)[: trials * rows].reshape(trials, rows)

@@ -29,28 +29,24 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 from sqlml.errors import ConfigError
 from sqlml.types import Array
 
-ACTIVATIONS: Mapping[str, type[nn.Module]] = MappingProxyType(
-    {
-        "elu": nn.ELU,
-        "gelu": nn.GELU,
-        "relu": nn.ReLU,
-        "relu6": nn.ReLU6,
-        "selu": nn.SELU,
-        "sigmoid": nn.Sigmoid,
-        "silu": nn.SiLU,
-        "tanh": nn.Tanh,
-    }
-)
+ACTIVATIONS: Mapping[str, type[nn.Module]] = {
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
+    "selu": nn.SELU,
+    "sigmoid": nn.Sigmoid,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
 
-OPTIMIZERS: Mapping[str, Any] = MappingProxyType(
-    {
-        "adagrad": torch.optim.Adagrad,
-        "adam": torch.optim.Adam,
-        "adamw": torch.optim.AdamW,
-        "rmsprop": torch.optim.RMSprop,
-        "sgd": torch.optim.SGD,
-    }
-)
+OPTIMIZERS: Mapping[str, Any] = {
+    "adagrad": torch.optim.Adagrad,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
+}
 
 MEMORY = ("all", "sublinear")
 """The activations that training stores: all, or at sqrt(n) of n layers."""
@@ -64,10 +60,8 @@ _SCORED_ROWS = 65_536
 class MultilayerPerceptron(nn.Module):
     """Hidden layers, each with an activation and dropout, and an output layer.
 
-    `dropout` is the share of a hidden layer's outputs that a training step omits. With the memory
-    "sublinear", training stores the activations of about sqrt(n) of n hidden layers and recomputes
-    the others (Chen et al., "Training Deep Nets with Sublinear Memory Cost"); with "all", it stores
-    all.
+    With the memory "sublinear", training stores the activations of about sqrt(n) of n hidden layers
+    and recomputes the others (Chen et al., "Training Deep Nets with Sublinear Memory Cost").
     """
 
     def __init__(
@@ -146,8 +140,7 @@ class _StopTraining(Exception):
 class _RoundCallback(Callback):  # type: ignore[misc]
     """A callback that reports the losses of each epoch, and saves the module of the best epoch.
 
-    skorch's own EarlyStopping raises KeyboardInterrupt, which is indistinguishable from a user's
-    Ctrl-C.
+    skorch's EarlyStopping raises KeyboardInterrupt, like a user's Ctrl-C.
     """
 
     def __init__(self, epochs: Epochs, stops_early: bool) -> None:
@@ -157,7 +150,6 @@ class _RoundCallback(Callback):  # type: ignore[misc]
         self.best: tuple[float, int, Any] | None = None
 
     def on_epoch_end(self, net: Any, **_: Any) -> None:
-        """Report an epoch, and end the training after `patience` epochs without improvement."""
         epoch, last = self.before + len(net.history), net.history[-1]
         if not np.isfinite(last["train_loss"]):
             raise ConfigError(
@@ -244,7 +236,6 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def _check(self) -> None:
-        """Reject invalid parameters with the names of the options."""
         for name, allowed in self.WORDS.items():
             value, words = getattr(self, name), ", ".join(allowed)
             if value not in allowed:
@@ -356,16 +347,13 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
         """Return the (n, k) probabilities of the classes, float32."""
         scores = self._scores(X)
         if scores.shape[1] > 1:
-            proba: Array = torch.softmax(scores, -1).numpy()
-            return proba
+            return np.asarray(torch.softmax(scores, -1).numpy())
         second = torch.sigmoid(scores)
-        both: Array = torch.cat([1 - second, second], 1).numpy()
-        return both
+        return np.asarray(torch.cat([1 - second, second], 1).numpy())
 
     def predict(self, X: Any) -> Array:
         """Return the (n,) classes with the largest probability, the first of equal ones."""
-        labels: Array = self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return labels
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
 class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
@@ -402,5 +390,4 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Return (n,) numbers, float32."""
-        predictions: Array = self._scores(X)[:, 0].numpy()
-        return predictions
+        return np.asarray(self._scores(X)[:, 0].numpy())

@@ -41,20 +41,17 @@ class EncodedTargetClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
     def predict(self, X: Any) -> Array:
         """Return (n,) labels."""
         codes = np.asarray(self.classifier_.predict(X)).reshape(-1).astype(int)
-        labels: Array = self.classes_[codes]
-        return labels
+        return np.asarray(self.classes_[codes])
 
     @available_if(_has_method("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """Return the (n, k) probabilities of the classes."""
-        proba: Array = self.classifier_.predict_proba(X)
-        return proba
+        return np.asarray(self.classifier_.predict_proba(X))
 
     @available_if(_has_method("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
         """Return the (n,) or (n, k) margins of the classes."""
-        margins: Array = self.classifier_.decision_function(X)
-        return margins
+        return np.asarray(self.classifier_.decision_function(X))
 
     @property
     def feature_names_in_(self) -> Any:

@@ -1,10 +1,8 @@
 """Checkpoints: training that resumes after a kill, and yields the model of an undisturbed training.
 
-With a checkpoint, rounds are fitted in segments, and each segment starts from the saved content of
-the previous one. A training that resumes from the last saved segment therefore repeats exactly what
-an undisturbed one does, including random draws and rounding. Segments grow with the number of
-rounds so far, which keeps the cost of starting them proportional. A search saves its finished
-trials (`tuning.py`).
+Rounds are fitted in segments, and each segment starts from the saved content of the previous one,
+so that a training that resumes repeats exactly what an undisturbed one does, including random draws
+and rounding. A search saves its finished trials (`tuning.py`).
 """
 
 from __future__ import annotations
@@ -56,10 +54,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, folder: str, identity: str, parts: Iterable[Part | None]) -> Checkpoint:
-        """Return the checkpoint of a training in a folder, and create the folder.
-
-        The file depends on `identity`, the statement with its options, and on the rows.
-        """
+        """Return the file of a training in a folder, by its statement with options and its rows."""
         digest = sha256(identity.encode())
         for part in parts:
             for array in () if part is None else _read_arrays(part):
@@ -144,10 +139,7 @@ def fit_in_segments(
     fit_segment: FitSegment,
     model_format: ModelFormat,
 ) -> Any:
-    """Fit all rounds of a model: at once, or with a checkpoint from the last saved segment on.
-
-    A damaged checkpoint is ignored. The log receives all rounds, fitted or restored.
-    """
+    """Fit all rounds of a model: at once, or with a checkpoint from the last saved segment on."""
     if checkpoint is None:
         return fit_segment(0, rounds, None)
     model = None
@@ -190,10 +182,7 @@ def is_readable(package: str, content: bytes) -> bool:
 
 
 def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None]:
-    """Read the content of a checkpoint: the child's part of `is_readable`.
-
-    The importers check more than the libraries, which may read beyond the features of a row.
-    """
+    """Read a checkpoint's content, with the importers too, which check more than libraries."""
     if package == b"xgboost":
         import xgboost
 
@@ -226,7 +215,6 @@ def split_rounds(rounds: int, growth: float, least: int) -> Iterator[tuple[int, 
 
 
 def _read_arrays(part: Part) -> Iterator[Any]:
-    """Yield the arrays of a part, block by block."""
     for block in part.X.blocks() if isinstance(part.X, Blocks) else (part.X,):
         if hasattr(block, "indptr"):
             yield from (block.indptr, block.indices, block.data)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,8 @@ rows."""
 def fit_by_blocks(fitting: Fitting) -> Any:
     """Fit the estimator that replaces the requested one for blocks of rows, by partial_fit.
 
-    Each pass reads the rows in a different order, in blocks of stretches that lie apart. After each
-    pass the loss of a sample is logged; the fit ends when it hardly decreases twice.
+    Each pass reads the rows in a different order. The fit ends when the loss of a sample hardly
+    decreases twice.
     """
     request, data, log = fitting.request, fitting.fitted, fitting.log
     parameters, rows = fitting.parameters, data.X.shape[0]
@@ -88,11 +87,7 @@ def _shuffle_blocks(part: Part, random: np.random.Generator) -> Iterator[tuple[A
 
 
 def _first_step(X: Any) -> float:
-    """Return the first step of a gradient descent.
-
-    A step of more than twice this length could overshoot with a squared loss (Bottou, Stochastic
-    gradient descent tricks, 2012).
-    """
+    """Return half of the longest step that cannot overshoot (Bottou, 2012, "SGD tricks")."""
     squares = X.multiply(X).sum(axis=1) if hasattr(X, "multiply") else np.square(X).sum(axis=1)
     return float(0.5 / max(np.mean(squares), 1.0))
 
@@ -208,12 +203,10 @@ def fit(fitting: Fitting) -> Any:
     return estimator
 
 
-FITTERS: Mapping[str, Callable[[Fitting], Any]] = MappingProxyType(
-    {
-        "xgboost": fit_xgboost,
-        "lightgbm": fit_lightgbm,
-        "catboost": fit_catboost,
-        "sklearn": fit_sklearn,
-        "torch": fit_torch,
-    }
-)
+FITTERS: Mapping[str, Callable[[Fitting], Any]] = {
+    "xgboost": fit_xgboost,
+    "lightgbm": fit_lightgbm,
+    "catboost": fit_catboost,
+    "sklearn": fit_sklearn,
+    "torch": fit_torch,
+}

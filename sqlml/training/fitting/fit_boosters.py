@@ -99,7 +99,6 @@ def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
 
 
 def _train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
-    """Return the parameters that the estimator's own fit passes to train."""
     options: dict[str, Any] = estimator.get_xgb_params()
     if fitting.classes == 2 and options.get("objective") is None:
         options["objective"] = "binary:logistic"
@@ -115,8 +114,7 @@ def _build_matrix(
 ) -> Any:
     """Build XGBoost's matrix of the rows: quantized, one byte per number, if the method uses bins.
 
-    The bins are those of the matrix `reference`, if there is one. They are stored in `folder`, or
-    in memory.
+    The bins are those of `reference`, if given, and are stored in `folder`, or in memory.
     """
     import xgboost
 
@@ -320,7 +318,6 @@ def _make_dataset(part: Part, **options: Any) -> Any:
 
 
 def _find_best_round(log: TrainingLog) -> int:
-    """Return the index of the round with the best loss on the held-out rows."""
     losses = [np.nan if r.eval_loss is None else r.eval_loss for r in log.rounds]
     is_maximized = log.metric.startswith(("auc", "average_precision", "map@", "ndcg@", "r2"))
     return int((np.nanargmax if is_maximized else np.nanargmin)(losses))
@@ -329,8 +326,7 @@ def _find_best_round(log: TrainingLog) -> int:
 def _group_sizes(group: Array) -> Array:
     """Return the lengths, (g,), of runs of equal group ids (n,)."""
     ends = np.flatnonzero(np.diff(group)) + 1
-    sizes: Array = np.diff(np.concatenate([[0], ends, [len(group)]]))
-    return sizes
+    return np.diff(np.concatenate([[0], ends, [len(group)]]))
 
 
 def fit_catboost(fitting: Fitting) -> Any:

@@ -1,8 +1,8 @@
 """Hyperparameter search by optuna, on the held-out rows.
 
-Each trial fits the estimator. A trial ends early if it is worse than the median of other trials
-after as many rounds. The draws of a trial depend on its number and on the previous trials only, so
-that a search that resumes from a checkpoint makes the trials of an undisturbed one.
+A trial ends early if it is worse than the median of other trials after as many rounds. Its draws
+depend on its number and on the previous trials only, so that a search that resumes from a
+checkpoint makes the trials of an undisturbed one.
 """
 
 from __future__ import annotations
@@ -61,10 +61,7 @@ Fitter = Callable[[Mapping[str, Any], TrainingLog], Fit]
 def tune(
     fit: Fitter, request: Request, log: TrainingLog, checkpoint: Checkpoint | None
 ) -> tuple[Fit, Trials]:
-    """Search for the parameters that the request leaves open; return the best fit and all trials.
-
-    The progress bar of `log` shows the search, and the checkpoint saves the trials as they end.
-    """
+    """Search for the parameters that the request leaves open; return the best fit and trials."""
     search = _Search(_import_optuna(), fit, request, _choose_objective(request), log)
     trials = [] if checkpoint is None else _load_trials(checkpoint)[: request.num_trials]
     study = search.create_study(trials)
@@ -115,7 +112,6 @@ class _Search:
         return study
 
     def _create_sampler(self, number: int) -> Any:
-        """Return the sampler of a trial, which depends on the seed and the trial's number only."""
         seeds = np.random.SeedSequence([self.request.seed, number]).generate_state(1)
         return self.optuna.samplers.TPESampler(seed=int(seeds[0]))
 
@@ -143,7 +139,6 @@ class _Search:
         )
 
     def run_trial(self, study: Any, number: int) -> tuple[Trial, Fit | None]:
-        """Run the next trial; return it, and its fit if it has succeeded."""
         study.sampler = self._create_sampler(number)
         optuna_trial = study.ask(self._distributions())
         trial = Trial(dict(optuna_trial.params))
@@ -194,10 +189,7 @@ def _choose_objective(request: Request) -> str:
 def _load_trials(checkpoint: Checkpoint) -> list[Trial]:
     saved = checkpoint.load()
     if saved is not None:
-        return [
-            Trial(drawn, status, value, tuple(losses), seconds, reason)
-            for drawn, status, value, losses, seconds, reason in json.loads(saved.content)
-        ]
+        return [Trial(*fields) for fields in json.loads(saved.content)]
     if checkpoint.path.exists():
         raise ConfigError(
             f"option checkpoint: the file {str(checkpoint.path)!r} is damaged; remove it, and "
@@ -207,7 +199,7 @@ def _load_trials(checkpoint: Checkpoint) -> list[Trial]:
 
 
 class _TrialLog(TrainingLog):
-    """The rounds of a trial, which ends early if other trials were better."""
+    """The rounds of a trial, which raises TrialPruned if other trials were better by then."""
 
     def __init__(self, optuna: Any, trial: Any, log: TrainingLog) -> None:
         super().__init__(log.progress)
@@ -216,7 +208,6 @@ class _TrialLog(TrainingLog):
         self.reported: list[float] = []
 
     def round(self, loss: float | None, eval_loss: float | None) -> None:
-        """Log a round, and raise TrialPruned if other trials were better after as many rounds."""
         super().round(loss, eval_loss)
         if eval_loss is None:
             return
@@ -228,7 +219,6 @@ class _TrialLog(TrainingLog):
 
 
 def is_end_of_trial(error: BaseException) -> bool:
-    """Return whether an error ends a trial early, or wraps an error that does."""
     cause: BaseException | None = error
     while cause is not None:
         if type(cause).__name__ == "TrialPruned":

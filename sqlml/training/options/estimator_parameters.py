@@ -1,8 +1,4 @@
-"""Parameters of a library's estimator: which a statement may set, their types, and their values.
-
-`check_parameters` converts values, `check_search` the ranges of a search, and `order_constraints`
-arranges monotone constraints by the estimator's columns.
-"""
+"""Parameters of a library's estimator: which a statement may set, their types, and their values."""
 
 from __future__ import annotations
 
@@ -64,11 +60,7 @@ def parse_search(name: str, call: Call) -> SearchSpace:
 MONOTONE_OPTIONS = ("monotone_constraints", "monotone_constraint", "monotonic_cst", "mc")
 
 Constraints = tuple[int, ...] | tuple[tuple[str, int], ...]
-"""Directions of a prediction: 1 if it may only rise with a feature, -1 if it may only fall, 0 if
-free.
-
-They apply to all features in the order of the query, or to named features.
-"""
+"""Directions by feature or name: 1 if a prediction may only rise, -1 if only fall, 0 if free."""
 
 _DIRECTIONS = (-1, 0, 1)
 
@@ -105,10 +97,8 @@ def order_constraints(
 ) -> dict[str, Any]:
     """Arrange the monotone constraints among an estimator's parameters by its columns.
 
-    Args:
-        query: the features in the order of the query.
-        columns: the feature of each column of the estimator; None for one without constraint.
-        numbers: the features that are numbers.
+    `query` has the features in the order of the query, `columns` the feature of each column of the
+    estimator (None without constraint), and `numbers` the features that are numbers.
     """
     ordered_parameters = dict(parameters)
     for option in MONOTONE_OPTIONS:
@@ -150,76 +140,74 @@ def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "xgboost": _split_names(
-            "base_score booster colsample_bylevel colsample_bynode colsample_bytree device "
-            "eval_metric gamma grow_policy importance_type interaction_constraints learning_rate "
-            "max_bin max_cat_threshold max_cat_to_onehot max_delta_step max_depth max_leaves "
-            "min_child_weight monotone_constraints multi_strategy n_estimators n_jobs "
-            "num_parallel_tree objective reg_alpha reg_lambda sampling_method scale_pos_weight "
-            "subsample tree_method validate_parameters"
-        ),
-        # These are LightGBM's primary names; `parameter_aliases` maps the others to them.
-        "lightgbm": _split_names(
-            "alpha auc_mu_weights bagging_by_query bagging_fraction bagging_freq bagging_seed "
-            "bin_construct_sample_cnt boost_from_average boosting cat_l2 cat_smooth "
-            "cegb_penalty_feature_coupled cegb_penalty_feature_lazy cegb_penalty_split "
-            "cegb_tradeoff data_random_seed data_sample_strategy deterministic device_type "
-            "drop_rate drop_seed early_stopping_min_delta enable_bundle eval_at extra_seed "
-            "extra_trees fair_c feature_contri feature_fraction feature_fraction_bynode "
-            "feature_fraction_seed feature_pre_filter first_metric_only force_col_wise "
-            "force_row_wise gpu_device_id gpu_platform_id gpu_use_dp histogram_pool_size "
-            "importance_type interaction_constraints is_enable_sparse is_unbalance label_gain "
-            "lambda_l1 lambda_l2 lambdarank_norm lambdarank_position_bias_regularization "
-            "lambdarank_truncation_level learning_rate linear_lambda linear_tree max_bin "
-            "max_bin_by_feature max_cat_threshold max_cat_to_onehot max_delta_step max_depth "
-            "max_drop metric min_data_in_bin min_data_in_leaf min_data_per_group "
-            "min_gain_to_split min_sum_hessian_in_leaf monotone_constraints "
-            "monotone_constraints_method monotone_penalty multi_error_top_k "
-            "neg_bagging_fraction num_grad_quant_bins num_iterations num_leaves num_threads "
-            "objective objective_seed other_rate path_smooth poisson_max_delta_step "
-            "pos_bagging_fraction quant_train_renew_leaf reg_sqrt scale_pos_weight sigmoid "
-            "skip_drop stochastic_rounding top_rate tweedie_variance_power uniform_drop "
-            "use_quantized_grad xgboost_dart_mode"
-        ),
-        "catboost": _split_names(
-            "allow_const_label approx_on_full_history bagging_temperature best_model_min_trees "
-            "boost_from_average boosting_type bootstrap_type border_count colsample_bylevel "
-            "combinations_ctr counter_calc_method ctr_description ctr_history_unit "
-            "ctr_leaf_count_limit ctr_target_border_count custom_loss custom_metric "
-            "data_partition depth dev_efb_max_buckets dev_score_calc_obj_block_size devices "
-            "diffusion_temperature eta eval_metric feature_border_type "
-            "final_ctr_computation_mode first_feature_use_penalties fold_len_multiplier "
-            "fold_permutation_block gpu_cat_features_storage gpu_ram_part grow_policy has_time "
-            "iterations l2_leaf_reg langevin leaf_estimation_backtracking "
-            "leaf_estimation_iterations leaf_estimation_method learning_rate loss_function "
-            "max_bin max_ctr_complexity max_depth max_leaves metric_period min_child_samples "
-            "min_data_in_leaf model_shrink_mode model_shrink_rate model_size_reg "
-            "monotone_constraints mvs_reg n_estimators num_boost_round num_leaves num_trees "
-            "objective od_pval od_type od_wait one_hot_max_size penalties_coefficient "
-            "per_feature_ctr per_float_feature_quantization per_object_feature_penalties "
-            "pinned_memory_size posterior_sampling random_score_type random_strength reg_lambda "
-            "rsm sampling_frequency sampling_unit scale_pos_weight score_function simple_ctr "
-            "sparse_features_conflict_fraction store_all_simple_ctr subsample target_border "
-            "task_type thread_count use_best_model used_ram_limit"
-        ),
-        "sklearn": _split_names(
-            "C algorithm bootstrap ccp_alpha contamination copy copy_X copy_x criterion dual "
-            "fit_intercept init interaction_cst intercept_scaling iterated_power l1_ratio "
-            "l2_regularization learning_rate loss max_bins max_depth max_features max_iter "
-            "max_leaf_nodes max_samples min_impurity_decrease min_samples_leaf "
-            "min_samples_split min_weight_fraction_leaf monotonic_cst n_clusters n_components "
-            "n_estimators n_init n_iter_no_change n_jobs n_oversamples oob_score penalty "
-            "positive power_iteration_normalizer quantile scoring solver svd_solver tol whiten "
-            # linear_reg with l1_reg or l2_reg is Ridge, Lasso or ElasticNet, which have these.
-            "alpha selection precompute"
-        ),
-        "torch": _split_names(
-            "activation batch_size dropout hidden_units lr max_epochs memory optimizer weight_decay"
-        ),
-    }
-)
+ALLOWED: Mapping[str, frozenset[str]] = {
+    "xgboost": _split_names(
+        "base_score booster colsample_bylevel colsample_bynode colsample_bytree device "
+        "eval_metric gamma grow_policy importance_type interaction_constraints learning_rate "
+        "max_bin max_cat_threshold max_cat_to_onehot max_delta_step max_depth max_leaves "
+        "min_child_weight monotone_constraints multi_strategy n_estimators n_jobs "
+        "num_parallel_tree objective reg_alpha reg_lambda sampling_method scale_pos_weight "
+        "subsample tree_method validate_parameters"
+    ),
+    # These are LightGBM's primary names; `parameter_aliases` maps the others to them.
+    "lightgbm": _split_names(
+        "alpha auc_mu_weights bagging_by_query bagging_fraction bagging_freq bagging_seed "
+        "bin_construct_sample_cnt boost_from_average boosting cat_l2 cat_smooth "
+        "cegb_penalty_feature_coupled cegb_penalty_feature_lazy cegb_penalty_split "
+        "cegb_tradeoff data_random_seed data_sample_strategy deterministic device_type "
+        "drop_rate drop_seed early_stopping_min_delta enable_bundle eval_at extra_seed "
+        "extra_trees fair_c feature_contri feature_fraction feature_fraction_bynode "
+        "feature_fraction_seed feature_pre_filter first_metric_only force_col_wise "
+        "force_row_wise gpu_device_id gpu_platform_id gpu_use_dp histogram_pool_size "
+        "importance_type interaction_constraints is_enable_sparse is_unbalance label_gain "
+        "lambda_l1 lambda_l2 lambdarank_norm lambdarank_position_bias_regularization "
+        "lambdarank_truncation_level learning_rate linear_lambda linear_tree max_bin "
+        "max_bin_by_feature max_cat_threshold max_cat_to_onehot max_delta_step max_depth "
+        "max_drop metric min_data_in_bin min_data_in_leaf min_data_per_group "
+        "min_gain_to_split min_sum_hessian_in_leaf monotone_constraints "
+        "monotone_constraints_method monotone_penalty multi_error_top_k "
+        "neg_bagging_fraction num_grad_quant_bins num_iterations num_leaves num_threads "
+        "objective objective_seed other_rate path_smooth poisson_max_delta_step "
+        "pos_bagging_fraction quant_train_renew_leaf reg_sqrt scale_pos_weight sigmoid "
+        "skip_drop stochastic_rounding top_rate tweedie_variance_power uniform_drop "
+        "use_quantized_grad xgboost_dart_mode"
+    ),
+    "catboost": _split_names(
+        "allow_const_label approx_on_full_history bagging_temperature best_model_min_trees "
+        "boost_from_average boosting_type bootstrap_type border_count colsample_bylevel "
+        "combinations_ctr counter_calc_method ctr_description ctr_history_unit "
+        "ctr_leaf_count_limit ctr_target_border_count custom_loss custom_metric "
+        "data_partition depth dev_efb_max_buckets dev_score_calc_obj_block_size devices "
+        "diffusion_temperature eta eval_metric feature_border_type "
+        "final_ctr_computation_mode first_feature_use_penalties fold_len_multiplier "
+        "fold_permutation_block gpu_cat_features_storage gpu_ram_part grow_policy has_time "
+        "iterations l2_leaf_reg langevin leaf_estimation_backtracking "
+        "leaf_estimation_iterations leaf_estimation_method learning_rate loss_function "
+        "max_bin max_ctr_complexity max_depth max_leaves metric_period min_child_samples "
+        "min_data_in_leaf model_shrink_mode model_shrink_rate model_size_reg "
+        "monotone_constraints mvs_reg n_estimators num_boost_round num_leaves num_trees "
+        "objective od_pval od_type od_wait one_hot_max_size penalties_coefficient "
+        "per_feature_ctr per_float_feature_quantization per_object_feature_penalties "
+        "pinned_memory_size posterior_sampling random_score_type random_strength reg_lambda "
+        "rsm sampling_frequency sampling_unit scale_pos_weight score_function simple_ctr "
+        "sparse_features_conflict_fraction store_all_simple_ctr subsample target_border "
+        "task_type thread_count use_best_model used_ram_limit"
+    ),
+    "sklearn": _split_names(
+        "C algorithm bootstrap ccp_alpha contamination copy copy_X copy_x criterion dual "
+        "fit_intercept init interaction_cst intercept_scaling iterated_power l1_ratio "
+        "l2_regularization learning_rate loss max_bins max_depth max_features max_iter "
+        "max_leaf_nodes max_samples min_impurity_decrease min_samples_leaf "
+        "min_samples_split min_weight_fraction_leaf monotonic_cst n_clusters n_components "
+        "n_estimators n_init n_iter_no_change n_jobs n_oversamples oob_score penalty "
+        "positive power_iteration_normalizer quantile scoring solver svd_solver tol whiten "
+        # linear_reg with l1_reg or l2_reg is Ridge, Lasso or ElasticNet, which have these.
+        "alpha selection precompute"
+    ),
+    "torch": _split_names(
+        "activation batch_size dropout hidden_units lr max_epochs memory optimizer weight_decay"
+    ),
+}
 """Package -> the parameters that a statement may set.
 
 A definition may come from an untrusted database, and libraries have parameters that read and write
@@ -237,20 +225,14 @@ XGBOOST_EXTRAS = _split_names(
     "lambdarank_score_normalization lambdarank_unbiased lambdarank_bias_norm "
     "ndcg_exp_gain"
 )
-"""XGBoost's parameters of boosters, linear models and objectives, which its estimators accept
-without declaring them."""
+"""XGBoost's parameters that its estimators accept without declaring them."""
 
 _LIGHTGBM_WORD = re.compile(r"[\w.,:;@+\-()\[\]]*")
-"""Strings that LightGBM reads as one value.
-
-It joins all parameters into one string separated by spaces, so that any other string could set
-parameters that are not allowed.
-"""
+"""Strings that LightGBM reads as one value: it joins all parameters into one string."""
 
 
 @lru_cache(maxsize=64)
 def parameter_names(trainer: Trainer) -> frozenset[str]:
-    """Return the names of the parameters that a statement may set."""
     try:
         kind = trainer.estimator_class()
     except ImportError:
@@ -265,7 +247,7 @@ def parameter_names(trainer: Trainer) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def parameter_aliases(trainer: Trainer) -> Mapping[str, str]:
-    """Return the library's own other names of parameters, mapped to the estimator's names.
+    """Return the library's other names of parameters, mapped to the estimator's names.
 
     LightGBM would ignore a name if the estimator sets another name of the same parameter.
     """
@@ -279,7 +261,6 @@ def parameter_aliases(trainer: Trainer) -> Mapping[str, str]:
 
 @lru_cache(maxsize=1)
 def _lightgbm_names() -> Mapping[str, str]:
-    """Return all names of LightGBM's parameters, mapped to its primary names."""
     from lightgbm.basic import _ConfigAliases  # The table of names has no public interface.
 
     table = _ConfigAliases._get_all_param_aliases()
@@ -290,10 +271,7 @@ def _lightgbm_names() -> Mapping[str, str]:
 def check_parameters(
     trainer: Trainer, given: Mapping[str, Any], written: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Convert parameters to the types that the estimator takes.
-
-    Errors name a parameter as `written` in the statement.
-    """
+    """Convert parameters to the estimator's types; errors name them as `written`."""
     return {n: _check_parameter(trainer, n, v, written.get(n, n)) for n, v in given.items()}
 
 
@@ -332,7 +310,6 @@ def _check_parameter(trainer: Trainer, name: str, value: Any, written: str) -> A
 
 
 def _check_words(value: Any, written: str) -> None:
-    """Reject strings that LightGBM would read as several parameters."""
     if isinstance(value, list | tuple):
         for item in value:
             _check_words(item, written)
@@ -412,10 +389,7 @@ _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str:
 
 @lru_cache(maxsize=64)
 def _parameter_types(trainer: Trainer) -> Mapping[str, type]:
-    """Return the types of parameters by the estimator's annotations or constraints.
-
-    Parameters with several types are omitted: the estimator checks them itself.
-    """
+    """Return the types of parameters, without those with several: the estimator checks them."""
     kind = trainer.estimator_class()
     if trainer.package == "sklearn":
         return _constraint_types(getattr(kind, "_parameter_constraints", {}))

@@ -58,9 +58,8 @@ def apply_regularisation(
 ) -> tuple[Trainer, dict[str, Any]]:
     """Return the estimator with the requested regularisation, and the options with its parameters.
 
-    scikit-learn has a class for each kind of linear regression, and one for logistic regression. If
-    one of `PENALTIES` is searched for, all of them stay among the options, because each trial
-    computes its own `penalty_parameters`.
+    scikit-learn has a class for each kind of linear regression. If one of `PENALTIES` is searched
+    for, all stay among the options, because each trial computes its own `penalty_parameters`.
     """
     if model_type not in ("linear_reg", "logistic_reg"):
         return trainer, dict(options)
@@ -102,7 +101,6 @@ def penalty_parameters(path: str, weights: Mapping[str, float]) -> dict[str, Any
 
 
 def _choose_linear_model(trainer: Trainer, penalties: set[str], options: Parameters) -> Trainer:
-    """Return the trainer of the linear regression that has these penalties or options."""
     if len(penalties) == 2 or options.get("l1_ratio") is not None:
         name = "ElasticNet"
     elif "l1_reg" in penalties:
@@ -184,7 +182,6 @@ class Request:
         given: Mapping[str, Any],
         kept: Collection[str],
     ) -> Request:
-        """Return the request that sqlml's options, with their checked values, describe."""
         return cls(
             model_type,
             task,
@@ -351,8 +348,7 @@ def _check_search(
 
 
 def _take_pass_options(rest: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
-    """Return the options that limit passes over rows out of core, unless the estimator has them
-    itself."""
+    """Return the options that limit passes out of core, unless the estimator has them itself."""
     pass_options = {name: rest.values[name] for name in PASS_OPTIONS if name in rest.values}
     if not out_of_core or pass_options.keys() <= parameter_names(trainer):
         return {}
@@ -365,10 +361,7 @@ def _take_pass_options(rest: Options, out_of_core: Any, trainer: Trainer) -> dic
 
 
 def _rename_objective(options: Options) -> Options:
-    """Rename `objective` to tuning_objective if it names a metric and the statement searches.
-
-    Otherwise `objective` is the library's own parameter.
-    """
+    """Rename `objective` to tuning_objective if it names a metric and the statement searches."""
     searches = any(isinstance(value, Call) for value in options.values.values())
     objective = options.values.get("objective")
     metric = objective.lower() if isinstance(objective, str) else objective
@@ -391,7 +384,6 @@ def _check_search_options(searches: Mapping[str, SearchSpace], values: Mapping[s
 def _check_sqlml_options(
     values: Mapping[str, Any], given: Options, model_type: str, task: Task, trainer: Trainer
 ) -> None:
-    """Reject options of sqlml that do not fit the type of model, or each other."""
     written, lacks = given.written, f"{model_type} models have no option"
     if task in SUPERVISED and values.get("label") is None:
         raise ConfigError(f"training {model_type} models needs the option label")
@@ -427,8 +419,7 @@ def _check_sqlml_options(
 
 
 def _parse_split(values: Mapping[str, Any], task: Task) -> Split:
-    """Return the split; models without a label are fitted to all rows unless a split is
-    requested."""
+    """Return the split; without a label, all rows are fitted unless a split is requested."""
     options = (values.get(n) for n in ("split", "eval_fraction", "split_column"))
     split = parse_split(*options)
     is_automatic = split.method == "auto" and split.fraction is None

@@ -32,11 +32,7 @@ BITS = 31
 """Bits of a position: the number of a row times `STEP` must fit into a BIGINT."""
 
 STEP = 1_327_217_885
-"""Distance between the positions of equal rows: the golden section of the range.
-
-Its multiples are spread most evenly (Knuth, The Art of Computer Programming, section 6.4, theorem
-S).
-"""
+"""Distance of equal rows' positions: the golden section (Knuth, TAOCP 6.4, theorem S)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +72,6 @@ class Split:
 
     @property
     def reads_hashes(self) -> bool:
-        """Return whether the key expressions are unsigned integers."""
         return self.method in ("auto", "random")
 
     def count_trained(self, rows: int) -> int:
@@ -107,12 +102,10 @@ class Split:
     def select_side(
         self, rows: str, keys: Sequence[str], last: str | None, *, held_out: bool
     ) -> str:
-        """Return the query of one side of the rows of a settled split.
+        """Return the query of one side of `rows`, by the keys of `key_expressions`.
 
-        Args:
-            rows: in parentheses, with an alias.
-            keys: as returned by `key_expressions`.
-            last: the last value that seq trains on, as a literal or a query.
+        `rows` are in parentheses with an alias; `last` is the last value that seq trains on, as a
+        literal or a query.
         """
         if not keys:
             return f"SELECT * FROM {rows} WHERE {'false' if held_out else 'true'}"
@@ -138,10 +131,9 @@ class Split:
         )
 
     def find_held_out(self, keys: Sequence[Any]) -> Array:
-        """Return which rows are held out, (n,) bool; the split is settled.
+        """Return which rows are held out, (n,) bool, by their keys; the split is settled.
 
-        The keys of all rows, by `key_expressions`, are numpy arrays of hashes or positions, or a
-        pyarrow Array of a column.
+        Keys are numpy arrays of hashes or positions, or a pyarrow Array of a column.
         """
         if len(keys) > 1:
             rows, ties = keys
@@ -185,7 +177,7 @@ def _base_position(row_hash: str) -> str:
 def _is_below(rows: Array, ties: Array, bound: int) -> Array:
     """Return which rows have a position below a bound, (n,) bool.
 
-    Rows, equal for equal rows, and ties, their order, are (n,) uint64. Rows are sorted in portions
+    Rows, equal for equal rows, and ties, their order, are (n,) uint64. They are sorted in portions
     of similar hashes, which keeps memory bounded.
     """
     portions = min(1 << (len(rows) // _PORTION_ROWS).bit_length(), 256)
@@ -216,10 +208,7 @@ def _number_ties(rows: Array, ties: Array) -> Array:
 
 
 def hash_arguments(columns: Mapping[str, str]) -> list[str]:
-    """Return the SQL expressions that are hashed for a row of columns (name -> type).
-
-    An ENUM is cast to text, so that its hash equals that of the same text from a file.
-    """
+    """Return the SQL that is hashed for columns (name -> type); an ENUM hashes like its text."""
     quoted = {name: DUCKDB.quote_name(name) for name in columns}
     return [
         f"CAST({quoted[name]} AS VARCHAR)" if kind.startswith("ENUM(") else quoted[name]

@@ -1,8 +1,4 @@
-"""Options of a training statement that belong to sqlml, and errors for options that do not apply.
-
-All other options are parameters of the library's estimator, or are stored with every model. Add an
-option to `TRAINING_OPTIONS`, and read it in `Request.from_sqlml_options`.
-"""
+"""Options of a training statement that belong to sqlml, and errors for those that do not apply."""
 
 from __future__ import annotations
 
@@ -19,49 +15,45 @@ from sqlml.training.column_statistics import class_name
 from sqlml.training.model_types import MODEL_TYPES, Trainer, join_names
 from sqlml.training.options.estimator_parameters import parameter_names
 
-TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
-    {
-        "model_type": ((str,), "the name of a model type"),
-        "library": ((str,), "the name of a library"),
-        "label": ((str,), "the name of a column"),
-        "split": ((str,), "auto, random, seq, custom or none"),
-        "eval_fraction": ((float, int), "a number"),
-        "split_column": ((str,), "the name of a column"),
-        "seed": ((int,), "an integer from 0 to 4294967295"),
-        "early_stop": ((bool,), "true or false"),
-        "early_stopping_rounds": ((int,), "an integer"),
-        "class_weights": ((str, tuple), "'balanced' or a list such as [('yes', 2.0), ('no', 1.0)]"),
-        "weight": ((str,), "the name of a column"),
-        "group": ((str,), "the name of a column"),
-        "encoding": ((str,), "'one_hot' or 'target'"),
-        "standardize": ((bool,), "true or false"),
-        "leaks": ((str,), "'warn' or 'error'"),
-        "keep_estimator": ((bool,), "true or false"),
-        "num_trials": ((int,), "an integer"),
-        "tuning_objective": ((str,), "the name of a metric"),
-        "checkpoint": ((str,), "the path of a folder"),
-        "out_of_core": ((bool,), "true or false"),
-        "num_workers": ((int,), "an integer"),
-    }
-)
+TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "model_type": ((str,), "the name of a model type"),
+    "library": ((str,), "the name of a library"),
+    "label": ((str,), "the name of a column"),
+    "split": ((str,), "auto, random, seq, custom or none"),
+    "eval_fraction": ((float, int), "a number"),
+    "split_column": ((str,), "the name of a column"),
+    "seed": ((int,), "an integer from 0 to 4294967295"),
+    "early_stop": ((bool,), "true or false"),
+    "early_stopping_rounds": ((int,), "an integer"),
+    "class_weights": ((str, tuple), "'balanced' or a list such as [('yes', 2.0), ('no', 1.0)]"),
+    "weight": ((str,), "the name of a column"),
+    "group": ((str,), "the name of a column"),
+    "encoding": ((str,), "'one_hot' or 'target'"),
+    "standardize": ((bool,), "true or false"),
+    "leaks": ((str,), "'warn' or 'error'"),
+    "keep_estimator": ((bool,), "true or false"),
+    "num_trials": ((int,), "an integer"),
+    "tuning_objective": ((str,), "the name of a metric"),
+    "checkpoint": ((str,), "the path of a folder"),
+    "out_of_core": ((bool,), "true or false"),
+    "num_workers": ((int,), "an integer"),
+}
 """Option -> the types of its value, and their description in errors."""
 
-ALIASES: Mapping[str, str] = MappingProxyType(
-    {
-        "input_label_cols": "label",
-        "data_split_method": "split",
-        "data_split_eval_fraction": "eval_fraction",
-        "data_split_col": "split_column",
-        "auto_class_weights": "class_weights",
-        "instance_weight_col": "weight",
-        "category_encoding_method": "encoding",
-        "standardize_features": "standardize",
-        "scale_features": "standardize",
-        "random_seed": "seed",
-        "random_state": "seed",
-        "hparam_tuning_objectives": "tuning_objective",
-    }
-)
+ALIASES: Mapping[str, str] = {
+    "input_label_cols": "label",
+    "data_split_method": "split",
+    "data_split_eval_fraction": "eval_fraction",
+    "data_split_col": "split_column",
+    "auto_class_weights": "class_weights",
+    "instance_weight_col": "weight",
+    "category_encoding_method": "encoding",
+    "standardize_features": "standardize",
+    "scale_features": "standardize",
+    "random_seed": "seed",
+    "random_state": "seed",
+    "hparam_tuning_objectives": "tuning_objective",
+}
 """Other names of the options in `TRAINING_OPTIONS`, most of them BigQuery's."""
 
 ESTIMATOR_OPTIONS = (
@@ -114,7 +106,6 @@ def _freeze(value: Any) -> Any:
 
 
 def read_sqlml_options(options: Options, names: Collection[str]) -> dict[str, Any]:
-    """Return the checked values of sqlml's options that this kind of training has (`names`)."""
     selected = options.select(names).values
     return {n: _check_value(n, v, options.written[n]) for n, v in selected.items()}
 
@@ -167,26 +158,24 @@ def parse_class_weights(value: Any) -> Mapping[str, float] | str | None:
 
 
 _STEPS = "the solver chooses its own steps; leave it out"
-_LINEAR = MappingProxyType(
-    {
-        "optimize_strategy": "scikit-learn's solvers find the optimum in their own way; leave it "
-        "out, or write 'auto_strategy'",
-        "learn_rate": _STEPS,
-        "learn_rate_strategy": _STEPS,
-        "ls_init_learn_rate": _STEPS,
-    }
-)
-_KMEANS = MappingProxyType(
-    {
-        "distance_type": "k-means measures Euclidean distances; for cosine distances, divide each "
-        "row by its length in the query and set standardize = false",
-        "kmeans_init_col": "k-means cannot start from rows of your choice; set kmeans_init_method "
-        "to 'kmeans++' or 'random'",
-    }
-)
-UNSUPPORTED: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {"linear_reg": _LINEAR, "logistic_reg": _LINEAR, "kmeans": _KMEANS}
-)
+_LINEAR = {
+    "optimize_strategy": "scikit-learn's solvers find the optimum in their own way; leave it "
+    "out, or write 'auto_strategy'",
+    "learn_rate": _STEPS,
+    "learn_rate_strategy": _STEPS,
+    "ls_init_learn_rate": _STEPS,
+}
+_KMEANS = {
+    "distance_type": "k-means measures Euclidean distances; for cosine distances, divide each "
+    "row by its length in the query and set standardize = false",
+    "kmeans_init_col": "k-means cannot start from rows of your choice; set kmeans_init_method "
+    "to 'kmeans++' or 'random'",
+}
+UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
+    "linear_reg": _LINEAR,
+    "logistic_reg": _LINEAR,
+    "kmeans": _KMEANS,
+}
 """Model type -> its options in BigQuery that have no effect here -> why, and what to do."""
 
 
@@ -204,10 +193,9 @@ def drop_unsupported(options: Options, model_type: str) -> Options:
 def check_parameter_names(
     parameters: Options, model_type: str, library: str, trainer: Trainer, kept: Collection[str]
 ) -> None:
-    """Reject parameters that the estimator does not have.
+    """Reject parameters that the estimator lacks, with the library, model or name that has them.
 
-    The error suggests the library or the type of model that has the option, or the nearest name,
-    which may be that of an option stored with any model (`kept`).
+    `kept` are the options stored with any model.
     """
     names = parameter_names(trainer)
     for name in parameters.values:
@@ -240,7 +228,6 @@ def check_parameter_names(
 
 
 def _find_owners(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the model types and libraries that have an option of this name."""
     for model_type, kind in MODEL_TYPES.items():
         for library, trainer in kind.trainers.items():
             is_listed = name in trainer.names or name in UNSUPPORTED.get(model_type, {})

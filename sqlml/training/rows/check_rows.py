@@ -33,10 +33,7 @@ _KEY_NOTICE = "column {!r} is like a key, with a value of its own in nearly ever
 def check_rows(
     rows: TrainingRows, request: Request, texts: Collection[str], label_type: str | None
 ) -> list[str]:
-    """Check the rows, and return notices of what may be unintended.
-
-    `texts` are the features that hold texts, which may differ in all rows.
-    """
+    """Return notices of what may be unintended; `texts` are features whose texts may all differ."""
     _check_counts(rows, request)
     notices = check_label(request, label_type)
     if rows.unlabelled:
@@ -66,7 +63,6 @@ def check_rows(
 
 
 def _report_leak(name: str, request: Request) -> str:
-    """Return a notice of a feature that determines the label, or raise it as an error."""
     leak = f"column {name!r} tells the label {request.label!r} exactly"
     if request.leaks == "error":
         raise ConfigError(f"{leak}: leave it out of the query, or set leaks = 'warn' to keep it")
@@ -87,7 +83,6 @@ def check_label(request: Request, label_type: str | None) -> list[str]:
 
 
 def _check_values(rows: TrainingRows, feature: TrainingColumn, request: Request) -> list[str]:
-    """Return a notice if a feature's values are treated in a way that may be unintended."""
     statistics = rows.statistics[feature.name]
     names = rows.names.get(feature.name, ())
     is_computed = feature.expression is not None
@@ -155,7 +150,6 @@ def check_classes(classes: Classes, row_count: int, request: Request) -> None:
 
 
 def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
-    """Return whether a feature has a distinct value in nearly every row."""
     statistics = rows.statistics[feature.name]
     if feature.role == "category" or statistics.rows - statistics.nulls < _MIN_KEY_ROWS:
         return is_key(statistics, feature.type, np.empty(0))
@@ -163,9 +157,9 @@ def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
 
 
 def is_key(statistics: ColumnStatistics, kind: str, sample: Array) -> bool:
-    """Return whether a column of categories or integers has a distinct value in nearly every row.
+    """Return whether categories or integers are distinct in nearly every row.
 
-    `kind` is its SQL type, and `sample` (n,) some of its values if they are numbers.
+    `kind` is the column's SQL type, and `sample` (n,) some of its values if they are numbers.
     """
     present = statistics.rows - statistics.nulls
     if present < _MIN_KEY_ROWS:
@@ -190,9 +184,9 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
 
 
 def determine_each_other(values: Array, label: Array, classes: int | None) -> bool:
-    """Return whether a feature and the label are the same except for the names of the values.
+    """Return whether (n,) features and labels are the same but for the names of the values.
 
-    Both are (n,) numbers or codes. The label is a number if `classes`, their number, is None.
+    The label is a number if `classes`, their number, is None.
     """
     if classes is None:
         return np.array_equal(values, label.astype(values.dtype))
@@ -204,9 +198,9 @@ def determine_each_other(values: Array, label: Array, classes: int | None) -> bo
 
 
 def _read_column(rows: TrainingRows, feature: TrainingColumn, most: int) -> Array:
-    """Return the (n,) numbers or category codes of a feature in the first `most` fitted rows.
+    """Return the (n,) numbers or codes of a feature in the first `most` fitted rows.
 
-    If the rows are in a file, the result may be shorter unless all rows are requested.
+    If the rows are in a file, it may be shorter unless all rows are requested.
     """
     features: Any = rows.fitted.features
     index = rows.features.index(feature)
@@ -229,7 +223,7 @@ def check_frame(
     classes: int | None,
     request: Request,
 ) -> tuple[list[ColumnStatistics], list[str]]:
-    """Check a pandas frame of training rows; return statistics of its features, and notices.
+    """Check a frame of training rows; return statistics of its features, and notices.
 
     `types` maps columns to SQL types. The label and `classes` are as in `determine_each_other`.
     """
@@ -256,15 +250,11 @@ def check_frame(
 
 
 def _to_codes(column: Any) -> tuple[Array | None, tuple[str, ...]]:
-    """Return a column as float64 numbers with NaN, or as int64 codes with -1 and their names.
-
-    The array is None for other types of values.
-    """
+    """Return float64 numbers with NaN, or int64 codes with -1 and their names, or None."""
     import pandas as pd
 
     if pd.api.types.is_bool_dtype(column) or pd.api.types.is_numeric_dtype(column):
-        numbers: Array = column.to_numpy(np.float64, na_value=np.nan)
-        return numbers, ()
+        return column.to_numpy(np.float64, na_value=np.nan), ()
     is_category = isinstance(column.dtype, pd.CategoricalDtype)
     kind = "string" if is_category else pd.api.types.infer_dtype(column, skipna=True)
     if kind not in ("string", "empty", "boolean"):

@@ -1,8 +1,4 @@
-"""Rows in the form that estimators take: frames, matrices, encoded blocks and weights.
-
-`assemble_model` combines the fitted parts into one model, and `build_held_out_query` selects the
-held-out rows of a past training.
-"""
+"""Rows in the form that estimators take: frames, matrices, encoded blocks and weights."""
 
 from __future__ import annotations
 
@@ -26,10 +22,7 @@ from sqlml.types import Array, fold
 
 
 def assemble_model(transformer: Any, estimator: Any, classes: Classes | None) -> Any:
-    """Combine a fitted transformer and a fitted estimator into a model that predicts class names.
-
-    The estimator was fitted to the codes of `classes`.
-    """
+    """Combine a transformer and an estimator of class codes into a model of class names."""
     from sklearn.base import clone
     from sklearn.pipeline import Pipeline
 
@@ -55,10 +48,7 @@ def read_held_out(rows: TrainingRows, groups: FeatureGroups, request: Request) -
 def make_part(
     side: Side, X: Any, request: Request, rows: TrainingRows, weighs_classes: bool = False
 ) -> Part:
-    """Return a side of the rows in the form that an estimator takes.
-
-    Weights include those of the classes if `weighs_classes`.
-    """
+    """Return a side of the rows for an estimator; `weighs_classes` adds the weights of classes."""
     weight = side.weight
     if weighs_classes and request.class_weights is not None and rows.classes is not None:
         per_class = compute_class_weights(request, rows)
@@ -105,10 +95,7 @@ def build_frame(
     texts: Collection[str] = (),
     part: slice = slice(None),
 ) -> Any:
-    """Return a pandas frame of some features, with categories as texts and NaN for NULL.
-
-    An empty text replaces NULL in the features `texts`.
-    """
+    """Return a frame of some features, with NaN for NULL, but an empty text in `texts`."""
     import pandas as pd
 
     order = [f.name for f in rows.features]
@@ -130,8 +117,7 @@ def build_frame(
 
 
 _MAX_DENSE_COLUMNS = 1000
-"""Columns up to which encoded rows are dense: gradient descent learns an intercept 100 times slower
-from sparse rows."""
+"""Columns up to which encoded rows are dense: descent learns far slower from sparse ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +142,7 @@ class EncodedBlocks(Blocks):
 
     @property
     def block_rows(self) -> int:
-        """The rows in a block: as many as of the source, or fewer if encoding adds many columns."""
+        """The rows in a block: fewer than of the source if encoding adds many columns."""
         expansion = max(self.rows(0, 1).shape[1] // self.source.shape[1], 1) if self.dense else 1
         return max(self.source.block_rows // expansion, 1)
 
@@ -203,7 +189,6 @@ def encode_blocks(
 
 
 def _count_and_average(source: StoredRows) -> tuple[Array, Array]:
-    """Return the (k,) counts and means of the present values of each column; 0 without any."""
     counts, total = np.zeros(source.shape[1]), np.zeros(source.shape[1])
     for block in source.blocks():
         missing = np.isnan(block)
@@ -248,10 +233,7 @@ def _to_frame(block: Array, names: Sequence[str]) -> Any:
 
 
 def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
-    """Return the (n, k) sparse matrix of OneHotEncoder for category codes (n, c), NaN for NULL.
-
-    NULL is the last category of a column that has it.
-    """
+    """Return the (n, k) sparse matrix of OneHotEncoder for category codes (n, c), NaN for NULL."""
     from scipy import sparse
 
     first = np.cumsum([0, *(len(c) for c in categories)])
@@ -268,12 +250,8 @@ def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
 def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     """Return the query, in parentheses, for the held-out rows of a training among the current rows.
 
-    It is None if all rows were trained on. A split by time trains on as many rows as it did then.
-
-    Raises:
-        ArtifactError: the stored split is damaged.
-        ParseError: the stored query is invalid.
-        duckdb.Error: the engine can no longer bind the query.
+    It is None if all rows were trained on. A split by time trains on as many rows as it did then. A
+    query that the engine can no longer bind raises duckdb.Error.
     """
     columns = dict(host.describe(facts.query))
     try:

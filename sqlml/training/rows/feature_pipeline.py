@@ -1,14 +1,10 @@
-"""The feature pipeline: a ColumnTransformer from the columns of a query to an estimator's input.
-
-EXPLAIN MODEL prints it, and `con.estimator('m')` returns it.
-"""
+"""The feature pipeline: a ColumnTransformer from a query's columns to an estimator's input."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -66,13 +62,15 @@ def _find_words(texts: Sequence[str]) -> set[str]:
     return {word for text in texts for word in _WORD.findall(text.lower())}
 
 
-MAX_NATIVE_CATEGORIES: Mapping[str, int] = MappingProxyType(
-    {"xgboost": 1000, "lightgbm": 1000, "sklearn": 254, "catboost": 254}
-)
-"""Package -> the most categories of a column that its trees take natively.
+MAX_NATIVE_CATEGORIES: Mapping[str, int] = {
+    "xgboost": 1000,
+    "lightgbm": 1000,
+    "sklearn": 254,
+    "catboost": 254,
+}
+"""Package -> the most categories of a column that its trees take; more become label means.
 
-Columns with more become means of the label. scikit-learn's histograms have no more bins; CatBoost
-would compute statistics of its own, which sqlml does not import.
+CatBoost would compute statistics of its own, which sqlml does not import.
 """
 
 MAX_ONE_HOT = 50
@@ -105,12 +103,8 @@ class FeatureGroups:
 
 
 def group_features(
-    features: Sequence[TrainingColumn],
-    names: Categories,
-    texts: Collection[str],
-    request: Request,
+    features: Sequence[TrainingColumn], names: Categories, texts: Collection[str], request: Request
 ) -> FeatureGroups:
-    """Group the features by their treatment; `texts` are those that hold texts."""
     numbers = tuple(f.name for f in features if f.role == "number")
     categories = [f.name for f in features if f.role == "category"]
     text_columns = tuple(name for name in categories if name in texts)
@@ -121,13 +115,9 @@ def group_features(
 
 
 def find_text_columns(
-    features: Sequence[TrainingColumn],
-    names: Categories,
-    keys: Collection[str],
-    request: Request,
+    features: Sequence[TrainingColumn], names: Categories, keys: Collection[str], request: Request
 ) -> frozenset[str]:
-    """Return the features that hold texts: several words, and nearly all different (`keys`) or too
-    many for categories."""
+    """Return the features of several words that are keys, or too many for categories."""
     if request.trainer.features == "named":  # CatBoost reads texts itself.
         return frozenset()
     limit = _max_categories(request)
@@ -141,17 +131,13 @@ def find_text_columns(
 
 
 def learns_in_blocks(groups: FeatureGroups, names: Categories, request: Request) -> bool:
-    """Return whether the features can be computed block by block.
-
-    That excludes means of the label, weights of terms, and the most frequent of many categories.
-    """
+    """Return whether the features need no means, terms or counts of all rows."""
     merges_rare = request.trainer.features == "scaled" and not request.has_label
     has_rare = merges_rare and any(len(names[name]) >= MAX_ONE_HOT for name in groups.few)
     return not (groups.many or groups.texts or has_rare)
 
 
 def _max_categories(request: Request) -> float:
-    """Return the most categories of a column that does not become means of the label."""
     if not request.has_label:
         return float("inf")
     if request.encoding is not None:
@@ -184,7 +170,6 @@ def make_transformer(groups: FeatureGroups, names: Categories, request: Request)
 
 
 def _make_scaler(request: Request) -> Any:
-    """Return steps that impute numbers by their means, mark these, and scale if requested."""
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -194,7 +179,6 @@ def _make_scaler(request: Request) -> Any:
 
 
 def _make_target_encoder(request: Request) -> Any:
-    """Return a TargetEncoder, which gives training rows the means of other folds."""
     import sklearn
     from sklearn.model_selection import KFold, StratifiedKFold
     from sklearn.preprocessing import TargetEncoder

@@ -1,15 +1,10 @@
-"""Read the rows of a training query batch by batch into the form that estimators take.
-
-Numbers and category codes go straight into a matrix, or into one array per column. The query's
-result never exists as a whole besides them.
-"""
+"""Read the rows of a training query batch by batch into the form that estimators take."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,10 +25,7 @@ MEMORY_SHARE = 0.8
 
 
 def check_memory(request: Request, rows: int | None, row_bytes: int, limit: float) -> None:
-    """Reject rows that exceed memory_limit with an estimator that holds all of them in memory.
-
-    Their number is None if it is unknown.
-    """
+    """Reject rows that exceed memory_limit with an estimator that holds all of them in memory."""
     if rows is None or rows * row_bytes <= MEMORY_SHARE * limit:
         return
     others = ""
@@ -112,8 +104,6 @@ def read_rows(
 
 
 class _Reader:
-    """The collector of the batches of a query."""
-
     def __init__(self, columns: TrainingColumns, request: Request, host: RowHost) -> None:
         self.columns = columns
         self.request = request
@@ -152,12 +142,11 @@ class _Reader:
 
     @property
     def batch_rows(self) -> int:
-        """The number of rows in a batch of the engine, which holds several batches in memory."""
+        """The rows of a batch of the engine, which holds several batches in memory."""
         return block_rows(8 * len(self.features), _BATCH_BYTES)
 
     @property
     def crowds_engine(self) -> bool:
-        """Return whether reading the rows in a file will use a large part of memory_limit."""
         if self.matrix is None or self.matrix.in_memory:
             return False
         return self.matrix.nbytes >= _CROWDING_SHARE * self.memory_limit
@@ -174,7 +163,6 @@ class _Reader:
         return RowStore(np.float32 if is_narrow else np.float64, len(self.features), most, folder)
 
     def check_memory(self, rows: int | None) -> None:
-        """Reject more rows or category names than fit into memory."""
         if not self.request.reads_blocks:
             item = 8 if self.matrix is None else self.matrix.dtype.itemsize
             row_bytes = item * len(self.features) + 8
@@ -188,7 +176,6 @@ class _Reader:
             )
 
     def build_query(self, query: str) -> str:
-        """Return the query of the features, label, weight, group, and keys of the split."""
         request = self.request
         items = [column.sql for column in self.features]
         if self.columns.label is not None:
@@ -244,7 +231,6 @@ class _Reader:
                 self.split_values.append(pa.concat_arrays([values, values.slice(0, 0)]))
 
     def _convert_feature(self, column: TrainingColumn, values: Any) -> Array:
-        """Return the (n,) codes or numbers of a feature, and update its statistics."""
         statistics = self.statistics[column.name]
         if column.role == "category":
             codes = self.names[column.name].codes(values)
@@ -328,7 +314,6 @@ class _Reader:
                 block[present] = new_codes[block[present].astype(np.int64)]
 
     def _find_held_out(self) -> tuple[Split, Array | None]:
-        """Return the settled split, and which rows are held out, (n,) bool, or None if none are."""
         import pyarrow as pa
 
         split = self.request.split.settle(self.count)
@@ -371,7 +356,6 @@ class _Reader:
 
 
 def check_weights(weights: Array, request: Request) -> Array:
-    """Return the (n,) weights of rows if all of them are valid."""
     if not ((weights >= 0) & np.isfinite(weights)).all():
         raise ConfigError(
             f"column {request.weight!r} must have finite weights of at least 0, and no NULL"
@@ -388,11 +372,10 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 MOST_IN_MEMORY = 64 << 20
 """Bytes of a matrix that stays in memory though its estimator reads blocks."""
 
-SHARES: Mapping[str, float] = MappingProxyType({"lightgbm": 0.25, "sklearn": 0.25})
-"""Package -> the share of memory_limit that a matrix may take before it moves into a file.
+SHARES: Mapping[str, float] = {"lightgbm": 0.25, "sklearn": 0.25}
+"""Package -> the share of memory_limit above which rows move to a file.
 
-It concerns packages that train another model from blocks than from one matrix. XGBoost trains the
-same model.
+These packages train another model from blocks; XGBoost trains the same.
 """
 
 _CROWDING_SHARE = 0.125
@@ -411,5 +394,4 @@ def _to_numbers(values: Any) -> Array:
         is_float32 = pa.types.is_float32(values.type)
         kind = pa.float32() if is_float32 else pa.float64()
         values = pc.fill_null(values.cast(kind, safe=False), float("nan"))
-    numbers: Array = values.to_numpy(zero_copy_only=False)
-    return numbers
+    return np.asarray(values.to_numpy(zero_copy_only=False))

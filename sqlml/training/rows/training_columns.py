@@ -1,7 +1,4 @@
-"""The columns that a model learns from: those of the query, or of TRANSFORM, and parts of them.
-
-Dates become numbers (`date_parts`), and lists, maps and structs become columns (`flatten`).
-"""
+"""The columns that a model learns from: those of the query, or of TRANSFORM, and parts of them."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Literal
 
 import duckdb
@@ -28,20 +24,17 @@ from sqlml.types import fold
 _DATE = ("year", "month", "day", "dayofweek", "epoch")
 _TIMESTAMP = ("year", "month", "day", "dayofweek", "hour", "minute", "epoch")
 
-DATE_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "DATE": _DATE,
-        "TIMESTAMP": _TIMESTAMP,
-        "TIMESTAMP_S": _TIMESTAMP,
-        "TIMESTAMP_MS": _TIMESTAMP,
-        "TIMESTAMP_NS": _TIMESTAMP,
-        "TIMESTAMP WITH TIME ZONE": _TIMESTAMP,
-        "TIME": ("hour", "minute", "second"),
-        "INTERVAL": ("epoch",),
-    }
-)
-"""Type -> the engine's functions that return its numbers; `epoch` is in seconds, since 1970 for
-dates."""
+DATE_PARTS: Mapping[str, tuple[str, ...]] = {
+    "DATE": _DATE,
+    "TIMESTAMP": _TIMESTAMP,
+    "TIMESTAMP_S": _TIMESTAMP,
+    "TIMESTAMP_MS": _TIMESTAMP,
+    "TIMESTAMP_NS": _TIMESTAMP,
+    "TIMESTAMP WITH TIME ZONE": _TIMESTAMP,
+    "TIME": ("hour", "minute", "second"),
+    "INTERVAL": ("epoch",),
+}
+"""Type -> the engine's functions of its numbers; `epoch` is in seconds, since 1970 for dates."""
 
 
 def date_parts(name: str, column: RowExpression) -> list[tuple[str, RowExpression]]:
@@ -67,9 +60,8 @@ MAX_PARTS = 4096
 def flatten(rows: FittedRows, name: str, column: RowExpression) -> list[tuple[str, RowExpression]]:
     """Return the names and expressions of a nested column's parts, recursively.
 
-    Parts are the numbers of an array, or of lists that all have the same length; a BOOLEAN for each
-    of the most frequent entries of lists of names; the values of the most frequent keys of a map, 0
-    or NULL without the key; and the fields of a struct.
+    Parts are array entries, lists of one length, a BOOLEAN for each of the most frequent texts in
+    lists, the values of the most frequent keys of a map, and the fields of a struct.
     """
     if not _NESTED.search(column.type):
         return []
@@ -153,8 +145,7 @@ def _quote_names(names: Iterable[str]) -> dict[str, str]:
 
 
 Role = Literal["number", "category"]
-"""The role of a feature: a number with NaN for NULL, or a category, in which NULL is a name of its
-own or missing, as the estimator requires."""
+"""A number with NaN for NULL, or a category, in which NULL may be a name of its own."""
 
 _WIDE_NUMBERS = re.compile(r"DECIMAL\(.*\)|U?HUGEINT|UBIGINT|BIGNUM|VARINT")
 """Numbers without a numpy type or a pandas column."""
@@ -220,7 +211,6 @@ class TrainingColumns:
         return Transform(tuple(name for name in self.raw if name in read), expressions)
 
     def drop_expressions(self) -> TrainingColumns:
-        """Return the columns without features that are computed; their columns are left out."""
         features = tuple(c for c in self.features if c.expression is None)
         expressions = [c.expression for c in self.features if c.expression is not None]
         computed_from = {name for expression in expressions for name in expression.columns}
@@ -243,14 +233,10 @@ class TrainingColumns:
 def read_columns(
     host: RowHost, query: str, request: Request, transform: Sequence[str] | None
 ) -> tuple[TrainingColumns, Request]:
-    """Return the columns of a query or of the items of TRANSFORM (...), and the request with their
-    names spelled as in the query.
+    """Return the columns of a query or of TRANSFORM (...), and the request with their spelling.
 
-    Raises:
-        ConfigError: two columns have the same name, or a type does not suit an option.
-        MissingColumnError: the query lacks the label, or another column that options name.
-        ParseError: the query is invalid, or TRANSFORM contains something other than row
-            expressions.
+    Raises MissingColumnError if the query lacks a column that options name, and ParseError if it is
+    invalid.
     """
     described = host.describe(query)
     duplicate = _find_duplicate(name for name, _ in described)
@@ -278,14 +264,12 @@ def read_columns(
 
 
 def _find_duplicate(names: Iterable[str]) -> str | None:
-    """Return the first name that also stands for another column, in any case."""
     listed = list(names)
     counts = Counter(map(fold, listed))
     return next((name for name in listed if counts[fold(name)] > 1), None)
 
 
 def _check_types(raw: Mapping[str, str], request: Request) -> None:
-    """Reject columns whose types do not suit the options that name them."""
     weight, split = raw.get(request.weight or ""), request.split
     is_number = weight != "BOOLEAN" and NUMBERS.fullmatch(str(weight))
     if weight not in (None, *UNTYPED) and not is_number:
@@ -328,7 +312,6 @@ def _list_columns(rows: FittedRows, transform: Sequence[str] | None) -> list[Tra
 
 
 def _unique_name(name: str, taken: set[str]) -> str:
-    """Return a name, numbered if it is taken: keys of a map may differ in case only."""
     unique, number = name, 2
     while fold(unique) in taken:
         unique, number = f"{name}_{number}", number + 1
@@ -337,10 +320,7 @@ def _unique_name(name: str, taken: set[str]) -> str:
 
 
 def _split_column(rows: FittedRows, column: TrainingColumn) -> list[TrainingColumn]:
-    """Return the parts of a column: of nested values, of dates, and of dates in nested values.
-
-    The column itself is returned if it has no parts.
-    """
+    """Return the parts of a nested value or date, or the column itself if it has none."""
     name, kind = column.name, column.type
     expression = column.expression or RowExpression("sqlml_raw_0", (name,), kind)
     computed = replace(expression, type=kind)
@@ -355,7 +335,6 @@ def _split_column(rows: FittedRows, column: TrainingColumn) -> list[TrainingColu
 
 
 def _stored_type(kind: str) -> str:
-    """Return the type of an expression as it is stored: categories are texts."""
     return "VARCHAR" if _CATEGORY_TYPES.fullmatch(kind) else kind
 
 

@@ -1,9 +1,7 @@
-"""The fitted rows of a query, for values that TRANSFORM computes over them, and checks of time
-zones.
+"""The fitted rows of a query, for aggregates in TRANSFORM, and checks of time zones.
 
-The engine serializes its plan of the expressions (`json_serialize_plan`) with the type of each
-part, implicit casts, and the bodies of lambdas. An expression that reads or returns a TIMESTAMP
-WITH TIME ZONE must be known not to depend on the time zone of the session.
+The engine's plan (`json_serialize_plan`) has the type of each part, implicit casts, and the bodies
+of lambdas. A TIMESTAMP WITH TIME ZONE must not depend on the time zone of the session.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ from sqlml.types import fold
 
 @dataclass(frozen=True)
 class FittedRows:
-    """The rows of a query without those that are held out, which `request` decides. `columns` has
-    their types by name.
-    """
+    """The rows of a query that `request` does not hold out, and their column types."""
 
     host: RowHost
     query: str
@@ -37,7 +33,6 @@ class FittedRows:
     request: Request
 
     def types(self, expressions: Sequence[RowExpression]) -> list[str]:
-        """Return the engine's types of expressions, or raise duckdb.Error."""
         if not expressions:
             return []
         columns = ", ".join(
@@ -52,17 +47,11 @@ class FittedRows:
             raise type(error)(strip_excerpt(error)) from None
 
     def ask(self, aggregates: str) -> tuple[Any, ...]:
-        """Return the values of aggregates over these rows."""
         (values,) = self.host.read(f"SELECT {aggregates} FROM {self._fitted}")
         return values
 
     def most_frequent(self, lists: str, most: int) -> list[str]:
-        """Return the most frequent entries of lists of texts, and the first in order of equally
-        frequent ones.
-
-        Args:
-            lists: an expression.
-        """
+        """Return the most frequent entries of `lists`, an expression of lists of texts."""
         item = f"{builtin('unnest')}({lists}) AS item"
         items = f"SELECT {item} FROM {self._fitted}"
         entries = self.host.read(
@@ -155,7 +144,6 @@ def _expressions(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _reads_zone(node: Mapping[str, Any]) -> bool:
-    """Return whether an expression itself, without its parts, depends on the session's zone."""
     children = [*node.get("children", ()), *([node["child"]] if "child" in node else ())]
     argument_types, result_type = [_type_of(child) for child in children], _type_of(node)
     types = " ".join((*argument_types, result_type))
@@ -175,12 +163,10 @@ def _reads_zone(node: Mapping[str, Any]) -> bool:
 
 
 def _type_of(node: Mapping[str, Any]) -> str:
-    """Return the type of an expression, including nested types, as JSON."""
     return json.dumps(node.get("return_type") or node.get("value", {}).get("type"))
 
 
 _NULL_TYPE = json.dumps({"id": "NULL", "type_info": None})
-"""The type of a NULL."""
 
 
 _ZONED = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")

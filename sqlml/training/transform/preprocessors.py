@@ -1,8 +1,7 @@
 """BigQuery's preprocessing functions in TRANSFORM (...), compiled to row expressions.
 
-Values that depend on all rows, such as a mean, are computed once over the fitted rows and written
-into the expression, so that training and scoring cannot differ. Add a function to `PREPROCESSORS`,
-and its signature to `FORMS`.
+Values that depend on all rows are computed once over the fitted rows and written into the
+expression, so that training and scoring cannot differ.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ LONGEST_NGRAM = 100
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of argument: its description in messages, and a test of the type of a column, or of
-    the value of another argument.
-    """
+    """A kind of argument: its description in messages, and a test of its value or SQL type."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -39,9 +36,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The signature of a function: a call with all arguments as an example, the kind of the first
-    argument, the kinds of the others, and how many of those are required.
-    """
+    """A signature: an example call, and the kinds of its arguments, `needed` of the others."""
 
     example: str
     column: Kind
@@ -71,7 +66,6 @@ def _are_points(value: Any) -> bool:
 
 
 def _are_sizes(value: Any) -> bool:
-    """Return whether a value is a range of n-gram sizes, or a single size."""
     sizes = value if isinstance(value, list) else [value, value]
     are_integers = all(_is_integer(size, 1, LONGEST_NGRAM) for size in sizes)
     return are_integers and len(sizes) == 2 and sizes[0] <= sizes[1]
@@ -149,7 +143,6 @@ FORMS: Mapping[str, Form] = {
 
 
 def find_form(name: str) -> Form:
-    """Look up the signature of a function."""
     if name not in FORMS:
         suggestion = closest(name, FORMS)
         hint = f"did you mean {suggestion}?" if suggestion else f"functions: {', '.join(FORMS)}"
@@ -158,7 +151,6 @@ def find_form(name: str) -> Form:
 
 
 def check_count(name: str, given: int) -> None:
-    """Check the number of arguments of a call, including the column."""
     form = find_form(name)
     least, most = 1 + form.needed, 1 + len(form.others)
     if least <= given <= most:
@@ -169,7 +161,6 @@ def check_count(name: str, given: int) -> None:
 
 
 def check_values(name: str, values: Sequence[Any]) -> None:
-    """Check the arguments after the column; NULL stands for a default."""
     form = FORMS[name]
     for position, (value, kind) in enumerate(zip(values, form.others, strict=False)):
         if value is None and position >= form.needed:
@@ -192,7 +183,6 @@ def shown_value(value: Any) -> str:
 
 
 def check_column(name: str, column: str, kind: str) -> None:
-    """Check the type of a function's column, which `column` describes in messages."""
     form = FORMS[name]
     if not form.column.fits(kind):
         fix = _suggest_cast(form.column, column, kind) or form.example
@@ -200,7 +190,6 @@ def check_column(name: str, column: str, kind: str) -> None:
 
 
 def _suggest_cast(expected: Kind, column: str, kind: str) -> str | None:
-    """Return advice that converts a column to the expected kind, or None."""
     is_text = STRINGS.fullmatch(kind)
     if expected is _NUMBER and is_text:
         return f"write TRY_CAST({column} AS DOUBLE)"
@@ -223,9 +212,8 @@ Ask = Callable[[str], tuple[Any, ...]]
 def exact_moments(ask: Ask, column: str) -> tuple[float, float]:
     """Return the mean and the population standard deviation of a DOUBLE; 0 without finite values.
 
-    They do not depend on the order of rows, unlike sums of doubles by several threads. The numbers
-    are shifted by the middle of their range, scaled by a power of two, rounded to 128-bit integers,
-    and added exactly.
+    The numbers are shifted, scaled by a power of two, rounded to 128-bit integers, and added
+    exactly, so that the order of rows does not matter.
     """
     call = DUCKDB.call
     least, most, count = ask(", ".join(call(f, column) for f in ("min", "max", "count")))
@@ -256,9 +244,10 @@ MOST_VALUES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The checked arguments of a call: the function's name, its column's stored expression, type,
-    and text in messages, and the constant values of the others. `ask` computes aggregates over the
-    fitted rows.
+    """The checked arguments of a call.
+
+    column: its stored expression. shown: its text in messages. values: of the other arguments. ask:
+    computes aggregates over the fitted rows.
     """
 
     name: str
@@ -269,7 +258,6 @@ class Arguments:
     ask: Ask
 
     def value(self, position: int, default: Any) -> Any:
-        """Return the argument at a position, from 0, or the default if it is missing or NULL."""
         value = self.values[position] if position < len(self.values) else None
         return default if value is None else value
 
@@ -279,20 +267,15 @@ class Arguments:
         return f"CAST({self.column} AS DOUBLE)"
 
     def categories(self) -> list[str]:
-        """Return the most frequent values in alphabetical order."""
         histogram = _call("histogram", f"CAST({self.column} AS VARCHAR)")
         return self.most_frequent(f"{histogram} FILTER (WHERE {self.column} IS NOT NULL)")
 
     def list_categories(self) -> list[str]:
-        """Return the most frequent entries of lists in alphabetical order."""
         texts = _call("list", f"CAST({self.column} AS VARCHAR[])")
         return self.most_frequent(_call("list_aggregate", _call("flatten", texts), "'histogram'"))
 
     def most_frequent(self, histogram: str) -> list[str]:
-        """Return the most frequent texts of a histogram in alphabetical order.
-
-        The arguments after the column are the most texts, and their minimum count.
-        """
+        """Return the most frequent texts of a histogram, by the call's limits, in order."""
         most, least = self.value(0, MOST_VALUES), self.value(1, 1)
         (counts,) = self.ask(histogram)
         frequent = sorted((-n, text) for text, n in (counts or {}).items() if n >= least)
@@ -310,10 +293,6 @@ def _double(value: float) -> str:
 def _scale(given: Arguments, middle: float, size: float) -> str:
     """Return (x - middle) / size, with 1 instead of a size of 0, as scikit-learn does."""
     return _call("/", _call("-", given.number, _double(middle)), _double(size or 1.0))
-
-
-def _standard_scaler(given: Arguments) -> str:
-    return _scale(given, *exact_moments(given.ask, given.number))
 
 
 def _min_max_scaler(given: Arguments) -> str:
@@ -335,7 +314,6 @@ def _robust_scaler(given: Arguments) -> str:
 
 
 def _ask_quantiles(given: Arguments, levels: Sequence[float]) -> Sequence[float]:
-    """Return the quantiles of the column; none if it has no numbers."""
     (quantiles,) = given.ask(
         _call("quantile_cont", given.number, f"[{', '.join(map(repr, levels))}]")
     )
@@ -426,7 +404,7 @@ def _ngrams(given: Arguments) -> str:
 
 
 PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = {
-    "ml_standard_scaler": _standard_scaler,
+    "ml_standard_scaler": lambda given: _scale(given, *exact_moments(given.ask, given.number)),
     "ml_min_max_scaler": _min_max_scaler,
     "ml_max_abs_scaler": _max_abs_scaler,
     "ml_robust_scaler": _robust_scaler,
@@ -442,7 +420,7 @@ PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = {
 
 
 def multi_hot(given: Arguments) -> dict[str, str]:
-    """Return, for each category, the expression that tests whether a list contains it."""
+    """Return for each category the expression that tests whether a list contains it."""
     texts = f"CAST({given.column} AS VARCHAR[])"
     categories = given.list_categories()
     if not categories:
@@ -451,9 +429,7 @@ def multi_hot(given: Arguments) -> dict[str, str]:
 
 
 def feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, str]:
-    """Return the combinations of up to `degree` columns: joined names -> the expression of their
-    joined values.
-    """
+    """Return the combinations of up to `degree` columns: joined names -> joined values."""
     texts = {name: f"CAST({column} AS VARCHAR)" for name, column in columns.items()}
     sizes = range(2, min(degree, len(columns)) + 1)
     return {

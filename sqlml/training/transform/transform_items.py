@@ -40,10 +40,7 @@ MULTI_FEATURE_FUNCTIONS = ("ml_multi_hot_encoder", "ml_feature_cross")
 
 
 def transform_items(rows: FittedRows, texts: Sequence[str], named: set[str]) -> list[Named]:
-    """Return the name and expression of each feature, with types that are not known yet.
-
-    A star leaves out `named`, the folded names of columns that options name.
-    """
+    """Return the features, without types; a star leaves out the folded names `named`."""
     features: list[Named] = []
     items = parse_items(rows.host.read, texts)
     listed_names = {fold(n) for i in items if not i.star for n in (i.column or "", i.name)}
@@ -79,8 +76,6 @@ def _compile_item(rows: FittedRows, item: Item) -> Named:
 
 
 def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
-    """Return the features of a function that computes several, named after the item and
-    themselves."""
     name = str(find_function_name(item.tree))
     check_plain_call(item.tree)
     trees = list_arguments(item.tree)
@@ -110,7 +105,7 @@ def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
 def _share_columns(
     rows: FittedRows, trees: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return expressions by name, and the columns of all of them, to which placeholders refer."""
+    """Return expressions by name, and the columns to which their placeholders refer."""
     compiled = {name: _compile(rows, Item(name, tree, name)) for name, tree in trees.items()}
     columns = tuple(dict.fromkeys(c for _, own_columns in compiled.values() for c in own_columns))
     placeholders = {column: f"sqlml_raw_{n}" for n, column in enumerate(columns)}
@@ -122,7 +117,6 @@ def _share_columns(
 
 
 def _struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the columns of a struct by the names of its fields."""
     fields = list_arguments(tree) if find_function_name(tree) in _STRUCT_FUNCTIONS else []
     by_name = {
         str(field.get("sqlml_name") or (field.get("column_names") or ("",))[-1]): field
@@ -145,7 +139,6 @@ def _compile(rows: FittedRows, item: Item) -> tuple[str, tuple[str, ...]]:
 def _compile_call(
     rows: FittedRows, name: str, arguments: Sequence[str], columns: Sequence[str]
 ) -> str | None:
-    """Return the expression that replaces the call of a preprocessing function."""
     if name in MULTI_FEATURE_FUNCTIONS:
         raise ParseError(f"{name} makes several features, and stands alone in TRANSFORM")
     check_count(name, len(arguments))
@@ -158,9 +151,6 @@ def _compile_call(
 def _bind_arguments(
     rows: FittedRows, name: str, column: str, columns: tuple[str, ...], values: tuple[Any, ...]
 ) -> Arguments:
-    """Bind the arguments of a call, and check the type of its column, whose placeholders are
-    `columns`.
-    """
     expression = RowExpression(column, columns, "DOUBLE")
     (kind,) = rows.types([expression])
     shown_column = _spell(expression)
@@ -172,13 +162,11 @@ def _bind_arguments(
 def _compute_aggregates(
     rows: FittedRows, columns: Sequence[str], aggregates: str
 ) -> tuple[Any, ...]:
-    """Return aggregates of stored expressions over the fitted rows."""
     quoted = {name: DUCKDB.quote_name(name) for name in columns}
     return rows.ask(RowExpression(aggregates, tuple(columns), "DOUBLE").to_sql(quoted))
 
 
 def _evaluate(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> Any:
-    """Return the value of a constant argument from its SQL."""
     if "sqlml_raw_" in sql:
         argument = _spell(RowExpression(sql, tuple(columns), "DOUBLE"))
         example = FORMS[name].example
@@ -190,7 +178,6 @@ def _evaluate(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> 
 
 
 def _spell(expression: RowExpression) -> str:
-    """Return an expression as messages show it."""
     return shorten_names(expression.to_sql({column: column for column in expression.columns}))
 
 

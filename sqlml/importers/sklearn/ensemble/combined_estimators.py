@@ -1,9 +1,7 @@
 """Ensembles of any estimators: AdaBoost, bagging, voting and stacking.
 
-Sources: `sklearn/ensemble/_weight_boosting.py`, `_bagging.py`, `_voting.py`, `_stacking.py`.
 Members that are plain trees become one tree ensemble, which adds up the same numbers in the same
-order. Members of bagging, voting and stacking number the classes from 0; ties go to the first
-class.
+order. Members of bagging, voting and stacking number the classes from 0.
 """
 
 from __future__ import annotations
@@ -16,12 +14,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
-from sqlml.importers.sklearn.classify import (
-    argmax_label,
-    binary_label,
-    class_list,
-    two_or_more_classes,
-)
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.ensemble.decision_trees import (
     all_trees,
     member_trees,
@@ -49,7 +42,7 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
             "AdaBoostClassifier(algorithm='SAMME.R') was removed from scikit-learn; fit it with "
             "SAMME"
         )
-    classes = two_or_more_classes(model)
+    classes = classify.two_or_more_classes(model)
     b, width = frame.builder, len(classes)
     votes = _votes(model, _reject_nan(model, frame), recurse, classes)
     score = apply_number(b, "div", votes, model.estimator_weights_.sum())
@@ -57,9 +50,9 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         first, second = (b.op("select", score, indices=np.array([i])) for i in (0, 1))
         score = b.op("add", b.op("neg", first), second)
         both = b.op("concat", b.op("neg", score), score)
-        label, margin = binary_label(b, score), apply_number(b, "div", both, 2)
+        label, margin = classify.binary_label(b, score), apply_number(b, "div", both, 2)
     else:
-        label, margin = argmax_label(b, score), apply_number(b, "div", score, width - 1)
+        label, margin = classify.argmax_label(b, score), apply_number(b, "div", score, width - 1)
     proba = b.op("softmax", margin, sum_dtype="float64")
     return Outputs({"label": label, "proba": proba, "score": score}, build_labels(classes))
 
@@ -81,13 +74,11 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _reject_nan(model: Any, frame: Frame) -> Frame:
-    """Reject NaN, as AdaBoost does regardless of its learners."""
     value = numbers(frame, type(model).__name__, rows="sparse")
     return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
 
 def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Value:
-    """Sum all learners' weighted votes, (n, K)."""
     b, width = frame.builder, len(classes)
     learners = model.estimators_
     weights = [float(w) for w in model.estimator_weights_[: len(learners)]]
@@ -108,7 +99,7 @@ def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Va
 def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the mean of the members' probabilities, or of their votes without probabilities."""
     check(model, "estimators_", "estimators_features_", "classes_")
-    classes = class_list(model)
+    classes = classify.class_list(model)
     b, members, width = frame.builder, _bagging_members(model), len(classes)
     scores: list[Value] = []
     if all_trees([member for member, _ in members]) and all(
@@ -129,14 +120,13 @@ def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
             scores += [b.cast(score, "float64") for score in member.available("score").values()]
         summed = sum_values(b, parts)
     proba = apply_number(b, "div", summed, len(members))
-    values = {"label": argmax_label(b, proba), "proba": proba}
+    values = {"label": classify.argmax_label(b, proba), "proba": proba}
     if len(scores) == len(members) and len({score.type.width for score in scores}) == 1:
         values["score"] = apply_number(b, "div", sum_values(b, scores), len(members))
     return Outputs(values, build_labels(classes))
 
 
 def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the mean of the members' predictions."""
     check(model, "estimators_", "estimators_features_")
     b, members = frame.builder, _bagging_members(model)
     if all_trees([member for member, _ in members]):
@@ -152,7 +142,6 @@ def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _bagging_members(model: Any) -> list[tuple[Any, Sequence[int]]]:
-    """Return the members with the numbers of the columns that they read."""
     if model.n_estimators != len(model.estimators_):
         raise UnsupportedModelError(
             f"{type(model).__name__} has {len(model.estimators_)} fitted members and "
@@ -167,11 +156,10 @@ def _bagging_members(model: Any) -> list[tuple[Any, Sequence[int]]]:
 def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Count labels (hard voting) or average probabilities (soft voting).
 
-    `transform` is the members' class numbers, or their probabilities side by side. There is none
-    for flatten_transform=False, because scikit-learn then returns three axes.
+    `transform` is the members' outputs; with flatten_transform=False they have three axes.
     """
     check(model, "estimators_", "classes_", "le_")
-    classes = class_list(model)
+    classes = classify.class_list(model)
     b, width = frame.builder, len(classes)
     weights = _weights(model)
     is_soft = model.voting == "soft"
@@ -187,9 +175,11 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         votes.append(outputs[-1] if is_soft else member.votes(indices, width))
     if is_soft:
         proba = _mean(b, votes, weights)
-        values = {"label": argmax_label(b, proba), "proba": proba}
+        values = {"label": classify.argmax_label(b, proba), "proba": proba}
     else:
-        values = {"label": argmax_label(b, sum_values(b, _apply_weights(b, votes, weights)))}
+        values = {
+            "label": classify.argmax_label(b, sum_values(b, _apply_weights(b, votes, weights)))
+        }
     if not is_soft or model.flatten_transform:
         values["transform"] = b.op("concat", *outputs)
     return Outputs(values, build_labels(classes))
@@ -210,7 +200,6 @@ def _voting_members(model: Any, frame: Frame, recurse: Recurse) -> Iterator[Memb
 
 
 def _weights(model: Any) -> list[float] | None:
-    """Return the weights of the members that are not dropped."""
     if model.weights is None:
         return None
     pairs = zip(model.estimators, model.weights, strict=True)
@@ -230,10 +219,7 @@ def _apply_weights(b: Builder, parts: list[Value], weights: list[float] | None) 
 
 
 def _mean(b: Builder, parts: list[Value], weights: list[float] | None) -> Value:
-    """Sum and divide once at the end, like np.average.
-
-    The mean of members that all return float32 is float32, unless weights widen them.
-    """
+    """Sum and divide once at the end, like np.average; float32 stays float32 unless weighted."""
     if weights is not None or len({part.type.dtype for part in parts}) > 1:
         parts = [b.cast(part, "float64") for part in parts]
     scale = float(len(parts)) if weights is None else float(np.sum(weights))
@@ -243,7 +229,7 @@ def _mean(b: Builder, parts: list[Value], weights: list[float] | None) -> Value:
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the final estimator's prediction; it numbers the classes from 0."""
     check(model, "estimators_", "final_estimator_", "stack_method_", "classes_")
-    classes = class_list(model)
+    classes = classify.class_list(model)
     stacked = _stack_outputs(model, frame, recurse, binary=len(classes) == 2)
     last = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
     known = last.classes
@@ -258,7 +244,6 @@ def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the final estimator's prediction."""
     check(model, "estimators_", "final_estimator_", "stack_method_")
     stacked = _stack_outputs(model, frame, recurse, binary=False)
     last = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
@@ -266,10 +251,7 @@ def stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _stack_outputs(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
-    """Return the members' outputs side by side, and with passthrough also the columns.
-
-    Of two probabilities only the second is kept. `transform` is the input of the final estimator.
-    """
+    """Return the members' outputs, the second of two probabilities, and columns to pass through."""
     b = frame.builder
     names = [name for name, member in model.estimators if not is_dropped(member)]
     parts: list[Frame] = []

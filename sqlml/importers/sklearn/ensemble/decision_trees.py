@@ -15,12 +15,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
-from sqlml.importers.sklearn.classify import (
-    argmax_labels,
-    binary_label,
-    class_lists,
-    outlier_outputs,
-)
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check, numbers, path_of
 from sqlml.importers.sklearn.meta.members import apply_number
 from sqlml.ir.builder import Builder, Value
@@ -28,16 +23,14 @@ from sqlml.ir.trees import RawTrees, build_ensemble
 from sqlml.types import Array
 
 NO_CHILD = -1
-"""sklearn/tree/_tree.pxd: TREE_LEAF."""
 
 
 def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTrees:
     """Concatenate all nodes of `trees` (sklearn.tree._tree.Tree).
 
-    `value` is (nodes, classes or 1) float64: class fractions of a classifier, means of a
-    regressor. `sizes` are the numbers of classes of each target (1 for a regressor's); the values
-    of all targets are then side by side. scikit-learn compares float32 values with float64
-    thresholds, so thresholds become the largest float32 that is not above them.
+    `value` is (nodes, classes or 1) float64: class fractions or means. `sizes` are the numbers of
+    classes of each target (1 for a regressor's), whose values are side by side. scikit-learn
+    compares float32 with float64 thresholds, so these become the largest float32 not above them.
     """
 
     def join(attribute: str) -> Array:
@@ -53,7 +46,7 @@ def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTr
     impure = cover * join("impurity")
     if sizes is None:
         value = np.concatenate([tree.value[:, 0, :] for tree in trees])
-    else:  # targets with fewer classes than others are padded with zeros
+    else:  # Targets with fewer classes than others are padded with zeros.
         padded = np.concatenate([tree.value for tree in trees])
         value = np.concatenate([padded[:, t, :size] for t, size in enumerate(sizes)], axis=1)
     return RawTrees(
@@ -89,7 +82,6 @@ def tree_input(owner: Any, frame: Frame, tree: Any) -> Value:
 
 
 def takes_nan(tree: Any) -> bool:
-    """Return whether the tree's predict accepts NaN, according to its own tags."""
     tags = getattr(tree, "__sklearn_tags__", None)
     if tags is None:
         raise UnsupportedModelError(
@@ -134,46 +126,35 @@ def tree_sum(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int
 
 
 def member_trees(trees: Sequence[Any]) -> RawTrees:
-    """Return the node arrays of fitted trees, checked one by one."""
     for tree in trees:
         check(tree, "tree_")
     return raw_trees([tree.tree_ for tree in trees])
 
 
 def tree_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the class fractions of the leaf."""
-    check(model, "tree_", "classes_")
-    return _classify(model, frame, [model])
-
-
-def tree_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the value of the leaf."""
-    check(model, "tree_")
-    return Outputs({"label": _sum(model, frame, [model], [1] * int(model.n_outputs_))})
-
-
-def forest_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the mean of the trees' class fractions."""
-    check(model, "estimators_", "classes_")
-    return _classify(model, frame, model.estimators_)
-
-
-def forest_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the mean of the trees' values."""
-    check(model, "estimators_")
-    return Outputs({"label": _sum(model, frame, model.estimators_, [1] * int(model.n_outputs_))})
-
-
-def _classify(model: Any, frame: Frame, trees: Sequence[Any]) -> Outputs:
-    classes = class_lists(model)
+    """Return the mean of the class fractions in the leaves of a forest or a single tree."""
+    trees = _fitted_trees(model, "classes_")
+    classes = classify.class_lists(model)
     sizes = [len(known) for known in classes]
-    proba = _sum(model, frame, trees, sizes)
-    label = argmax_labels(frame.builder, proba, sizes)
+    proba = _average(model, frame, trees, sizes)
+    label = classify.argmax_labels(frame.builder, proba, sizes)
     labels = tuple(build_labels(known) for known in classes)
     return Outputs({"label": label, "proba": proba}, labels)
 
 
-def _sum(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
+def tree_regressor(model: Any, frame: Frame) -> Outputs:
+    """Return the mean of the leaves' values of a forest or a single tree."""
+    trees = _fitted_trees(model)
+    return Outputs({"label": _average(model, frame, trees, [1] * int(model.n_outputs_))})
+
+
+def _fitted_trees(model: Any, *attributes: str) -> Sequence[Any]:
+    is_forest = type(model).__module__ == "sklearn.ensemble._forest"
+    check(model, "estimators_" if is_forest else "tree_", *attributes)
+    return model.estimators_ if is_forest else [model]
+
+
+def _average(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
     """Sum the trees' values and divide by their number: (n, sum of sizes) float64."""
     raw = raw_trees([tree.tree_ for tree in trees], sizes)
     total = sum_of_trees(frame.builder, tree_input(model, frame, trees[0]), raw)
@@ -181,10 +162,9 @@ def _sum(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -
 
 
 def random_trees_embedding(model: Any, frame: Frame) -> Frame:
-    """Return one 0/1 column per leaf, (n, leaves of all trees) float64.
+    """Return one 0/1 column per leaf, (n, leaves of all trees) float64, in scikit-learn's order.
 
-    The order is scikit-learn's order of leaves, tree by tree. The trees return the position of each
-    row's leaf, (n, trees), and each column compares that with its own position.
+    The trees return the position of each row's leaf, and each column compares that with its own.
     """
     check(model, "estimators_", "one_hot_encoder_")
     b = frame.builder
@@ -212,9 +192,8 @@ def isolation_forest(model: Any, frame: Frame) -> Outputs:
     """Return label -1 or 1, score (negative for outliers) and samples (score + offset_).
 
     Liu, Ting and Zhou (2008), `sklearn/ensemble/_iforest.py`: each tree adds the depth of the row's
-    leaf and the average path length of its training rows. The score of a row is
-    -2^-(sum / (trees * c(max_samples_))). NaN follows each node's missing direction, and infinity
-    is compared.
+    leaf and the average path length of its training rows to the sum in -2^-(sum / (trees *
+    c(max_samples_))). NaN follows each node's missing direction.
     """
     check(model, "estimators_", "estimators_features_", "offset_", "_max_samples")
     b = frame.builder
@@ -227,11 +206,10 @@ def isolation_forest(model: Any, frame: Frame) -> Outputs:
     samples = b.op("neg", b.op("exp2", b.op("neg", share)))
     score = apply_number(b, "sub", samples, model.offset_)
     shallow = _least_inlier_depth(denominator, float(model.offset_))
-    return outlier_outputs(binary_label(b, depth, "ge", shallow), score, samples)
+    return classify.outlier_outputs(classify.binary_label(b, depth, "ge", shallow), score, samples)
 
 
 def _depth(model: Any, frame: Frame) -> Value:
-    """Sum the depths in all trees, (n, 1) float64."""
     trees = [tree.tree_ for tree in model.estimators_]
     raw = raw_trees(trees)
     if model._max_features != model.n_features_in_:
@@ -247,7 +225,6 @@ def _depth(model: Any, frame: Frame) -> Value:
 
 
 def average_path_length(samples: Array) -> Array:
-    """Return the average path length of a tree that isolates each number of `samples` rows."""
     n = np.asarray(samples, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         long = 2.0 * (np.log(n - 1.0) + np.euler_gamma) - 2.0 * (n - 1.0) / n
@@ -257,8 +234,7 @@ def average_path_length(samples: Array) -> Array:
 def _least_inlier_depth(denominator: float, offset: float) -> float:
     """Return the smallest sum of depths that is an inlier; infinity if none is.
 
-    The score rises with the depth, and the training row at the quantile of `contamination` has a
-    score of exactly 0. Deciding the label by depth is exact.
+    The row at the quantile of `contamination` has a score of exactly 0; depths decide exactly.
     """
 
     def is_inlier(depth: float) -> bool:
@@ -271,7 +247,7 @@ def _least_inlier_depth(denominator: float, offset: float) -> float:
     if not is_inlier(high):
         return np.inf
     bits = [int(np.float64(edge).view(np.int64)) for edge in (low, high)]
-    while bits[1] - bits[0] > 1:  # positive floats are ordered as their bits are
+    while bits[1] - bits[0] > 1:  # Positive floats are ordered as their bits are.
         middle = (bits[0] + bits[1]) // 2
         bits[is_inlier(float(np.int64(middle).view(np.float64)))] = middle
     return float(np.int64(bits[1]).view(np.float64))

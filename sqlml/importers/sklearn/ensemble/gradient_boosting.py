@@ -16,7 +16,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
-from sqlml.importers.sklearn.classify import class_list, score_label, score_proba
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.dummy import class_probabilities, regression_constant
 from sqlml.importers.sklearn.ensemble.decision_trees import raw_trees, sum_of_trees
 from sqlml.importers.sklearn.estimator_checks import check, explain_option, numbers
@@ -35,7 +35,7 @@ FLOAT64_ON_FLOAT32 = ("sklearn.tree.", "sklearn.ensemble.")
 def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return a sigmoid or softmax for log_loss, the sigmoid of twice the score for exponential."""
     check(model, "estimators_", "init_", "classes_")
-    classes = class_list(model)
+    classes = classify.class_list(model)
     b = frame.builder
     score = _raw_predict(model, frame, recurse, classifier=True)
     margin = score
@@ -43,12 +43,11 @@ def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> 
         margin = b.op("mul", 2.0, score)
     elif score.type.width == 1 and model.loss != "log_loss":
         raise explain_option(model, "loss", "log_loss")
-    label, proba = score_label(b, score, tie="ge"), score_proba(b, margin)
+    label, proba = classify.score_label(b, score, tie="ge"), classify.score_proba(b, margin)
     return Outputs({"label": label, "proba": proba, "score": score}, build_labels(classes))
 
 
 def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the raw score, which is the prediction for every loss."""
     check(model, "estimators_", "init_")
     return Outputs({"label": _raw_predict(model, frame, recurse, classifier=False)})
 
@@ -82,7 +81,7 @@ def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
     if not classifier:
         return regression_constant(init)
     proba = np.clip(class_probabilities(init), EPSILON, 1 - EPSILON)
-    link = model._loss.link.link  # scikit-learn's own function, so that no bit differs
+    link = model._loss.link.link  # scikit-learn's own function gives the same bits.
     start = link(proba[None, :]) if width > 1 else link(proba[1:])
     return np.asarray(start, np.float64).reshape(width)
 
@@ -122,8 +121,7 @@ def _model_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
 def _check_precision(model: Any) -> None:
     """Reject an init that sums float32 numbers in an unspecified order.
 
-    GradientBoosting passes float32 rows to its init, and scikit-learn's linear models and scalers
-    then compute in float32. The logit of a probability near 1 loses most digits by that.
+    GradientBoosting passes float32 rows to its init, in which linear models and scalers compute.
     """
     init = model.init_
     is_float64 = np.asarray(getattr(init, "coef_", np.float32(0))).dtype == np.float64
@@ -142,14 +140,18 @@ IDENTITY_LOSSES = ("squared_error", "absolute_error", "quantile")
 def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
     """Return a sigmoid for two classes (a score of 0 is the first), a softmax for more."""
     check(model, "_predictors", "_baseline_prediction", "classes_")
-    classes = class_list(model)
+    classes = classify.class_list(model)
     if len(classes) < 2 or model.loss != "log_loss":
         raise UnsupportedModelError(
             f"HistGradientBoostingClassifier(loss={model.loss!r}) on {len(classes)} class(es) is "
             "not covered; use log_loss and two classes or more"
         )
     b, score = frame.builder, _hist_raw_predict(model, frame)
-    values = {"label": score_label(b, score), "proba": score_proba(b, score), "score": score}
+    values = {
+        "label": classify.score_label(b, score),
+        "proba": classify.score_proba(b, score),
+        "score": score,
+    }
     return Outputs(values, build_labels(classes))
 
 

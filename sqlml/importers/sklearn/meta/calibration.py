@@ -1,10 +1,8 @@
 """Calibrated classifiers, classifiers with another threshold, and classifiers of encoded targets.
 
-`sklearn/calibration.py`: a sigmoid (Platt, 1999), isotonic regression (Zadrozny and Elkan, 2002)
-or a temperature (Guo et al., 2017) on decision_function if the member has it, else on
-predict_proba. `sklearn/model_selection/_classification_threshold.py`: the positive class for
-`score >= threshold`. EncodedTargetClassifier is sqlml's own
-(`sqlml/training/estimators/encoded_target.py`), which CREATE MODEL ... AS SELECT trains.
+`sklearn/calibration.py`: a sigmoid (Platt, 1999), isotonic regression (Zadrozny and Elkan, 2002) or
+a temperature (Guo et al., 2017) on decision_function if the member has it, else on predict_proba.
+EncodedTargetClassifier is sqlml's own.
 """
 
 from __future__ import annotations
@@ -16,12 +14,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, Schema, build_labels
 from sqlml.importers.model_checks import explain_unfitted
-from sqlml.importers.sklearn.classify import (
-    add_complement,
-    argmax_label,
-    normalise,
-    two_or_more_classes,
-)
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check
 from sqlml.importers.sklearn.isotonic import interpolate
 from sqlml.importers.sklearn.meta.members import OUTPUT, Member, apply_number, spread, sum_values
@@ -34,14 +27,16 @@ EPSILON = 1e-12
 def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the mean of all pairs of a member and its calibrators."""
     check(model, "calibrated_classifiers_", "classes_")
-    classes = two_or_more_classes(model)
+    classes = classify.two_or_more_classes(model)
     b = frame.builder
     parts = [
         _calibrate_pair(model, f"calibrated_classifiers_[{i}]", pair, frame, recurse, classes)
         for i, pair in enumerate(model.calibrated_classifiers_)
     ]
     proba = apply_number(b, "div", sum_values(b, parts), len(parts))
-    return Outputs({"label": argmax_label(b, proba), "proba": proba}, build_labels(classes))
+    return Outputs(
+        {"label": classify.argmax_label(b, proba), "proba": proba}, build_labels(classes)
+    )
 
 
 def _calibrate_pair(
@@ -84,9 +79,9 @@ def _calibrate_columns(b: Builder, response: Value, pair: Any, at: list[int], wi
         for i, calibrator in enumerate(pair.calibrators[:count])
     ]
     if width == 2:
-        return add_complement(b, columns[0])
+        return classify.add_complement(b, columns[0])
     # A pair that knows fewer classes has fewer columns; the others stay 0.
-    return normalise(b, spread(b, b.op("concat", *columns), at[:count], width))
+    return classify.normalise(b, spread(b, b.op("concat", *columns), at[:count], width))
 
 
 def _calibrate(b: Builder, value: Value, calibrator: Any) -> Value:
@@ -104,7 +99,7 @@ def _scale_temperature(b: Builder, response: Value, is_score: bool, beta: float)
     elif is_score:
         logits = response
     else:
-        proba = add_complement(b, response) if response.type.width == 1 else response
+        proba = classify.add_complement(b, response) if response.type.width == 1 else response
         logits = b.op("log", apply_number(b, "add", proba, EPSILON))
     return b.op("softmax", apply_number(b, "mul", logits, beta), sum_dtype="float64")
 
@@ -117,7 +112,7 @@ def fixed_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Ou
     threshold = model.threshold
     if isinstance(threshold, str):
         threshold = 0.5 if method == "predict_proba" else 0.0
-    # numpy brings Python's own floats to the dtype of the scores, and keeps its own at float64
+    # Python's floats take the dtype of the scores in numpy; numpy's own stay float64.
     score = _score(model, member, method, model.pos_label)
     if type(threshold) not in (int, float):
         score = frame.builder.cast(score, "float64")
@@ -125,7 +120,6 @@ def fixed_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Ou
 
 
 def tuned_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Apply `best_threshold_`, which cross-validation found."""
     check(model, "estimator_", "best_threshold_", "_curve_scorer")
     member = Member.of(model, "estimator_", model.estimator_, frame, recurse)
     pos_label = model._curve_scorer._get_pos_label()
@@ -135,12 +129,10 @@ def tuned_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Ou
 
 
 def inner_estimator(model: Any) -> Any:
-    """Return the inner fitted classifier; a prefit one does not need the outer model's fit."""
     return getattr(model, "estimator_", model.estimator)
 
 
 def threshold_schema(model: Any) -> Schema:
-    """Return the schema of the inner classifier."""
     schema = Schema.from_model(inner_estimator(model))
     if schema is None:
         raise explain_unfitted(model)

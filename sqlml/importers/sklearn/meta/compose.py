@@ -1,8 +1,4 @@
-"""Composites: Pipeline, ColumnTransformer, FeatureUnion, searches and others with inner estimators.
-
-Errors about a part name the step in which it stands. TransformedTargetRegressor scales predictions
-back to the target: each transformer with an exact inverse has its inverse here.
-"""
+"""Composites: Pipeline, ColumnTransformer, FeatureUnion, searches and other outer estimators."""
 
 from __future__ import annotations
 
@@ -24,8 +20,7 @@ from sqlml.importers.sklearn.feature_extraction import (
     one_text,
 )
 from sqlml.importers.sklearn.meta.members import Member, apply_number, as_numbers, is_dropped
-from sqlml.importers.sklearn.preprocessing.function_transformer import find_function
-from sqlml.importers.sklearn.preprocessing.numeric_transforms import NEAR, unscale
+from sqlml.importers.sklearn.preprocessing.numeric_transforms import NEAR, find_function, unscale
 from sqlml.ir.builder import Builder, Value
 
 OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = {
@@ -57,7 +52,7 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
             # Scalers and imputers hand on what they get.
             result = replace(result, sparse=result.sparse or before.sparse)
     if isinstance(result, Outputs) and _passes(model.steps[-1][1]):
-        last = _transform_of(frame.builder, maker, result)  # the last step hides the predictor
+        last = _transform_of(frame.builder, maker, result)  # The last step hides the predictor.
         if last is None:
             raise UnsupportedModelError(
                 "the last step only passes on what a predictor returns; remove it"
@@ -84,8 +79,8 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
 def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
     """Return the chosen columns for a transformer that reads rows instead of a matrix.
 
-    A single column is a column of texts, lists or maps. A list of columns is a matrix:
-    FeatureHasher reads its rows as strings, and a vectorizer has counted the columns' names.
+    A single column is a column of texts, lists or maps. From a list of columns, FeatureHasher reads
+    rows of strings, and a vectorizer would read the columns' names.
     """
     first = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
     schema = OWN_COLUMNS.get(path_of(first))
@@ -121,14 +116,12 @@ def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
 
 
 def best_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """Return the refitted estimator of GridSearchCV and its relatives."""
     _check_refit(model)
     check(model, "best_estimator_")
     return recurse(model.best_estimator_, frame)
 
 
 def frozen_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """Return the estimator inside a FrozenEstimator."""
     check(model, "estimator")
     return recurse(model.estimator, frame)
 
@@ -162,7 +155,6 @@ def composite_schema(model: Any) -> Schema:
 
 
 def dict_separator(model: Any) -> str | None:
-    """Return the separator of the DictVectorizer that reads the rows; None if there is none."""
     reader = _find_reader(model)
     if reader is None or OWN_COLUMNS.get(path_of(reader)) is not dict_schema:
         return None
@@ -177,7 +169,7 @@ def _find_reader(model: Any) -> Any:
     parts = [part for _, part in getattr(model, "steps", [])]
     parts += [part for _, part in getattr(model, "transformer_list", [])]
     parts += [getattr(model, "best_estimator_", None)]
-    members = getattr(model, "estimators_", None)  # whole pipelines, where they read texts
+    members = getattr(model, "estimators_", None)  # Pipelines, if they read texts.
     parts += members if isinstance(members, list) else []
     parts += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
     part = next((part for part in parts if not (_passes(part) or is_dropped(part))), None)
@@ -185,7 +177,6 @@ def _find_reader(model: Any) -> Any:
 
 
 def _find_first(model: Any) -> Any:
-    """Return the part of a pipeline, or of a search's best one, that reads the table."""
     model = getattr(model, "best_estimator_", model)
     steps = [step for _, step in getattr(model, "steps", []) if not _passes(step)]
     return _find_first(steps[0]) if steps else model
@@ -215,7 +206,6 @@ def _frame(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame:
 
 
 def _transform_of(b: Builder, step: Any, result: Frame | Outputs) -> Frame | None:
-    """Return the transform of a step, which the next step reads, even if it also predicts."""
     if isinstance(result, Frame):
         return result
     value = result.values.get("transform")
@@ -277,7 +267,6 @@ def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> 
 
 
 def inverse(b: Builder, transformer: Any, value: Value) -> Value:
-    """Return `transformer.inverse_transform` of (n, k) float64."""
     path = path_of(transformer)
     if path not in INVERSES:
         known = ", ".join(sorted(name.rsplit(".", 1)[1] for name in INVERSES))
@@ -351,7 +340,7 @@ def _quantile(b: Builder, model: Any, value: Value) -> Value:
         above = b.op("gt", b.op("add", share, NEAR), 1.0)
         result = b.op("where", above, quantiles[:, -1], result)
         result = b.op("where", below, quantiles[:, 0], result)
-    return result  # of a uniform place, the ends are what the interpolation gives
+    return result  # Uniform positions need no ends: the interpolation has them.
 
 
 def _function(b: Builder, model: Any, value: Value) -> Value:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Recurse
+from sqlml.importers.frame import Frame, Outputs, Recurse, to_python
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels, numpy_dtype
 
@@ -23,20 +23,15 @@ OUTPUT: Mapping[str, str] = {
     "predict_proba": "proba",
     "decision_function": "score",
 }
-"""Method of scikit-learn -> name of the output."""
 
 
 def is_dropped(member: Any) -> bool:
-    """Return whether a member is "drop"."""
     return isinstance(member, str) and member == "drop"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The outputs of an estimator inside another one.
-
-    `where` names it in messages: "estimators_[0] of VotingClassifier".
-    """
+    """The outputs of an estimator inside another one, which `where` names in messages."""
 
     builder: Builder
     where: str
@@ -74,16 +69,13 @@ class Member:
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """The outputs of the fitted member."""
         return self.outputs.values
 
     def available(self, *outputs: str) -> dict[str, Value]:
-        """Return the values of those `outputs` that the member has."""
         return {name: self.values[name] for name in outputs if name in self.values}
 
     @property
     def classes(self) -> Labels:
-        """The class labels of the member, which must be a classifier."""
         if self.outputs.labels is None:
             raise UnsupportedModelError(
                 f"{self.where} is a regressor where a classifier is expected"
@@ -105,8 +97,7 @@ class Member:
         return look_up(self.builder, value, np.array(self.classes.values, np.float64))
 
     def class_indices(self, classes: Sequence[Any]) -> list[int]:
-        """Return the index of each of its labels in its owner's list of classes."""
-        order = {c.item() if isinstance(c, np.generic) else c: i for i, c in enumerate(classes)}
+        order = {label: i for i, label in enumerate(to_python(classes))}
         unknown = [label for label in self.classes.values if label not in order]
         if unknown:
             raise UnsupportedModelError(
@@ -122,7 +113,6 @@ class Member:
 
 
 def members(owner: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
-    """Import the `estimators_` of `owner` on all columns of `frame`."""
     for i, model in enumerate(owner.estimators_):
         yield Member.of(owner, f"estimators_[{i}]", model, frame, recurse)
 
@@ -148,7 +138,6 @@ def spread(b: Builder, value: Value, indices: Sequence[int], width: int) -> Valu
 
 
 def sum_values(b: Builder, values: Sequence[Value]) -> Value:
-    """Sum (n, k) values from the first to the last."""
     return reduce(lambda total, value: b.op("add", total, value), values)
 
 

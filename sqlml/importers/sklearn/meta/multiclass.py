@@ -1,8 +1,7 @@
 """Classifiers of many classes and models of many targets, made of one estimator for each.
 
-`sklearn/multiclass.py` and `sklearn/multioutput.py`. MultiOutputRegressor and -Classifier have one
-independent estimator per target. A chain passes the columns and the predictions of earlier
-estimators to each one.
+`sklearn/multiclass.py` and `sklearn/multioutput.py`. A chain passes the columns and the predictions
+of earlier estimators to each one.
 """
 
 from __future__ import annotations
@@ -15,14 +14,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
-from sqlml.importers.sklearn.classify import (
-    add_complement,
-    argmax_label,
-    binary_label,
-    class_list,
-    ovr_decision,
-    two_or_more_classes,
-)
+from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.cluster import assign_nearest
 from sqlml.importers.sklearn.dummy import repeat_rows
 from sqlml.importers.sklearn.estimator_checks import check, numbers, path_of
@@ -42,10 +34,7 @@ CONSTANT = "sklearn.multiclass._ConstantPredictor"
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """One member: its confidence in the second class (n, 1), and its output values.
-
-    The second class is predicted if the confidence exceeds `threshold`.
-    """
+    """A member's outputs, and its confidence in the second class, predicted above `threshold`."""
 
     confidence: Value
     values: dict[str, Value]
@@ -53,21 +42,18 @@ class Binary:
 
 
 def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the class with the most confident member; probabilities are divided by their sum.
-
-    In a model fitted on an indicator matrix, each member decides about its own label.
-    """
+    """Return the class with the most confident member, or all labels of an indicator matrix."""
     check(model, "estimators_", "classes_", "label_binarizer_")
     b = frame.builder
     members = _members(model, frame, recurse)
     if model.label_binarizer_.y_type_.startswith("multilabel"):
         return _multilabel(b, members)
-    classes = two_or_more_classes(model)
+    classes = classify.two_or_more_classes(model)
     confidences = [member.confidence for member in members]
     if len(members) == 1:
-        label = binary_label(b, confidences[0], threshold=members[0].threshold)
+        label = classify.binary_label(b, confidences[0], threshold=members[0].threshold)
     else:
-        label = argmax_label(b, b.concat(confidences))
+        label = classify.argmax_label(b, b.concat(confidences))
     values = {"label": label, **_scores(b, members)}
     if second := _second_probabilities(b, members):
         values["proba"] = _divide_by_sum(b, second)
@@ -77,7 +63,7 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
 def _multilabel(b: Builder, members: list[Binary]) -> Outputs:
     """Compare all members with the threshold that suits the first of them."""
     confidence = b.concat([member.confidence for member in members])
-    label = binary_label(b, confidence, threshold=members[0].threshold)
+    label = classify.binary_label(b, confidence, threshold=members[0].threshold)
     values = {"label": label, **_scores(b, members)}
     if second := _second_probabilities(b, members):
         values["proba"] = b.concat(second)
@@ -87,7 +73,7 @@ def _multilabel(b: Builder, members: list[Binary]) -> Outputs:
 def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Count the votes of all pairs of classes; confidences decide between equal votes."""
     check(model, "estimators_", "classes_")
-    classes = two_or_more_classes(model)
+    classes = classify.two_or_more_classes(model)
     if model.pairwise_indices_ is not None:
         raise UnsupportedModelError(
             "OneVsOneClassifier around a model of precomputed kernels needs the training rows; "
@@ -97,19 +83,19 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
     members = _members(model, as_numbers(frame), recurse)
     predictions = b.concat([member.values["predict"] for member in members])
     confidences = b.concat([member.confidence for member in members])
-    score = ovr_decision(b, predictions, confidences, len(classes))
+    score = classify.ovr_decision(b, predictions, confidences, len(classes))
     if len(classes) == 2:
         score = b.op("select", score, indices=np.array([1]))
-        label = binary_label(b, score, threshold=members[0].threshold)
+        label = classify.binary_label(b, score, threshold=members[0].threshold)
     else:
-        label = argmax_label(b, score)
+        label = classify.argmax_label(b, score)
     return Outputs({"label": label, "score": score}, build_labels(classes))
 
 
 def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the class whose code is nearest to the members' confidences; the first of equals."""
     check(model, "estimators_", "classes_", "code_book_")
-    classes = class_list(model)
+    classes = classify.class_list(model)
     b = frame.builder
     members = _members(model, frame, recurse)
     codes = np.asarray(model.code_book_, np.float64)
@@ -154,7 +140,6 @@ def _scores(b: Builder, members: list[Binary]) -> dict[str, Value]:
 
 
 def _second_probabilities(b: Builder, members: list[Binary]) -> list[Value]:
-    """Return the members' probabilities of the second class, if all have them."""
     if not all("proba" in member.values for member in members):
         return []
     return [_second(b, member.values["proba"]) for member in members]
@@ -165,9 +150,8 @@ def _second(b: Builder, proba: Value) -> Value:
 
 
 def _divide_by_sum(b: Builder, second: list[Value]) -> Value:
-    """Divide the members' probabilities of the second class by their sum if it is not 0."""
     if len(second) == 1:
-        proba = add_complement(b, second[0])
+        proba = classify.add_complement(b, second[0])
         second = [b.op("select", proba, indices=np.array([i])) for i in (0, 1)]
     else:
         proba = b.concat(second)
@@ -209,7 +193,7 @@ def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return labels, and the probability and score of each target's second class.
 
-    With more than two classes there are no probabilities and scores: scikit-learn raises there.
+    With more than two classes scikit-learn raises for these.
     """
     check(model, "estimators_", "order_", "chain_method_")
     b = frame.builder
@@ -257,5 +241,4 @@ def _feature(model: Any, i: int, member: Member, method: str) -> Value:
 
 
 def _in_order(model: Any, columns: Sequence[T]) -> list[T]:
-    """Reorder values from the order of the chain to the order of the targets."""
     return [columns[i] for i in np.argsort(np.asarray(model.order_, np.int64)).tolist()]

@@ -1,5 +1,5 @@
 """Importers of sklearn.preprocessing.
 
-`encoders.py` turns categories into numbers, `numeric_transforms.py` scales and expands numeric
-columns, and `function_transformer.py` applies numpy's functions.
+`encoders.py` turns categories into numbers, and `numeric_transforms.py` scales and expands numeric
+columns, and applies numpy's functions.
 """

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.frame import Frame, Outputs, Schema, to_python
 from sqlml.importers.sklearn.estimator_checks import check, explain_option, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import DATETIME, Array, Kind
@@ -33,9 +33,8 @@ Unknown = Literal["raise", "keep", "group"]
 class Categories:
     """The categories of one column of an encoder.
 
-    `values` are the categories that are not missing, the `infrequent` ones first; float64 (dates as
-    microseconds since 1970) or object (strings). `missing` is the kind of the missing category, if
-    there is one, and `missing_code` its code. `group` is the code of the infrequent group, or None.
+    `values` are those that are not missing, the `infrequent` ones first; float64 (dates as
+    microseconds since 1970) or object (strings). `group` is the code of the infrequent group.
     """
 
     kind: Kind
@@ -50,8 +49,7 @@ class Categories:
     def codes(self, frame: Frame, i: int, step: str, *, unknown: Unknown) -> Value:
         """Return column `i` as (n, 1) int64 codes.
 
-        An `unknown` category raises UnknownCategoryError while scoring, keeps -1, or gets the code
-        of the infrequent group (-1 if there is none).
+        An `unknown` category raises while scoring, keeps -1, or gets the group's code (or -1).
         """
         b = frame.builder
         missing = -1 if self.missing is None else int(self.values.size)
@@ -92,13 +90,10 @@ class Categories:
 
 
 def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) -> Categories:
-    """Read the categories of column `i` of a fitted encoder.
-
-    `group_missing` includes NaN in grouping (OneHotEncoder) or not (OrdinalEncoder).
-    """
+    """Read the categories of column `i`; `group_missing` includes NaN in grouping."""
     raw = np.asarray(model.categories_[i])
     dates = _to_microseconds(raw)
-    items = _to_python(raw if dates is None else dates)
+    items = to_python(raw if dates is None else dates)
     nulls = _find_nulls(items)
     if len(nulls) > 1:
         raise UnsupportedModelError(
@@ -127,23 +122,19 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
     )
 
 
-def _to_python(values: Any) -> list[Any]:
-    return [value.item() if isinstance(value, np.generic) else value for value in values]
-
-
 def _find_nulls(items: Sequence[Any]) -> list[int]:
     return [i for i, item in enumerate(items) if item is None or item != item]
 
 
 def _to_microseconds(raw: Array) -> Array | None:
-    """Return dates and timestamps as float64 microseconds since 1970; None for other categories."""
+    """Return dates as float64 microseconds since 1970; None for other categories."""
     if raw.dtype == object and raw.size and all(isinstance(c, date | None) for c in raw):
         raw = raw.astype("datetime64[us]")
     if raw.dtype.kind != "M":
         return None
     rounded = raw.astype("datetime64[us]")
     if (rounded.astype(raw.dtype) != raw)[~np.isnat(raw)].any():
-        return None  # nanoseconds, which no column of the engine's tells apart here
+        return None  # Columns of the engine do not tell nanoseconds apart here.
     return np.where(np.isnat(raw), np.nan, rounded.astype(np.int64).astype(np.float64))
 
 
@@ -155,7 +146,7 @@ def _list_infrequent(model: Any, i: int) -> set[int]:
 def _group_infrequent(
     model: Any, i: int, count: int, apart: int | None
 ) -> tuple[set[int], list[int]]:
-    """Return the infrequent categories of column `i`, and the number of each after grouping.
+    """Return the infrequent categories, and the number of each category after grouping.
 
     `apart` is a missing category outside the grouping; it gets the last number.
     """
@@ -190,7 +181,6 @@ def _convert_categories(items: Sequence[Any], raw: Array, feature: str) -> tuple
 
 
 def _are_rounded(values: Array, items: Sequence[Any]) -> bool:
-    """Return whether float64 `values` differ from integers among the `items`."""
     return any(int(v) != c for v, c in zip(values, items, strict=True) if isinstance(c, int))
 
 
@@ -245,7 +235,6 @@ def _name_column(feature: str, categories: Categories, code: int) -> str:
 
 
 def ordinal_encoder(model: Any, frame: Frame) -> Frame:
-    """Return one float64 column of category numbers per column."""
     check(model, "categories_")
     dtype = np.dtype(model.dtype)
     if not _can_hold_codes(dtype, model):
@@ -257,7 +246,6 @@ def ordinal_encoder(model: Any, frame: Frame) -> Frame:
 
 
 def _can_hold_codes(dtype: np.dtype[Any], model: Any) -> bool:
-    """Return whether `dtype` can represent every number that the encoder may write."""
     if dtype.kind not in "iuf":
         return False
     written = [float(max(map(len, model.categories_), default=0))]
@@ -328,12 +316,10 @@ def _target_column(model: Any, frame: Frame, i: int, means: Array) -> Frame:
 
 
 def label_schema(model: Any) -> Schema:
-    """Return the schema of one column without a name."""
     return Schema(None, 1)
 
 
 def label_encoder(model: Any, frame: Frame) -> Outputs:
-    """Return the integer number of the class; an unknown label raises."""
     check(model, "classes_")
     classes, missing = _read_classes(model)
     codes = _encode_labels(model, frame, classes, missing)
@@ -371,7 +357,7 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
 
 def _read_classes(model: Any) -> tuple[Array, int]:
     """Return the classes for `encode` (float64 or strings), and the missing one's index or -1."""
-    items = _to_python(np.asarray(model.classes_))
+    items = to_python(np.asarray(model.classes_))
     nulls = _find_nulls(items)
     if len(nulls) > 1 or (nulls and nulls[0] != len(items) - 1):
         raise UnsupportedModelError(
@@ -404,7 +390,7 @@ def _encode_labels(
     if refuse_null:
         x = _check_integers(b, x, frame.names[0], step)
     elif kind in "iu":
-        x = b.op("trunc", x)  # column_or_1d casts the labels to the dtype of the classes
+        x = b.op("trunc", x)  # column_or_1d casts labels to the dtype of the classes.
     if kind == "b":
         x = b.op("cast", b.op("cast", x, dtype="bool"), dtype="float64")
     return b.op("encode", x, categories=classes, missing=missing)
@@ -419,6 +405,5 @@ def _check_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
 
 
 def _check_not_null(b: Builder, x: Value, codes: Value, feature: str, step: str) -> Value:
-    """Return `codes` after checking that no string is NULL."""
     missing = b.op("neg", b.op("cast", b.op("isnan", x), dtype="int64"))
     return b.op("add", codes, b.op("require_known", missing, feature=feature, step=step))

@@ -1,13 +1,13 @@
-"""Numeric transformers: scalers, powers, quantiles, bins, polynomials, splines and others.
+"""Numeric transformers: scalers, powers, quantiles, bins, polynomials, splines and functions.
 
-A scaler is sub/div or mul/add per column, as in `sklearn/preprocessing/_data.py`. Folding it into
-one multiply-add would round differently. Powers follow
+Folding a scaler's sub/div or mul/add into one multiply-add would round differently. Powers follow
 `scipy.stats._morestats._yeojohnson_transform` and `scipy.special.boxcox`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from itertools import combinations, combinations_with_replacement
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
+from sqlml.importers.expressions.functions import SAME_IN_NUMPY
+from sqlml.importers.expressions.sql_steps import find_registered, sql_step
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.estimator_checks import check, check_bounds, explain_option, numbers
 from sqlml.ir.builder import Builder, Value
@@ -33,19 +35,16 @@ _INVERSE = {"sub": "add", "add": "sub", "mul": "div", "div": "mul"}
 
 
 def scaler(model: Any, frame: Frame) -> Frame:
-    """Scale like StandardScaler, MinMaxScaler, MaxAbsScaler and RobustScaler, and clip if asked.
-
-    NaN passes, infinity raises.
-    """
+    """Scale like StandardScaler, MinMaxScaler, MaxAbsScaler and RobustScaler, and clip if asked."""
     steps, b = _steps(model), frame.builder
     value = numbers(frame, type(model).__name__, allow_nan=True)
     for op, column in steps:
-        if op == "div" and frame.sparse:  # value * (1 / scale), as scikit-learn does it there
+        if op == "div" and frame.sparse:  # scikit-learn multiplies sparse rows.
             op, column = "mul", 1 / column
         value = b.op(op, value, column)
     if getattr(model, "clip", False):
         low, high = getattr(model, "feature_range", (-1.0, 1.0))
-        # maximum and minimum keep NaN, as np.clip does
+        # The operators maximum and minimum keep NaN, as np.clip does.
         value = b.op("minimum", b.op("maximum", value, float(low)), float(high))
     return Frame.from_value(b, value, frame.names)
 
@@ -88,7 +87,6 @@ def normalizer(model: Any, frame: Frame) -> Frame:
 
 
 def binarizer(model: Any, frame: Frame) -> Frame:
-    """Return 1 where x is above the threshold, else 0."""
     check(model)
     b = frame.builder
     is_above = b.op("gt", numbers(frame, "Binarizer"), float(model.threshold))
@@ -120,7 +118,6 @@ def power_transformer(model: Any, frame: Frame) -> Frame:
 
 
 def yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
-    """Apply Yeo-Johnson's powers to the columns (n, k), one each."""
     positive = _scale_power(b, b.op("log1p", x), lambdas, np.abs(lambdas) < _EPS)
     log = b.op("log1p", b.op("neg", x))
     negative = b.op("neg", _scale_power(b, log, 2 - lambdas, np.abs(lambdas - 2) <= _EPS))
@@ -135,7 +132,6 @@ def _scale_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value:
 
 
 def box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
-    """Apply Box-Cox's powers to positive columns (n, k), one each."""
     is_zero = np.abs(lambdas) < 1e-19
     power = np.where(is_zero, 1.0, lambdas)
     log = b.op("log", x)
@@ -152,10 +148,7 @@ NEAR = 1e-7
 
 
 def quantile_transformer(model: Any, frame: Frame) -> Frame:
-    """Return the mean of two interpolations, from both sides, so repeated quantiles count half.
-
-    NaN passes; infinity raises.
-    """
+    """Return the mean of two interpolations, from both sides, so repeated quantiles count half."""
     check(model, "quantiles_", "references_")
     if frame.sparse:
         raise UnsupportedModelError(
@@ -218,10 +211,7 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
 
 
 def polynomial_features(model: Any, frame: Frame) -> Frame:
-    """Return (n, terms) float64: 1 with include_bias, then the products of each degree.
-
-    As in scikit-learn, each degree multiplies the previous one by one more column.
-    """
+    """Return (n, terms) float64; each degree multiplies the previous one by one more column."""
     check(model, "n_output_features_", "_min_degree", "_max_degree")
     b = frame.builder
     x = numbers(frame, "PolynomialFeatures")
@@ -250,11 +240,7 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
 
 
 def spline_transformer(model: Any, frame: Frame) -> Frame:
-    """Return the B-spline basis (n, columns * splines); include_bias=False drops the last splines.
-
-    NaN gives zeros with handle_missing="zeros", else it raises. With extrapolation="error" a
-    number beyond the outer knots raises.
-    """
+    """Return the B-spline basis (n, columns * splines); include_bias=False drops the last ones."""
     check(model, "bsplines_", "n_features_out_")
     b = frame.builder
     knots = np.stack([np.asarray(s.t, np.float64) for s in model.bsplines_])
@@ -294,7 +280,6 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
 
 
 def _wrap_periods(b: Builder, x: Value, knots: Array, degree: int) -> Value:
-    """Return functions of which the last `degree` are the first ones of the next period."""
     low = knots[:, degree]
     x = b.op("add", low, b.op("mod", b.op("sub", x, low), knots[:, -degree - 1] - low))
     basis = b.op("bspline", x, knots=knots, degree=degree)
@@ -324,7 +309,7 @@ def _continue_linearly(b: Builder, x: Value, model: Any, knots: Array) -> Value:
     """Continue with tangents at the ends.
 
     With degree 0 and 1, scikit-learn increments the degree from column to column, so it uses inner
-    knots as the ends of all columns except the first (or two).
+    knots as the ends of later columns.
     """
     degree, used = int(model.degree), []
     for _ in knots:
@@ -338,8 +323,7 @@ def _continue_ends(
 ) -> Value:
     """Return the functions between two knots; outside, the first and last ones continue.
 
-    `used` has for each column the knot from either side that is its end, and how many functions
-    continue.
+    `used` has for each column the knot that is its end, and how many functions continue.
     """
     each = knots.shape[1] - int(model.degree) - 1
     value = b.op("bspline", x, knots=knots, degree=int(model.degree))
@@ -369,3 +353,79 @@ def _continue_ends(
 
 def _repeat_columns(b: Builder, x: Value, each: int) -> Value:
     return b.op("select", x, indices=np.repeat(np.arange(x.type.width), each).astype(np.int64))
+
+
+Make = Callable[[Builder, Value], Value]
+
+
+def function_transformer(model: Any, frame: Frame) -> Frame:
+    """Apply the identity, the SQL that is registered for the function, or one of `FUNCTIONS`.
+
+    A FunctionTransformer records no dtypes, so float64 is used, as with `validate=True`, though
+    numpy computes np.log of booleans and small integers in smaller floats.
+    """
+    check(model)
+    func = model.func
+    registration = None if func is None or model.kw_args else find_registered(func)
+    if registration is not None:
+        return sql_step(func, frame, registration)
+    make = None if func is None else find_function(func)
+    if func is not None:
+        name = getattr(func, "__name__", repr(func))
+        example = "the_function" if name == "<lambda>" else name
+        if make is None:
+            raise UnsupportedModelError(
+                f"FunctionTransformer calls the Python function {name}, which cannot run inside "
+                f"SQL; say what it does with sqlml.register_step({example}, sql=..), or use one of "
+                "numpy's elementary functions (np.log1p, np.sqrt ...) or a scikit-learn transformer"
+            )
+        if model.kw_args:
+            raise UnsupportedModelError(
+                f"FunctionTransformer calls {name} with kw_args={model.kw_args!r}, which may "
+                "change what it computes; leave kw_args out"
+            )
+        if frame.sparse:
+            raise UnsupportedModelError(
+                f"FunctionTransformer calls {name} on a sparse matrix, where some functions see "
+                "only the stored values; make it dense (sparse_threshold=0, sparse_output=False)"
+            )
+    if make is None and not model.validate:
+        return frame
+    x = numbers(frame, "FunctionTransformer") if model.validate else frame.matrix()
+    value = frame.builder.cast(x if make is None else make(frame.builder, x), "float64")
+    return Frame(frame.builder, (value,), frame.names, frame.sparse)
+
+
+def find_function(function: Any) -> Make | None:
+    return FUNCTIONS.get(function) if isinstance(function, Hashable) else None
+
+
+def _operator(name: str) -> Make:
+    return lambda b, x: b.op(name, x)
+
+
+def _nan_to_num(b: Builder, x: Value) -> Value:
+    """Replace NaN with 0 and infinities with the largest floats."""
+    largest = np.finfo(np.float64).max
+    x = b.op("minimum", b.op("where", b.op("isnan", x), 0.0, x), largest)
+    return b.op("maximum", x, -largest)
+
+
+FUNCTIONS: Mapping[Any, Make] = {
+    **{getattr(np, name): _operator(name) for name in (*SAME_IN_NUMPY, "isnan")},
+    np.absolute: _operator("abs"),
+    np.around: _operator("rint"),
+    np.deg2rad: lambda b, x: b.op("mul", x, math.pi / 180),
+    np.degrees: lambda b, x: b.op("mul", x, 180 / math.pi),
+    np.fabs: _operator("abs"),
+    np.isfinite: lambda b, x: b.op("lt", b.op("abs", x), np.inf),
+    np.isinf: lambda b, x: b.op("eq", b.op("abs", x), np.inf),
+    np.logical_not: lambda b, x: b.op("eq", x, 0.0),
+    np.nan_to_num: _nan_to_num,
+    np.negative: _operator("neg"),
+    np.positive: lambda b, x: x,
+    np.rad2deg: lambda b, x: b.op("mul", x, 180 / math.pi),
+    np.radians: lambda b, x: b.op("mul", x, math.pi / 180),
+    np.reciprocal: lambda b, x: b.op("div", 1.0, x),
+    np.round: _operator("rint"),
+}
