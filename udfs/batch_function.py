@@ -190,7 +190,6 @@ Explain = Callable[
     [UnknownCategoryError, Mapping[str, Any], Mapping[str, TextColumn]], UnknownCategoryError
 ]
 
-
 _KINDS = {"INTEGER": pa.int32(), "DOUBLE": pa.float64()}
 
 
@@ -259,11 +258,11 @@ class BatchFunction:
             return pa.StructArray.from_arrays(arrays, [name for name, _ in self.fields])
         if self.columns == 1 and not self.listed:
             return numbers
-        if not self.groups:
-            return _lists(numbers, np.arange(0, rows * self.columns + 1, self.columns))
-        ends = np.append(0, np.cumsum(np.tile(self.groups, rows)))
-        groups = len(self.groups)
-        return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
+        per_row = self.columns
+        if self.groups:
+            numbers = _lists(numbers, np.append(0, np.cumsum(np.tile(self.groups, rows))))
+            per_row = len(self.groups)
+        return _lists(numbers, np.arange(0, rows * per_row + 1, per_row))
 
     def score_in_parts(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """Score any number of rows like `score_matrix`, at most `most` at once."""
@@ -287,10 +286,8 @@ class BatchFunction:
         looked_up: dict[str, TextColumn] = {}
         if self.lookup is not None:
             lookup = self.lookup
-            looked_up = {
-                name: texts[text_input_name(k)]
-                for k, name in enumerate(lookup.inputs, lookup.first)
-            }
+            positions = enumerate(lookup.inputs, lookup.first)
+            looked_up = {name: texts[text_input_name(k)] for k, name in positions}
             matrix = lookup.complete(matrix, looked_up)
             texts = {name: texts[name] for name in map(text_input_name, range(lookup.first))}
         try:
@@ -370,15 +367,10 @@ def arrow_type(result: str) -> pa.DataType:
 def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[TextColumn]:
     """Split lists of `columns` texts (bytes or NULL) into columns; a single chunk is not copied."""
     lists = join_chunks(lists)
-    kind = lists.type
-    types = pa.types
+    kind, types = lists.type, pa.types
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind)
-    is_bytes = is_list and (
-        types.is_binary(kind.value_type)
-        or types.is_large_binary(kind.value_type)
-        or types.is_binary_view(kind.value_type)
-    )
-    if not is_bytes:
+    binary = (pa.binary(), pa.large_binary(), pa.binary_view())
+    if not is_list or kind.value_type not in binary:
         raise InputTypeError(
             f"the texts are {kind}, but this model's function takes lists of bytes; call it "
             "through predict(...), which packs the columns"

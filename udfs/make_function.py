@@ -239,12 +239,9 @@ def make_engine_function(
     output_type = core.output_type(part.output)
     labels = program.labels
     integer = part.output == "label" and bool(labels)
-    groups: tuple[int, ...] = ()
-    shifts: tuple[int, ...] = ()
-    if len(labels) > 1 and part.output == "proba" and not program.has_one_probability_per_target:
-        groups = tuple(map(len, labels))
-    if len(labels) > 1 and integer:
-        shifts = first_positions(labels)
+    has_groups = part.output == "proba" and not program.has_one_probability_per_target
+    groups = tuple(map(len, labels)) if len(labels) > 1 and has_groups else ()
+    shifts = first_positions(labels) if len(labels) > 1 and integer else ()
     listed = is_list(part, output_type.width)
     fields = struct_fields(program, spec.parts, spec.by_column)
     batch = BatchFunction(

@@ -108,7 +108,7 @@ def demo(arguments: Sequence[str]) -> int:
 
 def native(arguments: Sequence[str]) -> int:
     """Run `sqlml native`: report the state of native functions, or remove what was installed."""
-    from sqlml.udfs.duckdb.native.install import (
+    from sqlml.udfs.duckdb.native.extension import (
         OFF,
         Unavailable,
         check_folder,
@@ -223,7 +223,7 @@ def _print_progress(stage: str) -> None:
 
 def warm(arguments: Sequence[str]) -> int:
     """Run `sqlml warm`: compile kernels and install native functions before their first use."""
-    from sqlml.udfs.duckdb.native.install import OFF
+    from sqlml.udfs.duckdb.native.extension import OFF
 
     argparse.ArgumentParser(
         prog="sqlml warm",
@@ -254,7 +254,7 @@ def _compile_kernels() -> int:
 
 def _install_functions() -> int:
     """Install native functions unless they are switched off; return the exit status."""
-    from sqlml.udfs.duckdb.native.install import OFF, Unavailable, ensure_installed
+    from sqlml.udfs.duckdb.native.extension import OFF, Unavailable, ensure_installed
 
     if os.environ.get(OFF) == "0":
         print(f"native functions are not installed: {OFF} is 0")

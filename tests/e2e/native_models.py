@@ -27,10 +27,10 @@ from xgboost import XGBClassifier
 
 import sqlml
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2
-from sqlml.udfs.duckdb.native import install
+from sqlml.udfs.duckdb.native import extension
 
 NEEDS_NATIVE = pytest.mark.skipif(
-    not IS_DUCKDB_2 or not (install.BUILT / install.EXTENSION).is_file(),
+    not IS_DUCKDB_2 or not (extension.BUILT / extension.EXTENSION).is_file(),
     reason="needs DuckDB 2.0, and native functions that were built",
 )
 

@@ -16,7 +16,7 @@ from sqlml.backends.native.jit import compile_ahead
 from sqlml.backends.native.jit.compile_ahead import known_kernels
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.tools.cli import main
-from sqlml.udfs.duckdb.native import install
+from sqlml.udfs.duckdb.native import extension
 from tests.e2e.shop import COUNT, fill, yes
 
 
@@ -116,7 +116,7 @@ def test_warm_fails_where_native_functions_cannot_be_installed(
         assert main(["native"]) == 0
         before = capsys.readouterr().out
         is_available = (
-            IS_DUCKDB_2 and (install.BUILT / install.EXTENSION).is_file() and home == tmp_path
+            IS_DUCKDB_2 and (extension.BUILT / extension.EXTENSION).is_file() and home == tmp_path
         )
         assert main(["warm"]) == (0 if is_available else 1)
         out, err = capsys.readouterr()

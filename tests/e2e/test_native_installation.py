@@ -13,8 +13,8 @@ import pytest
 
 import sqlml
 from sqlml.errors import BackendError
-from sqlml.udfs.duckdb.native import install
-from sqlml.udfs.duckdb.native.native_connection import open_native_connection
+from sqlml.udfs.duckdb.native import extension
+from sqlml.udfs.duckdb.native.extension import open_native_connection
 from tests.e2e import child
 from tests.e2e.native_models import NEEDS_NATIVE, models, people, routes, simple
 
@@ -121,21 +121,23 @@ def test_where_they_cannot_be_had_rows_go_by_arrow(config: dict[str, Any], why: 
 def test_a_file_that_was_changed_is_not_loaded(tmp_path: Path) -> None:
     built = tmp_path / "built"
     built.mkdir()
-    content = bytearray((install.BUILT / install.EXTENSION).read_bytes())
+    content = bytearray((extension.BUILT / extension.EXTENSION).read_bytes())
     content[200] ^= 1
-    (built / install.EXTENSION).write_bytes(content)
-    (built / install.PUBLIC_KEY).write_bytes((install.BUILT / install.PUBLIC_KEY).read_bytes())
+    (built / extension.EXTENSION).write_bytes(content)
+    (built / extension.PUBLIC_KEY).write_bytes(
+        (extension.BUILT / extension.PUBLIC_KEY).read_bytes()
+    )
     with duckdb.connect(config={"home_directory": str(tmp_path)}) as con:
-        with pytest.raises(install.Unavailable, match="signature"):
+        with pytest.raises(extension.Unavailable, match="signature"):
             open_native_connection(con, built)
 
 
 def test_a_damaged_copy_is_installed_again(tmp_path: Path) -> None:
     with duckdb.connect(config={"home_directory": str(tmp_path)}) as con:
-        found = install.ensure_installed(con)
+        found = extension.ensure_installed(con)
         whole = found.path.read_bytes()
         found.path.write_bytes(whole[:-1])
-        assert install.ensure_installed(con) == found and found.path.read_bytes() == whole
+        assert extension.ensure_installed(con) == found and found.path.read_bytes() == whole
         open_native_connection(con).close()
 
 

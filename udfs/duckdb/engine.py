@@ -38,8 +38,7 @@ from sqlml.udfs.duckdb.view_query import expand_view, find_unique_keys
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import make_engine_function
 
-# DuckDB reports a Ctrl-C with its own texts, since it may arrive before the first line of a Python
-# function.
+# DuckDB has its own texts for a Ctrl-C, which may arrive before the first line of a function.
 _INTERRUPTED = re.compile(
     r"\AQuery interrupted\Z|\AKeyboardInterrupt: <EMPTY MESSAGE>"
     r"|executing the UDF: KeyboardInterrupt\b"
@@ -58,7 +57,6 @@ def is_interrupt(error: BaseException, stopped: bool = False) -> bool:
 
 
 def pass_interrupt(error: BaseException) -> None:
-    """Raise KeyboardInterrupt if the engine's error is a Ctrl-C."""
     if is_interrupt(error):
         raise KeyboardInterrupt from None
 
@@ -120,10 +118,7 @@ class DuckDBEngine:
         return _columns(tuple(relation.columns), tuple(map(str, relation.types)))
 
     def estimate_rows(self, query: str) -> int | None:
-        """Return the engine's estimate of the number of rows of a query, or None.
-
-        A ProbeError means that the query does not bind; it was not run, so a transaction goes on.
-        """
+        """Return the estimated rows of a query, or None; ProbeError if it does not bind."""
         relation = self._bind_relation(query)
         try:
             if IS_DUCKDB_2:

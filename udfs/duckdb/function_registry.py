@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import duckdb
@@ -24,9 +24,12 @@ from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
 from sqlml.udfs.duckdb.functions_by_name import add_source, bind_by_name, find_function
 from sqlml.udfs.duckdb.native import native_functions
-from sqlml.udfs.duckdb.native.install import Unavailable
+from sqlml.udfs.duckdb.native.extension import (
+    NativeConnection,
+    Unavailable,
+    open_native_connection,
+)
 from sqlml.udfs.duckdb.native.named_models import register_routed
-from sqlml.udfs.duckdb.native.native_connection import NativeConnection, open_native_connection
 from sqlml.udfs.engine_function import EngineFunction
 
 _ALIVE: dict[str, Callable[..., Any]] = {}
@@ -139,18 +142,14 @@ class Registry:
 
         This uses the registry's cursor, since a failure would abort a transaction of the user.
         """
-        query = f"SELECT {expression}"
-        with self.lock:
-            try:
-                ask = "SELECT system.main.json_serialize_sql(?)"
-                ((tree,),) = self._cursor.execute(ask, [query]).fetchall()
-                if '"error":false' not in tree:
-                    return None
+        with self.lock, suppress(duckdb.Error):
+            ask = "SELECT system.main.json_serialize_sql(?)"
+            ((tree,),) = self._cursor.execute(ask, [f"SELECT {expression}"]).fetchall()
+            if '"error":false' in tree:
                 ask = "SELECT system.main.json_deserialize_sql(?)"
                 ((text,),) = self._cursor.execute(ask, [tree]).fetchall()
-            except duckdb.Error:
-                return None
-        return str(text).removeprefix("SELECT ")
+                return str(text).removeprefix("SELECT ")
+        return None
 
     def close(self) -> None:
         self._close_native()

@@ -200,25 +200,26 @@ class SqlmlFunctions:
         self._connection = connection
 
     def list_databases(self) -> list[str]:
-        ask = "SELECT database_name FROM system.main.duckdb_databases() ORDER BY ALL"
-        return [str(name) for (name,) in self._connection.read(ask)]
+        return self._read_texts(
+            "SELECT database_name FROM system.main.duckdb_databases() ORDER BY ALL"
+        )
 
     def list_catalogs(self) -> list[str]:
-        ask = "SELECT database_name FROM system.main.duckdb_schemas() WHERE schema_name = 'sqlml'"
-        return [str(name) for (name,) in self._connection.read(ask)]
+        return self._read_texts(
+            "SELECT database_name FROM system.main.duckdb_schemas() WHERE schema_name = 'sqlml'"
+        )
 
     def list_texts(self) -> list[str]:
-        return [
-            str(text)
-            for (text,) in self._connection.read(
-                "SELECT sql FROM system.main.duckdb_views() "
-                "WHERE NOT internal AND system.main.contains(sql, 'sqlml_') "
-                "UNION ALL SELECT macro_definition FROM system.main.duckdb_functions() "
-                "WHERE NOT internal AND system.main.contains(macro_definition, 'sqlml_') "
-                "AND NOT (schema_name = 'sqlml' "
-                "AND system.main.starts_with(function_name, 'score_'))"
-            )
-        ]
+        return self._read_texts(
+            "SELECT sql FROM system.main.duckdb_views() "
+            "WHERE NOT internal AND system.main.contains(sql, 'sqlml_') "
+            "UNION ALL SELECT macro_definition FROM system.main.duckdb_functions() "
+            "WHERE NOT internal AND system.main.contains(macro_definition, 'sqlml_') "
+            "AND NOT (schema_name = 'sqlml' AND system.main.starts_with(function_name, 'score_'))"
+        )
+
+    def _read_texts(self, query: str) -> list[str]:
+        return [str(text) for (text,) in self._connection.read(query)]
 
     def functions_of_macros(self) -> list[EngineFunction]:
         """Return the functions that sqlml's own macros call, each compiled at its first use."""

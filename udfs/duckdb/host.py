@@ -24,7 +24,6 @@ _LEAST = 0.5
 _SPARE = 48 << 20
 """Bytes of the limit to leave free, so that the table always fits."""
 
-
 _UNITS: Mapping[str, int] = MappingProxyType(
     {unit: 1 << 10 * n for n, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB"))}
 )

@@ -10,6 +10,7 @@ import gc
 import importlib.metadata
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -37,12 +38,10 @@ _settled: set[str] = set()
 
 
 def versions() -> dict[str, str]:
-    versions = {}
+    versions = dict.fromkeys(_LIBRARIES, "none")
     for name in _LIBRARIES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "none"
     return versions
 
 
@@ -59,19 +58,16 @@ def score(
         return _score_valid_rows(name, program, wanted, columns)
     batch = _ready.get(name) or _compile(name, program, wanted)
     matrix = _unpack(columns[0], batch.packed, batch.dtype)
-    texts = columns[len(columns) - batch.texts :]
+    texts = list(map(TextColumn.from_values, columns[len(columns) - batch.texts :]))
 
     def value_of(rows: Array | slice) -> pa.Array:
-        selected = [c[rows] if isinstance(rows, slice) else c.take(pa.array(rows)) for c in texts]
-        inputs = {text_input_name(k): TextColumn.from_values(c) for k, c in enumerate(selected)}
+        selected = {text_input_name(k): column[rows] for k, column in enumerate(texts)}
         # Waiting for kernels pays off: many workers share a machine, and there are many rows.
         with wait_for_kernels():
-            return batch.score_matrix(matrix[rows], inputs)
+            return batch.score_in_parts(matrix[rows], selected)
 
-    most = batch.most or max(1, len(matrix))
-    parts = [slice(k, k + most) for k in range(0, max(1, len(matrix)), most)]
     try:
-        values = pa.concat_arrays([value_of(part) for part in parts])
+        values = value_of(slice(None))
         errors = pa.nulls(len(values), pa.string())
     except SqlmlError:
         values, errors = row_by_row(matrix, value_of)

@@ -16,9 +16,8 @@ import numpy as np
 from sqlml.backends.base import explain_unsupported
 from sqlml.backends.native.jit.background_compiler import count_pending
 from sqlml.backends.native.stages import Stages
-from sqlml.backends.native.step_filler import StagedFiller, StepFiller, TextFiller
-from sqlml.backends.native.stepwise import Stepwise, bind
-from sqlml.backends.native.trees.filler import TreeFiller
+from sqlml.backends.native.step_filler import StagedFiller, StepFiller, TextFiller, TreeFiller
+from sqlml.backends.native.stepwise import Stepwise
 from sqlml.backends.native.vm.whole_output import Fused
 from sqlml.backends.no_wait import NotReady, waits_for_kernels
 from sqlml.backends.row_blocks import allocate_results, collect_columns
@@ -29,12 +28,8 @@ from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import TEXTUAL, Array
 
-__all__ = ["NativeBackend", "NativeCompiled", "bind"]
-
-
 REFERENCE_ROWS = 1024
 """Rows that the reference scores before kernels are requested again."""
-
 
 BACK_OFF_FACTOR = 10
 """How much longer than a failed attempt to get kernels the pause after it is."""
@@ -53,10 +48,7 @@ class NativeCompiled:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Score columns, with one kernel per output if all have one, otherwise in steps.
-
-        See `Compiled.run`.
-        """
+        """Score columns, with a kernel per output if all have one, else in steps."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         try:
             return self._get_kernels().run(inputs, names)
@@ -67,9 +59,7 @@ class NativeCompiled:
         self, inputs: Mapping[str, Array], names: tuple[str, ...]
     ) -> dict[str, Array]:
         """Score with the reference while kernels compile, and with kernels once they are ready."""
-        arrays, rows = collect_columns(
-            inputs, [name for name in self.program.inputs if name in inputs]
-        )
+        arrays, rows = collect_columns(inputs, [n for n in self.program.inputs if n in inputs])
         results = allocate_results(self.program, names, rows)
         start = 0
         while start < max(rows, 1):
@@ -89,16 +79,11 @@ class NativeCompiled:
     def filler(
         self, output: str, columns: Sequence[int], width: int
     ) -> Fused | TreeFiller | StepFiller | None:
-        """Return a writer of an output for `columns` of rows of `width` columns.
-
-        Raises NotReady while kernels compile, as does `text_filler`.
-        """
+        """Return a writer of an output for `columns` of rows, or raise NotReady."""
         return self._get_kernels().filler(output, columns, width)
 
     def text_filler(self, output: str) -> TextFiller | None:
-        """Return a writer of an output of a matrix and columns of texts, if kernels make all of
-        it.
-        """
+        """Return a writer of an output of a matrix and of texts, if kernels make all of it."""
         return self._get_kernels().text_filler(output)
 
     def _get_kernels(self) -> _Kernels:
@@ -134,11 +119,7 @@ def _slice_rows(arrays: Mapping[str, Array], start: int, stop: int) -> dict[str,
 
 
 class _Kernels:
-    """A Program's kernels. Thread-safe.
-
-    Raises:
-        NotReady: a kernel is being compiled, and the caller need not wait; all methods raise it.
-    """
+    """A Program's kernels. Thread-safe; all methods may raise NotReady while kernels compile."""
 
     def __init__(self, program: Program, strategy: str) -> None:
         self.program = program
@@ -150,10 +131,8 @@ class _Kernels:
 
     def run(self, inputs: Mapping[str, Array], names: tuple[str, ...]) -> dict[str, Array]:
         if self._steps is not None and not all(self._fused[name] for name in names):
-            text_result = self._run_texts(inputs, names[0]) if len(names) == 1 else None
-            return (
-                self._steps.run(inputs, names) if text_result is None else {names[0]: text_result}
-            )
+            result = self._run_texts(inputs, names[0]) if len(names) == 1 else None
+            return self._steps.run(inputs, names) if result is None else {names[0]: result}
         results: dict[str, Array] = {}
         for name in names:
             fused = self._fused[name]
@@ -219,14 +198,12 @@ class _Kernels:
         return StagedFiller(steps, output, columns, width, stages)
 
     def text_filler(self, output: str) -> TextFiller | None:
-        try:
-            return self._text_fillers[output]
-        except KeyError:
+        if output not in self._text_fillers:
             steps = self._stepwise()
             stages = Stages.of(steps, output)
             filler = None if stages is None else TextFiller(steps, output, stages)
             self._text_fillers[output] = filler
-            return filler
+        return self._text_fillers[output]
 
     def _stepwise(self) -> Stepwise:
         with self._lock:

@@ -46,7 +46,6 @@ class Rows:
         return self.stride in (0, self.width)
 
     def select(self, chosen: slice) -> Rows:
-        """Return adjacent columns of these rows."""
         width, stride = chosen.stop - chosen.start, self.stride or self.width
         return replace(self, first=self.first + chosen.start, width=width, stride=stride)
 
@@ -56,11 +55,8 @@ class Rows:
         return replace(self, dtype=dtype or self.dtype, flat=True)
 
 
-class _Memory:
-    """All of the memory as one array of bytes, indexed by address."""
-
-
-MEMORY = _Memory()
+MEMORY = object()
+"""An argument that stands for all of the memory as one array of bytes, indexed by address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +93,8 @@ class RowKernel:
         return cls(specialise(function, kinds), constants, width, dtype, is_zeroed)
 
     def __call__(self, x: Array) -> Array:
-        """Run the kernel."""
-        out: Array = (np.zeros if self.is_zeroed else np.empty)(
-            (x.shape[0], self.width), self.dtype
-        )
+        make = np.zeros if self.is_zeroed else np.empty
+        out: Array = make((x.shape[0], self.width), self.dtype)
         self.kernel(x, *self.constants, out)
         return out
 
@@ -126,7 +120,6 @@ class KernelCalls:
         return tuple(sizes.get(place, 0) for place in range(SCRATCH, max(sizes, default=1) + 1))
 
     def count_most_words(self) -> int:
-        """Return the most words of a call."""
         return max((len(_encode_arguments(call)[0]) for call in self.calls), default=0)
 
     def encode(self) -> Array | None:

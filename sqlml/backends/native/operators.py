@@ -21,7 +21,7 @@ from sqlml.backends.native.rows.column_kernels import (
 from sqlml.backends.native.rows.combinations import combination_finder
 from sqlml.backends.native.rows.distance_kernels import nearest, pairwise
 from sqlml.backends.native.rows.linear_kernels import linear
-from sqlml.backends.native.rows.matmul_tiles import Quadratic, quadratic
+from sqlml.backends.native.rows.matmul_tiles import find_quadratic
 from sqlml.backends.native.rows.piecewise_kernels import bspline, interpolator, searcher
 from sqlml.backends.native.rows.sparse import normaliser, sparse_linear
 from sqlml.backends.native.text.city_hash import number_hasher, text_hasher
@@ -186,8 +186,8 @@ def _linear(node: Node, x: TensorType) -> Callable[..., Any]:
 
 
 def _sum(program: Program, i: int) -> Bound | None:
-    pattern = Quadratic.of(program, i)
-    return None if pattern is None else Bound((pattern.node,), quadratic(pattern))
+    match = find_quadratic(program, i)
+    return None if match is None else Bound((match[0],), match[1])
 
 
 KERNELS: Mapping[str, Bind] = MappingProxyType(

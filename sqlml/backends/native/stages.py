@@ -18,13 +18,11 @@ import numpy as np
 from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.backends.native.operators import KERNEL_FLOATS
 from sqlml.backends.native.rows.column_kernels import call_convert, call_take
-from sqlml.backends.native.rows.combinations import combination_finder
-from sqlml.backends.native.rows.piecewise_kernels import interpolator, searcher
+from sqlml.backends.native.rows.piecewise_kernels import searcher
 from sqlml.backends.native.rows.sparse import call_add, call_add_products, call_fill
 from sqlml.backends.native.stepwise import Stepwise
-from sqlml.backends.native.text.city_hash import call_hash_texts, number_hasher
+from sqlml.backends.native.text.city_hash import call_hash_texts
 from sqlml.backends.native.text.linear_of_texts import TextSums
-from sqlml.backends.native.trees.contribution_kernel import contributor
 from sqlml.backends.native.trees.native_forest import Forest
 from sqlml.backends.native.vm.whole_output import Fused
 from sqlml.backends.row_blocks import Step
@@ -119,6 +117,12 @@ class Stages:
         return tuple(calls)
 
 
+_BY_KERNEL = frozenset(
+    "hash_categories interpolate look_up_combinations search_sorted tree_contributions".split()
+)
+"""Operators that the machine lacks, with kernels from row to row."""
+
+
 def _make_stage(program: Program, step: Step) -> _Stage | None:
     """Return a step that the machine cannot do as a stage, if kernels can."""
     i, forest = step.node, step.function
@@ -134,8 +138,12 @@ def _make_stage(program: Program, step: Step) -> _Stage | None:
             return None
         double = np.dtype(np.float64)
         return _Stage(i, (), 1, double, lambda _, out, b: [call_hash_texts(*b.texts[below], out)])
-    kernel = _find_kernel(node, source.type)
-    if kernel is not None:
+    kernel = step.function
+    if node.op == "search_sorted" and source.type.dtype in KERNEL_FLOATS:
+        attrs, double = node.attrs, np.dtype(np.float64)
+        kernel = searcher(attrs["edges"], attrs["offsets"], attrs["side"], double)
+    runs_kernel = node.op in _BY_KERNEL
+    if runs_kernel and isinstance(kernel, RowKernel) and kernel.dtype.name in KERNEL_FLOATS:
         return _Stage(i, (below,), kernel.width, kernel.dtype, _kernel_calls(kernel))
     if node.op == "densify":
         counts = TextSums.of(program, below)
@@ -152,23 +160,6 @@ def _tree_calls(forest: Forest) -> _MakeCalls:
 
 def _kernel_calls(kernel: RowKernel) -> _MakeCalls:
     return lambda values, out, block: [kernel.call(values[0], out)]
-
-
-def _find_kernel(node: Node, x: TensorType) -> RowKernel | None:
-    """Return the kernel of a node that the machine cannot do, by its input's type."""
-    attrs = node.attrs
-    if node.op == "interpolate" and x.dtype == "float64":
-        return interpolator(attrs["points"], attrs["values"], attrs["offsets"])
-    if node.op == "search_sorted" and x.dtype in KERNEL_FLOATS:
-        double = np.dtype(np.float64)
-        return searcher(attrs["edges"], attrs["offsets"], attrs["side"], double)
-    if node.op == "tree_contributions" and x.dtype in KERNEL_FLOATS:
-        return contributor(attrs, numpy_dtype(x.dtype))
-    if node.op == "hash_categories":
-        return number_hasher()
-    if node.op == "look_up_combinations" and node.type.dtype in KERNEL_FLOATS:
-        return combination_finder(attrs)
-    return None
 
 
 _Part = TextSums | tuple[int, Array]

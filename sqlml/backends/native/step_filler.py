@@ -1,4 +1,4 @@
-"""`StepFiller`: an output of a Program that runs step by step, written in place.
+"""Fillers: objects that write an output of a Program in place (`backends/base.py`).
 
 Scoring a row takes some microseconds, so work around the kernels counts: there are no names, no
 copies of the rows, and no copies of results.
@@ -7,18 +7,32 @@ copies of the rows, and no copies of results.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from sqlml.backends.native.jit.process_memory import call_1, free, malloc, words_at
 from sqlml.backends.native.jit.specialise import COUNT, inlined_helper, reads, specialise, writes
-from sqlml.backends.native.kernel_calls import ADDRESS, INPUT, RESULT, SCRATCH, KernelCalls, Rows
+from sqlml.backends.native.kernel_calls import (
+    ADDRESS,
+    INPUT,
+    RESULT,
+    SCRATCH,
+    Call,
+    KernelCalls,
+    Rows,
+)
+from sqlml.backends.native.operators import KERNEL_FLOATS, find_source
+from sqlml.backends.native.rows.column_kernels import call_take, checker, converter
 from sqlml.backends.native.stages import Stages
-from sqlml.backends.native.stepwise import Stepwise
+from sqlml.backends.native.stepwise import BLOCK_BYTES, Stepwise
+from sqlml.backends.native.trees.lockstep import ANY, FINITE, NAN_TOO
+from sqlml.backends.native.trees.native_forest import Forest
 from sqlml.backends.native.vm.assemble import find_upper_bound
+from sqlml.backends.native.vm.whole_output import Fused, TreeTail
 from sqlml.errors import SqlmlError
+from sqlml.ir.program import Program
 from sqlml.types import Array, numpy_dtype
 
 # `follow`: machine code that makes the calls of a table in order (`kernel_calls.py`).
@@ -26,22 +40,17 @@ from sqlml.types import Array, numpy_dtype
 # DuckDB's row path follows a table for its vectors of rows. `Follower` does so for rows and texts
 # that Python holds: one Python call instead of many, each of which takes some microseconds.
 
-
 ALIGN = 64
 
-BLOCK_BYTES, MAX_BLOCK_ROWS = 4 << 20, 512
-"""The most bytes of scratch numbers of a block with several rows, and the most rows."""
+MAX_BLOCK_ROWS = 512
+"""The most rows of a block, whose scratch numbers take BLOCK_BYTES at most."""
 
 
 class Follower:
     """Makes calls for rows, results, texts and scratch numbers. Thread-safe.
 
-    Args:
-        table: the encoded `calls`.
-        ends: the number of scratch places that hold the texts' addresses; they come first.
-
-    Attributes:
-        block: the most rows that are scored together.
+    `table` encodes `calls`. The first `ends` scratch places hold the texts' addresses. At most
+    `block` rows are scored together.
     """
 
     def __init__(self, calls: KernelCalls, table: Array, ends: int) -> None:
@@ -136,23 +145,24 @@ MANY_ROWS = 2048
 """A number of rows that is not few."""
 
 
-class StepFiller:
-    """One output of a Program of one input, a matrix. Thread-safe; see `Filler`.
+class _MatrixFiller:
+    """One output of a Program of one input, a matrix. Thread-safe; see `Filler`."""
 
-    Args:
-        columns, width: the input's columns are these of the `width` columns of the rows.
-    """
-
-    def __init__(self, steps: Stepwise, output: str, columns: Sequence[int], width: int) -> None:
-        program = steps.program
-        (node,) = program.inputs.values()
+    def __init__(self, program: Program, output: str) -> None:
+        (self._node,) = program.inputs.values()
+        self._output = program.outputs[output]
         kind = program.output_type(output)
-        self.input = numpy_dtype(program.nodes[node].type.dtype)
+        self.input = numpy_dtype(program.nodes[self._node].type.dtype)
         self.dtype = numpy_dtype(kind.dtype)
         self.width = kind.width
-        self.below = find_upper_bound(program, program.outputs[output])
-        self._node = node
-        self._output = program.outputs[output]
+        self.below = find_upper_bound(program, self._output)
+
+
+class StepFiller(_MatrixFiller):
+    """An output of a Program that runs step by step, on `columns` of rows of `width` columns."""
+
+    def __init__(self, steps: Stepwise, output: str, columns: Sequence[int], width: int) -> None:
+        super().__init__(steps.program, output)
         self._plan = steps.schedule_of((output,))
         self._constants = steps.constants
         self._rows = steps.rows
@@ -167,10 +177,9 @@ class StepFiller:
         for start in range(0, x.shape[0], self._rows):
             block = x[start : start + self._rows]
             values = dict(self._constants)
-            if self._slice is not None:
-                values[self._node] = block[:, self._slice]
-            else:
-                values[self._node] = block.take(self._columns, axis=1)
+            is_copied = self._slice is None
+            x_block = block.take(self._columns, axis=1) if is_copied else block[:, self._slice]
+            values[self._node] = x_block
             try:
                 with np.errstate(all="ignore"):
                     self._plan.run(values)
@@ -204,24 +213,18 @@ class TextFiller:
         self._output: dict[bool, Follower | None] = {}
 
     def follower(self, rows: int) -> Follower | None:
-        """Return the Follower for a batch of so many rows; None if numba itself runs a kernel.
-
-        Raises:
-            NotReady: a kernel is being compiled, and the caller need not wait.
-        """
+        """Return the Follower for a batch of so many rows; None if numba itself runs a kernel."""
         is_few = rows < self.turn()
         if is_few not in self._output:
             places = itertools.count(SCRATCH)
-            address_columns = [
-                Rows(next(places), np.dtype(np.int64), 1, flat=True) for _ in 2 * self.texts
-            ]
-            ends = list(zip(address_columns[::2], address_columns[1::2], strict=True))
+            address = np.dtype(np.int64)
+            addresses = [Rows(next(places), address, 1, flat=True) for _ in 2 * self.texts]
+            ends = list(zip(addresses[::2], addresses[1::2], strict=True))
             x, out = Rows(INPUT, self.input, self.columns), Rows(RESULT, self.dtype, self.width)
             calls = KernelCalls(self.calls(x, out, places, 1 if is_few else MANY_ROWS, ends))
             table = calls.encode()
-            self._output[is_few] = (
-                None if table is None else Follower(calls, table, len(address_columns))
-            )
+            follower = None if table is None else Follower(calls, table, len(addresses))
+            self._output[is_few] = follower
         return self._output[is_few]
 
 
@@ -233,3 +236,121 @@ class StagedFiller(StepFiller):
     ) -> None:
         super().__init__(steps, output, columns, width)
         self.turn, self.calls = stages.turn, stages.calls
+
+
+class TreeFiller(_MatrixFiller):
+    """An output of one ensemble of trees, in two kernel calls.
+
+    The first checks the rows and computes margins; the second is the register machine, which makes
+    probabilities and labels of the margins. If the output is the margins, there is no second call.
+
+    Args:
+        columns: the index of the rows' columns that `forest` reads; None: all.
+        allowed: the numbers that these may be (`lockstep.ANY`, ...).
+        tail: makes the output from the margins; None: the output is the margins.
+    """
+
+    def __init__(
+        self,
+        steps: Stepwise,
+        output: str,
+        forest: Forest,
+        columns: Any,
+        allowed: int,
+        tail: Fused | None,
+    ) -> None:
+        super().__init__(steps.program, output)
+        self._forest, self._columns, self._allowed, self._tail = forest, columns, allowed, tail
+        self._has_refused = None if allowed == ANY else checker(forest.source, allowed == NAN_TOO)
+        is_converted = forest.source != self.input
+        self._convert = converter(self.input, forest.source) if is_converted else None
+        self._rows = steps.rows
+        if self._convert is None and not isinstance(columns, np.ndarray):  # rows are not copied
+            self._rows = max(steps.rows, BLOCK_BYTES // (16 * max(self.width, forest.outputs)))
+
+    @classmethod
+    def of(
+        cls, steps: Stepwise, output: str, columns: Sequence[int], width: int
+    ) -> TreeFiller | None:
+        """Return a filler; None if the output needs more than one ensemble, a check and a tail."""
+        program, columns_read = steps.program, np.array(columns, np.int64)
+        plan = steps.schedule_of((output,)).steps
+        trees = [(step, step.function) for step in plan if isinstance(step.function, Forest)]
+        if len(trees) != 1:
+            return None
+        ((step, forest),) = trees
+        below, allowed = step.inputs[0], ANY
+        check = program.nodes[below]
+        if check.op == "require_finite":
+            has_limits = "low" in check.attrs or "high" in check.attrs
+            if has_limits or check.type.dtype not in KERNEL_FLOATS:
+                return None
+            source = find_source(program, check.inputs[0], check.type.dtype)
+            below, allowed = source.node, NAN_TOO if check.attrs["allow_nan"] else FINITE
+            if program.nodes[below].op == "input":
+                columns_read = columns_read[source.columns]
+        kind = program.nodes[below].type
+        if program.nodes[below].op != "input" or kind.dtype not in KERNEL_FLOATS:
+            return None
+        last = plan[-1].function
+        tail = last.machine if isinstance(last, TreeTail) else None
+        if tail is None and plan[-1] is not step:
+            return None
+        return cls(steps, output, forest, _simplify_index(columns_read, width), allowed, tail)
+
+    def fill(self, x: Array, out: Array) -> int:
+        """Write the scores of rows `x` into `out`, a block of rows at a time (`Filler.fill`)."""
+        if x.shape[0] <= self._rows:
+            return self._fill_block(x, out)
+        for start in range(0, x.shape[0], self._rows):
+            stop = start + self._rows
+            if self._fill_block(x[start:stop], out[start:stop]) >= 0:
+                return start
+        return -1
+
+    def _fill_block(self, x: Array, out: Array) -> int:
+        forest, tail = self._forest, self._tail
+        if self._columns is not None:
+            x = x[:, self._columns]
+        if self._convert is not None:
+            rows, x = x.ravel(), np.empty(x.shape, forest.source)
+            self._convert(rows, x.reshape(-1))
+        margins = out if tail is None else np.empty((x.shape[0], forest.outputs), forest.dtype)
+        if forest.uses_lockstep(x.shape[0]):
+            if forest.lockstep.fill(x, margins, self._allowed) >= 0:
+                return 0
+        else:
+            if self._has_refused is not None and self._has_refused(x):
+                return 0
+            margins = forest.blocks(x)
+            if tail is None:
+                out[...] = margins
+        return -1 if tail is None else tail.fill(margins, out)
+
+    def turn(self) -> float:
+        """Return the rows below which a block is filled by other calls."""
+        return self._forest.few_rows
+
+    def calls(self, x: Rows, out: Rows, places: Iterator[int], rows: int) -> tuple[Call, ...]:
+        """Return the calls that do what `fill` does with a block of so many rows."""
+        forest, tail = self._forest, self._tail
+        copies: tuple[Call, ...] = ()
+        if isinstance(self._columns, slice):
+            x = x.select(self._columns)
+        elif self._columns is not None:
+            copy = Rows(next(places), forest.source, self._columns.size)
+            copies, x = (call_take(x, self._columns, copy),), copy
+        margins = out if tail is None else Rows(next(places), forest.dtype, forest.outputs)
+        tree_calls = forest.calls(x, margins, places, rows, self._allowed)
+        tail_calls = () if tail is None else tail.calls(margins, out, places)
+        return (*copies, *tree_calls, *tail_calls)
+
+
+def _simplify_index(columns: Array, width: int) -> Any:
+    """Return an index of these columns: None for all of them, a slice for adjacent ones."""
+    if np.array_equal(columns, np.arange(width)):
+        return None
+    first = int(columns[0]) if columns.size else 0
+    if np.array_equal(columns, np.arange(first, first + columns.size)):
+        return slice(first, first + columns.size)
+    return columns

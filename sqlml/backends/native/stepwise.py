@@ -19,18 +19,16 @@ from sqlml.ir.program import Node, Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array
 
-# In-place operators: an operator overwrites an input that no other node reads.
-#
-# Chen's thesis, section 3.2: a value whose only reader makes a value of the same type gives it its
-# memory. A chain of such operators then works in one buffer, which stays in the cache.
-
-
 FRESH = frozenset({*UFUNCS, "linear"})
 """Operators whose result is a new array, and never a view of an input."""
 
 
 def find_in_place_operators(program: Program) -> dict[int, Callable[..., Array]]:
-    """Return node -> a function of its inputs that overwrites and returns one of them."""
+    """Return node -> a function of its inputs that overwrites and returns one of them.
+
+    Chen's thesis, section 3.2: a value whose only reader makes a value of the same type gives it
+    its memory. A chain of such operators works in one buffer, which stays in the cache.
+    """
     uses = Counter(j for node in program.nodes for j in node.inputs)
     uses.update(program.outputs.values())
     functions: dict[int, Callable[..., Array]] = {}
@@ -109,21 +107,17 @@ class Stepwise:
         """Score columns operator by operator, a block of rows at a time (`Compiled.run`)."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         plan = self.schedule_of(names)
-
-        def run_block(arrays: Mapping[str, Array]) -> dict[str, Array]:
-            return self._run_block(arrays, plan, names)
-
+        run_block = partial(self._run_block, plan, names)
         return run_blocks(self.program, inputs, plan.inputs, names, self.rows, run_block)
 
     def schedule_of(self, outputs: tuple[str, ...]) -> Schedule:
-        """Return the steps that these outputs need."""
         plan = self._schedules.get(outputs)
         if plan is None:
             plan = make_schedule(self.program, self._steps, outputs, self.constants)
         return plan
 
     def _run_block(
-        self, arrays: Mapping[str, Array], plan: Schedule, outputs: Sequence[str]
+        self, plan: Schedule, outputs: Sequence[str], arrays: Mapping[str, Array]
     ) -> dict[str, Array]:
         values = dict(self.constants)
         for i in plan.inputs.values():

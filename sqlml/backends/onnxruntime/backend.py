@@ -17,7 +17,7 @@ import onnxruntime
 from sqlml.backends.base import explain_unsupported, require_support, touches_sparse_rows
 from sqlml.backends.category_lookup import make_encoder
 from sqlml.backends.devices import parse_cuda_number
-from sqlml.backends.native.backend import bind
+from sqlml.backends.native.stepwise import bind
 from sqlml.backends.onnxruntime.functions import EMIT, FUNCTIONS
 from sqlml.backends.onnxruntime.graph import Graph, Stage, split_into_stages
 from sqlml.backends.row_blocks import allocate_results, measure_row_bytes, run_blocks

@@ -18,7 +18,7 @@ from torch import Tensor
 from sqlml.backends.base import explain_unsupported, require_support, touches_sparse_rows
 from sqlml.backends.category_lookup import make_encoder
 from sqlml.backends.devices import parse_cuda_number
-from sqlml.backends.native.backend import bind
+from sqlml.backends.native.stepwise import bind
 from sqlml.backends.row_blocks import Schedule, Step, make_schedule, measure_row_bytes, run_blocks
 from sqlml.backends.torch.functions import FUNCTIONS
 from sqlml.backends.torch.fused_trees import bind as bind_fused

@@ -23,8 +23,11 @@ from sqlml.planner.program.function_names import FunctionSpec, Part
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.function_registry import create_function
 from sqlml.udfs.duckdb.native import native_functions
-from sqlml.udfs.duckdb.native.install import Unavailable
-from sqlml.udfs.duckdb.native.native_connection import NativeConnection, open_native_connection
+from sqlml.udfs.duckdb.native.extension import (
+    NativeConnection,
+    Unavailable,
+    open_native_connection,
+)
 from sqlml.udfs.make_function import make_engine_function
 
 ROWS, COLUMNS, FEW_COLUMNS = 61_440, 16, 4

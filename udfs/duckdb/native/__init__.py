@@ -10,7 +10,6 @@ Read first:
 * `plan_bytecode.py`: writes a compiled Program as a plan, a table of integers.
 
 `memory_layout.py` defines the memory that Python and the kernels share. `named_models.py` and
-`model_router.py` score rows that name their models. `build_shim.py`, `install.py` and
-`native_connection.py` build, install and load the extension that gives sqlml a connection of the
-C API.
+`model_router.py` score rows that name their models. `build_shim.py` and `extension.py` build,
+install and load the extension that gives sqlml a connection of the C API.
 """

@@ -50,11 +50,7 @@ _FORMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 @cache
 def library() -> ctypes.CDLL:
-    """Load the library of DuckDB's Python package.
-
-    Raises ImportError or OSError without the library, and AttributeError without one of the
-    functions.
-    """
+    """Load DuckDB's C API; ImportError, OSError or AttributeError if it is incomplete."""
     import _duckdb
 
     api = ctypes.CDLL(_duckdb.__file__)
@@ -75,10 +71,7 @@ _KINDS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
 
 
 def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
-    """Call `use` with a logical type, and free the type afterwards.
-
-    Types are, for example, DOUBLE, INTEGER[][], DOUBLE[28] and STRUCT(a INTEGER, b DOUBLE).
-    """
+    """Call `use` with a logical type, such as DOUBLE[28] or STRUCT(a INTEGER), and free it."""
     logical_type = _create_type(name)
     use(logical_type)
     library().duckdb_destroy_logical_type(ctypes.byref(logical_type))

@@ -188,14 +188,10 @@ def route(info: Any, chunk: Any, out: Any) -> Any:
             column = duckdb_data_chunk_get_vector(chunk, columns[c])
             addresses[c] = duckdb_vector_get_data(column)
             addresses[columns.size + c] = duckdb_vector_get_validity(column)
+        of_columns, rows_of_model = addresses[: 2 * columns.size], picked[:count_of_model]
+        no_lists, state_at = (np.int64(0), np.int64(0)), model[STATE_AT]
         if not score_rows(
-            info,
-            model[STATE_AT],
-            addresses[: 2 * columns.size],
-            picked[:count_of_model],
-            count_of_model,
-            values,
-            (np.int64(0), np.int64(0)),
+            info, state_at, of_columns, rows_of_model, count_of_model, values, no_lists
         ):
             break
     free(memory_at)

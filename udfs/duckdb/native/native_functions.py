@@ -280,10 +280,7 @@ def _compile_copy() -> int | None:
 
 
 def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | None:
-    """Return the address of a kernel's machine code; None where numba itself would have to run it.
-
-    Raises NotReady if it is being compiled, and the caller need not wait.
-    """
+    """Return the address of machine code; None where numba must run it. May raise NotReady."""
     from sqlml.backends.native.jit.specialise import find_entry, specialise
 
     entry = find_entry(specialise(kernel, signature))

@@ -152,10 +152,7 @@ def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, slot_codes: Any) ->
 def look_up(
     strings: Any, memory: Any, slots: Any, slot_codes: Any, table: Any, long_codes: Any, out: Any
 ) -> None:
-    """Write the codes of DuckDB's texts, uint64 (2 n,), to out (n, 1).
-
-    The codes of the table's entries are followed by those of an unknown text and of NULL.
-    """
+    """Write the codes of DuckDB's texts, uint64 (2 n,), to out (n, 1); see `_tables`."""
     unknown_code, null_code = long_codes[-2], long_codes[-1]
     for r in range(out.shape[0]):
         first, second = strings[2 * r], strings[2 * r + 1]
@@ -368,13 +365,8 @@ def _kernel_calls(
     result = Rows(RESULT, dtype, function.columns)
     output = result if filler.dtype == dtype else Rows(next(places), filler.dtype, function.columns)
     with_rows = (rows,) if hasattr(filler, "turn") else ()
-    ends = [
-        (
-            Rows(next(places), np.dtype(np.int64), 1, flat=True),
-            Rows(next(places), np.dtype(np.int64), 1, flat=True),
-        )
-        for _ in range(_count_model_texts(function))
-    ]
+    addresses = (Rows(place, np.dtype(np.int64), 1, flat=True) for place in places)
+    ends = [(next(addresses), next(addresses)) for _ in range(_count_model_texts(function))]
     with_texts = {"texts": ends} if ends else {}
     before += tuple(text_ends(k, *pair) for k, pair in enumerate(ends))
     calls: Sequence[Call] = filler.calls(x, output, places, *with_rows, **with_texts)

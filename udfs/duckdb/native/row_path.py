@@ -86,7 +86,8 @@ def _atomic(operation: str) -> Any:
     return intrinsic(change)
 
 
-def _python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+@intrinsic
+def python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """Call a Python function with four integers under the GIL; returns 0 if it raises.
 
     A signal handler may raise at its first instruction, before any `try`. Then `died` is called
@@ -135,7 +136,6 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     return b.load(result)
 
 
-python = intrinsic(_python)
 add, exchange = _atomic("add"), _atomic("xchg")
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)

@@ -105,7 +105,6 @@ def _from_literal(literal: Any) -> Kind:
 
 
 def to_numba_type(kind: Kind) -> Any:
-    """Return numba's type for a kind."""
     from numba import from_dtype, types  # only to compile
 
     if isinstance(kind, ArrayKind):
@@ -121,7 +120,6 @@ def to_numba_type(kind: Kind) -> Any:
 #
 # These are `PyArrayObject_fields` and `PyArray_Descr` of numpy's C API for 64 bits, part of its
 # stable ABI.
-
 
 ENTRY = "sqlml_kernel"
 """The symbol of a kernel's entry for Python."""

@@ -37,13 +37,9 @@ class _Job:
 def compile_in_background(
     function: Callable[..., Any], signature: Signature, name: str
 ) -> ObjectCode | None:
-    """Return the machine code of a kernel once the other process has compiled it.
+    """Return the machine code of a kernel, or raise NotReady until the other process has it.
 
-    Returns:
-        None if this process has to compile it: the other one failed, or cannot find the kernel.
-
-    Raises:
-        NotReady: it is being compiled.
+    Returns None if this process has to compile it: the other one failed, or cannot find the kernel.
     """
     with _LOCK:
         job = _jobs.get(name)
@@ -123,10 +119,7 @@ def _finish_job(job: _Job, child: Child) -> None:
 
 
 def serve() -> Conversation:
-    """Serve requests in the other process: a file's name and a kernel's line -> the file's content.
-
-    The content is empty if only numba can run the kernel.
-    """
+    """Answer a file's name and a kernel's line with its content, empty if only numba can run it."""
     from sqlml.backends.native.jit.compile_ahead import parse_line
 
     answer = b""

@@ -39,13 +39,11 @@ from sqlml.backends.native.jit.argument_kinds import (
 
 # Values in LLVM IR that both entries use: numbers, functions, arrays.
 
-
 BYTE, INT, LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = BYTE.as_pointer()
 
 
 def long(value: int) -> Any:
-    """Return a constant of 64 bits."""
     return ir.Constant(LONG, value)
 
 
@@ -83,7 +81,6 @@ def _pack_integers(builder: Any, array_type: Any, values: list[Any]) -> Any:
 def array_data(
     context: Any, builder: Any, signature: Any, arguments: Any, *indices: int
 ) -> list[Any]:
-    """Return the data pointers of array arguments, by index."""
     arrays = (
         context.make_array(signature.args[i])(context, builder, arguments[i]) for i in indices
     )
@@ -120,8 +117,7 @@ def broadcast(builder: Any, value: Any, vector: Any) -> Any:
     return builder.shuffle_vector(lane, undefined, zeros)
 
 
-# The entry of a kernel for callers that are machine code themselves, with arguments as 64-bit
-# words:
+# The entry of a kernel for callers that are machine code themselves, with 64-bit arguments:
 #
 #     int64 sqlml_kernel_words(const int64 *words)
 #
@@ -131,7 +127,6 @@ def broadcast(builder: Any, value: Any, vector: Any) -> Any:
 #
 # The result is negative unless rows are refused: a kernel's int result, -1 for None and False, 0
 # for True, `NO_MEMORY` if it got no memory.
-
 
 WORDS_ENTRY = "sqlml_kernel_words"
 """The symbol of the entry for machine code."""
@@ -210,8 +205,7 @@ def _write_numbers_entry(module: Any, words_entry: Any, count: int) -> None:
 
 
 _HEADER = 64
-"""Bytes before the numbers of an array that a kernel allocates: numba's NRT_MemInfo has up to 48.
-"""
+"""Bytes before the numbers of an array that a kernel allocates: NRT_MemInfo has up to 48."""
 
 
 def write_entries(result: Any, signature: Signature) -> str:
@@ -254,13 +248,9 @@ class _PythonEntry:
             b.ret(self._call("PyErr_NoMemory", POINTER))
         b.ret(self._box_result(str(described.restype), kernel_result))
         b.position_at_end(self._fail)
-        message = "a kernel was called with arguments that it was not compiled for"
-        self._call(
-            "PyErr_SetString",
-            ir.VoidType(),
-            self._get_item(self._own, 2),
-            self._store_text(message),
-        )
+        type_error = self._get_item(self._own, 2)
+        text = self._store_text("a kernel was called with arguments that it was not compiled for")
+        self._call("PyErr_SetString", ir.VoidType(), type_error, text)
         b.ret(ir.Constant(POINTER, None))
 
     def _box_result(self, kind: str, kernel_result: Any) -> Any:
@@ -311,10 +301,8 @@ class _PythonEntry:
         flags = b.and_(self._load_field(array, "flags", INT), ir.Constant(INT, required_flags))
         dimensions = self._load_field(array, "nd", INT)
         descr = self._load_field(array, "descr", POINTER)
-        type_number, order = (
-            self._load(descr, TYPE_NUMBER, INT),
-            self._load(descr, BYTE_ORDER, BYTE),
-        )
+        type_number = self._load(descr, TYPE_NUMBER, INT)
+        order = self._load(descr, BYTE_ORDER, BYTE)
         is_type: Any = ir.Constant(ir.IntType(1), 0)
         for n in list_type_numbers(kind.dtype):
             is_type = b.or_(is_type, b.icmp_signed("==", type_number, ir.Constant(INT, n)))

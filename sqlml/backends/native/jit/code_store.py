@@ -140,14 +140,6 @@ def read_shipped(function: Callable[..., Any], signature: Signature) -> ObjectCo
     return None
 
 
-def write_shipped(
-    folder: Path, function: Callable[..., Any], signature: Signature, code: ObjectCode
-) -> None:
-    """Write the code of a kernel, which was compiled for the level of this process."""
-    name = name_shipped(function, signature)
-    (folder / name).write_bytes(pack(name, code))
-
-
 def name_shipped(function: Callable[..., Any], signature: Signature) -> str:
     """Return the name of a kernel's file for the level of this process."""
     path, name = Path(function.__code__.co_filename), function.__name__

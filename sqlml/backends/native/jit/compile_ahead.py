@@ -40,13 +40,9 @@ def map_in_processes(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[
         yield from pool.map(work, items)
 
 
-# `known_kernels.txt` lists the kernels that models need, with their signatures.
-#
-# They are compiled ahead for a package, and by `sqlml warm`. Other kernels are compiled when a
-# model is first used. `tests/contract/test_known_kernels.py` reports missing lines.
-
-
 FILE = Path(__file__).with_name("known_kernels.txt")
+"""The kernels that models need, with their signatures; others are compiled when a model is first
+used. `tests/contract/test_known_kernels.py` reports missing lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +55,11 @@ class KnownKernel:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function itself."""
         function: Callable[..., Any] = getattr(importlib.import_module(self.module), self.name)
         return function
 
     def compile(self) -> ObjectCode:
-        """Compile the kernel; this process cannot run the code.
-
-        Raises:
-            NotLoadable: only numba can run it.
-        """
+        """Compile the kernel for another process; NotLoadable if only numba can run it."""
         for name in getattr(importlib.import_module(self.module), "CALLED", ()):
             # numba needs an address for the functions of the engine.
             if llvm.address_of_symbol(name) is None:
@@ -104,11 +95,7 @@ def parse_line(line: str) -> KnownKernel:
 def compile_ahead(begin: Callable[[int], None]) -> int:
     """Compile the known kernels that this machine lacks, and count those that were compiled.
 
-    Args:
-        begin: called with the number of missing kernels before they are compiled.
-
-    Raises:
-        OSError: the user has no private folder to keep them in.
+    `begin` gets their number first. Raises OSError without a private folder to keep them in.
     """
     missing = [k for k in known_kernels() if not is_on_disk(k.function, k.signature)]
     if missing and not code_store.has_writable_folder():
@@ -152,21 +139,19 @@ def build(folder: Path, levels: Sequence[str], kernels: Sequence[KnownKernel]) -
 def _build(folder: Path, kernel: KnownKernel) -> None:
     """Compile one kernel, in a process whose environment sets the level."""
     with suppress(object_code.NotLoadable):  # only numba can run it
-        code_store.write_shipped(folder, kernel.function, kernel.signature, kernel.compile())
+        name = code_store.name_shipped(kernel.function, kernel.signature)
+        (folder / name).write_bytes(code_store.pack(name, kernel.compile()))
 
 
 @contextmanager
 def _set_environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
+    before = dict(os.environ)
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 if __name__ == "__main__":

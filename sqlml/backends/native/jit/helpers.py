@@ -59,16 +59,6 @@ def describe_code(function: Any) -> str:
 
     The source files are part of a kernel's key as well, but may have changed since the import.
     """
-    return "\n".join([*_describe_own_code(function), *_describe_globals(function, describe_code)])
-
-
-def describe_constants(function: Any) -> str:
-    """Return the plain constants that a function and those it calls name, alike for each Python."""
-    return "\n".join(_describe_globals(function, describe_constants))
-
-
-def _describe_own_code(function: Any) -> list[str]:
-    """Return the bytecode, local names and constants of a function."""
     code = _unwrap(function).__code__
     parts = [code.co_code.hex(), repr(code.co_varnames)]
     for constant in code.co_consts:
@@ -76,7 +66,12 @@ def _describe_own_code(function: Any) -> list[str]:
             parts.append(repr(sorted(map(repr, constant))))
         elif not isinstance(constant, CodeType):
             parts.append(repr(constant))
-    return parts
+    return "\n".join([*parts, *_describe_globals(function, describe_code)])
+
+
+def describe_constants(function: Any) -> str:
+    """Return the plain constants that a function and those it calls name, alike for each Python."""
+    return "\n".join(_describe_globals(function, describe_constants))
 
 
 def _describe_globals(function: Any, describe: Callable[[Any], str]) -> list[str]:
@@ -92,7 +87,6 @@ def _describe_globals(function: Any, describe: Callable[[Any], str]) -> list[str
 
 
 def _unwrap(function: Any) -> Any:
-    """Return the Python function of a `Deferred`."""
     return function.function if isinstance(function, Deferred) else function
 
 

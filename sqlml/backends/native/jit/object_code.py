@@ -11,13 +11,14 @@ import os
 import platform
 import struct
 import sys
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -45,13 +46,9 @@ class Symbols:
 
 
 def read_symbols(content: bytes, like: bytes) -> Symbols:
-    """Read the symbols of an object file.
+    """Read the symbols of an object file; `like` is another one of this machine.
 
-    Args:
-        like: another object file of this machine.
-
-    Raises:
-        DamagedError: it is not for this machine, or a part lies outside the file.
+    Raises DamagedError if it is not for this machine, or a part lies outside the file.
     """
     read, header_size = _FORMATS.get(like[:4], (None, 0))
     if read is None or content[:header_size] != like[:header_size]:
@@ -77,20 +74,7 @@ def _read_text(strings: bytes, start: int) -> str:
     return strings[start : strings.index(0, start)].decode()
 
 
-class _Section(NamedTuple):
-    """A section of ELF."""
-
-    name: int
-    type: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-    each: int
-
+_Section = namedtuple("_Section", "name type flags address offset size link info align each")
 
 _HEADER = struct.Struct("<40xQ10xHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -123,9 +107,7 @@ def _read_elf(content: bytes) -> Iterator[tuple[str, bool]]:
 
 
 def _read_section(content: bytes, section: _Section) -> bytes:
-    _require(
-        section.align <= 4096 and not section.align & (section.align - 1 if section.align else 0)
-    )
+    _require(section.align <= 4096 and section.align.bit_count() <= 1)
     if section.type == _ZEROS:
         _require(section.size <= _MOST_ZEROS)
         return b""
@@ -178,13 +160,11 @@ _FORMATS: Mapping[bytes, tuple[Read, int]] = MappingProxyType(
 )
 """How a file begins -> its reader, and how many bytes are the same in all files of a machine."""
 
-
 # Targets of machine code: this processor, or the level that it reaches.
 #
 # A package ships machine code for levels (`code_store.py`). On a processor that reaches a level,
 # kernels use no feature beyond the level that Python decides on, so machine code for the level and
 # for the processor both fit.
-
 
 _V3 = frozenset(
     "avx avx2 bmi bmi2 cmov cx16 cx8 f16c fma fxsr lzcnt mmx movbe popcnt sahf sse sse2 sse3 "
@@ -255,7 +235,6 @@ def has_feature(feature: str) -> bool:
 VECTOR_BYTES = 64 if has_feature("avx512bw") else 32 if has_feature("avx2") else 16
 """Bytes of a vector, for kernels that are written in LLVM IR."""
 
-
 _FASTCALL = 0x80
 """CPython's METH_FASTCALL."""
 
@@ -273,10 +252,7 @@ class ObjectCode:
 
 @dataclass(frozen=True, slots=True)
 class LoadedKernel:
-    """A kernel in this process: a Python function, and the addresses of its other entries.
-
-    Only a kernel of counts has an entry of numbers.
-    """
+    """A Python function, and the addresses of its other entries; `numbers` only takes counts."""
 
     call: Callable[..., Any]
     words: int
@@ -320,8 +296,7 @@ def describe_processor() -> tuple[str, ...]:
 def compile_kernel(function: Callable[..., Any], signature: Signature) -> ObjectCode:
     """Compile a kernel. It has no fastmath: the order of sums is part of a model.
 
-    Raises:
-        NotLoadable: it needs more of numba than an entry brings with it.
+    Raises NotLoadable if it needs more of numba than an entry brings with it.
     """
     from numba import njit
     from numba.core.compiler_lock import global_compiler_lock
@@ -344,15 +319,9 @@ def compile_kernel(function: Callable[..., Any], signature: Signature) -> Object
 
 
 def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
-    """Load a kernel. It runs without the GIL.
-
-    Raises:
-        NotLoadable: this process lacks a function that it calls, or it is damaged.
-    """
+    """Load a kernel, which runs without the GIL; NotLoadable if damaged or a callee is missing."""
     callees = _find_callees(code)
-    engine = llvm.create_mcjit_compiler(
-        llvm.parse_assembly(_empty_module()), _make_target_machine()
-    )
+    engine = llvm.create_mcjit_compiler(_parse_empty_module(), _make_target_machine())
     for callee in callees:
         # LLVM searches the process once it has an engine.
         if llvm.address_of_symbol(callee) is None:
@@ -384,15 +353,9 @@ def _pause_garbage_collection() -> Iterator[None]:
 
 
 def _find_callees(code: ObjectCode) -> list[str]:
-    """Return the functions that machine code needs from the process.
-
-    Raises:
-        NotLoadable: it is damaged.
-    """
+    """Return the functions that machine code needs from the process; NotLoadable if damaged."""
     try:
-        kernel, entry = (
-            read_symbols(part, _make_empty_object()) for part in (code.kernel, code.entry)
-        )
+        kernel, entry = (read_symbols(c, _make_empty_object()) for c in (code.kernel, code.entry))
     except DamagedError as error:
         raise NotLoadable(str(error)) from None
     if not {ENTRY, WORDS_ENTRY} <= entry.defined:
@@ -418,12 +381,12 @@ def _make_target_machine() -> Any:
 @cache
 def _make_empty_object() -> bytes:
     """Return an empty object file of this machine."""
-    content: bytes = _make_target_machine().emit_object(llvm.parse_assembly(_empty_module()))
+    content: bytes = _make_target_machine().emit_object(_parse_empty_module())
     return content
 
 
-def _empty_module() -> str:
-    return f'target triple = "{llvm.get_process_triple()}"'
+def _parse_empty_module() -> Any:
+    return llvm.parse_assembly(f'target triple = "{llvm.get_process_triple()}"')
 
 
 @cache

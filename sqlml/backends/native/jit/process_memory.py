@@ -30,17 +30,16 @@ def _make_array_intrinsic(dtype: str) -> Any:
         kind = ArrayKind(np.dtype(dtype), 1, "C", False)
 
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-            data = b.inttoptr(arguments[0], POINTER)
-            return make_array_value(
-                context, b, kind, data, [arguments[1]], [long(kind.dtype.itemsize)]
-            )
+            data, size = b.inttoptr(arguments[0], POINTER), kind.dtype.itemsize
+            return make_array_value(context, b, kind, data, [arguments[1]], [long(size)])
 
         return to_numba_type(kind)(types.int64, types.int64), generate
 
     return intrinsic(at)
 
 
-def _alike(typing: Any, like: Any, address: Any, count: Any) -> Any:
+@intrinsic
+def array_like_at(typing: Any, like: Any, address: Any, count: Any) -> Any:
     """Emit `count` numbers of another array's dtype at an address, as an array."""
     from numba import types
 
@@ -55,7 +54,6 @@ def _alike(typing: Any, like: Any, address: Any, count: Any) -> Any:
     return array_type(like, types.int64, types.int64), generate
 
 
-array_like_at = intrinsic(_alike)
 bytes_at = _make_array_intrinsic("uint8")
 words_at = _make_array_intrinsic("int64")
 bits_at = _make_array_intrinsic("uint64")
@@ -83,10 +81,8 @@ def process_function_1(name: str) -> Any:
 def process_function_2(name: str) -> Any:
     """Return an intrinsic that calls a function of two int64 by its name in the process."""
 
-    def call(typing: Any, a: Any, b: Any) -> Any:
-        return integers(2), lambda _, builder, __, arguments: _call_by_name(
-            builder, name, arguments
-        )
+    def call(typing: Any, a: Any, second: Any) -> Any:
+        return integers(2), lambda _, b, __, arguments: _call_by_name(b, name, arguments)
 
     return intrinsic(call)
 
@@ -95,7 +91,8 @@ def _call_by_name(builder: Any, name: str, arguments: Any) -> Any:
     return builder.call(declare_function(builder.module, name, LONG, *arguments), arguments)
 
 
-def _call_1(typing: Any, address: Any, a: Any) -> Any:
+@intrinsic
+def call_1(typing: Any, address: Any, a: Any) -> Any:
     """Emit a call of the function at an address, int64 (int64)."""
     return integers(2), _call
 
@@ -106,5 +103,4 @@ def _call(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     return b.call(b.inttoptr(address, function_type.as_pointer()), function_arguments)
 
 
-call_1: Any = intrinsic(_call_1)
 malloc, free = process_function_1("malloc"), process_function_1("free")

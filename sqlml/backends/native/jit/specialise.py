@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sqlml.backends.native.jit import argument_kinds, code_store, object_code
 from sqlml.backends.native.jit.argument_kinds import (
@@ -113,8 +113,7 @@ def specialise(function: Callable[..., Any], signature: Signature) -> Callable[.
     return None, a bool or an int. Floating-point arithmetic is as written (no fastmath): the order
     of sums is part of a model.
 
-    Raises:
-        NotReady: it is being compiled, and the caller need not wait (`no_wait.py`).
+    Raises NotReady while it is being compiled, if the caller need not wait (`no_wait.py`).
     """
     kernel = _COMPILED.get((function, signature))
     if kernel is not None:
@@ -153,11 +152,7 @@ def find_entry(kernel: Callable[..., Any]) -> Entry | None:
 def _load_or_compile(
     function: Callable[..., Any], signature: Signature, must_wait: bool
 ) -> LoadedKernel | None:
-    """Load the kernel's machine code from disk, or compile it; None if only numba can run it.
-
-    Raises:
-        NotReady: it is being compiled, and need not be waited for.
-    """
+    """Load the kernel's machine code from disk, or compile it; None if only numba can run it."""
     for code in _find_stored(function, signature):
         with suppress(object_code.NotLoadable):  # this process lacks a function
             return object_code.load_kernel(code, function.__name__)
@@ -208,5 +203,4 @@ def _compile_with_numba(function: Callable[..., Any], signature: Signature) -> C
     dispatcher: Any = njit(nogil=True, error_model="numpy")(resolve_helpers(function))
     dispatcher.compile(tuple(to_numba_type(kind) for kind in signature))
     dispatcher.disable_compile()
-    compiled: Callable[..., Any] = dispatcher
-    return compiled
+    return cast(Callable[..., Any], dispatcher)

@@ -35,8 +35,7 @@ def call_take(x: Rows, columns: Array, out: Rows) -> Call:
 
 def call_shift(x: Rows, offsets: Array, out: Rows) -> Call:
     """Return the call that adds `offsets` int64 (k,) to the columns of rows."""
-    kinds = (reads(x.dtype, 2), *kinds_of(offsets), writes(out.dtype, 2))
-    return Call(specialise(_shift, kinds), (x, offsets, out))
+    return RowKernel.of(_shift, x.dtype, (offsets,), out.width, out.dtype).call(x, out)
 
 
 def _convert(x: Any, out: Any) -> None:
@@ -179,9 +178,8 @@ class LineKernel:
         failed: bool = self.kernel(x, *self.constants, out)
         return failed
 
-    def calls(self, x: Rows, out: Rows) -> tuple[Call, ...]:
-        """Return the call that writes the results of the numbers `x` to `out`."""
-        return (Call(self.kernel, (x, *self.constants, out)),)
+    def call(self, x: Rows, out: Rows) -> Call:
+        return Call(self.kernel, (x, *self.constants, out))
 
 
 def find_line_kernel(program: Program, output: str) -> LineKernel | None:
@@ -251,9 +249,8 @@ def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
                 for lane in range(_U(8)):
                     value = np.float64(x[start + c + lane])
                     sums[lane] += value * value if kind == 0 else abs(value)
-            total = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + (
-                (sums[4] + sums[5]) + (sums[6] + sums[7])
-            )
+            front = (sums[0] + sums[1]) + (sums[2] + sums[3])
+            total = front + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
             for c in range(lanes, width):
                 value = np.float64(x[start + c])
                 total += value * value if kind == 0 else abs(value)
@@ -275,7 +272,6 @@ def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
 #
 # A row is too short for vector instructions, so the parameters are repeated for each row of a
 # block, which is then processed as one long line of numbers.
-
 
 LINE = 1024
 """The most numbers of a block."""

@@ -30,14 +30,9 @@ _WHOLE = float(MAX_EXACT_INTEGER)
 def combination_finder(attrs: Attrs) -> RowKernel:
     """Look up combinations in x (n, k) float64, as the reference does with `attrs`."""
     width, dtype = int(attrs["widths"].sum()), attrs["values"].dtype
-    tables = _get_tables(attrs)
-    return RowKernel.of(find_combinations, np.dtype(np.float64), tables, width, dtype)
-
-
-def _get_tables(attrs: Attrs) -> tuple[Any, ...]:
-    """Return `_make_tables(attrs)`, built once for all kernels of a Program."""
     arrays = (attrs["keys"], attrs["values"], attrs["columns"])
-    return cache_by_arrays("combinations", arrays, lambda: _make_tables(attrs))
+    tables = cache_by_arrays("combinations", arrays, lambda: _make_tables(attrs))
+    return RowKernel.of(find_combinations, np.dtype(np.float64), tables, width, dtype)
 
 
 def _make_tables(attrs: Attrs) -> tuple[Any, ...]:
@@ -99,10 +94,9 @@ def fill_slots(sources: Any, slots: Any, values: Any) -> None:
             while stored_keys[starts[table] + slot] != empty[table]:
                 slot = (slot + 1) & last
             stored_keys[starts[table] + slot] = keys[index]
+            target = value_starts[table] + slot * width
             for output in range(width):
-                stored_values[value_starts[table] + slot * width + output] = numbers[
-                    offset + output
-                ]
+                stored_values[target + output] = numbers[offset + output]
             offset += width
         first = ends[table]
         offset += width
@@ -123,11 +117,8 @@ def find_combinations(x: Any, columns: Any, slots: Any, values: Any, out: Any) -
                 integers[c, r] = _U(np.int64(value)) if -_WHOLE < value < _WHOLE else _U(0)
         begin, output = np.int64(0), np.int64(0)
         for table in range(widths.size):
-            start, width, last = (
-                starts[table],
-                widths[table],
-                (np.int64(1) << (64 - shifts[table])) - 1,
-            )
+            start, width = starts[table], widths[table]
+            last = (np.int64(1) << (64 - shifts[table])) - 1
             key[:rows] = _U(0)
             for c in range(begin, ends[table]):
                 column_values = integers[column[c]]

@@ -35,7 +35,6 @@ from sqlml.types import Array
 # them to the rows' heaps at once, so no distance is written to memory, and each point is read once
 # for `HIGH` rows.
 
-
 _CACHED = 1 << 18
 """Bytes of points that all rows pass before the next points: they stay in the processor's cache."""
 
@@ -66,40 +65,24 @@ def expanded_search(points: Array) -> Search | None:
     return search
 
 
-def expanded_distances(points: Array) -> Callable[[Array], Array] | None:
-    """Return a function: x (n, k) float64 -> squared distances (n, m).
-
-    None if the processor has no fused multiply-add.
-    """
-    fill = _all_distances(points, square_norms(points))
-    return None if fill is None else lambda x: fill(x, square_norms(x))
-
-
-def cosine_distances(points: Array) -> Callable[[Array], Array] | None:
-    """Return a function: x (n, k) float64 -> (n, m); None without fused multiply-adds."""
-    # 1 - x.y is |x|^2 - 2 x.y + |y|^2 with half of x, 1 and 0: halves and doubles are exact.
-    fill = _all_distances(scale_to_unit(points), np.zeros(len(points)))
-    if fill is None:
-        return None
-    return lambda x: np.minimum(fill(0.5 * scale_to_unit(x), np.ones(len(x))), 2.0)
-
-
-def _all_distances(points: Array, norms: Array) -> Callable[[Array, Array], Array] | None:
-    """Return a function: rows (n, k) and their norm terms (n,) -> (n, m)."""
+def _expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array], Array] | None:
+    """Return a function: x (n, k) -> squared or cosine distances (n, m); None unless `FUSES`."""
     if not FUSES:
         return None
     count = len(points)
-    panels = make_panels(points.T)
+    panels = make_panels((scale_to_unit(points) if is_cosine else points).T)
     point_norms = np.zeros(panels.shape[0] * WIDE)
-    point_norms[:count] = norms
+    point_norms[:count] = 0.0 if is_cosine else square_norms(points)
     kernel = specialise(_distances, (*_ROWS, *kinds_of(panels, point_norms), writes(np.float64, 2)))
 
-    def compute(x: Array, squared: Array) -> Array:
+    def compute(x: Array) -> Array:
         out = np.empty((x.shape[0], count))
         row_norms = np.zeros(-(-len(x) // HIGH) * HIGH)
-        row_norms[: len(x)] = squared
-        kernel(pad_rows(x), row_norms, panels, point_norms, out)
-        return out
+        # 1 - x.y is |x|^2 - 2 x.y + |y|^2 with half of x, 1 and 0: halves and doubles are exact.
+        row_norms[: len(x)] = 1.0 if is_cosine else square_norms(x)
+        rows = 0.5 * scale_to_unit(x) if is_cosine else x
+        kernel(pad_rows(rows), row_norms, panels, point_norms, out)
+        return np.minimum(out, 2.0) if is_cosine else out
 
     return compute
 
@@ -127,7 +110,7 @@ def _search(
     index: Any,
 ) -> None:
     rows = values.shape[0]
-    distances, worst = np.empty(HIGH * WIDE), np.empty(HIGH)
+    tile, worst = np.empty(HIGH * WIDE), np.empty(HIGH)
     for start in range(0, points.shape[0], panels_per_pass):
         stop = min(start + panels_per_pass, points.shape[0])
         for first in range(0, rows, HIGH):
@@ -135,21 +118,15 @@ def _search(
             for r in range(HIGH):
                 worst[r] = values[first + r, 0] if first + r < rows else 0.0
             for panel in range(start, stop):
-                hits = distance_tile(
-                    x, first, points, panel, row_norms, point_norms, worst, distances
-                )
+                hits = distance_tile(x, first, points, panel, row_norms, point_norms, worst, tile)
                 r = 0
                 while hits >> r:
                     if hits >> r & 1:
                         row = first + r
                         for w in range(WIDE):
-                            if distances[r * WIDE + w] < values[row, 0]:
-                                _replace_top(
-                                    values[row],
-                                    index[row],
-                                    distances[r * WIDE + w],
-                                    panel * WIDE + w,
-                                )
+                            distance = tile[r * WIDE + w]
+                            if distance < values[row, 0]:
+                                _replace_top(values[row], index[row], distance, panel * WIDE + w)
                         worst[r] = values[row, 0]
                     r += 1
 
@@ -187,9 +164,7 @@ def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
     """Return a function: x (n, k) -> distances (n, m); None to leave it to numpy."""
     points: Array = attrs["points"]
     if attrs.get("expanded", False):
-        return (
-            cosine_distances(points) if attrs["metric"] == "cosine" else expanded_distances(points)
-        )
+        return _expanded_distances(points, attrs["metric"] == "cosine")
     if attrs["metric"] not in CODES or "weights" in attrs:
         return None
     if attrs["metric"] == "sqeuclidean" and points.dtype == np.float64:
@@ -202,10 +177,7 @@ def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
 
 
 def nearest(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """Return a function: x (n, k) float64 -> (n, 2 * neighbours), distances and then indices.
-
-    None to leave the search to numpy.
-    """
+    """Return a function: x (n, k) -> (n, 2 * neighbours), or None if numpy must search."""
     ties, metric, k = attrs["ties"], attrs["metric"], int(attrs["k"])
     if ties == "partition":
         return _partitioned_search(attrs)
@@ -279,11 +251,8 @@ def _pruned_search(attrs: Attrs) -> Search:
     point_norms = square_norms(points)
     tree = (ordered_points, order, leaves, bounds, settings)
     floats = reads(np.float64, 1, "C")
-    signature = (
-        *(reads(np.float64, 2), kinds_of(*tree), floats, floats, floats),
-        *(writes(np.float64, 2), writes(np.int64, 2)),
-    )
-    kernel = specialise(_nearest, signature)
+    inputs = (reads(np.float64, 2), kinds_of(*tree), floats, floats, floats)
+    kernel = specialise(_nearest, (*inputs, writes(np.float64, 2), writes(np.int64, 2)))
 
     def search(x: Array, values: Array, index: Array) -> None:
         row_norms = square_norms(x)
@@ -346,7 +315,7 @@ def _nearest(
     """
     points, order, leaves, bounds, settings = tree
     metric, kind, expands = settings[0], settings[1], settings[2]
-    width, k = x.shape[1], values.shape[1]
+    width = x.shape[1]
     first_leaf = leaves.shape[0] // 2
     node_stack = np.empty(DEPTH, np.int64)
     low_stack = np.empty(DEPTH, np.float64)
@@ -401,20 +370,7 @@ def _nearest(
                     product = 0.0
                     for c in range(width):
                         product = _fused_multiply_add(x[r, c], points[i, c], product)
-                    distance = np.maximum(
-                        0.0, (row_norms[r] + -2.0 * product) + point_norms[order[i]]
-                    )
-                if not distance < values[r, 0]:
-                    continue
-                parent = 0
-                while True:
-                    child = 2 * parent + 1
-                    if child >= k:
-                        break
-                    if child + 1 < k and values[r, child + 1] > values[r, child]:
-                        child += 1
-                    if not distance < values[r, child]:
-                        break
-                    values[r, parent], index[r, parent] = values[r, child], index[r, child]
-                    parent = child
-                values[r, parent], index[r, parent] = distance, order[i]
+                    distance = (row_norms[r] + -2.0 * product) + point_norms[order[i]]
+                    distance = np.maximum(0.0, distance)
+                if distance < values[r, 0]:
+                    _replace_top(values[r], index[r], distance, order[i])

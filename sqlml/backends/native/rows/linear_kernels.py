@@ -70,10 +70,7 @@ LANES = 8
 
 
 def linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
-    """Return a function: x (n, k) -> x @ weights (k, m) + bias (m,), summed from column 0 on.
-
-    x has the dtype of the weights.
-    """
+    """Return a function: x (n, k) -> x @ weights (k, m) + bias (m,), summed from column 0 on."""
     dtype, outputs = weights.dtype, weights.shape[1]
     if dtype == np.float64 and outputs >= FEWEST_WIDE:
         return wide_linear(weights, bias)

@@ -11,7 +11,6 @@ fused multiply-add), as `ir/operators/distances.py` does; `rounded_tile` also ro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,11 +65,11 @@ def pad_rows(left: Array) -> Array:
     return padded
 
 
-def _rounded_tile(
+@literal_intrinsic
+def rounded_tile(
     typing: Any, left: Any, row: Any, right: Any, panel: Any, gaps: Any, out: Any
 ) -> Any:
-    """Emit out[r * WIDE + w] = sum over c of a * b, or of (a - b) * (a - b) if `gaps` (literal) is
-    1.
+    """Emit out[r * WIDE + w] = sum over c of a * b, or (`gaps`: literal 1) of (a - b) * (a - b).
 
     a is left[row + r, c] and b is right[panel, c, w]; each difference, product and sum is rounded.
     left (n, k) and right (panels, k, WIDE) are contiguous float64; out is (HIGH * WIDE,).
@@ -89,7 +88,8 @@ def _rounded_tile(
     return signature, generate
 
 
-def _distance_tile(
+@intrinsic
+def distance_tile(
     typing: Any,
     left: Any,
     row: Any,
@@ -102,7 +102,7 @@ def _distance_tile(
 ) -> Any:
     """Emit max(0, row_norms[row + r] - 2 * sum + point_norms[panel * WIDE + w]) into `out`.
 
-    out is (HIGH * WIDE,), and the sums of products are those of `_rounded_tile`. The result is
+    out is (HIGH * WIDE,), and the sums of products are those of `rounded_tile`. The result is
     int64: bit r is set if a distance of row r is less than worst[r]; NaN is never less. numba needs
     a parameter per argument of an intrinsic.
     """
@@ -126,8 +126,7 @@ def _distance_tile(
         for r in range(HIGH):
             index = builder.add(arguments[1], long(r))
             row_norm = broadcast(builder, builder.load(builder.gep(row_norms, [index])), vector)
-            bound = builder.load(builder.gep(worst, [long(r)]))
-            bound = broadcast(builder, bound, vector)
+            bound = broadcast(builder, builder.load(builder.gep(worst, [long(r)])), vector)
             is_near = None
             for k in range(_VECTORS):
                 i = r * _VECTORS + k
@@ -139,15 +138,15 @@ def _distance_tile(
                 is_near = less if is_near is None else builder.or_(is_near, less)
             bits = builder.bitcast(is_near, ir.IntType(_LANES))
             has_hit = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
-            bit = builder.shl(builder.zext(has_hit, LONG), long(r))
-            hits = builder.or_(hits, bit)
+            hits = builder.or_(hits, builder.shl(builder.zext(has_hit, LONG), long(r)))
         _store_vectors(builder, sums, out_data)
         return hits
 
     return signature, generate
 
 
-def _square_tile(
+@intrinsic
+def square_tile(
     typing: Any, left: Any, row: Any, count: Any, right: Any, panel: Any, out: Any
 ) -> Any:
     """Emit out[w] += the sum of squares of the tile's rows r < count, one by one."""
@@ -215,9 +214,8 @@ def _sum_products(
             total.add_incoming(zeros, entry)
             if kind == _FUSED:
                 operands = (value, right_vectors[k], total)
-                multiply_add = declare_function(
-                    builder.module, f"llvm.fma.v{_LANES}f64", vector, *operands
-                )
+                name = f"llvm.fma.v{_LANES}f64"
+                multiply_add = declare_function(builder.module, name, vector, *operands)
                 new_sums.append(builder.call(multiply_add, operands))
                 continue
             factors = (value, right_vectors[k])
@@ -252,61 +250,43 @@ def _vector_at(builder: Any, array: Any, index: Any, offset: int, vector: Any) -
     return vector_pointer(builder, array, builder.add(index, long(offset)), vector)
 
 
-rounded_tile: Any = literal_intrinsic(_rounded_tile)
-distance_tile: Any = intrinsic(_distance_tile)
-square_tile: Any = intrinsic(_square_tile)
-
-
 # Squared lengths |(x - mean) @ turn|^2 of centred and rotated rows for each class.
 #
 # QuadraticDiscriminantAnalysis computes these with five operators, which would pass all rows
 # through memory once per class. Here rows are lanes, and only the result is written.
 
 
-@dataclass(frozen=True, slots=True)
-class Quadratic:
-    """Squared norms (n, t) of ((value of node (n, k)) - means (t, k)) @ turns (t, k, m)."""
+def find_quadratic(program: Program, i: int) -> tuple[int, Callable[[Array], Array]] | None:
+    """Match sum node i with the operators below it; None if they differ from this pattern.
 
-    node: int
-    means: Array
-    turns: Array
-
-    @classmethod
-    def of(cls, program: Program, i: int) -> Quadratic | None:
-        """Match the operators below sum node i; return None if they differ from this pattern."""
-        nodes = program.nodes
-        if nodes[i].attrs["axis"] != 2 or nodes[i].type.dtype != "float64" or not FUSES:
-            return None
-        below = nodes[nodes[i].inputs[0]]
-        if below.op != "square":
-            return None
-        product = nodes[below.inputs[0]]
-        if product.op != "batch_matmul":
-            return None
-        centred, turns = (nodes[j] for j in product.inputs)
-        if centred.op != "sub" or turns.op != "constant":
-            return None
-        spread, means = (nodes[j] for j in centred.inputs)
-        if spread.op != "reshape" or means.op != "constant" or spread.type.shape[1] != 1:
-            return None
-        x = nodes[spread.inputs[0]].type
-        classes, width, turned = turns.type.shape
-        if len(x.shape) != 2 or means.type.shape != (classes, width) or not width or not turned:
-            return None
-        return cls(spread.inputs[0], means.attrs["value"], turns.attrs["value"])
-
-
-def quadratic(pattern: Quadratic) -> Callable[[Array], Array]:
-    """Return a function: x (n, k) float64 -> (n, t, 1) float64."""
-    classes, width, turned = pattern.turns.shape
+    Returns the node with the rows, and a function: x (n, k) float64 -> (n, classes, 1) float64.
+    """
+    nodes = program.nodes
+    if nodes[i].attrs["axis"] != 2 or nodes[i].type.dtype != "float64" or not FUSES:
+        return None
+    below = nodes[nodes[i].inputs[0]]
+    if below.op != "square":
+        return None
+    product = nodes[below.inputs[0]]
+    if product.op != "batch_matmul":
+        return None
+    centred, turns = (nodes[j] for j in product.inputs)
+    if centred.op != "sub" or turns.op != "constant":
+        return None
+    spread, means = (nodes[j] for j in centred.inputs)
+    if spread.op != "reshape" or means.op != "constant" or spread.type.shape[1] != 1:
+        return None
+    x = nodes[spread.inputs[0]].type
+    classes, width, turned = turns.type.shape
+    if len(x.shape) != 2 or means.type.shape != (classes, width) or not width or not turned:
+        return None
     # Rows after the last are not counted.
-    turns = np.zeros((classes, turned + -turned % HIGH, width))
-    turns[:, :turned] = pattern.turns.transpose(0, 2, 1)
-    turns = turns.reshape(-1, width)
-    constants = (np.ascontiguousarray(pattern.means), turns, turned)
+    padded = np.zeros((classes, turned + -turned % HIGH, width))
+    padded[:, :turned] = turns.attrs["value"].transpose(0, 2, 1)
+    constants = (np.ascontiguousarray(means.attrs["value"]), padded.reshape(-1, width), turned)
     double = np.dtype(np.float64)
     norms = RowKernel.of(_norms, double, constants, classes, double)
-    return lambda x: norms(x)[:, :, None]
+    return spread.inputs[0], lambda x: norms(x)[:, :, None]
 
 
 def _norms(x: Any, means: Any, turns: Any, turned: Any, out: Any) -> None:

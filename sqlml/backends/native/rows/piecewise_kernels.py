@@ -100,11 +100,9 @@ def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, ou
                     else:
                         result = slopes[left] * (number - points[left]) + values[left]
                         if result != result:  # an infinite point: from the other end, as numpy does
-                            result = (
-                                slopes[left] * (number - points[left + _U(1)])
-                                + values[left + _U(1)]
-                            )
-                            if result != result and values[left] == values[left + _U(1)]:
+                            right = left + _U(1)
+                            result = slopes[left] * (number - points[right]) + values[right]
+                            if result != result and values[left] == values[right]:
                                 result = values[left]
                 out[first + r, c] = number if number != number else result
 

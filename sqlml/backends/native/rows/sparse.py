@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import FLAG, kinds_of, reads, specialise, writes
-from sqlml.backends.native.kernel_calls import Call, Rows
+from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.ir.csr import Csr
 from sqlml.types import Array
 
@@ -45,8 +45,7 @@ def call_fill(row: Array, out: Rows) -> Call:
 
 def call_add_products(x: Rows, weights: Array, out: Rows) -> Call:
     """Return the call that adds x @ weights (k, m) to `out`, skipping zeros of x."""
-    kinds = (reads(x.dtype, 2), *kinds_of(weights), writes(out.dtype, 2))
-    return Call(specialise(_add_products, kinds), (x, weights, out))
+    return RowKernel.of(_add_products, x.dtype, (weights,), out.width, out.dtype).call(x, out)
 
 
 def call_add(row: Array, out: Rows) -> Call:

@@ -49,10 +49,8 @@ def call_hash_texts(start: Rows, stop: Rows, out: Rows) -> Call:
 
 
 def _text_kernel() -> Callable[..., Any]:
-    address = reads(np.int64, 1, "C")
-    return specialise(
-        hash_texts, (reads(np.uint8, 1, "C"), address, address, writes(np.float64, 2))
-    )
+    kinds = (reads(np.uint8, 1, "C"), *[reads(np.int64, 1, "C")] * 2, writes(np.float64, 2))
+    return specialise(hash_texts, kinds)
 
 
 @compiled_helper

@@ -60,8 +60,7 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
         counts = np.concatenate([np.zeros(0, np.int32), *(p[2] for p in parts)])
         return Csr(counts.astype(dtype), indices, np.concatenate(indptr), width)
 
-    prepared = _CutSettings(analyzer, True)
-    original = _CutSettings(analyzer, False)
+    prepared, original = _CutSettings(analyzer, True), _CutSettings(analyzer, False)
     whole_text = _CutSettings(_WHOLE_TEXT, True)
 
     def count_texts(texts: TextColumn) -> Csr:
@@ -69,11 +68,10 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
             hard = _find_hard(texts, analyzer)
             if not hard.any():
                 return run(texts, original)
-            parts = [run(texts[~hard], original), run(_prepare(texts, hard, analyzer), prepared)]
-            rows = [np.flatnonzero(~hard), np.flatnonzero(hard)]
-            return _merge_rows(
-                parts, [r[p.rows] for r, p in zip(rows, parts, strict=True)], len(texts)
-            )
+            easy_counts = run(texts[~hard], original)
+            hard_counts = run(_prepare(texts, hard, analyzer), prepared)
+            rows = [np.flatnonzero(~hard)[easy_counts.rows], np.flatnonzero(hard)[hard_counts.rows]]
+            return _merge_rows([easy_counts, hard_counts], rows, len(texts))
         features = [analyzer.features(texts.text(i)) for i in range(len(texts))]
         if not hashed:
             return _count_in_vocabulary(features, make_indices(), dtype)
@@ -120,7 +118,6 @@ def is_cut_by_table(analyzer: Analyzer) -> bool:
 
 
 def make_stop_word_table(analyzer: Analyzer) -> Table:
-    """Return the table of the words that are dropped."""
     return make_word_table(*pack_words(sorted(analyzer.stop_words)))
 
 
@@ -255,7 +252,6 @@ def _merge_rows(parts: Sequence[Csr], rows: Sequence[Array], count: int) -> Csr:
 
 
 def _to_arrays(texts: TextColumn) -> tuple[Array, Array, Array]:
-    """Return texts as kernels read them."""
     return np.ascontiguousarray(texts.data), texts.start, texts.stop
 
 
@@ -280,7 +276,6 @@ TEXTS = (reads(np.uint8, 1), reads(np.int64, 1), reads(np.int64, 1))
 WORD_TABLE = (reads(np.uint8, 1), reads(np.int64, 1), _SHORT, writes(np.uint32, 1))
 _TABLES = (reads(np.int32, 1, "C"), reads(np.uint8, 1, "C"))
 _CUT = (writes(np.uint8, 1), _WHOLE, _WHOLE, _WHOLE)
-
 
 _GRAMS, _VOCABULARY = (FLAG, COUNT, COUNT), (WORD_TABLE, COUNT, FLAG, FLAG)
 _RESULTS = (_WHOLE, _SHORT, _SHORT)
@@ -313,10 +308,7 @@ def _run(function: Callable[..., Any], *arguments: Any) -> None:
 
 
 def text_encoder(categories: Array, missing: int) -> Callable[[TextColumn], Array]:
-    """Return a function that encodes a TextColumn as codes (n, 1), as the reference does.
-
-    The categories are looked up in a hash table of their bytes.
-    """
+    """Return a function that encodes texts as codes (n, 1), by a hash table of the categories."""
     is_text = np.fromiter((isinstance(c, str) for c in categories), bool, categories.size)
     word_table = make_word_table(*pack_words(categories[is_text]))
     codes = np.append(np.flatnonzero(is_text), -1)  # the last for non-categories
@@ -338,13 +330,9 @@ def text_filler(attrs: Attrs) -> Callable[[TextColumn], TextColumn]:
 
     def fill(x: TextColumn) -> TextColumn:
         filled = x.missing if marker is None else _find_equal(x, marker)
-        start, end = x.data.size, x.data.size + value.size
-        return TextColumn(
-            np.concatenate([x.data, value]),
-            np.where(filled, start, x.start),
-            np.where(filled, end, x.stop),
-            x.missing & ~filled,
-        )
+        data, start = np.concatenate([x.data, value]), np.where(filled, x.data.size, x.start)
+        stop = np.where(filled, data.size, x.stop)
+        return TextColumn(data, start, stop, x.missing & ~filled)
 
     return fill
 

@@ -16,14 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.backends.native.jit.helpers import compiled_helper
 from sqlml.backends.native.jit.process_memory import bytes_at, doubles_at, free, malloc, words_at
-from sqlml.backends.native.jit.specialise import (
-    compiled_helper,
-    kinds_of,
-    reads,
-    specialise,
-    writes,
-)
+from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import MEMORY, Call, Rows
 from sqlml.backends.native.text import token_kernels as kernels
 from sqlml.backends.native.text.count_tokens import (
@@ -45,8 +40,7 @@ _KINDS = {"word": WORDS, "char": CHARACTERS, "char_wb": WITHIN}
 
 SCALE, LOG, ONE, POSITIVE, L1, L2, FINITE, CAST, SELECT = range(9)
 """Operators of stored numbers (`ir/operators/sparse_rows.py`), and `select`, whose factors are the
-new positions of columns, or -1.
-"""
+new positions of columns, or -1."""
 
 _MAPS = {"sublinear": LOG, "one": ONE, "positive": POSITIVE}
 _NORMS = {"l1": L1, "l2": L2}
@@ -58,30 +52,21 @@ LOGS = 1024
 """Logarithms of smaller counts come from numpy's table: others may differ in the last bit."""
 
 _cut_words, _drop_words = compiled_helper(kernels.cut_words), compiled_helper(kernels.drop_words)
-_cut_characters, _cut_within = (
-    compiled_helper(kernels.cut_characters),
-    compiled_helper(kernels.cut_within),
-)
-_room = compiled_helper(kernels.room)
+_cut_characters = compiled_helper(kernels.cut_characters)
+_cut_within, _room = compiled_helper(kernels.cut_within), compiled_helper(kernels.room)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextSums:
-    """The sums that the counted tokens of a column of texts add to a linear layer.
+    """The sums that the counted tokens of a column of texts add to a linear layer."""
 
-    Attributes:
-        node: the input that holds the texts.
-        counted: the node that counts tokens.
-        stored: int64 (k, 4), per operator of the counts: its code, whether it is of float32, where
-            its factors begin, and how many they are.
-        weights: (columns, m), or None to write the values themselves to their columns.
-    """
-
-    node: int
-    counted: Node
+    node: int  # The input that holds the texts.
+    counted: Node  # Counts tokens.
+    # int64 (k, 4), per operator of the counts: its code, whether it is of float32, where its
+    # factors begin, and how many they are.
     stored: Array
     factors: Array
-    weights: Array | None
+    weights: Array | None  # (columns, m), or None to write the values themselves to their columns.
 
     @classmethod
     def of(cls, program: Program, i: int, weights: Array | None = None) -> TextSums | None:
@@ -129,10 +114,7 @@ class TextSums:
 
 
 def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
-    """Return the code of an operator of sparse rows, or None, and its factors.
-
-    `width` is the number of columns below the operator.
-    """
+    """Return the code, or None, and the factors of an operator of rows of `width` columns."""
     no_factors = np.empty(0)
     if node.op == "scale_stored":
         return SCALE, node.attrs["factors"].astype(np.float64)

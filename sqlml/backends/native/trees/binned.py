@@ -19,30 +19,20 @@ from sqlml.types import Array
 # category that any set of its column has, followed by two entries: not in any set, and NaN. So a
 # number becomes a code once per column, and each set costs one look-up per row.
 
-
 MOST_BYTES = 32 << 20
 """The most bytes of the tables of one ensemble."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetBins:
-    """S distinct sets over F columns.
+    """S distinct sets over F columns."""
 
-    Attributes:
-        columns: int64 (F,), of the ensemble's input.
-        limit: int64 (F,), codes for numbers of a column.
-        table: uint8, the concatenated tables of the sets.
-        begin: int64 (S,), where each set's table begins.
-        owner: int64 (S,), the set's column among the F.
-        of_node: int64 (M,), each node's set, -1 for a numeric node.
-    """
-
-    columns: Array
-    limit: Array
-    table: Array
-    begin: Array
-    owner: Array
-    of_node: Array
+    columns: Array  # int64 (F,), of the ensemble's input.
+    limit: Array  # int64 (F,), codes for numbers of a column.
+    table: Array  # uint8, the concatenated tables of the sets.
+    begin: Array  # int64 (S,), where each set's table begins.
+    owner: Array  # int64 (S,), the set's column among the F.
+    of_node: Array  # int64 (M,), each node's set, -1 for a numeric node.
 
     def arrays(self) -> tuple[Array, ...]:
         """Return the arrays that `fill_set_bins` reads besides the columns."""
@@ -113,9 +103,8 @@ def fill_set_bins(x: Any, start: Any, sets: Any, value: Any, code: Any, panel: A
             for r in range(rows):
                 number = value[np.uint64(r)]
                 is_code = number >= 0 and number < code_limit
-                code[np.uint64(r)] = (
-                    np.uint32(number) if is_code else code_limit + (number != number)
-                )
+                other = code_limit + (number != number)
+                code[np.uint64(r)] = np.uint32(number) if is_code else other
             last = column
         set_table = table[begin[s] :]
         bins_of_set = set_panel[s * rows :]
@@ -135,10 +124,8 @@ def fill_set_bins(x: Any, start: Any, sets: Any, value: Any, code: Any, panel: A
 # of the thresholds come from the same product, so a threshold of a lower cell is below the value.
 # Columns with crowded thresholds have one cell and are searched only by halving.
 
-
 MOST_CELLS = 16384
-"""The most cells of a column: 64 KB. With 4,096, bins of 10,000 thresholds took 1.5 times as long.
-"""
+"""The most cells of a column: 64 KB. With 4,096, 10,000 thresholds took 1.5 times as long."""
 
 SPARE_STEPS = 2
 """Halving steps that a table of cells must save to be worth its look-up."""
@@ -155,43 +142,30 @@ PAGE = 255
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
-    """Tables that turn C columns into bins of `dtype` (uint8 or uint16), in panels of `width`
-    columns.
+    """Tables that turn C columns into bins of `dtype`, uint8 or uint16, in `width` panel columns.
 
-    Attributes:
-        thresholds: (T,) of the tests' dtype, column by column, each padded with infinities.
-        begin: int64 (C,), where a column's thresholds begin.
-        steps: int64 (C,) of halving.
-        low, scale: (C,) of the tests' dtype, which map a value to its cell.
-        top: (C,) of the tests' dtype, the index of the last cell.
-        cells: int32, how many thresholds lie below each cell.
-        first: int64 (C,), where a column's cells begin.
-        high: int64 (C,), the panel column where NaN has the bin `nan_bin`.
-        least: int64 (C,), the panel column where NaN has bin 0 and `shift` is added to other bins,
-            or -1. Columns whose nodes send NaN both ways need both.
-        nan_bin: int64 (C,).
-        count: int64 (C,), thresholds of a column.
-        shift: int64 (C,), 0 or 1.
-        pages: int64 (C,). A column whose bins exceed a byte may take several consecutive panel
-            columns: page p has the part of a bin between PAGE * p and PAGE * (p + 1).
+    NaN has the bin `nan_bin` in the panel column `high`. In the panel column `least`, it has bin 0,
+    and `shift` is added to other bins. Columns whose nodes send NaN both ways need both. A column
+    whose bins exceed a byte may take several consecutive panel columns: page p has the part of a
+    bin between PAGE * p and PAGE * (p + 1).
     """
 
     dtype: np.dtype[Any]
     width: int
-    thresholds: Array
-    begin: Array
-    steps: Array
-    low: Array
+    thresholds: Array  # (T,) of the tests' dtype, column by column, each padded with infinities.
+    begin: Array  # int64 (C,), where a column's thresholds begin.
+    steps: Array  # int64 (C,) of halving.
+    low: Array  # (C,) of the tests' dtype: `low` and `scale` map a value to its cell.
     scale: Array
-    top: Array
-    cells: Array
-    first: Array
-    high: Array
-    least: Array
-    nan_bin: Array
-    count: Array
-    shift: Array
-    pages: Array
+    top: Array  # (C,) of the tests' dtype, the index of the last cell.
+    cells: Array  # int32, how many thresholds lie below each cell.
+    first: Array  # int64 (C,), where a column's cells begin.
+    high: Array  # int64 (C,).
+    least: Array  # int64 (C,), or -1.
+    nan_bin: Array  # int64 (C,).
+    count: Array  # int64 (C,), thresholds of a column.
+    shift: Array  # int64 (C,), 0 or 1.
+    pages: Array  # int64 (C,).
 
     def arrays(self) -> tuple[Array, ...]:
         """Return the arrays that `fill_bins` reads besides the columns, in field order."""
@@ -208,15 +182,14 @@ def make_ranks(
 ) -> Ranks | None:
     """Build tables for `columns` of sorted, distinct thresholds of dtype `kind`.
 
+    Returns None if a bin takes over 16 bits.
+
     Args:
         nan_bin: int64 (C,), the bin of NaN.
         least: bool (C,), columns that also appear with NaN as the lowest number.
         shifted: bool (C,), columns whose other bins are one higher there, so that a test can tell
             NaN from every number.
         paged: make all bins bytes.
-
-    Returns:
-        None if a bin takes over 16 bits.
     """
     counts = np.array([c.size for c in columns], np.int64)
     shift = shifted.astype(np.int64)
@@ -250,13 +223,9 @@ def make_ranks(
 
 
 def _find_starts(sizes: Sequence[int] | Array) -> Array:
-    """Return the offset at which each run begins when runs of these lengths are concatenated.
-
-    >>> _find_starts([2, 3]).tolist(), _find_starts([]).tolist()
-    ([0, 2], [])
-    """
-    ends = np.cumsum(np.asarray(sizes, np.int64), dtype=np.int64)
-    return ends - np.asarray(sizes, np.int64)
+    """Return the offset at which each run begins when runs of these lengths are concatenated."""
+    sizes = np.asarray(sizes, np.int64)
+    return np.cumsum(sizes) - sizes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -293,11 +262,7 @@ def _make_grid(thresholds: Array) -> _Grid:
 
 
 def _count_halvings(count: int) -> int:
-    """Return how many halving steps find a position among `count` thresholds.
-
-    >>> [_count_halvings(n) for n in (0, 1, 2, 3, 4, 255)]
-    [0, 1, 2, 2, 3, 8]
-    """
+    """Return how many halving steps find a position among `count` thresholds."""
     return int(count).bit_length()
 
 
@@ -373,11 +338,8 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
                 bins, before = panel[(first_page + p) * rows :], np.int32(PAGE * p)
                 for r in range(rows):
                     number = value[np.uint64(r)]
-                    bin = (
-                        np.int32(rank[np.uint64(r)] + added if number == number else nan_bin)
-                        - before
-                    )
-                    bins[np.uint64(r)] = min(max(bin, np.int32(0)), np.int32(PAGE))
+                    bin = np.int32(rank[np.uint64(r)] + added if number == number else nan_bin)
+                    bins[np.uint64(r)] = min(max(bin - before, np.int32(0)), np.int32(PAGE))
 
 
 PanelArrays = tuple[tuple[Array, ...], tuple[Array, ...] | None]
@@ -385,24 +347,16 @@ PanelArrays = tuple[tuple[Array, ...], tuple[Array, ...] | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binned:
-    """Node tests: a row goes right at node i if panel column `slot[i]` has `rank[i]` or more.
+    """Node tests: a row goes right at node i if panel column `slot[i]` has `rank[i]` or more."""
 
-    Attributes:
-        tables: the bins of numeric tests.
-        columns: int64 (C,), the ensemble's columns that they are made from.
-        sets: bins of set tests, which follow in the panel.
-        slot, rank: int64 (M,).
-    """
-
-    tables: Ranks
-    columns: Array
-    sets: SetBins
-    slot: Array
+    tables: Ranks  # The bins of numeric tests.
+    columns: Array  # int64 (C,), the ensemble's columns that they are made from.
+    sets: SetBins  # Bins of set tests, which follow in the panel.
+    slot: Array  # int64 (M,), as is `rank`.
     rank: Array
 
     @property
     def width(self) -> int:
-        """The number of panel columns."""
         return self.tables.width + self.sets.begin.size
 
     def arrays(self, columns: Array | None) -> PanelArrays:
@@ -421,10 +375,7 @@ class Binned:
 
 
 def bin_tests(e: Ensemble, paged: bool = False) -> Binned | None:
-    """Return the tests of `e`, with byte bins only if `paged`.
-
-    None if a column has over 65,535 thresholds or a set is too large.
-    """
+    """Return the tests of `e` (`paged`: byte bins); None if it has too many thresholds."""
     sets = make_set_bins(e)
     if sets is None:
         return None
@@ -433,10 +384,9 @@ def bin_tests(e: Ensemble, paged: bool = False) -> Binned | None:
     used = np.unique(e.feature[numeric])
     column = np.searchsorted(used, e.feature)
     is_nan_only = np.isnan(at_most)  # only NaN goes left there
-    nodes_of = np.split(
-        np.argsort(np.where(numeric, column, used.size), kind="stable"),
-        np.cumsum(np.bincount(column[numeric], minlength=used.size)),
-    )[: used.size]
+    order = np.argsort(np.where(numeric, column, used.size), kind="stable")
+    ends = np.cumsum(np.bincount(column[numeric], minlength=used.size))
+    nodes_of = np.split(order, ends)[: used.size]
     thresholds = [np.unique(at_most[nodes][~is_nan_only[nodes]]) for nodes in nodes_of]
     rank = np.ones(e.nodes, np.int64)
     for column_thresholds, nodes in zip(thresholds, nodes_of, strict=True):
@@ -445,19 +395,10 @@ def bin_tests(e: Ensemble, paged: bool = False) -> Binned | None:
     nan_bins = [_find_nan_bin(rank[nodes], e.default_left[nodes]) for nodes in nodes_of]
     needs_least = np.array([nan_bin is None for nan_bin in nan_bins], bool)
     shifted = np.array([(e.default_left & is_nan_only)[nodes].any() for nodes in nodes_of], bool)
-    tables = make_ranks(
-        thresholds,
-        nan_bin=np.array(
-            [
-                t.size if nan_bin is None else nan_bin
-                for t, nan_bin in zip(thresholds, nan_bins, strict=True)
-            ]
-        ),
-        least=needs_least,
-        shifted=needs_least & shifted,
-        kind=at_most.dtype,
-        paged=paged,
-    )
+    pairs = zip(thresholds, nan_bins, strict=True)
+    nan_bin = np.array([t.size if bin is None else bin for t, bin in pairs])
+    shifted &= needs_least
+    tables = make_ranks(thresholds, nan_bin, needs_least, shifted, at_most.dtype, paged)
     if tables is None:
         return None
     slot = tables.width + sets.of_node

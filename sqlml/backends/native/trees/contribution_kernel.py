@@ -25,9 +25,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
 ROWS, FEWEST = 256, 8
-"""The most and the fewest rows of a block: long vectors, while a tree's numbers stay in the
-cache.
-"""
+"""The most and fewest rows of a block: long vectors, while a tree's numbers stay in the cache."""
 
 WIDE = 1 << 21
 """The most numbers of a block's result: blocks of wide rows have fewer rows."""
@@ -54,29 +52,22 @@ def contributor(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
     for q in np.unique(points).tolist():
         t[q, :q], weight[q, :q] = quadrature(2 * q)
     base = e.base + np.mean([_compute_expected(e, shares) for shares in share], axis=0)
-    numbers = max(e.outputs * players, e.leaf_values.shape[1] * rules * (e.depth + 1))
+    numbers = max(1, e.outputs * players, e.leaf_values.shape[1] * rules * (e.depth + 1))
+    block_rows = int(np.clip(WIDE // numbers // FEWEST * FEWEST, FEWEST, ROWS))
     constants = (
         tests,
         sets,
         (e.roots, e.left, e.right, share),
         (e.leaf_values.astype(np.float64), e.target, base),
         (points, t, weight),
-        (owner, players, max(e.depth, 1), _choose_block_rows(numbers)),
+        (owner, players, max(e.depth, 1), block_rows),
     )
     width = e.outputs * (players + 1)
     return RowKernel.of(contributions, dtype, constants, width, np.dtype(np.float64))
 
 
-def _choose_block_rows(numbers: int) -> int:
-    """Return the rows of a block with so many numbers per row: a multiple of `FEWEST`."""
-    return int(np.clip(WIDE // max(numbers, 1) // FEWEST * FEWEST, FEWEST, ROWS))
-
-
 def _count_points(e: Ensemble, owner: Array) -> Array:
-    """Return int32 (T,): how many points of t are exact for all paths of a tree.
-
-    owner: int32 (M,), the player whose column a node tests.
-    """
+    """Return int32 (T,): how many points of t are exact for a tree; nodes test `owner` (M,)."""
     max_players = np.zeros(e.trees, np.int32)
     above = np.full(e.nodes, -1, np.int64)
     for child in (e.left, e.right):
@@ -359,9 +350,8 @@ def contributions(
                     for q in range(point_count):
                         factors = _compute_factors(ts[point_count, q], z_before, z)
                         path_product = product[level * max_points + q]
-                        _extend_product(
-                            path_product, edge, factors, product[(level + 1) * max_points + q]
-                        )
+                        extended = product[(level + 1) * max_points + q]
+                        _extend_product(path_product, edge, factors, extended)
                     level += 1
                     node_at[level], stage[level] = child, LEFT
                     _enter_node(tests, sets, owner, level, columns, size, path)
@@ -373,10 +363,8 @@ def contributions(
                         sums = below[(level * values + v) * max_points + q]
                         if leaf:
                             factors = _compute_factors(ts[point_count, q], z_before, z)
-                            path_product, value = (
-                                product[level * max_points + q],
-                                leaf_values[~child, v],
-                            )
+                            path_product = product[level * max_points + q]
+                            value = leaf_values[~child, v]
                             _add_leaf(path_product, value, edge, factors, weight, added, sums)
                         else:
                             deeper = below[((level + 1) * values + v) * max_points + q]

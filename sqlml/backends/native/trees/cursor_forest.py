@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
-from sqlml.backends.native.kernel_calls import Call, Rows
+from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.trees.binned import TILE, Binned, fill_bins, fill_set_bins
 from sqlml.backends.native.trees.leaf_values import (
     PADDING,
@@ -68,7 +66,6 @@ def score(
     all trees while its panel is in the cache.
 
     Args:
-        x: (n, k).
         width: panel columns.
         leaf_width: numbers per leaf in `values`, all added at once, or 0: `values` is one table per
             tree and output, concatenated, each with PADDING.
@@ -124,49 +121,9 @@ def score(
                 out[start + r, k] = total[r * by_row + k * by_output]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockForest:
-    """An Ensemble compiled for input of one dtype, which scores blocks of rows. Thread-safe.
-
-    `wide` is true if bins and cursors take two bytes.
-    """
-
-    base: Array
-    wide: bool
-    kernel: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-    @classmethod
-    def of(
-        cls,
-        score: Callable[..., Any],
-        base: Array,
-        source: np.dtype[Any],
-        cursors: np.dtype[Any],
-        arguments: tuple[Any, ...],
-    ) -> BlockForest:
-        """Compile `score` for input of dtype `source`, and bins and cursors of dtype `cursors`.
-
-        `arguments` come between the rows and `base`.
-        """
-        kinds = (reads(source, 2), *kinds_of(*arguments, base), writes(base.dtype, 2))
-        kernel = specialise(score, kinds)
-        return cls(base, cursors == np.uint16, kernel, arguments)
-
-    def __call__(self, x: Array) -> Array:
-        """Score x (n, k) -> (n, outputs)."""
-        out = np.empty((x.shape[0], self.base.size), self.base.dtype)
-        self.kernel(x, *self.arguments, self.base, out)
-        return out
-
-    def calls(self, x: Rows, out: Rows) -> tuple[Call, ...]:
-        """Return the call that writes the scores of rows `x` to `out`."""
-        return (Call(self.kernel, (x, *self.arguments, self.base, out)),)
-
-
 def cursor_forest(
     e: Ensemble, tests: Binned, source: np.dtype[Any], columns: Array | None = None
-) -> BlockForest | None:
+) -> RowKernel | None:
     """Compile `e` for input of dtype `source` (float32 or float64).
 
     Column j of the ensemble's input is column `columns[j]` of the input (default: j). None if a
@@ -178,18 +135,15 @@ def cursor_forest(
         return None
     panel = tests.arrays(columns)
     oblivious = find_oblivious_trees(e)
-    nodes = make_upper_nodes(
-        e, tests, _keep_first_of_levels(e, leaves, oblivious), dtype, oblivious
-    )
+    tested = _keep_first_of_levels(e, leaves, oblivious)
+    nodes = make_upper_nodes(e, tests, tested, dtype, oblivious)
     leaf_arrays = (leaves.first, e.target.astype(np.int64), oblivious)
     leaf_width = count_padded_values(e)
     values = e.leaf_values[~leaves.exit]
-    if leaf_width:
-        table = np.pad(values, ((0, 0), (0, leaf_width - values.shape[1]))).ravel()
-    else:
-        table = np.pad(values.T, ((0, 0), (0, PADDING))).ravel()
-    arguments = (tests.width, leaf_width, *panel, nodes, leaf_arrays, table)
-    return BlockForest.of(score, e.base, source, dtype, arguments)
+    rows, padding = (values, leaf_width - values.shape[1]) if leaf_width else (values.T, PADDING)
+    table = np.pad(rows, ((0, 0), (0, padding))).ravel()
+    constants = (tests.width, leaf_width, *panel, nodes, leaf_arrays, table, e.base)
+    return RowKernel.of(score, source, constants, e.base.size, e.base.dtype)
 
 
 def _keep_first_of_levels(e: Ensemble, leaves: Exits, oblivious: Array) -> Exits:
@@ -197,14 +151,8 @@ def _keep_first_of_levels(e: Ensemble, leaves: Exits, oblivious: Array) -> Exits
     owner = e.node_roots()
     is_kept = ~oblivious[owner] | (leaves.lo == 0)
     starts = np.searchsorted(owner[is_kept], np.arange(e.trees + 1))
-    return replace(
-        leaves,
-        node=leaves.node[is_kept],
-        starts=starts,
-        lo=leaves.lo[is_kept],
-        mid=leaves.mid[is_kept],
-        last=leaves.last[is_kept],
-    )
+    by_node = {name: getattr(leaves, name)[is_kept] for name in ("node", "lo", "mid", "last")}
+    return replace(leaves, starts=starts, **by_node)
 
 
 def count_padded_values(e: Ensemble) -> int:
@@ -224,16 +172,9 @@ def choose_cursor_dtype(tests: Binned, numbered: Exits) -> np.dtype[Any] | None:
 
 
 def make_upper_nodes(
-    e: Ensemble,
-    tests: Binned,
-    numbered: Exits,
-    dtype: np.dtype[Any],
-    counted: Array | None = None,
+    e: Ensemble, tests: Binned, numbered: Exits, dtype: np.dtype[Any], counted: Array | None = None
 ) -> tuple[Array, ...]:
-    """Return what `walk` and `count` read of the nodes above the exits.
-
-    counted: bool (T,), the trees for `count` (default: none).
-    """
+    """Return what `walk`, or `count` for the trees `counted` (T,), reads of the upper nodes."""
     rows = BLOCK_BYTES // dtype.itemsize
     positions = np.full(e.nodes + 1, numbered.node.size)  # the entry for no node follows the last
     positions[numbered.node] = np.arange(numbered.node.size)

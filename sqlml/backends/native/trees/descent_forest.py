@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import inlined_helper
+from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.trees.binned import TILE, Binned, fill_bins, fill_set_bins
 from sqlml.backends.native.trees.cursor_forest import (
-    BlockForest,
     choose_cursor_dtype,
     count_padded_values,
     make_upper_nodes,
@@ -32,7 +32,6 @@ from sqlml.types import Array
 # A node is one 64-bit number, so a step reads one cache line of the tree: where its column begins
 # in the panel (24 bits), its rank (16) and the first of its two adjacent children (24). Bins take
 # two bytes at most, so a block's panel stays in the cache, too.
-
 
 PASS = 8
 """Blocks that pass a tree before the next tree, so that each tree is read less often from memory.
@@ -93,7 +92,6 @@ def score(
     tree while it is in the cache.
 
     Args:
-        x: (n, k).
         width: panel columns.
         outputs: values per leaf in `values`, or `leaf_width` if that is not 0.
         tables, sets: as `fill_bins` and `fill_set_bins` read them.
@@ -154,12 +152,8 @@ def score(
 
 
 def descent_forest(
-    e: Ensemble,
-    tests: Binned,
-    cut: Array,
-    source: np.dtype[Any],
-    columns: Array | None = None,
-) -> BlockForest | None:
+    e: Ensemble, tests: Binned, cut: Array, source: np.dtype[Any], columns: Array | None = None
+) -> RowKernel | None:
     """Compile `e` for input of dtype `source`, its trees cut at the depths `cut` int64 (T,).
 
     Column j of the ensemble's input is column `columns[j]` of the input (default: j). None if a
@@ -169,8 +163,7 @@ def descent_forest(
     dtype = choose_cursor_dtype(tests, numbered)
     if dtype is None:
         return None
-    rows = BLOCK_BYTES // dtype.itemsize
-    lower = _lower_nodes(e, tests, numbered, rows)
+    lower = _lower_nodes(e, tests, numbered, BLOCK_BYTES // dtype.itemsize)
     if lower is None:
         return None
     panel = tests.arrays(columns)
@@ -180,8 +173,8 @@ def descent_forest(
     spare = max(0, leaf_width - e.leaf_values.shape[1])
     values = np.pad(e.leaf_values, ((0, 0), (0, spare))).ravel()
     sizes = (tests.width, e.leaf_values.shape[1], leaf_width)
-    arguments = (*sizes, *panel, upper, lower, target, values)
-    return BlockForest.of(score, e.base, source, dtype, arguments)
+    constants = (*sizes, *panel, upper, lower, target, values, e.base)
+    return RowKernel.of(score, source, constants, e.base.size, e.base.dtype)
 
 
 def _lower_nodes(

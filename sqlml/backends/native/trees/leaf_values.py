@@ -31,12 +31,11 @@ PADDING = 256
 _PERMUTES = has_feature("avx512f")
 SMALL = 64
 _SIZES = {32: (0, SMALL, 256), 64: (0, SMALL, 128)}
-"""Entries of a table by the bits of a number: in memory (none), few, and all that registers
-hold.
-"""
+"""Entries of a table by the bits of a number: in memory (none), few, and as registers hold."""
 
 
-def _add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: Any) -> Any:
+@literal_intrinsic
+def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: Any) -> Any:
     """Emit sums[r] += table[row + cursor[r]] for all r.
 
     table (T,) and sums (rows,) have one float dtype, rows is a multiple of 16; cursor (rows,) is
@@ -97,24 +96,16 @@ def _permute(builder: Any, registers: list[Any], chosen: Any, bits: int, lanes: 
     level = []
     for low, high in zip(registers[::2], registers[1::2], strict=True):
         operands = (low, chosen, high)
-        level.append(
-            builder.call(declare_function(builder.module, name, table, *operands), operands)
-        )
+        permute = declare_function(builder.module, name, table, *operands)
+        level.append(builder.call(permute, operands))
     bit = 2 * lanes
     while len(level) > 1:
-        mask = ir.Constant(index, [bit] * lanes)
-        upper = builder.icmp_unsigned(
-            "!=", builder.and_(chosen, mask), ir.Constant(index, [0] * lanes)
-        )
-        level = [
-            builder.select(upper, high, low)
-            for low, high in zip(level[::2], level[1::2], strict=True)
-        ]
+        masked = builder.and_(chosen, ir.Constant(index, [bit] * lanes))
+        upper = builder.icmp_unsigned("!=", masked, ir.Constant(index, [0] * lanes))
+        pairs = zip(level[::2], level[1::2], strict=True)
+        level = [builder.select(upper, high, low) for low, high in pairs]
         bit *= 2
     return level[0]
-
-
-add_leaves: Any = literal_intrinsic(_add_leaves)
 
 
 def pad_count(values: int, itemsize: int) -> int:
@@ -127,7 +118,8 @@ def pad_count(values: int, itemsize: int) -> int:
     return -(-values // lanes) * lanes
 
 
-def _add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: Any) -> Any:
+@intrinsic
+def add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: Any) -> Any:
     """Emit sums[r * width + k] += table[(row + cursor[r]) * width + k] for all r and k < `width`.
 
     table and sums have one float dtype, `width` comes from `pad_count`; cursor (rows,) is unsigned.
@@ -159,12 +151,10 @@ def _add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: 
         builder.position_at_end(part_head)
         k = builder.phi(LONG)
         k.add_incoming(long(0), row_head)
-        leaf_pointer, sum_pointer = (
-            vector_pointer(builder, base, k, vector) for base in (source, target)
-        )
-        value, total = (
-            builder.load(pointer, align=bits // 8) for pointer in (leaf_pointer, sum_pointer)
-        )
+        leaf_pointer = vector_pointer(builder, source, k, vector)
+        sum_pointer = vector_pointer(builder, target, k, vector)
+        value = builder.load(leaf_pointer, align=bits // 8)
+        total = builder.load(sum_pointer, align=bits // 8)
         builder.store(builder.fadd(total, value), sum_pointer, align=bits // 8)
         after = builder.add(k, long(lanes))
         k.add_incoming(after, part_head)
@@ -178,6 +168,3 @@ def _add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: 
         return context.get_dummy_value()
 
     return signature, generate
-
-
-add_rows: Any = intrinsic(_add_rows)

@@ -39,7 +39,6 @@ from sqlml.types import Array
 # 64 adjacent numbers, and the results are the bits of a word. The 15 words of the first four levels
 # are combined bitwise into the position where each row continues.
 
-
 TOP = 4
 """Levels that are evaluated for all rows of a block."""
 
@@ -65,10 +64,9 @@ def make_top_levels(
         right: int64 (positions,), the position of the right child, after the left one; a leaf's
             own.
 
-    Returns:
-        Where the nodes' columns begin in a transposed block, uint32 (trees * NODES,), level by
-        level; their thresholds, NaN below a leaf; the positions where rows continue, uint32 (trees
-        * EXITS,).
+    Returns where the nodes' columns begin in a transposed block, uint32 (trees * NODES,), level by
+    level; their thresholds, NaN below a leaf; and the positions where rows continue, uint32
+    (trees * EXITS,).
     """
     columns = np.zeros((roots.size, NODES), np.uint32)
     thresholds = np.full((roots.size, NODES), np.nan, threshold.dtype)
@@ -127,7 +125,8 @@ def _select_bits(where: Any, left: Any, right: Any) -> Any:
     return (where & right) | (~where & left)
 
 
-def _compare_above(typing: Any, numbers: Any, begin: Any, threshold: Any) -> Any:
+@intrinsic
+def _above(typing: Any, numbers: Any, begin: Any, threshold: Any) -> Any:
     """Emit a word whose bits say which of LANES numbers from `begin` on are not <= a threshold."""
     from numba import types  # only to compile
 
@@ -143,7 +142,8 @@ def _generate_above(context: Any, b: Any, signature: Any, arguments: Any) -> Any
     return b.bitcast(is_above, ir.IntType(LANES))
 
 
-def _spread_bits(typing: Any, a: Any, b: Any, c: Any, d: Any, to: Any) -> Any:
+@intrinsic
+def _spread(typing: Any, a: Any, b: Any, c: Any, d: Any, to: Any) -> Any:
     """Emit LANES numbers of TOP bits, whose lowest are the bits of the first word."""
     from numba import types
 
@@ -160,9 +160,6 @@ def _generate_spread(context: Any, b: Any, signature: Any, arguments: Any) -> An
     (data,) = array_data(context, b, signature, arguments, TOP)
     b.store(total, b.bitcast(data, vector.as_pointer()), align=4)
     return context.get_dummy_value()
-
-
-_above, _spread = intrinsic(_compare_above), intrinsic(_spread_bits)
 
 
 PAIRS = 256
@@ -214,20 +211,17 @@ def _descend_level(
                 position = state[i]
                 node = nodes[_U(position)]
                 goes_left = rows[_U(begin[i]) + _U(node.link >> shift)] <= node.threshold
-                state[i] = np.uint32(
-                    position + np.uint32(node.link & distance) - np.uint32(goes_left)
-                )
+                right = position + np.uint32(node.link & distance)
+                state[i] = np.uint32(right - np.uint32(goes_left))
         else:
             for i in range(count):
                 position = state[i]
                 node = nodes[_U(position)]
                 value = rows[_U(begin[i]) + _U(node.link >> shift)]
-                goes_left = (value <= node.threshold) | (
-                    (value != value) & (left[_U(position)] != 0)
-                )
-                state[i] = np.uint32(
-                    position + np.uint32(node.link & distance) - np.uint32(goes_left)
-                )
+                is_nan_left = (value != value) & (left[_U(position)] != 0)
+                goes_left = (value <= node.threshold) | is_nan_left
+                right = position + np.uint32(node.link & distance)
+                state[i] = np.uint32(right - np.uint32(goes_left))
     else:
         for i in range(count):
             position = state[i]
@@ -311,9 +305,8 @@ def _score_transposed(
                     position = state[r]
                     node = nodes[_U(position)]
                     goes_left = block[_U(node.link >> shift) * _U(LANES) + r] <= node.threshold
-                    state[r] = np.uint32(
-                        position + np.uint32(node.link & distance) - np.uint32(goes_left)
-                    )
+                    right = position + np.uint32(node.link & distance)
+                    state[r] = np.uint32(right - np.uint32(goes_left))
             start = pass_start + b * LANES
             for r in range(min(LANES, row_count - b * LANES)):
                 leaf_number = leaf[_U(state[r]) * words] & mask
@@ -472,16 +465,7 @@ def score(
                         alive = min(alive, last - first) if window > 1 else 1
                         going = _U(alive * row_count)
                         _descend_to_leaves(
-                            block,
-                            nodes,
-                            bits,
-                            left,
-                            sets,
-                            tests_nan,
-                            part,
-                            row,
-                            going,
-                            scratch,
+                            block, nodes, bits, left, sets, tests_nan, part, row, going, scratch
                         )
                 if rows == 1 and outputs == base.size:
                     for k in range(outputs):
@@ -497,8 +481,7 @@ def score(
                     for r in range(row_count):
                         leaf_number = leaf[_U(state[slot]) * words] & mask
                         slot += _U(1)
+                        exit_leaf = from_leaf + _U(leaf_number)
                         for k in range(outputs):
-                            out[start + r, first_output + k] += values[
-                                from_leaf + _U(leaf_number), _U(k)
-                            ]
+                            out[start + r, first_output + k] += values[exit_leaf, _U(k)]
     return -1

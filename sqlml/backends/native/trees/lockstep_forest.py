@@ -28,22 +28,15 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Siblings:
-    """P positions, tree by tree and level by level; all arrays are int64.
+    """P positions, tree by tree and level by level; all arrays are int64."""
 
-    Attributes:
-        reference: (P,), the inner node at a position, or ~leaf.
-        first: (P,), the position of an inner node's left child, followed by the right one; a leaf's
-            own position.
-        begin: (T + 1,), the first position of each tree.
-    """
-
-    reference: Array
+    reference: Array  # (P,), the inner node at a position, or ~leaf.
+    # (P,), the position of an inner node's left child, followed by the right one; a leaf's own.
     first: Array
-    begin: Array
+    begin: Array  # (T + 1,), the first position of each tree.
 
     @property
     def inner(self) -> Array:
-        """Bool (P,): True for positions of inner nodes."""
         return np.asarray(self.reference >= 0)
 
 
@@ -78,13 +71,10 @@ def number_siblings(starts: Array, trees: Array, left: Array, right: Array) -> S
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LockstepForest:
-    """An Ensemble compiled for input of one dtype. Thread-safe.
-
-    `copied` is an empty array of the dtype that rows are converted to for tests, or None.
-    """
+    """An Ensemble compiled for input of one dtype. Thread-safe."""
 
     base: Array
-    copied: Array | None
+    copied: Array | None  # An empty array of the dtype that rows are converted to for tests.
     kernel: Callable[..., Any]
     arguments: tuple[Any, ...]
 
@@ -95,44 +85,34 @@ class LockstepForest:
         return out
 
     def fill(self, x: Array, out: Array, allowed: int) -> int:
-        """Write the scores of x (n, k) to out (n, outputs).
-
-        Returns -1, or a row at or before the first with a number that is not `allowed`.
-        """
+        """Write scores to `out`; return -1, or a row up to the first that is not `allowed`."""
         flat = x.ravel()
         tested = flat if self.copied is None else self.copied
         failed: int = self.kernel(flat, tested, x.shape[1], allowed, *self.arguments, out)
         return failed
 
-    def calls(self, x: Rows, out: Rows, allowed: int) -> tuple[Call, ...]:
+    def call(self, x: Rows, out: Rows, allowed: int) -> Call:
         """Return the call that does what `fill` does, for contiguous rows."""
         flat = x.line()
         tested = flat if self.copied is None else self.copied
-        return (Call(self.kernel, (flat, tested, x.width, allowed, *self.arguments, out)),)
+        return Call(self.kernel, (flat, tested, x.width, allowed, *self.arguments, out))
 
 
 def lockstep_forest(
     e: Ensemble, source: np.dtype[Any], columns: Array | None = None
 ) -> LockstepForest:
-    """Compile `e` for input of dtype `source` (float32 or float64).
-
-    Column j of the ensemble's input is column `columns[j]` of the input (default: j).
-    """
+    """Compile `e` for input of dtype `source`; its column j is input column `columns[j]`."""
     used = np.unique(e.feature)
     columns_read = np.ascontiguousarray(used if columns is None else columns[used], np.int64)
     copied = None if source == e.threshold.dtype else np.empty(0, e.threshold.dtype)
     numbered = number_siblings(e.roots, np.ones(e.trees, np.int64), e.left, e.right)
-    column = (columns_read if copied is None else np.arange(used.size))[
-        np.searchsorted(used, e.feature)
-    ]
-    nodes, bits = _make_nodes(e, column, numbered)
+    column = columns_read if copied is None else np.arange(used.size)
+    nodes, bits = _make_nodes(e, column[np.searchsorted(used, e.feature)], numbered)
     is_turned = copied is None and not e.has_categories and e.depths().max(initial=0) < LOW
     arguments = (
         None if copied is None else columns_read,
         *_order_by_depth(e, numbered),
-        nodes,
-        bits,
-        nodes.view(f"u{nodes['threshold'].itemsize}"),
+        *(nodes, bits, nodes.view(f"u{nodes['threshold'].itemsize}")),
         _find_nan_left(e, numbered),
         _make_sets(e, numbered) if e.has_categories else None,
         _make_tops(e, nodes, bits, numbered) if is_turned else None,
@@ -140,8 +120,7 @@ def lockstep_forest(
         np.ascontiguousarray(e.leaf_values[~numbered.reference[~numbered.inner]]),
         np.ascontiguousarray(e.base),
     )
-    flat = reads(source, 1, "C")
-    rows = (flat, reads(e.threshold.dtype, 1, "C"), COUNT, COUNT)
+    rows = (reads(source, 1, "C"), reads(e.threshold.dtype, 1, "C"), COUNT, COUNT)
     kernel = specialise(score, (*rows, *kinds_of(*arguments), writes(e.base.dtype, 2)))
     return LockstepForest(e.base, copied, kernel, arguments)
 
@@ -198,7 +177,6 @@ def _make_nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, 
 def _make_tops(
     e: Ensemble, nodes: Array, bits: int, numbered: Siblings
 ) -> tuple[Array, Array, Array]:
-    """Return the trees' upper levels."""
     link = nodes["link"].astype(np.int64)
     right = np.arange(link.size) + (link & ((1 << bits) - 1))
     threshold = nodes["threshold"].astype(e.threshold.dtype)
@@ -216,8 +194,7 @@ def _find_nan_left(e: Ensemble, numbered: Siblings) -> Array:
 
 def _make_sets(e: Ensemble, numbered: Siblings) -> tuple[Array, Array, Array]:
     """Return begin, size and words of the nodes' sets."""
-    if e.set_offsets is None or e.set_words is None:
-        raise AssertionError("an ensemble with categories must have their sets")
+    assert e.set_offsets is not None and e.set_words is not None
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
     begin, size = np.zeros(is_inner.size, np.uint32), np.zeros(is_inner.size, e.threshold.dtype)
     begin[is_inner] = e.set_offsets[node]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.costs import BYTE_BINS, LANES, TreeCosts, current_costs, estimate_tree_costs
-from sqlml.backends.native.kernel_calls import Call, Rows
+from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.backends.native.rows.column_kernels import call_check, call_take
 from sqlml.backends.native.trees.binned import bin_tests
-from sqlml.backends.native.trees.cursor_forest import BlockForest, cursor_forest
+from sqlml.backends.native.trees.cursor_forest import cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.lockstep import ANY, NAN_TOO
 from sqlml.backends.native.trees.lockstep_forest import LockstepForest, lockstep_forest
@@ -30,8 +30,7 @@ from sqlml.types import Array
 class Forest:
     """An Ensemble for input of dtype `source`; column j of it is column `columns[j]`.
 
-    Raises:
-        BackendError: on the first batch, if the kernel named by `strategy` cannot run the trees.
+    The first batch raises BackendError if the kernel named by `strategy` cannot run the trees.
     """
 
     def __init__(
@@ -65,24 +64,15 @@ class Forest:
             copy = Rows(next(places), self.source, x.width)
             checks, x = (call_take(x, np.arange(x.width), copy),), copy
         if uses_lockstep:
-            return (*checks, *self.lockstep.calls(x, out, allowed))
+            return (*checks, self.lockstep.call(x, out, allowed))
         if allowed != ANY:
             checks += (call_check(x, allowed == NAN_TOO),)
-        assert isinstance(self.blocks, BlockForest)
-        return (*checks, *self.blocks.calls(x, out))
+        assert isinstance(self.blocks, RowKernel)
+        return (*checks, self.blocks.call(x, out))
 
     def uses_lockstep(self, rows: int) -> bool:
         """Return True if so many rows are scored by lockstep."""
-        if self._strategy == "traverse":
-            return rows < self._few_rows or isinstance(self.blocks, LockstepForest)
-        return self._strategy == "lockstep"
-
-    @property
-    def few_rows(self) -> float:
-        """The number of rows below which a block is scored by lockstep."""
-        if self._strategy == "traverse":
-            return self._few_rows
-        return np.inf if self._strategy == "lockstep" else 0
+        return rows < self.few_rows or isinstance(self.blocks, LockstepForest)
 
     @cached_property
     def lockstep(self) -> LockstepForest:
@@ -90,7 +80,7 @@ class Forest:
         return lockstep_forest(self._ensemble, self.source, self._columns)
 
     @cached_property
-    def blocks(self) -> BlockForest | LockstepForest:
+    def blocks(self) -> RowKernel | LockstepForest:
         """The kernel for many rows: bins and leaf cursors, or lockstep for trees without bins."""
         block_forest = self._make_block_forest()
         if block_forest is None and self._strategy != "traverse":
@@ -109,20 +99,20 @@ class Forest:
         return estimate_tree_costs(self._shape, current_costs())
 
     @cached_property
-    def _few_rows(self) -> float:
+    def few_rows(self) -> float:
         """The number of rows from which on a whole block is as cheap as lockstep."""
+        if self._strategy != "traverse":
+            return np.inf if self._strategy == "lockstep" else 0
         costs = self._costs
         uses_bytes = self._shape.thresholds <= BYTE_BINS or costs.paged
         rows = BLOCK_BYTES if uses_bytes else BLOCK_BYTES // 2
         block_cost = rows * min(costs.cursor, costs.descent) + costs.batch
         few_rows = block_cost / max(costs.lockstep, 1e-3)
-        return (
-            few_rows
-            if few_rows < LANES
-            else max(LANES, block_cost / max(costs.by_lockstep(LANES), 1e-3))
-        )
+        if few_rows < LANES:
+            return few_rows
+        return max(LANES, block_cost / max(costs.by_lockstep(LANES), 1e-3))
 
-    def _make_block_forest(self) -> BlockForest | None:
+    def _make_block_forest(self) -> RowKernel | None:
         costs, e = self._costs, self._ensemble
         tests = bin_tests(e)
         if tests is None:
@@ -130,9 +120,8 @@ class Forest:
         block_cost = min(costs.cursor, costs.descent)
         if self._strategy == "traverse" and costs.by_lockstep(BLOCK_BYTES) < block_cost:
             return None
-        if self._strategy == "cursor" or (
-            self._strategy == "traverse" and costs.cursor <= costs.descent
-        ):
+        is_cursor_cheaper = self._strategy == "traverse" and costs.cursor <= costs.descent
+        if self._strategy == "cursor" or is_cursor_cheaper:
             tests = (bin_tests(e, paged=True) if costs.paged else None) or tests
             return cursor_forest(e, tests, self.source, self._columns)
         return descent_forest(e, tests, costs.cut, self.source, self._columns)

@@ -41,24 +41,16 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exits:
-    """The upper parts of T trees, with U inner nodes and E exits; all arrays are int64.
+    """The upper parts of T trees, with U inner nodes and E exits; all arrays are int64."""
 
-    Attributes:
-        first: (T + 1,), the first exit of each tree.
-        exit: (E,), the inner node below it, or ~leaf.
-        node: (U,), inner nodes of the Ensemble, tree by tree and parents before children.
-        starts: (T + 1,), the first of `node` of each tree.
-        lo, mid, last: (U,), the leftmost exit below a node, that of its right child, and the
-        rightmost exit below it, counted from the tree's first.
-    """
-
-    first: Array
-    exit: Array
-    node: Array
-    starts: Array
-    lo: Array
-    mid: Array
-    last: Array
+    first: Array  # (T + 1,), the first exit of each tree.
+    exit: Array  # (E,), the inner node below it, or ~leaf.
+    node: Array  # (U,), inner nodes of the Ensemble, tree by tree and parents before children.
+    starts: Array  # (T + 1,), the first of `node` of each tree.
+    # Exits below a node, (U,), counted from the tree's first.
+    lo: Array  # The leftmost one.
+    mid: Array  # The leftmost one below the right child.
+    last: Array  # The rightmost one.
 
 
 def number_exits(e: Ensemble, cut: Array | None = None) -> Exits:
@@ -110,7 +102,6 @@ def number_exits(e: Ensemble, cut: Array | None = None) -> Exits:
 # A node and its two children are tested together, and the rows at the node are found once. From the
 # root down, two levels of a tree at a time become triples; the second may lack a child. The
 # remaining nodes without inner children come one by one, as do all nodes of a small tree.
-
 
 NONE = -1
 """Stands for a child that is an exit."""
@@ -167,12 +158,10 @@ class _Block:
         self.vector = ir.VectorType(ir.IntType(bits), self.lanes)
 
     def broadcast(self, array: Any, index: Any) -> Any:
-        """Emit array[index] in all lanes."""
         number = self.builder.load(self.builder.gep(array, [index]))
         return broadcast(self.builder, number, self.vector)
 
     def vector_pointer(self, array: Any, k: int) -> Any:
-        """Emit a pointer to vector k of an array."""
         return vector_pointer(self.builder, array, long(k * self.lanes), self.vector)
 
     def column_pointer(self, offsets: Any, node: Any) -> Any:
@@ -182,7 +171,6 @@ class _Block:
         return builder.gep(self.columns, [builder.zext(start, LONG)])
 
     def load_bins(self, column: Any, k: int) -> Any:
-        """Emit vector k of a column."""
         return self.builder.load(self.vector_pointer(column, k), align=1)
 
     def select_below(self, column: Any, k: int, rank: Any, flipped: Any, step: Any) -> Any:
@@ -234,7 +222,8 @@ class _Loop:
         return self.cursors
 
 
-def _walk(
+@intrinsic
+def walk(
     typing: Any, panel: Any, nodes: Any, begin: Any, singles: Any, end: Any, cursor: Any
 ) -> Any:
     """Emit a walk of triples of nodes from `begin`, and of single ones from `singles` to `end`.
@@ -295,11 +284,9 @@ def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -
     return context.get_dummy_value()
 
 
-def _count(typing: Any, panel: Any, nodes: Any, begin: Any, end: Any, cursor: Any) -> Any:
-    """Emit tests of a block of rows at nodes `begin` to `end`: a bin of `rank` or more sets `step`.
-
-    The cursors start at 0. The arrays are those of `_walk`.
-    """
+@intrinsic
+def count(typing: Any, panel: Any, nodes: Any, begin: Any, end: Any, cursor: Any) -> Any:
+    """Emit tests of rows at nodes: a bin of `rank` or more sets `step` in a cursor (see `walk`)."""
     from numba import types  # only to compile
 
     return types.void(panel, nodes, types.int64, types.int64, cursor), _generate_count
@@ -322,12 +309,8 @@ def _generate_count(context: Any, builder: Any, signature: Any, arguments: Any) 
     return context.get_dummy_value()
 
 
-walk: Any = intrinsic(_walk)
-count: Any = intrinsic(_count)
-
-
 @inlined_helper
 def find_exits(panel: Any, nodes: Any, tree: Any, cursor: Any) -> None:
-    """Write the exits of a block of rows in tree `tree` to `cursor` (see `_walk`)."""
+    """Write the exits of a block of rows in tree `tree` to `cursor` (see `walk`)."""
     starts = nodes[5]
     walk(panel, nodes, starts[2 * tree], starts[2 * tree + 1], starts[2 * tree + 2], cursor)

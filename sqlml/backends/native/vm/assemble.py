@@ -41,10 +41,8 @@ KINDS = frozenset({"bool", "int64", "float32", "float64"})
 """dtypes of values that the machine represents, all as float64."""
 
 EXACT = frozenset(
-    {
-        *("input", "select", "concat", "reshape", "require_finite", "require_known"),
-        *("require", "impute", "where", "cast", "one_hot"),
-    }
+    "input select concat reshape require_finite require_known require impute where cast "
+    "one_hot".split()
 )
 """Operators that round nothing, so they may work on float32, too."""
 
@@ -62,13 +60,12 @@ MOST_WIDTH = 2048
 
 @dataclass(frozen=True, slots=True)
 class _RuleContext:
-    """Arguments of a rule: the assembler, the node, and its inputs' registers and dtypes."""
+    """Arguments of a rule: the assembler, the node, and its inputs' registers."""
 
     program: Program
     asm: Assembler
     node: Node
     args: tuple[Array, ...]
-    dtypes: tuple[str, ...]
 
 
 class _UnsupportedError(Exception):
@@ -84,12 +81,10 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
     live = program.find_needed([last])
     inputs = [i for i in live if program.nodes[i].op == "input"]
     kind = program.nodes[last].type
-    if (
-        len(inputs) != 1
-        or len(program.inputs) != 1
-        or kind.dtype not in ("int64", "float64", "float32")[: 3 if single else 2]
-        or not kind.rowwise
-    ):
+    dtypes = ("int64", "float64", "float32") if single else ("int64", "float64")
+    if len(inputs) != 1 or len(program.inputs) != 1:
+        return None
+    if kind.dtype not in dtypes or not kind.rowwise:
         return None
     below = program.nodes[inputs[0]].type
     if below.dtype not in ("float32", "float64") or not 0 < below.width <= MOST_WIDTH:
@@ -109,8 +104,7 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
                 values[i] = np.arange(below.width)
             else:
                 args = tuple(values[j] for j in node.inputs)
-                dtypes = tuple(program.nodes[j].type.dtype for j in node.inputs)
-                values[i] = RULES[node.op](_RuleContext(program, asm, node, args, dtypes))
+                values[i] = RULES[node.op](_RuleContext(program, asm, node, args))
                 if node.type.dtype == "float32" and node.op in ROUNDED:
                     values[i] = _round_to_single(asm, values[i])
         return asm.finish(range(below.width), values[last].tolist(), kind.dtype == "int64")
@@ -171,7 +165,6 @@ def _broadcast(value: Array, tail: tuple[int, ...]) -> Array:
 
 
 def _round_to_single(asm: Assembler, value: Array) -> Array:
-    """Round each register to float32."""
     rounded = [asm.emit("single", r) for r in value.ravel().tolist()]
     return np.array(rounded, np.int64).reshape(value.shape)
 
@@ -195,7 +188,8 @@ def _cast(work: _RuleContext) -> Array:
         "float32": ("bool", "float32"),
         "int64": ("bool", "int64"),
     }
-    dtype, source_dtype = work.node.type.dtype, work.dtypes[0]
+    dtype = work.node.type.dtype
+    source_dtype = work.program.nodes[work.node.inputs[0]].type.dtype
     if source_dtype in exact_sources.get(dtype, ()):
         return work.args[0]
     if dtype == "float32" and source_dtype in ("float64", "int64"):
@@ -222,21 +216,12 @@ def _require_finite(work: _RuleContext) -> Array:
     return x
 
 
-def _check_range(work: _RuleContext, checked: Array, low: float, high: float) -> None:
+def _check_range(work: _RuleContext, checked: Array, low: float, high: float) -> Array:
+    """Stop the machine where a register is out of range; return the rule's first argument."""
     limits = work.asm.store_numbers(low, high, 0.0)
     for register in checked.ravel().tolist():
         work.asm.emit("check", register, 0, limits)
-
-
-def _require_known(work: _RuleContext) -> Array:
-    _check_range(work, work.args[0], 0.0, np.inf)
     return work.args[0]
-
-
-def _require(work: _RuleContext) -> Array:
-    x, condition = work.args
-    _check_range(work, condition, 1.0, 1.0)
-    return x
 
 
 def _one_hot(work: _RuleContext) -> Array:
@@ -249,11 +234,8 @@ def _take(work: _RuleContext) -> Array:
     table = work.program.nodes[work.node.inputs[0]].attrs["value"].astype(np.float64)
     columns = table.reshape(len(table), -1).T.tolist()
     _check_range(work, work.args[1], 0.0, len(table) - 1.0)
-    results = [
-        work.asm.emit_take(index, values)
-        for index in work.args[1].ravel().tolist()
-        for values in columns
-    ]
+    indices = work.args[1].ravel().tolist()
+    results = [work.asm.emit_take(index, values) for index in indices for values in columns]
     return np.array(results, np.int64).reshape(work.node.type.shape[1:])
 
 
@@ -313,11 +295,6 @@ def _softmax(work: _RuleContext) -> Array:
     return np.array([asm.emit("div", r, total) for r in powers.tolist()], np.int64)
 
 
-def _linear(work: _RuleContext) -> Array:
-    attrs = work.node.attrs
-    return _multiply(work, attrs["weights"].T, attrs["bias"])
-
-
 def _multiply(work: _RuleContext, weights: Array, bias: Array) -> Array:
     columns = [work.asm.find_one_hot(r) for r in work.args[0].tolist()]
     if not any(columns) or not np.isfinite(weights).all():  # 0 * inf is NaN
@@ -352,9 +329,8 @@ def _multiply_with_lookups(
 def _pairwise(work: _RuleContext) -> Array:
     attrs = work.node.attrs
     points = attrs["points"]
-    if "weights" in attrs or attrs.get("expanded", False):
-        raise _UnsupportedError
-    if attrs["metric"] not in ("dot", "sqeuclidean"):
+    is_plain = "weights" not in attrs and not attrs.get("expanded", False)
+    if not is_plain or attrs["metric"] not in ("dot", "sqeuclidean"):
         raise _UnsupportedError
     if attrs["metric"] == "dot":
         return _multiply(work, points, np.zeros(len(points)))
@@ -383,8 +359,8 @@ RULES: Mapping[str, Callable[[_RuleContext], Array]] = MappingProxyType(
         "reshape": lambda work: work.args[0].reshape(work.node.attrs["shape"]),
         "cast": _cast,
         "require_finite": _require_finite,
-        "require_known": _require_known,
-        "require": _require,
+        "require_known": lambda work: _check_range(work, work.args[0], 0.0, np.inf),
+        "require": lambda work: _check_range(work, work.args[1], 1.0, 1.0),
         "one_hot": _one_hot,
         "take": _take,
         "impute": _impute,
@@ -420,7 +396,9 @@ RULES: Mapping[str, Callable[[_RuleContext], Array]] = MappingProxyType(
         "min": _reduction(smallest),
         "argmax": _reduction(argmax),
         "softmax": _softmax,
-        "linear": _linear,
+        "linear": lambda work: _multiply(
+            work, work.node.attrs["weights"].T, work.node.attrs["bias"]
+        ),
         "pairwise": _pairwise,
     }
 )

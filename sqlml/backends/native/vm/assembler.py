@@ -85,10 +85,9 @@ class Assembler:
 
     def store_numbers(self, *values: float) -> int:
         """Return the index of the first of some numbers."""
-        index = self._places.get(values)
-        if index is None:
-            index = self._places[values] = self.store(np.array(values, np.float64))
-        return index
+        if values not in self._places:
+            self._places[values] = self.store(np.array(values, np.float64))
+        return self._places[values]
 
     def store(self, values: Array) -> int:
         """Return the index of the first of an array of numbers."""
@@ -103,7 +102,6 @@ class Assembler:
         return list(range(first, first + count))
 
     def find_one_hot(self, register: int) -> OneHot | None:
-        """Return the one-hot column that a number stands for, or None."""
         return self._one_hot.get(register)
 
     def emit_take(self, code: int, values: Sequence[float]) -> int:
@@ -143,9 +141,7 @@ class Assembler:
         return register
 
     def finish(self, inputs: Sequence[int], results: Sequence[int], is_integer: bool) -> Code:
-        """Return the code. `inputs` are columns of rows, `results` registers of integers or
-        floats.
-        """
+        """Return the code; `inputs` are columns of rows, `results` registers."""
         results = list(map(self.resolve, results))
         lists = list(self._lists)
         self._code = self._drop_unused(lists, results)
@@ -171,22 +167,13 @@ class Assembler:
         rows = _merge_steps(rows)
         size = BLOCK_BYTES // (8 * registers) // ROWS_STEP * ROWS_STEP
         values = [float(key) for key in self._constants]
+        block_rows = int(np.clip(size, FEWEST_ROWS, MOST_ROWS))
+        shape = (constants, registers, block_rows, len(results), is_integer)
         return Code(
             np.array(rows, np.int64).reshape(-1, FIELDS),
             np.array(columns, np.int64),
             np.concatenate([np.array(values), *self._numbers]).astype(np.float64),
-            np.array(
-                [
-                    self.inputs,
-                    constants,
-                    registers,
-                    int(np.clip(size, FEWEST_ROWS, MOST_ROWS)),
-                    len(results),
-                    is_integer,
-                    self.inputs,
-                ],
-                np.int64,
-            ),
+            np.array([self.inputs, *shape, self.inputs], np.int64),
         )
 
     def _drop_unused(
@@ -245,9 +232,8 @@ def _merge_steps(rows: list[list[int]]) -> list[list[int]]:
     """Merge adjacent instructions with equal distances between their fields into one with steps."""
     merged: list[list[int]] = []
     for row in rows:
-        if merged and _try_merge(merged[-1], row):
-            continue
-        merged.append(row)
+        if not merged or not _try_merge(merged[-1], row):
+            merged.append(row)
     return merged
 
 
@@ -290,12 +276,10 @@ def compare(asm: Assembler, a: int, b: int, above: float, equal: float) -> int:
 
 
 def negative(asm: Assembler, a: int) -> int:
-    """Return -a."""
     return asm.emit("mul", a, asm.constant(-1.0))
 
 
 def absolute(asm: Assembler, a: int) -> int:
-    """Return |a|."""
     # The sum turns -0 into 0.
     return add(asm, asm.emit("maximum", a, negative(asm, a)), asm.constant(0.0))
 
@@ -342,10 +326,7 @@ def smallest(asm: Assembler, x: Sequence[int]) -> int:
 
 
 def argmax(asm: Assembler, x: Sequence[int]) -> int:
-    """Return the index of the first maximum or NaN.
-
-    From the last column down: each that is not below the largest after it, or is NaN.
-    """
+    """Return the index of the first maximum or NaN, searched from the last column down."""
     index, best = asm.constant(float(len(x) - 1)), x[-1]
     for j in range(len(x) - 2, -1, -1):
         best = asm.emit("maximum", x[j], best)
@@ -362,7 +343,6 @@ def _is_maximum(asm: Assembler, x: int, best: int) -> int:
 
 # The sigmoid, XGBoost's sigmoid of float32, tanh and expm1.
 
-
 _P = (-0.964399179425052238628, -99.2877231001918586564, -1614.68768441708447952)
 _Q = (112.811678491632931402, 2235.48839060100448583, 4844.06305325125486048)
 """Coefficients of `tanh.c` of Cephes."""
@@ -372,7 +352,6 @@ _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(20, 1, -1))
 
 
 def sigmoid(asm: Assembler, a: int) -> int:
-    """Return 1 / (1 + exp(-a))."""
     one = asm.constant(1.0)
     return asm.emit("div", one, add(asm, one, asm.emit("exp", negative(asm, a))))
 

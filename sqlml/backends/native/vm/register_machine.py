@@ -53,22 +53,16 @@ from sqlml.backends.native.jit.specialise import reads, specialise, writes
 # waits for it. With prefetching, rows in memory score as fast as rows in the cache: 500,000 rows of
 # 20 floats took a linear model 11 ns per row instead of 19.
 
-
 LINE_BYTES = 64
 """Bytes of a cache line on almost all processors; on others more is prefetched than needed."""
 
 
-def _fetcher(typing: Any, rows: Any, index: Any) -> Any:
-    """Emit a prefetch of the cache line with `rows[index]`, counted in memory order.
-
-    It may lie after the end: then nothing happens.
-    """
+@intrinsic
+def fetch(typing: Any, rows: Any, index: Any) -> Any:
+    """Emit a prefetch of the cache line with `rows[index]`, which may lie after the end."""
     from numba import types  # only to compile
 
     return types.void(rows, types.uint64), _fetch
-
-
-fetch: Any = intrinsic(_fetcher)
 
 
 def _fetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -87,7 +81,6 @@ def _fetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 # no fused multiply-add). Methods: W. Cody and W. Waite, "Software Manual for the Elementary
 # Functions" (1980), chapters 5 and 6; the coefficients of log are those of fdlibm (`e_log.c`).
 
-
 _MAGIC = 6755399441055744.0
 """1.5 * 2^52: a sum with it is rounded to an integer, which is then its last bits."""
 
@@ -98,13 +91,9 @@ _LN2_LOW = 1.90821492927058770002e-10
 _F = [float(Fraction(1, math.factorial(k))) for k in range(14)]
 _E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11, _E12, _E13 = _F[2:]
 _HALF_SQRT = int(np.float64(math.sqrt(0.5)).view(np.int64))
-_L1, _L2, _L3, _L4 = (
-    0.666666666666673513,
-    0.3999999999940941908,
-    0.2857142874366239149,
-    0.22222198432149784,
-)
-_L5, _L6, _L7 = 0.1818357216161805012, 0.1531383769920937332, 0.1479819860511658591
+_L1, _L2, _L3 = 0.666666666666673513, 0.3999999999940941908, 0.2857142874366239149
+_L4, _L5 = 0.22222198432149784, 0.1818357216161805012
+_L6, _L7 = 0.1531383769920937332, 0.1479819860511658591
 
 
 @compiled_helper
@@ -164,12 +153,12 @@ def logarithm(x: Any, shift: Any) -> Any:
 # interleaves them three times (r[i] with r[i + 4], which transposes a square of 8 by 8), and stores
 # them.
 
-
 SIDE = 8
 """Rows and columns of a square."""
 
 
-def _transposer(
+@intrinsic
+def transpose(
     typing: Any, rows: Any, first: Any, width: Any, target: Any, start: Any, step: Any
 ) -> Any:
     """Emit a transposition of numbers of rows (flat, `width` each) from `first` on.
@@ -180,9 +169,6 @@ def _transposer(
 
     signature = types.void(rows, types.uint64, types.uint64, target, types.uint64, types.uint64)
     return signature, _generate
-
-
-transpose = intrinsic(_transposer)
 
 
 def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -200,10 +186,8 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
         vectors.append(builder.load(pointer, align=kinds[0].dtype.bitwidth // 8))
     half = SIDE // 2
     low = [i // 2 + (i % 2) * SIDE for i in range(SIDE)]
-    masks = [
-        ir.Constant(ir.VectorType(ir.IntType(32), SIDE), mask)
-        for mask in (low, [i + half for i in low])
-    ]
+    mask_type = ir.VectorType(INT, SIDE)
+    masks = [ir.Constant(mask_type, mask) for mask in (low, [i + half for i in low])]
     for _ in range(SIDE.bit_length() - 1):
         vectors = [
             builder.shuffle_vector(vectors[i], vectors[i + half], mask)
@@ -427,15 +411,7 @@ def _run(
 
 def compile_machine() -> Callable[..., Any]:
     """Return the machine's code for this processor; see `_run`."""
-    return specialise(
-        _run,
-        (
-            reads(np.float32, 1, "C"),
-            reads(np.float64, 1, "C"),
-            reads(np.int64, 2, "C"),
-            reads(np.int64, 1, "C"),
-            reads(np.float64, 1, "C"),
-            reads(np.int64, 1, "C"),
-            writes(np.float64, 1),
-        ),
-    )
+    doubles, integers = reads(np.float64, 1, "C"), reads(np.int64, 1, "C")
+    rows = (reads(np.float32, 1, "C"), doubles)
+    code = (reads(np.int64, 2, "C"), integers, doubles, integers)
+    return specialise(_run, (*rows, *code, writes(np.float64, 1)))

@@ -102,11 +102,9 @@ class Fused:
     def calls(self, x: Rows, out: Rows, places: Iterator[int]) -> tuple[Call, ...]:
         """Return the calls that fill `out` from contiguous rows `x`, with scratch `places`."""
         if self._map is not None:
-            return self._map.calls(x.line(), out.line())
-        flat_out = out.line()
-        if self._whole:
-            flat_out = out.line(_DOUBLE.dtype)
-        elif self._narrow:
+            return (self._map.call(x.line(), out.line()),)
+        flat_out = out.line(_DOUBLE.dtype if self._whole else None)
+        if self._narrow:
             flat_out = Rows(next(places), _DOUBLE.dtype, self.width).line()
         single, double = (x.line(), _DOUBLE) if self._single else (_SINGLE, x.line())
         call = Call(self._kernel, (single, double, *self._arguments, flat_out))
@@ -123,9 +121,6 @@ class Fused:
             if failed >= 0:
                 return start + failed
         return -1
-
-
-# `TreeTail`: the operators after the margins of an ensemble, in one call of the machine.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,8 +25,7 @@ from xgboost import XGBClassifier
 
 import sqlml
 from sqlml.backends.native import NativeBackend
-from sqlml.backends.native.step_filler import StepFiller
-from sqlml.backends.native.trees.filler import TreeFiller
+from sqlml.backends.native.step_filler import StepFiller, TreeFiller
 from sqlml.errors import MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from sqlml.backends import costs
 from sqlml.backends.base import BACKENDS
+from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.trees import lockstep
 from sqlml.backends.native.trees import lockstep as top_levels
 from sqlml.backends.native.trees import lockstep_forest as lockstep_forest_module
 from sqlml.backends.native.trees.binned import TILE, bin_tests, fill_bins, make_ranks
-from sqlml.backends.native.trees.cursor_forest import BlockForest, cursor_forest
+from sqlml.backends.native.trees.cursor_forest import cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
 from sqlml.backends.native.trees.native_forest import Forest
@@ -42,12 +43,18 @@ COMMON = settings(
 )
 
 
-def by_cursor(e: Ensemble, dtype: np.dtype, paged: bool = False) -> BlockForest:
+def by_cursor(e: Ensemble, dtype: np.dtype, paged: bool = False) -> RowKernel:
     tests = bin_tests(e, paged)
     assert tests is not None
     made = cursor_forest(e, tests, dtype)
     assert made is not None
     return made
+
+
+def uses_wide_cursors(kernel: RowKernel) -> bool:
+    """Return whether bins and cursors take two bytes."""
+    rank = kernel.constants[4][1]
+    return bool(rank.dtype == np.uint16)
 
 
 def want(e: Ensemble, x: np.ndarray) -> np.ndarray:
@@ -170,7 +177,7 @@ def test_thresholds_beyond_a_byte_lie_on_several_pages(
     assert tests.tables.pages.min() > 1 and tests.rank.max() == 255
     x[::7, 2], x[1::7, 3] = np.nan, np.inf
     forest = Forest(e, x.dtype)
-    assert isinstance(forest.blocks, BlockForest) and not forest.blocks.wide
+    assert isinstance(forest.blocks, RowKernel) and not uses_wide_cursors(forest.blocks)
     np.testing.assert_array_equal(forest.blocks(x), want(e, x))
     np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), want(e, x))
 
@@ -272,7 +279,7 @@ def test_bytes_shorts_and_too_many_thresholds(count: int, left: bool) -> None:
         assert bin_tests(e) is None
         return
     kernel = by_cursor(e, np.dtype(np.float64))
-    assert kernel.wide == (count > 255)
+    assert uses_wide_cursors(kernel) == (count > 255)
     some = np.concatenate([thresholds[:40], thresholds[-40:]])
     x = np.concatenate([some, np.nextafter(some, np.inf), np.nextafter(some, -np.inf)])
     x = np.append(x, [np.nan, np.inf, -np.inf, 0.0, -0.0])[:, None]
@@ -295,7 +302,7 @@ def test_trees_of_more_leaves_than_a_byte_counts() -> None:
     assert max(np.bincount(e.node_roots())) > 255
     x = rows_for(e, 700)
     kernel = by_cursor(e, x.dtype)
-    assert kernel.wide
+    assert uses_wide_cursors(kernel)
     np.testing.assert_array_equal(kernel(x), want(e, x))
 
 

@@ -23,7 +23,7 @@ from sqlml.planner.program.function_names import FunctionSpec, Part
 from sqlml.udfs.batch_function import BatchFunction, claim
 from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
-from sqlml.udfs.duckdb.native.native_connection import open_native_connection
+from sqlml.udfs.duckdb.native.extension import open_native_connection
 from sqlml.udfs.duckdb.native.plan_bytecode import find_obstacle
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import make_engine_function
