@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from sqlml.dialects import DUCKDB
@@ -74,8 +75,10 @@ def describe_model(subject: Subject) -> Section:
     unused = sum(kind == NOT_USED for kind in description.inputs.values())
     lead = f"It reads {_count(len(description.inputs) - unused, 'column')}"
     if unused:
-        lead += f"; {_count(unused, 'other')} of its training made no difference and "
-        lead += "is not read" if unused == 1 else "are not read"
+        verb = "is" if unused == 1 else "are"
+        lead += (
+            f"; {_count(unused, 'other')} of its training made no difference and {verb} not read"
+        )
     return Section("model", "The model", f"{lead}.", tuple(parts))
 
 
@@ -91,25 +94,20 @@ def _count(count: int, noun: str) -> str:
 
 def _list_columns(subject: Subject) -> Part:
     """List the inputs of the model, those that it uses first."""
-    info = {
-        fold(str(next(iter(row.values())))): row
-        for row in subject.query_models(f"FROM ml_feature_info(MODEL {subject.quoted})")
-    }
+    rows = subject.query_models(f"FROM ml_feature_info(MODEL {subject.quoted})")
+    info = {fold(str(next(iter(row.values())))): row for row in rows}
     inputs = subject.description.inputs
     shown = sorted(inputs, key=lambda name: inputs[name] == NOT_USED)[:_MAX_COLUMNS]
     facts = {name: info.get(fold(name), {}) for name in shown}
-    titles = {
-        key: title
-        for key, title in _STATISTICS.items()
-        if any(f.get(key) is not None for f in facts.values())
-    }
-    rows = [[name, inputs[name], *(f.get(key) for key in titles)] for name, f in facts.items()]
+    known = {key for f in facts.values() for key, value in f.items() if value is not None}
+    titles = {key: title for key, title in _STATISTICS.items() if key in known}
+    cells = [[name, inputs[name], *(f.get(key) for key in titles)] for name, f in facts.items()]
     notes = [note_left_out(len(inputs) - len(shown), "more columns")]
     if titles:
         notes.append("The numbers are those of the training, as far as they are known.")
     columns = ("Column", "Type", *titles.values())
     note = " ".join(notes).strip()
-    return make_table("Columns that the model reads", columns, rows, note, none="")
+    return make_table("Columns that the model reads", columns, cells, note, none="")
 
 
 def _list_versions(subject: Subject) -> Part:
@@ -149,15 +147,10 @@ def describe_data(subject: Subject) -> Section:
             "num_quantiles := 4, top_k := 3)"
         )
         note = note_left_out(len(columns) - len(shown), "more columns")
-        parts.append(
-            make_table(
-                "Columns of the data",
-                ("Column", "Type", "NULL", "Different", "Least", "Median", "Most", "Frequent"),
-                [_describe_column(row) for row in statistics],
-                f"{note} Counts of different values and medians are approximate.".strip(),
-                none="",
-            )
-        )
+        note = f"{note} Counts of different values and medians are approximate.".strip()
+        titles = ("Column", "Type", "NULL", "Different", "Least", "Median", "Most", "Frequent")
+        cells = [_describe_column(row) for row in statistics]
+        parts.append(make_table("Columns of the data", titles, cells, note, none=""))
     parts.append(make_code("The query or table", subject.data))
     lead = f"{_count(subject.count, 'row')} of {_count(len(subject.columns), 'column')}."
     return Section("data", "The data", lead, tuple(parts))
@@ -168,7 +161,7 @@ def _describe_column(row: Mapping[str, Any]) -> list[Any]:
     top_values = [
         f"{format_value(t['value'], 20)} ({t['count']:,})" for t in row["top_values"] or ()
     ]
-    format_text = _format_numeric if row["mean"] is not None else _format_text
+    format_text = _format_numeric if row["mean"] is not None else partial(format_value, length=24)
     return [
         row["name"],
         row["type"],
@@ -179,10 +172,6 @@ def _describe_column(row: Mapping[str, Any]) -> list[Any]:
         format_text(row["max"]),
         join_first(top_values, 3),
     ]
-
-
-def _format_text(value: Any) -> str | None:
-    return format_value(value, 24)
 
 
 def _format_numeric(text: Any) -> str | None:

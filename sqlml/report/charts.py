@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -127,10 +128,7 @@ def draw_bars(values: Sequence[tuple[str, float]], x: str, rule: float | None = 
 def draw_intervals(
     values: Sequence[tuple[str, float, float, float]], x: str, zero: bool = False
 ) -> str:
-    """Draw a point for each (name, low, middle, high), with a line from low to high.
-
-    `zero` also draws the line at 0.
-    """
+    """Draw each (name, low, middle, high) as a point on a line; `zero` also marks 0."""
     alt = _import_altair()
     rows = [{"name": n, "low": a, "x": b, "high": c} for n, a, b, c in values]
     across = partial(alt.X, title=x, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
@@ -256,10 +254,8 @@ def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any
 
 
 def _draw(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> str:
-    """Draw a chart in the colors and the size of the page.
-
-    The padding allows for a font that makes the `names` on the left wider than the measured one.
-    """
+    """Draw a chart in the colors and the size of the page."""
+    # The padding allows for a font that makes the names on the left wider than the measured one.
     longest = min(max(map(len, names), default=0) * _LETTER_WIDTH, _MAX_NAME_WIDTH)
     padding = {"left": 4 + longest // 8, "top": 4, "right": 8, "bottom": 4}
     return draw_svg(
@@ -327,8 +323,7 @@ def plot_histogram(
     bins = {}
     for name, numbers in counts.items():
         total = 1 if series is None else max(sum(numbers), 1)
-        heights = [count / total for count in numbers]
-        bins[name] = list(zip(edges, edges[1:], heights, strict=False))
+        bins[name] = [(*ends, n / total) for ends, n in zip(pairwise(edges), numbers, strict=True)]
     cells = [
         [
             f"{format_number(edges[n])} to {format_number(edges[n + _BINS_PER_ROW])}",

@@ -21,11 +21,8 @@ from sqlml.report.subject import MAX_TARGETS, Subject, write_sample_condition
 
 _MAX_COLUMNS = 20
 _MAX_FEATURES = 4096
-_BACKGROUND = 25
-"""Number of background rows for models that are neither sums of trees nor linear."""
-
-_MAX_PREDICTIONS = 2_000_000
-"""Maximum number of predictions for contributions by comparison; it limits the number of rows."""
+_BACKGROUND, _MAX_PREDICTIONS = 25, 2_000_000
+"""Limits for models that are neither sums of trees nor linear: background rows, and predictions."""
 
 _ORDERS = 64
 """Minimum number of pairs of column orders that explain uses."""
@@ -41,18 +38,15 @@ def measure_importance(subject: Subject) -> Section:
 def _explain_sample(subject: Subject) -> list[Part]:
     if not subject.count:
         return [Note("The data has no rows to explain.")]
-    features = list(subject.model.program.inputs)
-    if len(features) > _MAX_FEATURES:
-        why = (
-            f"Contributions are computed for models of up to {_MAX_FEATURES:,} columns; "
-            "explain('m', *) has them for others."
-        )
-        return [Note(why)]
+    features = len(subject.model.program.inputs)
+    if features > _MAX_FEATURES:
+        limit = f"Contributions are computed for models of up to {_MAX_FEATURES:,} columns"
+        return [Note(f"{limit}; explain('m', *) has them for others.")]
     try:
         return _explain_rows(subject, subject.sample_count, "")
     except SqlmlError:
         pass  # The model is neither a sum of trees nor linear, so it needs background rows.
-    rows = _MAX_PREDICTIONS // (2 * _ORDERS * max(len(features), 1))
+    rows = _MAX_PREDICTIONS // (2 * _ORDERS * max(features, 1))
     background = f", background := (SELECT * FROM {subject.sample} LIMIT {_BACKGROUND})"
     try:
         return _explain_rows(subject, max(1, min(subject.sample_count, rows, 200)), background)
@@ -62,20 +56,14 @@ def _explain_sample(subject: Subject) -> list[Part]:
 
 def _explain_rows(subject: Subject, rows: int, background: str) -> list[Part]:
     """Plot the contributions to the first targets in some rows of the sample."""
+    call = f"explain({subject.quoted}, *{background})"
     if subject.targets == 1:
-        call = f"explain({subject.quoted}, *{background})"
         return [_plot_contributions(subject, call, rows, "")]
     parts = [
-        _plot_contributions(
-            subject,
-            DUCKDB.at(f"explain({subject.quoted}, *{background})", target + 1),
-            rows,
-            f"{name}: ",
-        )
+        _plot_contributions(subject, DUCKDB.at(call, target + 1), rows, f"{name}: ")
         for target, name in enumerate(subject.target_names[:MAX_TARGETS])
     ]
-    note = note_left_out(subject.targets - MAX_TARGETS, "more targets")
-    return [*parts, *([Note(note)] if note else [])]
+    return [*parts, *subject.note_more_targets()]
 
 
 def _plot_contributions(subject: Subject, call: str, rows: int, prefix: str) -> Part:
@@ -95,21 +83,17 @@ def _plot_contributions(subject: Subject, call: str, rows: int, prefix: str) -> 
         explanation += f" Estimated beside {count} rows of the data."
     if subject.task == "classes":
         explanation += " Of each row the score of the predicted class is explained."
-    ranges = [
-        (name, row["low"], row["middle"], row["high"])
-        for name, row in zip(names, shown, strict=True)
-    ]
+    pairs = zip(names, shown, strict=True)
+    ranges = [(name, row["low"], row["middle"], row["high"]) for name, row in pairs]
+    title, columns = f"{prefix}Contributions", ("Column", "Mean size", "10%", "Median", "90%")
+    cells = [[name, row["size"], *r] for row, (name, *r) in zip(shown, ranges, strict=True)]
+    note = note_left_out(len(features) - len(shown), "columns that matter less")
     return Plot(
-        f"{prefix}Contributions",
+        title,
         explanation,
         charts.draw_intervals(ranges, "Contribution to the score", zero=True),
         "For each column the range of its contributions",
-        make_table(
-            f"{prefix}Contributions",
-            ("Column", "Mean size", "10%", "Median", "90%"),
-            [[name, row["size"], *r] for row, (name, *r) in zip(shown, ranges, strict=True)],
-            note_left_out(len(features) - len(shown), "columns that matter less"),
-        ),
+        make_table(title, columns, cells, note),
     )
 
 
@@ -151,7 +135,8 @@ def _show_library_importance(subject: Subject) -> list[Part]:
     names = make_distinct([clip(str(row["feature"]), 40) for row in shown])
     columns, keys = ["Column", "Importance"], ["importance"]
     if any(row["importance_weight"] is not None for row in shown):
-        columns, keys = [*columns, "Splits"], [*keys, "importance_weight"]
+        columns.append("Splits")
+        keys.append("importance_weight")
     bars = [(name, float(row["importance"])) for name, row in zip(names, shown, strict=True)]
     cells = [[name, *(row[key] for key in keys)] for name, row in zip(names, shown, strict=True)]
     note = note_left_out(len(importances) - len(shown), "columns that matter less")
@@ -218,6 +203,8 @@ def _plot_drift(drifts: list[dict[str, Any]], sample: str) -> Part:
         ]
         for name, row in zip(names, shown, strict=True)
     ]
+    columns = ("Column", "Divergence", "PSI", "KS", "NULL then", "NULL now", "")
+    note = note_left_out(len(drifts) - len(shown), "columns that differ less")
     counted = f"{flagged:,} of {len(drifts):,} columns" if flagged else "No column"
     return Plot(
         "Columns that differ most",
@@ -226,11 +213,5 @@ def _plot_drift(drifts: list[dict[str, Any]], sample: str) -> Part:
         f"apart.{sample}",
         charts.draw_bars(bars, "Jensen-Shannon divergence", rule=threshold),
         "A bar for each column: its divergence from the training",
-        make_table(
-            "Drift",
-            ("Column", "Divergence", "PSI", "KS", "NULL then", "NULL now", ""),
-            cells,
-            note_left_out(len(drifts) - len(shown), "columns that differ less"),
-            none="",
-        ),
+        make_table("Drift", columns, cells, note, none=""),
     )

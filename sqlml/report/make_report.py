@@ -126,12 +126,7 @@ def make_report(
     by: str | Sequence[str] | None,
     report_progress: Callable[[str], None],
 ) -> Report:
-    """Make the report of a model on the rows of a query or a table.
-
-    Raises:
-        MissingDependencyError: the extra `report` is not installed.
-        SqlmlError, duckdb.Error: as `load_subject`, or while the rows are scored.
-    """
+    """Make the report of a model on the rows of a query or a table."""
     for library in ("altair", "jinja2", "vl_convert"):
         try:
             import_module(library)

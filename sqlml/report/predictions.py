@@ -74,9 +74,7 @@ def _plot_targets(subject: Subject) -> list[Part]:
         labels = scores.rows.model.program.labels[t].values
         counts = [(clip(str(labels[k]), 30), n) for k, n in _count_predictions(subject, condition)]
         parts.append(_plot_counts(name, "Rows for which each class is predicted.", counts, "Class"))
-    if note := note_left_out(subject.targets - MAX_TARGETS, "more targets"):
-        parts.append(Note(note))
-    return parts
+    return [*parts, *subject.note_more_targets()]
 
 
 def _count_predictions(subject: Subject, condition: str) -> list[tuple[int, int]]:
@@ -95,18 +93,11 @@ def _plot_counts(title: str, explanation: str, counts: list[tuple[str, int]], co
     names = make_distinct([name for name, _ in counts])
     total = sum(n for _, n in counts)
     shown = [(name, n) for name, (_, n) in zip(names, counts, strict=True)][:_MAX_BARS]
-    return Plot(
-        title,
-        explanation,
-        charts.draw_bars([(name, float(n)) for name, n in shown], "Rows"),
-        f"Bars of rows for each {column.lower()}",
-        make_table(
-            title,
-            (column, "Rows", "Share"),
-            [[name, n, f"{n / total:.1%}"] for name, n in shown],
-            note_left_out(len(counts) - len(shown), "rarer ones"),
-        ),
-    )
+    bars = charts.draw_bars([(name, float(n)) for name, n in shown], "Rows")
+    cells = [[name, n, f"{n / total:.1%}"] for name, n in shown]
+    note = note_left_out(len(counts) - len(shown), "rarer ones")
+    table = make_table(title, (column, "Rows", "Share"), cells, note)
+    return Plot(title, explanation, bars, f"Bars of rows for each {column.lower()}", table)
 
 
 def _plot_clusters(subject: Subject) -> Part:
@@ -134,13 +125,10 @@ def _plot_class_counts(subject: Subject, classes: Classes) -> Part:
         for row, k in zip(cells, shown, strict=True):
             row += [classes.counts[k], f"{classes.counts[k] / labelled:.1%}"]
     note = note_left_out(len(classes.values) - len(shown), "rarer or empty classes")
-    return Plot(
-        "Predicted classes",
-        "Rows for which each class is predicted.",
-        charts.draw_bars([(name, float(n)) for name, n in bars], "Rows"),
-        "Bars of rows for each predicted class",
-        make_table("Predicted classes", columns, cells, note),
-    )
+    svg = charts.draw_bars([(name, float(n)) for name, n in bars], "Rows")
+    title, explanation = "Predicted classes", "Rows for which each class is predicted."
+    table = make_table(title, columns, cells, note)
+    return Plot(title, explanation, svg, "Bars of rows for each predicted class", table)
 
 
 def _plot_class_scores(subject: Subject, classes: Classes) -> Part:
@@ -183,11 +171,11 @@ _AVERAGED = {"two classes": "p1", "numbers": "hat"}
 def compare_groups(subject: Subject) -> Section:
     """Compare the metrics of each group of rows."""
     if not subject.groups:
-        why = (
+        note = Note(
             "No groups were named. To compare some, name a column that tells them apart, as in "
             "con.report('m', 'customers', by='region') or --by region."
         )
-        return Section("groups", "By group", "", (Note(why),))
+        return Section("groups", "By group", "", (note,))
     title = f"By {' and '.join(map(clip, subject.groups))}"
     return Section("groups", title, subject.sample_sentence, (_compare_largest(subject),))
 
@@ -223,19 +211,17 @@ def _average_unlabelled(subject: Subject, keys: str) -> list[dict[str, Any]]:
 
 def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[str]) -> Part:
     has_targets = "target" in groups[0]
-    metrics = [
-        name
-        for name in (*_TASK_METRICS[subject.task or "numbers"], "mean")
-        if any(row.get(name) is not None for row in groups)
-    ]
-    columns = [clip(name, 30) for name in subject.groups]
-    cells: list[list[Any]] = [[format_value(row[key], 30) for key in keys] for row in groups]
-    if has_targets:
-        columns.append("Target")
-        for cell, row in zip(cells, groups, strict=True):
-            cell.append(clip(str(row["target"]), 30))
-    for cell, row in zip(cells, groups, strict=True):
-        cell += [row["rows"], *(row[name] for name in metrics)]
+    known = {name for row in groups for name, value in row.items() if value is not None}
+    candidates = (*_TASK_METRICS[subject.task or "numbers"], "mean")
+    metrics = [name for name in candidates if name in known]
+    columns = [*(clip(name, 30) for name in subject.groups), *(["Target"] if has_targets else [])]
+    cells: list[list[Any]] = []
+    for row in groups:
+        target = [clip(str(row["target"]), 30)] if has_targets else []
+        numbers = (row[name] for name in metrics)
+        cells.append(
+            [*(format_value(row[key], 30) for key in keys), *target, row["rows"], *numbers]
+        )
     count = groups[0]["sqlml_groups"]
     note = f"The {len(groups)} largest of {count:,} groups." if count > len(groups) else ""
     titles = [METRICS.get(name) or _name_mean(subject) for name in metrics]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import duckdb
@@ -37,13 +38,10 @@ CurveRows = Sequence[tuple[str, dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The classes of a model of one target.
+    """The classes of a model of one target: their values, distinct names, and counts of rows.
 
-    Attributes:
-        values: by their numbers in `sqlml_scored`; the second of two is the positive class.
-        names: distinct texts of the values.
-        by_frequency: their numbers, the most frequent first, by labels or else by predictions.
-        counts: the rows of each class, likewise.
+    Of two classes, the second is positive. Rows are counted by labels, or else by predictions.
+    `by_frequency` has the numbers of the classes, the most frequent first.
     """
 
     values: tuple[Any, ...]
@@ -102,13 +100,11 @@ def _plot_classifier(subject: Subject) -> list[Part]:
         return [confusion, Note(why)]
     if classes.count_with_rows < 2:
         return [confusion, Note("All labels are of one class; curves compare two.")]
-    calibration = (
-        _plot_calibration(subject, classes)
-        if scores.rows.scores == "probabilities"
-        else Note("The model gives scores and no probabilities, so it has no calibration curve.")
-    )
-    precision_recall = _plot_precision_recall(subject, classes)
-    return [confusion, _plot_roc(subject, classes), precision_recall, calibration]
+    parts = [confusion, _plot_roc(subject, classes), _plot_precision_recall(subject, classes)]
+    if scores.rows.scores == "probabilities":
+        return [*parts, _plot_calibration(subject, classes)]
+    why = "The model gives scores and no probabilities, so it has no calibration curve."
+    return [*parts, Note(why)]
 
 
 def _read_curve(subject: Subject, classes: Classes, function: str, **options: Any) -> CurveRows:
@@ -128,12 +124,10 @@ def _find_points(rows: CurveRows, x: str, y: str) -> list[tuple[str, float, floa
 
 def _pick_evenly(rows: CurveRows) -> CurveRows:
     """Return evenly spaced rows of each class for a table."""
-    by_class: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    for name, row in rows:
-        by_class.setdefault(name, []).append((name, row))
+    by_class = [list(series) for _, series in groupby(rows, itemgetter(0))]
     count = _TABLE_ROWS if len(by_class) == 1 else _TABLE_ROWS_PER_CLASS
     picked = []
-    for series in by_class.values():
+    for series in by_class:
         last = len(series) - 1
         step = max(1, last / (count - 1))
         indices = dict.fromkeys(min(last, round(n * step)) for n in range(count))
@@ -145,10 +139,9 @@ def _make_curve_table(
     classes: Classes, caption: str, rows: CurveRows, columns: Mapping[str, str]
 ) -> Table:
     """Return the entries of `rows` under the titles of `columns`, and the class of each row."""
-    if classes.are_two:
-        cells = [[row[key] for key in columns.values()] for _, row in rows]
-        return make_table(caption, tuple(columns), cells)
     cells = [[name, *(row[key] for key in columns.values())] for name, row in rows]
+    if classes.are_two:
+        return make_table(caption, tuple(columns), [row[1:] for row in cells])
     return make_table(caption, ("Class", *columns), cells)
 
 
@@ -164,21 +157,14 @@ def _describe_classes(classes: Classes) -> str:
 def _plot_roc(subject: Subject, classes: Classes) -> Part:
     rows = _read_curve(subject, classes, "roc_curve", points=_CURVE_POINTS)
     points = _find_points(rows, "false_positive_rate", "recall")
+    columns = {"Threshold": "threshold", "Recall": "recall"}
+    columns["False positives"] = "false_positive_rate"
     return Plot(
         "ROC curve",
         f"{_describe_classes(classes)} The further above the dashed diagonal, the better.",
         charts.draw_lines(points, "False positive rate", "Recall", diagonal=True),
         "Line plot: recall rises from 0 to 1 as the false positive rate does",
-        _make_curve_table(
-            classes,
-            "Points of the ROC curve",
-            _pick_evenly(rows),
-            {
-                "Threshold": "threshold",
-                "Recall": "recall",
-                "False positives": "false_positive_rate",
-            },
-        ),
+        _make_curve_table(classes, "Points of the ROC curve", _pick_evenly(rows), columns),
     )
 
 
@@ -186,36 +172,29 @@ def _plot_precision_recall(subject: Subject, classes: Classes) -> Part:
     rows = _read_curve(subject, classes, "pr_curve", points=_CURVE_POINTS)
     points = _find_points(rows, "recall", "precision")
     thresholds = [(name, row) for name, row in rows if row["threshold"] is not None]
+    caption = "Points of the precision-recall curve"
+    columns = {"Threshold": "threshold", "Recall": "recall", "Precision": "precision"}
     return Plot(
         "Precision and recall",
         f"{_describe_classes(classes)} The share of hits that are right, as more of the class is "
         "found.",
         charts.draw_lines(points, "Recall", "Precision"),
         "Line plot of precision over recall",
-        _make_curve_table(
-            classes,
-            "Points of the precision-recall curve",
-            _pick_evenly(thresholds),
-            {"Threshold": "threshold", "Recall": "recall", "Precision": "precision"},
-        ),
+        _make_curve_table(classes, caption, _pick_evenly(thresholds), columns),
     )
 
 
 def _plot_calibration(subject: Subject, classes: Classes) -> Part:
     rows = _read_curve(subject, classes, "calibration_curve", bins=10)
     points = _find_points(rows, "mean_predicted", "fraction_of_positives")
+    columns = {"Predicted": "mean_predicted", "Observed": "fraction_of_positives", "Rows": "rows"}
     return Plot(
         "Calibration",
         f"{_describe_classes(classes)} On the dashed diagonal, what is predicted with 30% happens "
         "in 30% of the rows.",
         charts.draw_lines(points, "Mean predicted probability", "Observed share", True, True),
         "Line plot of the observed share over the predicted probability",
-        _make_curve_table(
-            classes,
-            "Bins of the calibration curve",
-            rows,
-            {"Predicted": "mean_predicted", "Observed": "fraction_of_positives", "Rows": "rows"},
-        ),
+        _make_curve_table(classes, "Bins of the calibration curve", rows, columns),
     )
 
 
@@ -232,15 +211,10 @@ def _plot_confusion(subject: Subject, classes: Classes) -> Part:
     cells, rows = [], []
     for y in present:
         total = sum(pairs[y, hat] for hat in present)
-        cells += [
-            (
-                classes.names[y],
-                classes.names[hat],
-                pairs[y, hat] / total if total else 0.0,
-                f"{pairs[y, hat]:,}",
-            )
-            for hat in present
-        ]
+        for hat in present:
+            n = pairs[y, hat]
+            share = n / total if total else 0.0
+            cells.append((classes.names[y], classes.names[hat], share, f"{n:,}"))
         right = f"{pairs[y, y] / total:.1%}" if total else ""
         rows.append([classes.names[y], *(pairs[y, hat] for hat in present), right])
     columns = ("Label", *(f"as {classes.names[k]}" for k in present), "Right")
@@ -271,8 +245,7 @@ def _plot_regressor(subject: Subject) -> list[Part]:
     parts: list[Part] = []
     for t, name in enumerate(subject.target_names[:MAX_TARGETS]):
         parts += _plot_target(subject, f"t = {t} AND {_IS_FINITE}", f"{name}: ")
-    note = note_left_out(subject.targets - MAX_TARGETS, "more targets")
-    return [*parts, *([Note(note)] if note else [])]
+    return [*parts, *subject.note_more_targets()]
 
 
 def _plot_target(subject: Subject, condition: str, prefix: str) -> list[Part]:
@@ -300,46 +273,42 @@ def _plot_target(subject: Subject, condition: str, prefix: str) -> list[Part]:
     if len({x for x, *_ in points}) < 2:
         why = "all predictions are about the same, so there is nothing to plot."
         return [Note(f"{prefix}{why}" if prefix else why.capitalize()), residuals]
+    cells = [[r["mean_hat"], r["mean_y"], r["low"], r["high"], r["n"]] for r in bins]
+    columns = ("Prediction", "Mean label", "10%", "90%", "Rows")
     labels = Plot(
         f"{prefix}Labels beside predictions",
         f"The rows in {len(points)} equal parts by their prediction: the mean label of each, in "
         "the band that holds 80% of the labels. On the dashed line both are the same.",
         charts.draw_band(points, "Mean prediction", "Label"),
         "Line plot of the mean label over the mean prediction",
-        make_table(
-            f"{prefix}Labels by prediction",
-            ("Prediction", "Mean label", "10%", "90%", "Rows"),
-            [[r["mean_hat"], r["mean_y"], r["low"], r["high"], r["n"]] for r in bins],
-        ),
+        make_table(f"{prefix}Labels by prediction", columns, cells),
     )
     return [labels, residuals]
 
 
-METRICS: Mapping[str, str] = MappingProxyType(
-    {
-        "roc_auc": "ROC AUC",
-        "average_precision": "Average precision",
-        "accuracy": "Accuracy",
-        "precision": "Precision",
-        "recall": "Recall",
-        "f1_score": "F1",
-        "log_loss": "Log loss",
-        "brier_score": "Brier score",
-        "r2_score": "R²",
-        "mean_absolute_error": "Mean absolute error",
-        "median_absolute_error": "Median absolute error",
-        "mean_squared_error": "Mean squared error",
-        "mean_squared_log_error": "Mean squared log error",
-        "max_error": "Greatest error",
-        "explained_variance": "Explained variance",
-        "mean_absolute_percentage_error": "Mean absolute error as a share",
-        "mean_squared_distance": "Mean squared distance to the center",
-        "adjusted_rand_score": "Adjusted Rand score",
-        "homogeneity": "Homogeneity",
-        "completeness": "Completeness",
-        "v_measure": "V measure",
-    }
-)
+METRICS: Mapping[str, str] = {
+    "roc_auc": "ROC AUC",
+    "average_precision": "Average precision",
+    "accuracy": "Accuracy",
+    "precision": "Precision",
+    "recall": "Recall",
+    "f1_score": "F1",
+    "log_loss": "Log loss",
+    "brier_score": "Brier score",
+    "r2_score": "R²",
+    "mean_absolute_error": "Mean absolute error",
+    "median_absolute_error": "Median absolute error",
+    "mean_squared_error": "Mean squared error",
+    "mean_squared_log_error": "Mean squared log error",
+    "max_error": "Greatest error",
+    "explained_variance": "Explained variance",
+    "mean_absolute_percentage_error": "Mean absolute error as a share",
+    "mean_squared_distance": "Mean squared distance to the center",
+    "adjusted_rand_score": "Adjusted Rand score",
+    "homogeneity": "Homogeneity",
+    "completeness": "Completeness",
+    "v_measure": "V measure",
+}
 """Titles of the metrics of ml_evaluate, the most important first."""
 
 _MAX_CLASSES = 20
@@ -358,11 +327,8 @@ def measure_quality(subject: Subject) -> Section:
     if subject.task == "numbers":
         parts += _plot_regressor(subject)
     elif subject.known_scores.rows.targets > 1:
-        why = (
-            "Curves are drawn for classifiers of one target; ml_roc_curve and its like return "
-            "those of several."
-        )
-        parts.append(Note(why))
+        why = "Curves are drawn for classifiers of one target"
+        parts.append(Note(f"{why}; ml_roc_curve and its like return those of several."))
     elif subject.task in ("classes", "two classes"):
         if subject.task == "classes":
             parts.append(_list_metrics_by_class(subject))

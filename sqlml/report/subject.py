@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import duckdb
@@ -32,7 +31,7 @@ from sqlml.planner.syntax.table_forms import FormOption, TableForm
 from sqlml.planner.table_functions.evaluated_model import Task, find_column_type, find_task
 from sqlml.planner.table_functions.evaluation import write_scored_rows
 from sqlml.planner.table_functions.scored_rows import ScoredRows
-from sqlml.report.parts import clip, make_distinct
+from sqlml.report.parts import Note, clip, make_distinct, note_left_out
 from sqlml.statements.connection_models import Models
 from sqlml.statements.describe_model import ModelDescription, describe
 from sqlml.types import fold
@@ -101,9 +100,7 @@ class StoredRows(ScoredRows):
 def _write_form(function: str, reference: str, options: Mapping[str, Any]) -> TableForm:
     """Write a call such as `ml_evaluate(MODEL m, ..., label := 'y')` in a parsed form."""
     form_options = {name: FormOption(name, value, _NOWHERE) for name, value in options.items()}
-    return TableForm(
-        _NOWHERE, function, reference, _NOWHERE, (_NOWHERE,), MappingProxyType(form_options)
-    )
+    return TableForm(_NOWHERE, function, reference, _NOWHERE, (_NOWHERE,), form_options)
 
 
 MAX_SCORES = 20_000_000
@@ -120,11 +117,8 @@ _HASH_PARTS = 1_000_003
 class Scores:
     """The predictions of the model for the rows.
 
-    Attributes:
-        rows: the SQL that scored the rows, with the labels that they are compared with.
-        table: stores them, with the columns of `sqlml_scored`.
-        count: the number of scored rows: all of them, or an even sample.
-        seconds: the time that scoring took.
+    `rows` is the SQL that scored them, and `table` stores them with the columns of `sqlml_scored`.
+    `count` is the number of scored rows, all of them or an even sample.
     """
 
     rows: ScoredRows
@@ -137,11 +131,10 @@ class Scores:
         """Return the query of a form such as ml_evaluate over the scored rows."""
         rows = self.rows
         label = rows.form.options.get("label")
-        label_option = {} if label is None else {"label": label.value}
-        form = _write_form(function, str(rows.form.model), {**label_option, **options})
-        before, after = write_scored_rows(
-            StoredRows(form, rows.model, rows.dialect, "", rows.columns_of_rows)
-        )
+        options = options if label is None else {"label": label.value, **options}
+        form = _write_form(function, str(rows.form.model), options)
+        stored = StoredRows(form, rows.model, rows.dialect, "", rows.columns_of_rows)
+        before, after = write_scored_rows(stored)
         return f"SELECT * FROM {before}{self.table}{after}"
 
 
@@ -248,9 +241,8 @@ def write_source(data: str, parse: EngineParser) -> str:
             "table stands in double quotes"
         ) from None
     rows = f"(\n{text}\n)"
-    if kinds == [duckdb.StatementType.SELECT] and _is_query(
-        f"SELECT * FROM {replace_table_forms(rows)}", parse
-    ):
+    is_select = kinds == [duckdb.StatementType.SELECT]
+    if is_select and _is_query(f"SELECT * FROM {replace_table_forms(rows)}", parse):
         return rows
     raise ParseError("the data of a report is a query, such as SELECT * FROM customers")
 
@@ -312,6 +304,11 @@ class Subject:
             return make_distinct([clip(name, 30) for name in self.labels])
         return tuple(f"target {t}" for t in range(self.targets))
 
+    def note_more_targets(self) -> list[Note]:
+        """Return a note about the targets that no plot shows; empty if there are none."""
+        note = note_left_out(self.targets - MAX_TARGETS, "more targets")
+        return [Note(note)] if note else []
+
     @property
     def quoted(self) -> str:
         """The model reference as a SQL string."""
@@ -372,14 +369,7 @@ def load_subject(
     by: str | Sequence[str] | None,
     report_progress: Callable[[str], None],
 ) -> Subject:
-    """Store and score the rows of a report in `tables`.
-
-    Raises:
-        UnknownModelError: no such model or version.
-        ParseError: the data is neither a query nor a table.
-        BindError: a column that the model, `label` or `by` names is missing or of another type.
-        duckdb.Error: the query of the data fails.
-    """
+    """Store and score the rows of a report in `tables`."""
     session, model = tables.session, models.catalog.get(parse_reference(name))
     facts = models.catalog.training(model)
     database = "" if model.database is None else f"{model.database}."

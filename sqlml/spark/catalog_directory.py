@@ -5,13 +5,11 @@
     index/00000000000000000007.json    the models after the seventh change
     programs/<hash>.sqlml              a stored Program, as EXPORT MODEL writes it
 
-A change writes the next index. If two sessions do so at once, only one can create the file. Nothing
-is ever overwritten. The last ten indexes and the Programs that they name stay, for sessions that
-are reading them; whoever writes an index removes older ones.
+A change writes the next index, which only one session can create. Nothing is ever overwritten. The
+last ten indexes and the Programs that they name stay, for sessions that are reading them.
 
-`Mirror` holds the catalog as tables of a DuckDB database in this process, so that all code that
-reads and changes a catalog also works here. It loads the newest index before each read. A change
-writes the next index, and starts again if another session has written that one.
+`Mirror` holds the catalog as tables of a DuckDB database in this process, for all code that reads
+and changes a catalog. It loads the newest index before each read.
 """
 
 from __future__ import annotations
@@ -162,16 +160,12 @@ class FilePrograms:
                 f"the model program {digest[:20]} is not in {self._directory.place}; create the "
                 "model again"
             )
-        program = store.loads(content)
+        program, path = store.loads(content), self._directory.locate_program(digest)
         if any(node.op in NEVER_STORED for node in program.nodes):
-            raise ArtifactError(
-                f"{self._directory.locate_program(digest)} has operators that sqlml never stores; "
-                "remove it"
-            )
+            raise ArtifactError(f"{path} has operators that sqlml never stores; remove it")
         if program.hash != digest:
             raise ArtifactError(
-                f"{self._directory.locate_program(digest)} does not match the hash in its name; "
-                "remove it, and create the model again"
+                f"{path} does not match the hash in its name; remove it, and create the model again"
             )
         self._loaded.put(digest, program, program.nbytes)
         return program
@@ -272,20 +266,18 @@ class Mirror(Connection):
 
     def _fill(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         for row in rows:
-            names = ", ".join(DUCKDB.quote_name(name) for name in row)
-            marks = ", ".join("?" * len(row))
-            self.native.execute(
-                f"INSERT INTO {table} ({names}) VALUES ({marks})", list(row.values())
-            )
+            names, marks = ", ".join(map(DUCKDB.quote_name, row)), ", ".join("?" * len(row))
+            insert = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+            self.native.execute(insert, list(row.values()))
 
     def _read_tables(self) -> dict[str, Any]:
-        tables = {}
+        tables: dict[str, Any] = {}
         existing = self.tables(_SCHEMA)
-        optional = [table for table in _OPTIONAL_TABLES if f"catalog_{table}" in existing]
-        for table in (*_TABLES, *optional):
-            relation = self.native.sql(f"FROM {_SCHEMA}.catalog_{table} ORDER BY ALL")
-            names = relation.columns
-            tables[table] = [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
+        for table in (*_TABLES, *_OPTIONAL_TABLES):
+            if table in _TABLES or f"catalog_{table}" in existing:
+                relation = self.native.sql(f"FROM {_SCHEMA}.catalog_{table} ORDER BY ALL")
+                names = relation.columns
+                tables[table] = [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
         return tables
 
     @contextmanager

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 class LocalFiles:
     """Files of this machine below a directory, by relative paths such as `index/1.json`.
 
-    `place` is the directory as messages show it. Methods raise CatalogError if the file system
-    fails.
+    `place` is the directory as messages show it. Failures of the file system are CatalogErrors.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -33,8 +32,7 @@ class LocalFiles:
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder; an empty list if it is missing."""
-        names: list[str] | None = self._read(folder, os.listdir)
-        return names or []
+        return list(self._read(folder, os.listdir) or ())
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file, or None if it is missing."""
@@ -90,10 +88,7 @@ class LocalFiles:
 
 
 class HadoopFiles:
-    """Files of a file system that Spark's Hadoop libraries reach: hdfs, s3a, abfss, gs, ...
-
-    It has the methods of `LocalFiles`.
-    """
+    """Files that Spark's Hadoop libraries reach (hdfs, s3a, gs, ...), like `LocalFiles`."""
 
     def __init__(self, folder: str, spark: SparkSession) -> None:
         self.place: str = folder.rstrip("/")
@@ -181,8 +176,8 @@ def open_files(folder: str, spark: SparkSession) -> Files:
     scheme, _, rest = folder.partition(":")
     if scheme == "file":
         if not rest.startswith("/"):
-            why = "a file URI needs an absolute path, such as file:/models"
-            raise _make_error("reach", folder, why)
+            advice = "a file URI needs an absolute path, such as file:/models"
+            raise _make_error("reach", folder, advice)
         return LocalFiles("/" + rest.lstrip("/"))
     if "://" in folder or (len(scheme) > 1 and rest.startswith("/")):
         return HadoopFiles(folder, spark)

@@ -31,9 +31,7 @@ def insert_literals(sql: str, values: Any) -> str:
     named = isinstance(values, Mapping)
     edits = []
     position = 0
-    for token in tokenize(sql, SPARK.name):
-        if token.kind != "param":
-            continue
+    for token in (t for t in tokenize(sql, SPARK.name) if t.kind == "param"):
         if values and named == (token.text == "?"):
             raise ConfigError("? parameters take a list of values, :name parameters a dict")
         if token.text != "?":
@@ -94,10 +92,7 @@ def literal(value: Any) -> str:
 
 
 class SparkHost:
-    """A SparkSession's files and rows (`Host`).
-
-    A path without a scheme is on the driver's machine.
-    """
+    """A SparkSession's files and rows (`Host`); plain paths are on the driver's machine."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

@@ -120,8 +120,7 @@ class PlainFunctions:
         """Make the functions of a model's default version, or drop those that it cannot have.
 
         A model that reads lists or maps has none. If two of the models `names` would share a
-        function name, neither gets the function. Functions of the user, or of a session on another
-        directory, are not replaced.
+        function name, neither gets it. Functions of others (`_may_replace`) stay.
         """
         taken = {f"{f}_{fold(n)}" for n in names if fold(n) != fold(model.name) for f in OUTPUTS_OF}
         is_nested = any(f.kind in NESTED for f in model.features)
@@ -153,16 +152,15 @@ class PlainFunctions:
         parameters = ", ".join(f"{SPARK.quote_name(n)} {kind}" for n, kind in kinds.items())
         signature = f"({parameters}) RETURNS {SPARK.type(planned_call.type)}"
         name, owner = f"{function}_{model.name}", self._owner(model.name)
-        if not self._engine.make_function(
-            name, signature, planned_call.sql, owner, partial(_may_replace, owner)
-        ):
-            warnings.warn(
-                f"{name}(...) is not available in plain queries: another function has that name, "
-                f"or Spark rejects it; use {function}({model.name!r}, ...) in con.sql",
-                stacklevel=2,
-            )
-            return False
-        return True
+        may_replace = partial(_may_replace, owner)
+        if self._engine.make_function(name, signature, planned_call.sql, owner, may_replace):
+            return True
+        warnings.warn(
+            f"{name}(...) is not available in plain queries: another function has that name, "
+            f"or Spark rejects it; use {function}({model.name!r}, ...) in con.sql",
+            stacklevel=2,
+        )
+        return False
 
 
 def find_rivals(name: str, names: Sequence[str]) -> list[str]:

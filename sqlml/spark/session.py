@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from threading import RLock
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlml.catalog.lookup import Catalog, Lookup
@@ -38,12 +37,10 @@ if TYPE_CHECKING:
 
 _POSITION = re.compile(r"; line (\d+) pos (\d+)|\s*\(line (\d+), pos (\d+)\)")
 
-_REMEDIES: Mapping[str, str] = MappingProxyType(
-    {
-        "INVALID_INLINE_TABLE": "no models in VALUES; write SELECT ... UNION ALL SELECT ...",
-        "INVALID_TEMP_OBJ_REFERENCE": "models are temporary functions; CREATE TEMPORARY VIEW",
-    }
-)
+_REMEDIES: Mapping[str, str] = {
+    "INVALID_INLINE_TABLE": "no models in VALUES; write SELECT ... UNION ALL SELECT ...",
+    "INVALID_TEMP_OBJ_REFERENCE": "models are temporary functions; CREATE TEMPORARY VIEW",
+}
 """The hint that is added to the message of an error condition of Spark."""
 
 
@@ -61,15 +58,17 @@ def reworded_errors(rewritten: str, written: str) -> Iterator[None]:
         raise reworded from None
 
 
-_MODEL_SQL = re.compile(r'"[^"]*(?:\bsqlml_|raise_error\(|named_struct\()[^"]*"')
-"""A quoted expression with a model's SQL or its function."""
-
-_FUNCTION = re.compile(r"the temporary object `sqlml_\w+` of the type FUNCTION")
-
-_ADVICE = re.compile(r"Please make the temporary object `sqlml_\w+` persistent, or make")
-
-_NAME = re.compile(r"`?\bsqlml_\w+`?")
-"""A name that the user has never seen."""
+_REWORDINGS = (
+    (r"^\[[A-Z_.]+\] ", ""),  # the exception shows its condition anyway
+    (r'"[^"]*(?:\bsqlml_|raise_error\(|named_struct\()[^"]*"', '"... model call ..."'),
+    (
+        r"the temporary object `sqlml_\w+` of the type FUNCTION",
+        "a model's function, which is temporary",
+    ),
+    (r"Please make the temporary object `sqlml_\w+` persistent, or make", "Please make"),
+    (r"`?\bsqlml_\w+`?", "a model's function"),
+)
+"""Patterns of SQL and names that the user has never seen, and what to say instead, in order."""
 
 
 def _reword(error: Exception, rewritten: str, written: str) -> str:
@@ -78,11 +77,8 @@ def _reword(error: Exception, rewritten: str, written: str) -> str:
     first = next((line for line in lines if line.strip()), "")
     position = _POSITION.search(str(error))
     remedy = next((text for name, text in _REMEDIES.items() if f"[{name}" in first), "")
-    first = re.sub(r"^\[[A-Z_.]+\] ", "", first)  # The exception shows its condition anyway.
-    first = _MODEL_SQL.sub('"... model call ..."', first)
-    first = _FUNCTION.sub("a model's function, which is temporary", first)
-    first = _ADVICE.sub("Please make", first)
-    first = _NAME.sub("a model's function", first)
+    for pattern, text in _REWORDINGS:
+        first = re.sub(pattern, text, first)
     message = f"{_POSITION.sub('', first).rstrip(';').strip()}{remedy and '; '}{remedy}"
     if position is None:
         return message
@@ -287,13 +283,7 @@ MIN_VERSION = (4, 1)
 def open_spark(
     spark: pyspark.sql.SparkSession, catalog: str | None, allow_pickle: bool
 ) -> SparkSession:
-    """Open a session on a live SparkSession.
-
-    Raises:
-        BackendError: a remote session (Spark Connect), or a Spark that is too old or stopped.
-        ConfigError: the directory has no name.
-        CatalogError: the catalog cannot be read.
-    """
+    """Open a session on a live SparkSession, which must not be of Spark Connect."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise BackendError(
             "sqlml runs in the driver's own process, and this is a session of Spark Connect; open "
@@ -325,9 +315,8 @@ _ARROW_BACKED = ("spark.plugins", "spark.sql.extensions", "spark.sql.cache.seria
 def _send_rows(conf: Any) -> None:
     """Let Spark send rows, not columns, to Python, unless configured otherwise.
 
-    Spark passes Arrow columns on as they are, but not those of its Parquet reader: Spark 4.3 visits
-    these value by value, and a query takes a quarter longer than with rows (28 FLOATs, 500 trees;
-    docs/spark.md).
+    Spark 4.3 visits the columns of its Parquet reader value by value, and a query takes a quarter
+    longer than with rows (docs/spark.md).
     """
     from pyspark.errors import PySparkException
 

@@ -1,28 +1,46 @@
 """Train models on the rows of Spark's queries.
 
-XGBoost's boosted trees are trained in the executors, where the rows are. All other models are
-trained in the driver, which fetches up to `MAX_FETCHED_ROWS` rows.
+XGBoost's boosted trees are trained in the executors, where the rows are, by `xgboost.spark`. The
+driver then only sees counts, the names of categories, and a sample for the checks and the metrics.
+All other models are trained in the driver, which fetches up to `MAX_FETCHED_ROWS` rows.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
 
 from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError, ParseError
 from sqlml.limits import MAX_FETCHED_ROWS
-from sqlml.spark.distributed_xgboost import is_distributed, train_distributed
-from sqlml.spark.training_rows import add_positions
+from sqlml.spark.training_rows import (
+    HELD_OUT,
+    LABEL,
+    MAX_CATEGORIES,
+    WEIGHT,
+    SparkRows,
+    add_positions,
+)
+from sqlml.training.fitting.fit import shorten_message
+from sqlml.training.model_types import compute_model_metrics, uses_bins
+from sqlml.training.options import estimator_parameters
 from sqlml.training.options.request import Request
+from sqlml.training.progress import TrainingLog
 from sqlml.training.row_store import Part
+from sqlml.training.rows.check_rows import check_rows, find_keys
+from sqlml.training.rows.estimator_input import assemble_model, make_part, read_held_out
+from sqlml.training.rows.feature_pipeline import FeatureGroups, make_transformer
+from sqlml.training.rows.training_columns import TrainingColumn, TrainingColumns
 from sqlml.training.train_estimator import train_estimator
-from sqlml.training.train_model_type import TrainedModel, train
+from sqlml.training.train_model_type import TrainedModel, collect_versions, train
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
@@ -47,11 +65,11 @@ class SparkTrainers:
                 "TRANSFORM uses DuckDB's functions and is not available in Spark; compute the "
                 "features in the query, or in a view that training and scoring both read"
             )
-        if request.num_workers is not None and not is_distributed(request):
+        if request.num_workers is not None and not _is_distributed(request):
             raise ConfigError("option num_workers is only for boosted trees by xgboost")
         rows, request = add_positions(self._open_rows(query), request)
-        if is_distributed(request):
-            return _forget_positions(train_distributed(rows, request))
+        if _is_distributed(request):
+            return _forget_positions(_train_distributed(rows, request))
         with _fetch_rows(rows, request.trainer.path.rpartition(".")[2]) as host:
             return _forget_positions(train(host, _FETCHED, request, inlines=False, identity=query))
 
@@ -106,3 +124,205 @@ def _fetch_rows(rows: DataFrame, model: str) -> Iterator[DuckDBHost]:
     with duckdb.connect() as connection:
         connection.register("sqlml_fetched", fetched)
         yield DuckDBHost(DuckDBEngine(connection, Registry(connection)))
+
+
+_NOT_IN_SPARK = ("n_jobs", "enable_categorical")
+"""Parameters of XGBoost's estimators that its Spark estimators do not have."""
+
+
+def _is_distributed(request: Request) -> bool:
+    """Return whether a request is trained in the executors; the driver trains all others."""
+    kind = request.model_type.removeprefix("boosted_tree_")
+    return (
+        kind in ("classifier", "regressor")
+        and request.trainer.package == "xgboost"
+        and uses_bins(request.parameters)
+        and not request.searched
+        and request.checkpoint is None
+        and request.encoding != "target"
+    )
+
+
+def _train_distributed(rows: DataFrame, request: Request) -> TrainedModel:
+    """Train boosted trees on the rows of a DataFrame."""
+    start = time.perf_counter()
+    request = request.with_columns({fold(name): name for name in rows.columns})
+    log = TrainingLog()
+    # The rows are read several times, and a query may return different rows each time.
+    persisted = rows.persist()
+    try:
+        return _Training(persisted, request, log).train(start)
+    finally:
+        persisted.unpersist()
+        log.progress.close()
+
+
+class _Training:
+    """One training on rows that Spark has persisted."""
+
+    def __init__(self, rows: DataFrame, request: Request, log: TrainingLog) -> None:
+        self._request = request
+        self._log = log
+        self._session = rows.sparkSession
+        self._rows = SparkRows(rows, request)
+
+    def train(self, start: float) -> TrainedModel:
+        """Train the model, and describe the training that began at `start`."""
+        import pyspark
+
+        request, rows, columns = self._request, self._rows, self._rows.columns
+        too_many = rows.measure()
+        features = [c for c in columns.features if c.name not in too_many]
+        notices = _describe_left_out(columns, too_many)
+        _require_columns(features)
+        ordered = sorted(features, key=lambda column: column.role == "category")
+        split = request.split.settle(rows.labelled)
+        split_rows = rows.split(ordered, split)
+        sample = rows.sample(split_rows, ordered, split)
+        label_type = None if columns.label is None else columns.label.type
+        notices += check_rows(sample, request, frozenset(), label_type)
+        unusable = find_keys(sample) | {n for n, s in sample.statistics.items() if s.is_empty}
+        ordered = [c for c in ordered if c.name not in unusable]
+        _require_columns(ordered)
+        groups = _group_features(ordered)
+        workers = self._count_workers(split_rows.fitted)
+        request = replace(request, options={**request.options, "num_workers": workers})
+        frame = rows.weigh_classes(split_rows.frame, sample)
+        holds_out = split_rows.held_out > 0
+        estimator = self._fit(frame, list(sample.features), ordered, workers, holds_out)
+        transformer = make_transformer(groups, rows.names, request)
+        transformer = transformer.fit(_make_example(groups, rows.names))
+        side = sample.fitted if sample.held_out is None else sample.held_out
+        positions = [sample.features.index(c) for c in ordered]
+        measured = make_part(side, np.asarray(side.features)[:, positions], request, sample)
+        if len(ordered) < len(sample.features) and sample.held_out is not None:
+            X = np.asarray(sample.held_out.features)[:, positions]
+            held_out = replace(sample.held_out, features=X)
+            sample = replace(sample, features=tuple(ordered), held_out=held_out)
+        classes = rows.classes
+        count = 0 if classes is None else len(classes)
+        return TrainedModel(
+            assemble_model(transformer, estimator, classes),
+            None if classes is None else classes.labels(),
+            request,
+            split,
+            split_rows.fitted,
+            split_rows.held_out,
+            compute_model_metrics(estimator, measured, request.task, count),
+            self._log,
+            tuple(rows.statistics[c.name].to_dict() for c in ordered),
+            tuple(notices),
+            {**collect_versions(request), "pyspark": str(pyspark.__version__)},
+            time.perf_counter() - start,
+            None if sample.held_out is None else partial(read_held_out, sample, groups, request),
+            columns,
+        )
+
+    def _count_workers(self, rows: int) -> int:
+        """Return the number of workers: the requested one, or one per executor."""
+        requested = self._request.num_workers
+        if requested is not None:
+            if 1 <= requested <= rows:
+                return requested
+            raise ConfigError(f"num_workers must be from 1 to the number of rows, not {requested}")
+        context: Any = self._session.sparkContext._jsc.sc()
+        executors = int(context.getExecutorMemoryStatus().size()) - 1  # Without the driver.
+        return max(min(executors, rows), 1)
+
+    def _fit(
+        self,
+        frame: DataFrame,
+        features: Sequence[TrainingColumn],
+        learned: Sequence[TrainingColumn],
+        workers: int,
+        holds_out: bool,
+    ) -> Any:
+        """Return XGBoost's own estimator with the trees of the executors."""
+        from xgboost import spark as xgboost_spark
+
+        request, log = self._request, self._log
+        names = [c.name for c in learned]
+        numbers = [c.name for c in learned if c.role != "category"]
+        parameters = estimator_parameters.order_constraints(
+            request.parameters, "xgboost", names, names, numbers
+        )
+        if parameters.get("n_jobs") is not None:
+            raise ConfigError("option n_jobs is not available in Spark: set spark.task.cpus")
+        kinds = ["c" if c.role == "category" else "q" for c in learned]
+        if "c" in kinds:
+            parameters["feature_types"] = kinds
+        options = {n: v for n, v in parameters.items() if n not in _NOT_IN_SPARK}
+        if holds_out:
+            options["validation_indicator_col"] = HELD_OUT
+            if request.early_stopping_rounds is not None:
+                options["early_stopping_rounds"] = request.early_stopping_rounds
+        if request.weight is not None or request.class_weights is not None:
+            options["weight_col"] = WEIGHT
+        kind = request.trainer.estimator_class()
+        spark_kind = getattr(xgboost_spark, f"Spark{kind.__name__}")
+        log.start(parameters.get("n_estimators"))
+        try:
+            fitted = spark_kind(
+                features_col=[f"f{features.index(c)}" for c in learned],
+                label_col=LABEL,
+                num_workers=workers,
+                force_repartition=True,  # Each worker needs rows of both sides.
+                verbose=False,
+                **options,
+            ).fit(frame if holds_out else frame.drop(HELD_OUT))
+        except Exception as error:  # Spark, Python in an executor, and XGBoost raise their own.
+            reason = _find_last_error(str(error))
+            raise ConfigError(f"{kind.__name__} cannot be trained: {reason}") from error
+        summary = fitted.training_summary
+        sides = (summary.train_objective_history, summary.validation_objective_history)
+        losses: list[Any] = [next(reversed(side.values()), []) if side else [] for side in sides]
+        log.metric = next(reversed(sides[0]), "") if sides[0] else ""
+        for number, loss in enumerate(losses[0]):
+            log.add_past(float(loss), float(losses[1][number]) if losses[1] else None)
+        booster = fitted.get_booster()
+        booster.feature_names = None  # They are f0, f1, ...
+        # Without early_stopping_rounds, so that a clone can be fitted with no rows held out.
+        estimator = kind(**parameters)
+        estimator.load_model(booster.save_raw("ubj"))
+        return estimator
+
+
+def _describe_left_out(columns: TrainingColumns, too_many: Sequence[str]) -> list[str]:
+    return [
+        *(
+            f"column {c.name!r} is left out: models do not learn from {c.type} in Spark"
+            for c in columns.left_out
+        ),
+        *(
+            f"column {name!r} has more than {MAX_CATEGORIES:,} categories and is left out: group "
+            "them in the query"
+            for name in too_many
+        ),
+    ]
+
+
+def _require_columns(features: Sequence[TrainingColumn]) -> None:
+    if not features:
+        raise ConfigError("the query has no column that a model can learn from")
+
+
+def _group_features(features: Sequence[TrainingColumn]) -> FeatureGroups:
+    numbers = tuple(c.name for c in features if c.role == "number")
+    return FeatureGroups(numbers, tuple(c.name for c in features if c.role == "category"), ())
+
+
+def _make_example(groups: FeatureGroups, names: Mapping[str, Sequence[str]]) -> Any:
+    """Return one row with known categories, to fit the transformer to."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {name: [0.0] for name in groups.numbers}
+    for name in groups.few:
+        columns[name] = pd.Series([next(iter(names[name]), np.nan)], dtype=object)
+    return pd.DataFrame(columns)
+
+
+def _find_last_error(text: str) -> str:
+    """Return the error at the end of an executor's stack trace."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    errors = [line for line in lines if "Error: " in line]
+    return shorten_message((errors or lines or [""])[-1])[:500]

@@ -39,8 +39,7 @@ POSITION = "sqlml_place"
 def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request]:
     """Add the positions of a random split to the rows, and name their column in the request.
 
-    All models then hold out the same rows of a query, in every library, in the executors or in the
-    driver.
+    All models then hold out the same rows of a query, wherever they are trained.
     """
     if request.split.method not in ("auto", "random"):
         return rows, request
@@ -66,8 +65,7 @@ def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request
 class SplitRows:
     """Labelled rows for XGBoost, of which the BOOLEAN column `HELD_OUT` marks some.
 
-    `rescued` are the numbers of the classes that only held-out rows would have; their rows are
-    fitted instead.
+    Rows of `rescued` classes are fitted, since otherwise only held-out rows would have them.
     """
 
     frame: DataFrame
@@ -141,8 +139,8 @@ class SparkRows:
             raise ConfigError(
                 f"column {request.weight!r} must have weights of at least 0, without NULL"
             )
-        count, *rest = values
-        results = iter(rest)
+        results = iter(values)
+        count = next(results)
         for column in self.columns.features:
             feature = self.statistics[column.name]
             feature.rows, feature.nulls = count, count - int(next(results))
@@ -158,20 +156,16 @@ class SparkRows:
                     "turn them into NULL in the query"
                 )
         if not count:
-            raise ConfigError(
-                f"all values of the label {request.label!r} are NULL"
-                if total
-                else "the query returns no rows: there is nothing to train on"
-            )
+            no_rows = "the query returns no rows: there is nothing to train on"
+            no_labels = f"all values of the label {request.label!r} are NULL"
+            raise ConfigError(no_labels if total else no_rows)
         self.labelled, self.unlabelled = count, total - count
 
     def _read_names(self) -> list[str]:
         """Read the categories of each column, and return the columns with too many."""
         f, too_many = self._f, []
         labelled = f.when(self._col(str(self._request.label)).isNotNull(), 1)
-        for column in self.columns.features:
-            if column.role != "category":
-                continue
+        for column in (c for c in self.columns.features if c.role == "category"):
             statistics = self.statistics[column.name]
             rows: list[Any] = []
             if (statistics.distinct or 0) <= 2 * MAX_CATEGORIES:  # The estimate is off by 5%.
@@ -215,12 +209,12 @@ class SparkRows:
         assert label is not None
         value = self._col(label.name)
         if self._request.task != "classify":
-            if not NUMBERS.fullmatch(label.type):
-                raise ConfigError(
-                    f"{self._request.model_type} models predict numbers, and column "
-                    f"{label.name!r} has type {label.type}"
-                )
-            return value.cast("double")
+            if NUMBERS.fullmatch(label.type):
+                return value.cast("double")
+            raise ConfigError(
+                f"{self._request.model_type} models predict numbers, and column {label.name!r} has "
+                f"type {label.type}"
+            )
         if label.type in ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR"):
             return value
         if label.type == "DATE" or NUMBERS.fullmatch(label.type):
@@ -355,9 +349,8 @@ class SparkRows:
 
 def _find_columns(rows: DataFrame, request: Request) -> TrainingColumns:
     """Divide the columns into those that a model learns from, and the others."""
-    columns = [
-        TrainingColumn(c.name, c.type, _find_role(c.type)) for c in read_columns(rows.schema)
-    ]
+    schema = read_columns(rows.schema)
+    columns = [TrainingColumn(c.name, c.type, _find_role(c.type)) for c in schema]
     others = [c for c in columns if c.name not in request.other_columns]
     label = next((c for c in columns if c.name == request.label), None)
     return TrainingColumns(

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
 
 import duckdb
 
@@ -38,6 +38,11 @@ Command = Callable[[Sequence[str]], int]
 def _fail(reason: str, status: int = 2) -> int:
     print(f"sqlml: {reason}", file=sys.stderr)
     return status
+
+
+def _show_error(error: Exception) -> int:
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    return 1
 
 
 def calibrate(arguments: Sequence[str]) -> int:
@@ -63,8 +68,6 @@ def calibrate(arguments: Sequence[str]) -> int:
 
 def dbt(arguments: Sequence[str]) -> int:
     """Run `sqlml dbt`: write the macros into a dbt project."""
-    from sqlml.tools.connectors.dbt_project import add_macros
-
     parser = argparse.ArgumentParser(
         prog="sqlml dbt",
         description="Write macros/sqlml.sql into a dbt project: the materialization ml_model, "
@@ -75,11 +78,24 @@ def dbt(arguments: Sequence[str]) -> int:
         "project", nargs="?", default=".", help="its folder (default: the current one)"
     )
     try:
-        path = add_macros(Path(parser.parse_args(arguments).project))
+        path = _add_macros(Path(parser.parse_args(arguments).project))
     except OSError as error:
         return _fail(str(error), 1)
     print(f"wrote {path}")
     return 0
+
+
+def _add_macros(project: Path) -> Path:
+    """Write `macros/sqlml.sql`, with the materialization `ml_model`, and return its path."""
+    if not (project / "dbt_project.yml").is_file():
+        raise FileNotFoundError(f"no dbt_project.yml in {project.resolve()}")
+    text = (files("sqlml.tools.connectors") / "dbt_macros.sql").read_text(encoding="utf-8")
+    path = project / "macros" / "sqlml.sql"
+    if path.exists() and not path.read_text("utf-8", "replace").startswith(text.splitlines()[0]):
+        raise FileExistsError(f"{path} exists and is not from `sqlml dbt`; rename it")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def demo(arguments: Sequence[str]) -> int:
@@ -101,42 +117,32 @@ def demo(arguments: Sequence[str]) -> int:
     try:
         run(options.database, options.rows)
     except SqlmlError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return _show_error(error)
     return 0
 
 
 def native(arguments: Sequence[str]) -> int:
     """Run `sqlml native`: report the state of native functions, or remove what was installed."""
-    from sqlml.udfs.duckdb.native.extension import (
-        OFF,
-        Unavailable,
-        check_folder,
-        find_install_path,
-        uninstall,
-    )
+    from sqlml.udfs.duckdb.native import extension
 
     parser = argparse.ArgumentParser(
         prog="sqlml native",
         description="Say whether DuckDB calls models without Python on this machine, by an "
         "extension that sqlml installs in DuckDB's own folder when it first needs it.",
-        epilog=f"With the environment variable {OFF}=0 it is neither installed nor used.",
+        epilog=f"With the environment variable {extension.OFF}=0 it is neither installed nor used.",
     )
     parser.add_argument("--remove", action="store_true", help="remove what was installed")
     if parser.parse_args(arguments).remove:
-        folders = uninstall()
-        for folder in folders:
-            print(f"removed {folder}")
-        if not folders:
-            print("nothing to remove")
+        removals = [f"removed {folder}" for folder in extension.uninstall()]
+        print("\n".join(removals or ["nothing to remove"]))
         return 0
     with duckdb.connect() as connection:
         try:
-            shim = find_install_path(connection)
+            shim = extension.find_install_path(connection)
             is_installed = shim.path.is_file()
             if not is_installed:
-                check_folder(shim)
-        except Unavailable as error:
+                extension.check_folder(shim)
+        except extension.Unavailable as error:
             print(f"native functions are unavailable: {error}")
             return 0
     state = "installed at" if is_installed else "installed when they are first used, at"
@@ -154,16 +160,11 @@ def report(arguments: Sequence[str]) -> int:
         return _fail(f"cannot write {options.output}: {os.strerror(obstacle)}")
     try:
         with connect(options.database, read_only=True) as session:
-            page = session.report(
-                options.model,
-                options.data,
-                label=options.label,
-                by=options.by,
-                progress=_print_progress if is_watched() else None,
-            )
+            names = {"label": options.label, "by": options.by}
+            progress = _print_progress if is_watched() else None
+            page = session.report(options.model, options.data, **names, progress=progress)
     except (duckdb.Error, SqlmlError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return _show_error(error)
     if options.output is None:
         sys.stdout.buffer.write(page.html.encode())
         sys.stdout.buffer.flush()
@@ -190,18 +191,9 @@ def _report_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data", required=True, metavar="SQL", help="the rows: a query, or the name of a table"
     )
-    parser.add_argument(
-        "--label",
-        action="append",
-        metavar="COLUMN",
-        help="the column with the true values; repeat it for each further target",
-    )
-    parser.add_argument(
-        "--by",
-        action="append",
-        metavar="COLUMN",
-        help="a column that divides the rows into groups; repeat it for another",
-    )
+    add_columns = partial(parser.add_argument, action="append", metavar="COLUMN")
+    add_columns("--label", help="the column with the true values; repeat it for further targets")
+    add_columns("--by", help="a column that divides the rows into groups; repeat it for another")
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the page there (default: standard output)"
     )
@@ -246,8 +238,7 @@ def _compile_kernels() -> int:
         )
     except OSError as error:
         return _fail(f"cannot keep kernels: {error}", 1)
-    seconds = time.monotonic() - started
-    done = f"compiled {count} kernels in {seconds:.0f} s"
+    done = f"compiled {count} kernels in {time.monotonic() - started:.0f} s"
     print(done if count else "all common kernels are compiled")
     return 0
 
@@ -272,16 +263,9 @@ def _install_functions() -> int:
     return 0
 
 
-COMMANDS: Mapping[str, Command] = MappingProxyType(
-    {
-        "calibrate": calibrate,
-        "dbt": dbt,
-        "demo": demo,
-        "native": native,
-        "report": report,
-        "warm": warm,
-    }
-)
+COMMANDS: Mapping[str, Command] = {
+    command.__name__: command for command in (calibrate, dbt, demo, native, report, warm)
+}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -302,27 +286,14 @@ def make_parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("-c", "-s", "--command", metavar="SQL", help="the same")
     source.add_argument("-f", "--file", metavar="FILE", help="run the SQL of this file and exit")
+    add_mode = partial(parser.add_argument, dest="mode", action="store_const")
     for name, mode in MODES.items():
-        parser.add_argument(
-            f"-{name}",
-            f"--{name}",
-            dest="mode",
-            action="store_const",
-            const=name,
-            help=f"write results as {mode.about}",
-        )
-    parser.add_argument(
-        "-noheader", "--noheader", action="store_true", help="write no column names"
-    )
+        add_mode(f"-{name}", f"--{name}", const=name, help=f"write results as {mode.about}")
+    add_flag = partial(parser.add_argument, action="store_true")
+    add_flag("-noheader", "--noheader", help="write no column names")
     parser.add_argument("-o", "--output", metavar="FILE", help="write results to this file")
-    parser.add_argument(
-        "-readonly", "--read-only", action="store_true", help="open the database read-only"
-    )
-    parser.add_argument(
-        "--allow-pickle",
-        action="store_true",
-        help="let CREATE MODEL read pickles, which execute code",
-    )
+    add_flag("-readonly", "--read-only", help="open the database read-only")
+    add_flag("--allow-pickle", help="let CREATE MODEL read pickles, which execute code")
     parser.add_argument("--version", action="version", version=f"sqlml {__version__}")
     return parser
 
@@ -333,11 +304,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 0, 1 after an error, 2 for usage or unreadable SQL, or 130 after an interrupt.
     """
     with escaped_on_terminals():
-        return _run(arguments)
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
+def _run(words: list[str]) -> int:
     if words and words[0] in COMMANDS:
         return COMMANDS[words[0]](words[1:])
     parser = make_parser()
@@ -357,8 +327,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         session = open_session(options.database)
     except duckdb.Error as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return _show_error(error)
     with closing(Shell(session, display, open_session, sys.stdout, sys.stdout.isatty())) as shell:
         if options.output is not None:
             try:
@@ -395,5 +364,5 @@ def _read_sql(path: str | None) -> str | None:
         reason = error.strerror or str(error)
     except UnicodeDecodeError as error:
         reason = f"it is not UTF-8 ({error})"
-    print(f"sqlml: cannot read {path or 'standard input'}: {reason}", file=sys.stderr)
+    _fail(f"cannot read {path or 'standard input'}: {reason}")
     return None

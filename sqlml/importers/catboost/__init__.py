@@ -1,8 +1,8 @@
 """CatBoost: estimators, JSON files and binary files -> outputs of a Program.
 
 `importer.py` is the entry point: it reads the document of an estimator or file (`document.py`),
-adds the trees (`forest.py`) on the columns that they read (`tree_inputs.py`), and ends with the
-steps of `importers/boosters.py`. `features.py` reads the columns, tests and statistics of
+computes the columns that the trees (`forest.py`) read, and ends with the steps of
+`importers/boosters.py`. `features.py` reads the columns, tests and statistics of
 categories. catboost itself is not imported, except by the child process of `binary.py`. To cover
 another loss function, add a row to `LOSSES` and a test against CatBoost.
 """

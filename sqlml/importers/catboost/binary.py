@@ -11,7 +11,6 @@ from sqlml.child_process import Child, ChildEnded, ChildFailed
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 
 MAGIC = b"CBM1"
-"""The first bytes of a binary file."""
 
 
 def convert_to_json(content: bytes) -> bytes:

@@ -35,10 +35,9 @@ from sqlml.types import Array
 
 
 def compact(entry: dict[str, Any]) -> dict[str, Any]:
-    """Replace the leaves of a tree, and hash tables, by arrays while the document is parsed.
+    """Replace leaves and hash tables by arrays while the document is parsed, to save memory.
 
-    This keeps documents out of memory as Python numbers. Values that do not form an array stay,
-    and the readers reject them.
+    Values that do not form an array stay, and the readers reject them.
     """
     readers: dict[str, Callable[[list[Any]], Any]] = {
         "leaf_values": read_floats,
@@ -46,10 +45,9 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
         "hash_map": lambda values: HashTable.read(values, entry.get("hash_stride")),
     }
     for name, read in readers.items():
-        values = entry.get(name)
-        if isinstance(values, list):
+        if isinstance(entry.get(name), list):
             with suppress(ArtifactError, TypeError, ValueError, OverflowError):
-                entry[name] = read(values)
+                entry[name] = read(entry[name])
     return entry
 
 
@@ -91,9 +89,10 @@ def read_document(document: Any, *, is_file: bool = False) -> CatBoostModel:
 
     If it `is_file`, CatBoost itself would read it, with errors of its own.
     """
-    with report_damage("the CatBoost model", "save it again with save_model(..., format='json')"):
-        with np.errstate(all="ignore"):  # borders beyond float32 become infinite, as in CatBoost
-            return _read(document, is_file)
+    advice = "save it again with save_model(..., format='json')"
+    # Borders beyond float32 become infinite, as in CatBoost.
+    with report_damage("the CatBoost model", advice), np.errstate(all="ignore"):
+        return _read(document, is_file)
 
 
 def _read(document: Any, is_file: bool) -> CatBoostModel:

@@ -51,7 +51,7 @@ def read_floats(values: Sequence[Any]) -> Array:
 
 
 def check_index(value: Any) -> int:
-    """Return a value that must be a whole number of 0 or more; raises ArtifactError otherwise."""
+    """Return a value that must be a whole number of 0 or more."""
     if type(value) is not int or value < 0:
         raise ArtifactError(f"a number of the CatBoost model is {value!r}")
     return value
@@ -66,10 +66,7 @@ def read_hash(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashTable:
-    """The counts of a CatBoost model by the hash of a combination.
-
-    hashes: 64-bit patterns as int64 (k,), ascending. numbers: float64 (k, m).
-    """
+    """The counts, float64 (k, m), by the hash of a combination: ascending bit patterns as int64."""
 
     hashes: Array
     numbers: Array
@@ -94,10 +91,7 @@ class HashTable:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A test of column `feature` against `border`, or for the category `code` if that is not None.
-
-    `nan_is_true` is the outcome for NaN.
-    """
+    """A test of column `feature` against `border`, or for the category `code` if that is set."""
 
     feature: int
     border: np.float32
@@ -132,10 +126,7 @@ class Statistic:
         return (share + self.shift) * self.scale
 
     def compute_all(self, counts: HashTable, total: int) -> tuple[Array, Any]:
-        """Return the statistic of each hash, float32 (k,), and that of an unknown combination.
-
-        `total` is the denominator of a counter.
-        """
+        """Return the statistic of each hash, float32 (k,), and that of an unknown combination."""
         n = counts.numbers
         if self.kind in COUNTERS:
             _check_counts(n.shape[1] == 1, n)
@@ -161,10 +152,9 @@ def _check_counts(fits: bool, counts: Array) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookup:
-    """The statistics of one projection.
+    """The statistics of one projection, float32 (k + 1, statistics), by ascending int64 `hashes`.
 
-    hashes: 64-bit patterns as int64 (k,), ascending. values: float32 (k + 1, statistics); the last
-    row is for an unknown combination.
+    The last row is for an unknown combination.
     """
 
     projection: Projection
@@ -186,20 +176,15 @@ _INVERSE = np.uint64(pow(MULTIPLIER, -2, 1 << 64))
 def build_lookups(
     statistics: Sequence[Statistic], used: Sequence[int], data: Mapping[str, Any]
 ) -> tuple[tuple[Lookup, ...], dict[int, int]]:
-    """Return look-ups of the `used` statistics, and the number of each one's column among theirs.
-
-    `data` is the "ctr_data" of the model.
-    """
+    """Return look-ups of the `used` statistics in "ctr_data", and the column of each statistic."""
     by_projection: dict[Projection, list[int]] = {}
     for number in used:
         by_projection.setdefault(statistics[number].projection, []).append(number)
-    lookups, tables_by_name = list[Lookup](), dict[str, tuple[HashTable, int]]()
+    names = dict.fromkeys(statistics[number].table for number in used)
+    tables_by_name = {name: _find_table(data, name) for name in names}
+    lookups: list[Lookup] = []
     columns: dict[int, int] = {}
     for projection, numbers in by_projection.items():
-        for number in numbers:
-            name = statistics[number].table
-            if name not in tables_by_name:
-                tables_by_name[name] = _find_table(data, name)
         tables = [tables_by_name[statistics[number].table] for number in numbers]
         distinct = {id(table): table.hashes for table, _ in tables}
         hashes = np.unique(np.concatenate([*distinct.values()]))
@@ -361,10 +346,7 @@ class Columns:
         return Statistic(projection, kind, name, border, *numbers)
 
     def _read_projection(self, elements: Any) -> Projection:
-        """Read a combination: its categories, tests of numbers, and tests for a category.
-
-        CatBoost hashes them in this order.
-        """
+        """Read a combination: categories, number tests and category tests, hashed in this order."""
         categories, above, equal = list[int](), list[Split](), list[Split]()
         for element in elements:
             kind = element["combination_element"]

@@ -63,7 +63,9 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
     heap = np.arange(total, dtype=np.int32)
     false, true = 2 * heap + 1, 2 * heap + 2
     cover = np.full(total, np.nan)
-    weights = _read_weights(tree.get("leaf_weights"), leaves)
+    weights = tree.get("leaf_weights")
+    if not isinstance(weights, np.ndarray) or weights.shape != (leaves,):
+        weights = np.full(leaves, np.nan)
     for height in reversed(range(depth + 1)):
         cover[(1 << height) - 1 : (2 << height) - 1] = weights
         weights = weights.reshape(-1, 2).sum(axis=1) if height else weights
@@ -83,18 +85,10 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
     return value.shape[1]
 
 
-def _read_weights(weights: Any, leaves: int) -> Array:
-    fits = isinstance(weights, np.ndarray) and weights.shape == (leaves,)
-    return weights if fits else np.full(leaves, np.nan)
-
-
 def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuffer) -> int:
     """Read a tree of nodes {"split", "left", "right"} or {"value"}, of which left is false."""
-    splits: list[Split | None] = []
-    left: list[int] = []
-    right: list[int] = []
-    values: list[Array | None] = []
-    weights: list[float] = []
+    splits, values = list[Split | None](), list[Array | None]()
+    left, right, weights = list[int](), list[int](), list[float]()
     sets: dict[int, int] = {}
     waiting: list[tuple[Any, list[int] | None, int]] = [(tree, None, 0)]
     while waiting:
@@ -118,8 +112,7 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
         if split.code is not None:
             sets[number] = split.code
             false, true = right, left
-        waiting.append((node["left"], false, number))
-        waiting.append((node["right"], true, number))
+        waiting += [(node["left"], false, number), (node["right"], true, number)]
     widths = {v.size for v in values if v is not None}
     width = widths.pop()
     if widths or not width:
@@ -162,10 +155,7 @@ class _NodeBuffer:
         self.size = 0
 
     def append(self, sets: Mapping[int, int], **arrays: Array) -> None:
-        """Add a tree, whose root is its first node and whose child numbers begin at 0.
-
-        `sets` has the codes that go left, by the number of a categorical node.
-        """
+        """Add a tree whose root is its node 0; `sets` has the codes that go left, by node."""
         self.trees += 1
         self.roots.append(self.size)
         for name, array in arrays.items():

@@ -402,21 +402,14 @@ _NO_WORDS = np.zeros(0, np.uint32)
 def _read_bit_sets(tree: Mapping[str, Any]) -> tuple[list[int], Array]:
     bounds = [int(b) for b in tree["cat_boundaries"].split()]
     words = np.array([int(w) for w in tree["cat_threshold"].split()], np.uint32)
-    if (
-        len(bounds) != int(tree["num_cat"]) + 1
-        or [bounds[0], *sorted(bounds)] != [0, *bounds]
-        or bounds[-1] != words.size
-    ):
+    fits = len(bounds) == int(tree["num_cat"]) + 1 and bounds[-1] == words.size
+    if not fits or [bounds[0], *sorted(bounds)] != [0, *bounds]:
         raise ArtifactError("the category sets of the LightGBM model are damaged")
     return bounds, words
 
 
 def _read_categorical(rest: Sequence[str], infos: Sequence[str]) -> tuple[int, ...]:
-    """Return the features that were trained as categories.
-
-    A parameter lists them. Older files have only values: "-1:0:2" for categories and "[0:1]" for
-    numbers.
-    """
+    """Return the categorical features: those of a parameter, or else those without a range."""
     prefix = "[categorical_feature: "
     for line in rest:
         if line.startswith(prefix) and line.endswith("]"):
@@ -435,10 +428,8 @@ def parse_ranges(infos: Sequence[str]) -> tuple[Array, Array]:
     [[-1.5, nan, nan], [2.0, nan, nan]]
     """
     matches = [_RANGE.fullmatch(info) for info in infos]
-    least, most = (
-        np.array([np.nan if m is None else float(m[k]) for m in matches], np.float64)
-        for k in (1, 2)
-    )
+    bounds = [(np.nan, np.nan) if m is None else (float(m[1]), float(m[2])) for m in matches]
+    least, most = np.array(bounds, np.float64).reshape(-1, 2).T.copy()
     return least, most
 
 

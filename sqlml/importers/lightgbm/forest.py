@@ -34,10 +34,9 @@ PLAIN, ZERO_MISSING, TRUNCATED = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """An Ensemble over `columns`: pairs of a feature and PLAIN, ZERO_MISSING or TRUNCATED.
+    """An Ensemble over `columns`: pairs of a feature and a treatment, sorted by treatment.
 
-    The columns are sorted by treatment. If leaves have linear models, the outputs are the number
-    of the exit leaf of each tree.
+    If leaves have linear models, the outputs are the number of the exit leaf of each tree.
     """
 
     ensemble: Ensemble

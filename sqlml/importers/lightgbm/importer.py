@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from sqlml.importers.boosters import (
 )
 from sqlml.importers.frame import (
     Frame,
+    Leaf,
     Outputs,
     Schema,
     build_labels,
@@ -39,18 +39,16 @@ from sqlml.importers.model_checks import explain_unfitted
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
-OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
-    {
-        **dict.fromkeys("regression regression_l1 huber fair quantile mape".split(), REGRESSION),
-        **dict.fromkeys(("poisson", "gamma", "tweedie"), Objective("regression", "exp")),
-        "cross_entropy": Objective("regression", "sigmoid"),
-        "cross_entropy_lambda": Objective("regression", "log1p_exp"),
-        **dict.fromkeys(("lambdarank", "rank_xendcg", "custom"), REGRESSION),
-        "binary": Objective("binary", "sigmoid"),
-        "multiclass": Objective("multiclass", "softmax"),
-        "multiclassova": Objective("multiclass", "sigmoid"),
-    }
-)
+OBJECTIVES: Mapping[str, Objective] = {
+    **dict.fromkeys("regression regression_l1 huber fair quantile mape".split(), REGRESSION),
+    **dict.fromkeys(("poisson", "gamma", "tweedie"), Objective("regression", "exp")),
+    "cross_entropy": Objective("regression", "sigmoid"),
+    "cross_entropy_lambda": Objective("regression", "log1p_exp"),
+    **dict.fromkeys(("lambdarank", "rank_xendcg", "custom"), REGRESSION),
+    "binary": Objective("binary", "sigmoid"),
+    "multiclass": Objective("multiclass", "softmax"),
+    "multiclassova": Objective("multiclass", "sigmoid"),
+}
 """The objectives that are covered. Source: LightGBM src/objective, ConvertOutput."""
 
 HALF = 1.5 * 2.0**-53
@@ -101,14 +99,9 @@ class _ScaledObjective:
 
 
 def schema(model: Any) -> Schema:
-    return _build_schema(tuple(str(n) for n in _get_booster(model).feature_name()))
-
-
-def file_schema(model: LightGBMModel) -> Schema:
-    return _build_schema(model.names)
-
-
-def _build_schema(names: tuple[str, ...]) -> Schema:
+    """Return the columns of an estimator, Booster or file."""
+    is_file = isinstance(model, LightGBMModel)
+    names = tuple(model.names if is_file else map(str, _get_booster(model).feature_name()))
     return build_schema(names, tuple(f"Column_{i}" for i in range(len(names))))
 
 
@@ -128,13 +121,8 @@ def import_regressor(model: Any, frame: Frame) -> Outputs:
     return _import_regression(_read_model(model), frame)
 
 
-def import_booster(model: Any, frame: Frame) -> Outputs:
-    """Import a Booster up to its best iteration; it is a classifier if its objective is one."""
-    return import_file(_read_model(model), frame)
-
-
 def import_file(model: LightGBMModel, frame: Frame) -> Outputs:
-    """Import all iterations of a text file; class labels are 0 ... k-1."""
+    """Import all iterations; a classifier by its objective has the labels 0 ... k-1."""
     if _ScaledObjective.parse(model.objective).objective.task == "regression":
         return _import_regression(model, frame)
     return _import_classes(model, frame, Labels("int64", tuple(range(max(model.outputs, 2)))))
@@ -218,10 +206,9 @@ def _compute_score(model: LightGBMModel, frame: Frame) -> Value:
             x = b.op("trunc", x)
         blocks.append(x)
         features += treated
-    x = blocks[0] if len(blocks) == 1 else b.op("concat", *blocks)
     least, most = parse_ranges([model.infos[f] for f in features])
     ensemble = replace(forest.ensemble, input_least=least, input_most=most)
-    score = b.op("tree_ensemble", x, **ensemble.attrs())
+    score = b.op("tree_ensemble", b.concat(blocks), **ensemble.attrs())
     if model.nodes.linear is None:
         return score
     return _add_linear_leaves(model, model.nodes.linear, frame, categories, score)
@@ -234,10 +221,7 @@ def _add_linear_leaves(
     categories: dict[int, Array],
     leaves: Value,
 ) -> Value:
-    """Add up the linear models of the exit leaves, tree by tree (linear_tree=True).
-
-    They read |x| <= ZERO as 0, too (include/LightGBM/tree.h, Tree::Predict).
-    """
+    """Add up the linear models of the exit leaves, which read |x| <= ZERO as 0, tree by tree."""
     b = frame.builder
     used = np.unique(linear.feature)
     x = _read_columns(frame, used.tolist() or [0], categories)
@@ -266,20 +250,16 @@ def _read_columns(frame: Frame, features: list[int], categories: dict[int, Array
 def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
     """Return the pandas categories of each feature that has some.
 
-    LightGBM lists them in the order of the frame's category columns, but does not record which
-    columns those were. They are the categorical features, and those of ordered categories, which
-    are trained as numbers.
+    LightGBM lists them in the order of the frame's category columns, but does not list the columns.
+    They are the categorical features, and those of ordered categories, which become numbers.
     """
     lists = model.categories
     features = list(model.categorical)
     if len(lists) > len(features):
         # Some categories are ordered: every column whose values could be codes is a candidate.
         most = max((len(c) for c in lists), default=0)
-        features = [
-            i
-            for i, info in enumerate(model.infos)
-            if i in model.categorical or _could_be_codes(info, most)
-        ]
+        could_be = [_could_be_codes(info, most) for info in model.infos]
+        features = [i for i, fits in enumerate(could_be) if fits or i in model.categorical]
     fits = len(lists) == len(features) and all(
         _could_be_codes(model.infos[i], len(c)) for i, c in zip(features, lists, strict=True)
     )
@@ -288,10 +268,8 @@ def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
             "this LightGBM model was trained on pandas categories, and its text does not say on "
             "which columns; train on unordered categories and leave categorical_feature='auto'"
         )
-    return {
-        i: to_category_array(values, model.names[i])
-        for i, values in zip(features, lists, strict=False)
-    }
+    pairs = zip(features, lists, strict=False)
+    return {i: to_category_array(values, model.names[i]) for i, values in pairs}
 
 
 def _could_be_codes(info: str, count: int) -> bool:
@@ -307,17 +285,13 @@ def _could_be_codes(info: str, count: int) -> bool:
 
 
 FILE = "lightgbm file"
-"""The name in the registry of a model that was read from a file."""
 
-IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
-    {
-        "lightgbm.sklearn.LGBMClassifier": import_classifier,
-        "lightgbm.sklearn.LGBMRegressor": import_regressor,
-        "lightgbm.sklearn.LGBMRanker": import_regressor,
-        "lightgbm.basic.Booster": import_booster,
-        FILE: import_file,
-    }
-)
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {path: file_schema if path == FILE else schema for path in IMPORTERS}
-)
+IMPORTERS: Mapping[str, Leaf] = {
+    "lightgbm.sklearn.LGBMClassifier": import_classifier,
+    "lightgbm.sklearn.LGBMRegressor": import_regressor,
+    "lightgbm.sklearn.LGBMRanker": import_regressor,
+    # Up to its best iteration.
+    "lightgbm.basic.Booster": lambda model, frame: import_file(_read_model(model), frame),
+    FILE: import_file,
+}
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, schema)

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ArtifactError, MissingDependencyError
+from sqlml.ir.damaged_file import READING_ERRORS
 from sqlml.ir.onnx_content import DOMAINS, check_content
 from sqlml.ir.program import Program
 from sqlml.ir.store import read_embedded_program
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
 from sqlml.types import Array, DType
 
-DTYPES: Mapping[int, DType] = MappingProxyType(
-    {
-        1: "float32",
-        3: "int8",
-        5: "int16",
-        6: "int32",
-        7: "int64",
-        8: "string",
-        9: "bool",
-        10: "float16",
-        11: "float64",
-    }
-)
+DTYPES: Mapping[int, DType] = {
+    1: "float32",
+    3: "int8",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    8: "string",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+}
 """The dtypes of ONNX's element types by number; the others are not computed with."""
 
 
@@ -92,13 +90,7 @@ def import_onnx() -> Any:
 
 
 def read_onnx(content: bytes) -> OnnxModel:
-    """Parse and check an ONNX file.
-
-    Raises:
-        ArtifactError: damaged, cut off or hostile.
-        UnsupportedModelError: custom operators, local functions, weights in other files, Loop.
-        MissingDependencyError: the package onnx is not installed.
-    """
+    """Parse and check an ONNX file, which may be hostile."""
     onnx = import_onnx()
     check_content(content)
     try:
@@ -115,7 +107,7 @@ def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
             content = proto.SerializeToString()
             check_content(content)
         return _check_model(proto, content)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+    except READING_ERRORS as error:
         raise ArtifactError(f"the ONNX model is damaged ({error})") from None
 
 
@@ -133,33 +125,21 @@ def _check_model(proto: Any, content: bytes) -> OnnxModel:
     inputs = tuple(_read_port(i) for i in graph.input if i.name not in constants)
     nodes = tuple(_read_node(n) for n in graph.node)
     outputs = tuple(_read_port(o) for o in graph.output)
-    _check_order(inputs, nodes, constants, outputs)
+    program = read_embedded_program(proto)
+    if program is not None and [p.name for p in inputs] != list(program.inputs):
+        program = None  # another tool has changed the columns of the graph
     producer = " ".join(w for w in (proto.producer_name, proto.producer_version) if w)
     writer = f"onnx ({producer})" if producer and not foreign else "onnx"
-    return OnnxModel(
-        inputs,
-        outputs,
-        nodes,
-        MappingProxyType(constants),
-        opsets.get("", opsets.get("ai.onnx", 1)),
-        content,
-        writer if rows is None else f"{writer}, made for {rows} rows and read as open",
-        rows,
-        _read_program(proto, inputs),
-    )
-
-
-def _read_program(proto: Any, inputs: Iterable[Port]) -> Program | None:
-    """Return the Program in a file of sqlml, if the graph has the same columns in order."""
-    program = read_embedded_program(proto)
-    return program if program and [p.name for p in inputs] == list(program.inputs) else None
+    if rows is not None:
+        writer += f", made for {rows} rows and read as open"
+    opset = opsets.get("", opsets.get("ai.onnx", 1))
+    model = OnnxModel(inputs, outputs, nodes, constants, opset, content, writer, rows, program)
+    _check_order(model)
+    return model
 
 
 def _find_fixed_rows(graph: Any) -> int | None:
-    """Return the number of rows that all inputs fix, if a converter was given a batch size.
-
-    A single axis is not counted, because it may be the columns of one row.
-    """
+    """Return the number of rows that all inputs fix; a single axis may be the columns of a row."""
     constants = {t.name for t in graph.initializer}
     shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
     fixed = [dims for dims in shapes if len(dims) and _read_length(dims[0]) is not None]
@@ -202,14 +182,9 @@ def read_tensor(proto: Any) -> Array:
     return np.asarray(array)
 
 
-def _check_order(
-    inputs: Iterable[Port],
-    nodes: Iterable[GraphNode],
-    constants: Mapping[str, Array],
-    outputs: Iterable[Port],
-) -> None:
-    names = {p.name for p in inputs} | set(constants)
-    for node in nodes:
+def _check_order(model: OnnxModel) -> None:
+    names = {p.name for p in model.inputs} | set(model.constants)
+    for node in model.nodes:
         for name in node.inputs:
             if name and name not in names:
                 raise ArtifactError(
@@ -221,7 +196,7 @@ def _check_order(
                 raise ArtifactError(f"the ONNX graph makes {name!r} twice")
             if name:
                 names.add(name)
-    lost = [p.name for p in outputs if p.name not in names]
+    lost = [p.name for p in model.outputs if p.name not in names]
     if lost:
         raise ArtifactError(f"nothing in the ONNX graph makes its output {lost[0]!r}")
 
@@ -244,26 +219,20 @@ def _read_port(info: Any) -> Port:
 
 
 def _read_node(node: Any) -> GraphNode:
-    attrs = MappingProxyType({a.name: _read_attribute(a) for a in node.attribute})
+    readers = {a.name: (_ATTRIBUTES.get(a.type), a) for a in node.attribute}
+    attrs = {name: None if read is None else read(a) for name, (read, a) in readers.items()}
     domain = "" if node.domain == "ai.onnx" else node.domain
     inputs, outputs = tuple(node.input), tuple(node.output)
     return GraphNode(node.op_type, domain, inputs, outputs, attrs, node.name)
 
 
-def _read_attribute(attribute: Any) -> Any:
-    read = _ATTRIBUTES.get(attribute.type)
-    return None if read is None else read(attribute)
-
-
-_ATTRIBUTES: Mapping[int, Callable[[Any], Any]] = MappingProxyType(
-    {
-        1: lambda a: float(a.f),
-        2: lambda a: int(a.i),
-        3: lambda a: a.s.decode("utf-8"),
-        4: lambda a: read_tensor(a.t),
-        6: lambda a: np.array(a.floats, np.float32),
-        7: lambda a: np.array(a.ints, np.int64),
-        8: lambda a: [s.decode("utf-8") for s in a.strings],
-    }
-)
+_ATTRIBUTES: Mapping[int, Callable[[Any], Any]] = {
+    1: lambda a: float(a.f),
+    2: lambda a: int(a.i),
+    3: lambda a: a.s.decode("utf-8"),
+    4: lambda a: read_tensor(a.t),
+    6: lambda a: np.array(a.floats, np.float32),
+    7: lambda a: np.array(a.ints, np.int64),
+    8: lambda a: [s.decode("utf-8") for s in a.strings],
+}
 """Readers by AttributeProto's type. Only unknown operators have the others: graphs and types."""

@@ -16,7 +16,8 @@ from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, Array
 
-TRANSFORMS = frozenset({"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"})
+TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+"""The values of post_transform, as TreeEnsemble numbers them."""
 
 
 def post_transform(call: Call) -> str:
@@ -29,15 +30,10 @@ def post_transform(call: Call) -> str:
 
 def apply_transform(call: Call, score: Value, name: str) -> Value:
     """Apply a post_transform to scores (n, k) of float32 or float64."""
-    if name == "LOGISTIC":
-        return logistic(call, score)
-    if name == "PROBIT":
-        return probit(call, score)
     if name == "SOFTMAX":
         return call.op("softmax", score, sum_dtype=score.type.dtype)
-    if name == "SOFTMAX_ZERO":
-        return _softmax_zero(call, score)
-    return score
+    functions = {"LOGISTIC": logistic, "PROBIT": probit, "SOFTMAX_ZERO": _softmax_zero}
+    return score if name == "NONE" else functions[name](call, score)
 
 
 def logistic(call: Call, x: Value) -> Value:
@@ -109,10 +105,7 @@ def argmax(call: Call, scores: Value, axis: int = 1) -> Value:
 
 def read_table(call: Call, i: int = 0) -> Value:
     """Return input `i` as float32 (n, k)."""
-    x = call.rows(i)
-    if len(x.inner) != 1:
-        raise Uncovered("its input is not a table")
-    return call.cast(x.value, "float32")
+    return call.cast(call.table(i).value, "float32")
 
 
 def _read_coefficients(call: Call, width: int, rows: int) -> tuple[Array, Array]:
@@ -163,9 +156,7 @@ def scaler(call: Call) -> Item:
 
 def imputer(call: Call) -> Item:
     """Convert Imputer, which replaces NaN or another number by a number per column; (n, k)."""
-    x = call.rows(0)
-    if len(x.inner) != 1:
-        raise Uncovered("its input is not a table")
+    x = call.table(0)
     if x.dtype == "int64":
         fill = call.vector("imputed_value_int64s", "int64")
         missing = call.scalar(call.integer("replaced_value_int64", 0), "int64")
@@ -187,13 +178,10 @@ def normalizer(call: Call) -> Item:
     """Convert Normalizer, which divides rows by their maximum, sum of sizes or length; (n, k)."""
     x = read_table(call)
     norm, zero = call.text("norm", "MAX"), call.scalar(0, "float32")
-    if norm == "MAX":
-        total = call.op("max", x, axis=1)
-    elif norm in ("L1", "L2"):
-        sizes = call.op("abs" if norm == "L1" else "square", x)
-        total = call.op("sum", sizes, axis=1)
-    else:
+    if norm not in ("MAX", "L1", "L2"):
         raise call.error(f"unknown norm {norm!r}")
+    sizes = x if norm == "MAX" else call.op("abs" if norm == "L1" else "square", x)
+    total = call.op("max" if norm == "MAX" else "sum", sizes, axis=1)
     if norm == "L2":
         length = call.op("sqrt", call.op("div", sizes, total))
         divided = call.op("where", call.op("lt", x, zero), call.op("neg", length), length)
@@ -212,8 +200,7 @@ def binarizer(call: Call) -> Item:
 def feature_vectorizer(call: Call) -> Item:
     """Convert FeatureVectorizer, which concatenates its inputs, float32 (n, k)."""
     blocks = [read_table(call, i) for i in range(len(call.inputs))]
-    widths = call.vector("inputdimensions", "int64")
-    if widths.tolist() != [p.type.width for p in blocks]:
+    if call.vector("inputdimensions", "int64").tolist() != [x.type.width for x in blocks]:
         raise Uncovered("its inputs have other widths than it states")
-    value = blocks[0] if len(blocks) == 1 else call.op("concat", *blocks)
+    value = call.builder.concat(blocks)
     return Rows(value, (value.type.width,))

@@ -95,6 +95,13 @@ class Call:
     def rows(self, i: int) -> Rows:
         return self.numbers(self.item(i))
 
+    def table(self, i: int) -> Rows:
+        """Return input `i`, which must be numbers of shape (n, k)."""
+        x = self.rows(i)
+        if len(x.inner) != 1:
+            raise Uncovered("its input is not a table")
+        return x
+
     def numbers(self, item: Item) -> Rows:
         """Convert an item to numbers of rows; the result of a look-up is taken from its table."""
         if isinstance(item, Choice):

@@ -10,13 +10,12 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
-from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
+from sqlml.importers.frame import ANY_COUNT, Frame, Leaf, Outputs, Schema
 from sqlml.importers.model_checks import check_model
 from sqlml.importers.onnx import estimators, labels, probe, standard, tensor_layout, tree_ensembles
 from sqlml.importers.onnx.document import OnnxModel, read_proto
@@ -25,33 +24,32 @@ from sqlml.importers.onnx.tensor_layout import as_choice
 from sqlml.importers.onnx.whole_graph import import_whole_graph
 from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.damaged_file import READING_ERRORS
 from sqlml.ir.program import Program
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import INTEGERS, Array
 
 Function = Callable[[Call], Item | tuple[Item, ...]]
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        **standard.FUNCTIONS,
-        **tensor_layout.FUNCTIONS,
-        "Split": tensor_layout.split,
-        "Binarizer": estimators.binarizer,
-        "CategoryMapper": labels.category_mapper,
-        "FeatureVectorizer": estimators.feature_vectorizer,
-        "Imputer": estimators.imputer,
-        "LabelEncoder": labels.label_encoder,
-        "LinearClassifier": estimators.linear_classifier,
-        "LinearRegressor": estimators.linear_regressor,
-        "Normalizer": estimators.normalizer,
-        "OneHotEncoder": labels.one_hot_encoder,
-        "Scaler": estimators.scaler,
-        "TreeEnsemble": tree_ensembles.convert_ensemble,
-        "TreeEnsembleClassifier": tree_ensembles.convert_classifier,
-        "TreeEnsembleRegressor": tree_ensembles.convert_regressor,
-        "ZipMap": lambda call: call.item(0),
-    }
-)
+FUNCTIONS: Mapping[str, Function] = {
+    **standard.FUNCTIONS,
+    **tensor_layout.FUNCTIONS,
+    "Split": tensor_layout.split,
+    "Binarizer": estimators.binarizer,
+    "CategoryMapper": labels.category_mapper,
+    "FeatureVectorizer": estimators.feature_vectorizer,
+    "Imputer": estimators.imputer,
+    "LabelEncoder": labels.label_encoder,
+    "LinearClassifier": estimators.linear_classifier,
+    "LinearRegressor": estimators.linear_regressor,
+    "Normalizer": estimators.normalizer,
+    "OneHotEncoder": labels.one_hot_encoder,
+    "Scaler": estimators.scaler,
+    "TreeEnsemble": tree_ensembles.convert_ensemble,
+    "TreeEnsembleClassifier": tree_ensembles.convert_classifier,
+    "TreeEnsembleRegressor": tree_ensembles.convert_regressor,
+    "ZipMap": lambda call: call.item(0),
+}
 """The operators that the IR can express, by name; the two domains have no name in common."""
 
 
@@ -69,20 +67,18 @@ def _fold_constants(call: Call) -> Item | None:
     return Const(np.asarray(fold(*values)))
 
 
-FOLDS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = MappingProxyType(
-    {
-        "Abs": np.abs,
-        "Add": np.add,
-        "Exp": np.exp,
-        "Log": np.log,
-        "Mul": np.multiply,
-        "Neg": np.negative,
-        "Pow": lambda a, b: np.power(a, b.astype(a.dtype)),
-        "Sqrt": np.sqrt,
-        "Sub": np.subtract,
-        "Sum": lambda *values: functools.reduce(np.add, values),
-    }
-)
+FOLDS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = {
+    "Abs": np.abs,
+    "Add": np.add,
+    "Exp": np.exp,
+    "Log": np.log,
+    "Mul": np.multiply,
+    "Neg": np.negative,
+    "Pow": lambda a, b: np.power(a, b.astype(a.dtype)),
+    "Sqrt": np.sqrt,
+    "Sub": np.subtract,
+    "Sum": lambda *values: functools.reduce(np.add, values),
+}
 """The operators that numpy folds on constants; results keep the dtype of the operands."""
 
 
@@ -91,11 +87,10 @@ def convert_graph(
 ) -> dict[str, Item]:
     """Convert the nodes of a graph one by one; return the item that each name stands for.
 
-    `names` are those of the model's columns, for messages. It raises Uncovered if the IR lacks an
-    operator, or a use of one.
+    `names` are those of the model's columns. Raises Uncovered if the IR lacks a use of an operator.
     """
-    item_of: dict[str, Item] = dict(inputs)
-    item_of.update((name, Const(value)) for name, value in model.constants.items())
+    constants = {name: Const(value) for name, value in model.constants.items()}
+    item_of: dict[str, Item] = {**inputs, **constants}
     for node in model.nodes:
         convert = FUNCTIONS.get(node.op)
         if convert is None:
@@ -107,7 +102,7 @@ def convert_graph(
                 result = _fold_constants(call) or convert(call)
         except (ProgramError, Uncovered) as error:
             raise Uncovered(f"operator {node.op}: {error}") from None
-        except (ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
+        except READING_ERRORS as error:
             raise call.error(f"it is damaged ({error})") from None
         items = result if isinstance(result, tuple) else (result,)
         if len(node.outputs) > len(items):
@@ -122,8 +117,7 @@ MAX_FEATURES = 1 << 16
 def file_schema(model: OnnxModel) -> Schema:
     """Return the columns that an ONNX file reads: one for each number of its inputs.
 
-    One input may have an open width. Its columns are those that the user names, by default as many
-    as the operators are known to read.
+    The user names the columns of an input of open width; by default there are as many as needed.
     """
     wide = probe.widen_inputs(model)
     open_ports = [p for p in model.inputs if probe.has_open_width(p)]
@@ -146,15 +140,6 @@ def file_schema(model: OnnxModel) -> Schema:
     if any(not probe.find_width_in_graph(model, p.name).is_exact for p in open_ports):
         return Schema(None, ANY_COUNT, names)
     return Schema(names if len(widths) > 1 or count == 1 else None, count, names)
-
-
-def proto_schema(proto: Any) -> Schema:
-    return file_schema(read_proto(proto))
-
-
-def import_proto(proto: Any, frame: Frame) -> Outputs:
-    """Import an onnx.ModelProto like a file."""
-    return import_file(read_proto(proto), frame)
 
 
 def import_file(model: OnnxModel, frame: Frame) -> Outputs:
@@ -197,15 +182,14 @@ def _copy_program(program: Program, frame: Frame) -> Outputs:
 def _build_outputs(model: OnnxModel, results: Mapping[str, Item], b: Builder) -> Outputs:
     """Return label and probabilities of a classifier, the value of a regressor, or a transform.
 
-    Labels are values chosen among constants, or integers next to scores. One number per row is a
-    regression value; several are a transform.
+    Labels are values chosen among constants, or integers next to scores.
     """
     items = {port.name: results[port.name] for port in model.outputs}
     rows = {name: item for name, item in items.items() if isinstance(item, Rows)}
     scores = {name: x for name, x in rows.items() if x.dtype in ("float32", "float64")}
     keys = labels.find_probability_keys(model)
     choice = next((x for x in items.values() if isinstance(x, Choice)), None)
-    label = next((x for x in rows.values() if _is_label(x)), None)
+    label = next((x for x in rows.values() if math.prod(x.inner) == 1 and x.dtype in _LABELS), None)
     if choice is None and scores and label is not None:
         listed = next((keys[name] for name in scores if name in keys), None)
         choice = _convert_to_choice(label, listed, b)
@@ -224,15 +208,11 @@ def _build_outputs(model: OnnxModel, results: Mapping[str, Item], b: Builder) ->
     raise Uncovered("the graph has several outputs, and none is a label")
 
 
-def _is_label(item: Rows) -> bool:
-    return math.prod(item.inner) == 1 and (item.dtype in INTEGERS or item.dtype == "bool")
+_LABELS = frozenset((*INTEGERS, "bool"))
 
 
 def _convert_to_choice(label: Rows, listed: Array | None, b: Builder) -> Choice | None:
-    """Convert integers or booleans (n, 1) to a choice among the `listed` labels.
-
-    Without a list, argmax and comparisons limit the labels; None if nothing does.
-    """
+    """Convert integers or booleans (n, 1) to a choice of labels; None if nothing limits them."""
     if listed is None or listed.dtype == object:
         return as_choice(b, label)
     value = b.cast(label.value, "int64")
@@ -242,11 +222,7 @@ def _convert_to_choice(label: Rows, listed: Array | None, b: Builder) -> Choice 
 def _build_classifier_outputs(
     choice: Choice, scores: Mapping[str, Rows], keys: Mapping[str, Array], b: Builder
 ) -> Outputs:
-    """Return the label, and the probabilities.
-
-    These are the numbers with its labels as keys; otherwise an output with one number per class,
-    unless its name says that it holds scores.
-    """
+    """Return the label, and as probabilities the keyed numbers, or one number per class."""
     listed = next((keys[name].tolist() for name in scores if name in keys), None)
     index, class_labels = labels.number_labels(choice.index, choice.values.tolist(), listed, b)
     values = {"label": index}
@@ -262,12 +238,13 @@ def _build_classifier_outputs(
 
 
 FILE = "onnx file"
-"""The name in the registry of a model that was read from a file."""
 PROTO = "onnx.onnx_ml_pb2.ModelProto"
 
-IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
-    {FILE: import_file, PROTO: import_proto}
-)
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {FILE: file_schema, PROTO: proto_schema}
-)
+IMPORTERS: Mapping[str, Leaf] = {
+    FILE: import_file,
+    PROTO: lambda proto, frame: import_file(read_proto(proto), frame),
+}
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
+    FILE: file_schema,
+    PROTO: lambda proto: file_schema(read_proto(proto)),
+}

@@ -83,8 +83,7 @@ def number_labels(
 ) -> tuple[Value, Labels]:
     """Return class numbers, int64 (n, 1), and the distinct labels that they stand for.
 
-    `values` may have duplicates, which `index` (n, 1) refers to. `keys` are the labels in the order
-    of the probabilities, if the graph lists them.
+    `index` refers to `values`, which may repeat; `keys` are the labels in the order of the scores.
     """
     order = list(dict.fromkeys(values))
     if keys is not None:
@@ -166,8 +165,7 @@ def _map_keys(call: Call, keys: Array, values: Array) -> Item:
     first = np.array(list(lookup.values()), np.int64)
     # encode returns an index into `first`; unknown values come last.
     table = np.concatenate([first, [nan, keys.size]])
-    columns = _split_columns(call, item, keys)
-    codes = [_encode(call, column, keys[first], first.size) for column in columns]
+    codes = [_encode(call, x, keys[first], first.size) for x in _split_columns(call, item, keys)]
     inner = item.inner if isinstance(item, Rows | Texts) else ()
     if len(codes) == 1:
         return Choice(codes[0], values[table], inner)
@@ -207,10 +205,7 @@ def _encode(call: Call, x: Value, categories: Array, count: int) -> Value:
 
 
 def one_hot_encoder(call: Call) -> Item:
-    """Convert OneHotEncoder: float32 (n, c, categories) of c columns.
-
-    A category that is not listed gives zeros or an error.
-    """
+    """Convert OneHotEncoder: float32 (n, c, categories); others give zeros or an error."""
     item = call.item(0)
     texts = call.texts("cats_strings")
     keys = to_strings(texts) if texts else call.vector("cats_int64s", "int64")
@@ -224,8 +219,7 @@ def one_hot_encoder(call: Call) -> Item:
             name = call.names[i] if len(columns) == len(call.names) else f"column {i}"
             codes = call.op("require_known", codes, feature=name, step="OneHotEncoder")
         blocks.append(call.op("one_hot", codes, width=int(keys.size), dtype="float32"))
-    joined = blocks[0] if len(blocks) == 1 else call.op("concat", *blocks)
-    return Rows(joined, (*inner, int(keys.size)))
+    return Rows(call.builder.concat(blocks), (*inner, int(keys.size)))
 
 
 def is_score_name(name: str) -> bool:
@@ -234,14 +228,11 @@ def is_score_name(name: str) -> bool:
 
 
 def find_label_columns(names: Collection[str], labels: Sequence[Any]) -> list[str]:
-    """Return the outputs that are named like the labels; empty if one is missing.
-
-    skl2onnx names columns of probabilities in this way, for example i1 and i2, or sred and sblue.
-    """
+    """Return the outputs that skl2onnx named like the labels (s + label); empty without one."""
     if not 1 < len(labels) <= len(names):
         return []
     columns: list[str] = []
     for label in labels:
-        texts = (f"i{label}", f"s{label}", f"s{label}.0")  # the last for an integral float
-        columns += [text for text in texts if text in names][:1]
+        spellings = (f"i{label}", f"s{label}", f"s{label}.0")  # the last for an integral float
+        columns += [spelling for spelling in spellings if spelling in names][:1]
     return columns if len(columns) == len(labels) else []

@@ -1,11 +1,8 @@
 """A trial run of an ONNX model in a child process, and the inputs of a graph as features.
 
-onnxruntime is native code, and a hostile graph may crash it, hang it or fill the memory. The child
-imports numpy and onnxruntime, and onnx if it is installed. The trial finds the types of the
-outputs, and whether rows are independent of each other.
-
-An input whose width the file leaves open is as wide as the weights of the operators that read it,
-or has the columns that the user names.
+A hostile graph may crash onnxruntime, hang it or fill the memory. The trial finds the types of the
+outputs, and whether rows are independent of each other. The child imports numpy, onnxruntime, and
+onnx if it is installed.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ import json
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,8 +32,7 @@ def has_open_width(port: Port) -> bool:
 def widen_inputs(model: OnnxModel, columns: int | None = None) -> OnnxModel:
     """Return the model with its open tables as wide as the operators need.
 
-    If `columns`, the number of columns of all inputs, is known, a single table of unknown width
-    gets those that the others leave.
+    A single table of unknown width gets the rest of `columns`, the number of columns of all inputs.
     """
     widths = {p.name: find_width_in_graph(model, p.name) for p in model.inputs if has_open_width(p)}
     if not widths:
@@ -54,10 +51,9 @@ def widen_inputs(model: OnnxModel, columns: int | None = None) -> OnnxModel:
                 f"the ONNX model reads at least {least} columns, but inputs names {columns}"
             )
         widths[name] = Width(columns - others, True)
+    known = {name: width.columns for name, width in widths.items() if width.columns}
     ports = [
-        replace(p, shape=(p.shape[0], widths[p.name].columns))
-        if p.shape is not None and p.name in widths and widths[p.name].columns
-        else p
+        replace(p, shape=(p.shape[0], known[p.name])) if p.shape and p.name in known else p
         for p in model.inputs
     ]
     return replace(model, inputs=tuple(ports))
@@ -146,21 +142,17 @@ def _count_columns(numbers: Array | None, rows: int) -> Width:
 
 def count_features(port: Port) -> int:
     """Return the number of features that an input stands for."""
-    if port.dtype is None or port.shape is None:
-        raise UnsupportedModelError(
-            f"input {port.name!r} of the ONNX model is not a tensor of a known shape"
-        )
-    if not port.shape or any(d is None for d in port.shape[1:]):
-        raise UnsupportedModelError(
-            f"input {port.name!r} of the ONNX model has an open shape {port.shape}; export it with "
-            "a fixed number of columns"
-        )
-    if port.shape[0] is not None:
-        raise UnsupportedModelError(
-            f"input {port.name!r} of the ONNX model has a fixed shape {port.shape}, whose first "
-            "axis is not plainly the rows; export it with an open first axis"
-        )
-    return math.prod(port.inner)
+    shape = port.shape
+    if port.dtype is None or shape is None:
+        problem = "is not a tensor of a known shape"
+    elif not shape or None in shape[1:]:
+        problem = f"has an open shape {shape}; export it with a fixed number of columns"
+    elif shape[0] is not None:
+        problem = f"has a fixed shape {shape}, whose first axis is not plainly the rows"
+        problem += "; export it with an open first axis"
+    else:
+        return math.prod(port.inner)
+    raise UnsupportedModelError(f"input {port.name!r} of the ONNX model {problem}")
 
 
 def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Frame]]:
@@ -177,12 +169,9 @@ def read_numbers(columns: Frame, port: Port) -> Value:
     assert port.dtype is not None
     value = columns.matrix("float64")
     if port.dtype in INTEGERS or port.dtype == "bool":
+        step = f"the ONNX model ({port.dtype})"
         value = columns.builder.op(
-            "require_finite",
-            value,
-            features=columns.names,
-            allow_nan=False,
-            step=f"the ONNX model ({port.dtype})",
+            "require_finite", value, features=columns.names, allow_nan=False, step=step
         )
         value = _check_exact(columns, port, value)
     return columns.builder.cast(value, port.dtype)
@@ -210,11 +199,9 @@ _LIMITS = {
     d: (np.iinfo(d).min, np.iinfo(d).max if d != "int64" else 2**63 - 1024) for d in INTEGERS
 }
 
-
 ROWS = 5
 
 WORDS = ("", "a", "one", "Two words", "3")
-"""The trial values of string columns."""
 
 
 def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs: list[str]) -> Any:
@@ -245,11 +232,10 @@ def _make_lenient(model: bytes) -> bytes:
     except ModuleNotFoundError:
         return model
     proto = onnx.ModelProto.FromString(model)
-    for node in proto.graph.node:
-        if node.op_type == "OneHotEncoder":
-            for attribute in node.attribute:
-                if attribute.name == "zeros":
-                    attribute.i = 1
+    encoders = (node for node in proto.graph.node if node.op_type == "OneHotEncoder")
+    for attribute in chain.from_iterable(encoder.attribute for encoder in encoders):
+        if attribute.name == "zeros":
+            attribute.i = 1
     content: bytes = proto.SerializeToString(deterministic=True)
     return content
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 
@@ -63,11 +62,6 @@ def _div(call: Call) -> Item:
     if values[0].type.dtype not in FLOATS:
         raise Uncovered("it divides integers")
     return Rows(call.op("div", *values), inner)
-
-
-def _elementwise(op: str) -> Function:
-    """Return a function for an operator that reads its inputs in ONNX's order."""
-    return lambda call: elementwise(call, op)
 
 
 def _pow(call: Call) -> Item:
@@ -288,46 +282,45 @@ def _batch_normalization(call: Call) -> Item:
 
 _FLOAT_FUNCTIONS = "Ceil Cos Exp Floor IsNaN Log Sigmoid Sin Sqrt Tanh".split()
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        **dict.fromkeys(("Identity", "Dropout"), lambda call: call.item(0)),
-        **{name: _unary(name.lower()) for name in ("Abs", "Neg", "Not", "Sign")},
-        **{name: _unary(name.lower(), _floats) for name in _FLOAT_FUNCTIONS},
-        "Round": _unary("rint", _floats),
-        "Reciprocal": _reciprocal,
-        "Relu": _relu,
-        "LeakyRelu": _leaky_relu,
-        "Elu": _elu,
-        "Softplus": _softplus,
-        "Softmax": _softmax,
-        "Clip": _clip,
-        "Cast": _cast,
-        **dict.fromkeys(("Add", "Sum"), _binary("add")),
-        "Div": _div,
-        "Pow": _pow,
-        "Max": _binary("maximum"),
-        "Min": _binary("minimum"),
-        "Mean": _mean,
-        **{name: _elementwise(name.lower()) for name in ("And", "Mul", "Or", "Sub", "Where")},
-        "Xor": _elementwise("ne"),
-        "Less": _elementwise("lt"),
-        "LessOrEqual": _elementwise("le"),
-        "Greater": _elementwise("gt"),
-        "GreaterOrEqual": _elementwise("ge"),
-        "Equal": _elementwise("eq"),
-        **{f"Reduce{name}": _reduce(_chain(name.lower())) for name in ("Sum", "Max", "Min")},
-        "ReduceMean": _reduce(_mean_of),
-        "ReduceSumSquare": _reduce(_chain("square", "sum")),
-        "ReduceL1": _reduce(_chain("abs", "sum")),
-        "ReduceL2": _reduce(_chain("square", "sum", "sqrt")),
-        "ReduceLogSum": _reduce(_chain("sum", "log")),
-        "ReduceLogSumExp": _reduce(_log_sum_exp),
-        "ReduceProd": _reduce(_product_of),
-        "ArgMax": _make_arg(1),
-        "ArgMin": _make_arg(-1),
-        "MatMul": _matmul,
-        "Gemm": _gemm,
-        "BatchNormalization": _batch_normalization,
-    }
-)
-"""The operators that compute numbers from numbers."""
+FUNCTIONS: Mapping[str, Function] = {
+    **dict.fromkeys(("Identity", "Dropout"), lambda call: call.item(0)),
+    **{name: _unary(name.lower()) for name in ("Abs", "Neg", "Not", "Sign")},
+    **{name: _unary(name.lower(), _floats) for name in _FLOAT_FUNCTIONS},
+    "Round": _unary("rint", _floats),
+    "Reciprocal": _reciprocal,
+    "Relu": _relu,
+    "LeakyRelu": _leaky_relu,
+    "Elu": _elu,
+    "Softplus": _softplus,
+    "Softmax": _softmax,
+    "Clip": _clip,
+    "Cast": _cast,
+    **dict.fromkeys(("Add", "Sum"), _binary("add")),
+    "Div": _div,
+    "Pow": _pow,
+    "Max": _binary("maximum"),
+    "Min": _binary("minimum"),
+    "Mean": _mean,
+    **{
+        name: partial(elementwise, op=name.lower()) for name in ("And", "Mul", "Or", "Sub", "Where")
+    },
+    "Xor": partial(elementwise, op="ne"),
+    "Less": partial(elementwise, op="lt"),
+    "LessOrEqual": partial(elementwise, op="le"),
+    "Greater": partial(elementwise, op="gt"),
+    "GreaterOrEqual": partial(elementwise, op="ge"),
+    "Equal": partial(elementwise, op="eq"),
+    **{f"Reduce{name}": _reduce(_chain(name.lower())) for name in ("Sum", "Max", "Min")},
+    "ReduceMean": _reduce(_mean_of),
+    "ReduceSumSquare": _reduce(_chain("square", "sum")),
+    "ReduceL1": _reduce(_chain("abs", "sum")),
+    "ReduceL2": _reduce(_chain("square", "sum", "sqrt")),
+    "ReduceLogSum": _reduce(_chain("sum", "log")),
+    "ReduceLogSumExp": _reduce(_log_sum_exp),
+    "ReduceProd": _reduce(_product_of),
+    "ArgMax": _make_arg(1),
+    "ArgMin": _make_arg(-1),
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "BatchNormalization": _batch_normalization,
+}

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
-from types import MappingProxyType
 
 import numpy as np
 
@@ -148,11 +147,8 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
     """Look up entries of a constant (k, ...) by computed indices; one per row may be a label."""
     choice = as_choice(call.builder, indices)
     size = len(table)
-    if (
-        choice is not None
-        and choice.values.dtype.kind in "iu"
-        and ((choice.values >= -size) & (choice.values < size)).all()
-    ):
+    known = np.zeros(0) if choice is None else choice.values
+    if choice and known.dtype.kind in "iu" and ((known >= -size) & (known < size)).all():
         index, table, inner = choice.index, table[choice.values], choice.inner
     else:
         if isinstance(indices, Choice):
@@ -176,10 +172,7 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
 
 
 def as_choice(b: Builder, item: Item) -> Choice | None:
-    """Convert an item with one value per row to a choice, if all its possible values are known.
-
-    They are known if it is a choice already, or the result of an argmax or a comparison.
-    """
+    """Convert one value per row, of a choice, an argmax or a comparison, to a choice; else None."""
     if isinstance(item, Choice):
         return item
     if not isinstance(item, Rows) or math.prod(item.inner) != 1:
@@ -311,9 +304,8 @@ def _expand(call: Call) -> Item:
     if isinstance(item, Const) or isinstance(shape, Dims):
         raise Uncovered("it makes rows")
     rows, *inner = call.ints(1) or [0]
-    if math.prod((rows, *inner)) > MAX_ROW_VALUES or 1 + len(inner) != len(find_shape(item)):
-        raise Uncovered("it makes rows")
-    if rows not in (1, call.fixed):
+    fits = rows in (1, call.fixed) and 1 + len(inner) == len(find_shape(item))
+    if not fits or math.prod((rows, *inner)) > MAX_ROW_VALUES:
         raise Uncovered("it makes rows")
 
     def widen(grid: Array) -> Array:
@@ -335,7 +327,9 @@ def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
 
 def split(call: Call) -> tuple[Item, ...]:
     """Convert Split along a column axis to one item per output of the node."""
-    item = call.item(0)
+    item, count = call.item(0), len(call.node.outputs)
+    if not count:
+        raise call.error("it has no outputs")
     rank = len(find_shape(item))
     axis = call.axis(0, rank)
     if isinstance(item, Const | Dims) or not 0 < axis < rank:
@@ -345,10 +339,9 @@ def split(call: Call) -> tuple[Item, ...]:
     if not sizes and call.optional(1) is not None:
         sizes = call.ints(1)
     if not sizes:
-        count = len(call.node.outputs)
         step = -(-size // count)
         sizes = [min(step, size - step * i) for i in range(count)]
-    if len(sizes) != len(call.node.outputs) or sum(sizes) != size or min(sizes) < 0:
+    if len(sizes) != count or sum(sizes) != size or min(sizes) < 0:
         raise call.error("its sizes do not fit")
     blocks = np.split(np.arange(size), np.cumsum(sizes)[:-1])
     return tuple(
@@ -356,22 +349,19 @@ def split(call: Call) -> tuple[Item, ...]:
     )
 
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "Constant": _constant,
-        "ConstantOfShape": _constant_of_shape,
-        "Shape": _shape,
-        "Reshape": _reshape,
-        "Squeeze": _squeeze,
-        "Unsqueeze": _unsqueeze,
-        "Flatten": _flatten,
-        "Transpose": _transpose,
-        "Gather": _gather,
-        "GatherElements": _gather_elements,
-        "ArrayFeatureExtractor": _array_feature_extractor,
-        "Slice": _slice,
-        "Concat": _concat,
-        "Expand": _expand,
-    }
-)
-"""The operators that only move numbers, strings or labels."""
+FUNCTIONS: Mapping[str, Function] = {
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Shape": _shape,
+    "Reshape": _reshape,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Flatten": _flatten,
+    "Transpose": _transpose,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "ArrayFeatureExtractor": _array_feature_extractor,
+    "Slice": _slice,
+    "Concat": _concat,
+    "Expand": _expand,
+}

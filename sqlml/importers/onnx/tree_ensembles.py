@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sqlml.errors import ProgramError
-from sqlml.importers.onnx.estimators import apply_transform, argmax, expand_score, post_transform
+from sqlml.importers.onnx.estimators import (
+    TRANSFORMS,
+    apply_transform,
+    argmax,
+    expand_score,
+    post_transform,
+)
 from sqlml.importers.onnx.graph_items import Call, Choice, Item
 from sqlml.importers.onnx.labels import read_class_values
 from sqlml.importers.row_tensors import Rows, Uncovered
@@ -22,20 +28,15 @@ from sqlml.types import Array, DType
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
 """The modes of a node, as a TreeEnsemble numbers all but the last."""
-_MODES = {
-    name: mode
-    for mode, name in enumerate(
-        "BRANCH_LEQ BRANCH_LT BRANCH_GTE BRANCH_GT BRANCH_EQ BRANCH_NEQ BRANCH_MEMBER LEAF".split()
-    )
-}
+_MODE_NAMES = (
+    "BRANCH_LEQ BRANCH_LT BRANCH_GTE BRANCH_GT BRANCH_EQ BRANCH_NEQ BRANCH_MEMBER LEAF"
+).split()
+_MODES = {name: mode for mode, name in enumerate(_MODE_NAMES)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """The N nodes of all trees, concatenated, arrays (N,).
-
-    `true` and `false` are the absolute numbers of a node's children, -1 at leaves.
-    """
+    """The N nodes of all trees, arrays (N,); children have absolute numbers, -1 at leaves."""
 
     tree: Array
     roots: Array
@@ -49,10 +50,7 @@ class Nodes:
 
 
 def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int, int], int]]:
-    """Read the nodes of a TreeEnsembleClassifier or Regressor, and index (tree, node id).
-
-    dtype is that of the thresholds.
-    """
+    """Read the nodes, with thresholds of `dtype`; also return the index of (tree, node id)."""
     tree = call.vector("nodes_treeids", "int64")
     n = tree.size
     modes = [_MODES.get(m, -1) for m in call.texts("nodes_modes")]
@@ -86,7 +84,6 @@ def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int,
 
     true, false = find_children("truenodeids"), find_children("falsenodeids")
     feature, mode, split = columns["featureids"], columns["modes"], columns["values"]
-    sets = _merge_chains(mode, feature, split, true, false)
     nodes = Nodes(
         tree=np.repeat(np.arange(starts.size), np.diff(np.append(starts, n))),
         roots=starts,
@@ -96,34 +93,32 @@ def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int,
         true=true,
         false=false,
         tracks_true=columns["missing_value_tracks_true"] == 1,
-        sets=sets,
+        sets={},
     )
+    _merge_chains(nodes, split)
     return nodes, node_index
 
 
-def _merge_chains(
-    mode: Array, feature: Array, split: Array, true: Array, false: Array
-) -> dict[int, Array]:
-    """Merge chains of `x == a, else x == b ...` with one true branch into sets.
+def _merge_chains(nodes: Nodes, split: Array) -> None:
+    """Merge chains of `x == a, else x == b ...` with one true branch into sets, in place.
 
-    onnxmltools writes LightGBM's categorical splits as such chains. `mode` and `false` change in
-    place; the other nodes of a chain no longer have a parent.
+    onnxmltools writes LightGBM's categorical splits as such chains. The other nodes of a chain no
+    longer have a parent. `split` has the numbers that are tested in the dtype of the file.
     """
+    mode, feature, true, false = nodes.mode, nodes.feature, nodes.true, nodes.false
     equal = mode == EQ
     following = np.where(equal, false, 0)
     continues = equal & equal[following] & (feature == feature[following])
     continues &= (true == true[following]) & (following != np.arange(mode.size))
     is_inside = np.zeros(mode.size, bool)
     is_inside[following[continues]] = True
-    sets: dict[int, Array] = {}
     for head in np.flatnonzero(continues & ~is_inside):
         members, node = [split[head]], head
         while continues[node]:
             node = following[node]
             members.append(split[node])
-        sets[int(head)] = np.array(members)
+        nodes.sets[int(head)] = np.array(members)
         mode[head], false[head] = MEMBER, false[node]
-    return sets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,10 +133,7 @@ class Leaves:
 def read_classic_leaves(
     call: Call, index_of: dict[tuple[int, int], int], prefix: str, dtype: DType
 ) -> Leaves:
-    """Read the leaves of a TreeEnsembleClassifier ("class") or Regressor ("target").
-
-    `index_of` is the index of (tree, node id) from `read_classic_nodes`.
-    """
+    """Read the leaves of a TreeEnsembleClassifier ("class") or Regressor ("target")."""
     trees, numbers, column = (
         call.vector(f"{prefix}_{name}", "int64") for name in ("treeids", "nodeids", "ids")
     )
@@ -341,9 +333,7 @@ def _build_exact_columns(
 
 
 def _read_input(call: Call) -> Value:
-    x = call.rows(0)
-    if len(x.inner) != 1:
-        raise Uncovered("its input is not a table")
+    x = call.table(0)
     return x.value if x.dtype == "float64" else call.cast(x.value, "float32")
 
 
@@ -448,8 +438,8 @@ def _convert_binary(
 
 def convert_ensemble(call: Call) -> Item:
     """Convert TreeEnsemble of opset 5: (n, n_targets) in the dtype of the input."""
-    x = call.rows(0)
-    if len(x.inner) != 1 or x.dtype not in ("float32", "float64"):
+    x = call.table(0)
+    if x.dtype not in ("float32", "float64"):
         raise Uncovered("its input is not a table of float32 or float64")
     outputs = call.integer("n_targets", 1)
     aggregation = call.integer("aggregate_function", 1)
@@ -459,5 +449,4 @@ def convert_ensemble(call: Call) -> Item:
     nodes, leaves = read_modern_nodes(call, x.dtype)
     name = ("AVERAGE", "SUM", "MIN", "MAX")[aggregation]
     total = _aggregate(call, x.value, name, outputs, nodes, leaves)
-    transform_name = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[transform]
-    return Rows(_transform_targets(call, total, transform_name), (outputs,))
+    return Rows(_transform_targets(call, total, TRANSFORMS[transform]), (outputs,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,11 +55,7 @@ class _Endpoints:
 
 
 def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
-    """Return the outputs of a Program whose single operator is the model.
-
-    `reason` says why it is not imported operator by operator, for messages. A graph that mixes
-    rows, or that onnxruntime rejects, is not supported.
-    """
+    """Return the outputs of a Program whose single operator is the model; `reason` says why."""
     ends = _find_endpoints(model)
     content = _rewrite_endpoints(model, ends)
     names = ends.outputs
@@ -76,8 +71,8 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
             f"the ONNX model can only run as a whole ({reason}), and onnxruntime cannot run it: "
             f"{trial['error']}"
         )
-    types = {name: (str(d), int(w)) for name, (d, w) in trial["outputs"].items()}
-    if any(d not in DTYPES for d, _ in types.values()):
+    types = {name: (str(dtype), int(width)) for name, (dtype, width) in trial["outputs"].items()}
+    if any(dtype not in DTYPES for dtype, _ in types.values()):
         raise UnsupportedModelError(f"the ONNX model makes {types}, which are not numbers")
     b, operands = frame.builder, _read_operands(model, frame)
     attrs = {
@@ -85,8 +80,8 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
         "inputs": tuple(port.name for port in ports),
     }
     values = [
-        b.op("onnx_graph", *operands, **attrs, output=name, dtype=dtype, width=width)
-        for name, (dtype, width) in ((name, types[name]) for name in names)
+        b.op("onnx_graph", *operands, **attrs, output=n, dtype=types[n][0], width=types[n][1])
+        for n in names
     ]
     return _build_outputs(b, ends, values)
 
@@ -94,8 +89,7 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
 def try_graphs(program: Program) -> None:
     """Run the ONNX graphs of a Program from a file once, in a child process.
 
-    A graph is rejected if it crashes onnxruntime, mixes rows, fills the memory, or returns another
-    type than the Program states.
+    A graph is rejected if it crashes, mixes rows, or returns another type than the Program states.
     """
     for node in program.nodes:
         if node.op != "onnx_graph":
@@ -139,7 +133,6 @@ def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
 
 
 def _build_outputs(b: Builder, ends: _Endpoints, values: list[Value]) -> Outputs:
-    outputs: dict[str, Value] = {}
     scores = b.cast(values[-1], "float64") if ends.scores else None
     if ends.label is None:
         assert scores is not None
@@ -148,14 +141,12 @@ def _build_outputs(b: Builder, ends: _Endpoints, values: list[Value]) -> Outputs
     if label.type.width != 1:
         raise UnsupportedModelError("the ONNX model makes several labels per row")
     if ends.classes is None:
-        outputs["label"] = b.cast(label, "float64")
-        if scores is not None:
-            outputs["score"] = scores
-        return Outputs(outputs)
+        number = {"label": b.cast(label, "float64")}
+        return Outputs(number if scores is None else {**number, "score": scores})
     if ends.classes.dtype != object:
         classes = ends.classes.astype(np.int64)
         label = b.op("encode", b.cast(label, "int64"), categories=classes, missing=-1)
-    outputs["label"] = b.cast(label, "int64")
+    outputs = {"label": b.cast(label, "int64")}
     labels = build_labels(ends.classes.tolist())
     if scores is not None:
         is_proba = ends.are_probabilities and scores.type.width == len(labels.values)
@@ -201,8 +192,7 @@ def _find_classes(
 ) -> Array | None:
     """Return the distinct labels that the graph chooses from, if it shows them.
 
-    `makers` has the node that computes each name. The number of `keys` of the probabilities is
-    that of the choices of an ArgMax.
+    `makers` has the node that computes each name; an ArgMax chooses among the `keys`.
     """
     if label.dtype == "bool":
         return np.array([False, True])
@@ -237,10 +227,7 @@ def _check_labels(labels: Array | None, keys: Array) -> None:
 
 
 def _rewrite_endpoints(model: OnnxModel, ends: _Endpoints) -> bytes:
-    """Rewrite the model to have plain tensors as inputs and outputs.
-
-    ZipMap is removed, strings become numbers at outputs and one column each at inputs.
-    """
+    """Rewrite inputs and outputs to plain tensors, without ZipMap or tables of strings."""
     onnx = import_onnx()
     proto = onnx.ModelProto.FromString(model.content)
     graph = proto.graph
@@ -255,21 +242,23 @@ def _rewrite_endpoints(model: OnnxModel, ends: _Endpoints) -> bytes:
         _append_reshape(onnx, graph, ends.label, (-1,), flat)
         if ends.has_texts:
             assert ends.classes is not None
-            _append_node(
-                onnx,
-                graph,
+            encoder = onnx.helper.make_node(
                 "LabelEncoder",
                 [flat],
-                LABEL,
+                [LABEL],
                 domain="ai.onnx.ml",
                 keys_strings=list(ends.classes),
                 values_int64s=list(range(ends.classes.size)),
                 default_int64=-1,
             )
+            graph.node.append(encoder)
             _require_ml_version(onnx, proto)
         graph.output.append(onnx.helper.make_empty_tensor_value_info(LABEL))
     if len(ends.scores) > 1:
-        _join_columns(onnx, graph, ends.scores)
+        columns = [f"{SCORES}_{i}" for i in range(len(ends.scores))]
+        for name, column in zip(ends.scores, columns, strict=True):
+            _append_reshape(onnx, graph, name, (-1, 1), column)
+        graph.node.append(onnx.helper.make_node("Concat", columns, [SCORES], axis=1))
     for name in ends.outputs[-1:] if ends.scores else []:
         graph.output.append(outputs.get(name) or onnx.helper.make_empty_tensor_value_info(name))
     del proto.metadata_props[:]
@@ -303,24 +292,11 @@ def _split_texts(onnx: Any, graph: Any, model: OnnxModel) -> None:
     graph.node.extend([*nodes, *rest])
 
 
-def _join_columns(onnx: Any, graph: Any, names: Sequence[str]) -> None:
-    columns = [f"{SCORES}_{i}" for i in range(len(names))]
-    for name, column in zip(names, columns, strict=True):
-        _append_reshape(onnx, graph, name, (-1, 1), column)
-    _append_node(onnx, graph, "Concat", columns, SCORES, axis=1)
-
-
 def _append_reshape(onnx: Any, graph: Any, name: str, shape: tuple[int, ...], output: str) -> None:
     shape_name = f"{output}_shape"
     dims = np.array(shape, np.int64)
     graph.initializer.append(onnx.numpy_helper.from_array(dims, shape_name))
-    _append_node(onnx, graph, "Reshape", [name, shape_name], output)
-
-
-def _append_node(
-    onnx: Any, graph: Any, op: str, inputs: list[str], output: str, **attrs: Any
-) -> None:
-    graph.node.append(onnx.helper.make_node(op, inputs, [output], **attrs))
+    graph.node.append(onnx.helper.make_node("Reshape", [name, shape_name], [output]))
 
 
 def _require_ml_version(onnx: Any, proto: Any) -> None:

@@ -3,21 +3,12 @@
 An attribute of a fitted object has the name of the saved column with its value, so `LEARNED` serves
 both; trees, centers and fills are saved in tables of other forms.
 
-Stage.data by kind:
+`Stage.data` of a stage has these values by name: of trees `nodes` (TreeNodes), `weights` (T,),
+numFeatures and numClasses, and of linear models coefficients (F,) or (K, F) and intercepts.
 
-* StringIndexerModel: labels, a tuple of tuples of texts;
-* OneHotEncoderModel: sizes, a tuple of ints;
-* scalers: their vectors, float64 (F,), by Spark's own names;
-* ImputerModel: surrogates, column -> number;
-* LinearRegressionModel: coefficients (F,), intercept (1,);
-* LogisticRegressionModel: coefficients (K or 1, F), intercepts (K or 1,), sparse, numClasses;
-* KMeansModel: centers (K, F);
-* trees: nodes, a TreeNodes; weights (T,); numFeatures, numClasses.
-
-A row goes left at a numeric split if `feature <= threshold`, so NaN goes right (`ContinuousSplit`
-in `org/apache/spark/ml/tree/Split.scala`). At a categorical split Spark stores the smaller of the
-two sets, and a value in neither (NaN, a larger code, not an integer) follows the larger one
-(`CategoricalSplit`).
+A row goes left at a numeric split if `feature <= threshold`, so NaN goes right. At a categorical
+split Spark stores the smaller of the two sets, and a value in neither (NaN, a larger code, not an
+integer) follows the larger one (`org/apache/spark/ml/tree/Split.scala`).
 """
 
 from __future__ import annotations
@@ -26,7 +17,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,14 +58,10 @@ class TreeNodes:
 
     def build_ensemble(self, values: Array, features: int) -> Ensemble:
         """Build the trees with `values` (N, V) at their leaves, whose sum starts from 0."""
-        raw = self._build_raw_trees(features)
+        raw = replace(self._build_raw_trees(features), value=values)
+        target, base = np.zeros(self.trees, np.int32), np.zeros(values.shape[1])
         try:
-            result = build_ensemble(
-                replace(raw, value=values),
-                target=np.zeros(self.trees, np.int32),
-                base=np.zeros(values.shape[1]),
-                compare="le",
-            )
+            result = build_ensemble(raw, target=target, base=base, compare="le")
         except ProgramError as error:
             raise _damaged(str(error)) from None
         if result.nodes + result.leaf_values.shape[0] != self.tree.size:
@@ -194,10 +180,7 @@ def _expand(values: Array, indices: Array, size: int) -> Array:
 
 
 def _read_matrix(fields: Any) -> tuple[Array, bool]:
-    """Return a matrix of pyspark, or in Spark's saved form, and whether it is sparse.
-
-    It is stored column by column, or row by row if it is transposed.
-    """
+    """Return a matrix of pyspark, or in Spark's saved form, and whether it is sparse."""
     if hasattr(fields, "toArray"):
         dense = type(fields).__name__ == "DenseMatrix"
         return np.ascontiguousarray(fields.toArray(), np.float64), not dense
@@ -250,28 +233,24 @@ def _read_logistic(get: Get) -> dict[str, Any]:
     }
 
 
-LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = MappingProxyType(
-    {
-        "LinearRegressionModel": _read_linear,
-        "LogisticRegressionModel": _read_logistic,
-        "MaxAbsScalerModel": _read_vectors("maxAbs"),
-        "MinMaxScalerModel": _read_vectors("originalMin", "originalMax"),
-        "OneHotEncoderModel": lambda get: {"sizes": tuple(map(int, get("categorySizes")))},
-        "RobustScalerModel": _read_vectors("range", "median"),
-        "StandardScalerModel": _read_vectors("std", "mean"),
-        "StringIndexerModel": lambda get: {"labels": tuple(map(tuple, get("labelsArray")))},
-    }
-)
+LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = {
+    "LinearRegressionModel": _read_linear,
+    "LogisticRegressionModel": _read_logistic,
+    "MaxAbsScalerModel": _read_vectors("maxAbs"),
+    "MinMaxScalerModel": _read_vectors("originalMin", "originalMax"),
+    "OneHotEncoderModel": lambda get: {"sizes": tuple(map(int, get("categorySizes")))},
+    "RobustScalerModel": _read_vectors("range", "median"),
+    "StandardScalerModel": _read_vectors("std", "mean"),
+    "StringIndexerModel": lambda get: {"labels": tuple(map(tuple, get("labelsArray")))},
+}
 """The learned values by name, of stages that store them so."""
 
 
 def read_saved_data(kind: str, tables: Tables, numbers: Numbers) -> dict[str, Any]:
     """Read `Stage.data` of a saved stage from its tables and the numbers in its metadata."""
     if kind in SINGLE_TREES:
-        return _read_sizes(numbers) | {
-            "nodes": read_tree_nodes(tables("data"), 1),
-            "weights": np.ones(1),
-        }
+        nodes = read_tree_nodes(tables("data"), 1)
+        return {**_read_sizes(numbers), "nodes": nodes, "weights": np.ones(1)}
     if kind in FORESTS:
         return _read_forest(tables, numbers)
     if kind == "KMeansModel":
@@ -282,9 +261,9 @@ def read_saved_data(kind: str, tables: Tables, numbers: Numbers) -> dict[str, An
         return {}
     row = _read_row(tables)
     data = LEARNED[kind](row.__getitem__)
-    if kind == "LogisticRegressionModel":
-        if row["isMultinomial"] != (len(data["coefficients"]) > 1):
-            raise ValueError("isMultinomial does not fit the coefficients")
+    is_logistic = kind == "LogisticRegressionModel"
+    if is_logistic and row["isMultinomial"] != (len(data["coefficients"]) > 1):
+        raise ValueError("isMultinomial does not fit the coefficients")
     return data
 
 
@@ -328,18 +307,13 @@ def _flatten(table: pa.Table, struct: str) -> pa.Table:
 
 
 def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
-    """Read the nodes of `trees` trees as Spark saves them since 3.0.
-
-    The table has the columns id, prediction, impurityStats, leftChild, rightChild and split, and
-    treeID if there are several trees.
-    """
+    """Read the nodes of `trees` trees as Spark saves them since 3.0; a single one has no treeID."""
     import pyarrow as pa
 
     if any(table.column(name).null_count for name in table.column_names):
         raise ValueError("a value of a tree is NULL")
-    tree = _column(table, "treeID") if "treeID" in table.column_names else None
-    if tree is None:
-        tree = np.zeros(table.num_rows, np.int64)
+    has_ids = "treeID" in table.column_names
+    tree = _column(table, "treeID") if has_ids else np.zeros(table.num_rows, np.int64)
     ids = _column(table, "id")
     order = np.lexsort((ids, tree))
     tree, ids = tree[order], ids[order]
@@ -352,27 +326,23 @@ def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
     split = table.column("split").combine_chunks()
     begin, values = _join_lists(split.field("leftCategoriesOrThreshold"))
     stats_begin, stats = _join_lists(table.column("impurityStats").combine_chunks())
-    widths = np.unique(np.diff(stats_begin))
-    if widths.size > 1:
+    if np.unique(np.diff(stats_begin)).size > 1:
         raise ValueError("the nodes of a tree count different numbers of classes")
+    left, right = _column(table, "leftChild"), _column(table, "rightChild")
+    if min(left.min(initial=-1), right.min(initial=-1)) < -1:
+        raise ValueError("a node has a child with a negative number")
     return TreeNodes(
         tree=tree,
         prediction=_column(table, "prediction", np.float64),
         stats=stats.reshape(ids.size, -1) if stats.size else np.zeros((ids.size, 0)),
-        left=_check_child(_column(table, "leftChild")),
-        right=_check_child(_column(table, "rightChild")),
+        left=left,
+        right=right,
         feature=_array(split.field("featureIndex")),
         categories=_array(split.field("numCategories")),
         split_begin=begin,
         split_values=values,
         trees=trees,
     )
-
-
-def _check_child(numbers: Array) -> Array:
-    if numbers.size and numbers.min() < -1:
-        raise ValueError("a node has a child with a negative number")
-    return numbers
 
 
 def _column(table: pa.Table, name: str, dtype: type = np.int64) -> Array:

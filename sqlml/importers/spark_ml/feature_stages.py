@@ -77,15 +77,9 @@ def bucketizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
         raise stage.damaged("its splits do not increase")
     b = columns.builder
     frame = columns.scalar(read, stage.kind).frame
-    x = b.op(
-        "require_finite",
-        frame.matrix(),
-        features=frame.names,
-        allow_nan=False,
-        step=stage.kind,
-        low=np.array(splits[:1]),
-        high=np.array(splits[-1:]),
-    )
+    ends = {"low": np.array(splits[:1]), "high": np.array(splits[-1:])}
+    check = {"features": frame.names, "allow_nan": False, "step": stage.kind, **ends}
+    x = b.op("require_finite", frame.matrix(), **check)
     inner = np.array(splits[1:-1])
     offsets = np.array([0, inner.size], np.int64)
     bucket = b.op("search_sorted", x, edges=inner, offsets=offsets, side="right")
@@ -93,10 +87,7 @@ def bucketizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
 
 
 def string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Return the index of each text among the labels.
-
-    With "keep", NULL and unknown texts are one more category at the end.
-    """
+    """Return the index of each text among the labels; "keep" numbers NULL and others last."""
     keep = stage.invalid("error", "keep") == "keep"
     labels = stage.data["labels"]
     if len(labels) != len(stage.columns):
@@ -106,8 +97,8 @@ def string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> N
         if output not in needed:
             continue
         count = len(column_labels)
-        is_valid = all(isinstance(v, str) for v in column_labels)
-        if not is_valid or len(set(column_labels)) != count:
+        are_texts = all(isinstance(v, str) for v in column_labels)
+        if not are_texts or len(set(column_labels)) != count:
             raise stage.damaged("its labels are not distinct strings")
         column = columns.scalar(read, stage.kind)
         if not column.raw:
@@ -126,11 +117,7 @@ def string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> N
 
 
 def one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Return a vector that is 1 at the index of the category.
-
-    With handleInvalid="keep", invalid numbers are one more category at the end; dropLast drops the
-    last category.
-    """
+    """Return a vector that is 1 at the index of the category; "keep" adds one for other numbers."""
     keep = stage.invalid("error", "keep") == "keep"
     sizes = stage.data["sizes"]
     if len(sizes) != len(stage.columns):
@@ -142,9 +129,8 @@ def one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> 
         if not 0 < size <= MAX_OUTPUTS:
             raise stage.damaged(f"it has {size} categories for the column {read!r}")
         column = columns.scalar(read, stage.kind)
-        if column.codes is not None and column.categories <= size:
-            codes = column.codes
-        else:
+        codes = column.codes
+        if codes is None or column.categories > size:
             codes = _check_codes(stage, b, column, size, keep)
         width = size + keep - stage.flag("dropLast", True)
         hot = b.op("one_hot", codes, width=width, dtype="float64")

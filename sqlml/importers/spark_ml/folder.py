@@ -115,11 +115,9 @@ def _join_table(contents: Sequence[bytes], folder: str) -> pa.Table:
 
 def _count_values(metadata: Any) -> int:
     """Return the number of values that the columns of a table claim, including those of lists."""
-    return sum(
-        metadata.row_group(g).column(c).num_values
-        for g in range(metadata.num_row_groups)
-        for c in range(metadata.num_columns)
-    )
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    columns = range(metadata.num_columns)
+    return sum(group.column(c).num_values for group in groups for c in columns)
 
 
 MAX_FILES = 100_000
@@ -129,10 +127,7 @@ MAX_NAME = 200
 
 _MAX_DEPTH = 10
 _VERSION = re.compile(r"[34]\.\d+[\w.+-]{0,40}", re.ASCII)
-
-
 _TABLES = ("data", "treesMetadata")
-"""The folders of a stage that contain tables."""
 
 
 def read_folder(
@@ -196,10 +191,8 @@ def _read_stages(
     kind = name.rsplit(".", 1)[-1]
     if kind not in PACKAGES or name != f"{SCALA}{PACKAGES[kind]}.{kind}":
         raise explain_not_covered(name, uid)
-    params = {
-        **_check_object(metadata.get("defaultParamMap", {})),
-        **_check_object(metadata["paramMap"]),
-    }
+    defaults = _check_object(metadata.get("defaultParamMap", {}))
+    params = defaults | _check_object(metadata["paramMap"])
 
     def table(folder: str) -> pa.Table:
         table = tables.get(_below(root, folder))

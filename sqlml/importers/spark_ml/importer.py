@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.frame import Frame, Leaf, Outputs, Schema
 from sqlml.importers.spark_ml import feature_stages, predictors
 from sqlml.importers.spark_ml.live import read_object
 from sqlml.importers.spark_ml.pipeline_stages import PACKAGES, PYTHON, Columns, SparkModel, Stage
@@ -25,53 +24,45 @@ Transform = Callable[[Stage, Columns, Collection[str]], None]
 """A function that adds a stage's columns to the others, if they are needed."""
 Predict = Callable[[Stage, Columns], Outputs]
 
-COLUMN_WISE: Mapping[str, Transform] = MappingProxyType(
-    {
-        "Binarizer": feature_stages.binarizer,
-        "Bucketizer": feature_stages.bucketizer,
-        "ImputerModel": feature_stages.imputer,
-        "OneHotEncoderModel": feature_stages.one_hot_encoder,
-        "StringIndexerModel": feature_stages.string_indexer,
-    }
-)
+COLUMN_WISE: Mapping[str, Transform] = {
+    "Binarizer": feature_stages.binarizer,
+    "Bucketizer": feature_stages.bucketizer,
+    "ImputerModel": feature_stages.imputer,
+    "OneHotEncoderModel": feature_stages.one_hot_encoder,
+    "StringIndexerModel": feature_stages.string_indexer,
+}
 """The stages that compute a column from each column that they read."""
 
-VECTOR_WISE: Mapping[str, Callable[[Stage, Frame], Value]] = MappingProxyType(
-    {
-        "MaxAbsScalerModel": feature_stages.max_abs_scaler,
-        "MinMaxScalerModel": feature_stages.min_max_scaler,
-        "Normalizer": feature_stages.normalizer,
-        "RobustScalerModel": feature_stages.robust_scaler,
-        "StandardScalerModel": feature_stages.standard_scaler,
-    }
-)
+VECTOR_WISE: Mapping[str, Callable[[Stage, Frame], Value]] = {
+    "MaxAbsScalerModel": feature_stages.max_abs_scaler,
+    "MinMaxScalerModel": feature_stages.min_max_scaler,
+    "Normalizer": feature_stages.normalizer,
+    "RobustScalerModel": feature_stages.robust_scaler,
+    "StandardScalerModel": feature_stages.standard_scaler,
+}
 """The stages that compute a vector from a vector."""
 
-PREDICTORS: Mapping[str, Predict] = MappingProxyType(
-    {
-        "DecisionTreeClassificationModel": predictors.tree_classifier,
-        "DecisionTreeRegressionModel": predictors.forest_regressor,
-        "GBTClassificationModel": predictors.boosted_classifier,
-        "GBTRegressionModel": predictors.boosted_regressor,
-        "KMeansModel": predictors.k_means,
-        "LinearRegressionModel": predictors.linear_regression,
-        "LogisticRegressionModel": predictors.logistic_regression,
-        "RandomForestClassificationModel": predictors.forest_classifier,
-        "RandomForestRegressionModel": predictors.forest_regressor,
-    }
-)
+PREDICTORS: Mapping[str, Predict] = {
+    "DecisionTreeClassificationModel": predictors.tree_classifier,
+    "DecisionTreeRegressionModel": predictors.forest_regressor,
+    "GBTClassificationModel": predictors.boosted_classifier,
+    "GBTRegressionModel": predictors.boosted_regressor,
+    "KMeansModel": predictors.k_means,
+    "LinearRegressionModel": predictors.linear_regression,
+    "LogisticRegressionModel": predictors.logistic_regression,
+    "RandomForestClassificationModel": predictors.forest_classifier,
+    "RandomForestRegressionModel": predictors.forest_regressor,
+}
 
-_WIDTHS: Mapping[str, str] = MappingProxyType(
-    {
-        "KMeansModel": "centers",
-        "LinearRegressionModel": "coefficients",
-        "LogisticRegressionModel": "coefficients",
-        "MaxAbsScalerModel": "maxAbs",
-        "MinMaxScalerModel": "originalMin",
-        "RobustScalerModel": "range",
-        "StandardScalerModel": "std",
-    }
-)
+_WIDTHS: Mapping[str, str] = {
+    "KMeansModel": "centers",
+    "LinearRegressionModel": "coefficients",
+    "LogisticRegressionModel": "coefficients",
+    "MaxAbsScalerModel": "maxAbs",
+    "MinMaxScalerModel": "originalMin",
+    "RobustScalerModel": "range",
+    "StandardScalerModel": "std",
+}
 """The learned value of each stage that has a number per feature."""
 
 
@@ -116,11 +107,10 @@ def make_plan(model: SparkModel) -> Plan:
     vector, width = None, 0
     outputs: set[str] = set()
     for stage, needed_here in steps:
-        for name in _list_inputs(stage, needed_here):
-            if name not in outputs:
-                inputs[name] = None
-                if stage.kind in VECTOR_WISE or stage.kind in PREDICTORS:
-                    vector, width = name, _find_width(stage)
+        reads = [name for name in _list_inputs(stage, needed_here) if name not in outputs]
+        inputs.update(dict.fromkeys(reads))
+        if reads and (stage.kind in VECTOR_WISE or stage.kind in PREDICTORS):
+            (vector,), width = reads, _find_width(stage)
         outputs |= needed_here
     if vector is not None and len(inputs) > 1:
         raise UnsupportedModelError(
@@ -134,18 +124,13 @@ def make_plan(model: SparkModel) -> Plan:
 
 def _find_naming(predictor: Stage, later: Sequence[Stage]) -> Stage | None:
     prediction = predictor.text("predictionCol", "prediction")
-    naming = [
-        stage
-        for stage in later
-        if stage.kind == "IndexToString" and stage.text("inputCol") == prediction
-    ]
-    return naming[-1] if naming else None
+    namings = (stage for stage in reversed(later) if stage.kind == "IndexToString")
+    return next((stage for stage in namings if stage.text("inputCol") == prediction), None)
 
 
 def _list_outputs(stage: Stage) -> tuple[str, ...]:
     if stage.kind in PREDICTORS:
-        columns = [stage.text(name, "") for name in _PREDICTED]
-        return tuple(name for name in columns if name)
+        return tuple(filter(None, (stage.text(name, "") for name in _PREDICTED)))
     if stage.kind in COLUMN_WISE:
         return tuple(output for _, output in stage.columns)
     return (stage.text("outputCol"),)
@@ -251,24 +236,21 @@ def _name_labels(outputs: Outputs, naming: Stage | None) -> Outputs:
     return Outputs(outputs.values, Labels("string", names[: len(labels)]))
 
 
-def import_object(model: Any, frame: Frame) -> Frame | Outputs:
-    """Import a fitted pipeline or stage of this process."""
+def _import_object(model: Any, frame: Frame) -> Frame | Outputs:
     return import_stages(read_object(model), frame)
 
 
-def object_schema(model: Any) -> Schema:
+def _object_schema(model: Any) -> Schema:
     return build_schema(read_object(model, trees=False))
 
 
 FOLDER = "pyspark.ml folder"
-"""The name in the registry of a model that was read from a folder."""
 
 PIPELINE = f"{PYTHON}pipeline.PipelineModel"
 CLASSES = (PIPELINE, *(f"{PYTHON}{package}.{kind}" for kind, package in PACKAGES.items()))
 
-IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
-    {**dict.fromkeys(CLASSES, import_object), FOLDER: import_stages}
-)
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {**dict.fromkeys(CLASSES, object_schema), FOLDER: build_schema}
-)
+IMPORTERS: Mapping[str, Leaf] = {**dict.fromkeys(CLASSES, _import_object), FOLDER: import_stages}
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
+    **dict.fromkeys(CLASSES, _object_schema),
+    FOLDER: build_schema,
+}

@@ -78,10 +78,8 @@ def _read_trees(model: Any, trees: bool) -> dict[str, Any]:
     is_forest = type(model).__name__ in FORESTS
     java_trees = list(java.trees()) if is_forest else [java]
     weights: Array = np.array(model.treeWeights if is_forest else [1.0], np.float64)
-    return data | {
-        "nodes": read_tree_nodes(_fetch_nodes(java_trees), len(java_trees)),
-        "weights": weights,
-    }
+    nodes = read_tree_nodes(_fetch_nodes(java_trees), len(java_trees))
+    return {**data, "nodes": nodes, "weights": weights}
 
 
 def _fetch_nodes(trees: list[Any]) -> pa.Table:
@@ -97,22 +95,16 @@ def _fetch_nodes(trees: list[Any]) -> pa.Table:
             "the model with model.write().save(path), and register the folder"
         ) from error
     integer, number, numbers = pa.int64(), pa.float64(), pa.list_(pa.float64())
-    split = {
-        "featureIndex": integer,
-        "leftCategoriesOrThreshold": numbers,
-        "numCategories": integer,
-    }
-    schema = pa.schema(
-        {
-            "treeID": integer,
-            "id": integer,
-            "prediction": number,
-            "impurityStats": numbers,
-            "leftChild": integer,
-            "rightChild": integer,
-            "split": pa.struct(split),
-        }
+    split = pa.struct(
+        {"featureIndex": integer, "leftCategoriesOrThreshold": numbers, "numCategories": integer}
     )
+    fields = {
+        **dict.fromkeys(("treeID", "id", "leftChild", "rightChild"), integer),
+        "prediction": number,
+        "impurityStats": numbers,
+        "split": split,
+    }
+    schema = pa.schema(fields)
     columns = [
         pa.Table.from_pylist([{**node, "treeID": i} for node in nodes], schema)
         for i, nodes in enumerate(rows)

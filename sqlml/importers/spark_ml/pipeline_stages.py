@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,16 +31,15 @@ _STAGES = {
     "RandomForestRegressionModel",
 }
 
-PACKAGES: Mapping[str, str] = MappingProxyType(
-    dict(sorted((kind, package) for package, kinds in _STAGES.items() for kind in kinds.split()))
+PACKAGES: Mapping[str, str] = dict(
+    sorted((kind, package) for package, kinds in _STAGES.items() for kind in kinds.split())
 )
 """The package below `org.apache.spark.ml` and `pyspark.ml` of each covered stage class."""
 
 SINGLE_TREES = frozenset(("DecisionTreeClassificationModel", "DecisionTreeRegressionModel"))
 FORESTS = frozenset(
-    f"{family}{task}Model"
-    for family in ("GBT", "RandomForest")
-    for task in ("Classification", "Regression")
+    "GBTClassificationModel GBTRegressionModel RandomForestClassificationModel "
+    "RandomForestRegressionModel".split()
 )
 
 PIPELINES = frozenset((f"{SCALA}PipelineModel", f"{PYTHON}pipeline.PipelineModel"))

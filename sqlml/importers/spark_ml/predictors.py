@@ -103,11 +103,10 @@ def boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
 
 def forest_regressor(stage: Stage, columns: Columns) -> Outputs:
     """Import a forest, which predicts the mean of its trees, or a single tree."""
-    value = _sum_trees(stage, columns, weighted=False)
-    trees = stage.data["nodes"].trees
+    b, value = columns.builder, _sum_trees(stage, columns, weighted=False)
     if stage.kind != "DecisionTreeRegressionModel":
-        b = columns.builder
-        value = b.op("div", value, b.constant(np.full(1, float(trees))))
+        trees = b.constant(np.full(1, float(stage.data["nodes"].trees)))
+        value = b.op("div", value, trees)
     return Outputs({"label": value})
 
 
@@ -117,10 +116,7 @@ def boosted_regressor(stage: Stage, columns: Columns) -> Outputs:
 
 
 def k_means(stage: Stage, columns: Columns) -> Outputs:
-    """Import k-means, which predicts the number of the first nearest center.
-
-    With distanceMeasure cosine a row of zeros has no distance and raises an error.
-    """
+    """Import k-means, which predicts the number of the first nearest center."""
     centers: Array = stage.data["centers"]
     if centers.ndim != 2 or not centers.size or not np.isfinite(centers).all():
         raise stage.damaged("its centers are not a matrix of finite numbers")
@@ -141,13 +137,11 @@ def _compute_cosine_distances(stage: Stage, b: Builder, x: Value, centers: Array
     """Return 1 - x.c / |c| / |x|, (n, K)."""
     zero = np.zeros((1, centers.shape[1]))
     norm = b.op("sqrt", b.op("pairwise", x, points=zero, metric="sqeuclidean"))
-    x = b.op(
-        "require",
-        x,
-        b.op("gt", norm, b.constant(np.zeros(1))),
-        message="KMeansModel with distanceMeasure='cosine' has no distance to a row of zeros, or "
-        "with NULL; filter such rows",
+    message = (
+        "KMeansModel with distanceMeasure='cosine' has no distance to a row of zeros, or with "
+        "NULL; filter such rows"
     )
+    x = b.op("require", x, b.op("gt", norm, b.constant(np.zeros(1))), message=message)
     lengths = np.sqrt((centers * centers).sum(axis=1))
     if not lengths.all():
         raise stage.damaged("a center is all zeros, so its cosine distance is undefined")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -138,50 +137,46 @@ _FLOAT = (
     "exp log log1p expm1 sqrt sigmoid tanh exp2 log2 log10 sin cos tan sinh cosh trunc floor ceil "
     "isnan"
 ).split()
-_WITH_SCALARS: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{name: _binary(name) for name in ("add", "sub", "mul")},
-        **{name: _binary(name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
-        "div": _divide,
-        "true_divide": _divide,
-        "rsub": _reverse_subtract,
-    }
-)
+_WITH_SCALARS: Mapping[str, Rule] = {
+    **{name: _binary(name) for name in ("add", "sub", "mul")},
+    **{name: _binary(name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+    "div": _divide,
+    "true_divide": _divide,
+    "rsub": _reverse_subtract,
+}
 """The operators whose other operand is a tensor or a number, with one overload for each."""
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{f"aten.{name}.default": _unary(name) for name in _FLOAT},
-        "aten.asin.default": _unary("arcsin"),
-        "aten.acos.default": _unary("arccos"),
-        "aten.atan.default": _unary("arctan"),
-        "aten.neg.default": lambda m, a: m.op("neg", rows(a, "self")),
-        "aten.abs.default": lambda m, a: m.op("abs", rows(a, "self")),
-        **{f"aten.{name}.Tensor": rule for name, rule in _WITH_SCALARS.items()},
-        **{f"aten.{name}.Scalar": rule for name, rule in _WITH_SCALARS.items()},
-        "aten.maximum.default": _binary("maximum"),
-        "aten.minimum.default": _binary("minimum"),
-        "aten.logical_and.default": _logical("and"),
-        "aten.logical_or.default": _logical("or"),
-        **{f"aten.{name}.Tensor": _bitwise("and") for name in ("bitwise_and", "__and__")},
-        **{f"aten.{name}.Tensor": _bitwise("or") for name in ("bitwise_or", "__or__")},
-        "aten.logical_not.default": lambda m, a: m.op("not", _truth(m, rows(a, "self"))),
-        "aten.sign.default": _sign,
-        "aten.square.default": lambda m, a: m.elementwise("mul", rows(a, "self"), rows(a, "self")),
-        "aten.pow.Tensor_Scalar": _power,
-        "aten.reciprocal.default": _reciprocal,
-        "aten.rsqrt.default": lambda m, a: _reciprocal(m, {"self": m.unary("sqrt", a["self"])}),
-        "aten.sum.dim_IntList": _reduce("sum"),
-        "aten.mean.dim": _reduce("sum", mean=True),
-        "aten.amax.default": _reduce("max"),
-        "aten.amin.default": _reduce("min"),
-        "aten.argmax.default": _reduce("argmax"),
-        **{f"aten.where.{overload}": _where for overload in _WHERE_OVERLOADS},
-        **ACTIVATIONS,
-        **LAYERS,
-        **LAYOUT,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    **{f"aten.{name}.default": _unary(name) for name in _FLOAT},
+    "aten.asin.default": _unary("arcsin"),
+    "aten.acos.default": _unary("arccos"),
+    "aten.atan.default": _unary("arctan"),
+    "aten.neg.default": lambda m, a: m.op("neg", rows(a, "self")),
+    "aten.abs.default": lambda m, a: m.op("abs", rows(a, "self")),
+    **{f"aten.{name}.Tensor": rule for name, rule in _WITH_SCALARS.items()},
+    **{f"aten.{name}.Scalar": rule for name, rule in _WITH_SCALARS.items()},
+    "aten.maximum.default": _binary("maximum"),
+    "aten.minimum.default": _binary("minimum"),
+    "aten.logical_and.default": _logical("and"),
+    "aten.logical_or.default": _logical("or"),
+    **{f"aten.{name}.Tensor": _bitwise("and") for name in ("bitwise_and", "__and__")},
+    **{f"aten.{name}.Tensor": _bitwise("or") for name in ("bitwise_or", "__or__")},
+    "aten.logical_not.default": lambda m, a: m.op("not", _truth(m, rows(a, "self"))),
+    "aten.sign.default": _sign,
+    "aten.square.default": lambda m, a: m.elementwise("mul", rows(a, "self"), rows(a, "self")),
+    "aten.pow.Tensor_Scalar": _power,
+    "aten.reciprocal.default": _reciprocal,
+    "aten.rsqrt.default": lambda m, a: _reciprocal(m, {"self": m.unary("sqrt", a["self"])}),
+    "aten.sum.dim_IntList": _reduce("sum"),
+    "aten.mean.dim": _reduce("sum", mean=True),
+    "aten.amax.default": _reduce("max"),
+    "aten.amin.default": _reduce("min"),
+    "aten.argmax.default": _reduce("argmax"),
+    **{f"aten.where.{overload}": _where for overload in _WHERE_OVERLOADS},
+    **ACTIVATIONS,
+    **LAYERS,
+    **LAYOUT,
+}
 
 
 def convert_graph(graph: ExportedModule, frame: Frame) -> Value:

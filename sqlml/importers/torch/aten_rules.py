@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -43,7 +42,7 @@ def _dropout(m: Maker, a: Arguments) -> Tensor:
 
 def _to(m: Maker, a: Arguments) -> Tensor:
     x, dtype = a["self"], a.get("dtype")
-    if dtype is None or not isinstance(dtype, DTypeArg):
+    if not isinstance(dtype, DTypeArg):
         return cast(Tensor, x)
     if dtype.name not in ("bool", "int8", "int16", "int32", "int64", "float32", "float64"):
         raise Uncovered(f"numbers of dtype {dtype.name}")
@@ -199,31 +198,28 @@ DROPOUTS = frozenset(
 """The dropouts. When they are disabled, they return the tensor that they read."""
 
 _COPIES = ("clone", "contiguous", "alias", "detach", "detach_", "lift_fresh_copy")
-_ASSERTIONS = ("tensor_metadata", "scalar")
 _SPLITS = ("chunk.default", "split.Tensor", "split_with_sizes.default")
 
-LAYOUT: Mapping[str, Rule] = MappingProxyType(
-    {
-        **dict.fromkeys(sorted(DROPOUTS), _dropout),
-        **{f"aten.{name}.default": lambda m, a: a["self"] for name in _COPIES},
-        **{f"aten._assert_{name}.default": lambda m, a: None for name in _ASSERTIONS},
-        "aten.sym_size.int": _size,
-        **dict.fromkeys(("aten.to.dtype", "aten.to.dtype_layout", "aten._to_copy.default"), _to),
-        **{f"aten.{name}.default": _permute for name in ("t", "numpy_T", "permute")},
-        "aten.transpose.int": _swap,
-        **{f"aten.{name}.default": _cat for name in ("cat", "concat")},
-        "aten.stack.default": _stack,
-        "aten.slice.Tensor": _slice,
-        "aten.select.int": _select,
-        "aten.index_select.default": _index_select,
-        **{f"aten.{name}": _split for name in _SPLITS},
-        "aten.unbind.int": _unbind,
-        **{f"aten.{name}.default": _view for name in ("view", "_unsafe_view", "reshape")},
-        "aten.flatten.using_ints": _flatten,
-        **{f"aten.squeeze.{overload}": _squeeze for overload in ("dim", "dims", "default")},
-        "aten.unsqueeze.default": lambda m, a: _insert_axis(rows(a, "self"), a["dim"]),
-    }
-)
+LAYOUT: Mapping[str, Rule] = {
+    **dict.fromkeys(sorted(DROPOUTS), _dropout),
+    **{f"aten.{name}.default": lambda m, a: a["self"] for name in _COPIES},
+    **{f"aten._assert_{name}.default": lambda m, a: None for name in ("tensor_metadata", "scalar")},
+    "aten.sym_size.int": _size,
+    **dict.fromkeys(("aten.to.dtype", "aten.to.dtype_layout", "aten._to_copy.default"), _to),
+    **{f"aten.{name}.default": _permute for name in ("t", "numpy_T", "permute")},
+    "aten.transpose.int": _swap,
+    **{f"aten.{name}.default": _cat for name in ("cat", "concat")},
+    "aten.stack.default": _stack,
+    "aten.slice.Tensor": _slice,
+    "aten.select.int": _select,
+    "aten.index_select.default": _index_select,
+    **{f"aten.{name}": _split for name in _SPLITS},
+    "aten.unbind.int": _unbind,
+    **{f"aten.{name}.default": _view for name in ("view", "_unsafe_view", "reshape")},
+    "aten.flatten.using_ints": _flatten,
+    **{f"aten.squeeze.{overload}": _squeeze for overload in ("dim", "dims", "default")},
+    "aten.unsqueeze.default": lambda m, a: _insert_axis(rows(a, "self"), a["dim"]),
+}
 """Operators whose results may share memory with inputs, which matters to in-place operators."""
 
 
@@ -235,8 +231,8 @@ def _clamp(m: Maker, a: Arguments) -> Rows:
 
 
 def _hardtanh(m: Maker, a: Arguments) -> Rows:
-    limits = {"min": a.get("min_val", -1.0), "max": a.get("max_val", 1.0)}
-    return _clamp(m, {"self": a["self"], **limits})
+    low, high = a.get("min_val", -1.0), a.get("max_val", 1.0)
+    return _clamp(m, {"self": a["self"], "min": low, "max": high})
 
 
 def _relu6(m: Maker, a: Arguments) -> Rows:
@@ -276,8 +272,7 @@ def _elu(m: Maker, a: Arguments) -> Rows:
 
 
 def _celu(m: Maker, a: Arguments) -> Rows:
-    alpha = a.get("alpha", 1.0)
-    return _elu(m, {"self": a["self"], "alpha": alpha, "input_scale": 1 / alpha})
+    return _elu(m, {"alpha": 1.0, **a, "input_scale": 1 / a.get("alpha", 1.0)})
 
 
 _SELU = {"alpha": 1.6732632423543772848170429916717, "scale": 1.0507009873554804934193349852946}
@@ -314,28 +309,26 @@ def _gelu(m: Maker, a: Arguments) -> Rows:
     return m.elementwise("mul", m.elementwise("mul", x, 0.5), m.elementwise("add", curve, 1.0))
 
 
-ACTIVATIONS: Mapping[str, Rule] = MappingProxyType(
-    {
-        "aten.relu.default": lambda m, a: m.elementwise("maximum", rows(a, "self"), 0),
-        "aten.relu6.default": _relu6,
-        **{f"aten.{name}.default": _clamp for name in ("clamp", "clamp_min", "clamp_max")},
-        "aten.hardtanh.default": _hardtanh,
-        "aten.hardsigmoid.default": _hardsigmoid,
-        "aten.hardswish.default": _hardswish,
-        "aten.leaky_relu.default": _leaky_relu,
-        **{f"aten.{name}.default": _prelu for name in ("prelu", "_prelu_kernel")},
-        "aten.elu.default": _elu,
-        "aten.selu.default": lambda m, a: _elu(m, {"self": a["self"], **_SELU}),
-        "aten.celu.default": _celu,
-        "aten.silu.default": lambda m, a: m.elementwise(
-            "mul", a["self"], m.unary("sigmoid", a["self"])
-        ),
-        "aten.softplus.default": _softplus,
-        **{f"aten.{name}.default": _log_sigmoid for name in ("log_sigmoid", "log_sigmoid_forward")},
-        "aten.mish.default": _mish,
-        "aten.gelu.default": _gelu,
-    }
-)
+ACTIVATIONS: Mapping[str, Rule] = {
+    "aten.relu.default": lambda m, a: m.elementwise("maximum", rows(a, "self"), 0),
+    "aten.relu6.default": _relu6,
+    **{f"aten.{name}.default": _clamp for name in ("clamp", "clamp_min", "clamp_max")},
+    "aten.hardtanh.default": _hardtanh,
+    "aten.hardsigmoid.default": _hardsigmoid,
+    "aten.hardswish.default": _hardswish,
+    "aten.leaky_relu.default": _leaky_relu,
+    **{f"aten.{name}.default": _prelu for name in ("prelu", "_prelu_kernel")},
+    "aten.elu.default": _elu,
+    "aten.selu.default": lambda m, a: _elu(m, {"self": a["self"], **_SELU}),
+    "aten.celu.default": _celu,
+    "aten.silu.default": lambda m, a: m.elementwise(
+        "mul", a["self"], m.unary("sigmoid", a["self"])
+    ),
+    "aten.softplus.default": _softplus,
+    **{f"aten.{name}.default": _log_sigmoid for name in ("log_sigmoid", "log_sigmoid_forward")},
+    "aten.mish.default": _mish,
+    "aten.gelu.default": _gelu,
+}
 
 
 def _softmax_input(m: Maker, a: Arguments) -> Rows:
@@ -468,18 +461,16 @@ _COLUMNWISE = frozenset(("cast", "concat", "require_finite", "select", "trunc"))
 """The operators of which each column reads one column."""
 
 
-LAYERS: Mapping[str, Rule] = MappingProxyType(
-    {
-        **dict.fromkeys(("aten.softmax.int", "aten._softmax.default"), _softmax),
-        **dict.fromkeys(("aten.log_softmax.int", "aten._log_softmax.default"), _log_softmax),
-        "aten.linear.default": _linear,
-        "aten.addmm.default": _addmm,
-        "aten.mm.default": _matmul("self", "mat2"),
-        "aten.matmul.default": _matmul("self", "other"),
-        "aten.mv.default": _matmul("self", "vec"),
-        "aten.batch_norm.default": _batch_norm,
-        "aten._native_batch_norm_legit_no_training.default": _batch_norm,
-        **{f"aten.{name}.default": _layer_norm for name in ("layer_norm", "native_layer_norm")},
-        "aten.embedding.default": _embedding,
-    }
-)
+LAYERS: Mapping[str, Rule] = {
+    **dict.fromkeys(("aten.softmax.int", "aten._softmax.default"), _softmax),
+    **dict.fromkeys(("aten.log_softmax.int", "aten._log_softmax.default"), _log_softmax),
+    "aten.linear.default": _linear,
+    "aten.addmm.default": _addmm,
+    "aten.mm.default": _matmul("self", "mat2"),
+    "aten.matmul.default": _matmul("self", "other"),
+    "aten.mv.default": _matmul("self", "vec"),
+    "aten.batch_norm.default": _batch_norm,
+    "aten._native_batch_norm_legit_no_training.default": _batch_norm,
+    **{f"aten.{name}.default": _layer_norm for name in ("layer_norm", "native_layer_norm")},
+    "aten.embedding.default": _embedding,
+}

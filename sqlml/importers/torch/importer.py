@@ -1,16 +1,12 @@
 """Import torch.nn.Module, torch.export.ExportedProgram and .pt2 files.
 
-A module is a regressor: its result for a row, (n,) or (n, k), is the row's `label`, one number or k
-of them, including any softmax or sigmoid at its end. A module reads one matrix (n, columns), or
-several tensors that divide the columns in their order; columns are cast to its dtype. A module that
-behaves differently in training is accepted only after `eval()`.
+A module is a regressor: its result for a row, (n,) or (n, k), is the row's `label`, including any
+softmax or sigmoid at its end. It reads one matrix, or several tensors that divide the columns.
 
-If operators of the IR can express its graph, it becomes these and runs on every backend. float64
-modules agree with torch within 1e-12, float32 modules within float32's own rounding (about 1e-6 of
-the largest number in a sum). Otherwise the module stays whole as `torch_module`, which the torch
-backend runs, after a trial that shows that rows are independent. torch is native code, and a
-hostile archive may crash it, hang it or fill the memory, so archives from files are tried in a
-child process.
+If operators of the IR can express its graph, it becomes these. float64 modules then agree with
+torch within 1e-12, float32 modules within about 1e-6 of the largest number in a sum. Otherwise the
+module stays whole as `torch_module`, after a trial that shows that rows are independent. A hostile
+archive may crash torch, hang it or fill the memory, so files are tried in a child process.
 """
 
 from __future__ import annotations
@@ -19,14 +15,13 @@ import copy
 import io
 import json
 from collections.abc import Callable, Generator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.child_process import Child, ChildEnded, ChildFailed
 from sqlml.errors import UnsupportedModelError, make_error
-from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
+from sqlml.importers.frame import ANY_COUNT, Frame, Leaf, Outputs, Schema
 from sqlml.importers.row_tensors import Uncovered
 from sqlml.importers.torch.aten_graph import convert_graph, overwrites_dropout, read_inputs
 from sqlml.importers.torch.tensors import find_kind
@@ -38,10 +33,7 @@ ROWS = 5
 
 
 def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
-    """Run the module of an archive on a few rows, and reject it if rows depend on each other.
-
-    `attrs` are the dtype and width that the operator `torch_module` will have.
-    """
+    """Run an archive's module on a few rows as `torch_module` with `attrs`; rows must not mix."""
     run = make_runner(archive, attrs)
     import torch
 
@@ -98,15 +90,6 @@ def module_schema(model: Any) -> Schema:
     return Schema(None, ANY_COUNT)
 
 
-def program_schema(model: Any) -> Schema:
-    return file_schema(_save_archive(model))
-
-
-def file_schema(model: ExportedModule) -> Schema:
-    """Return the columns that the program of a .pt2 file reads."""
-    return Schema(None, model.features)
-
-
 def import_module(model: Any, frame: Frame) -> Outputs:
     """Export a torch.nn.Module for the number of columns, and import the exported program."""
     import torch
@@ -119,9 +102,8 @@ def import_module(model: Any, frame: Frame) -> Outputs:
     dtype = numbers[0].dtype if numbers else torch.float32
     if dtype not in (torch.float32, torch.float64):
         raise UnsupportedModelError(f"a module of {dtype} is not covered; convert it with .float()")
-    random_layer = next(
-        (m for m in model.modules() if m.training and _differs_in_training(m)), None
-    )
+    in_training = (m for m in model.modules() if m.training)
+    random_layer = next(filter(_differs_in_training, in_training), None)
     if random_layer is not None:
         raise UnsupportedModelError(
             f"the module is in training mode, where {type(random_layer).__name__} makes a row's "
@@ -162,7 +144,7 @@ def import_program(model: Any, frame: Frame) -> Outputs:
         return _find_label(frame, convert_graph(archive, frame))
     except Uncovered:
         if overwrites_dropout(archive):
-            return _find_label(frame, _import_whole(archive, frame, check_rows))
+            return _import_whole(archive, frame, check_rows)
         # torch's own decompositions leave fewer kinds of operators.
         return _import_archive(_save_archive(model.run_decompositions()), frame, check_rows)
 
@@ -177,7 +159,7 @@ def _import_archive(model: ExportedModule, frame: Frame, check: Check) -> Output
     try:
         return _find_label(frame, convert_graph(model, frame))
     except Uncovered:
-        return _find_label(frame, _import_whole(model, frame, check))
+        return _import_whole(model, frame, check)
 
 
 def _read_first_line(error: Exception) -> str:
@@ -216,11 +198,10 @@ def _find_label(frame: Frame, value: Value) -> Outputs:
 
 
 Check = Callable[[bytes, Mapping[str, Any]], None]
-"""The type of `check_rows` and `check_rows_in_child`."""
 
 
-def _import_whole(model: ExportedModule, frame: Frame, check: Check) -> Value:
-    """Return the whole module as one operator, after a trial that rows are independent."""
+def _import_whole(model: ExportedModule, frame: Frame, check: Check) -> Outputs:
+    """Import the whole module as one operator, after a trial that rows are independent."""
     if not model.width:
         raise UnsupportedModelError("the torch module returns no number for a row")
     dtype = {"bool": "bool", "float64": "float64"}.get(model.dtype)
@@ -229,19 +210,18 @@ def _import_whole(model: ExportedModule, frame: Frame, check: Check) -> Value:
     check(model.content, attrs)
     values = [value for _, value in read_inputs(model, frame)]
     archive = np.frombuffer(model.content, np.uint8)
-    return frame.builder.op("torch_module", *values, archive=archive, **attrs)
+    return _find_label(frame, frame.builder.op("torch_module", *values, archive=archive, **attrs))
 
 
 MODULE = "torch.nn.modules.module.Module"
 PROGRAM = "torch.export.exported_program.ExportedProgram"
 FILE = "torch.export file"
-"""The name in the registry of a model that was read from a file."""
 
-IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
-    {MODULE: import_module, PROGRAM: import_program, FILE: import_file}
-)
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {MODULE: module_schema, PROGRAM: program_schema, FILE: file_schema}
-)
+IMPORTERS: Mapping[str, Leaf] = {MODULE: import_module, PROGRAM: import_program, FILE: import_file}
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
+    MODULE: module_schema,
+    PROGRAM: lambda program: Schema(None, _save_archive(program).features),
+    FILE: lambda archive: Schema(None, archive.features),
+}
 FAMILIES: frozenset[str] = frozenset((MODULE,))
 """The classes whose subclasses have the same importer, because users write their own."""

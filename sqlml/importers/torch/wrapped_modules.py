@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Schema, build_labels
+from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, build_labels
 from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.sklearn.classify import argmax_label, two_or_more_classes
 from sqlml.importers.torch.importer import import_module, module_schema
@@ -41,13 +40,9 @@ def constant_like(b: Builder, number: float, like: Value) -> Value:
     return b.constant(np.array([number], like.type.dtype))
 
 
-def dnn_schema(model: Any) -> Schema:
-    return module_schema(_find_dnn_module(model))
-
-
 def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
     """Import DNNClassifier, which predicts the first class with the largest probability."""
-    scores = _import_dnn_module(model, frame)
+    scores = import_module(_find_module(model), frame).values["label"]
     proba = (sigmoid if scores.type.width == 1 else softmax)(frame.builder, scores)
     label = argmax_label(frame.builder, proba)
     return Outputs({"label": label, "proba": proba}, build_labels(two_or_more_classes(model)))
@@ -55,21 +50,7 @@ def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
 
 def import_dnn_regressor(model: Any, frame: Frame) -> Outputs:
     """Import DNNRegressor, which predicts the result of the module."""
-    return Outputs({"label": _import_dnn_module(model, frame)})
-
-
-def _import_dnn_module(model: Any, frame: Frame) -> Value:
-    return import_module(_find_dnn_module(model), frame).values["label"]
-
-
-def _find_dnn_module(model: Any) -> Any:
-    if not hasattr(model, "module_"):
-        raise explain_unfitted(model)
-    return model.module_
-
-
-def schema(model: Any) -> Schema:
-    return module_schema(_find_module(model))
+    return import_module(_find_module(model), frame)
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
@@ -113,8 +94,8 @@ def _apply_net(model: Any, frame: Frame) -> Value:
 
 
 def _find_module(model: Any) -> Any:
-    """Return the single trained module in evaluation mode."""
-    if not getattr(model, "initialized_", False) or not hasattr(model, "module_"):
+    """Return a copy of the trained module in evaluation mode."""
+    if not getattr(model, "initialized_", True) or not hasattr(model, "module_"):
         raise explain_unfitted(model)
     return copy.deepcopy(model.module_).eval()
 
@@ -134,24 +115,20 @@ def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value] | None:
     return next((NONLINEARITIES[name] for name in names if name in NONLINEARITIES), None)
 
 
-NONLINEARITIES: Mapping[str, Callable[[Builder, Value], Value]] = MappingProxyType(
-    {
-        "torch.nn.modules.loss.CrossEntropyLoss": softmax,
-        "torch.nn.modules.loss.BCEWithLogitsLoss": sigmoid,
-        "torch.nn.modules.loss.BCELoss": add_complement,
-    }
-)
+NONLINEARITIES: Mapping[str, Callable[[Builder, Value], Value]] = {
+    "torch.nn.modules.loss.CrossEntropyLoss": softmax,
+    "torch.nn.modules.loss.BCEWithLogitsLoss": sigmoid,
+    "torch.nn.modules.loss.BCELoss": add_complement,
+}
 """The functions from the module's output to probabilities, by class of the criterion."""
 
-IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
-    {
-        "skorch.classifier.NeuralNetClassifier": import_classifier,
-        "skorch.classifier.NeuralNetBinaryClassifier": import_binary_classifier,
-        "skorch.regressor.NeuralNetRegressor": import_regressor,
-        "sqlml.training.estimators.dnn.DNNClassifier": import_dnn_classifier,
-        "sqlml.training.estimators.dnn.DNNRegressor": import_dnn_regressor,
-    }
-)
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {path: schema if path.startswith("skorch.") else dnn_schema for path in IMPORTERS}
+IMPORTERS: Mapping[str, Leaf] = {
+    "skorch.classifier.NeuralNetClassifier": import_classifier,
+    "skorch.classifier.NeuralNetBinaryClassifier": import_binary_classifier,
+    "skorch.regressor.NeuralNetRegressor": import_regressor,
+    "sqlml.training.estimators.dnn.DNNClassifier": import_dnn_classifier,
+    "sqlml.training.estimators.dnn.DNNRegressor": import_dnn_regressor,
+}
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(
+    IMPORTERS, lambda model: module_schema(_find_module(model))
 )

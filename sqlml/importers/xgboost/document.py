@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class StoredNames:
     def sort_keys(self) -> list[bytes]:
         """Return keys that sort like the names in XGBoost, which compares signed bytes."""
         signed = self.content.translate(bytes(byte ^ 0x80 for byte in range(256)))
-        return [signed[a:z] for a, z in zip(self.offsets, self.offsets[1:], strict=False)]
+        return [signed[start:end] for start, end in pairwise(self.offsets)]
 
     def match(self, names: Sequence[str]) -> Array | None:
         """Return `names` in the order of the model; None if they are not those that it stores.
@@ -54,9 +54,8 @@ class StoredNames:
             character_offsets = np.cumsum([0, *map(len, ordered)]).tolist()
             offsets = list(self.offsets)
             is_intact = offsets == byte_offsets and self.content == content
-            if is_intact or (
-                offsets == character_offsets and self.content == content[: offsets[-1]]
-            ):
+            is_cut = offsets == character_offsets and self.content == content[: offsets[-1]]
+            if is_intact or is_cut:
                 return to_category_array(ordered, "")
         return None
 
@@ -114,9 +113,12 @@ class XGBoostModel:
 
 def read_document(document: Any) -> XGBoostModel:
     """Check a parsed JSON or UBJSON document."""
-    with report_damage("the XGBoost model", "save it again with save_model"):
-        with np.errstate(all="ignore"):  # numbers beyond float32 become infinite, as in XGBoost
-            return _read(document)
+    # Numbers beyond float32 become infinite, as in XGBoost.
+    with (
+        report_damage("the XGBoost model", "save it again with save_model"),
+        np.errstate(all="ignore"),
+    ):
+        return _read(document)
 
 
 def _read(document: Any) -> XGBoostModel:
@@ -164,9 +166,7 @@ def _read(document: Any) -> XGBoostModel:
         base_score=_read_base_score(params["base_score"], outputs),
         estimated=bool(int(params.get("boost_from_average", 0))),
         rounds=rounds,
-        attributes=MappingProxyType(
-            {str(k): str(v) for k, v in dict(learner.get("attributes") or {}).items()}
-        ),
+        attributes={str(k): str(v) for k, v in dict(learner.get("attributes") or {}).items()},
         forest=forest,
         weights=weights,
     )
@@ -243,7 +243,7 @@ def _read_column_categories(encoding: Mapping[str, Any], column: str) -> Array |
         raise ArtifactError(f"the categories of column {column!r} are damaged")
     if not content.isascii():
         return StoredNames(tuple(offsets), content)
-    strings = [content[a:z].decode() for a, z in zip(offsets, offsets[1:], strict=False)]
+    strings = [content[start:end].decode() for start, end in pairwise(offsets)]
     return to_category_array(strings, column)
 
 
@@ -260,7 +260,6 @@ def _check_order(cats: Any, categories: Sequence[Array | StoredNames | None]) ->
         raise ArtifactError("a column of the XGBoost model has a category twice")
     segments = np.asarray(cats["feature_segments"]).tolist()
     stated_order = np.asarray(cats["sorted_idx"]).tolist()
-    if segments != np.cumsum([0, *sizes]).tolist() or stated_order != [
-        i for column_order in order for i in column_order
-    ]:
+    offsets = np.cumsum([0, *sizes]).tolist()
+    if segments != offsets or stated_order != list(chain.from_iterable(order)):
         raise ArtifactError("the categories of the XGBoost model are not in their stated order")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,14 @@ MAX_CATEGORY = 1 << 24
 (common/categorical.h)."""
 
 _NUMBERS = {
-    "left_children": "int32",
-    "right_children": "int32",
-    "parents": "int32",
-    "split_indices": "int32",
-    "split_type": "bool",
-    "default_left": "bool",
+    **dict.fromkeys(("left_children", "right_children", "parents", "split_indices"), "int32"),
+    **dict.fromkeys(("split_type", "default_left"), "bool"),
     "split_conditions": "float32",
 }
 """The arrays that have one entry per node, with their dtypes."""
 
-_DELETED = np.iinfo(np.int32).max
-"""The feature number of a node that pruning has removed."""
+_NO_NODE = np.iinfo(np.int32).max
+"""The feature number of a node that pruning has removed, and the parent of a root (or -1)."""
 
 _STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
 """Floats of each node that prediction does not read if leaves have one value."""
@@ -42,9 +39,6 @@ _SETS = ("categories_nodes", "categories", "categories_segments", "categories_si
 
 _CHECKED = "checked"
 """Replaces an array that `compact` has checked and dropped."""
-
-_NO_PARENT = (-1, (1 << 31) - 1)
-"""The parent numbers that XGBoost writes for a root."""
 
 MAX_SET_WORDS = 1 << 26
 """The largest size of the bit sets of all categorical nodes together, in 32-bit words."""
@@ -98,10 +92,9 @@ class Forest:
 
 
 def compact(entry: dict[str, Any]) -> dict[str, Any]:
-    """Replace the lists of a tree by arrays while the document is parsed.
+    """Replace the lists of a tree by arrays while the document is parsed, to save memory.
 
-    This keeps documents out of memory as Python numbers. A list that does not form an array stays,
-    and `read_forest` rejects it.
+    A list that does not form an array stays, and `read_forest` rejects it.
     """
     if "left_children" not in entry:
         return entry
@@ -256,7 +249,7 @@ def _check_children(parents: Array, left: Array, right: Array, leaf: Array, size
     inner = np.flatnonzero(~leaf)
     numbers = (inner - roots[inner]).astype(np.int32)
     is_inside = (parents >= 0) & (parents < size)
-    is_inside[starts] = np.isin(parents[starts], _NO_PARENT)
+    is_inside[starts] = np.isin(parents[starts], (-1, _NO_NODE))
     fits = all((parents[(roots + child)[inner]] == numbers).all() for child in (left, right))
     if not (is_inside.all() and fits):
         raise ArtifactError("the parents in a tree of the XGBoost model are not those of its nodes")
@@ -267,9 +260,7 @@ def _read_groups_and_weights(
 ) -> tuple[Array, Array | None]:
     """Return the output and the dart weight of each tree."""
     group = _to_array(model["tree_info"], "int32")
-    if group.shape != (trees,) or (
-        trees and (group.min() < 0 or int(group.max()) + width > outputs)
-    ):
+    if group.shape != (trees,) or ((group < 0) | (group > outputs - width)).any():
         raise ArtifactError("tree_info of the XGBoost model does not fit its trees")
     weights = None if drop is None else _to_array(drop, "float32")
     if weights is not None and weights.shape != (trees,):
@@ -278,7 +269,7 @@ def _read_groups_and_weights(
 
 
 def _check_features(trees: Sequence[Mapping[str, Any]], nodes: RawTrees, features: int) -> None:
-    deleted = np.add.reduceat(nodes.feature == _DELETED, nodes.roots) if trees else nodes.roots
+    deleted = np.add.reduceat(nodes.feature == _NO_NODE, nodes.roots) if trees else nodes.roots
     if [int(tree["tree_param"].get("num_deleted", 0)) for tree in trees] != deleted.tolist():
         raise ArtifactError("an XGBoost tree has more or fewer nodes deleted than stated")
     if (~nodes.leaf & ((nodes.feature < 0) | (nodes.feature >= features))).any():
@@ -291,9 +282,8 @@ def _read_common_width(trees: Sequence[Mapping[str, Any]]) -> int:
     if len(widths) > 1:
         raise ArtifactError("trees of the XGBoost model differ in the size of their leaves")
     (width,) = widths
-    for tree in trees:
-        for name in _STATISTICS:
-            _check_statistic(tree, name, width if name == "base_weights" else 1)
+    for tree, name in product(trees, _STATISTICS):
+        _check_statistic(tree, name, width if name == "base_weights" else 1)
     return width
 
 
@@ -364,10 +354,9 @@ def _read_indptr(model: Mapping[str, Any], trees: int, outputs: int, width: int)
         raise ArtifactError(f"the XGBoost model states {parallel} parallel trees")
     if "iteration_indptr" in model:
         indptr = _to_array(model["iteration_indptr"], "int32")
-        steps = np.diff(indptr)
-        if indptr.ndim == 1 and indptr.size and indptr[0] == 0 and indptr[-1] == trees:
-            if (steps >= 0).all():
-                return indptr
+        ascends = indptr.ndim == 1 and indptr.size > 0 and bool((np.diff(indptr) >= 0).all())
+        if ascends and indptr[0] == 0 and indptr[-1] == trees:
+            return indptr
         if not indptr.size and not trees:
             return np.zeros(1, np.int64)
         raise ArtifactError("iteration_indptr of the XGBoost model does not fit its trees")

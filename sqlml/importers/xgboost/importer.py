@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from sqlml.importers.boosters import (
     import_regression,
     label_above,
 )
-from sqlml.importers.frame import Frame, Outputs, Schema, encode_categories, encode_columns
+from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, encode_categories, encode_columns
 from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.untrusted_documents import read_ubjson
 from sqlml.importers.xgboost.document import StoredNames, XGBoostModel, read_document
@@ -44,16 +43,14 @@ _IDENTITY = (
 ).split()
 _EXPONENTIAL = "reg:gamma reg:tweedie count:poisson survival:cox survival:aft".split()
 
-OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
-    {
-        **dict.fromkeys(_IDENTITY, REGRESSION),
-        "reg:logistic": Objective("regression", "sigmoid", "logit"),
-        **dict.fromkeys(_EXPONENTIAL, Objective("regression", "exp", "log")),
-        "binary:logistic": Objective("binary", "sigmoid", "logit"),
-        "binary:hinge": Objective("binary", "step"),
-        **dict.fromkeys(("multi:softmax", "multi:softprob"), Objective("multiclass", "softmax")),
-    }
-)
+OBJECTIVES: Mapping[str, Objective] = {
+    **dict.fromkeys(_IDENTITY, REGRESSION),
+    "reg:logistic": Objective("regression", "sigmoid", "logit"),
+    **dict.fromkeys(_EXPONENTIAL, Objective("regression", "exp", "log")),
+    "binary:logistic": Objective("binary", "sigmoid", "logit"),
+    "binary:hinge": Objective("binary", "step"),
+    **dict.fromkeys(("multi:softmax", "multi:softprob"), Objective("multiclass", "softmax")),
+}
 """The objectives that are covered. Source: XGBoost src/objective."""
 
 HALF = 1.5 * 2.0**-24
@@ -63,28 +60,18 @@ Margins are compared instead of probabilities, so labels do not depend on the la
 
 
 def schema(model: Any) -> Schema:
-    booster = _get_booster(model)
-    names = booster.feature_names
-    names = None if names is None else tuple(map(str, names))
-    return _build_schema(names, int(booster.num_features()) if names is None else len(names))
-
-
-def file_schema(model: XGBoostModel) -> Schema:
-    return _build_schema(model.names, model.features)
-
-
-def _build_schema(names: tuple[str, ...] | None, count: int) -> Schema:
-    """Return the columns; those without names have the names of XGBoost's dumps and plots."""
-    numbered = tuple(f"f{i}" for i in range(count))
-    return build_schema(None, numbered) if names is None else Schema(names, count)
+    """Return the columns of an estimator, Booster or file; XGBoost itself names them f0, f1, ..."""
+    is_file = isinstance(model, XGBoostModel)
+    source = model if is_file else _get_booster(model)
+    names = source.names if is_file else source.feature_names
+    if names is not None:
+        return Schema(tuple(map(str, names)), len(names))
+    count = source.features if is_file else int(source.num_features())
+    return build_schema(None, tuple(f"f{i}" for i in range(count)))
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import XGBClassifier or XGBRFClassifier.
-
-    Labels are 0 ... k-1, as in `classes_`, or several labels per row if the estimator was fitted
-    on an indicator matrix.
-    """
+    """Import XGBClassifier or XGBRFClassifier, with labels 0 ... k-1 or several labels per row."""
     return _import_classifier(_read_model(model), frame, float(model.missing))
 
 
@@ -164,10 +151,8 @@ def _import_classes(
         compared = margin if model.objective == "multi:softmax" else prediction
         labels = Labels("int64", tuple(range(model.outputs)))
         return import_multiclass(b, compared, prediction, margin, labels)
-    if objective.link == "sigmoid":
-        label = label_above(b, margin, HALF)
-    else:
-        label = label_above(b, prediction, 0.5)
+    has_sigmoid = objective.link == "sigmoid"
+    label = label_above(b, margin, HALF) if has_sigmoid else label_above(b, prediction, 0.5)
     if model.targets > 1:
         return import_multilabel(label, prediction, margin)
     if objective.task == "multiclass":
@@ -223,8 +208,7 @@ def _read_columns(model: XGBoostModel, frame: Frame, missing: float, finite: boo
     if frame.sparse:
         # Cells that a sparse matrix does not store are missing, and it stores no zeros.
         if frame.has_sparse_rows:
-            sparse = frame.matrix("float64", "sparse")
-            dense = b.op("densify", sparse, fill=float("nan"))
+            dense = b.op("densify", frame.matrix("float64", "sparse"), fill=math.nan)
         else:
             dense = frame.matrix("float64")
             is_zero = b.op("eq", dense, b.constant(np.zeros(1)))
@@ -270,10 +254,7 @@ _ENUM = re.compile(r"ENUM\s*\(\s*('(?:[^']|'')*'(?:\s*,\s*'(?:[^']|'')*')*)\s*\)
 
 
 def _add_linear_terms(weights: Array, x: Value, base: Array, b: Builder) -> Value:
-    """Return the margins of gblinear, adding up feature by feature.
-
-    XGBoost sums in float32 in this order; a matrix product would use another one.
-    """
+    """Return the margins of gblinear, summed in float32 in XGBoost's order, by feature."""
     x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1, np.float32)), x)
     total = b.constant((weights[-1] + base)[None, :])
     for feature, feature_weights in enumerate(weights[:-1]):
@@ -283,19 +264,14 @@ def _add_linear_terms(weights: Array, x: Value, base: Array, b: Builder) -> Valu
 
 
 FILE = "xgboost file"
-"""The name in the registry of a model that was read from a file."""
 
-IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
-    {
-        "xgboost.sklearn.XGBClassifier": import_classifier,
-        "xgboost.sklearn.XGBRFClassifier": import_classifier,
-        "xgboost.sklearn.XGBRegressor": import_regressor,
-        "xgboost.sklearn.XGBRFRegressor": import_regressor,
-        "xgboost.sklearn.XGBRanker": import_regressor,
-        "xgboost.core.Booster": import_booster,
-        FILE: import_file,
-    }
-)
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {path: file_schema if path == FILE else schema for path in IMPORTERS}
-)
+IMPORTERS: Mapping[str, Leaf] = {
+    "xgboost.sklearn.XGBClassifier": import_classifier,
+    "xgboost.sklearn.XGBRFClassifier": import_classifier,
+    "xgboost.sklearn.XGBRegressor": import_regressor,
+    "xgboost.sklearn.XGBRFRegressor": import_regressor,
+    "xgboost.sklearn.XGBRanker": import_regressor,
+    "xgboost.core.Booster": import_booster,
+    FILE: import_file,
+}
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, schema)

@@ -185,10 +185,8 @@ def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
         b = Builder()
         value = b.input("x", "float64", width)
         if outputs:
-            rng = np.random.default_rng(0)
-            value = b.op(
-                "linear", value, weights=rng.normal(size=(width, outputs)), bias=np.zeros(outputs)
-            )
+            weights = np.random.default_rng(0).normal(size=(width, outputs))
+            value = b.linear(value, weights, np.zeros(outputs))
         for _ in range(steps):
             value = b.op("sigmoid", value)
         program = b.build({"score": value})

@@ -1,12 +1,38 @@
-"""Measure on this machine the costs that `backends.costs` ships for another one."""
+"""Measure on this machine the costs that `backends.costs` ships for another one.
+
+`backends.py` measures those of the backends, and this module those of DuckDB. Every coefficient is
+the slope between two queries over the same rows that differ in one thing: the number of columns in
+a sum or in a function's argument, the depth of trees, or the number of categories.
+"""
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import duckdb
+import numpy as np
+
 from sqlml.backends.costs import SHIPPED, save_costs
 from sqlml.backends.no_wait import wait_for_kernels
+from sqlml.dialects import DUCKDB
+from sqlml.ir.builder import Builder
+from sqlml.ir.program import Program
 from sqlml.long_work import long_work, show_stage
+from sqlml.planner.program.cost import BATCH
+from sqlml.planner.program.function_names import FunctionSpec, Part
 from sqlml.tools.calibration.backends import measure_backends
-from sqlml.tools.calibration.engine_costs import measure_engine
+from sqlml.udfs.batch_function import BatchFunction
+from sqlml.udfs.duckdb.function_registry import create_function
+from sqlml.udfs.duckdb.native import native_functions
+from sqlml.udfs.duckdb.native.extension import (
+    NativeConnection,
+    Unavailable,
+    open_native_connection,
+)
+from sqlml.udfs.make_function import make_engine_function
 
 MAX_RATIO = 50.0
 """Slopes are dropped if noise has made them this many times smaller or larger than shipped ones."""
@@ -28,7 +54,7 @@ def calibrate() -> dict[str, float]:
         show_stage("backends")
         costs = measure_backends()
         show_stage("DuckDB")
-        costs |= measure_engine()
+        costs |= _measure_engine()
     measured = {
         name: round(value, 6)
         for name, value in costs.items()
@@ -36,3 +62,168 @@ def calibrate() -> dict[str, float]:
     }
     save_costs(measured)
     return measured
+
+
+ROWS, COLUMNS, FEW_COLUMNS = 61_440, 16, 4
+FEW_CATEGORIES, CATEGORIES = 16, 256
+ROUNDS = 5
+
+
+def _measure_engine() -> dict[str, float]:
+    """Return nanoseconds by name: for columns and trees as expressions, and for function calls."""
+    names = [f"c{k}" for k in range(COLUMNS)]
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 1")
+        values = ", ".join(f"(random() * 2 - 1)::FLOAT AS {name}" for name in names)
+        category = f"'category number ' || (random() * {CATEGORIES})::INTEGER AS c"
+        connection.execute(f"CREATE TABLE t AS SELECT {values}, {category} FROM range({ROWS})")
+
+        sums = ", ".join(f"sum({name})" for name in names)
+
+        def measure(value: str) -> float:
+            """Return nanoseconds per row for an expression; all columns are read in any case."""
+            return _time(connection, f"SELECT sum({value}), {sums} FROM t")
+
+        def measure_packed(count: int) -> float:
+            columns = ", ".join(names[:count])
+            return measure(f"{_create_sum(connection, count)}([{columns}]::FLOAT[{count}])")
+
+        baseline = measure("c0")
+        span = COLUMNS - FEW_COLUMNS
+        number = (measure(_weigh(names)) - measure(_weigh(names[:FEW_COLUMNS]))) / span
+        few = measure_packed(FEW_COLUMNS)
+        argument = (measure_packed(COLUMNS) - few) / span
+        # A row passes 5 levels of a full tree, and 2 tests of a chain.
+        low, high = measure(_write_full_tree(names[:3])), measure(_write_full_tree(names[:5]))
+        level = (high - measure(_write_chain(names, 31))) / 3
+
+        categories = CATEGORIES - FEW_CATEGORIES
+        few_codes, codes = measure(_encode(FEW_CATEGORIES)), measure(_encode(CATEGORIES))
+        few_plan, plan = (
+            _time(connection, f"SELECT {_encode(n)} FROM (SELECT 'x' AS c)") * ROWS
+            for n in (FEW_CATEGORIES, CATEGORIES)
+        )
+        planning = (plan - few_plan) / categories
+        lookup = (codes - few_codes - planning * categories / ROWS) / categories
+        texts = f"{_create_lookup(connection)}([0]::FLOAT[1], [{DUCKDB.bytes('c')}]::BLOB[])"
+        in_sql = few_codes - baseline - FEW_CATEGORIES * (lookup + planning / ROWS)
+        return {
+            "sql.number": number,
+            "sql.level": level,
+            "sql.test": (high - low - 2 * level) / 24,
+            "udf.number": argument,
+            "udf.call": (few - baseline - FEW_COLUMNS * argument) * BATCH,
+            "sql.category": planning,
+            "sql.lookup": lookup,
+            "udf.text": measure(texts) - measure_packed(1) - in_sql,
+            **_measure_native_calls(connection, measure, names, baseline),
+        }
+
+
+def _measure_native_calls(
+    connection: duckdb.DuckDBPyConnection,
+    measure: Callable[[str], float],
+    names: Sequence[str],
+    baseline: float,
+) -> dict[str, float]:
+    """Return the costs of native functions, which take columns; empty if they are unavailable."""
+    try:
+        native = open_native_connection(connection)
+    except Unavailable:
+        return {}
+    few, all_columns = (
+        measure(f"{_register_sum(native, count)}({', '.join(names[:count])})")
+        for count in (FEW_COLUMNS, COLUMNS)
+    )
+    native.close()
+    number = (all_columns - few) / (COLUMNS - FEW_COLUMNS)
+    call = (few - baseline - FEW_COLUMNS * number) * BATCH
+    return {"column.number": max(number, 0.1), "column.call": max(call, 100.0)}
+
+
+def _categories(count: int) -> list[str]:
+    return [f"category number {k}" for k in range(count)]
+
+
+def _encode(count: int) -> str:
+    """Write the code of a category among `count` as `backends.sql` does."""
+    return DUCKDB.place_of("c", [DUCKDB.quote_string(name) for name in _categories(count)])
+
+
+def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:
+    """Create a function that looks up a category among many, and return its name."""
+    b = Builder()
+    names = np.array(_categories(CATEGORIES), object)
+    code = b.op("encode", b.input("c", "string"), categories=names, missing=-1)
+    program = b.build({"score": b.op("cast", code, dtype="float64")})
+    spec = FunctionSpec(
+        program.hash, (Part("score"),), "f32", "native", "traverse", "cpu", max_categories=1
+    )
+    create_function(connection, spec.name, make_engine_function(spec, program))
+    return spec.name
+
+
+def _weigh(names: Sequence[str]) -> str:
+    """Write a weighted sum of columns as `backends.sql` does."""
+    terms = (f"CAST({name} AS DOUBLE) * '0.{k + 1}'::DOUBLE" for k, name in enumerate(names))
+    return " + ".join(terms)
+
+
+def _write_full_tree(names: Sequence[str], leaf: int = 1) -> str:
+    """Write a tree that tests one column per level, with a different value in each leaf.
+
+    >>> _write_full_tree(["a"])
+    'CASE WHEN a <= 0.0 THEN 2.0 ELSE 3.0 END'
+    """
+    if not names:
+        return f"{leaf}.0"
+    left, right = (_write_full_tree(names[1:], 2 * leaf + side) for side in (0, 1))
+    return f"CASE WHEN {names[0]} <= 0.0 THEN {left} ELSE {right} END"
+
+
+def _write_chain(names: Sequence[str], tests: int) -> str:
+    """Write a tree of `tests` tests, at each of which half of the remaining rows end.
+
+    >>> _write_chain(["a"], 2)
+    'CASE WHEN a <= 0.0 THEN 1.0 ELSE CASE WHEN a <= 0.5 THEN 2.0 ELSE 0.0 END END'
+    """
+    expression = "0.0"
+    for k in reversed(range(tests)):
+        bound, test = 1 - 0.5 ** (k // len(names)), names[k % len(names)]
+        expression = f"CASE WHEN {test} <= {bound} THEN {k + 1}.0 ELSE {expression} END"
+    return expression
+
+
+def _create_sum(connection: duckdb.DuckDBPyConnection, columns: int) -> str:
+    """Create a function that adds columns, and return its name."""
+    function = make_engine_function(*_build_sum(columns))
+    create_function(connection, function.name, function)
+    return function.name
+
+
+def _build_sum(columns: int, by_column: bool = False) -> tuple[FunctionSpec, Program]:
+    b = Builder()
+    x = b.op("concat", *(b.input(f"x{k}", "float64") for k in range(columns)))
+    ones = np.ones((columns, 1))
+    program = b.build({"score": b.op("linear", x, weights=ones, bias=np.zeros(1))})
+    spec = FunctionSpec(program.hash, (Part("score"),), "f32", "native", "traverse", "cpu")
+    return replace(spec, by_column=by_column), program
+
+
+def _register_sum(native: NativeConnection, columns: int) -> str:
+    """Register a native function that adds columns, and return its name."""
+    function = make_engine_function(*_build_sum(columns, by_column=True))
+    batch = function.function
+    assert isinstance(batch, BatchFunction)
+    native_functions.register(native.pointer, function, lambda _: batch)
+    return function.name
+
+
+def _time(connection: duckdb.DuckDBPyConnection, query: str) -> float:
+    """Return nanoseconds per row, the best of several rounds."""
+    best = math.inf
+    for _ in range(ROUNDS + 1):
+        start = time.perf_counter_ns()
+        connection.execute(query).fetchall()
+        best = min(best, time.perf_counter_ns() - start)
+    return best / ROWS

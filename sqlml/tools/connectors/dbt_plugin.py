@@ -42,10 +42,7 @@ _initialize_dbt_cursor = LocalEnvironment.initialize_cursor.__func__
 def _initialize_cursor(
     cls: Any, creds: Any, cursor: Any, plugins: Any = None, registered_df: Any = None
 ) -> Any:
-    """Set up a cursor of the Session as dbt-duckdb sets up a new cursor.
-
-    dbt-duckdb's plugins may change a cursor, but no hook can replace it.
-    """
+    """Set up a cursor of the Session. No hook of dbt-duckdb can replace a cursor."""
     for plugin in (plugins or {}).values():
         if isinstance(plugin, Plugin):
             cursor = plugin.session.cursor()

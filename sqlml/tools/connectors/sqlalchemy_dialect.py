@@ -104,15 +104,14 @@ class SqlmlDialect(Dialect):
     def get_pk_constraint(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        for name, columns, *_ in self._query_constraints(
-            connection, "PRIMARY KEY", table_name, schema
-        ):
-            return {"constrained_columns": list(columns), "name": name}
-        return {"constrained_columns": [], "name": None}
+        keys = self._query_constraints(connection, "PRIMARY KEY", table_name, schema)
+        name, columns, *_ = keys[0] if keys else (None, ())
+        return {"constrained_columns": list(columns), "name": name}
 
     def get_foreign_keys(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
+        keys = self._query_constraints(connection, "FOREIGN KEY", table_name, schema)
         return [
             {
                 "name": name,
@@ -122,9 +121,7 @@ class SqlmlDialect(Dialect):
                 "referred_columns": list(referred),
                 "options": {},
             }
-            for name, columns, table, referred, _ in self._query_constraints(
-                connection, "FOREIGN KEY", table_name, schema
-            )
+            for name, columns, table, referred, _ in keys
         ]
 
     def get_unique_constraints(
@@ -178,15 +175,11 @@ class SqlmlDialect(Dialect):
     ) -> Sequence[Any]:
         """Return the rows of a query of the catalog about one table, or all tables of a schema.
 
-        The query ends in a condition, and column `name` has the table's name. `schema` is a schema
-        or `database.schema`; None is `main`.
+        The query ends in a condition; column `name` has the table's name. None is schema `main`.
         """
         database, schema_name = self.identifier_preparer._separate(schema)
-        conditions = {
-            name: table,
-            "schema_name": schema_name or "main",
-            "database_name": database,
-        }
+        schema_name = schema_name or "main"
+        conditions = {name: table, "schema_name": schema_name, "database_name": database}
         for column, value in conditions.items():
             if value is not None:
                 query += f" AND {column} = :{column}"

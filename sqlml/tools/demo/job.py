@@ -34,10 +34,7 @@ TABLES = ("flights", "weather", "planes", "airlines")
 
 
 def load(con: Session, rows: int | None = None) -> int:
-    """Create the tables flights, weather, planes and airlines, and return the number of flights.
-
-    `rows` limits the flights to that many of all months, the same ones each time.
-    """
+    """Create the tables and return the number of flights: `rows` of all months, if it is given."""
     folder = _find_package_folder()
     with tempfile.TemporaryDirectory() as scratch:
         for table in TABLES:
@@ -128,10 +125,9 @@ def fit(frame: Any) -> tuple[Fitted, ...]:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     late = frame["late"].to_numpy(dtype=bool)
     words = [LATE if x else ON_TIME for x in late]
+    features = NUMBERS + FEW + MANY
     return (
-        _fit_model(
-            "delay_sklearn", _make_sklearn_pipeline, frame, words, NUMBERS + FEW + MANY, LATE
-        ),
+        _fit_model("delay_sklearn", _make_sklearn_pipeline, frame, words, features, LATE),
         _fit_model("delay_xgboost", _make_xgboost, frame, late.astype(int), NUMBERS, 1),
     )
 
@@ -169,24 +165,15 @@ def _make_sklearn_pipeline() -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
-    few = make_pipeline(
-        SimpleImputer(strategy="constant", fill_value="unknown"),
-        OneHotEncoder(handle_unknown="ignore", sparse_output=False),
-    )
-    many = make_pipeline(
-        SimpleImputer(strategy="most_frequent"),
-        OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1),
-    )
-    columns = ColumnTransformer(
-        [
-            ("numbers", SimpleImputer(strategy="median"), list(NUMBERS)),
-            ("few", few, list(FEW)),
-            ("many", many, list(MANY)),
-        ]
-    )
-    return make_pipeline(
-        columns, HistGradientBoostingClassifier(max_iter=100, learning_rate=0.2, random_state=0)
-    )
+    one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    few = make_pipeline(SimpleImputer(strategy="constant", fill_value="unknown"), one_hot)
+    ordinal = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    many = make_pipeline(SimpleImputer(strategy="most_frequent"), ordinal)
+    numbers = SimpleImputer(strategy="median")
+    groups = (("numbers", numbers, NUMBERS), ("few", few, FEW), ("many", many, MANY))
+    columns = ColumnTransformer([(name, step, list(group)) for name, step, group in groups])
+    trees = HistGradientBoostingClassifier(max_iter=100, learning_rate=0.2, random_state=0)
+    return make_pipeline(columns, trees)
 
 
 def _make_xgboost() -> Any:
@@ -222,23 +209,15 @@ class Agreement:
 def compare(
     name: str, labels: Any, scores: Any, expected_labels: Any, expected_scores: Any
 ) -> Agreement:
-    """Compare arrays of shape (n,): labels and scores from SQL with the library's own.
-
-    A NULL or NaN score differs infinitely from any number.
-    """
+    """Compare arrays of shape (n,): labels and scores from SQL with the library's own."""
     actual = np.asarray(scores, np.float64)
     expected = np.asarray(expected_scores, np.float64)
     wrong = np.asarray(labels, object) != np.asarray(expected_labels, object)
     difference = np.where(np.isfinite(actual), np.abs(actual - expected), np.inf)
     # The smallest normal number makes 0 equal to 0, and very different from all other numbers.
     relative = difference / np.maximum(np.abs(expected), np.finfo(np.float64).tiny)
-    return Agreement(
-        name,
-        len(expected),
-        int(np.count_nonzero(wrong)),
-        float(difference.max(initial=0.0)),
-        float(relative.max(initial=0.0)),
-    )
+    largest, largest_relative = (float(x.max(initial=0.0)) for x in (difference, relative))
+    return Agreement(name, len(expected), int(np.count_nonzero(wrong)), largest, largest_relative)
 
 
 class Printer:
@@ -248,21 +227,17 @@ class Printer:
         self._start = time.perf_counter()
         self._steps = 0
 
-    def title(self, text: str) -> None:
-        self._print(f"sqlml demo: {text}")
-
     def step(self, text: str) -> None:
         self._steps += 1
-        seconds = time.perf_counter() - self._start
-        self._print(f"\n{self._steps}. {text}  [{seconds:.0f} s]")
+        print(f"\n{self._steps}. {text}  [{self.seconds:.0f} s]", flush=True)
 
     def line(self, text: str) -> None:
-        self._print(f"   {text}")
+        print(f"   {text}", flush=True)
 
     def text(self, text: str) -> None:
         """Print several lines, such as a query or a plan, unchanged."""
         for line in text.splitlines():
-            self._print(f"   | {line}".rstrip())
+            print(f"   | {line}".rstrip(), flush=True)
 
     def query(self, sql: str) -> None:
         """Print a query without its comments."""
@@ -280,14 +255,11 @@ class Printer:
         for line in lines:
             cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
             cells[0] = line[0].ljust(widths[0])
-            self._print("   " + "  ".join(cells).rstrip())
+            self.line("  ".join(cells).rstrip())
 
-    def total(self) -> None:
-        seconds = time.perf_counter() - self._start
-        self._print(f"\nEvery score is the source library's own. {seconds:.0f} s in all.")
-
-    def _print(self, text: str) -> None:
-        print(text, flush=True)
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
 
 
 def _format_cell(value: Any) -> str:
@@ -327,11 +299,6 @@ def run(database: str | Path | None = None, rows: int | None = None) -> None:
 
     The database is a new file, by default in a temporary folder that is removed afterwards. `rows`
     limits the flights, of which there are 336,776.
-
-    Raises:
-        ConfigError: the file exists already, or `rows` is too few to learn from.
-        MissingDependencyError: a library of the extra `demo` is not installed.
-        ScoringError: a score from SQL is not the source library's own.
     """
     if rows is not None and rows < 1000:
         raise ConfigError(f"the demo cannot train on {rows} flights; give --rows 1000 or more")
@@ -339,14 +306,14 @@ def run(database: str | Path | None = None, rows: int | None = None) -> None:
     with _choose_file(database) as path:
         with connect(str(path)) as con:
             [(version,)] = con.execute("SELECT version()").fetchall()
-            printer.title(f"DuckDB {version}, {os.cpu_count()} cores, {path}")
+            print(f"sqlml demo: DuckDB {version}, {os.cpu_count()} cores, {path}", flush=True)
             models = _prepare(con, printer, rows)
         # A new connection finds the models in the file, as any other process would.
         with connect(str(path)) as con:
             _score(con, printer)
             _check(con, printer, models)
             _time(con, printer, models)
-    printer.total()
+    print(f"\nEvery score is the source library's own. {printer.seconds:.0f} s in all.", flush=True)
 
 
 @contextlib.contextmanager

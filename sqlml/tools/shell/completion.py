@@ -28,7 +28,6 @@ FUNCTIONS = frozenset(
     {"predict", "predict_proba", "predict_score", "transform", "explain"}
     | {f"ml_{name}" for name in FORMS}
 )
-"""Functions of models, in lower case."""
 
 KEYWORDS = frozenset(
     "MODEL MODELS VERSION VERSIONS OPTIONS INPUT OUTPUT VERIFY EXPORT ALIAS TAGS CASCADE "
@@ -84,13 +83,8 @@ Candidate = tuple[str, str]
 class Names:
     """The names that a session knew when they were last read.
 
-    Attributes:
-        tables: the columns of each table or view.
-        models: models, each followed by its aliases (`churn@champion`).
-        functions: the engine's functions and macros.
-        keywords: the engine's keywords, in capitals.
-        reserved: those keywords, folded, that must be quoted as names.
-        settings: the engine's settings.
+    `tables` has the columns of each table or view. A model is followed by its aliases
+    (`churn@champion`). Keywords are in capitals; `reserved` ones, folded, must be quoted as names.
     """
 
     tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -107,10 +101,7 @@ class Names:
 
 
 def read_names(session: Any) -> Names:
-    """Return the names of a session; none in a transaction that has failed.
-
-    The queries read the engine's own tables, by names that no file can shadow.
-    """
+    """Return the names of a session; none in a transaction that has failed."""
     query = session.connection.sql
     try:
         tables: dict[str, list[str]] = {}
@@ -152,10 +143,7 @@ def _list_versions(session: Any, model: str) -> list[str]:
 
 
 class ModelCompleter(Completer):
-    """Completes a statement or dot command with the names of the session.
-
-    Names are read again after each statement, when the first completion is requested.
-    """
+    """Completes a statement or dot command with the names of the session, which it reads lazily."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
@@ -217,13 +205,11 @@ def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Can
     if _AFTER_MODEL.search(rest) is not None:
         models = [name for name in names.models if "/" not in name and "@" not in name]
         return word, [(names.quote(name), "model") for name in models]
-    for candidates in (
-        _complete_option_value(rest, text, names),
-        _complete_option_name(rest, text),
-        _complete_setting(rest, names),
-    ):
-        if candidates is not None:
-            return word, candidates
+    candidates = _complete_option_value(rest, text, names)
+    candidates = _complete_option_name(rest, text) if candidates is None else candidates
+    candidates = _complete_setting(rest, names) if candidates is None else candidates
+    if candidates is not None:
+        return word, candidates
     sources = _find_sources(text, names)
     qualifier = _QUALIFIER.search(rest)
     if qualifier is not None:
@@ -264,16 +250,13 @@ def _complete_option_name(rest: str, text: str) -> list[Candidate] | None:
 
 
 def _list_parameters(text: str) -> list[str]:
-    """Return the parameters of the model type that a text names.
-
-    Those of the library itself are listed only if it is imported, which would take seconds here.
-    """
+    """Return the parameters of the model type that a text names."""
     match = _MODEL_TYPE.search(text)
     model_type = None if match is None else MODEL_TYPES.get(match[1].lower())
     names: list[str] = []
     for trainer in () if model_type is None else model_type.trainers.values():
         names += trainer.names
-        if trainer.package in sys.modules:
+        if trainer.package in sys.modules:  # an import would take seconds
             names += sorted(parameter_names(trainer))
     return names
 

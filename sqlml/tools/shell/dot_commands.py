@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TextIO
 
 from sqlml.dialects import DUCKDB
@@ -44,12 +43,7 @@ class Command:
 
 
 def run_command(shell: Shell, line: str) -> None:
-    """Run a dot command, one of psql's, `help`, `exit` or `quit`.
-
-    Raises:
-        UsageError: it does not exist, or has other arguments.
-        Leave: it is `.exit`.
-    """
+    """Run a dot command, one of psql's, `help`, `exit` or `quit`; `.exit` raises Leave."""
     # Quotes hold words together, and a backslash is a plain character.
     lexer = shlex.shlex(line.rstrip(";"), posix=True, punctuation_chars=False)
     lexer.escape, lexer.commenters, lexer.whitespace_split = "", "", True
@@ -94,9 +88,7 @@ def _tables(shell: Shell, arguments: Arguments) -> None:
 
 def _write_name_condition(arguments: Arguments) -> str:
     """Return a condition for a `name` that matches the pattern if there is one, ignoring case."""
-    if not arguments:
-        return "true"
-    return f"{builtin('~~')}({fold_in_sql('name')}, {fold_in_sql('?')})"
+    return f"{builtin('~~')}({fold_in_sql('name')}, {fold_in_sql('?')})" if arguments else "true"
 
 
 def _models(shell: Shell, arguments: Arguments) -> None:
@@ -145,14 +137,14 @@ def _make_switch(setting: str, about: str, name: str = "") -> Command:
     name = name or setting
 
     def run(shell: Shell, arguments: Arguments) -> None:
-        is_on = not getattr(shell.display, setting)
         if arguments:
             if arguments[0] not in ("on", "off"):
                 raise UsageError(f"usage: .{name} on|off")
-            is_on = arguments[0] == "on"
+            shell.change_display(**{setting: arguments[0] == "on"})
+            return
+        is_on = not getattr(shell.display, setting)
         shell.change_display(**{setting: is_on})
-        if not arguments:
-            shell.print_message(f"{name} is {'on' if is_on else 'off'}")
+        shell.print_message(f"{name} is {'on' if is_on else 'off'}")
 
     return Command("on|off", about, run, 0, 1)
 
@@ -192,12 +184,11 @@ def _output(shell: Shell, arguments: Arguments) -> None:
 
 
 def _databases(shell: Shell, _: Arguments) -> None:
-    shell.write(
-        shell.session.sql(
-            "SELECT database_name AS name, coalesce(path, 'memory') AS file "
-            "FROM system.main.duckdb_databases() WHERE NOT internal ORDER BY name"
-        )
+    databases = shell.session.sql(
+        "SELECT database_name AS name, coalesce(path, 'memory') AS file "
+        "FROM system.main.duckdb_databases() WHERE NOT internal ORDER BY name"
     )
+    shell.write(databases)
 
 
 def _open(shell: Shell, arguments: Arguments) -> None:
@@ -210,44 +201,38 @@ def _exit(_: Shell, arguments: Arguments) -> None:
     raise Leave(int(arguments[0]) if arguments else 0)
 
 
-COMMANDS: Mapping[str, Command] = MappingProxyType(
-    {
-        "databases": Command("", "list the attached databases, and their files", _databases),
-        "describe": Command("NAME", "show the columns of a table, or a model", _describe, 1, 1),
-        "exit": Command("[STATUS]", "leave (also .quit, exit, Ctrl-D)", _exit, 0, 1),
-        "headers": _make_switch("header", "write names of columns or not", "headers"),
-        "help": Command("", "show this text", _help, 0, 1),
-        "mode": Command("[MODE]", f"write results as {', '.join(MODES)}", _mode, 0, 1),
-        "models": Command("[PATTERN]", "list models, all or those like a pattern", _models, 0, 1),
-        "nullvalue": Command("TEXT", "write TEXT for NULL", _null, 1, 1),
-        "once": Command("FILE", "write the next result to a file", _once, 1, 1),
-        "open": Command("[FILE]", "leave this database and open another", _open, 0, 1),
-        "output": Command("[FILE]", "write results to a file, or here again", _output, 0, 1),
-        "pager": _make_switch("pager", "show what does not fit in a pager or not"),
-        "quit": Command("", "leave", _exit),
-        "read": Command("FILE", "run the statements and commands of a file", _read, 1, 1),
-        "schema": Command("[PATTERN]", "show CREATE statements of tables and views", _schema, 0, 1),
-        "tables": Command(
-            "[PATTERN]", "list tables and views, or those like a pattern", _tables, 0, 1
-        ),
-        "timer": _make_switch("timer", "tell how long each statement takes or not"),
-    }
-)
+COMMANDS: Mapping[str, Command] = {
+    "databases": Command("", "list the attached databases, and their files", _databases),
+    "describe": Command("NAME", "show the columns of a table, or a model", _describe, 1, 1),
+    "exit": Command("[STATUS]", "leave (also .quit, exit, Ctrl-D)", _exit, 0, 1),
+    "headers": _make_switch("header", "write names of columns or not", "headers"),
+    "help": Command("", "show this text", _help, 0, 1),
+    "mode": Command("[MODE]", f"write results as {', '.join(MODES)}", _mode, 0, 1),
+    "models": Command("[PATTERN]", "list models, all or those like a pattern", _models, 0, 1),
+    "nullvalue": Command("TEXT", "write TEXT for NULL", _null, 1, 1),
+    "once": Command("FILE", "write the next result to a file", _once, 1, 1),
+    "open": Command("[FILE]", "leave this database and open another", _open, 0, 1),
+    "output": Command("[FILE]", "write results to a file, or here again", _output, 0, 1),
+    "pager": _make_switch("pager", "show what does not fit in a pager or not"),
+    "quit": Command("", "leave", _exit),
+    "read": Command("FILE", "run the statements and commands of a file", _read, 1, 1),
+    "schema": Command("[PATTERN]", "show CREATE statements of tables and views", _schema, 0, 1),
+    "tables": Command("[PATTERN]", "list tables and views, or those like a pattern", _tables, 0, 1),
+    "timer": _make_switch("timer", "tell how long each statement takes or not"),
+}
 
-_SYNONYMS = MappingProxyType(
-    {
-        "exit": "exit",
-        "quit": "exit",
-        "help": "help",
-        "\\q": "exit",
-        "\\?": "help",
-        "\\h": "help",
-        "\\timing": "timer",
-        "\\dt": "tables",
-        "\\d": "tables",
-        "\\l": "databases",
-        "\\i": "read",
-        "\\o": "output",
-    }
-)
+_SYNONYMS = {
+    "exit": "exit",
+    "quit": "exit",
+    "help": "help",
+    "\\q": "exit",
+    "\\?": "help",
+    "\\h": "help",
+    "\\timing": "timer",
+    "\\dt": "tables",
+    "\\d": "tables",
+    "\\l": "databases",
+    "\\i": "read",
+    "\\o": "output",
+}
 """Other words for dot commands, such as psql's."""

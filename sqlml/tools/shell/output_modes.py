@@ -18,7 +18,6 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
-from types import MappingProxyType
 from typing import Any, TextIO
 from unicodedata import combining, east_asian_width
 
@@ -29,14 +28,10 @@ from sqlml.terminal import escape_controls
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """The settings for writing results.
+    """The settings for writing results in `mode`, a name in `MODES`.
 
-    Attributes:
-        mode: a name in `MODES`.
-        header: write names of columns, in the modes that can leave them out.
-        null: the text for NULL, in the modes that have no word for it.
-        timer: print the seconds that each statement took.
-        pager: show a result that does not fit a terminal in a pager.
+    Some modes can leave out the `header`, and some need a text for NULL. `timer` prints the seconds
+    of each statement, and `pager` shows a result that does not fit a terminal in a pager.
     """
 
     mode: str = "box"
@@ -46,11 +41,8 @@ class Display:
     pager: bool = True
 
 
-MAX_PAGER_ROWS = 10_000
-"""Maximum rows for a pager; DuckDB's own limit for a box."""
-
-MAX_SCREEN_ROWS = 40
-"""Maximum rows of a box without a pager."""
+MAX_PAGER_ROWS, MAX_SCREEN_ROWS = 10_000, 40
+"""Maximum rows of a box with and without a pager; the first is DuckDB's own limit."""
 
 _UNLIMITED_WIDTH = 1_000_000
 
@@ -67,11 +59,8 @@ def draw_box(relation: Relation, pages: bool) -> str:
 
 
 def show(text: str, pages: bool, out: TextIO) -> None:
-    """Write a text to a terminal, in the pager if it does not fit.
-
-    Control characters are escaped here, too, because a pager writes to the terminal itself.
-    """
-    text = escape_controls(text)
+    """Write a text to a terminal, in the pager if it does not fit."""
+    text = escape_controls(text)  # a pager writes to the terminal itself
     columns, lines = shutil.get_terminal_size()
     rows = text.splitlines()
     fits = len(rows) < lines and max(map(len, rows), default=0) <= columns
@@ -91,8 +80,6 @@ def find_pager() -> list[str] | None:
 
 
 _PLAIN_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?!ANALYZE\b|\()", re.IGNORECASE)
-
-_ROWS = "Estimated Cardinality"
 
 
 def write_json_explain(sql: str) -> str | None:
@@ -115,7 +102,7 @@ def wrap_model_plan(text: str, width: int) -> str:
 def _draw_node(node: Any, indent: str, width: int) -> Iterator[str]:
     children = node["children"]
     properties = dict(node["extra_info"])
-    rows = properties.pop(_ROWS, None)
+    rows = properties.pop("Estimated Cardinality", None)
     texts = [
         f"{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for key, value in properties.items()
@@ -126,12 +113,8 @@ def _draw_node(node: Any, indent: str, width: int) -> Iterator[str]:
     yield (indent + node["name"].strip().replace("_", " ").title())[:width]
     inner = indent + ("│   " if children else "    ")
     for text in texts:
-        yield from textwrap.wrap(
-            text,
-            max(width, len(inner) + 20),
-            initial_indent=inner,
-            subsequent_indent=inner + "  ",
-        )
+        space, hanging = max(width, len(inner) + 20), inner + "  "
+        yield from textwrap.wrap(text, space, initial_indent=inner, subsequent_indent=hanging)
     for index, child in enumerate(children):
         is_last = index == len(children) - 1
         deeper = indent if len(children) == 1 else indent + ("    " if is_last else "│   ")
@@ -291,18 +274,16 @@ def _measure(text: str) -> int:
     return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
 
 
-MODES: Mapping[str, Mode] = MappingProxyType(
-    {
-        "box": Mode("a table with lines around its cells", _write_box),
-        "csv": Mode(
-            "comma-separated values", partial(_write_separated, separator=",", quote=_quote_csv)
-        ),
-        "json": Mode("an array of objects", _write_json),
-        "jsonlines": Mode("an object in each line", _write_json_lines),
-        "line": Mode("a value in each line", _write_lines),
-        "list": Mode("values between |", partial(_write_separated, separator="|")),
-        "markdown": Mode("a table of Markdown", _write_markdown),
-        "tabs": Mode("values between tabs", partial(_write_separated, separator="\t")),
-    }
-)
+MODES: Mapping[str, Mode] = {
+    "box": Mode("a table with lines around its cells", _write_box),
+    "csv": Mode(
+        "comma-separated values", partial(_write_separated, separator=",", quote=_quote_csv)
+    ),
+    "json": Mode("an array of objects", _write_json),
+    "jsonlines": Mode("an object in each line", _write_json_lines),
+    "line": Mode("a value in each line", _write_lines),
+    "list": Mode("values between |", partial(_write_separated, separator="|")),
+    "markdown": Mode("a table of Markdown", _write_markdown),
+    "tabs": Mode("values between tabs", partial(_write_separated, separator="\t")),
+}
 """Modes by the names for `.mode` and for the options of `sqlml`."""

@@ -31,10 +31,7 @@ from sqlml.tools.shell.output_modes import MODES, Display
 
 
 def run_sql(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
-    """Return the relation of a statement with rows; a text, which may be empty, of another one.
-
-    `run` runs a statement, as `session.sql` does.
-    """
+    """Run a statement with `run`; return its relation, or a text if it has no rows to show."""
     relation = run(sql)
     if relation is None or relation.columns == ["Success"]:
         rows = () if relation is None else relation.fetchall()
@@ -141,35 +138,26 @@ def is_complete(text: str) -> bool:
     return bool(tokens) and tokens[-1].token_type == TokenType.SEMICOLON
 
 
-PATIENCE = 2.0
-"""Seconds before the progress bar of a query appears."""
-
-_INTERVAL = 0.2
-"""Seconds between two updates of the progress."""
+PATIENCE, _INTERVAL = 2.0, 0.2
+"""Seconds before the progress bar of a query appears, and between its updates."""
 
 
 @contextmanager
 def progress_bar(session: Any, sql: str) -> Iterator[None]:
-    """Draw the progress of a query while the block runs.
-
-    Nothing is drawn without tqdm (the extras `cli` and `notebook`), if nobody sees it, or for
-    statements about models: training draws its own bar.
-    """
+    """Draw the progress of a query while the block runs, if tqdm is installed and it is seen."""
     try:
         from tqdm import tqdm
     except ImportError:
         yield
         return
     stream = watched_stream()
+    # Training draws its own bar.
     if stream is None or not all(isinstance(s, Query) for s in text_of(sql).statements):
         yield
         return
     done = threading.Event()
-    thread = threading.Thread(
-        target=_draw_progress,
-        args=(session.connection, done, partial(tqdm, file=stream)),
-        daemon=True,
-    )
+    arguments = (session.connection, done, partial(tqdm, file=stream))
+    thread = threading.Thread(target=_draw_progress, args=arguments, daemon=True)
     thread.start()
     try:
         yield
@@ -197,15 +185,14 @@ def _draw_progress(
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 
+_ERRORS = (UsageError, SqlmlError, duckdb.Error, OSError, RuntimeError)
+
 
 class Shell:
-    """Runs statements and dot commands, and writes their results.
+    """Runs statements and dot commands on `session`, and writes their results.
 
-    Attributes:
-        session: runs the statements; `.open` replaces it.
-        is_watched: a person sees the output in a terminal: results are fitted to the screen, and
-            each statement is answered.
-        out, once: the target of results, and that of the next result only.
+    If a person watches the terminal (`is_watched`), results are fitted to the screen, and each
+    statement is answered. `once` is the target of the next result only.
     """
 
     def __init__(
@@ -225,27 +212,16 @@ class Shell:
         self._connect = connect
 
     def run(self, text: str, file: str = "") -> int:
-        """Run each statement and dot command of a text, and write the results.
+        """Run each statement and dot command of a text, write the results, and return the status.
 
-        The exit status is 0, 1 after an error, which ends the text, or 130 after Ctrl-C. Errors
-        name the `file` of the text and the line.
-
-        Raises:
-            Leave: a dot command asks to leave.
-            BrokenPipeError: nobody reads the results any more.
+        The status is 0, 1 after an error, which ends the text, or 130 after Ctrl-C. Errors name the
+        `file` of the text and the line. `.exit` raises Leave.
         """
         try:
             self.run_all(text, file)
         except BrokenPipeError:
             raise
-        except (
-            UsageError,
-            SqlmlError,
-            duckdb.Error,
-            OSError,
-            RuntimeError,
-            KeyboardInterrupt,
-        ) as error:
+        except (*_ERRORS, KeyboardInterrupt) as error:
             if _is_interruption(error):
                 print("Interrupted", file=sys.stderr)
                 return INTERRUPTED
@@ -265,7 +241,7 @@ class Shell:
                     run_command(self, piece.text)
                 else:
                     self.run_statement(piece.text)
-            except (UsageError, SqlmlError, duckdb.Error, OSError, RuntimeError) as error:
+            except _ERRORS as error:
                 if file:
                     error.add_note(f"in {file}, line {piece.line}")
                 raise

@@ -91,6 +91,12 @@ def test_a_tensor_that_claims_more_than_it_holds(dims: list[int]) -> None:
         load(proto.SerializeToString())
 
 
+def test_a_split_without_outputs_is_damage() -> None:
+    nodes = [node("Split", "x", "", axis=1), node("Relu", "x", "y")]
+    with pytest.raises(ArtifactError, match="Split: it has no outputs"):
+        load(graph(nodes, INPUT, {"y": "float32"}))
+
+
 def test_shapes_that_are_too_large_or_open() -> None:
     with pytest.raises(ArtifactError, match="claims a shape"):
         load(graph([node("Relu", "x", "y")], {"x": ("float32", (None, 1 << 40))}, {"y": None}))
