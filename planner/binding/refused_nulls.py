@@ -24,7 +24,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.program.function_names import REFUSED_TEXT
 from sqlml.planner.program.prepare import Prepared
-from sqlml.planner.program.sample_rows import make_sample_frames
+from sqlml.planner.program.verification_rows import make_sample_frames
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
 

@@ -16,14 +16,14 @@ from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.rewrites.cascaded_calls import called_models, cascaded_calls
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.gated_sources import gated_sources
-from sqlml.planner.rewrites.models_in_from import (
+from sqlml.planner.rewrites.planned_calls import planned_calls
+from sqlml.planner.rewrites.probability_comparisons import probability_comparisons
+from sqlml.planner.rewrites.shared_calls import (
     models_in_from,
     rows_by_model,
     rows_in_from,
     shared_calls,
 )
-from sqlml.planner.rewrites.planned_calls import planned_calls
-from sqlml.planner.rewrites.probability_comparisons import probability_comparisons
 from sqlml.planner.rewrites.table_form import table_form
 from sqlml.planner.rewrites.top_k_filters import top_k_filters
 from sqlml.planner.rewrites.unneeded_joins import unneeded_joins

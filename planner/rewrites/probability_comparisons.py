@@ -19,7 +19,7 @@ from sqlml.backends.sql.expression import number_literal
 from sqlml.passes.float_order import Threshold, find_margin_threshold
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.models_in_from import make_sharing_key
+from sqlml.planner.rewrites.shared_calls import make_sharing_key
 from sqlml.planner.syntax.expression_rules import REVERSED_OPERATORS
 from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters

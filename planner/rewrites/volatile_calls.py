@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from sqlml.planner.program.prepare import can_reject_rows
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.models_in_from import group_comparable_calls
+from sqlml.planner.rewrites.shared_calls import group_comparable_calls
 from sqlml.planner.syntax.outline import ModelCall
 
 _FILTERS = frozenset({"WHERE", "FROM", "HAVING"})

@@ -15,7 +15,7 @@ import numpy as np
 from sqlml.errors import ScoringError, VerificationError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.refused_nulls import find_null_inputs
-from sqlml.planner.program.sample_rows import can_make_samples, make_sample_frames
+from sqlml.planner.program.verification_rows import can_make_samples, make_sample_frames
 from sqlml.scorer.scorer import Scorer
 from sqlml.types import Feature
 from sqlml.verifying.ask_library import Predictions, has_source

@@ -22,7 +22,7 @@ import numpy as np
 from sqlml.errors import SqlmlError
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
-from sqlml.planner.program.sample_rows import make_sample_frames
+from sqlml.planner.program.verification_rows import make_sample_frames
 from sqlml.scorer.scorer import Scorer
 from sqlml.verifying.ask_library import PredictionRequest, predict_with_library
 from sqlml.verifying.compare import compare_outputs, tolerance_of_family

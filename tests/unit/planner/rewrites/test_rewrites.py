@@ -35,7 +35,7 @@ from sqlml.planner.plan import call_draft
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_statement import plan_statement, read_statement
 from sqlml.planner.program import function_names
-from sqlml.planner.rewrites import models_in_from
+from sqlml.planner.rewrites import shared_calls
 from sqlml.planner.rewrites.apply_rules import RULES, apply_rules
 from tests.support.cascaded import put_before, put_filter_before
 
@@ -169,7 +169,7 @@ def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
     The least work is worth a literal's, and two models that rows are sorted.
     """
     monkeypatch.setattr(call_draft, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(models_in_from, "MOST_UNSORTED", 1)
+    monkeypatch.setattr(shared_calls, "MOST_UNSORTED", 1)
     monkeypatch.setattr(function_names, "_admitted", Recent())
     seen: list[Context] = []
 
