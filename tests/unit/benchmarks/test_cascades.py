@@ -28,7 +28,7 @@ def test_the_page_counts_the_seeds_that_kept_their_promise() -> None:
     none = {**ROW, "case": {**ROW["case"], "workload": "price"}, "reason": "nothing is cheap"}
     table = TABLES["cascades"]({"cascades": {"rows": [ROW, second, none]}})
     assert (
-        "| toxic | cascade | 900 | 300 | 3 | 2.5 | 1 of 2 seeds, loses 0.00200 at most |" in table
+        "| toxic | cascade | 900 | 300 | 3 | 2.5 | 1 of 2 seeds; loses at most 0.00200 |" in table
     )
     assert "| price | cascade | | | nothing is cheap | | |" in table
 
