@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,13 @@ def test_the_list_is_sorted_and_says_functions_that_there_are() -> None:
         code = kernel.function.__code__
         assert code.co_argcount == len(kernel.signature), kernel.to_line()
         assert Path(code.co_filename).is_file()
+
+
+def test_modules_name_the_engine_functions_that_their_kernels_call() -> None:
+    for name in {kernel.module for kernel in known_kernels()}:
+        module = importlib.import_module(name)
+        engine_functions = {n for n in vars(module) if n.startswith("duckdb_")}
+        assert engine_functions <= set(getattr(module, "CALLED", ())), name
 
 
 @pytest.mark.nightly

@@ -165,7 +165,7 @@ duckdb_list_vector_reserve = process_function_2("duckdb_list_vector_reserve")
 duckdb_list_vector_set_size = process_function_2("duckdb_list_vector_set_size")
 
 CALLED = tuple(name for name in globals() if name.startswith("duckdb_"))
-"""Functions of the C API that the row path and `model_router.route` call."""
+"""Functions of the C API that the row path calls; compiling ahead declares them."""
 
 
 @inlined_helper
