@@ -152,10 +152,10 @@ class _MatrixFiller:
         (self._node,) = program.inputs.values()
         self._output = program.outputs[output]
         kind = program.output_type(output)
-        self.input = numpy_dtype(program.nodes[self._node].type.dtype)
-        self.dtype = numpy_dtype(kind.dtype)
-        self.width = kind.width
-        self.below = find_upper_bound(program, self._output)
+        self.input: np.dtype[Any] = numpy_dtype(program.nodes[self._node].type.dtype)
+        self.dtype: np.dtype[Any] = numpy_dtype(kind.dtype)
+        self.width: int = kind.width
+        self.below: int | None = find_upper_bound(program, self._output)
 
 
 class StepFiller(_MatrixFiller):

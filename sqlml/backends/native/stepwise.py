@@ -78,7 +78,7 @@ class Stepwise:
         size = measure_row_bytes(program)
         has_trees = any(node.op == "tree_ensemble" for node in program.nodes)
         fewest = min(TREE_ROWS if has_trees else FEWEST_ROWS, FEWEST_BYTES // size)
-        self.rows = int(np.clip(BLOCK_BYTES // size, max(1, fewest), MOST_ROWS))
+        self.rows: int = int(np.clip(BLOCK_BYTES // size, max(1, fewest), MOST_ROWS))
         self.constants: dict[int, Array] = {}
         steps: dict[int, Step] = {}
         in_place = find_in_place_operators(program)

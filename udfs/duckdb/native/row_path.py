@@ -147,22 +147,26 @@ TILE = 64
 """Rows whose columns are gathered together, to keep their part of the matrix in the L1 cache."""
 
 _U = np.uint64
-duckdb_scalar_function_set_error = process_function_2("duckdb_scalar_function_set_error")
-duckdb_scalar_function_get_extra_info = process_function_1("duckdb_scalar_function_get_extra_info")
-duckdb_scalar_function_get_bind_data = process_function_1("duckdb_scalar_function_get_bind_data")
-duckdb_data_chunk_get_size = process_function_1("duckdb_data_chunk_get_size")
-duckdb_data_chunk_get_column_count = process_function_1("duckdb_data_chunk_get_column_count")
-duckdb_data_chunk_get_vector = process_function_2("duckdb_data_chunk_get_vector")
-duckdb_vector_get_data = process_function_1("duckdb_vector_get_data")
-duckdb_vector_get_validity = process_function_1("duckdb_vector_get_validity")
-duckdb_vector_ensure_validity_writable = process_function_1(
+duckdb_scalar_function_set_error: Any = process_function_2("duckdb_scalar_function_set_error")
+duckdb_scalar_function_get_extra_info: Any = process_function_1(
+    "duckdb_scalar_function_get_extra_info"
+)
+duckdb_scalar_function_get_bind_data: Any = process_function_1(
+    "duckdb_scalar_function_get_bind_data"
+)
+duckdb_data_chunk_get_size: Any = process_function_1("duckdb_data_chunk_get_size")
+duckdb_data_chunk_get_column_count: Any = process_function_1("duckdb_data_chunk_get_column_count")
+duckdb_data_chunk_get_vector: Any = process_function_2("duckdb_data_chunk_get_vector")
+duckdb_vector_get_data: Any = process_function_1("duckdb_vector_get_data")
+duckdb_vector_get_validity: Any = process_function_1("duckdb_vector_get_validity")
+duckdb_vector_ensure_validity_writable: Any = process_function_1(
     "duckdb_vector_ensure_validity_writable"
 )
-duckdb_array_vector_get_child = process_function_1("duckdb_array_vector_get_child")
-duckdb_struct_vector_get_child = process_function_2("duckdb_struct_vector_get_child")
-duckdb_list_vector_get_child = process_function_1("duckdb_list_vector_get_child")
-duckdb_list_vector_reserve = process_function_2("duckdb_list_vector_reserve")
-duckdb_list_vector_set_size = process_function_2("duckdb_list_vector_set_size")
+duckdb_array_vector_get_child: Any = process_function_1("duckdb_array_vector_get_child")
+duckdb_struct_vector_get_child: Any = process_function_2("duckdb_struct_vector_get_child")
+duckdb_list_vector_get_child: Any = process_function_1("duckdb_list_vector_get_child")
+duckdb_list_vector_reserve: Any = process_function_2("duckdb_list_vector_reserve")
+duckdb_list_vector_set_size: Any = process_function_2("duckdb_list_vector_set_size")
 
 CALLED = tuple(name for name in globals() if name.startswith("duckdb_"))
 """Functions of the C API that the row path calls; compiling ahead declares them."""

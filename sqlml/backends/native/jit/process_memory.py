@@ -54,12 +54,12 @@ def array_like_at(typing: Any, like: Any, address: Any, count: Any) -> Any:
     return array_type(like, types.int64, types.int64), generate
 
 
-bytes_at = _make_array_intrinsic("uint8")
-words_at = _make_array_intrinsic("int64")
-bits_at = _make_array_intrinsic("uint64")
-floats_at = _make_array_intrinsic("float32")
-int32s_at = _make_array_intrinsic("int32")
-doubles_at = _make_array_intrinsic("float64")
+bytes_at: Any = _make_array_intrinsic("uint8")
+words_at: Any = _make_array_intrinsic("int64")
+bits_at: Any = _make_array_intrinsic("uint64")
+floats_at: Any = _make_array_intrinsic("float32")
+int32s_at: Any = _make_array_intrinsic("int32")
+doubles_at: Any = _make_array_intrinsic("float64")
 
 
 def integers(arguments: int) -> Any:
