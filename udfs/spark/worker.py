@@ -194,7 +194,7 @@ def _unpack(lists: pa.ListArray, width: int, dtype: str) -> Array:
 Rows = tuple[
     Mapping[str, tuple[str, Any, Sequence[int], Sequence[int]]], Mapping[str, int], int, str
 ]
-"""What scoring rows that name their models needs, in a form that can be pickled.
+"""Everything that scores rows by the model that each row names, in a form that can be pickled.
 
 Name -> (function, broadcast of its Program, positions of its numbers and of its texts in a row);
 name -> kind; the count of numbers in a row; and the SQL type of the result.

@@ -32,7 +32,7 @@ REFERENCE_ROWS = 1024
 """Rows that the reference scores before kernels are requested again."""
 
 BACK_OFF_FACTOR = 10
-"""How much longer than a failed attempt to get kernels the pause after it is."""
+"""Length of the pause after a failed attempt to get kernels, as a multiple of that attempt."""
 
 
 class NativeCompiled:

@@ -158,7 +158,7 @@ Read = Callable[[bytes], Iterator[tuple[str, bool]]]
 _FORMATS: Mapping[bytes, tuple[Read, int]] = MappingProxyType(
     {b"\x7fELF": (_read_elf, 20), b"\xcf\xfa\xed\xfe": (_read_mach, 16)}
 )
-"""How a file begins -> its reader, and how many bytes are the same in all files of a machine."""
+"""First bytes of an object file -> its reader, and the header length that its machine fixes."""
 
 # Targets of machine code: this processor, or the level that it reaches.
 #
