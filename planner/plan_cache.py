@@ -25,13 +25,13 @@ from sqlml.planner.plan_statement import plan_statement
 from sqlml.planner.program.choose import change_setting
 
 MAX_PLANS = 256
-"""The most plans in the cache; the least recently used one is removed first."""
+"""The maximum number of plans in the cache; the least recently used plan is removed first."""
 
 Stamp = Callable[[str], Any]
 """Returns a value that changes with the model behind a reference; None for an unknown model."""
 
 Question = tuple[str, Any]
-"""The kind of a question (a key of `PlanCache._ask`), and the text or texts that it is about."""
+"""The kind of a question (a key of `PlanCache._ask`), and the text or texts of the question."""
 
 _PLAIN_TYPES = (type(None), int, float, str, bytes, datetime.date, datetime.time, Decimal)
 
@@ -43,7 +43,7 @@ class _Entry:
 
 
 class PlanCache:
-    """Plans of one session's queries, with the options that SET gives them. Thread-safe."""
+    """A thread-safe cache of the plans of one session's queries, with its SET options."""
 
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
@@ -77,7 +77,7 @@ class PlanCache:
             ParseError, BindError, UnknownModelError, ConfigError: for the reasons of
                 `plan_statement`.
         """
-        key, settings = _key(sql, parameters), self._settings
+        key, settings = _make_key(sql, parameters), self._settings
         if settings and key is not None:
             key = (*key, tuple(sorted(settings.items())))
         with self._lock:
@@ -102,29 +102,29 @@ class PlanCache:
             for question, answer in entry.answers.items()
         )
 
-    def _answer(self, kind: str, text: Any) -> Any:
+    def _answer(self, question_kind: str, text: Any) -> Any:
         """Return the current answer to a question, as a value that can be compared."""
         try:
-            return self._ask[kind](text)
+            return self._ask[question_kind](text)
         except ProbeError as error:
             return str(error)
 
     def _record_answers(self, answers: dict[Question, Any]) -> Context:
-        """Return the context with functions that record their answers."""
+        """Return a context whose functions record their answers."""
         stamped_together: set[str] = set()  # Models whose stamps `models` records together.
 
-        def ask_and_record(kind: str, ask: Callable[[Any], Any], text: Any) -> Any:
-            if kind == "model":
+        def ask_and_record(question_kind: str, ask: Callable[[Any], Any], text: Any) -> Any:
+            if question_kind == "model":
                 if text not in stamped_together:
                     # The stamp comes first, so that a change meanwhile leads to another look-up.
-                    answers[kind, text] = self._answer(kind, text)
+                    answers[question_kind, text] = self._answer(question_kind, text)
                 return ask(text)
             try:
-                answer = answers[kind, text] = ask(text)
+                answer = answers[question_kind, text] = ask(text)
             except ProbeError as error:
-                answers[kind, text] = str(error)
+                answers[question_kind, text] = str(error)
                 raise
-            if kind == "models":
+            if question_kind == "models":
                 stamped_together.update(answer)
             return answer
 
@@ -144,7 +144,7 @@ class PlanCache:
         )
 
 
-def _key(sql: str, parameters: Any) -> Any:
+def _make_key(sql: str, parameters: Any) -> Any:
     """Return the cache key of a statement; None for parameters without plain values."""
     if parameters is None:
         return (sql,)

@@ -24,7 +24,7 @@ from sqlml.planner.syntax.read_outline import read_outline
 def plan_statement(
     sql: str, parameters: Any, context: Context, without: Collection[str] = ()
 ) -> Plan | None:
-    """Return the plan of a statement by all rules but `without`; None if it does not use models.
+    """Plan a statement with all rules except `without`; return None if it does not use models.
 
     Raises:
         ParseError: the statement calls a model, and sqlml cannot parse it.
@@ -54,7 +54,7 @@ def plan_statement(
 
 
 def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
-    """Return the draft of a statement before all rules, with a context that caches answers.
+    """Return the draft of a statement before all rules; its context caches the engine's answers.
 
     Raises:
         ParseError: sqlml cannot parse the statement.
@@ -62,7 +62,7 @@ def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
     outline = read_outline(sql, context.dialect.name)
     why_no_columns = context.why_no_columns
     if outline.is_stored:  # a view stores its functions, so it waits until kernels are compiled
-        why_no_columns = partial(lambda ask, _: ask(True), why_no_columns)
+        why_no_columns = partial(lambda find_reason, _: find_reason(True), why_no_columns)
     cached_context = replace(
         context,
         model=cache(context.model),
@@ -78,9 +78,9 @@ def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
 
 
 def _plan_unreadable(sql: str, error: ParseError, context: Context) -> Plan | None:
-    """Return the plan of an unparsable statement: without its calls, so that the engine reports it.
+    """Plan a statement that sqlml cannot parse; return None if it calls no model.
 
-    It is None if the statement calls no model.
+    The plan has NULL instead of each call, so that the engine reports the syntax error.
 
     Raises:
         ParseError: the engine can parse the statement.

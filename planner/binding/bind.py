@@ -35,34 +35,34 @@ _LENGTH = re.compile(r"\[(\d+)\]$")
 def bind(
     call: ModelCall,
     features: Sequence[Feature],
-    used: frozenset[str],
-    model: str,
+    used_features: frozenset[str],
+    model_label: str,
     scope: Scope,
     fold_blanks: bool = False,
     missing_is_null: bool = False,
 ) -> dict[str, Bound]:
-    """Map each feature in `used` to the expression that feeds it.
+    """Map each feature in `used_features` to the expression that feeds it.
 
     Args:
-        model: the model's name in messages.
-        fold_blanks: a column also feeds the feature whose name has _ for its blanks, as LightGBM
-            renames features.
+        model_label: the model's name in messages.
+        fold_blanks: a column also feeds the feature whose name has _ instead of its blanks, since
+            LightGBM renames features in this way.
         missing_is_null: a feature without a column is NULL.
 
     Raises:
         MissingColumnError, AmbiguousColumnError, ArityError, ColumnOrderError, ColumnTypeError,
             BindError: an argument does not fit a feature; the error points at the call.
     """
-    binder = _Binder(call, features, used, model, scope, fold_blanks)
+    binder = _Binder(call, features, used_features, model_label, scope, fold_blanks)
     if not call.arguments:
-        if used:
-            message = f"{call.function} needs the features of {model}: write *, or "
+        if used_features:
+            message = f"{call.function} needs the features of {model_label}: write *, or "
             raise ArityError(message + _list_names(features), scope.sql, call.span.start)
         return {}
-    named = [a for a in call.arguments if a.name is not None]
+    named_arguments = [a for a in call.arguments if a.name is not None]
     stars = [a for a in call.arguments if a.star is not None]
     positional = [a for a in call.arguments if a.name is None and a.star is None]
-    if named or stars:
+    if named_arguments or stars:
         if positional:
             raise BindError(
                 "positional arguments do not mix with * or named ones; name it, as in "
@@ -70,8 +70,8 @@ def bind(
                 scope.sql,
                 positional[0].span.start,
             )
-        binder.check_names(named)
-        available = binder.collect_named_columns(named, stars)
+        binder.check_names(named_arguments)
+        available = binder.collect_named_columns(named_arguments, stars)
     else:
         if len(positional) == 1 and positional[0].items is not None and not binder.is_nested:
             positional = list(positional[0].items)  # f('m', [a, b]) means f('m', a, b)
@@ -102,7 +102,7 @@ def find_other_columns(
 
 
 def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | None:
-    """Return the fields of the only argument if it is a struct or a table's row; otherwise None."""
+    """Return the fields of a single argument that is a struct or a table's row; otherwise None."""
     if len(positional) != 1:
         return None
     (argument,) = positional
@@ -133,43 +133,49 @@ def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | No
 
 
 def _can_read_columns(argument: Argument, fields: Sequence[str], scope: Scope) -> bool:
-    """Return whether an argument is a table's row, and the query does not group its rows by it."""
+    """Return whether an argument is a table's row whose columns may be read instead.
+
+    They may not be read if the query groups by the row.
+    """
     block, name = scope.block, argument.column
     if block is None or name is None:
         return False
-    if [word for word, _ in _identifiers_in(argument.span, scope)] != [name]:
+    if [word for word, _ in _find_identifiers(argument.span, scope)] != [name]:
         return False
-    for word, offset in () if block.group is None else _identifiers_in(block.group, scope):
+    for word, offset in () if block.group is None else _find_identifiers(block.group, scope):
         in_call = overlaps(Span(offset, offset + 1), scope.outline.outer_calls)
         if word == name and not in_call:
             return False
     return scope.is_row_of_table(scope.text(argument.span), name, fields)
 
 
-def _identifiers_in(span: Span, scope: Scope) -> Sequence[tuple[str, int]]:
+def _find_identifiers(span: Span, scope: Scope) -> Sequence[tuple[str, int]]:
     """Return the folded identifiers in a span with their offsets."""
     identifiers = scope.outline.identifiers
-    first = bisect_left(identifiers, span.start, key=itemgetter(1))
-    return identifiers[first : bisect_left(identifiers, span.end, key=itemgetter(1))]
+    first_index = bisect_left(identifiers, span.start, key=itemgetter(1))
+    return identifiers[first_index : bisect_left(identifiers, span.end, key=itemgetter(1))]
 
 
 def _reject_class_by_position(
     call: ModelCall, positional: Sequence[Argument], scope: Scope
 ) -> None:
-    """Raise BindError for a row and a class, which only the macro for plain connections takes."""
-    row, last = positional
-    if _read_struct([row], scope) is not None:
+    """Raise BindError if the two arguments are a row and a class.
+
+    Only the macros for plain connections accept a class by position.
+    """
+    row_argument, class_argument = positional
+    if _read_struct([row_argument], scope) is not None:
         raise BindError(
-            f"name the class: {call.function}(.., {scope.text(row.span)}, class := "
-            f"{scope.text(last.span)})",
+            f"name the class: {call.function}(.., {scope.text(row_argument.span)}, class := "
+            f"{scope.text(class_argument.span)})",
             scope.sql,
-            last.span.start,
+            class_argument.span.start,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Binder:
-    """The binding of one call; its attributes are the arguments of `bind`."""
+    """Binds the arguments of one call; its attributes are the arguments of `bind`."""
 
     call: ModelCall
     features: Sequence[Feature]
@@ -184,24 +190,24 @@ class _Binder:
         return len(self.features) == 1 and self.features[0].kind in NESTED
 
     def is_map_argument(self, fields: Available) -> bool:
-        """Return whether a struct is the map that a model of one map reads, not a row with it."""
+        """Return whether a struct is the map that the only feature reads, and not a row with it."""
         if len(self.features) != 1 or self.features[0].kind != "map":
             return False
-        bounds = fields.get(fold(self.features[0].name), [])
-        return all(convert_to_json(b.sql, b.type, "map") is None for b in bounds)
+        bound_inputs = fields.get(fold(self.features[0].name), [])
+        return all(convert_to_json(b.sql, b.type, "map") is None for b in bound_inputs)
 
     def check_names(self, named: Sequence[Argument]) -> None:
         """Raise BindError for a named argument that is not a feature."""
         feature_names = {fold(f.name): f.name for f in self.features}
-        written = [argument.name or "" for argument in named]
-        renamed = features_behind_blanks(self.features, written) if self.fold_blanks else {}
-        for argument, name in zip(named, written, strict=True):
+        written_names = [argument.name or "" for argument in named]
+        renamed = features_behind_blanks(self.features, written_names) if self.fold_blanks else {}
+        for argument, name in zip(named, written_names, strict=True):
             if fold(name) in feature_names or name in renamed:
                 continue
-            more = ["class"] if self.call.function == "predict_proba" else []
-            close = closest(fold(name), [*feature_names, *more])
-            if close:
-                hint = f"did you mean {feature_names.get(close, close)!r}?"
+            extra_names = ["class"] if self.call.function == "predict_proba" else []
+            suggestion = closest(fold(name), [*feature_names, *extra_names])
+            if suggestion:
+                hint = f"did you mean {feature_names.get(suggestion, suggestion)!r}?"
             else:
                 hint = f"it has {_list_names(self.features)}"
             message = f"{self.model} has no feature {name!r}; {hint}"
@@ -210,7 +216,7 @@ class _Binder:
     def collect_named_columns(
         self, named: Sequence[Argument], stars: Sequence[Argument]
     ) -> Available:
-        """Return the columns of stars, overridden by named arguments."""
+        """Return the columns of the stars; named arguments replace columns of their names."""
         scope, available = self.scope, Available()
         for argument in stars:
             assert argument.star is not None
@@ -228,7 +234,7 @@ class _Binder:
         return available
 
     def describe_columns(self, arguments: Sequence[Argument]) -> tuple[Column, ...]:
-        """Return the column of each argument; errors point at the name that is wrong."""
+        """Return the column of each argument, or raise BindError at the name that is wrong."""
         scope = self.scope
         try:
             return scope.single_columns([a.span for a in arguments])
@@ -240,60 +246,67 @@ class _Binder:
 
     def bind_by_name(self, available: Available) -> dict[str, Bound]:
         """Bind each used feature to the only column of its name."""
-        scope, at = self.scope, self.call.span.start
-        used = [feature for feature in self.features if feature.name in self.used]
-        missing = [f.name for f in used if fold(f.name) not in available]
+        scope, call_offset = self.scope, self.call.span.start
+        used_features = [feature for feature in self.features if feature.name in self.used]
+        missing = [f.name for f in used_features if fold(f.name) not in available]
         if missing:
             message = self.describe_missing(missing, sorted(available))
-            raise MissingColumnError(message, scope.sql, at)
-        bound: dict[str, Bound] = {}
-        for feature in used:
-            first, *others = available[fold(feature.name)]
-            if others:
+            raise MissingColumnError(message, scope.sql, call_offset)
+        bound_inputs: dict[str, Bound] = {}
+        for feature in used_features:
+            column, *other_columns = available[fold(feature.name)]
+            if other_columns:
                 raise AmbiguousColumnError(
-                    f"feature {feature.name!r} of {self.model} is ambiguous: {len(others) + 1} "
-                    f"columns have that name{_describe_owners(first, scope)}; say which with "
+                    f"feature {feature.name!r} of {self.model} is ambiguous: "
+                    f"{len(other_columns) + 1} columns have that name"
+                    f"{_describe_owners(column, scope)}; say which with "
                     f"{scope.dialect.quote_name(feature.name)} := .., t.* or "
                     f"{scope.dialect.star_without(['..'])}",
                     scope.sql,
-                    at,
+                    call_offset,
                 )
-            bound[feature.name] = convert_to_feature(first, feature, self.model, scope, at)
-        return bound
+            bound_inputs[feature.name] = convert_to_feature(
+                column, feature, self.model, scope, call_offset
+            )
+        return bound_inputs
 
     def describe_missing(self, missing: list[str], available_names: list[str]) -> str:
-        """Return the message for missing features, with the names that may be meant."""
+        """Return the message about missing features, with suggestions of similar names."""
         descriptions = []
         for name in missing[:10]:
-            close = closest(fold(name), available_names)
-            descriptions.append(f"{name!r}" + (f" (did you mean {close!r}?)" if close else ""))
-        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-        columns, them = ("columns", "them") if len(missing) > 1 else ("column", "it")
-        shown = ", ".join(available_names[:30]) + (", .." if len(available_names) > 30 else "")
-        message = (
-            f"{self.model} needs {columns} {', '.join(descriptions)}{more}, not among: "
-            f"{shown or 'no columns at all (is there a FROM clause?)'}; add {them} to the query "
-            f"or write {self.scope.dialect.quote_name(missing[0])} := <expression>"
+            suggestion = closest(fold(name), available_names)
+            descriptions.append(
+                f"{name!r}" + (f" (did you mean {suggestion!r}?)" if suggestion else "")
+            )
+        omitted = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        noun, pronoun = ("columns", "them") if len(missing) > 1 else ("column", "it")
+        shown_names = ", ".join(available_names[:30]) + (
+            ", .." if len(available_names) > 30 else ""
         )
-        first = self.features[0].name
+        message = (
+            f"{self.model} needs {noun} {', '.join(descriptions)}{omitted}, not among: "
+            f"{shown_names or 'no columns at all (is there a FROM clause?)'}; add {pronoun} to the "
+            f"query or write {self.scope.dialect.quote_name(missing[0])} := <expression>"
+        )
+        first_name = self.features[0].name
         has_default_names = all(
-            feature.name == f"{first.removesuffix('0')}{i}"
+            feature.name == f"{first_name.removesuffix('0')}{i}"
             for i, feature in enumerate(self.features)
         )
         if len(missing) < len(self.used) or not has_default_names:
             return message
         return (
-            f"{message}. A model that was fitted without names calls its columns {first}, ...: "
-            f"bind by position, as in {self.call.function}(.., a, b, ...), or name them by "
+            f"{message}. A model that was fitted without names calls its columns {first_name}, "
+            f"...: bind by position, as in {self.call.function}(.., a, b, ...), or name them by "
             "INPUT (...) or inputs= when you register it"
         )
 
     def bind_by_position(self, positional: Sequence[Argument]) -> dict[str, Bound]:
-        """Bind the features to arguments in the same order, or to the elements of the only one."""
+        """Bind the features to arguments in the same order, or to the elements of a single list."""
         features, scope = self.features, self.scope
-        values = self.bind_list(positional[0]) if len(positional) == 1 else None
-        if values is not None:
-            return values
+        list_inputs = self.bind_list(positional[0]) if len(positional) == 1 else None
+        if list_inputs is not None:
+            return list_inputs
         if len(positional) != len(features):
             raise ArityError(
                 f"{self.model} takes {len(features)} features by position "
@@ -301,10 +314,10 @@ class _Binder:
                 scope.sql,
                 self.call.span.start,
             )
-        written = [a.column for a in positional]
-        expected = [fold(f.name) for f in features]
-        if None not in written and written != expected:
-            if sorted(w for w in written if w) == sorted(expected):
+        written_names = [a.column for a in positional]
+        expected_names = [fold(f.name) for f in features]
+        if None not in written_names and written_names != expected_names:
+            if sorted(w for w in written_names if w) == sorted(expected_names):
                 raise ColumnOrderError(
                     f"these are the features of {self.model} in another order, which would feed "
                     f"them to the wrong inputs; write {self.call.function}(.., *), or the order "
@@ -313,21 +326,23 @@ class _Binder:
                     positional[0].span.start,
                 )
         columns = self.describe_columns(positional)
-        bound: dict[str, Bound] = {}
+        bound_inputs: dict[str, Bound] = {}
         for argument, feature, column in zip(positional, features, columns, strict=True):
             if feature.name in self.used:
                 value = Bound(parenthesize(scope.text(argument.span)), column.type)
-                at = argument.span.start
-                bound[feature.name] = convert_to_feature(value, feature, self.model, scope, at)
-        return bound
+                offset = argument.span.start
+                bound_inputs[feature.name] = convert_to_feature(
+                    value, feature, self.model, scope, offset
+                )
+        return bound_inputs
 
     def bind_list(self, argument: Argument) -> dict[str, Bound] | None:
-        """Bind the used features to the elements of an argument; None if it is not such a list.
+        """Bind the used features to the elements of a list; return None for any other argument.
 
-        A NULL list makes each feature NULL. An array of another length raises ArityError, a list of
-        another length fails when it is scored.
+        A NULL list makes each feature NULL. An array of the wrong length raises ArityError, and a
+        list of the wrong length fails when it is scored.
         """
-        scope, dialect, at = self.scope, self.scope.dialect, argument.span.start
+        scope, dialect, offset = self.scope, self.scope.dialect, argument.span.start
         if argument.literal is not None or self.is_nested:
             return None
         try:
@@ -337,28 +352,34 @@ class _Binder:
         element_type = element(column.type)
         if element_type is None:
             return None
-        count = len(self.features)
-        expectation = f"{self.model} takes {count} features by position"
+        feature_count = len(self.features)
+        expectation = f"{self.model} takes {feature_count} features by position"
         fixed_length = _LENGTH.search(column.type)
-        if fixed_length is not None and int(fixed_length[1]) != count:
-            raise ArityError(f"{expectation}, but the array has {fixed_length[1]}", scope.sql, at)
+        if fixed_length is not None and int(fixed_length[1]) != feature_count:
+            raise ArityError(
+                f"{expectation}, but the array has {fixed_length[1]}", scope.sql, offset
+            )
         values = parenthesize(scope.text(argument.span))
-        bounds: dict[str, Bound] = {}
+        bound_inputs: dict[str, Bound] = {}
         for position, feature in enumerate(self.features, 1):
             if feature.name not in self.used:
                 continue
             value = Bound(dialect.at(values, position), element_type)
-            bound = convert_to_feature(value, feature, self.model, scope, at)
-            if fixed_length is None and not bounds:  # the first feature checks the length for all
+            bound = convert_to_feature(value, feature, self.model, scope, offset)
+            if (
+                fixed_length is None and not bound_inputs
+            ):  # the first feature checks the length for all
                 message = dialect.quote_string(f"{expectation}; a list has another length")
-                check = f"{dialect.length(values)} <> {count} THEN {dialect.error(message)}"
-                bound = replace(bound, sql=f"CASE WHEN {check} ELSE {bound.sql} END")
-            bounds[feature.name] = bound
-        return bounds
+                length_check = (
+                    f"{dialect.length(values)} <> {feature_count} THEN {dialect.error(message)}"
+                )
+                bound = replace(bound, sql=f"CASE WHEN {length_check} ELSE {bound.sql} END")
+            bound_inputs[feature.name] = bound
+        return bound_inputs
 
 
 def _describe_owners(bound: Bound, scope: Scope) -> str:
-    """Return ` (a.x and b.x)`, the tables of an ambiguous column as the engine names them."""
+    """Return ` (a.x and b.x)`, the candidates that the engine names for an ambiguous column."""
     try:
         scope.describe_items([bound.sql])
     except BindError as error:
@@ -374,7 +395,10 @@ def _list_names(features: Sequence[Feature]) -> str:
 
 
 def _expand_star(star: Star, offset: int, scope: Scope) -> list[tuple[str, Bound]]:
-    """Return the columns of a star at `offset`: each name with the expression that reads it."""
+    """Return the columns of a star as pairs of a name and the expression that reads it.
+
+    `offset` is the position of the star, at which errors point.
+    """
     qualifier = "" if star.qualifier is None else scope.text(star.qualifier)
     columns = []
     for column in _describe_star(star, offset, scope):
@@ -411,7 +435,10 @@ def _describe_star(star: Star, offset: int, scope: Scope) -> tuple[Column, ...]:
 def _qualify_ambiguous(
     name: str, bound: Bound, scope: Scope, excluded: frozenset[str]
 ) -> tuple[str, Bound]:
-    """Qualify a column with its table: after `* EXCLUDE (b.id)` a bare `id` stays ambiguous."""
+    """Qualify an ambiguous column with its table.
+
+    After `* EXCLUDE (b.id)`, a bare `id` is still ambiguous.
+    """
     try:
         scope.describe_items([bound.sql])
     except BindError as error:
@@ -422,19 +449,20 @@ def _qualify_ambiguous(
     return name, bound
 
 
-_UNKNOWN_NAME = re.compile(
+_UNKNOWN_NAME_ERROR = re.compile(
     r'with name "?([^"\s]+)"? does not exist|Referenced (?:column|table) "([^"]+)" not found'
     r'|does not have a column named "([^"]+)"|with name `([^`]+)` cannot be resolved'
 )
-"""The engine's messages about an unknown name."""
+"""A part of the engine's messages about unknown names, with a group for the name."""
 
 
 def _find_blamed_offset(outline: Outline, message: str, offset: int) -> int:
-    """Return the offset of the name in the engine's message; `offset` if it does not occur.
+    """Return where the statement contains the unknown name of the engine's message.
 
-    If it occurs several times, the first after `offset` is returned.
+    It is the first occurrence from `offset` on, otherwise the last one before. Returns `offset` if
+    the name does not occur.
     """
-    match = _UNKNOWN_NAME.search(message)
+    match = _UNKNOWN_NAME_ERROR.search(message)
     if match is None:
         return offset
     name = fold(next(g for g in match.groups() if g is not None).split(".")[-1])
@@ -442,8 +470,8 @@ def _find_blamed_offset(outline: Outline, message: str, offset: int) -> int:
     return next((start for start in offsets if start >= offset), offsets[-1])
 
 
-_AMBIGUOUS = re.compile(r"""["']([^"'\s]+\.[^"'\s]+)["']|((?:`[^`]+`\.)+`[^`]+`)""")
-"""The candidates in an engine's error: (use: 'a.id' or 'b.id'), or in other quotes."""
+_CANDIDATE = re.compile(r"""["']([^"'\s]+\.[^"'\s]+)["']|((?:`[^`]+`\.)+`[^`]+`)""")
+"""A candidate in an engine's error such as (use: 'a.id' or 'b.id'), in any kind of quotes."""
 
 
 def _read_candidates(message: str) -> list[str]:
@@ -452,4 +480,4 @@ def _read_candidates(message: str) -> list[str]:
     >>> _read_candidates("could be: [`c`.`a`, `x`.`a`]"), _read_candidates('use: "c.a" or "x.a"')
     (['c.a', 'x.a'], ['c.a', 'x.a'])
     """
-    return [(a or b).replace("`", "") for a, b in _AMBIGUOUS.findall(message)]
+    return [(a or b).replace("`", "") for a, b in _CANDIDATE.findall(message)]

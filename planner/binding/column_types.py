@@ -35,7 +35,7 @@ _NESTED_TYPES: Mapping[Kind, str] = MappingProxyType(
 def convert_to_json(sql: str, type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
     """Return an expression as JSON, which feeds nested features; None if its type does not fit.
 
-    An untyped expression is NULL, or a parameter whose value decides its type.
+    An untyped expression is NULL, or a parameter whose type depends on its value.
     """
     if type == "JSON":
         return f"CAST({sql} AS VARCHAR)"
@@ -43,7 +43,7 @@ def convert_to_json(sql: str, type: str, kind: Kind, dialect: Dialect = DUCKDB) 
 
 
 def suggest_conversion(sql: str, type: str, kind: Kind) -> str:
-    """Suggest an expression that fits a nested feature for one whose type does not."""
+    """Suggest a conversion for an expression whose type does not fit a nested feature."""
     element_type, types = element(type), map_types(type)
     if kind == "list":
         if types is not None:
@@ -62,32 +62,34 @@ def suggest_conversion(sql: str, type: str, kind: Kind) -> str:
 
 
 def _is_scalar(type: str) -> bool:
-    return NUMBERS.fullmatch(type) is not None or _is_name(type)
+    return NUMBERS.fullmatch(type) is not None or _is_string(type)
 
 
-def _is_name(type: str) -> bool:
+def _is_string(type: str) -> bool:
     return type in UNTYPED or STRINGS.fullmatch(type) is not None
 
 
-def _is_scalar_by_name(types: tuple[str, str] | None) -> bool:
-    return types is not None and _is_name(types[0]) and _is_scalar(types[1])
+def _is_scalar_by_string(types: tuple[str, str] | None) -> bool:
+    return types is not None and _is_string(types[0]) and _is_scalar(types[1])
 
 
 def _is_list(type: str) -> bool:
-    inner = element(type)
-    return inner is not None and _is_scalar(inner)
+    element_type = element(type)
+    return element_type is not None and _is_scalar(element_type)
 
 
 def _is_map(type: str) -> bool:
     fields = struct_fields(type)
     if fields is None:
-        return _is_scalar_by_name(map_types(type))
+        return _is_scalar_by_string(map_types(type))
     return bool(fields) and all(f.type and _is_scalar(f.type) for f in fields)
 
 
 def _is_pairs(type: str) -> bool:
-    inner = element(type)
-    return inner is not None and (inner in UNTYPED or _is_scalar_by_name(pair_types(inner)))
+    element_type = element(type)
+    return element_type is not None and (
+        element_type in UNTYPED or _is_scalar_by_string(pair_types(element_type))
+    )
 
 
 _NESTED_CHECKS: Mapping[Kind, Callable[[str], bool]] = MappingProxyType(
@@ -111,58 +113,65 @@ class Bound:
 
 
 Available = dict[str, list[Bound]]
-"""All columns of each folded name."""
+"""Folded name -> all columns with that name."""
 
 
-def convert_to_feature(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> Bound:
-    """Return a column as its feature needs it; raise ColumnTypeError if its type does not fit."""
+def convert_to_feature(
+    bound: Bound, feature: Feature, model_label: str, scope: Scope, offset: int
+) -> Bound:
+    """Convert a column to what its feature reads; raise ColumnTypeError if its type does not fit.
+
+    The error points at `offset`.
+    """
     if feature.kind == "any":
         return bound  # an expression of the engine reads it, with any type
-    dialect, shown = scope.dialect, scope.dialect.display(bound.sql)
-    untyped = bound.type in UNTYPED or _NULL.fullmatch(bound.sql) is not None
+    dialect, shown_sql = scope.dialect, scope.dialect.display(bound.sql)
+    is_untyped = bound.type in UNTYPED or _NULL.fullmatch(bound.sql) is not None
     if feature.kind in NESTED:
-        untyped = untyped or _EMPTY.fullmatch(bound.sql) is not None
-        type = UNTYPED[0] if untyped else bound.type
+        is_untyped = is_untyped or _EMPTY.fullmatch(bound.sql) is not None
+        type = UNTYPED[0] if is_untyped else bound.type
         sql = convert_to_json(bound.sql, type, feature.kind, dialect)
         if sql is not None:
             return Bound(sql, bound.type)
-        suggestion = suggest_conversion(shown, bound.type, feature.kind)
+        suggestion = suggest_conversion(shown_sql, bound.type, feature.kind)
         expected = _NESTED_TYPES[feature.kind]
     elif feature.kind == "string":
         if bound.type == "VARCHAR":
             return bound
         varchar = dialect.type("VARCHAR")
-        if untyped or STRINGS.fullmatch(bound.type):
+        if is_untyped or STRINGS.fullmatch(bound.type):
             return Bound(f"CAST({bound.sql} AS {varchar})", "VARCHAR")
-        suggestion, expected = f"CAST({shown} AS {varchar})", "strings"
+        suggestion, expected = f"CAST({shown_sql} AS {varchar})", "strings"
     elif feature.kind == DATETIME:
-        if untyped:
+        if is_untyped:
             return Bound(f"CAST({bound.sql} AS DOUBLE)", "DOUBLE")
         if dialect.takes_as_datetime(bound.type):
             return Bound(dialect.microseconds(bound.sql), bound.type)
         has_zone = bound.type == "TIMESTAMP WITH TIME ZONE"
-        suggestion = f"timezone('UTC', {shown})" if has_zone else f"CAST({shown} AS TIMESTAMP)"
+        suggestion = (
+            f"timezone('UTC', {shown_sql})" if has_zone else f"CAST({shown_sql} AS TIMESTAMP)"
+        )
         expected = "dates and timestamps without a time zone"
     else:
-        if untyped:
+        if is_untyped:
             return Bound(bound.sql, "DOUBLE")
         if NUMBERS.fullmatch(bound.type):
             return bound
-        suggestion, expected = _suggest_number(shown, bound.type, dialect), "numbers"
+        suggestion, expected = _suggest_number(shown_sql, bound.type, dialect), "numbers"
     is_list_of_numbers = feature.kind == "number" and element(bound.type) is not None
     advice = "give it one number of each list" if is_list_of_numbers else "cast it"
     raise ColumnTypeError(
-        f"feature {feature.name!r} of {model} takes {expected}, but {shown} is "
+        f"feature {feature.name!r} of {model_label} takes {expected}, but {shown_sql} is "
         f"{dialect.type(bound.type)}; {advice}, for instance "
         f"{dialect.quote_name(feature.name)} := {suggestion}, if that is what the model was "
         "trained on",
         scope.sql,
-        at,
+        offset,
     )
 
 
 def _suggest_number(sql: str, type: str, dialect: Dialect) -> str:
-    """Suggest an expression that turns one of another type into a number."""
+    """Suggest a conversion to a number for an expression of another type."""
     if element(type) is not None:
         return f"{dialect.first(sql)} (an element) or {dialect.sum(sql)}"
     if type.startswith(("DATE", "TIME", "INTERVAL")):
@@ -171,7 +180,7 @@ def _suggest_number(sql: str, type: str, dialect: Dialect) -> str:
 
 
 def parenthesize(sql: str) -> str:
-    """Return an expression that is safe before an operator or a cast."""
+    """Return an expression in brackets, unless it needs none before an operator or a cast."""
     return sql if re.fullmatch(r"[\w.]+|\"[^\"]*\"|`[^`]*`", sql) else f"({sql})"
 
 
@@ -179,10 +188,12 @@ _FLOAT32_EXACT_TYPES = frozenset("TINYINT SMALLINT UTINYINT USMALLINT FLOAT BOOL
 """Types whose values are all exact in float32."""
 
 
-def fits_float32(bounds: Mapping[str, Bound], program: Program) -> bool:
-    """Return whether all numbers and category codes are exact in float32, which halves a row."""
+def fits_float32(bound_inputs: Mapping[str, Bound], program: Program) -> bool:
+    """Return whether all numbers and category codes are exact in float32."""
     if any(feature.kind == DATETIME for feature in program.features):
         return False
     codes = [n.attrs["categories"].size < 1 << 24 for n in program.nodes if n.op == "encode"]
-    numbers = [b.type in _FLOAT32_EXACT_TYPES for b in bounds.values() if NUMBERS.fullmatch(b.type)]
+    numbers = [
+        b.type in _FLOAT32_EXACT_TYPES for b in bound_inputs.values() if NUMBERS.fullmatch(b.type)
+    ]
     return all(codes) and all(numbers)

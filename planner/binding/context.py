@@ -18,7 +18,7 @@ from sqlml.planner.binding.probe_queries import (
     Describe,
     ProbeError,
     Scope,
-    write_row_queries,
+    iterate_row_queries,
 )
 from sqlml.planner.program.cost import ROWS
 from sqlml.planner.program.function_names import FunctionSpec
@@ -31,14 +31,14 @@ EstimateRows = Callable[[str], int | None]
 
 @dataclass(frozen=True, slots=True)
 class RowEstimate:
-    """The number of rows that reach a call, as the engine estimates it.
+    """The engine's estimate of the number of rows that reach a call.
 
-    An estimate costs several times as much as binding. It is asked for by EXPLAIN only, and if the
-    choice of how to run the call depends on it (`chosen_by`).
+    An estimate costs several times as much as binding. So only EXPLAIN needs one, and calls for
+    which the choice of how to run them depends on it (`chosen_by`).
 
     Attributes:
-        queries: returns the queries that have as many rows as reach the call, the likeliest first.
-        asked: the engine was asked.
+        queries: returns queries with as many rows as reach the call, the most probable first.
+        asked: whether the engine was asked.
     """
 
     queries: Callable[[], Iterable[str]] = tuple
@@ -48,7 +48,7 @@ class RowEstimate:
 
     @property
     def count(self) -> int:
-        """The estimate, or a default without one."""
+        """The estimate, or a default if the engine has none."""
         return ROWS if self.estimate is None else self.estimate
 
     @property
@@ -60,7 +60,7 @@ class RowEstimate:
         """
         return int(10 ** round(math.log10(max(1, self.count))))
 
-    def ask_engine(self, ask: EstimateRows) -> RowEstimate:
+    def ask_engine(self, estimate_rows: EstimateRows) -> RowEstimate:
         """Return the rows with the engine's estimate.
 
         An estimate of 0 is ignored. It means that nothing can match, perhaps because calls and
@@ -68,7 +68,7 @@ class RowEstimate:
         """
         for query in self.queries():
             try:
-                estimate = ask(query)
+                estimate = estimate_rows(query)
             except ProbeError:
                 continue
             return replace(self, asked=True, estimate=estimate or None)
@@ -76,22 +76,22 @@ class RowEstimate:
 
 
 def find_row_queries(call: ModelCall, scope: Scope) -> RowEstimate:
-    """Return the queries that count the rows of a call.
+    """Return an estimate with the queries that have the rows of a call.
 
-    Returns none if FROM has a parameter, which is NULL in probes and so matches no row.
+    It has no queries if FROM has a parameter, which is NULL in probes and so matches no row.
     """
     parameters = [parameter.span for parameter in scope.outline.parameters]
-    if parameters and any(overlaps(span, parameters) for span in _spans_read(scope.block)):
+    if parameters and any(overlaps(span, parameters) for span in _iterate_read_spans(scope.block)):
         return RowEstimate()
     where = None if scope.block is None else scope.block.where
     if where is not None and (
         overlaps(where, parameters) or overlaps(where, scope.outline.outer_calls)
     ):
         where = None
-    return RowEstimate(partial(write_row_queries, scope.block, scope.probed, where))
+    return RowEstimate(partial(iterate_row_queries, scope.block, scope.probed, where))
 
 
-def _spans_read(block: Block | None) -> Iterator[Span]:
+def _iterate_read_spans(block: Block | None) -> Iterator[Span]:
     """Yield the spans that a block reads: its FROM, the blocks around it, and their CTEs."""
     while block is not None:
         yield from block.sources
@@ -104,14 +104,13 @@ UniqueKeys = Callable[[str], tuple[frozenset[str], ...]]
 
 
 NoColumns = Callable[[bool], str | None]
-"""A function that returns why functions cannot take columns, or None; its argument says whether to
-wait for machine code.
+"""A function that returns why functions cannot take columns, or None if they can.
+
+Its argument says whether to wait until machine code is compiled.
 """
 
 NeedsPython = Callable[[FunctionSpec, Program], str | None]
-"""A function that returns why Python scores the batches of a function, or None if machine code
-does.
-"""
+"""A function that returns why Python scores the batches of a function; None for machine code."""
 
 
 def _reject_model_per_row(_: str) -> Sequence[str]:
@@ -131,7 +130,7 @@ class Context:
         models: loads several models together, so that `model` is fast, and returns their stamps
             (`PlanCache`); None for unknown ones.
         function_type: returns the type of a user's function, unless it is a macro.
-        is_repeatable: tells whether a function is known to return the same result for the same
+        is_repeatable: returns whether a function is known to return the same result for the same
             rows.
         unique_keys: returns the declared keys of a table; None if joins are never removed.
         view: returns the query of a view that can be expanded.
@@ -139,12 +138,13 @@ class Context:
         column_name: returns the engine's name for the column of an unnamed expression.
         type_of: returns the SQL type of a parameter's value.
         why_no_columns: returns why functions cannot take columns (`Route`), or None.
-        why_python: returns why such a function needs Python nevertheless, or None.
+        why_python: returns why a function that takes columns still needs Python, or None.
         small_models: returns the small models of a version by kind.
         training: returns how a version was trained; None if sqlml did not train it.
         held_out: returns the rows that a training held out, as a query in brackets, or None.
-        explain_against: returns a model's Program that explains against the rows of a query, which
-            is run, with a number of pairs of orders for each row if it must estimate.
+        explain_against: runs a query for background rows, and returns a model's Program that
+            explains against them; the last argument is the number of pairs of feature orders that
+            an estimate samples for each row.
         read_names: runs a query, which may call models, and returns the strings of its only
             column.
         literal: writes a parameter's value as the engine's SQL.

@@ -13,30 +13,30 @@ from sqlml.types import fold
 
 _NO_TABLE_FUNCTION = re.compile(r"Table Function with name (ml_\w+) does not exist", re.IGNORECASE)
 
-_STATEMENT = re.compile(r"(?:^|;)\s*(\w+)\s+(\w+)\b")
+_FIRST_WORDS = re.compile(r"(?:^|;)\s*(\w+)\s+(\w+)\b")
 _VERBS = ("CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "EXPORT", "VERIFY", "RETRAIN")
 _OBJECTS = ("MODEL", "MODELS")
-"""The first two words of statements about models."""
+"""The first and the second words of statements about models."""
 
 _ROWS_WITHOUT_MODEL = re.compile(r"\b(ml_\w+)\s*\((?!\s*MODEL\b)[^()]*\bTABLE\b", re.IGNORECASE)
-"""A table form with rows whose first argument is not MODEL."""
+"""A table function with a TABLE argument whose first argument is not MODEL."""
 _NO_MODELS = re.compile(
     rf'Table with name "?sqlml\.({"|".join(VIEWS)})"? does not exist because schema', re.IGNORECASE
 )
 
 _MIN_SIMILARITY = 0.75
-"""The least similarity (difflib's ratio) at which a name is taken for a misspelt one of sqlml."""
+"""The minimum similarity (difflib's ratio) at which a name counts as a misspelt name of sqlml."""
 
 
 def suggest_fix(sql: str, message: str, is_function: Callable[[str], bool]) -> str | None:
-    """Return a hint for the engine's `message` about `sql`; None if the cause is another one.
+    """Return a hint for the engine's `message` about `sql`; None if it does not concern sqlml.
 
-    A call is taken for one of sqlml if its name is similar and its first argument is a string. The
-    engine rejects it because it has no such function, or because an argument is a star. The macros
-    for plain connections are called by mistake if MODEL is missing before a column.
+    A call was probably meant for sqlml if its name is similar and its first argument is a string.
+    The engine rejects it because it has no such function, or because an argument is a star. A
+    call without MODEL before a column reaches the macros for plain connections by mistake.
 
     Args:
-        is_function: tells whether the engine has a function or macro of a name.
+        is_function: returns whether the engine has a function or macro with a name.
 
     >>> missing = "Catalog Error: Scalar Function with name predict_prob does not exist!"
     >>> suggest_fix("SELECT predict_prob('m', a) FROM t", missing, lambda name: False)
@@ -88,26 +88,26 @@ def suggest_fix(sql: str, message: str, is_function: Callable[[str], bool]) -> s
 
 
 def _suggest_statement(sql: str) -> str | None:
-    """Return the statement about models that `sql` most likely means, or None.
+    """Return a hint with the statement about models that `sql` probably means, or None.
 
     >>> _suggest_statement("RETRAN MODEL m"), _suggest_statement("DROP MODLE m")
     ('write ALTER MODEL m RETRAIN', 'did you mean DROP MODEL?')
     """
-    for statement in _STATEMENT.finditer(sql):
+    for statement in _FIRST_WORDS.finditer(sql):
         verb, noun = (word.upper() for word in statement.groups())
-        near_verb = closest(verb, _VERBS, _MIN_SIMILARITY)
-        near_noun = closest(noun, _OBJECTS, _MIN_SIMILARITY)
-        if near_verb is None or near_noun is None:
+        meant_verb = closest(verb, _VERBS, _MIN_SIMILARITY)
+        meant_noun = closest(noun, _OBJECTS, _MIN_SIMILARITY)
+        if meant_verb is None or meant_noun is None:
             continue
-        if near_verb == "RETRAIN":
+        if meant_verb == "RETRAIN":
             return "write ALTER MODEL m RETRAIN"
-        if (verb, noun) != (near_verb, near_noun):
-            return f"did you mean {near_verb} {near_noun}?"
+        if (verb, noun) != (meant_verb, meant_noun):
+            return f"did you mean {meant_verb} {meant_noun}?"
     return None
 
 
 def _suggest_table_form(name: str) -> str | None:
-    """Return the spelling of the table form whose name is most similar, or None.
+    """Return a hint with the table function whose name is most similar, or None.
 
     >>> _suggest_table_form("ml_evaluate")
     'write ml_evaluate(MODEL m, TABLE t)'

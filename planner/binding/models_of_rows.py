@@ -13,18 +13,16 @@ from functools import partial
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import Context
-from sqlml.planner.binding.probe_queries import ProbeError, write_value_queries
+from sqlml.planner.binding.probe_queries import ProbeError, iterate_value_queries
 from sqlml.planner.binding.requested_output import Target, find_target
 from sqlml.planner.syntax.outline import ModelCall, ModelColumn, Outline, splice
 from sqlml.planner.syntax.parameters import Parameters
 
-MOST_NAMES = 10_000
+MAX_NAMES = 10_000
 """The maximum number of models that the rows of one query may name."""
 
-_MOST_SUGGESTIONS = 10
-"""The number of unknown names whose errors suggest similar models, which takes a catalog lookup
-each.
-"""
+_MAX_SUGGESTIONS = 10
+"""The number of unknown names whose errors suggest a similar model, since each needs a lookup."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +30,9 @@ class ModelsOfRows:
     """The models that rows name, with the requested output of each.
 
     Attributes:
-        targets: what the call computes by model name; all have one type.
-        errors: why a named model cannot be called; the error is raised if such a row is scored.
-        nulls: unknown names whose rows yield NULL.
+        targets: what the call computes, by model name; all results have the same type.
+        errors: why a model cannot be called, by name; raised if a row with this name is scored.
+        nulls: unknown names for whose rows the result is NULL.
     """
 
     targets: Mapping[str, Target]
@@ -53,20 +51,22 @@ def read_models_of_rows(
     """Return the models that the rows of a call name; None if there are no rows.
 
     Args:
-        nulls: replacements of the calls that this one depends on, for probes.
+        nulls: the SQL that replaces, in probes, the calls on which this call depends.
 
     Raises:
         BindError: the names cannot be read, no model fits, or the results differ in type.
         UnknownModelError: all names are unknown.
     """
     names = _NameReader(call, column.span, outline, context).read(parameters, nulls)
-    missing = [name for name, stamp in context.models(tuple(names)).items() if stamp is None]
-    brief_errors = frozenset(missing if call.skips_unknown else missing[_MOST_SUGGESTIONS:])
+    unknown_names = [name for name, stamp in context.models(tuple(names)).items() if stamp is None]
+    names_without_hint = frozenset(
+        unknown_names if call.skips_unknown else unknown_names[_MAX_SUGGESTIONS:]
+    )
     targets: dict[str, Target] = {}
     errors: dict[str, SqlmlError] = {}
     for name in names:
         try:
-            if name in brief_errors:
+            if name in names_without_hint:
                 raise UnknownModelError(f"unknown model {name!r}", outline.sql, column.span.start)
             target = find_target(replace(call, model=name), outline.sql, parameters, context)
         except SqlmlError as error:
@@ -74,27 +74,36 @@ def read_models_of_rows(
         else:
             if target is not None:
                 targets[name] = target
-    unknown = {n for n, e in errors.items() if isinstance(e, UnknownModelError)}
-    if not targets and errors and not (call.skips_unknown and len(unknown) == len(errors)):
-        raise next((e for n, e in errors.items() if n not in unknown), next(iter(errors.values())))
+    unknown_model_names = {n for n, e in errors.items() if isinstance(e, UnknownModelError)}
+    if (
+        not targets
+        and errors
+        and not (call.skips_unknown and len(unknown_model_names) == len(errors))
+    ):
+        raise next(
+            (e for n, e in errors.items() if n not in unknown_model_names),
+            next(iter(errors.values())),
+        )
     if call.skips_unknown:
-        errors = {n: e for n, e in errors.items() if n not in unknown}
+        errors = {n: e for n, e in errors.items() if n not in unknown_model_names}
     if not targets:
         return None
     key = next((target.key for target in targets.values() if target.key), "")
     if call.key is not None and key:  # not all models have the class
         targets = {n: t if t.key else t.with_key(key) for n, t in targets.items()}
-    _check_types(call, targets, outline.sql)
-    return ModelsOfRows(targets, errors, frozenset(unknown if call.skips_unknown else ()))
+    _require_same_type(call, targets, outline.sql)
+    return ModelsOfRows(
+        targets, errors, frozenset(unknown_model_names if call.skips_unknown else ())
+    )
 
 
-def _check_types(call: ModelCall, targets: Mapping[str, Target], sql: str) -> None:
+def _require_same_type(call: ModelCall, targets: Mapping[str, Target], sql: str) -> None:
     """Raise BindError if two models return results of different types."""
-    (first, first_target), *others = targets.items()
-    for name, target in others:
+    (first_name, first_target), *other_targets = targets.items()
+    for name, target in other_targets:
         if target.type + target.key != first_target.type + first_target.key:
             raise BindError(
-                f"the models of one {call.function} must give one type: {first!r} gives "
+                f"the models of one {call.function} must give one type: {first_name!r} gives "
                 f"{first_target.type}, and {name!r} gives {target.type}; score them in two queries",
                 sql,
                 call.model_span.start,
@@ -103,7 +112,7 @@ def _check_types(call: ModelCall, targets: Mapping[str, Target], sql: str) -> No
 
 @dataclass(frozen=True, slots=True)
 class _NameReader:
-    """A reader of the names of models in the rows of a call, where `column` is their expression."""
+    """Reads the names of models in the rows of a call; `column` is the expression for the name."""
 
     call: ModelCall
     column: Span
@@ -111,7 +120,7 @@ class _NameReader:
     context: Context
 
     def error(self, message: str) -> BindError:
-        """Return an error that points at the expression of the names."""
+        """Return an error that points at the expression for the name."""
         return BindError(message, self.outline.sql, self.column.start)
 
     def read(self, parameters: Parameters, nulls: Mapping[ModelCall, str]) -> list[str]:
@@ -134,8 +143,8 @@ class _NameReader:
             where = None  # names of additional rows are harmless
         failure = "it depends on rows of another query"
         for probe, query in zip(
-            write_value_queries(self.column, call.block, probe_text, where),
-            write_value_queries(self.column, call.block, final_text, where),
+            iterate_value_queries(self.column, call.block, probe_text, where),
+            iterate_value_queries(self.column, call.block, final_text, where),
             strict=True,
         ):
             try:
@@ -156,16 +165,14 @@ class _NameReader:
         varchar = self.context.dialect.type("VARCHAR")
         names = self.context.read_names(
             f"SELECT DISTINCT CAST(sqlml_name AS {varchar}) FROM ({query}) AS sqlml_names "
-            f"WHERE sqlml_name IS NOT NULL LIMIT {MOST_NAMES + 1}"
+            f"WHERE sqlml_name IS NOT NULL LIMIT {MAX_NAMES + 1}"
         )
-        if len(names) > MOST_NAMES:
-            raise self.error(
-                f"the rows name more than {MOST_NAMES:,} models; score fewer at a time"
-            )
+        if len(names) > MAX_NAMES:
+            raise self.error(f"the rows name more than {MAX_NAMES:,} models; score fewer at a time")
         return sorted(names)
 
     def explain_failure(self, column_sql: str, failure: str) -> str:
-        """Return the message for names that the engine cannot read."""
+        """Return the message for an expression whose names the engine cannot read."""
         name = column_sql[1:-1] if column_sql[:1] == '"' == column_sql[-1:] else column_sql
         if (name != column_sql or name.isidentifier()) and name in failure:
             model = self.context.dialect.quote_string(name.replace('""', '"'))
@@ -176,14 +183,14 @@ class _NameReader:
         return f"the models that {column_sql} names cannot be read beforehand: {failure}"
 
     def check_position(self) -> None:
-        """Raise BindError if names cannot be read while planning, or may change afterwards."""
+        """Raise BindError if the names cannot be read during planning, or may change afterwards."""
         call, sql = self.call, self.outline.sql
         if self.outline.is_stored:
             name = sql[self.column.start : self.column.end].split(".")[-1].strip('"')
             raise self.error(
                 "a view, macro or prepared statement cannot have a model per row, since the models "
                 "are read at planning; put the call in the query that uses it, or name one model "
-                f"as a text: '{name}'"
+                f"as a string: '{name}'"
             )
         if call.has_local_names:
             raise self.error("a lambda cannot have a model per row; call it outside")
@@ -203,14 +210,14 @@ class _NameReader:
             )
 
     def find_unrepeatable(self, span: Span) -> str | None:
-        """Return a function called in a span whose result may differ between evaluations."""
+        """Return the first function in a span whose result may differ between evaluations."""
         outline = self.outline
-        models = {call.span.start for call in outline.calls}
+        model_calls = {call.span.start for call in outline.calls}
         functions = (
             word
             for word, start in outline.identifiers
             if span.start <= start < span.end
-            and start not in models
+            and start not in model_calls
             and outline.sql[start + len(word) : span.end].lstrip().startswith("(")
         )
         return next((name for name in functions if not self.context.is_repeatable(name)), None)

@@ -23,7 +23,7 @@ _ASOF = re.compile(r"\bASOF\b(?=\s+(LEFT|RIGHT|FULL|INNER|JOIN)\b)", re.IGNORECA
 
 
 class Column(NamedTuple):
-    """Name and type of a result column, as the engine prints them.
+    """The name and the type of a result column, as the engine prints them.
 
     It is a tuple because wide tables create many of them for each probe.
     """
@@ -72,46 +72,46 @@ class Scope:
 
     def columns(self, spans: Sequence[Span]) -> tuple[tuple[Column, ...], ...]:
         """Return the columns of the select items at these spans, or raise BindError."""
-        described = self.describe_items([self.probed(place) for place in spans])
+        described = self.describe_items([self.probed(span) for span in spans])
         return tuple(
-            (Column("NULL", "NULL"),) if self._is_untyped(place) else columns
-            for place, columns in zip(spans, described, strict=True)
+            (Column("NULL", "NULL"),) if self._is_untyped(span) else columns
+            for span, columns in zip(spans, described, strict=True)
         )
 
     def single_columns(self, spans: Sequence[Span]) -> tuple[Column, ...]:
-        """Return the only column of each of the expressions at these spans, or raise BindError."""
-        probed_spans = [place for place in spans if place not in self.types]
+        """Return the column of the expression at each span; raise BindError for several columns."""
+        probed_spans = [span for span in spans if span not in self.types]
         probed_columns = self.columns(probed_spans) if probed_spans else ()
         described = dict(zip(probed_spans, probed_columns, strict=True))
-        for place, columns in described.items():
+        for span, columns in described.items():
             if len(columns) != 1:
                 raise BindError(
-                    f"{self.text(place)} stands for {len(columns)} columns; write * or "
+                    f"{self.text(span)} stands for {len(columns)} columns; write * or "
                     "COLUMNS(..) on its own, or one expression per feature",
                     self.sql,
-                    place.start,
+                    span.start,
                 )
         return tuple(
-            Column("", self.types[place]) if place in self.types else described[place][0]
-            for place in spans
+            Column("", self.types[span]) if span in self.types else described[span][0]
+            for span in spans
         )
 
-    def _is_untyped(self, place: Span) -> bool:
+    def _is_untyped(self, span: Span) -> bool:
         """Return whether a span is NULL (INTEGER in DuckDB 1.5), or has no type."""
-        return place in self.untyped or self.sql[place.start : place.end].upper() == "NULL"
+        return span in self.untyped or self.sql[span.start : span.end].upper() == "NULL"
 
     def describe_items(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
-        """Return the columns of each of `items`, select items as SQL.
+        """Return the columns of each select item in `items`, which are SQL.
 
-        Raises BindError with the engine's message if it can bind them in no reading.
+        Raises BindError with the engine's message if no probe binds.
         """
         first_error: ProbeError | None = None
-        tried: set[str] = set()
-        for query, skip in _write_probes(items, self.block, self.probed):
-            query = _replace_asof(query)
-            if query in tried:  # an enclosing block without FROM adds nothing
+        tried_queries: set[str] = set()
+        for query, skip in _iterate_probes(items, self.block, self.probed):
+            query = _remove_asof(query)
+            if query in tried_queries:  # an enclosing block without FROM adds nothing
                 continue
-            tried.add(query)
+            tried_queries.add(query)
             try:
                 columns = self.describe(query)[skip:]
             except ProbeError as error:
@@ -139,8 +139,10 @@ class Scope:
             if block.sources:
                 names = self._names_of(f"{written}.*, *", block)
                 if names is not None:
-                    width = len(fields)
-                    return names[:width] == list(fields) and name not in map(fold, names[width:])
+                    field_count = len(fields)
+                    return names[:field_count] == list(fields) and name not in map(
+                        fold, names[field_count:]
+                    )
                 names = self._names_of("*", block)
                 if names is None or name in map(fold, names):
                     return False
@@ -149,24 +151,24 @@ class Scope:
 
     def _names_of(self, items: str, block: Block) -> list[str] | None:
         try:
-            query = _replace_asof(_write_query(items, block, self.probed))
+            query = _remove_asof(_build_query(items, block, self.probed))
             return [column.name for column in self.describe(query)]
         except ProbeError:
             return None
 
 
-def _replace_asof(query: str) -> str:
+def _remove_asof(query: str) -> str:
     """Return a query with plain joins instead of ASOF joins; names and types are the same.
 
     An ASOF join needs an inequality of columns, but a call is NULL in a probe.
 
-    >>> _replace_asof("FROM t ASOF LEFT JOIN u ON t.a >= u.a")
+    >>> _remove_asof("FROM t ASOF LEFT JOIN u ON t.a >= u.a")
     'FROM t  LEFT JOIN u ON t.a >= u.a'
     """
     return _ASOF.sub("", query)
 
 
-def _write_probes(
+def _iterate_probes(
     items: Sequence[str], block: Block | None, text: TextOf
 ) -> Iterator[tuple[str, int]]:
     """Yield probes, the simplest first, each with the number of leading columns to skip."""
@@ -174,35 +176,38 @@ def _write_probes(
     if block is None:
         yield f"SELECT {select}", 0
         return
-    yield _write_query(select, block, text), 0
+    yield _build_query(select, block, text), 0
     if block.excluded_table is not None:  # a bare name is the table's
-        table = _write_from(block, text)
+        table = _build_from(block, text)
         excluded = f"(SELECT * FROM {table}) AS excluded"
-        inner = f"LATERAL (SELECT {select} FROM {table}) sqlml_probe"
-        yield _add_all_ctes(f"SELECT sqlml_probe.* FROM {excluded}, {inner}", block, text), 0
-        both = f"SELECT {select} FROM {table}, {excluded}"  # 1.5: `excluded.*`
-        yield _add_all_ctes(both, block, text), 0
+        lateral_query = f"LATERAL (SELECT {select} FROM {table}) sqlml_probe"
+        yield (
+            _add_all_ctes(f"SELECT sqlml_probe.* FROM {excluded}, {lateral_query}", block, text),
+            0,
+        )
+        query_of_both = f"SELECT {select} FROM {table}, {excluded}"  # 1.5: `excluded.*`
+        yield _add_all_ctes(query_of_both, block, text), 0
     readings = _list_readings(select, block, text)
     for reading, skip, tail in readings[1:]:
-        yield _write_query(reading, block, text, tail), skip
+        yield _build_query(reading, block, text, tail), skip
     for reading, skip, tail in readings:
-        for query in _write_correlated_probes(reading, block, text, tail):
+        for query in _iterate_correlated_probes(reading, block, text, tail):
             yield query, skip
 
 
 def _list_readings(select: str, block: Block, text: TextOf) -> list[tuple[str, int, str]]:
-    """Return select lists, the number of leading columns to skip, and the text after FROM.
+    """Return triples: a select list, the number of leading columns to skip, the text after FROM.
 
-    Aggregates may stand beside columns only in a query that groups, by its own GROUP BY if it has
-    one. This may name other items, and so may an argument.
+    Aggregates and columns may occur together only in a query that groups. It groups by its own
+    GROUP BY if it has one. GROUP BY may name other select items, and so may an argument.
     """
     readings = [(select, 0, "")]
-    tail = " GROUP BY ALL" if block.group is None else f" {text(block.group)}"
+    group_by_sql = " GROUP BY ALL" if block.group is None else f" {text(block.group)}"
     if block.sources or block.window:
-        readings.append((select, 0, tail))
+        readings.append((select, 0, group_by_sql))
     if block.group is not None and block.items and not any(i.may_expand for i in block.items):
         items = [text(item.span) for item in block.items]
-        readings.append((", ".join([*items, select]), len(items), tail))
+        readings.append((", ".join([*items, select]), len(items), group_by_sql))
     named_items = [text(item.span) for item in block.items if item.is_named]
     if named_items:
         select_list, skip = ", ".join([*named_items, select]), len(named_items)
@@ -210,36 +215,39 @@ def _list_readings(select: str, block: Block, text: TextOf) -> list[tuple[str, i
     return readings
 
 
-def _write_correlated_probes(select: str, block: Block, text: TextOf, tail: str) -> Iterator[str]:
-    """Yield probes of a correlated or lateral query, with the outer rows in scope."""
-    for query, outer in _write_lateral_queries(select, block, text, tail):
+def _iterate_correlated_probes(select: str, block: Block, text: TextOf, tail: str) -> Iterator[str]:
+    """Yield probes of a correlated or lateral query, in which the outer rows are in scope."""
+    for query, outer in _iterate_lateral_queries(select, block, text, tail):
         yield query
-        yield _write_query(select, outer, text, tail)  # 1.5: `outer.*` in a subquery without FROM
+        yield _build_query(select, outer, text, tail)  # 1.5: `outer.*` in a subquery without FROM
 
 
-def _write_lateral_queries(
+def _iterate_lateral_queries(
     select: str, block: Block, text: TextOf, tail: str
 ) -> Iterator[tuple[str, Block]]:
-    """Yield a block's query with the rows of each block around it, from the nearest on."""
-    query, outer = _write_query(select, block, text, tail, outer=False), block.parent
+    """Yield a block's query as a LATERAL of each enclosing block, beginning with the innermost.
+
+    Each query comes with the enclosing block.
+    """
+    query, outer = _build_query(select, block, text, tail, with_outer_ctes=False), block.parent
     while outer is not None:
         if outer.sources:
-            sources = _write_from(outer, text)
+            sources = _build_from(outer, text)
             query = f"SELECT sqlml_probe.* FROM {sources}, LATERAL ({query}) sqlml_probe"
         yield _add_all_ctes(query, outer, text), outer
         query, outer = _add_own_ctes(query, outer, text), outer.parent
 
 
-def write_row_queries(block: Block | None, text: TextOf, where: Span | None) -> Iterator[str]:
+def iterate_row_queries(block: Block | None, text: TextOf, where: Span | None) -> Iterator[str]:
     """Yield queries with as many rows as `block` has after its FROM and the condition `where`.
 
-    Queries without the condition follow, since it does not bind if it names a select item.
+    Queries without the condition come last, since it does not bind if it names a select item.
     """
     for condition in dict.fromkeys((where, None)):
-        yield from _write_row_queries("1", block, text, condition)
+        yield from _iterate_row_queries("1", block, text, condition)
 
 
-def write_value_queries(
+def iterate_value_queries(
     value: Span, block: Block | None, text: TextOf, where: Span | None
 ) -> Iterator[str]:
     """Yield queries with an expression of `block` as their last column, `sqlml_name`.
@@ -248,39 +256,41 @@ def write_value_queries(
     """
     item = f"{text(value)} AS sqlml_name"
     for condition in dict.fromkeys((where, None)):
-        yield from _write_row_queries(item, block, text, condition)
+        yield from _iterate_row_queries(item, block, text, condition)
     if block is not None:
         named_items = [
             text(i.span) for i in block.items if i.is_named and not i.span.contains(value)
         ]
-        yield from _write_row_queries(", ".join([*named_items, item]), block, text, None)
+        yield from _iterate_row_queries(", ".join([*named_items, item]), block, text, None)
 
 
-def _write_row_queries(
+def _iterate_row_queries(
     select: str, block: Block | None, text: TextOf, where: Span | None
 ) -> Iterator[str]:
     if block is None:
         yield f"SELECT {select}"
         return
     tail = "" if where is None else f" WHERE {text(where)}"
-    yield _write_query(select, block, text, tail)
-    for query, _ in _write_lateral_queries(select, block, text, tail):
+    yield _build_query(select, block, text, tail)
+    for query, _ in _iterate_lateral_queries(select, block, text, tail):
         yield query
 
 
-def _write_query(
-    select: str, block: Block, text: TextOf, tail: str = "", outer: bool = True
+def _build_query(
+    select: str, block: Block, text: TextOf, tail: str = "", with_outer_ctes: bool = True
 ) -> str:
     query = f"SELECT {select}"
     if block.sources:
-        query += f" FROM {_write_from(block, text)}"
+        query += f" FROM {_build_from(block, text)}"
     query += tail
     if block.window is not None:
         query += f" WINDOW {text(block.window)}"
-    return _add_all_ctes(query, block, text) if outer else _add_own_ctes(query, block, text)
+    return (
+        _add_all_ctes(query, block, text) if with_outer_ctes else _add_own_ctes(query, block, text)
+    )
 
 
-def _write_from(block: Block, text: TextOf) -> str:
+def _build_from(block: Block, text: TextOf) -> str:
     sources = ", ".join(map(text, block.sources))
     if block.is_chain:
         sources = f"({sources}) {block.name}"
@@ -300,24 +310,24 @@ def _add_own_ctes(query: str, block: Block, text: TextOf) -> str:
 def _find_used_ctes(query: str, block: Block, text: TextOf) -> list[str]:
     """Return the definitions of a block's WITH whose names a query contains.
 
-    All of them would make each probe of a statement with many CTEs as long as the statement.
+    With all of them, each probe of a statement with many CTEs would be as long as the statement.
     """
     if not block.ctes:
         return []
     names = _find_words(query)
     definitions: dict[int, str] = {}
-    rest = list(range(len(block.ctes)))[::-1]  # a definition mostly uses earlier ones
+    remaining = list(range(len(block.ctes)))[::-1]  # a definition mostly uses earlier ones
     while True:
-        for number in rest:
-            cte = block.ctes[number]
+        for index in remaining:
+            cte = block.ctes[index]
             name = _fold_plain_name(cte.name)
             if name is None or name in names:
-                definitions[number] = text(cte.span)
-                names |= _find_words(definitions[number])
-        unused = [number for number in rest if number not in definitions]
-        if not block.is_recursive or len(unused) == len(rest):
-            return [definitions[number] for number in sorted(definitions)]
-        rest = unused
+                definitions[index] = text(cte.span)
+                names |= _find_words(definitions[index])
+        unused = [index for index in remaining if index not in definitions]
+        if not block.is_recursive or len(unused) == len(remaining):
+            return [definitions[index] for index in sorted(definitions)]
+        remaining = unused
 
 
 _WORD = re.compile(r"\w+")
@@ -330,12 +340,12 @@ def _fold_plain_name(name: str) -> str | None:
 
 
 def _find_words(sql: str) -> set[str]:
-    """Return all words of a text that may be plain names, folded."""
+    """Return all folded words of a text, which may be plain names."""
     return set(_WORD.findall(fold(sql)))
 
 
 def _add_all_ctes(query: str, block: Block, text: TextOf) -> str:
-    """Put the WITH clauses of the block and of all blocks around it before the query."""
+    """Return the query with the WITH clauses of the block and of all enclosing blocks."""
     query = _add_own_ctes(query, block, text)
     parent = block.parent
     while parent is not None:

@@ -29,49 +29,61 @@ from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
 
 
-def write_text_argument(
-    prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB
+def build_text_argument(
+    prepared: Prepared, bound_inputs: Mapping[str, Bound], dialect: Dialect = DUCKDB
 ) -> str:
-    """Return the argument after the numbers if the function takes whole texts, otherwise ""."""
-    values = find_whole_texts(prepared, bounds)
-    return f", {dialect.text_arguments(values)}" if values else ""
+    """Return `, <strings>`, the argument that follows the numbers of a function.
+
+    It is an empty string if SQL encodes all string columns.
+    """
+    string_columns = list_string_columns(prepared, bound_inputs)
+    return f", {dialect.text_arguments(string_columns)}" if string_columns else ""
 
 
-def find_whole_texts(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str]:
-    return [bounds[name].sql for name in prepared.split.text_inputs]
+def list_string_columns(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> list[str]:
+    return [bound_inputs[name].sql for name in prepared.split.text_inputs]
 
 
-def write_column_arguments(
-    prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect
+def build_column_arguments(
+    prepared: Prepared, bound_inputs: Mapping[str, Bound], number_type: str, dialect: Dialect
 ) -> str:
-    """Return the arguments of a function that takes columns: numbers of one kind, then texts."""
-    text_columns = [_cast(bounds[name], "VARCHAR") for name in prepared.split.text_inputs]
+    """Return the arguments of a function that takes each column as an argument.
+
+    They are numbers, cast to `number_type`, followed by the string columns.
+    """
+    text_columns = [
+        _build_cast(bound_inputs[name], "VARCHAR") for name in prepared.split.text_inputs
+    ]
     # A cast of a parameter to its own type costs DuckDB 16 us to fold.
     uncast_parameters = {
         f"CAST({bound.sql} AS {bound.type})": bound.sql
-        for bound in bounds.values()
+        for bound in bound_inputs.values()
         if _PARAMETER.fullmatch(bound.sql) is not None
     }
-    arguments = [*list_numbers(prepared, bounds, kind, dialect), *text_columns]
+    arguments = [*list_numbers(prepared, bound_inputs, number_type, dialect), *text_columns]
     return ", ".join(uncast_parameters.get(argument, argument) for argument in arguments)
 
 
 _PARAMETER = re.compile(r"\(\$\d+\)")
 
 
-def find_linear_model(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
+def find_linear_model(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> Linear | None:
     """Return the model as an expression if it is a linear model of plain columns."""
-    if find_plain_columns(prepared, bounds) is None:
+    if find_plain_columns(prepared, bound_inputs) is None:
         return None
-    columns = [_cast(bounds[c.name], "DOUBLE") for c in prepared.split.columns if not c.is_encoded]
+    columns = [
+        _build_cast(bound_inputs[c.name], "DOUBLE")
+        for c in prepared.split.columns
+        if not c.is_encoded
+    ]
     return print_linear(prepared.split.core, columns)
 
 
-def find_plain_columns(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str] | None:
-    """Return the columns of the packed matrix as SQL; None if one of them is not a plain column."""
-    columns = [bounds[c.name].sql for c in prepared.split.columns if not c.is_encoded]
-    are_plain = len(columns) == len(prepared.split.columns) and all(map(is_plain, columns))
-    return columns if are_plain else None
+def find_plain_columns(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> list[str] | None:
+    """Return the columns of the packed matrix as SQL; None unless all are plain columns."""
+    columns = [bound_inputs[c.name].sql for c in prepared.split.columns if not c.is_encoded]
+    all_plain = len(columns) == len(prepared.split.columns) and all(map(is_plain, columns))
+    return columns if all_plain else None
 
 
 def is_plain(sql: str) -> bool:
@@ -87,117 +99,135 @@ _COLUMN = re.compile(
 """A column, a number in brackets, or a field of `EvaluatedOnce`."""
 
 
-def write_packed_numbers(
-    prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
+def build_packed_numbers(
+    prepared: Prepared,
+    bound_inputs: Mapping[str, Bound],
+    number_type: str,
+    dialect: Dialect = DUCKDB,
 ) -> str:
-    """Return the argument of an engine function that takes all columns as numbers of one kind."""
-    return dialect.number_arguments(list_numbers(prepared, bounds, kind, dialect), kind)
+    """Return the argument of an engine function that takes all columns packed as `number_type`."""
+    return dialect.number_arguments(
+        list_numbers(prepared, bound_inputs, number_type, dialect), number_type
+    )
 
 
 def list_numbers(
-    prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
+    prepared: Prepared,
+    bound_inputs: Mapping[str, Bound],
+    number_type: str,
+    dialect: Dialect = DUCKDB,
 ) -> list[str]:
-    """Return all columns that the engine function reads, as numbers of one kind.
+    """Return the columns that the engine function reads, cast to `number_type`.
 
-    In engines that evaluate calls lazily, texts that the model rejects get a code of their own.
+    In engines that evaluate calls lazily, strings that the model rejects have their own code.
     """
     encoded: dict[str, str] = {}
-    encoders, columns = prepared.split.encoders, prepared.split.packed_columns
+    encoders, packed_columns = prepared.split.encoders, prepared.split.packed_columns
     if encoders is not None:
-        strings = {n: bounds[n].sql for n in encoders.inputs}
-        strict = [c.name for c in columns if c.is_strict] if dialect.lazy_calls else []
-        unknown = dict.fromkeys(strict, dialect.scorer(REFUSED_TEXT))
-        encoded = print_encoders(encoders, strings, dialect, unknown)
+        strings = {n: bound_inputs[n].sql for n in encoders.inputs}
+        strict_columns = (
+            [c.name for c in packed_columns if c.is_strict] if dialect.lazy_calls else []
+        )
+        unknown_codes = dict.fromkeys(strict_columns, dialect.scorer(REFUSED_TEXT))
+        encoded = print_encoders(encoders, strings, dialect, unknown_codes)
     return [
-        f"CAST({encoded[c.name]} AS {kind})" if c.is_encoded else _cast(bounds[c.name], kind)
-        for c in columns
-    ] or [f"CAST(0 AS {kind})"]
+        f"CAST({encoded[c.name]} AS {number_type})"
+        if c.is_encoded
+        else _build_cast(bound_inputs[c.name], number_type)
+        for c in packed_columns
+    ] or [f"CAST(0 AS {number_type})"]
 
 
-def _cast(bound: Bound, kind: str) -> str:
-    """Cast a column to `kind`; one that already has the type stays as it is, which binds faster."""
+def _build_cast(bound: Bound, sql_type: str) -> str:
+    """Cast a column to `sql_type`, unless it has the type already: this binds faster."""
     is_column = is_plain(bound.sql) and bound.sql[0] != "(" and bound.sql.upper() != "NULL"
-    has_type = bound.type == kind and is_column
-    return bound.sql if has_type else f"CAST({bound.sql} AS {kind})"
+    has_type = bound.type == sql_type and is_column
+    return bound.sql if has_type else f"CAST({bound.sql} AS {sql_type})"
 
 
 def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[str]:
-    """Return the inputs in which NULL yields NULL: those that reject it, if `on_null` is 'null'.
+    """Return the inputs in which NULL makes the result NULL.
 
-    Raises ConfigError if they cannot be determined.
+    If the option `on_null` is 'null', these are the inputs that reject NULL. Raises ConfigError if
+    they cannot be determined.
     """
     return _find_required_inputs(program) if options.get("on_null") == "null" else frozenset()
 
 
-def test_missing(
-    bounds: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
+def build_missing_test(
+    bound_inputs: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
 ) -> str | None:
-    """Return a SQL test whether one of these columns has no value; None without columns."""
+    """Build a SQL condition that one of the columns `names` is missing; None without names."""
     tests = []
     for name in names:
-        bound = bounds[name]
+        bound = bound_inputs[name]
         tests.append(f"{bound.sql} IS NULL")
         if bound.type in ("FLOAT", "DOUBLE"):
             tests.append(dialect.call("isnan", bound.sql))
     return " OR ".join(tests) or None
 
 
-def test_no_row(call: ModelCall, sql: str) -> str | None:
-    """Return a SQL test whether a row's result is discarded; None if no result is.
+def build_discarded_test(call: ModelCall, sql: str) -> str | None:
+    """Build a SQL condition that the engine discards a row's result; None if it discards none.
 
-    In MERGE and ON CONFLICT, the engine evaluates SET for a missing side, too, with NULL columns.
+    In MERGE and ON CONFLICT, the engine also evaluates SET for rows that lack one side, whose
+    columns are then NULL.
     """
     if call.block is None or call.block.changed_table is None:
         return None
-    changed, matches = call.block.changed_table, call.block.merge_condition
-    test = f"{sql[changed.start : changed.end]}.rowid IS NULL"
-    if matches is not None:
-        test += f" OR ({sql[matches.start : matches.end]}) IS NOT TRUE"
+    changed_table, merge_condition = call.block.changed_table, call.block.merge_condition
+    test = f"{sql[changed_table.start : changed_table.end]}.rowid IS NULL"
+    if merge_condition is not None:
+        test += f" OR ({sql[merge_condition.start : merge_condition.end]}) IS NOT TRUE"
     return test
 
 
-def combine_tests(*tests: str | None) -> str | None:
-    """Return a SQL test whether one of the tests holds; None without tests."""
+def combine_conditions(*tests: str | None) -> str | None:
+    """Build a SQL condition that one of the tests is true; None without tests."""
     return " OR ".join(test for test in tests if test is not None) or None
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedOnce:
-    """Columns that include expressions, which are evaluated once and read as `fields`.
+    """Input expressions that are evaluated once as a struct, and read as its `fields`.
 
-    Otherwise the test for NULL and the call itself would see two values of random(), and nested
-    calls would be repeated again and again.
+    Otherwise the test for NULL and the call itself would see two values of random(), and deeply
+    nested calls would be repeated many times.
     """
 
-    bounds: dict[str, Bound]
+    bound_inputs: dict[str, Bound]
     fields: dict[str, Bound]
     dialect: Dialect
 
     @classmethod
-    def of(cls, bounds: dict[str, Bound], dialect: Dialect) -> EvaluatedOnce | None:
-        """Return None if all columns may be repeated."""
-        if all(is_plain(bound.sql) for bound in bounds.values()):
+    def of(cls, bound_inputs: dict[str, Bound], dialect: Dialect) -> EvaluatedOnce | None:
+        """Return the struct for the inputs; None if all of them may be repeated."""
+        if all(is_plain(bound.sql) for bound in bound_inputs.values()):
             return None
         fields = {
             n: Bound(dialect.member("sqlml_n", f"c{k}"), b.type)
-            for k, (n, b) in enumerate(bounds.items())
+            for k, (n, b) in enumerate(bound_inputs.items())
         }
-        return cls(bounds, fields, dialect)
+        return cls(bound_inputs, fields, dialect)
 
     def wrap(self, value: str) -> str:
-        """Return `value`, written with the fields, as an expression of the columns."""
-        values = {f"c{k}": b.sql for k, b in enumerate(self.bounds.values())}
+        """Return `value`, an expression over the fields, as an expression over the inputs."""
+        values = {f"c{k}": b.sql for k, b in enumerate(self.bound_inputs.values())}
         return self.dialect.let("sqlml_n", self.dialect.struct(values), value)
 
 
-def null_if(missing: str | None, value: str) -> str:
-    """Return `value`, with NULL for rows for which the test `missing` is true."""
-    return value if missing is None else f"CASE WHEN {missing} THEN NULL ELSE {value} END"
+def build_null_if(null_condition: str | None, value: str) -> str:
+    """Build a CASE that is NULL for rows that meet `null_condition`, and `value` for others."""
+    return (
+        value
+        if null_condition is None
+        else f"CASE WHEN {null_condition} THEN NULL ELSE {value} END"
+    )
 
 
 @cache_by_program
 def _find_required_inputs(program: Program) -> frozenset[str]:
-    """Return the inputs that must have a value, by running the reference backend on one row."""
+    """Find the inputs that must have a value, by running the reference backend on one row."""
     row = _find_accepted_row(program)
     if row is None:
         raise ConfigError(
@@ -205,8 +235,8 @@ def _find_required_inputs(program: Program) -> frozenset[str]:
             "so sqlml cannot tell which columns need a value; replace NULL in the query"
         )
     required = set()
-    for name, kind in ((f.name, f.kind) for f in program.features):
-        missing = np.array([None], object) if kind == "string" else np.array([np.nan])
+    for name, feature_kind in ((f.name, f.kind) for f in program.features):
+        missing = np.array([None], object) if feature_kind == "string" else np.array([np.nan])
         try:
             reference.run(program, {**row, name: missing})
         except (MissingValueError, UnknownCategoryError):
@@ -217,7 +247,7 @@ def _find_required_inputs(program: Program) -> frozenset[str]:
 
 
 def _find_accepted_row(program: Program) -> dict[str, Array] | None:
-    """Return a row that the model accepts; None if 32 rows of each of two samples are rejected."""
+    """Return a row that the model accepts; None if it rejects 32 rows of each of two samples."""
     for frame in islice(make_sample_frames(program, program.features), 2):
         for i in range(32):
             row = {name: frame[name].to_numpy()[i : i + 1] for name in program.inputs}

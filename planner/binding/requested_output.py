@@ -23,16 +23,16 @@ def find_chosen_class(
     call: ModelCall, model: Model, sql: str, parameters: Parameters
 ) -> ChosenClass | None:
     """Return the class of `class := ...`, or the model's `positive_class`; None without one."""
-    chosen = call.class_argument
-    if chosen is None:
-        positive = model.options.get("positive_class")
-        if call.function not in ("predict_proba", "explain") or positive is None:
+    class_argument = call.class_argument
+    if class_argument is None:
+        positive_class = model.options.get("positive_class")
+        if call.function not in ("predict_proba", "explain") or positive_class is None:
             return None
-        return _find_class(model, positive, sql, call.span.start)
-    offset = chosen.span.start
+        return _find_class(model, positive_class, sql, call.span.start)
+    offset = class_argument.span.start
     if not model.program.labels:
         raise BindError(f"model {model.name!r} has no classes", sql, offset)
-    value = parameters.literal_value(chosen)
+    value = parameters.literal_value(class_argument)
     if value is None:
         raise BindError(
             "class := takes a literal or a parameter, since it decides what is computed",
@@ -43,10 +43,10 @@ def find_chosen_class(
 
 
 def find_keyed_class(call: ModelCall, model: Model) -> ChosenClass | None:
-    """Return the class in `predict_proba(...)['yes']`: one number is computed instead of a MAP.
+    """Return the class in `predict_proba(...)['yes']`, so that one number replaces the MAP.
 
-    Returns None if the engine could read the key as anything but one class of a MAP: it is not
-    written like a label of its type, equals no label (which yields NULL), or the result is a list.
+    Returns None if the key might mean anything but a class: it is not written like a label of its
+    type, it equals no label (which yields NULL), or the result is a list.
     """
     labels = model.program.labels
     if call.key is None or call.class_argument is not None or len(labels) != 1:
@@ -56,14 +56,14 @@ def find_keyed_class(call: ModelCall, model: Model) -> ChosenClass | None:
     return (indices[0],) if key is not None and len(indices) == 1 else None
 
 
-def _read_key(literal: Literal, kind: str) -> str | int | bool | None:
-    """Return the value of a key that is written like a label of a kind."""
+def _read_key(literal: Literal, label_kind: str) -> str | int | bool | None:
+    """Return the value of a key; None unless it is written like a label of `label_kind`."""
     text = literal.text
-    if kind == "string" and literal.kind == "string":
+    if label_kind == "string" and literal.kind == "string":
         return text
-    if kind == "int64" and literal.kind == "number" and text.isascii() and text.isdigit():
+    if label_kind == "int64" and literal.kind == "number" and text.isascii() and text.isdigit():
         return -int(text) if literal.negative else int(text)
-    if kind == "bool" and literal.kind == "word" and text != "NULL":
+    if label_kind == "bool" and literal.kind == "word" and text != "NULL":
         return text == "TRUE"
     return None
 
@@ -74,18 +74,20 @@ def _find_class(model: Model, value: Any, sql: str, offset: int) -> ChosenClass:
     indices = tuple(find_label(classes, value) for classes in labels)
     if any(i is not None for i in indices):
         return indices
-    classes = list_classes(dict.fromkeys(v for known in labels for v in known.values))
+    classes = list_classes(
+        dict.fromkeys(v for target_labels in labels for v in target_labels.values)
+    )
     raise BindError(
         f"model {model.name!r} has no class {value!r}; its classes are {classes}", sql, offset
     )
 
 
 def find_label(labels: Labels, value: Any) -> int | None:
-    """Return the index of the label that equals a value or is spelled like it: '1' is 1.
+    """Return the index of the label that equals a value or is spelled like it, as '1' and 1 are.
 
     Macros search in the same order (`model_sql/macro_bodies.py`).
     """
-    for is_same in (_is_equal, lambda a, b: spell_class(a) == spell_class(b), _is_spelled):
+    for is_same in (_is_equal, lambda a, b: spell_class(a) == spell_class(b), _is_spelled_like):
         for i, label in enumerate(labels.values):
             if is_same(label, value):
                 return i
@@ -97,7 +99,7 @@ def _is_equal(label: Any, value: Any) -> bool:
 
 
 def spell_class(value: Any) -> str:
-    """Return a class as text that `class := ...` accepts.
+    """Return a class as a string that `class := ...` accepts.
 
     >>> spell_class(True), spell_class(3)
     ('true', '3')
@@ -105,7 +107,7 @@ def spell_class(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _is_spelled(label: Any, value: Any) -> bool:
+def _is_spelled_like(label: Any, value: Any) -> bool:
     """Compare booleans in any case, and integers with or without a fraction."""
     if isinstance(label, bool) or isinstance(value, bool):
         return str(label).casefold() == str(value).casefold()
@@ -118,7 +120,7 @@ def _spell_number(value: Any) -> str:
 
 
 def explain_missing_output(output: str, program: Program) -> str:
-    """Return why a model lacks an output that its library may have; "" for other models."""
+    """Return why a model lacks an output that its library may provide; otherwise ""."""
     is_voting = program.outputs.keys() == {"label", "proba"}
     if output != "transform" or not is_voting:
         return ""
@@ -129,11 +131,12 @@ def explain_missing_output(output: str, program: Program) -> str:
 
 
 _TABLE_FORMS = {"explain": "ml_explain_predict", "transform": None}
-"""The table forms that do for all rows what a function does for one; ml_predict for the others."""
+"""Scalar function -> the table function that does the same for all rows; the default is ml_predict.
+"""
 
 
 def check_position(call: ModelCall, sql: str, context: Context) -> None:
-    """Raise BindError for a call in a table's definition, or as a table in FROM."""
+    """Raise BindError if a call is in a table's definition, or in FROM as a table."""
     if call.in_definition:
         raise BindError(
             "a model call cannot stand in a generated column, DEFAULT or CHECK: the table could "
@@ -157,8 +160,8 @@ def _guess_table(call: ModelCall, sql: str) -> str:
     """Return the table that the call was probably meant to score, or `t`."""
     if not call.arguments:
         return "t"
-    place = call.arguments[0].span
-    words = sql[place.start : place.end].split()
+    argument_span = call.arguments[0].span
+    words = sql[argument_span.start : argument_span.end].split()
     is_named = len(words) == 2 and words[0].upper() == "TABLE"
     return words[-1] if is_named or call.arguments[0].column is not None else "t"
 
@@ -169,9 +172,9 @@ OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
     "predict_score": ("score", "samples"),
     "transform": ("transform",),
 }
-"""The outputs of functions other than `explain`, each of which returns the first that a model has.
+"""Function other than `explain` -> its outputs; it returns the first output that a model has.
 
-A density (KernelDensity, GaussianMixture) has no decision function but scores of samples.
+A density (KernelDensity, GaussianMixture) has no decision function, but it scores samples.
 """
 
 _NO_OUTPUT = {
@@ -187,8 +190,8 @@ class Target:
     """The requested output of a call: an output of a model, or one class of it if `chosen` is set.
 
     Attributes:
-        label: the text for it in EXPLAIN, if that is not the output's name.
-        key: the key that the engine looks up in the result, as written: `[1]`.
+        label: its name in EXPLAIN, if that is not the output's name.
+        key: the key that the engine looks up in the result, as it is written: `[1]`.
     """
 
     model: Model
@@ -232,7 +235,7 @@ class Target:
 def find_target(
     call: ModelCall, sql: str, parameters: Parameters, context: Context
 ) -> Target | None:
-    """Return the requested output of a call; None for a function of the user."""
+    """Return the requested output of a call; None if it calls a function of the user."""
     offset = call.model_span.start
     name = parameters.text_value(call.model) if isinstance(call.model, Parameter) else call.model
     if not isinstance(name, str):
@@ -281,7 +284,10 @@ def find_target(
 
 
 def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Context) -> Model:
-    """Return the model with a Program that can be explained, against the call's background."""
+    """Return the model with a Program that explains predictions against the call's background.
+
+    Without background rows, the model is returned unchanged after a check that it can be explained.
+    """
     span = call.background
     query = "" if span is None else sql[span.start : span.end]
     if span is not None and mentions_model_calls(query, context.dialect.name):
@@ -298,7 +304,7 @@ def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Conte
 
 
 def _find_model(name: str, context: Context) -> Model:
-    """Return the model of a name; `main.m` may mean m, by the schema of the current database."""
+    """Return the model with a name; `main.m` may mean m in the current database's main schema."""
     try:
         return context.model(name)
     except UnknownModelError:

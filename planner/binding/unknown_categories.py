@@ -19,48 +19,50 @@ from sqlml.types import Array
 
 
 def find_known_categories(options: Mapping[str, Any], program: Program) -> Mapping[str, Array]:
-    """Return the known categories of each input in which others count as NULL.
+    """Return the known categories of each input whose unknown categories count as NULL.
 
-    There are none unless `on_unknown` is 'null'. Raises ConfigError if the model checks something
-    other than the categories of a column.
+    The mapping is empty unless the option `on_unknown` is 'null'. Raises ConfigError if the model
+    checks something other than the categories of a column.
     """
     return _find_checked_categories(program) if options.get("on_unknown") == "null" else {}
 
 
 def check_null_accepted(options: Mapping[str, Any], program: Program) -> None:
-    """Raise ConfigError if the model also rejects NULL, since the rows would still fail."""
+    """Raise ConfigError if the model also rejects NULL, so that the rows would still fail."""
     categories = find_known_categories(options, program)
     if not categories or options.get("on_null") == "null":
         return
     columns = find_null_inputs({"on_null": "null"}, program) & categories.keys()
     if columns:
         raise ConfigError(
-            "on_unknown = 'null' reads a category that the model has never seen as NULL, which it "
-            f"refuses in column {min(columns)!r}, too: set on_null = 'null' as well, and the "
+            "on_unknown = 'null' reads a category that the model has never seen as NULL, which the "
+            f"model also rejects in column {min(columns)!r}: set on_null = 'null' as well, and the "
             "result for such a row is NULL"
         )
 
 
 def replace_unknown_with_null(
-    bounds: Mapping[str, Bound], known_categories: Mapping[str, Array], dialect: Dialect = DUCKDB
+    bound_inputs: Mapping[str, Bound],
+    known_categories: Mapping[str, Array],
+    dialect: Dialect = DUCKDB,
 ) -> dict[str, Bound]:
-    """Return the columns with NULL for each unknown category."""
-    result = dict(bounds)
-    for name in known_categories.keys() & result.keys():
-        sql = _null_unless_known(result[name].sql, known_categories[name], dialect)
-        result[name] = replace(result[name], sql=sql)
-    return result
+    """Return the inputs as expressions in which each unknown category becomes NULL."""
+    new_inputs = dict(bound_inputs)
+    for name in known_categories.keys() & new_inputs.keys():
+        sql = _build_null_unless_known(new_inputs[name].sql, known_categories[name], dialect)
+        new_inputs[name] = replace(new_inputs[name], sql=sql)
+    return new_inputs
 
 
-def _null_unless_known(sql: str, categories: Array, dialect: Dialect) -> str:
+def _build_null_unless_known(sql: str, categories: Array, dialect: Dialect) -> str:
     values = categories.tolist()
     if categories.dtype == object:
-        literals, compared = [string_literal(v, dialect) for v in values], sql
+        literals, compared_sql = [string_literal(v, dialect) for v in values], sql
     else:
         literals = [number_literal(v, dialect=dialect) for v in values]
-        compared = f"CAST({sql} AS DOUBLE)"
+        compared_sql = f"CAST({sql} AS DOUBLE)"
     # DuckDB turns IN and list_contains into joins, which do not keep the order of rows.
-    position = dialect.position(dialect.array(literals), compared)
+    position = dialect.position(dialect.array(literals), compared_sql)
     return f"(CASE WHEN {position} > 0 THEN {sql} END)"
 
 
@@ -68,7 +70,7 @@ def _null_unless_known(sql: str, categories: Array, dialect: Dialect) -> str:
 def accept_unknown_as_missing(program: Program) -> Program:
     """Return a Program that treats an unknown category as a missing value."""
 
-    def rule(b: Builder, node: Node, inputs: Any) -> Value | None:
+    def rewrite_check(b: Builder, node: Node, inputs: Any) -> Value | None:
         if node.op != "require_known":
             return None
         missing = int(_find_encoder(program, node).attrs["missing"])
@@ -76,7 +78,7 @@ def accept_unknown_as_missing(program: Program) -> Program:
             return None  # the model rejects NULL as well, with the same result
         return b.op("where", b.op("lt", inputs[0], 0), missing, inputs[0])
 
-    return rewrite(program, rule)
+    return rewrite(program, rewrite_check)
 
 
 @cache_by_program
@@ -90,7 +92,7 @@ def _find_checked_categories(program: Program) -> Mapping[str, Array]:
         ):
             column = program.nodes[column.inputs[0]]
         if column.op != "input":
-            raise _unavailable_error(check)
+            raise _make_unavailable_error(check)
         name = str(column.attrs["name"])
         categories: Array = encoder.attrs["categories"]
         if name in categories_of:
@@ -101,14 +103,14 @@ def _find_checked_categories(program: Program) -> Mapping[str, Array]:
 
 
 def _find_encoder(program: Program, check: Node) -> Node:
-    """Return the node that computes the codes which a check tests."""
-    below = program.nodes[check.inputs[0]]
-    if below.op != "encode":
-        raise _unavailable_error(check)
-    return below
+    """Return the encoder whose codes the node `check` tests."""
+    input_node = program.nodes[check.inputs[0]]
+    if input_node.op != "encode":
+        raise _make_unavailable_error(check)
+    return input_node
 
 
-def _unavailable_error(check: Node) -> ConfigError:
+def _make_unavailable_error(check: Node) -> ConfigError:
     return ConfigError(
         f"on_unknown = 'null' is not available for this model: {check.attrs['step']} checks "
         f"numbers that it computes from column {check.attrs['feature']!r}; filter such rows in the "

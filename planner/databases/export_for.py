@@ -46,10 +46,11 @@ def export_for(
     options: Mapping[str, Any] | None = None,
     booleans: Collection[str] = (),
 ) -> str:
-    """Return the statements that score in a database; `booleans` are columns known to be BOOLEAN.
+    """Return the statements with which a database computes the model's predictions.
 
-    Raises BackendError if the database's SQL cannot express the model, and ConfigError if the form
-    is unknown, needs a table, or takes none.
+    `booleans` are the columns that are known to be BOOLEAN. Raises BackendError if the database's
+    SQL cannot express the model. Raises ConfigError if the form is unknown, needs a table, or takes
+    no table.
     """
     database, options = find_database(target.dialect), options or {}
     form = target.form or ("function" if target.table is None else "select")
@@ -62,48 +63,48 @@ def export_for(
     if form == "function":
         if target.table is not None or target.columns is not None:
             raise ConfigError("FORM function takes no TABLE and no COLUMNS")
-        statements = [_write_function(subject, name, output) for output in outputs]
+        statements = [_build_function_statement(subject, name, output) for output in outputs]
     else:
         if target.table is None:
             raise ConfigError(f"FORM {form} needs the table to score, as in TABLE customers")
         source = ".".join(quote_name(part, database) for part in target.table)
         if form == "select" and database.settings:
             subject = replace(subject, database=replace(database, fence=""))
-        nodes = None
+        tree_table = None
         if form == "nodes":
             if not database.has_nodes:
                 raise BackendError(f"{database.name} has no FORM nodes; write FORM select or view")
-            nodes = TreeTable(quote_name(f"{name}_nodes", database), database)
-        walk = None if nodes is None else nodes.walk
-        query = build_queries(subject, outputs, source, target.columns, walk)
-        statements = [] if nodes is None else [nodes.statements()]
-        statements.append(_write_query(database, query, None if form == "select" else name))
-    return "\n".join([*_raise_limit(database, statements), *statements])
+            tree_table = TreeTable(quote_name(f"{name}_nodes", database), database)
+        walk_trees = None if tree_table is None else tree_table.walk
+        query = build_queries(subject, outputs, source, target.columns, walk_trees)
+        statements = [] if tree_table is None else [tree_table.statements()]
+        statements.append(_build_statement(database, query, None if form == "select" else name))
+    return "\n".join([*_find_limit_statement(database, statements), *statements])
 
 
-def _raise_limit(database: Database, statements: Sequence[str]) -> list[str]:
-    """Return the statement that allows statements as long as these, if one is needed."""
+def _find_limit_statement(database: Database, statements: Sequence[str]) -> list[str]:
+    """Return the statement that raises the limit on the length of statements, if it is needed."""
     longest = max(map(len, statements))
-    if longest <= database.characters:
+    if longest <= database.max_length:
         return []
-    if not database.raised:
+    if not database.raise_limit:
         raise BackendError(
-            f"the model takes {longest:,} characters of SQL; {database.name} takes "
-            f"{database.characters:,}"
+            f"the model needs {longest:,} characters of SQL; {database.name} allows "
+            f"{database.max_length:,}"
         )
-    return [database.raised]
+    return [database.raise_limit]
 
 
 def find_database(dialect: str) -> Database:
     database = DATABASES.get(dialect)
     if database is None:
-        near = closest(dialect, DATABASES)
-        hint = f"did you mean {near}?" if near else f"databases: {', '.join(DATABASES)}"
+        suggestion = closest(dialect, DATABASES)
+        hint = f"did you mean {suggestion}?" if suggestion else f"databases: {', '.join(DATABASES)}"
         raise ConfigError(f"unknown database {dialect!r}; {hint}")
     return database
 
 
-def _write_query(database: Database, queries: Queries, view: str | None) -> str:
+def _build_statement(database: Database, queries: Queries, view: str | None) -> str:
     items = [
         *queries.table_columns,
         *(f"{sql} AS {name}" for name, sql in queries.predictions.items()),
@@ -114,7 +115,7 @@ def _write_query(database: Database, queries: Queries, view: str | None) -> str:
     return f"CREATE VIEW {quote_name(f'{view}_scores', database)} AS\n{query};\n"
 
 
-def _write_function(subject: Subject, name: str, prediction: Prediction) -> str:
+def _build_function_statement(subject: Subject, name: str, prediction: Prediction) -> str:
     database = subject.database
     if database.function is None:
         raise BackendError(
@@ -131,7 +132,7 @@ def _write_function(subject: Subject, name: str, prediction: Prediction) -> str:
     tag = next((tag for tag in tags if f"${tag}$" not in query), None)
     if tag is None:
         raise BackendError(
-            f"a text of the model contains $$, which ends a function of {database.name}"
+            f"a string of the model contains $$, which ends a function of {database.name}"
         )
     return database.function.format(
         name=quote_name(function_name, database),
@@ -149,7 +150,7 @@ Kind = Literal["number", "string", "integer", "boolean"]
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A column of the result; with `rest`, it is 1 minus the column of the output."""
+    """A column of the result; if `rest` is true, it is 1 minus the output's column."""
 
     name: str
     output: Output
@@ -160,10 +161,10 @@ class Prediction:
 
 
 def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Prediction]:
-    """Return the columns of all outputs: labels, probabilities, scores and transformed features.
+    """Return the columns of the result: labels, probabilities, scores and transformed features.
 
-    There is a probability per class, or that of the positive class if the model's options name one.
-    Columns of several targets or numbers are named by their index from 0.
+    There is a probability for each class, or only for the positive class if the model's options
+    name one. Columns of several targets or numbers are named by their index from 0.
     """
     columns: list[Prediction] = []
     for output in OUTPUTS:
@@ -175,9 +176,9 @@ def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Predi
             columns += _list_probabilities(program, options.get("positive_class"))
         else:
             width = program.output_type(output).width
-            names = [f"{output}{_suffix(k, width)}" for k in range(width)]
+            names = [f"{output}{_make_suffix(k, width)}" for k in range(width)]
             columns += [
-                Prediction(name, output, _column_index(k, width), "number")
+                Prediction(name, output, _find_column_index(k, width), "number")
                 for k, name in enumerate(names)
             ]
     return columns
@@ -188,32 +189,35 @@ def _list_labels(program: Program) -> list[Prediction]:
     columns = []
     for k, labels in enumerate(program.labels or [None] * width):
         kind = "number" if labels is None else _KINDS[labels.kind]
-        name = f"predicted_label{_suffix(k, width)}"
-        columns.append(Prediction(name, "label", _column_index(k, width), kind, labels))
+        name = f"predicted_label{_make_suffix(k, width)}"
+        columns.append(Prediction(name, "label", _find_column_index(k, width), kind, labels))
     return columns
 
 
-def _list_probabilities(program: Program, positive: Any) -> list[Prediction]:
-    """Return the probabilities of the classes; the first of two may be the rest of the second."""
-    columns, first, has_one_probability = [], 0, program.has_one_probability_per_target
+def _list_probabilities(program: Program, positive_class: Any) -> list[Prediction]:
+    """Return the result columns with the probabilities of the classes.
+
+    The probability of the first of two classes may be 1 minus that of the second.
+    """
+    columns, first_column, has_one_probability = [], 0, program.has_one_probability_per_target
     for target, labels in enumerate(program.labels):
-        suffix = _suffix(target, len(program.labels))
-        chosen = None if positive is None else find_label(labels, positive)
+        suffix = _make_suffix(target, len(program.labels))
+        positive_index = None if positive_class is None else find_label(labels, positive_class)
         for k, value in enumerate(labels.values):
             name = f"probability{suffix}_{spell_class(value)}"
-            column = target if has_one_probability else first + k
-            if positive is None or chosen == k:
+            column = target if has_one_probability else first_column + k
+            if positive_class is None or positive_index == k:
                 is_rest = has_one_probability and k == 0
                 columns.append(Prediction(name, "proba", column, "number", rest=is_rest))
-        first += len(labels)
+        first_column += len(labels)
     return columns
 
 
-def _suffix(k: int, width: int) -> str:
+def _make_suffix(k: int, width: int) -> str:
     return f"_{k}" if width > 1 else ""
 
 
-def _column_index(k: int, width: int) -> int | None:
+def _find_column_index(k: int, width: int) -> int | None:
     return k if width > 1 else None
 
 
@@ -232,8 +236,11 @@ _INPUT = re.compile(r"\bsqlml_x\d+\b")
 class Queries:
     """The parts of a SELECT with predictions.
 
-    The WITH clause `below` ends with the query `last`, which the SELECT reads. `predictions` maps
-    quoted names to expressions over it; `parameters` are all features of the model.
+    Attributes:
+        below: the WITH clause.
+        last: the name of its last query, which the SELECT reads.
+        predictions: expressions over `last` by quoted name.
+        parameters: all features of the model.
     """
 
     below: str
@@ -245,7 +252,7 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model and the database that it is exported for; `features` are in the users' order."""
+    """A model and the database that it is exported for; `features` have the user's order."""
 
     database: Database
     program: Program
@@ -266,40 +273,52 @@ def build_queries(
     columns: Sequence[str] | None,
     walk_trees: Walked | None = None,
 ) -> Queries:
-    """Return the queries that compute predictions for the rows of a table, or a row of parameters.
+    """Build the queries that compute predictions for the rows of a table, or a row of parameters.
 
-    `columns` are the table's in the result, or None for those that the model reads. `walk_trees`
-    writes the sums of trees, if these are not nested CASEs.
+    Args:
+        columns: the table's columns in the result; None for the columns that the model reads.
+        walk_trees: writes the sums of trees, unless they are nested CASEs.
     """
     database, program = subject.database, subject.program
     parts = tuple(Part(prediction.output, prediction.column) for prediction in outputs)
     program_parts = fold_casts_into_trees(prepare_parts(program, parts).program)
-    inputs_of_all = {f.name for f in program.features}
-    features = tuple(f for f in subject.features if f.name in inputs_of_all)
-    reads = tuple(f for f in features if f.name in program_parts.inputs)
-    inputs = {feature.name: [f"sqlml_x{k}"] for k, feature in enumerate(reads)}
-    first = {f"sqlml_x{k}": _read_feature(subject, f, table) for k, f in enumerate(reads)}
+    input_names = {f.name for f in program.features}
+    features = tuple(f for f in subject.features if f.name in input_names)
+    used_features = tuple(f for f in features if f.name in program_parts.inputs)
+    inputs = {feature.name: [f"sqlml_x{k}"] for k, feature in enumerate(used_features)}
+    feature_sql = {
+        f"sqlml_x{k}": _build_feature_sql(subject, f, table) for k, f in enumerate(used_features)
+    }
     nulls = find_null_inputs(subject.options, program) & inputs.keys()
-    missing = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
+    null_conditions = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
     if database.range_errors.overflow:
         limits = _find_limits(program_parts)
-        missing += [f"abs({inputs[name][0]}) > {limits[name]}" for name in inputs if name in limits]
+        null_conditions += [
+            f"abs({inputs[name][0]}) > {limits[name]}" for name in inputs if name in limits
+        ]
     printed = print_layers(
-        program_parts, list(program_parts.outputs), inputs, database.numbers, missing, walk_trees
+        program_parts,
+        list(program_parts.outputs),
+        inputs,
+        database.numbers,
+        null_conditions,
+        walk_trees,
     )
-    table_columns = [f.name for f in reads] if columns is None else columns
-    _check_names([*table_columns, *(f.name for f in reads)])
+    table_columns = [f.name for f in used_features] if columns is None else columns
+    _reject_reserved_names([*table_columns, *(f.name for f in used_features)])
     ((_, values),) = printed.values.items()
-    last = [*values, printed.rejected]
-    if table is None and database.merges is not None:
-        longest = max(map(printed.inlined_size, last))
-        if longest > database.merges:
+    last_expressions = [*values, printed.rejected]
+    if table is None and database.max_merged_length is not None:
+        longest = max(map(printed.inlined_size, last_expressions))
+        if longest > database.max_merged_length:
             raise BackendError(
                 f"{database.name} would merge the queries of a function to an expression of "
                 f"{longest:,} characters; write FORM select or view, and TABLE"
             )
-    layer_queries = _write_layers(database, printed, first, table_columns, table, last)
-    expressions = _write_predictions(database, printed, outputs, values)
+    layer_queries = _build_layer_queries(
+        database, printed, feature_sql, table_columns, table, last_expressions
+    )
+    expressions = _build_prediction_sql(database, printed, outputs, values)
     ctes = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(layer_queries)]
     return Queries(
         f"WITH {', '.join(ctes)}\n",
@@ -310,10 +329,10 @@ def build_queries(
     )
 
 
-def _write_predictions(
+def _build_prediction_sql(
     database: Database, printed: PrintedLayers, outputs: Sequence[Prediction], values: Sequence[str]
 ) -> dict[str, str]:
-    """Return the expression of each prediction, by its quoted name; NULL for rejected rows."""
+    """Build the expressions of the predictions by quoted name, with NULL for rejected rows."""
     expressions = {}
     for prediction, value in zip(outputs, values, strict=True):
         if prediction.labels is None:
@@ -321,7 +340,8 @@ def _write_predictions(
         else:
             labels = prediction.labels
             cases = (
-                f"WHEN {k} THEN {_write_literal(v, labels)}" for k, v in enumerate(labels.values)
+                f"WHEN {k} THEN {_build_class_literal(v, labels)}"
+                for k, v in enumerate(labels.values)
             )
             sql = transpile(f"CASE {value} {' '.join(cases)} END", database, shown=True)
         if prediction.kind == "number" and not database.has_infinity:
@@ -342,7 +362,7 @@ _NO_ARITHMETIC = frozenset(
 
 
 def _find_limits(program: Program) -> dict[str, str]:
-    """Return the limits of the inputs whose numbers are added or multiplied."""
+    """Return the limits, as SQL, of the inputs whose numbers are added or multiplied."""
     unchanged: list[set[str]] = []
     limits: dict[str, str] = {}
     for node in program.nodes:
@@ -358,11 +378,12 @@ def _find_limits(program: Program) -> dict[str, str]:
     return limits
 
 
-_SOURCE = "sqlml_t"  # The alias of the table in the first query.
+_SOURCE = "sqlml_t"
+"""The alias of the table in the first query."""
 _RESERVED_NAMES = re.compile(r"sqlml_(?:t|sum|[vx]?\d*)", re.IGNORECASE)
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _reject_reserved_names(names: Sequence[str]) -> None:
     for name in names:
         if _RESERVED_NAMES.fullmatch(name):
             raise BackendError(
@@ -374,14 +395,14 @@ def _check_names(names: Sequence[str]) -> None:
 def _qualify_column(name: str, database: Database) -> str:
     """Return an unambiguous reference to a column of the table.
 
-    If the table lacks the column, its bare name is a text in SQLite, the whole row in DuckDB and
-    PostgreSQL if it equals the name of the table, and a column of the outer query elsewhere.
+    A bare name could mean something else if the table lacks the column: a string in SQLite, the
+    whole row in DuckDB and PostgreSQL if it equals the table's name, or a column of an outer query.
     """
     quoted = quote_name(name, database)
     return quoted if name in database.functions_of_rows else f"{_SOURCE}.{quoted}"
 
 
-def _read_feature(subject: Subject, feature: Feature, table: str | None) -> str:
+def _build_feature_sql(subject: Subject, feature: Feature, table: str | None) -> str:
     database = subject.database
     readers = {
         "number": database.number_column,
@@ -395,46 +416,46 @@ def _read_feature(subject: Subject, feature: Feature, table: str | None) -> str:
             f"feature {feature.name!r} is a {feature.kind}, which is not exported for "
             f"{database.name}"
         )
-    write_name = quote_name if table is None else _qualify_column
-    return read_column(write_name(feature.name, database))
+    build_name = quote_name if table is None else _qualify_column
+    return read_column(build_name(feature.name, database))
 
 
-def _write_layers(
+def _build_layer_queries(
     database: Database,
     printed: PrintedLayers,
-    first: Mapping[str, str],
+    feature_sql: Mapping[str, str],
     table_columns: Sequence[str],
     table: str | None,
-    last: Sequence[str],
+    last_expressions: Sequence[str],
 ) -> list[str]:
-    """Return the query over the table, then the others, each over the one before it."""
+    """Build the query over the table, then a query for each layer that reads the previous query."""
     quoted = [quote_name(name, database) for name in table_columns]
     items = [
-        f"{_qualify_column(name, database)} AS {q}"
-        for name, q in zip(table_columns, quoted, strict=True)
+        f"{_qualify_column(name, database)} AS {quoted_name}"
+        for name, quoted_name in zip(table_columns, quoted, strict=True)
     ]
-    items += [f"{sql} AS {name}" for name, sql in first.items()]
+    items += [f"{sql} AS {name}" for name, sql in feature_sql.items()]
     source = "" if table is None else f" FROM {table} AS {_SOURCE}"
     queries = [f"SELECT {', '.join(items or ['1 AS sqlml_x'])}{source}{database.fence}"]
-    later: list[set[str]] = [set(_INPUT.findall(" ".join(last)))]
+    needed_inputs: list[set[str]] = [set(_INPUT.findall(" ".join(last_expressions)))]
     for layer in reversed(printed.layers):
-        later.insert(0, later[0] | set(_INPUT.findall(" ".join(layer.values()))))
+        needed_inputs.insert(0, needed_inputs[0] | set(_INPUT.findall(" ".join(layer.values()))))
     for n, layer in enumerate(printed.layers):
-        items = [*quoted, *(name for name in first if name in later[n + 1])]
+        items = [*quoted, *(name for name in feature_sql if name in needed_inputs[n + 1])]
         items += [
             name if sql == name else f"{transpile(sql, database)} AS {name}"
             for name, sql in layer.items()
         ]
-        if len(items) > database.columns:
+        if len(items) > database.max_columns:
             raise BackendError(
-                f"the model takes {len(items):,} columns at a time; {database.name} takes "
-                f"{database.columns:,}"
+                f"the model needs {len(items):,} columns at a time; {database.name} allows "
+                f"{database.max_columns:,}"
             )
         queries.append(f"SELECT {', '.join(items)} FROM sqlml_{n}{database.fence}")
     return queries
 
 
-def _write_literal(value: Any, labels: Labels) -> str:
+def _build_class_literal(value: Any, labels: Labels) -> str:
     if labels.kind == "string":
         if "\0" in value:
             raise BackendError(f"the class {value!r} contains a NUL character")

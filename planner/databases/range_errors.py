@@ -9,8 +9,8 @@ returns the result of IEEE 754, or NULL where there is no infinity.
     x * 0.5     CASE WHEN ABS(x) < 9.9e-324 THEN 0 ELSE x * 0.5 END
     x * 3       CASE WHEN ABS(x) > 5.9e+307 THEN x * infinity ELSE x * 3 END
 
-Sums stay within the range by bounds on their terms: a term above a share of the greatest number
-counts as infinite.
+Sums stay within the range because their terms are bounded: a term above a share of the largest
+number counts as infinite.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sqlglot import expressions as exp
 from sqlml.backends.sql.layers import ROUNDED_SUM
 
 _MAX, _MIN = sys.float_info.max, 5e-324
-_MAX_FLOAT32 = 3.4028235677973366e38  # The least float64 that is rounded to an infinite float32.
+_MAX_FLOAT32 = 3.4028235677973366e38  # The smallest float64 that is rounded to an infinite float32.
 _MIN_FLOAT32 = 7.006492321624086e-46  # Smaller numbers are rounded to a float32 of 0.
 _NEGLIGIBLE = 1e291  # Smaller terms do not change the greatest number.
 _SAFE_RANGE = (1e-150, 1e150)  # Products and quotients of such numbers are within the range.
-_LOG_MAX, _LOG_MIN = "709.78", "-744.4"  # Logarithms of the greatest and the least number.
+_LOG_MAX, _LOG_MIN = "709.78", "-744.4"  # Logarithms of the largest and the smallest number.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class RangeErrors:
     underflow: bool = False
     # A cast to float32 of a number beyond its range ends a query, or its result is not infinity.
     float32: bool = False
-    is_finite: bool = False  # There is no infinity; the greatest number stands for it.
+    is_finite: bool = False  # There is no infinity; the largest number stands for it.
 
 
-_When = tuple[exp.Expr, exp.Expr]
+_Branch = tuple[exp.Expr, exp.Expr]
 
 
 def prevent_range_errors(node: exp.Expr, errors: RangeErrors) -> exp.Expr:
@@ -56,182 +56,230 @@ class _RangeGuard:
     def __init__(self, errors: RangeErrors) -> None:
         self._errors = errors
 
-    def guard(self, node: exp.Expr, most: float) -> exp.Expr:
-        """Return `node` without errors, and with an infinite result if it is above `most`."""
+    def guard(self, node: exp.Expr, max_result: float) -> exp.Expr:
+        """Return `node` with a CASE around each operation that may end the query.
+
+        A result whose absolute value is above `max_result` becomes infinite.
+        """
         if isinstance(node, exp.Paren):
-            inner = self.guard(node.this, most)
+            inner = self.guard(node.this, max_result)
             return inner if isinstance(inner, exp.Paren) else exp.paren(inner, copy=False)
         if isinstance(node, exp.Anonymous) and node.name == ROUNDED_SUM:
             return self._guard_rounded_sum(node)
         if isinstance(node, exp.Cast) and _is_literal(node):
             return node
         if (wide := _find_narrowed(node)) is not None:
-            return self._guard_cast(node, wide, most)
+            return self._guard_cast(node, wide, max_result)
         if isinstance(node, exp.Add | exp.Sub):
-            return self._guard_sum(node, most)
+            return self._guard_sum(node, max_result)
         if isinstance(node, exp.Mul):
-            return self._guard_product(node, most)
+            return self._guard_product(node, max_result)
         if isinstance(node, exp.Div):
-            return self._guard_quotient(node, most)
+            return self._guard_quotient(node, max_result)
         if isinstance(node, exp.Pow):
             return self._guard_power(node)
         for child in list(node.iter_expressions()):
             changed = self.guard(child, math.inf)
             if changed is not child:
                 child.replace(changed)
-        return self._cap(node, most) if most < _extent(node, largest=True) else node
+        return (
+            self._cap(node, max_result) if max_result < _find_extent(node, largest=True) else node
+        )
 
-    def _cap(self, node: exp.Expr, most: float) -> exp.Expr:
-        """Return `node`, infinite beyond `most`."""
-        if not self._errors.overflow or most >= _MAX:
+    def _cap(self, node: exp.Expr, max_result: float) -> exp.Expr:
+        """Return `node` with an infinite result if its absolute value is above `max_result`."""
+        if not self._errors.overflow or max_result >= _MAX:
             return node
-        return _build_case([(_is_above(node, most), _make_infinite(node))], node)
+        return _build_case([(_build_above_test(node, max_result), _build_infinity(node))], node)
 
-    def _guard_sum(self, node: exp.Expr, most: float) -> exp.Expr:
+    def _guard_sum(self, node: exp.Expr, max_result: float) -> exp.Expr:
         terms: list[tuple[type[exp.Expr], exp.Expr]] = []
-        first: exp.Expr = node
-        while isinstance(first, exp.Add | exp.Sub):
-            terms.insert(0, (type(first), first.expression))
-            first = first.this
-            while isinstance(first, exp.Paren) and isinstance(first.this, exp.Add | exp.Sub):
-                first = first.this
-        bounds = [_extent(first, largest=True), *(_extent(term, largest=True) for _, term in terms)]
-        share = math.inf
+        first_term: exp.Expr = node
+        while isinstance(first_term, exp.Add | exp.Sub):
+            terms.insert(0, (type(first_term), first_term.expression))
+            first_term = first_term.this
+            while isinstance(first_term, exp.Paren) and isinstance(
+                first_term.this, exp.Add | exp.Sub
+            ):
+                first_term = first_term.this
+        extents = [
+            _find_extent(first_term, largest=True),
+            *(_find_extent(term, largest=True) for _, term in terms),
+        ]
+        max_term = math.inf
         if self._errors.overflow and (
-            bounds.count(math.inf) > 1 or sum(b for b in bounds if b < math.inf) > _NEGLIGIBLE
+            extents.count(math.inf) > 1 or sum(b for b in extents if b < math.inf) > _NEGLIGIBLE
         ):
-            share = _MAX / (2 * len(bounds))
-        total = self.guard(first, share)
-        for kind, term in terms:
-            total = kind(this=total, expression=self.guard(term, share))
-        infinite = [
-            (_is_above(term, _MAX, equal=True), exp.Neg(this=term) if kind is exp.Sub else term)
-            for kind, term in [(exp.Add, first), *terms]
+            max_term = _MAX / (2 * len(extents))
+        total = self.guard(first_term, max_term)
+        for operation, term in terms:
+            total = operation(this=total, expression=self.guard(term, max_term))
+        infinite_branches = [
+            (
+                _build_above_test(term, _MAX, or_equal=True),
+                exp.Neg(this=term) if operation is exp.Sub else term,
+            )
+            for operation, term in [(exp.Add, first_term), *terms]
             if self._errors.is_finite and _may_be_infinite(term)
         ]
-        total = _build_case(infinite, total)
-        if most < math.inf:
-            return self._cap(exp.paren(total, copy=False), most)
+        total = _build_case(infinite_branches, total)
+        if max_result < math.inf:
+            return self._cap(exp.paren(total, copy=False), max_result)
         return total
 
-    def _guard_product(self, node: exp.Expr, most: float) -> exp.Expr:
-        a, b = node.this, node.expression
-        is_literal = isinstance(b.unnest(), exp.Cast | exp.Literal)
-        if is_literal and (factor := read_literal(b)) is not None:
-            return self._guard_multiple(a, b, factor, most)
-        if (factor := read_literal(a)) is not None:
-            return self._guard_multiple(b, a, factor, most)
-        a, b = self.guard(a, math.inf), self.guard(b, math.inf)
-        size = exp.Add(this=_log_abs(a), expression=_log_abs(b))
-        plain = _multiply(a, b)
-        zero = _is_zero(a) if a == b else exp.or_(_is_zero(a), _is_zero(b))
-        return self._guard_operation(a, b, plain, size, zero, most)
+    def _guard_product(self, node: exp.Expr, max_result: float) -> exp.Expr:
+        left, right = node.this, node.expression
+        is_literal = isinstance(right.unnest(), exp.Cast | exp.Literal)
+        if is_literal and (factor := read_literal(right)) is not None:
+            return self._guard_multiple(left, right, factor, max_result)
+        if (factor := read_literal(left)) is not None:
+            return self._guard_multiple(right, left, factor, max_result)
+        left, right = self.guard(left, math.inf), self.guard(right, math.inf)
+        log_size = exp.Add(this=_build_log_abs(left), expression=_build_log_abs(right))
+        product = _build_product(left, right)
+        is_zero = (
+            _build_zero_test(left)
+            if left == right
+            else exp.or_(_build_zero_test(left), _build_zero_test(right))
+        )
+        return self._guard_operation(left, right, product, log_size, is_zero, max_result)
 
-    def _guard_multiple(self, x: exp.Expr, by: exp.Expr, factor: float, most: float) -> exp.Expr:
-        largest, smallest = _extent(x, largest=True), _extent(x, largest=False)
-        x = self.guard(x, math.inf)
-        whens: list[_When] = []
-        limit = min(most, _MAX)
+    def _guard_multiple(
+        self, operand: exp.Expr, factor_node: exp.Expr, factor: float, max_result: float
+    ) -> exp.Expr:
+        largest, smallest = (
+            _find_extent(operand, largest=True),
+            _find_extent(operand, largest=False),
+        )
+        operand = self.guard(operand, math.inf)
+        branches: list[_Branch] = []
+        limit = min(max_result, _MAX)
         size = abs(factor)
         if self._errors.overflow and size and largest * size > limit:
-            above = math.nextafter(limit / size, 0) if limit / size < _MAX else _MAX
-            if above < _MAX:
-                whens.append((_is_above(x, above), _make_infinite(x, factor)))
+            threshold = math.nextafter(limit / size, 0) if limit / size < _MAX else _MAX
+            if threshold < _MAX:
+                branches.append(
+                    (_build_above_test(operand, threshold), _build_infinity(operand, factor))
+                )
         if self._errors.underflow and 0 < size < 1 and smallest * size < _MIN:
-            whens.append((_is_below(x, _MIN / size), _build_number(0.0)))
-        return _build_case(whens, _multiply(x, by))
+            branches.append((_build_below_test(operand, _MIN / size), _build_number(0.0)))
+        return _build_case(branches, _build_product(operand, factor_node))
 
-    def _guard_quotient(self, node: exp.Expr, most: float) -> exp.Expr:
-        a, b = node.this, node.expression
-        divisor = read_literal(b)
+    def _guard_quotient(self, node: exp.Expr, max_result: float) -> exp.Expr:
+        dividend, divisor_node = node.this, node.expression
+        divisor = read_literal(divisor_node)
         if divisor:
-            largest, smallest = _extent(a, largest=True), _extent(a, largest=False)
-            limit, size, a = min(most, _MAX), abs(divisor), self.guard(a, math.inf)
-            whens: list[_When] = []
+            largest, smallest = (
+                _find_extent(dividend, largest=True),
+                _find_extent(dividend, largest=False),
+            )
+            limit, size, dividend = (
+                min(max_result, _MAX),
+                abs(divisor),
+                self.guard(dividend, math.inf),
+            )
+            branches: list[_Branch] = []
             if self._errors.overflow and largest / size > limit and limit * size < _MAX:
-                above = math.nextafter(limit * size, 0)
-                whens.append((_is_above(a, above), _make_infinite(a, divisor)))
+                threshold = math.nextafter(limit * size, 0)
+                branches.append(
+                    (_build_above_test(dividend, threshold), _build_infinity(dividend, divisor))
+                )
             if self._errors.underflow and size > 1 and smallest / size < _MIN:
-                whens.append((_is_below(a, _MIN * size), _build_number(0.0)))
-            return _build_case(whens, exp.Div(this=a.copy(), expression=b))
-        numerator = read_literal(a)
-        a, b = self.guard(a, math.inf), self.guard(b, math.inf)
-        plain = exp.Div(this=a.copy(), expression=b.copy())
+                branches.append((_build_below_test(dividend, _MIN * size), _build_number(0.0)))
+            return _build_case(branches, exp.Div(this=dividend.copy(), expression=divisor_node))
+        numerator = read_literal(dividend)
+        dividend, divisor_node = self.guard(dividend, math.inf), self.guard(divisor_node, math.inf)
+        quotient = exp.Div(this=dividend.copy(), expression=divisor_node.copy())
         is_moderate = numerator is not None and 1 <= abs(numerator) <= 1e15
-        if is_moderate and isinstance(b.unnest(), exp.Add):
-            return plain  # A logistic function, 1 / (1 + x) with x >= 0, is always safe.
-        logarithm = exp.Sub(this=_log_abs(a), expression=_log_abs(b))
-        return self._guard_operation(a, b, plain, logarithm, _is_zero(a), most)
+        if is_moderate and isinstance(divisor_node.unnest(), exp.Add):
+            return quotient  # A logistic function, 1 / (1 + x) with x >= 0, is always safe.
+        log_size = exp.Sub(this=_build_log_abs(dividend), expression=_build_log_abs(divisor_node))
+        return self._guard_operation(
+            dividend, divisor_node, quotient, log_size, _build_zero_test(dividend), max_result
+        )
 
     def _guard_operation(
         self,
-        a: exp.Expr,
-        b: exp.Expr,
-        plain: exp.Expr,
-        size: exp.Expr,
+        left: exp.Expr,
+        right: exp.Expr,
+        operation: exp.Expr,
+        log_size: exp.Expr,
         is_safe: exp.Expr,
-        most: float,
+        max_result: float,
     ) -> exp.Expr:
-        """Return a product or quotient of two numbers, `plain`.
+        """Return a CASE around `operation`, a product or quotient of two numbers.
 
-        `size` is the logarithm of the absolute value of the result, `is_safe` the condition that it
-        raises no error, and `most` the greatest finite result.
+        Args:
+            log_size: the logarithm of the absolute value of the result.
+            is_safe: a condition under which the operation raises no error.
+            max_result: the largest result that stays finite.
         """
         if not (self._errors.overflow or self._errors.underflow):
-            return plain
-        operands = (a,) if a == b else (a, b)
-        inside = exp.and_(*map(_is_in_safe_range, operands))
-        infinite = exp.or_(*(_is_above(one, _MAX) for one in operands))
-        sign = _multiply(_call("sign", a), _call("sign", b))
-        whens = [(inside, plain), (exp.or_(is_safe, infinite), plain.copy())]
+            return operation
+        operands = (left,) if left == right else (left, right)
+        has_safe_operands = exp.and_(*map(_build_safe_range_test, operands))
+        has_infinite_operand = exp.or_(*(_build_above_test(operand, _MAX) for operand in operands))
+        sign = _build_product(_build_call("sign", left), _build_call("sign", right))
+        branches = [
+            (has_safe_operands, operation),
+            (exp.or_(is_safe, has_infinite_operand), operation.copy()),
+        ]
         if self._errors.overflow:
-            too_large = exp.GT(this=size.copy(), expression=exp.Literal.number(_LOG_MAX))
-            whens.append((too_large, _multiply(exp.paren(sign), _build_number(math.inf))))
+            is_too_large = exp.GT(this=log_size.copy(), expression=exp.Literal.number(_LOG_MAX))
+            branches.append(
+                (is_too_large, _build_product(exp.paren(sign), _build_number(math.inf)))
+            )
         if self._errors.underflow:
-            too_small = exp.LT(this=size.copy(), expression=exp.Literal.number(_LOG_MIN))
-            whens.append((too_small, _build_number(0.0)))
-        guarded_case = _build_case(whens, plain.copy())
-        return guarded_case if most >= _MAX else self._cap(guarded_case, most)
+            is_too_small = exp.LT(this=log_size.copy(), expression=exp.Literal.number(_LOG_MIN))
+            branches.append((is_too_small, _build_number(0.0)))
+        guarded_case = _build_case(branches, operation.copy())
+        return guarded_case if max_result >= _MAX else self._cap(guarded_case, max_result)
 
     def _guard_power(self, node: exp.Expr) -> exp.Expr:
-        """Return 2 to the power of a number, the only power that `Portable` has."""
-        power = self.guard(node.expression, math.inf)
+        """Return a CASE around a power of 2, the only power that `Portable` has."""
+        exponent = self.guard(node.expression, math.inf)
         power_node = node.copy()
-        power_node.set("expression", power.copy())
-        whens: list[_When] = []
+        power_node.set("expression", exponent.copy())
+        branches: list[_Branch] = []
         if self._errors.overflow:
-            large = exp.GTE(this=power.copy(), expression=exp.Literal.number("1024"))
-            whens.append((large, _build_number(math.inf)))
+            is_too_large = exp.GTE(this=exponent.copy(), expression=exp.Literal.number("1024"))
+            branches.append((is_too_large, _build_number(math.inf)))
         if self._errors.underflow:
-            small = exp.LT(this=power.copy(), expression=exp.Literal.number("-1074"))
-            whens.append((small, _build_number(0.0)))
-        return _build_case(whens, power_node)
+            is_too_small = exp.LT(this=exponent.copy(), expression=exp.Literal.number("-1074"))
+            branches.append((is_too_small, _build_number(0.0)))
+        return _build_case(branches, power_node)
 
-    def _guard_cast(self, node: exp.Expr, x: exp.Expr, most: float) -> exp.Expr:
-        product, factor = x.unnest(), 1.0
-        by = read_literal(product.expression) if isinstance(product, exp.Mul) else None
-        if by and 1e-100 < abs(by) < 1e100:  # The bounds then apply to the multiplied number.
-            number, factor = self.guard(product.this, math.inf), by
-            x = exp.paren(_multiply(number, product.expression), copy=False)
+    def _guard_cast(self, node: exp.Expr, operand: exp.Expr, max_result: float) -> exp.Expr:
+        product, factor = operand.unnest(), 1.0
+        literal = read_literal(product.expression) if isinstance(product, exp.Mul) else None
+        if (
+            literal and 1e-100 < abs(literal) < 1e100
+        ):  # The bounds then apply to the multiplied number.
+            number, factor = self.guard(product.this, math.inf), literal
+            operand = exp.paren(_build_product(number, product.expression), copy=False)
         else:
-            number = x = self.guard(x, math.inf)
+            number = operand = self.guard(operand, math.inf)
         cast = node.copy()
-        cast.this.set("this", x.copy())
-        whens: list[_When] = []
+        cast.this.set("this", operand.copy())
+        branches: list[_Branch] = []
         if self._errors.float32 and not _is_checked(node):
-            limit = min(most, _MAX_FLOAT32) / abs(factor)
-            whens.append((_is_above(number, limit, equal=True), _make_infinite(number, factor)))
+            limit = min(max_result, _MAX_FLOAT32) / abs(factor)
+            branches.append(
+                (_build_above_test(number, limit, or_equal=True), _build_infinity(number, factor))
+            )
         if self._errors.underflow:
-            whens.append((_is_below(number, _MIN_FLOAT32 / abs(factor)), _build_number(0.0)))
-        return _build_case(whens, cast)
+            branches.append(
+                (_build_below_test(number, _MIN_FLOAT32 / abs(factor)), _build_number(0.0))
+            )
+        return _build_case(branches, cast)
 
     def _guard_rounded_sum(self, node: exp.Expr) -> exp.Expr:
-        """Return a sum whose terms may be rounded products; sums of trees are columns."""
+        """Return a rounded sum with guarded terms, such as products; sums of trees are columns."""
         terms = node.expressions
-        share = _MAX_FLOAT32 / (2 * len(terms))
+        max_term = _MAX_FLOAT32 / (2 * len(terms))
         total = node.copy()
         guarded = [
-            term if isinstance(term.unnest(), exp.Column) else self.guard(term, share)
+            term if isinstance(term.unnest(), exp.Column) else self.guard(term, max_term)
             for term in terms
         ]
         total.set("expressions", guarded)
@@ -239,35 +287,37 @@ class _RangeGuard:
 
 
 def _may_be_infinite(node: exp.Expr) -> bool:
-    """Tell whether a branch of `node` is a literal infinity."""
+    """Return whether a branch of `node` is a literal infinity."""
     case = node.unnest()
     if not isinstance(case, exp.Case):
         return False
     results = [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]
-    numbers = [read_literal(one) for one in results if one is not None]
+    numbers = [read_literal(result) for result in results if result is not None]
     return any(number is not None and math.isinf(number) for number in numbers)
 
 
-def _extent(node: exp.Expr, largest: bool) -> float:
-    """Return a bound of the absolute value of `node`: the largest, or the smallest except 0."""
+def _find_extent(node: exp.Expr, largest: bool) -> float:
+    """Return the largest absolute value of `node`, or else the smallest one that is not 0."""
     value = read_literal(node)
     if value is not None:
         return abs(value) if value or largest else math.inf
     unknown = math.inf if largest else _MIN
     if isinstance(node, exp.Paren | exp.Neg):
-        return _extent(node.this, largest)
+        return _find_extent(node.this, largest)
     if isinstance(node, exp.Cast):
         is_whole = node.to.this is exp.DType.BIGINT
-        extent = _extent(node.this, largest)
+        extent = _find_extent(node.this, largest)
         return max(extent, 1.0) if is_whole and not largest else extent
     if isinstance(node, exp.Case):
         results = [when.args["true"] for when in node.args["ifs"]]
         if node.args.get("default") is not None:
             results.append(node.args["default"])
-        extents = [_extent(one, largest) for one in results if not isinstance(one, exp.Null)]
+        extents = [
+            _find_extent(result, largest) for result in results if not isinstance(result, exp.Null)
+        ]
         return (max if largest else min)(extents, default=unknown)
     if isinstance(node, exp.Mul):
-        return _extent(node.this, largest) * _extent(node.expression, largest)
+        return _find_extent(node.this, largest) * _find_extent(node.expression, largest)
     return unknown
 
 
@@ -301,18 +351,18 @@ def _find_narrowed(node: exp.Expr) -> exp.Expr | None:
 
 
 def _is_checked(node: exp.Expr) -> bool:
-    """Tell whether `node` stands in a branch for numbers within the range of float32."""
+    """Return whether `node` stands in a branch for numbers within the range of float32."""
     branch = node.find_ancestor(exp.If)
     return branch is not None and any(
         read_literal(test.expression) == _MAX_FLOAT32 for test in branch.this.find_all(exp.LT)
     )
 
 
-def _build_case(whens: Sequence[_When], default: exp.Expr) -> exp.Expr:
-    if not whens:
+def _build_case(branches: Sequence[_Branch], default: exp.Expr) -> exp.Expr:
+    if not branches:
         return default
     case = exp.Case(default=default.copy())
-    for condition, value in whens:
+    for condition, value in branches:
         case.append("ifs", exp.If(this=condition, true=value))
     return exp.paren(case, copy=False)
 
@@ -322,11 +372,11 @@ def _build_number(value: float) -> exp.Expr:
     return exp.cast(exp.Literal.string(text), exp.DType.DOUBLE)
 
 
-def _make_infinite(x: exp.Expr, sign: float = 1.0) -> exp.Expr:
-    return _multiply(x, _build_number(math.copysign(math.inf, sign)))
+def _build_infinity(x: exp.Expr, sign: float = 1.0) -> exp.Expr:
+    return _build_product(x, _build_number(math.copysign(math.inf, sign)))
 
 
-def _multiply(a: exp.Expr, b: exp.Expr) -> exp.Expr:
+def _build_product(a: exp.Expr, b: exp.Expr) -> exp.Expr:
     return exp.Mul(this=_parenthesize(a), expression=_parenthesize(b))
 
 
@@ -334,27 +384,27 @@ def _parenthesize(node: exp.Expr) -> exp.Expr:
     return exp.paren(node.copy()) if isinstance(node, exp.Binary) else node.copy()
 
 
-def _call(name: str, x: exp.Expr) -> exp.Expr:
+def _build_call(name: str, x: exp.Expr) -> exp.Expr:
     return exp.func(name, x.copy())
 
 
-def _log_abs(x: exp.Expr) -> exp.Expr:
-    return _call("ln", _call("abs", x))
+def _build_log_abs(x: exp.Expr) -> exp.Expr:
+    return _build_call("ln", _build_call("abs", x))
 
 
-def _is_above(x: exp.Expr, limit: float, equal: bool = False) -> exp.Expr:
-    kind = exp.GTE if equal else exp.GT
-    return kind(this=_call("abs", x), expression=_build_number(limit))
+def _build_above_test(x: exp.Expr, limit: float, or_equal: bool = False) -> exp.Expr:
+    comparison = exp.GTE if or_equal else exp.GT
+    return comparison(this=_build_call("abs", x), expression=_build_number(limit))
 
 
-def _is_below(x: exp.Expr, limit: float) -> exp.Expr:
-    return exp.LT(this=_call("abs", x), expression=_build_number(limit))
+def _build_below_test(x: exp.Expr, limit: float) -> exp.Expr:
+    return exp.LT(this=_build_call("abs", x), expression=_build_number(limit))
 
 
-def _is_zero(x: exp.Expr) -> exp.Expr:
+def _build_zero_test(x: exp.Expr) -> exp.Expr:
     return exp.EQ(this=_parenthesize(x), expression=_build_number(0.0))
 
 
-def _is_in_safe_range(x: exp.Expr) -> exp.Expr:
+def _build_safe_range_test(x: exp.Expr) -> exp.Expr:
     low, high = map(_build_number, _SAFE_RANGE)
-    return exp.Between(this=_call("abs", x), low=low, high=high)
+    return exp.Between(this=_build_call("abs", x), low=low, high=high)

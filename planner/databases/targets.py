@@ -1,4 +1,4 @@
-"""The databases that models are exported for, with everything that each spells its own way.
+"""The databases that models are exported for, and how each of them spells what the export needs.
 
 To add a database, add a `Database` and a row to `DATABASES`. If the tests can run it, set `is_run`.
 """
@@ -16,7 +16,7 @@ from sqlml.planner.databases.range_errors import RangeErrors
 
 
 def format_with_exponent(value: float) -> str:
-    """Return a float64 in the fewest digits that identify it, with an exponent.
+    """Return a float64 with an exponent, in as few digits as identify it.
 
     >>> format_with_exponent(0.5), format_with_exponent(1e300)
     ('0.5e0', '1e+300')
@@ -26,7 +26,9 @@ def format_with_exponent(value: float) -> str:
 
 
 def format_exactly(value: float) -> str:
-    """Return a float64 in terms of integers, which SQLite reads exactly, unlike decimal fractions.
+    """Return a float64 as a quotient of integers unless it is short.
+
+    SQLite reads integers exactly, unlike decimal fractions.
 
     >>> format_exactly(0.5), format_exactly(3.0), format_exactly(0.1)
     ('0.5', '3.0', '(3602879701896397.0/36028797018963968.0)')
@@ -36,24 +38,24 @@ def format_exactly(value: float) -> str:
         digits = text.partition(".")[2]
         if float(value).is_integer() or len(digits) <= 4 and (value * 16).is_integer():
             return text
-    return _format_integers(value, ".0")
+    return _format_integer_quotient(value, ".0")
 
 
 def format_exactly_with_exponents(value: float) -> str:
-    """Return a float64 in terms of integers with exponents.
+    """Return a float64 as a quotient of integers with exponents unless it is short.
 
-    SQL Server reads these as floats, and numbers without an exponent as decimals.
+    SQL Server reads numbers with an exponent as floats, and other numbers as decimals.
 
     >>> [format_exactly_with_exponents(value) for value in (-0.5, 3.0, 0.1)]
     ['-0.5e0', '3.0e0', '(3602879701896397e0/36028797018963968e0)']
     """
     text = repr(value)
     is_short = "e" not in text and len(text.lstrip("-")) <= 16 and (value * 16).is_integer()
-    return f"{text}e0" if is_short else _format_integers(value, "e0")
+    return f"{text}e0" if is_short else _format_integer_quotient(value, "e0")
 
 
-def _format_integers(value: float, suffix: str) -> str:
-    """Return quotients and products of integers below 2^63, each with a suffix."""
+def _format_integer_quotient(value: float, suffix: str) -> str:
+    """Return a float64 as a quotient or product of integers below 2^63, each with a suffix."""
     mantissa, exponent = math.frexp(value)
     integer, exponent = int(math.ldexp(mantissa, 53)), exponent - 53
     while integer % 2 == 0 and integer:
@@ -69,24 +71,24 @@ def _format_integers(value: float, suffix: str) -> str:
 
 
 def round_by_arithmetic(x: str) -> str:
-    """Return the SQL that rounds `x` to a float32, ties to even, without a type of 32 bits.
+    """Return the SQL that rounds `x` to a float32, ties to even, without a 32-bit type.
 
-    It adds and subtracts a power of two, as much larger than x as a float64 has more bits.
+    It adds and subtracts a power of two that is larger than x by the additional bits of a float64.
     `ufp(x)`, the unit in the first place of x, is computed as in Rump, Ogita and Oishi, "Accurate
-    floating-point summation, part I", 2008, algorithm 3.5. Below the least normal float32 the
+    floating-point summation, part I", 2008, algorithm 3.5. Below the smallest normal float32 the
     spacing is constant.
     """
     scaled = f"(4503599627370497.0*({x}))"
     ufp = f"abs({scaled}-{scaled}*(9007199254740991/9007199254740992.0))"
-    least = "(1/85070591730234615865843651857942052864.0)"  # 2^-126
-    big = f"(805306368.0*greatest({ufp}, {least}))"  # 3 * 2^28
-    return f"(({x}+{big})-{big})"
+    min_normal = "(1/85070591730234615865843651857942052864.0)"  # 2^-126
+    large_power = f"(805306368.0*greatest({ufp}, {min_normal}))"  # 3 * 2^28
+    return f"(({x}+{large_power})-{large_power})"
 
 
 _EXPM1 = "CASE WHEN exp(2 * x) = 1 THEN 2 * x ELSE (exp(2 * x) - 1) * (2 * x) / ln(exp(2 * x)) END"
 
 TANH = f"CASE WHEN abs(x) > 20 THEN sign(x) ELSE ({_EXPM1}) / (({_EXPM1}) + 2) END"
-"""tanh from exp(2x) - 1, computed in Kahan's way, which loses no digits near 0."""
+"""tanh from exp(2x) - 1, computed by Kahan's method, which loses no digits near 0."""
 
 CBRT = (
     "CASE WHEN x = 0 THEN x ELSE sign(x) * (power(abs(x), 1 / 3e0) - (power(power(abs(x), 1 / 3e0),"
@@ -103,71 +105,71 @@ class Database:
     dialect: str  # The name of its SQL in sqlglot.
     numbers: Portable  # The properties of its arithmetic.
     literal: Callable[[float], str]  # Finite number -> literal of the type of float64.
-    infinity: str  # An expression, or the greatest number if `has_infinity` is false.
+    infinity: str  # An expression, or the largest number if `has_infinity` is false.
     number_column: Callable[[str], str]  # Column -> the column as a float64, with NULL for NaN.
-    text_column: Callable[[str], str]  # Column -> text that equals another byte by byte.
+    text_column: Callable[[str], str]  # Column -> a string that is compared byte by byte.
     types: Mapping[str, str]  # Kinds of features and predictions -> types.
     # A column of booleans or numbers -> float64; None if `number_column` does the same.
     boolean_column: Callable[[str], str] | None = None
     # Date or timestamp without a zone -> microseconds since 1970; None if not supported.
     date_column: Callable[[str], str] | None = None
-    # A CASE returns integers, which a factor outside it scales: computed constants take long.
+    # A CASE returns integers, and a factor outside scales them, since computed constants are slow.
     scales_results: bool = False
-    ending: str = ""  # The suffix that `text_column` adds, as texts compared with it must.
-    # Text with a backslash or beyond ASCII -> literal that means the same under all settings of the
-    # database and of a connection; None if the plain literal does.
-    odd_text: Callable[[str], str] | None = None
+    ending: str = ""  # The suffix of `text_column`, which strings compared with it need, too.
+    # A string with a backslash or beyond ASCII -> a literal that means the same under all settings
+    # of the database and of a connection; None if the plain literal does.
+    quote_odd_text: Callable[[str], str] | None = None
     float32: str = ""  # The name of its 32-bit type, if sqlglot uses another type for it.
     booleans: tuple[str, ...] = ()  # Expressions for false and true, if it has no such keywords.
-    # The template of a statement that creates a function, with fields for the name, the
-    # `parameters` with their types, the `names` of these alone, the type, the query, and a tag that
-    # does not occur in the query; None if it has no functions written in SQL.
+    # The template of a statement that creates a function. It has fields for the name, the
+    # `parameters` with their types, the parameters' `names` alone, the return type, the query, and
+    # a tag that does not occur in the query. None if the database has no functions written in SQL.
     function: str | None = None
     # Name -> expression of `x` that replaces a function which the database lacks.
     functions: Mapping[str, str] = field(default_factory=dict)
     has_infinity: bool = True
-    range_errors: RangeErrors = RangeErrors()  # These end a query because of one row.
-    # The most characters of an expression to which the database merges a function's queries.
-    merges: int | None = None
+    range_errors: RangeErrors = RangeErrors()  # Errors that end a query because of one row.
+    # The maximum length of the expression into which the database merges a function's queries.
+    max_merged_length: int | None = None
     tags: tuple[str, ...] = ()  # The only tags that the database knows, if they are restricted.
-    # The words that need quotes, if plain names must not have any because these change their case.
+    # The words that need quotes, if other names must stay unquoted because quotes fix their case.
     reserved: frozenset[str] | None = None
-    # Names that are a function behind the name of a table and a dot, if the table has no such
-    # column: `t.count` is `count(t)` there.
+    # Names that mean a function of the row after a table's name and a dot, unless the table has
+    # such a column: `t.count` is `count(t)`.
     functions_of_rows: frozenset[str] = frozenset()
-    # The end of a query that must not be merged into the one around it, which repeats its columns.
+    # The end of a query that must not be merged into the outer query, which repeats its columns.
     fence: str = ""
-    settings: str = ""  # The end of a SELECT, instead of fences if these prevent parallelism.
-    characters: int = 1 << 24  # The longest statement by default.
-    raised: str = ""  # A statement that allows longer statements on a connection.
-    columns: int = 1600  # The most columns of a query.
-    cases: int = 200  # The most nested CASEs.
+    settings: str = ""  # The end of a SELECT, used instead of fences if they prevent parallelism.
+    max_length: int = 1 << 24  # The default maximum length of a statement.
+    raise_limit: str = ""  # A statement that allows longer statements on a connection.
+    max_columns: int = 1600  # The maximum number of columns of a query.
+    max_case_depth: int = 200  # The maximum depth of nested CASEs.
     has_nodes: bool = False  # Trees may be rows of a table that a query walks.
     is_run: bool = False  # The tests of sqlml run the database.
 
 
-def _cast(x: str) -> str:
+def _build_cast_sql(x: str) -> str:
     return f"CAST(CAST({x} AS FLOAT) AS DOUBLE)"
 
 
-_CAST = Portable(_cast, roundings=100)
-_FINITE_CAST = Portable(_cast, roundings=100, has_infinity=False)
+_CAST = Portable(_build_cast_sql, roundings=100)
+_FINITE_CAST = Portable(_build_cast_sql, roundings=100, has_infinity=False)
 _ARITHMETIC = Portable(round_by_arithmetic, roundings=1)
-"""Ways to round sums of float32 numbers: by a type of 32 bits, or by arithmetic without one."""
+"""Two ways to round sums of float32 numbers: a cast to a 32-bit type, or arithmetic alone."""
 
 
-def _template(text: str) -> Callable[[str], str]:
+def _make_template(text: str) -> Callable[[str], str]:
     return lambda column: text.replace("{c}", column)
 
 
-def _read_boolean(text: str, number: str) -> Callable[[str], str]:
-    return _template(
-        f"CASE CAST({{c}} AS {text}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
-        f"ELSE CAST(CAST({{c}} AS {text}) AS {number}) END"
+def _make_boolean_reader(text_type: str, number_type: str) -> Callable[[str], str]:
+    return _make_template(
+        f"CASE CAST({{c}} AS {text_type}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
+        f"ELSE CAST(CAST({{c}} AS {text_type}) AS {number_type}) END"
     )
 
 
-def _types(
+def _make_types(
     number: str, string: str, integer: str, boolean: str, datetime: str = ""
 ) -> Mapping[str, str]:
     types = {"number": number, "string": string, "integer": integer, "boolean": boolean}
@@ -193,7 +195,7 @@ def _encode_mysql(text: str) -> str:
 
 
 def _quote_sqlserver(text: str) -> str:
-    r"""Return a literal of SQL Server, which would drop a backslash before the end of a line.
+    r"""Return a literal of SQL Server that keeps a backslash before the end of a line.
 
     >>> print(_quote_sqlserver("it's"))
     N'it''s'
@@ -210,7 +212,7 @@ _FUNCTIONS_OF_ROWS = frozenset(
     "pg_collation_for pg_column_compression pg_column_size pg_column_toast_chunk_id pg_typeof "
     "quote_literal quote_nullable rank record_out record_send row_to_json to_json to_jsonb".split()
 )
-"""Functions of PostgreSQL up to version 18 with one argument of any type, or a row."""
+"""Functions of PostgreSQL up to version 18 whose one argument is a row or has any type."""
 
 _POSTGRES = Database(
     name="PostgreSQL",
@@ -219,21 +221,21 @@ _POSTGRES = Database(
     literal=lambda value: f"'{value!r}'::float8",
     infinity="'infinity'::float8",
     range_errors=RangeErrors(overflow=True, underflow=True, float32=True),
-    number_column=_template("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
-    boolean_column=_read_boolean("text", "double precision"),
-    text_column=_template('CAST({c} AS text) COLLATE "C"'),
-    date_column=_template(
+    number_column=_make_template("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
+    boolean_column=_make_boolean_reader("text", "double precision"),
+    text_column=_make_template('CAST({c} AS text) COLLATE "C"'),
+    date_column=_make_template(
         "CAST(round(extract(epoch FROM CAST({c} AS timestamp)) * 1000000) AS double precision)"
     ),
-    odd_text=_escape_postgres,
-    types=_types("double precision", "text", "bigint", "boolean", "timestamp"),
+    quote_odd_text=_escape_postgres,
+    types=_make_types("double precision", "text", "bigint", "boolean", "timestamp"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
         "LANGUAGE sql IMMUTABLE PARALLEL SAFE AS ${tag}$\n{query}\n${tag}$;\n"
     ),
     functions_of_rows=_FUNCTIONS_OF_ROWS,
     fence=" OFFSET 0",
-    characters=(1 << 30) - 1,
+    max_length=(1 << 30) - 1,
     has_nodes=True,
     is_run=True,
 )
@@ -247,13 +249,15 @@ _MARIADB = Database(
     has_infinity=False,
     range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
     functions={"tanh": TANH, "cbrt": CBRT},
-    number_column=_template("CAST({c} AS DOUBLE)"),
-    text_column=_template("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
-    date_column=_template(
+    number_column=_make_template("CAST({c} AS DOUBLE)"),
+    text_column=_make_template("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
+    date_column=_make_template(
         "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CAST({c} AS DATETIME(6))) AS DOUBLE)"
     ),
-    odd_text=_encode_mysql,
-    types=_types("DOUBLE", "LONGTEXT CHARACTER SET utf8mb4", "BIGINT", "BOOLEAN", "DATETIME(6)"),
+    quote_odd_text=_encode_mysql,
+    types=_make_types(
+        "DOUBLE", "LONGTEXT CHARACTER SET utf8mb4", "BIGINT", "BOOLEAN", "DATETIME(6)"
+    ),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC NO SQL\n"
         "RETURN (\n{query}\n);\n"
@@ -270,7 +274,7 @@ _MYSQL = replace(
         "CREATE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC NO SQL\n"
         "RETURN (\n{query}\n);\n"
     ),
-    characters=1 << 26,
+    max_length=1 << 26,
     is_run=False,
 )
 
@@ -284,20 +288,20 @@ _SQLITE = Database(
     scales_results=True,
     infinity="9e999",
     functions={"cbrt": CBRT},
-    number_column=_template("CAST({c} AS REAL)"),
-    text_column=_template("({c} || '')"),
+    number_column=_make_template("CAST({c} AS REAL)"),
+    text_column=_make_template("({c} || '')"),
     # SQLite's functions have a resolution of milliseconds, and accept too much as a date: 'now', a
     # number, the 31st of February, a time zone at the end.
-    date_column=_template(
+    date_column=_make_template(
         "CASE WHEN date(substr({c}, 1, 10), '+0 days') = substr({c}, 1, 10) "
         "AND substr({c}, 11) NOT GLOB '*[^0-9 T:.]*' AND substr({c}, 20, 1) IN ('', '.') "
         "AND substr({c}, 21) NOT GLOB '*[^0-9]*' "
         "THEN CAST(strftime('%s', substr({c}, 1, 19)) AS REAL) * 1000000.0 "
         "+ round(CAST('0' || substr({c}, 20, 7) AS REAL) * 1000000.0) END"
     ),
-    types=_types("REAL", "TEXT", "INTEGER", "INTEGER"),
+    types=_make_types("REAL", "TEXT", "INTEGER", "INTEGER"),
     fence=" LIMIT -1 OFFSET 0",
-    characters=10**9,
+    max_length=10**9,
     is_run=True,
 )
 
@@ -308,12 +312,12 @@ _DUCKDB = Database(
     literal=format_with_exponent,
     infinity="'inf'::DOUBLE",
     range_errors=RangeErrors(float32=True),
-    number_column=_template("nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)"),
-    text_column=_template('CAST({c} AS VARCHAR) COLLATE "binary"'),
+    number_column=_make_template("nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)"),
+    text_column=_make_template('CAST({c} AS VARCHAR) COLLATE "binary"'),
     date_column=DUCKDB.microseconds,
-    types=_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
+    types=_make_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
     function="CREATE OR REPLACE MACRO {name}({names}) AS (\n{query}\n);\n",
-    characters=1 << 30,
+    max_length=1 << 30,
     is_run=True,
 )
 
@@ -334,20 +338,20 @@ _SNOWFLAKE = Database(
     numbers=_ARITHMETIC,
     literal=lambda value: f"'{value!r}'::FLOAT",
     infinity="'inf'::FLOAT",
-    number_column=_template("nullif(CAST({c} AS FLOAT), 'NaN'::FLOAT)"),
-    boolean_column=_read_boolean("VARCHAR", "FLOAT"),
-    text_column=_template("COLLATE(CAST({c} AS VARCHAR), '')"),
-    date_column=_template(
+    number_column=_make_template("nullif(CAST({c} AS FLOAT), 'NaN'::FLOAT)"),
+    boolean_column=_make_boolean_reader("VARCHAR", "FLOAT"),
+    text_column=_make_template("COLLATE(CAST({c} AS VARCHAR), '')"),
+    date_column=_make_template(
         "CAST(date_part(epoch_microsecond, CAST({c} AS TIMESTAMP_NTZ)) AS FLOAT)"
     ),
-    types=_types("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN", "TIMESTAMP_NTZ"),
+    types=_make_types("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN", "TIMESTAMP_NTZ"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
         "IMMUTABLE AS ${tag}$\n{query}\n${tag}$;\n"
     ),
     tags=("",),
     reserved=_RESERVED,
-    characters=1 << 20,
+    max_length=1 << 20,
 )
 
 _BIGQUERY = Database(
@@ -356,15 +360,15 @@ _BIGQUERY = Database(
     numbers=_ARITHMETIC,
     literal=repr,
     infinity="CAST('inf' AS FLOAT64)",
-    number_column=_template("IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))"),
-    boolean_column=_read_boolean("STRING", "FLOAT64"),
-    text_column=_template("COLLATE(CAST({c} AS STRING), '')"),
-    date_column=_template(
+    number_column=_make_template("IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))"),
+    boolean_column=_make_boolean_reader("STRING", "FLOAT64"),
+    text_column=_make_template("COLLATE(CAST({c} AS STRING), '')"),
+    date_column=_make_template(
         "CAST(DATETIME_DIFF(CAST({c} AS DATETIME), DATETIME '1970-01-01', MICROSECOND) AS FLOAT64)"
     ),
-    types=_types("FLOAT64", "STRING", "INT64", "BOOL", "DATETIME"),
+    types=_make_types("FLOAT64", "STRING", "INT64", "BOOL", "DATETIME"),
     function="CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} AS (\n({query})\n);\n",
-    characters=1 << 20,
+    max_length=1 << 20,
 )
 
 _CLICKHOUSE = Database(
@@ -373,17 +377,17 @@ _CLICKHOUSE = Database(
     numbers=_CAST,
     literal=repr,
     infinity="inf",
-    number_column=_template(
+    number_column=_make_template(
         "if(isNaN(CAST({c} AS Nullable(Float64))), NULL, CAST({c} AS Nullable(Float64)))"
     ),
-    text_column=_template("CAST({c} AS Nullable(String))"),
-    types=_types("Float64", "String", "Int64", "Bool"),
+    text_column=_make_template("CAST({c} AS Nullable(String))"),
+    types=_make_types("Float64", "String", "Int64", "Bool"),
     # ClickHouse merges queries to expressions whose names alone take it minutes. It would move a
     # plain LIMIT down, and 1 would mean the first column.
     fence=" LIMIT 18446744073709551615 BY ''",
     settings="\nSETTINGS query_plan_merge_expressions = 0",
-    characters=1 << 18,
-    raised=(
+    max_length=1 << 18,
+    raise_limit=(
         "SET max_query_size = 1000000000, max_ast_elements = 1000000000, "
         "max_expanded_ast_elements = 1000000000;\n"
     ),
@@ -396,16 +400,16 @@ _TRINO = Database(
     numbers=_CAST,
     literal=format_with_exponent,
     infinity="infinity()",
-    number_column=_template("if(is_nan(CAST({c} AS DOUBLE)), NULL, CAST({c} AS DOUBLE))"),
-    text_column=_template("CAST({c} AS VARCHAR)"),
+    number_column=_make_template("if(is_nan(CAST({c} AS DOUBLE)), NULL, CAST({c} AS DOUBLE))"),
+    text_column=_make_template("CAST({c} AS VARCHAR)"),
     # to_unixtime returns fractional seconds, which are not exact.
-    date_column=_template(
+    date_column=_make_template(
         "(CAST(date_diff('second', timestamp '1970-01-01 00:00:00', "
         "date_trunc('second', CAST({c} AS timestamp(6)))) AS double) * 1000000e0 "
         "+ CAST(substr(CAST(CAST({c} AS timestamp(6)) AS varchar), -6) AS double))"
     ),
-    types=_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
-    characters=1_000_000,
+    types=_make_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
+    max_length=1_000_000,
 )
 
 _REDSHIFT = Database(
@@ -417,20 +421,20 @@ _REDSHIFT = Database(
     infinity="'infinity'::float8",
     range_errors=RangeErrors(overflow=True, underflow=True, float32=True),
     functions={"tanh": TANH},
-    number_column=_template("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
-    boolean_column=_template("CAST(CAST({c} AS integer) AS double precision)"),
-    text_column=_template("collate(CAST({c} AS varchar(65535)), 'case_sensitive')"),
-    date_column=_template(
+    number_column=_make_template("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
+    boolean_column=_make_template("CAST(CAST({c} AS integer) AS double precision)"),
+    text_column=_make_template("collate(CAST({c} AS varchar(65535)), 'case_sensitive')"),
+    date_column=_make_template(
         "CAST(datediff(microsecond, timestamp '1970-01-01', CAST({c} AS timestamp)) "
         "AS double precision)"
     ),
-    types=_types("double precision", "varchar(65535)", "bigint", "boolean"),
+    types=_make_types("double precision", "varchar(65535)", "bigint", "boolean"),
 )
 
 _SQLSERVER = Database(
     name="SQL Server",
     dialect="tsql",
-    numbers=Portable(_cast, roundings=20, levels=6, has_infinity=False),
+    numbers=Portable(_build_cast_sql, roundings=20, levels=6, has_infinity=False),
     literal=lambda value: (
         format_with_exponent(value)
         if abs(value) == sys.float_info.max
@@ -440,21 +444,23 @@ _SQLSERVER = Database(
     has_infinity=False,
     range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
     functions={"tanh": TANH, "cbrt": CBRT},
-    number_column=_template("CAST({c} AS float)"),
+    number_column=_make_template("CAST({c} AS float)"),
     # SQL Server ignores blanks at the end of a text, unless a character follows them.
-    text_column=_template("(CAST({c} AS nvarchar(max)) + N'.') COLLATE Latin1_General_100_BIN2"),
-    date_column=_template(
+    text_column=_make_template(
+        "(CAST({c} AS nvarchar(max)) + N'.') COLLATE Latin1_General_100_BIN2"
+    ),
+    date_column=_make_template(
         "CAST(DATEDIFF_BIG(microsecond, '1970-01-01', CAST({c} AS datetime2(6))) AS float)"
     ),
     ending=".",
-    odd_text=_quote_sqlserver,
+    quote_odd_text=_quote_sqlserver,
     float32="REAL",
     booleans=("CAST(0 AS bit)", "CAST(1 AS bit)"),
-    types=_types("float", "nvarchar(max)", "bigint", "bit"),
+    types=_make_types("float", "nvarchar(max)", "bigint", "bit"),
     fence=" ORDER BY (SELECT NULL) OFFSET 0 ROWS FETCH NEXT 9223372036854775807 ROWS ONLY",
-    characters=1 << 28,
-    columns=4096,
-    cases=10,
+    max_length=1 << 28,
+    max_columns=4096,
+    max_case_depth=10,
 )
 
 _SPARK = Database(
@@ -463,15 +469,15 @@ _SPARK = Database(
     numbers=_CAST,
     literal=lambda value: f"{value!r}D",
     infinity="CAST('inf' AS DOUBLE)",
-    number_column=_template("nanvl(CAST({c} AS DOUBLE), NULL)"),
-    text_column=_template("CAST({c} AS STRING)"),
+    number_column=_make_template("nanvl(CAST({c} AS DOUBLE), NULL)"),
+    text_column=_make_template("CAST({c} AS STRING)"),
     date_column=SPARK.microseconds,
-    types=_types("DOUBLE", "STRING", "BIGINT", "BOOLEAN", "TIMESTAMP_NTZ"),
+    types=_make_types("DOUBLE", "STRING", "BIGINT", "BOOLEAN", "TIMESTAMP_NTZ"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC\n"
         "RETURN (\n{query}\n);\n"
     ),
-    merges=1_000_000,
+    max_merged_length=1_000_000,
     is_run=True,
 )
 

@@ -16,7 +16,10 @@ from sqlml.planner.databases.targets import Database
 
 
 def transpile(sql: str, database: Database, shown: bool = False) -> str:
-    """Translate an expression of `Portable`'s SQL; texts that are not `shown` are compared."""
+    """Translate an expression of `Portable`'s SQL to a database's dialect.
+
+    Strings in it are results that users see if `shown`. Otherwise they are compared with columns.
+    """
     if isinstance(sql, Verbatim):
         return sql
     query = sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select)
@@ -28,30 +31,30 @@ def _spell(tree: exp.Expr, database: Database, shown: bool) -> str:
     if database.scales_results:
         tree = tree.transform(lambda node: _scale_results(node, database), copy=False)
     ending = "" if shown else database.ending
-    tree_spelled = tree.transform(lambda node: _spell_node(node, database, ending), copy=False)
-    cases = _count_nested_cases(tree_spelled)
-    if cases > database.cases:
+    spelled_tree = tree.transform(lambda node: _spell_node(node, database, ending), copy=False)
+    case_depth = _count_nested_cases(spelled_tree)
+    if case_depth > database.max_case_depth:
         raise BackendError(
-            f"the model takes CASEs that are nested {cases} levels deep; {database.name} nests "
-            f"them {database.cases} levels deep"
+            f"the model needs CASEs that are nested {case_depth} levels deep; {database.name} "
+            f"allows {database.max_case_depth} levels"
         )
-    text: str = tree_spelled.sql(dialect=database.dialect)
+    text: str = spelled_tree.sql(dialect=database.dialect)
     return text
 
 
 def _count_nested_cases(node: exp.Expression) -> int:
-    deepest, pending = 0, [(node, 0)]
+    max_depth, pending = 0, [(node, 0)]
     while pending:
-        current, above = pending.pop()
-        depth = above + isinstance(current, exp.Case)
-        deepest = max(deepest, depth)
-        pending += [(below, depth) for below in current.iter_expressions()]
-    return deepest
+        current, outer_depth = pending.pop()
+        depth = outer_depth + isinstance(current, exp.Case)
+        max_depth = max(max_depth, depth)
+        pending += [(child, depth) for child in current.iter_expressions()]
+    return max_depth
 
 
 def _spell_node(node: exp.Expression, database: Database, ending: str) -> exp.Expression:
     if isinstance(node, exp.Anonymous) and node.name == ROUNDED_SUM:
-        return _verbatim(_write_rounded_sum(node.expressions, database))
+        return _make_verbatim(_build_rounded_sum(node.expressions, database))
     if isinstance(node, exp.Func):
         formula = database.functions.get(node.sql_name().lower())
         if formula is not None:
@@ -59,12 +62,12 @@ def _spell_node(node: exp.Expression, database: Database, ending: str) -> exp.Ex
     if isinstance(node, exp.DataType) and node.this is exp.DType.FLOAT and database.float32:
         return exp.DataType(this=exp.DType.USERDEFINED, kind=database.float32)
     if isinstance(node, exp.Boolean) and database.booleans:
-        return _verbatim(database.booleans[node.this])
+        return _make_verbatim(database.booleans[node.this])
     if isinstance(node, exp.Literal) and node.is_string:
         text = node.this + ending
-        if database.odd_text is None or text.isascii() and "\\" not in text:
+        if database.quote_odd_text is None or text.isascii() and "\\" not in text:
             return exp.Literal.string(text)
-        return _verbatim(database.odd_text(text))
+        return _make_verbatim(database.quote_odd_text(text))
     if not (isinstance(node, exp.Cast) and _is_number_literal(node)):
         return node
     value = float(node.this.this)
@@ -72,12 +75,12 @@ def _spell_node(node: exp.Expression, database: Database, ending: str) -> exp.Ex
         return exp.null()
     if value in (float("inf"), float("-inf")):
         text = database.infinity if value > 0 else f"(-{database.infinity})"
-        return _verbatim(text)
-    return _verbatim(database.literal(value))
+        return _make_verbatim(text)
+    return _make_verbatim(database.literal(value))
 
 
 def _scale_results(node: exp.Expression, database: Database) -> exp.Expression:
-    """Return a CASE, such as a tree, with integer results that are multiplied by a power of two."""
+    """Return a CASE, such as a tree, with integer results, and a power of two that scales them."""
     if not isinstance(node, exp.Case) or node.find_ancestor(exp.Case):
         return node
     literals = _collect_results(node)
@@ -90,19 +93,19 @@ def _scale_results(node: exp.Expression, database: Database) -> exp.Expression:
         return node
     for literal, value in zip(literals, scaled, strict=True):
         text = str(int(value)) if value.is_integer() else database.literal(value)
-        literal.replace(_verbatim(text))
-    factor = _verbatim(database.literal(2.0**power))
+        literal.replace(_make_verbatim(text))
+    factor = _make_verbatim(database.literal(2.0**power))
     return exp.paren(exp.Mul(this=exp.paren(node, copy=False), expression=factor), copy=False)
 
 
-_MIN_RESULTS = 4  # That are worth a multiplication.
+_MIN_RESULTS = 4  # The number of results from which a multiplication pays.
 
 
 def find_power(values: Sequence[float]) -> int:
-    """Return the exponent of the greatest power of 2 of which all values are multiples.
+    """Return the exponent of the largest power of 2 that divides all values.
 
-    If some values are far greater than others, the exponent is greater, so that the multiples
-    remain below 2^62.
+    If some values are far larger than others, the exponent is larger, so that the quotients remain
+    below 2^62.
 
     >>> find_power([0.75, 2.0]), find_power([1.0, 2.0**-200]), find_power([0.0, 2.0**-100])
     (-2, -61, -100)
@@ -111,13 +114,15 @@ def find_power(values: Sequence[float]) -> int:
     if not ratios:
         return 0
     # A denominator is a power of 2; n & -n is the greatest one that divides the numerator n.
-    least = min((n & -n).bit_length() - denominator.bit_length() for n, denominator in ratios)
-    most = max(math.frexp(value)[1] for value in values if value)
-    return max(least, most - 62)
+    min_exponent = min(
+        (n & -n).bit_length() - denominator.bit_length() for n, denominator in ratios
+    )
+    max_exponent = max(math.frexp(value)[1] for value in values if value)
+    return max(min_exponent, max_exponent - 62)
 
 
 def _collect_results(case: exp.Case) -> list[exp.Expression]:
-    """Return the literals in all branches of nested CASEs; none if a branch is no literal."""
+    """Return the literals in all branches of nested CASEs; none if a branch is not a literal."""
     results: list[exp.Expression] = []
     for branch in [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]:
         inner = branch.unnest() if isinstance(branch, exp.Paren) else branch
@@ -130,18 +135,18 @@ def _collect_results(case: exp.Case) -> list[exp.Expression]:
     return results
 
 
-def _write_rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
-    """Return a sum that is rounded after each addition, as text: it is too deep for sqlglot."""
+def _build_rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
+    """Build a sum that is rounded after each addition; as a tree it is too deep for sqlglot."""
     rounded = database.numbers.rounded("sqlml_sum")
     tree = sqlglot.parse_one(f"SELECT {rounded}", read="duckdb", into=exp.Select).selects[0]
     before, after = _spell(tree, database, shown=False).split("sqlml_sum")
-    texts = [
+    term_sql = [
         term.transform(lambda node: _spell_node(node, database, "")).sql(dialect=database.dialect)
         for term in terms
     ]
     opened = before + "("
-    sums = [opened * (len(texts) - 1), texts[0]]
-    sums += [f" + {text}){after}" for text in texts[1:]]
+    sums = [opened * (len(term_sql) - 1), term_sql[0]]
+    sums += [f" + {text}){after}" for text in term_sql[1:]]
     return "".join(sums)
 
 
@@ -158,12 +163,12 @@ def _expand_formula(formula: str, x: exp.Expression) -> exp.Expression:
     return exp.paren(result, copy=False)
 
 
-def _verbatim(text: str) -> exp.Expression:
+def _make_verbatim(text: str) -> exp.Expression:
     return exp.Literal(this=text, is_string=False)
 
 
 def quote_name(name: str, database: Database) -> str:
-    """Return a name in the database's quotes, or without if they would change its meaning."""
+    """Return a name in the database's quotes, or unquoted if quotes would change its meaning."""
     is_plain = database.reserved is not None and _PLAIN_NAME.fullmatch(name) is not None
     if is_plain and name.upper() in (database.reserved or ()):
         # The database stores unquoted names in capitals.

@@ -21,38 +21,48 @@ from sqlml.ir.trees import Ensemble
 from sqlml.planner.databases.targets import Database
 from sqlml.planner.databases.transpiled import transpile
 
-MOST_LEVELS = 7  # Of a part.
-LEAF = -1  # The number of the next part below a leaf.
-BASE = -1  # The number of the tree that is added first: the initial value of all sums.
+MAX_LEVELS = 7  # The maximum number of levels of a part.
+LEAF = -1  # Stands for the number of the next part below a leaf.
+BASE = -1  # The number of a tree that holds the initial values of all sums, and is added first.
 
 
 @dataclass(slots=True)
 class TreeTable:
-    """The table, by its quoted `name`, and the rows that are inserted into it."""
+    """A table with the given quoted `name`, and the rows that are inserted into it."""
 
     name: str
     database: Database
     rows: list[str] = field(default_factory=list)
     ensembles: int = 0
 
-    def walk(self, e: Ensemble, x: Value) -> Verbatim:
-        """Return the array of the sums of an ensemble's leaves, as an expression over columns."""
-        values = e.leaf_values.shape[1]
-        _check_trees(e, values)
-        rounds = max(1, math.ceil(e.depth / MOST_LEVELS))
-        levels = max(1, math.ceil(e.depth / rounds))
-        features, texts = _collect_features(e, x, self.database)
-        number, self.ensembles = self.ensembles, self.ensembles + 1
-        base, width = e.base.tolist(), (1 << levels)
-        for target in range(0, len(base), values):
-            part = _Part(target, values, width)
-            part.value[:] = base[target : target + values]
-            self.rows.append(part.row(number, BASE - target, 0))
-        for tree, root in enumerate(e.roots.tolist()):
-            parts = _split_tree(e, root, int(e.target[tree]), levels, features)
-            self.rows += [part.row(number, tree, k) for k, part in enumerate(parts)]
-        walk = _Walk(self.name, number, levels, rounds, values, len(base), e.compare)
-        return Verbatim(walk.query(texts, "real" if e.base.dtype == np.float32 else ""))
+    def walk(self, ensemble: Ensemble, x: Value) -> Verbatim:
+        """Add an ensemble's rows; return the SQL expression of the array of its sums of leaves."""
+        value_count = ensemble.leaf_values.shape[1]
+        _check_trees(ensemble, value_count)
+        round_count = max(1, math.ceil(ensemble.depth / MAX_LEVELS))
+        level_count = max(1, math.ceil(ensemble.depth / round_count))
+        positions, feature_array = _collect_features(ensemble, x, self.database)
+        ensemble_number, self.ensembles = self.ensembles, self.ensembles + 1
+        base, width = ensemble.base.tolist(), (1 << level_count)
+        for target in range(0, len(base), value_count):
+            part = _Part(target, value_count, width)
+            part.value[:] = base[target : target + value_count]
+            self.rows.append(part.row(ensemble_number, BASE - target, 0))
+        for tree, root in enumerate(ensemble.roots.tolist()):
+            parts = _split_tree(ensemble, root, int(ensemble.target[tree]), level_count, positions)
+            self.rows += [part.row(ensemble_number, tree, k) for k, part in enumerate(parts)]
+        walk = _Walk(
+            self.name,
+            ensemble_number,
+            level_count,
+            round_count,
+            value_count,
+            len(base),
+            ensemble.compare,
+        )
+        return Verbatim(
+            walk.query(feature_array, "real" if ensemble.base.dtype == np.float32 else "")
+        )
 
     def statements(self) -> str:
         if not self.rows:
@@ -71,7 +81,10 @@ class TreeTable:
 
 
 class _Part:
-    """A row of the table: the tests of its nodes, and the values or parts below its last level."""
+    """A row of the table: a part of a tree.
+
+    It has the tests of its nodes, and the leaf values or the next parts below its last level.
+    """
 
     def __init__(self, target: int, values: int, width: int) -> None:
         self.target = target
@@ -86,63 +99,73 @@ class _Part:
         return f"({ensemble}, {tree}, {part}, {self.target}, {texts})"
 
 
-def _check_trees(e: Ensemble, values: int) -> None:
-    if e.has_categories or (e.categorical is not None and e.categorical.any()):
+def _check_trees(ensemble: Ensemble, value_count: int) -> None:
+    if ensemble.has_categories or (ensemble.categorical is not None and ensemble.categorical.any()):
         raise BackendError(
             "FORM nodes does not take trees that test sets of categories; write FORM view"
         )
-    below_all = np.isneginf(e.threshold) & e.default_left & (e.compare == "lt")
-    if np.isnan(e.threshold).any() or below_all.any():
+    rejects_all = (
+        np.isneginf(ensemble.threshold) & ensemble.default_left & (ensemble.compare == "lt")
+    )
+    if np.isnan(ensemble.threshold).any() or rejects_all.any():
         raise BackendError(
             "FORM nodes does not take trees whose thresholds are NaN or -infinity; write FORM view"
         )
-    if values > 1 and (values != len(e.base) or e.target.any()):
+    if value_count > 1 and (value_count != len(ensemble.base) or ensemble.target.any()):
         raise BackendError(
             "FORM nodes does not take trees for some of several targets; write FORM view"
         )
 
 
 def _collect_features(
-    e: Ensemble, x: Value, database: Database
+    ensemble: Ensemble, x: Value, database: Database
 ) -> tuple[dict[tuple[int, bool], int], str]:
-    """Return the array of the features that an ensemble reads, and the position of each in it.
+    """Return the positions of the features in an array, and the array's SQL.
 
-    A feature has two positions if missing values go left at some nodes and right at others: missing
-    values become -infinity or NaN, which PostgreSQL orders above all numbers.
+    A feature has two positions if missing values go left at some nodes and right at others. Missing
+    values become -infinity, or NaN, which PostgreSQL orders above all numbers.
     """
-    keys = sorted({(int(f), bool(d)) for f, d in zip(e.feature, e.default_left, strict=True)})
+    keys = sorted(
+        {(int(f), bool(d)) for f, d in zip(ensemble.feature, ensemble.default_left, strict=True)}
+    )
     items = []
-    for feature, left in keys:
-        missing = "'-infinity'" if left else "'NaN'"
+    for feature, goes_left in keys:
+        missing = "'-infinity'" if goes_left else "'NaN'"
         items.append(f"coalesce({transpile(x[feature].sql, database)}, {missing}::float8)")
     positions = {key: k for k, key in enumerate(keys, 1)}
     return positions, f"ARRAY[{', '.join(items)}]::float8[]"
 
 
 def _split_tree(
-    e: Ensemble, root: int, target: int, levels: int, positions: dict[tuple[int, bool], int]
+    ensemble: Ensemble,
+    root: int,
+    target: int,
+    level_count: int,
+    positions: dict[tuple[int, bool], int],
 ) -> Iterator[_Part]:
-    """Yield the parts of a tree, that with the root first; `next` holds indices of this order."""
-    tops, width = [root], 1 << levels
-    for top in tops:  # The list grows while it is read.
-        part = _Part(target, e.leaf_values.shape[1], width)
-        pending = [(top, 1, 0)]
+    """Yield the parts of a tree, beginning with the root; `next` holds indices in this order."""
+    part_roots, width = [root], 1 << level_count
+    for part_root in part_roots:  # The list grows while it is read.
+        part = _Part(target, ensemble.leaf_values.shape[1], width)
+        pending = [(part_root, 1, 0)]
         while pending:
             node, position, level = pending.pop()
-            below = levels - level
-            slots = slice((position << below) - width, ((position + 1) << below) - width)
+            levels_below = level_count - level
+            slots = slice(
+                (position << levels_below) - width, ((position + 1) << levels_below) - width
+            )
             if node < 0:
-                part.value[slots] = e.leaf_values[~node]
-            elif not below:
-                part.next[position - width] = len(tops)
-                tops.append(node)
+                part.value[slots] = ensemble.leaf_values[~node]
+            elif not levels_below:
+                part.next[position - width] = len(part_roots)
+                part_roots.append(node)
             else:
-                key = int(e.feature[node]), bool(e.default_left[node])
+                key = int(ensemble.feature[node]), bool(ensemble.default_left[node])
                 part.feature[position - 1] = positions[key]
-                part.threshold[position - 1] = float(e.threshold[node])
+                part.threshold[position - 1] = float(ensemble.threshold[node])
                 pending += [
-                    (int(e.left[node]), 2 * position, level + 1),
-                    (int(e.right[node]), 2 * position + 1, level + 1),
+                    (int(ensemble.left[node]), 2 * position, level + 1),
+                    (int(ensemble.right[node]), 2 * position + 1, level + 1),
                 ]
         yield part
 
@@ -159,9 +182,9 @@ class _Walk:
     outputs: int
     compare: str
 
-    def query(self, numbers: str, type: str) -> str:
-        """Return the array of sums, which are computed in `type` (float8 by default)."""
-        sums = ", ".join(self._sum_output(k, type) for k in range(self.outputs))
+    def query(self, numbers: str, sum_type: str) -> str:
+        """Return the SQL of the array of sums, which have the type `sum_type` (default: float8)."""
+        sums = ", ".join(self._sum_output(k, sum_type) for k in range(self.outputs))
         row = f"(SELECT {numbers} AS x OFFSET 0) AS r"
         relation = f"{row} CROSS JOIN {self.table} AS p1 CROSS JOIN {self._lateral_slot(1)}"
         for n in range(2, self.rounds + 1):
@@ -176,25 +199,28 @@ class _Walk:
     def _lateral_slot(self, n: int) -> str:
         return f"LATERAL (SELECT {self._find_slot(f'p{n}', 1, 0)} AS slot OFFSET 0) AS s{n}"
 
-    def _find_slot(self, part: str, at: int, level: int) -> str:
-        """Return the position, from 1, that a row reaches below a part's last level."""
+    def _find_slot(self, part: str, position: int, level: int) -> str:
+        """Return the SQL of the position, from 1, that a row reaches below a part's last level."""
         if level == self.levels:
-            return str(at - (1 << self.levels) + 1)
-        left, right = (self._find_slot(part, below, level + 1) for below in (2 * at, 2 * at + 1))
+            return str(position - (1 << self.levels) + 1)
+        left, right = (
+            self._find_slot(part, child_position, level + 1)
+            for child_position in (2 * position, 2 * position + 1)
+        )
         symbol = "<" if self.compare == "lt" else "<="
-        test = f"r.x[{part}.feature[{at}]] {symbol} {part}.threshold[{at}]"
+        test = f"r.x[{part}.feature[{position}]] {symbol} {part}.threshold[{position}]"
         return f"CASE WHEN {test} THEN {left} ELSE {right} END"
 
-    def _sum_output(self, output: int, type: str) -> str:
-        """Return the sum of one output, in the order of the trees."""
+    def _sum_output(self, output: int, sum_type: str) -> str:
+        """Return the SQL of the sum of one output, which adds the trees in order."""
         offset = f"{self.values} * (s@.slot - 1) + {output + 1}"
         index = offset if self.values > 1 else "s@.slot"
         values = [f"p@.value[{index}]".replace("@", str(n + 1)) for n in range(self.rounds)]
-        whens = "".join(
+        branches = "".join(
             f"WHEN p{n}.next[s{n}.slot] = {LEAF} THEN {value} "
             for n, value in enumerate(values[:-1], 1)
         )
-        value = f"CASE {whens}ELSE {values[-1]} END" if whens else values[-1]
-        typed = f"({value})::{type}" if type else value
+        value = f"CASE {branches}ELSE {values[-1]} END" if branches else values[-1]
+        typed = f"({value})::{sum_type}" if sum_type else value
         condition = f" FILTER (WHERE p1.target = {output})" if self.values < self.outputs else ""
         return f"CAST(sum({typed} ORDER BY p1.tree){condition} AS float8)"

@@ -17,7 +17,7 @@ from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.refused_nulls import find_null_inputs, null_if, test_missing
+from sqlml.planner.binding.refused_nulls import build_missing_test, build_null_if, find_null_inputs
 from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.binding.unknown_categories import (
     accept_unknown_as_missing,
@@ -46,27 +46,29 @@ def write_expression(
 ) -> str:
     """Return an output, or only one column of it, as a SQL expression.
 
-    `inputs` maps features to the expressions that feed them, which may be repeated; by default,
-    columns of these names. Raises BackendError if an operator has no SQL equivalent or the SQL
-    would be too long.
+    `inputs` maps features to the expressions that feed them, which may occur several times. By
+    default, columns with the features' names feed them. Raises BackendError if an operator has no
+    SQL equivalent or the SQL would be too long.
     """
-    part = fold_casts_into_trees(prepare(program, output, column).program)
+    part_program = fold_casts_into_trees(prepare(program, output, column).program)
     if inputs is None:
-        inputs = {name: dialect.quote_name(name) for name in part.inputs}
-    sql = print_sql(part, output, {name: [inputs[name]] for name in part.inputs}, dialect)
-    kind = part.output_type(output)
-    if output == "transform" and kind.width == 1 and kind.dtype != "float64":
+        inputs = {name: dialect.quote_name(name) for name in part_program.inputs}
+    sql = print_sql(
+        part_program, output, {name: [inputs[name]] for name in part_program.inputs}, dialect
+    )
+    output_type = part_program.output_type(output)
+    if output == "transform" and output_type.width == 1 and output_type.dtype != "float64":
         sql = f"CAST({sql} AS DOUBLE)"  # Class numbers are integers.
-    is_list = output == "proba" and column is None and kind.width == 1
+    is_list = output == "proba" and column is None and output_type.width == 1
     return dialect.array([sql]) if is_list else sql
 
 
 def export_macros(program: Program, name: str, options: Mapping[str, Any] | None = None) -> str:
-    """Return the statements that create the macros of all outputs.
+    """Return the statements that create a macro for each output.
 
     The options on_null, on_unknown and positive_class affect the results. Raises BackendError if
-    SQL cannot express the model, and ConfigError if it is unknown for which columns on_null returns
-    NULL.
+    SQL cannot express the model, and ConfigError if sqlml cannot tell in which columns NULL must
+    give NULL.
     """
     options = options or {}
     categories = find_known_categories(options, program)
@@ -78,21 +80,26 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
     for output in program.outputs:
         if output not in MACRO_SUFFIXES:
             continue
-        part = prepare(program, output).program
-        read = [f.name for f in program.features if f.name in part.inputs]
-        inputs = ", ".join(map(DUCKDB.quote_name, read))
+        part_program = prepare(program, output).program
+        used_features = [f.name for f in program.features if f.name in part_program.inputs]
+        inputs = ", ".join(map(DUCKDB.quote_name, used_features))
         macro = DUCKDB.quote_name(name + MACRO_SUFFIXES[output])
-        positive = None
+        positive_index = None
         if output == "proba" and options.get("positive_class") is not None:
-            positive = find_label(program.labels[0], options["positive_class"])
-        if positive is None:
+            positive_index = find_label(program.labels[0], options["positive_class"])
+        if positive_index is None:
             value = decode_result(write_expression(program, output), program, output, None)
         else:
-            value = write_expression(program, output, positive)
-        bounds = {f.name: _bind_parameter(f) for f in program.features if f.name in part.inputs}
-        bounds = replace_unknown_with_null(bounds, categories)
-        value = null_if(
-            test_missing(bounds, sorted(find_null_inputs(options, program) & bounds.keys())), value
+            value = write_expression(program, output, positive_index)
+        bound_inputs = {
+            f.name: _bind_parameter(f) for f in program.features if f.name in part_program.inputs
+        }
+        bound_inputs = replace_unknown_with_null(bound_inputs, categories)
+        value = build_null_if(
+            build_missing_test(
+                bound_inputs, sorted(find_null_inputs(options, program) & bound_inputs.keys())
+            ),
+            value,
         )
         statements.append(f"CREATE OR REPLACE MACRO {macro}({inputs}) AS {value};\n")
     return "\n".join(statements)
@@ -101,5 +108,5 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
 def _bind_parameter(feature: Feature) -> Bound:
     """Bind a feature to a macro's parameter, which has no type."""
     name = DUCKDB.quote_name(feature.name)
-    number = feature.kind == "number"
-    return Bound(f"CAST({name} AS DOUBLE)", "DOUBLE") if number else Bound(name, "VARCHAR")
+    is_number = feature.kind == "number"
+    return Bound(f"CAST({name} AS DOUBLE)", "DOUBLE") if is_number else Bound(name, "VARCHAR")

@@ -25,11 +25,11 @@ from sqlml.errors import SqlmlError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.refused_nulls import (
+    build_missing_test,
+    build_null_if,
+    build_packed_numbers,
+    build_text_argument,
     find_null_inputs,
-    null_if,
-    test_missing,
-    write_packed_numbers,
-    write_text_argument,
 )
 from sqlml.planner.binding.requested_output import OUTPUTS_OF, find_label
 from sqlml.planner.binding.unknown_categories import (
@@ -44,42 +44,45 @@ from sqlml.planner.program.result_sql import decode_result, label_literal
 from sqlml.types import DATETIME, NESTED, Feature, Kind, Labels, list_classes
 
 
-def _call(name: str, *arguments: str) -> str:
+def _build_call(name: str, *arguments: str) -> str:
     return DUCKDB.call(name, *arguments)
 
 
-def _error(message: str) -> str:
-    return _call("error", message)
+def _build_error(message: str) -> str:
+    return _build_call("error", message)
 
 
-def _concat(*texts: str) -> str:
+def _build_concatenation(*texts: str) -> str:
     return reduce(partial(DUCKDB.operator, "||"), texts)
 
 
-def _write_typed_macro(types: str, value: str, expected: str) -> str:
-    """Return a macro of a column `x` and its feature `f`: `value` if the type fits, or an error."""
-    pattern = DUCKDB.quote_string(f"(?s){types}|{'|'.join(UNTYPED)}")
-    takes = f"' of the model takes {expected}, but the column is '"
-    message = _concat("'feature '", "f", takes, _call("typeof", "x"), "'; cast it'")
-    return (
-        f"(x, f) AS CASE WHEN {_call('regexp_full_match', _call('typeof', 'x'), pattern)} "
-        f"THEN {value} ELSE {_error(message)} END"
+def _build_typed_macro(type_pattern: str, value: str, expected: str) -> str:
+    """Build a macro of a column `x` and its feature's name `f`.
+
+    It returns `value` if the column's type matches `type_pattern`, and otherwise raises an error.
+    """
+    pattern = DUCKDB.quote_string(f"(?s){type_pattern}|{'|'.join(UNTYPED)}")
+    message_middle = f"' of the model takes {expected}, but the column is '"
+    message = _build_concatenation(
+        "'feature '", "f", message_middle, _build_call("typeof", "x"), "'; cast it'"
     )
+    fits = _build_call("regexp_full_match", _build_call("typeof", "x"), pattern)
+    return f"(x, f) AS CASE WHEN {fits} THEN {value} ELSE {_build_error(message)} END"
 
 
-_NUMBER = name_helper("number", _write_typed_macro(NUMBERS.pattern, "CAST(x AS DOUBLE)", "numbers"))
+_NUMBER = name_helper("number", _build_typed_macro(NUMBERS.pattern, "CAST(x AS DOUBLE)", "numbers"))
 _TEXT = name_helper(
-    "text", _write_typed_macro(r"VARCHAR|ENUM\(.*\)", "CAST(x AS VARCHAR)", "strings")
+    "text", _build_typed_macro(r"VARCHAR|ENUM\(.*\)", "CAST(x AS VARCHAR)", "strings")
 )
 _DATETIME = name_helper(
-    "datetime", _write_typed_macro(DATETIMES.pattern, DUCKDB.microseconds("x"), "dates")
+    "datetime", _build_typed_macro(DATETIMES.pattern, DUCKDB.microseconds("x"), "dates")
 )
 HELPERS = (_NUMBER, _TEXT, _DATETIME)
 
 _MACROS_BY_KIND: Mapping[Kind, tuple[str, str]] = MappingProxyType(
     {"number": (_NUMBER[0], "DOUBLE"), DATETIME: (_DATETIME[0], "DOUBLE")}
 )
-"""Kind of a feature -> the macro that feeds it, and its type; all other kinds are texts."""
+"""Kind of a feature -> the macro that feeds it and its type; all other kinds are strings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +100,16 @@ def write_bodies(
     options: Mapping[str, Any],
     transform: Transform | None = None,
 ) -> list[MacroBody]:
-    """Return the bodies of the macros of all functions that a model has; see `OUTPUTS_OF`."""
+    """Return the macro bodies of all functions that a model supports; see `OUTPUTS_OF`."""
     bodies = []
     for kind, *others in OUTPUTS_OF.values():
         output = next((o for o in (kind, *others) if o in program.outputs), None)
         if output is not None:
-            bodies += _write_bodies(kind, output, features, program, options, transform)
+            bodies += _build_bodies_of_function(kind, output, features, program, options, transform)
     return bodies
 
 
-def _write_bodies(
+def _build_bodies_of_function(
     kind: str,
     output: Output,
     features: Sequence[Feature],
@@ -119,13 +122,13 @@ def _write_bodies(
         choice = choose(prepared.split.core, options)
     except SqlmlError as error:  # For example, a library is missing.
         message = f"this model cannot be scored: {error}"
-        return [MacroBody(kind, _error(DUCKDB.quote_string(message)), None)]
-    read = [f for f in features if f.name in prepared.program.inputs]
-    if any(f.kind in NESTED for f in read):
+        return [MacroBody(kind, _build_error(DUCKDB.quote_string(message)), None)]
+    used_features = [f for f in features if f.name in prepared.program.inputs]
+    if any(f.kind in NESTED for f in used_features):
         message = (
             "a model that reads lists or maps is scored by a session: sqlml.attach(connection)"
         )
-        return [MacroBody(kind, _error(DUCKDB.quote_string(message)), None)]
+        return [MacroBody(kind, _build_error(DUCKDB.quote_string(message)), None)]
     spec = FunctionSpec(
         program.hash,
         (Part(output),),
@@ -136,72 +139,86 @@ def _write_bodies(
         rows=read_batch_size(options),
         max_categories=None if prepared.split.lookup is None else count_inline_categories(),
     )
-    is_wide = len(read) > MAX_SCANNED_COLUMNS and transform is None
-    bounds = {f.name: _bind_column(f, transform, _ROW if is_wide else "r") for f in read}
-    bounds = replace_unknown_with_null(bounds, find_known_categories(options, program))
-    missing = test_missing(bounds, sorted(find_null_inputs(options, program) & bounds.keys()))
-    numbers = write_packed_numbers(prepared, bounds, "DOUBLE")
-    call = f"{DUCKDB.scorer(spec.name)}({numbers}{write_text_argument(prepared, bounds)})"
+    is_wide = len(used_features) > MAX_SCANNED_COLUMNS and transform is None
+    bound_inputs = {
+        f.name: _bind_column(f, transform, _ROW if is_wide else "r") for f in used_features
+    }
+    bound_inputs = replace_unknown_with_null(bound_inputs, find_known_categories(options, program))
+    null_condition = build_missing_test(
+        bound_inputs, sorted(find_null_inputs(options, program) & bound_inputs.keys())
+    )
+    numbers = build_packed_numbers(prepared, bound_inputs, "DOUBLE")
+    call = f"{DUCKDB.scorer(spec.name)}({numbers}{build_text_argument(prepared, bound_inputs)})"
     result = decode_result(call, program, output, None)
-    positive = options.get("positive_class")
-    if kind == "proba" and positive is not None and len(program.labels) == 1:
-        place = find_label(program.labels[0], positive)
-        unknown = DUCKDB.quote_string(f"the model has no class {positive!r}, as its options say")
-        result = _error(unknown) if place is None else DUCKDB.at(call, place + 1)
+    positive_class = options.get("positive_class")
+    if kind == "proba" and positive_class is not None and len(program.labels) == 1:
+        class_index = find_label(program.labels[0], positive_class)
+        unknown = DUCKDB.quote_string(
+            f"the model has no class {positive_class!r}, as its options say"
+        )
+        result = _build_error(unknown) if class_index is None else DUCKDB.at(call, class_index + 1)
     values = {kind: result}
     if kind == "proba" and len(program.labels) == 1:
-        values["class"] = _select_class(call, program.labels[0])
-    bodies = {kind: null_if(missing, value) for kind, value in values.items()}
+        values["class"] = _build_class_lookup(call, program.labels[0])
+    bodies = {kind: build_null_if(null_condition, value) for kind, value in values.items()}
     if is_wide:
-        bodies = {kind: _check_row_types(value, read) for kind, value in bodies.items()}
+        bodies = {
+            kind: _wrap_with_type_check(value, used_features) for kind, value in bodies.items()
+        }
     return [MacroBody(kind, value, spec) for kind, value in bodies.items()]
 
 
 MAX_SCANNED_COLUMNS = 100
-"""The most columns of a model that are scanned alone: 100 of 102 are planned in 0.3 s, but 300 of
-302 in 3 s, or 0.3 s with a lambda."""
+"""The maximum number of columns that a macro reads one by one.
+
+Planning a scan of 100 columns out of 102 takes 0.3 s. For 300 out of 302 it takes 3 s, or 0.3 s
+with a lambda over the whole row.
+"""
 
 _ROW = "sqlml_x"
 
 
-def _check_row_types(value: str, read: Sequence[Feature]) -> str:
-    """Return `value` of the row `r` as `_ROW`, or an error if a numeric column holds no numbers.
+def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
+    """Wrap `value`, which reads the row `r` as `_ROW`, in a check of the numeric columns' types.
 
-    The names of all types are compared at once, which the engine folds. It does not fold the lambda
-    that finds the column for the error's message.
+    The check compares the names of all types at once, which the engine folds to a constant. It does
+    not fold the lambda that finds the column for the error message.
     """
-    numbers = [f.name for f in read if f.kind == "number"]
-    if numbers:
-        types = {name: _call("typeof", DUCKDB.field(_ROW, name)) for name in numbers}
+    numeric_columns = [f.name for f in used_features if f.kind == "number"]
+    if numeric_columns:
+        types = {name: _build_call("typeof", DUCKDB.field(_ROW, name)) for name in numeric_columns}
         type_pattern = f"(?:{NUMBERS.pattern}|{'|'.join(UNTYPED)})"
-        type_list = _call("concat_ws", "';'", *types.values())
+        type_list = _build_call("concat_ws", "';'", *types.values())
         all_types = DUCKDB.quote_string(f"{type_pattern}(?:;{type_pattern})*")
         pairs = DUCKDB.array(
-            [DUCKDB.array([DUCKDB.quote_string(name), kind]) for name, kind in types.items()]
+            [
+                DUCKDB.array([DUCKDB.quote_string(name), type_sql])
+                for name, type_sql in types.items()
+            ]
         )
-        name, kind = DUCKDB.at("k", 1), DUCKDB.at("k", 2)
-        is_number = _call("regexp_full_match", kind, DUCKDB.quote_string(type_pattern))
-        wrong = _call("list_filter", pairs, f"lambda k: NOT {is_number}")
-        takes = "' of the model takes numbers, but the column is '"
-        messages = _concat("'feature '", name, takes, kind, "'; cast it'")
-        messages = DUCKDB.at(DUCKDB.each(wrong, "k", messages), 1)
+        name, type_sql = DUCKDB.at("k", 1), DUCKDB.at("k", 2)
+        is_number = _build_call("regexp_full_match", type_sql, DUCKDB.quote_string(type_pattern))
+        wrong_columns = _build_call("list_filter", pairs, f"lambda k: NOT {is_number}")
+        message_middle = "' of the model takes numbers, but the column is '"
+        messages = _build_concatenation("'feature '", name, message_middle, type_sql, "'; cast it'")
+        messages = DUCKDB.at(DUCKDB.each(wrong_columns, "k", messages), 1)
         value = (
-            f"CASE WHEN {_call('regexp_full_match', type_list, all_types)} THEN {value} "
-            f"ELSE {_error(messages)} END"
+            f"CASE WHEN {_build_call('regexp_full_match', type_list, all_types)} THEN {value} "
+            f"ELSE {_build_error(messages)} END"
         )
     return DUCKDB.let(_ROW, "r", value)
 
 
 def _bind_column(feature: Feature, transform: Transform | None, row: str) -> Bound:
-    """Bind a feature to a field of the row, which must exist, or to an item of TRANSFORM."""
+    """Bind a feature to a field of the row or to an item of TRANSFORM; the field must exist."""
     if transform is not None and feature.name in transform.expressions:
         fields = {name: DUCKDB.field(row, name) for name in transform.columns}
         return Bound(transform.sql(feature.name, fields), transform.expressions[feature.name].type)
     column = DUCKDB.field(row, feature.name)
-    if row == _ROW and feature.kind == "number":  # `_check_row_types` checks its type.
+    if row == _ROW and feature.kind == "number":  # `_wrap_with_type_check` checks its type.
         return Bound(f"CAST({column} AS DOUBLE)", "DOUBLE")
-    name, kind = _MACROS_BY_KIND.get(feature.kind, (_TEXT[0], "VARCHAR"))
-    return Bound(f"sqlml.{name}({column}, {DUCKDB.quote_string(feature.name)})", kind)
+    name, sql_type = _MACROS_BY_KIND.get(feature.kind, (_TEXT[0], "VARCHAR"))
+    return Bound(f"sqlml.{name}({column}, {DUCKDB.quote_string(feature.name)})", sql_type)
 
 
 _CLASS_TEXT = "CAST(class AS VARCHAR)"
@@ -209,32 +226,33 @@ _CLASS_INTEGER = DUCKDB.call("regexp_replace", _CLASS_TEXT, "'\\.0+$'", "''")
 _CLASS_TYPE = DUCKDB.call("typeof", "class")
 
 
-def _select_class(call: str, labels: Labels) -> str:
-    position = f"coalesce({_find_class(labels)}, 0)"
+def _build_class_lookup(call: str, labels: Labels) -> str:
+    position = f"coalesce({_build_class_position(labels)}, 0)"
     class_names = list_classes(labels.values)
-    unknown = _concat(
+    unknown = _build_concatenation(
         "'the model has no class '",
         f"coalesce({_CLASS_TEXT}, 'NULL')",
         DUCKDB.quote_string(f"; its classes are {class_names}"),
     )
-    return f"CASE WHEN {position} = 0 THEN {_error(unknown)} ELSE {DUCKDB.at(call, position)} END"
+    error, value = _build_error(unknown), DUCKDB.at(call, position)
+    return f"CASE WHEN {position} = 0 THEN {error} ELSE {value} END"
 
 
-def _list_labels(labels: Labels, change: str = "") -> str:
+def _build_label_list(labels: Labels, function: str = "") -> str:
     values = [f"CAST({label_literal(v, labels.kind)} AS VARCHAR)" for v in labels.values]
-    return DUCKDB.array([_call(change, value) for value in values] if change else values)
+    return DUCKDB.array([_build_call(function, value) for value in values] if function else values)
 
 
-def _find_class(labels: Labels) -> str:
-    """Return the SQL of the position, from 1, of the class that the parameter `class` names."""
+def _build_class_position(labels: Labels) -> str:
+    """Build the SQL of the position, from 1, of the class that the parameter `class` names."""
     if labels.kind == "float64":
         values = DUCKDB.array([label_literal(v, labels.kind) for v in labels.values])
-        return _call("list_position", values, "TRY_CAST(class AS DOUBLE)")
-    texts = _list_labels(labels)
+        return _build_call("list_position", values, "TRY_CAST(class AS DOUBLE)")
+    label_list = _build_label_list(labels)
     if labels.kind == "string":
-        exact = _call("list_position", texts, _CLASS_TEXT)
-        folded = _call("list_position", _list_labels(labels, "lower"), _CLASS_TEXT)
-        integer = _call("list_position", texts, _CLASS_INTEGER)
+        exact = _build_call("list_position", label_list, _CLASS_TEXT)
+        folded = _build_call("list_position", _build_label_list(labels, "lower"), _CLASS_TEXT)
+        integer = _build_call("list_position", label_list, _CLASS_INTEGER)
         return (
             f"coalesce({exact}, CASE WHEN {_CLASS_TYPE} = 'BOOLEAN' THEN {folded} "
             f"WHEN {_CLASS_TYPE} IN ('DOUBLE', 'FLOAT') THEN {integer} END)"
@@ -246,7 +264,8 @@ def _find_class(labels: Labels) -> str:
         )
     else:
         text = (
-            f"CASE WHEN {_CLASS_TYPE} IN ('VARCHAR', 'BOOLEAN') THEN {_call('lower', _CLASS_TEXT)} "
+            f"CASE WHEN {_CLASS_TYPE} IN ('VARCHAR', 'BOOLEAN') THEN "
+            f"{_build_call('lower', _CLASS_TEXT)} "
             f"WHEN {_CLASS_INTEGER} = '1' THEN 'true' WHEN {_CLASS_INTEGER} = '0' THEN 'false' END"
         )
-    return _call("list_position", texts, text)
+    return _build_call("list_position", label_list, text)

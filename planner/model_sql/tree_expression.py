@@ -29,34 +29,44 @@ _INTEGER_BITS = {
     for sign in ("", "U")
     for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32))
 }
-"""The types of integers that are exact in a DOUBLE, with their bits."""
+"""Integer type whose values are exact in a DOUBLE -> its number of bits."""
 
 _FLOATS = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 _MAX_INTEGER = 2e38
-"""A bound on all integers and decimals of the engine, except those of `_LARGER_INTEGERS`."""
+"""A bound on all integers and decimals of the engine, except the types in `_LARGER_INTEGERS`."""
 
 _LARGER_INTEGERS = frozenset({"UHUGEINT", "BIGNUM", "VARINT"})
 
 
-def write_tree(
-    tree: OneTree, columns: Sequence[Bound], packed: str, write_leaf: Callable[[Array], str]
+def build_tree_sql(
+    tree: OneTree, columns: Sequence[Bound], packed_type: str, write_leaf: Callable[[Array], str]
 ) -> tuple[str, str | None]:
-    """Return the SQL of a tree, and the condition for the rows that it is valid for; None for all.
+    """Build the SQL of a tree, and the condition on rows for which it is valid; None for all rows.
 
-    `packed` is FLOAT or DOUBLE, the type that the model reads numbers in; `write_leaf` writes a
-    result (width,).
+    Args:
+        packed_type: FLOAT or DOUBLE, the type in which the model reads numbers.
+        write_leaf: writes the result of a leaf, an array of shape (width,).
     """
-    writers = [_Column(c, packed, r.missing) for c, r in zip(columns, tree.ranges, strict=True)]
-    conditions = [w.within(r) for w, r in zip(writers, tree.ranges, strict=True) if r.is_limited]
+    writers = [
+        _Column(column, packed_type, value_range.missing)
+        for column, value_range in zip(columns, tree.ranges, strict=True)
+    ]
+    conditions = [
+        column_sql.within(value_range)
+        for column_sql, value_range in zip(writers, tree.ranges, strict=True)
+        if value_range.is_limited
+    ]
     limits = [text for text in conditions if text != "true"]
-    return _write_case(tree.tree, writers, write_leaf), " AND ".join(limits) or None
+    return _build_case_sql(tree.tree, writers, write_leaf), " AND ".join(limits) or None
 
 
-def _write_case(tree: Tree, columns: Sequence[_Column], write_leaf: Callable[[Array], str]) -> str:
+def _build_case_sql(
+    tree: Tree, columns: Sequence[_Column], write_leaf: Callable[[Array], str]
+) -> str:
     if isinstance(tree, Leaf):
         return write_leaf(tree.value)
-    left, right = (_write_case(side, columns, write_leaf) for side in (tree.left, tree.right))
+    left, right = (_build_case_sql(side, columns, write_leaf) for side in (tree.left, tree.right))
     column = columns[tree.column]
     if tree.missing_left and column.missing:
         return f"CASE WHEN {column.above(tree.threshold)} THEN {right} ELSE {left} END"
@@ -65,10 +75,10 @@ def _write_case(tree: Tree, columns: Sequence[_Column], write_leaf: Callable[[Ar
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column, and its comparisons with numbers of the `packed` type.
+    """A column, which is compared with numbers of the type `packed`.
 
-    NULL and NaN can reach the tests of a column with `missing` values. The engine orders NaN above
-    all numbers.
+    If `missing` is true, NULL and NaN can reach the tests of the column. The engine orders NaN
+    above all numbers.
     """
 
     column: Bound
@@ -76,14 +86,20 @@ class _Column:
     missing: bool
 
     def below(self, threshold: float) -> str:
-        """Return x <= threshold, false for a missing x; no number is below a threshold of NaN."""
+        """Return the SQL of x <= threshold, which is false for a missing x.
+
+        It is false for all numbers if the threshold is NaN.
+        """
         if threshold != threshold:
             return "false"
         sql, bound = self._match_threshold(threshold)
         return f"{sql} <= {bound}"
 
     def above(self, threshold: float) -> str:
-        """Return x > threshold, false for a missing x; all numbers are above a threshold of NaN."""
+        """Return the SQL of x > threshold, which is false for a missing x.
+
+        It is true for all numbers if the threshold is NaN.
+        """
         if threshold == math.inf:
             return "false"
         if self._is_integer:
@@ -91,24 +107,24 @@ class _Column:
                 return f"{self.column.sql} IS NOT NULL"
             sql, bound = self._match_threshold(threshold)
             return f"{sql} > {bound}"
-        sql, kind = self._as_float()
-        dtype = np.dtype(_FLOATS[kind])
+        sql, float_type = self._as_float()
+        dtype = np.dtype(_FLOATS[float_type])
         if threshold != threshold:
-            return f"{sql} <= {number_literal(np.inf, _FLOATS[kind])}"
+            return f"{sql} <= {number_literal(np.inf, _FLOATS[float_type])}"
         with np.errstate(over="ignore"):
             low = np.nextafter(_floor(threshold, dtype), dtype.type(np.inf))
-        return self._between(sql, kind, float(low), math.inf)
+        return self._between(sql, float_type, float(low), math.inf)
 
-    def within(self, r: Range) -> str:
-        """Return the condition that the model accepts the value."""
+    def within(self, value_range: Range) -> str:
+        """Return the SQL condition that the model accepts the column's value."""
         has_all_values = self._is_integer or self.column.type not in (*_FLOATS, *_LARGER_INTEGERS)
-        if has_all_values and r.low <= -_MAX_INTEGER and r.high >= _MAX_INTEGER:
-            return "true" if r.missing else f"{self.column.sql} IS NOT NULL"
-        sql, kind = self._as_float()
-        dtype = np.dtype(_FLOATS[kind])
-        low = -float(_floor(-r.low, dtype))
-        in_range = self._between(sql, kind, low, float(_floor(r.high, dtype)))
-        if not r.missing:
+        if has_all_values and value_range.low <= -_MAX_INTEGER and value_range.high >= _MAX_INTEGER:
+            return "true" if value_range.missing else f"{self.column.sql} IS NOT NULL"
+        sql, float_type = self._as_float()
+        dtype = np.dtype(_FLOATS[float_type])
+        low = -float(_floor(-value_range.low, dtype))
+        in_range = self._between(sql, float_type, low, float(_floor(value_range.high, dtype)))
+        if not value_range.missing:
             return in_range
         nan = f" OR {builtin('isnan')}({sql})" if self.column.type in _FLOATS else ""
         return f"({in_range} OR {self.column.sql} IS NULL{nan})"
@@ -118,27 +134,30 @@ class _Column:
         return self.column.type in _INTEGER_BITS
 
     def _match_threshold(self, threshold: float) -> tuple[str, str]:
-        """Return the column, and the bound for it that equals `threshold` for its packed value."""
+        """Return the column and a bound for it, both as SQL.
+
+        Comparing them is the same as comparing the packed value with `threshold`.
+        """
         bits = _INTEGER_BITS.get(self.column.type)
         if bits is not None and math.isfinite(threshold):
             signed = not self.column.type.startswith("U")
-            least, most = (
+            min_value, max_value = (
                 (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
             )
-            if least <= math.floor(threshold) <= most:
+            if min_value <= math.floor(threshold) <= max_value:
                 return self.column.sql, f"'{math.floor(threshold)}'::{self.column.type}"
-        sql, kind = self._as_float()
-        dtype = np.dtype(_FLOATS[kind])
-        return sql, number_literal(float(_floor(threshold, dtype)), _FLOATS[kind])
+        sql, float_type = self._as_float()
+        dtype = np.dtype(_FLOATS[float_type])
+        return sql, number_literal(float(_floor(threshold, dtype)), _FLOATS[float_type])
 
     def _as_float(self) -> tuple[str, str]:
-        """Return the column as a float, and the type of this."""
+        """Return the column cast to a float, and the name of that type."""
         if self.column.type in _FLOATS and (self.column.type == "FLOAT" or self.packed == "DOUBLE"):
             return self.column.sql, self.column.type
         return f"CAST({self.column.sql} AS {self.packed})", self.packed
 
-    def _between(self, sql: str, kind: str, low: float, high: float) -> str:
-        dtype = _FLOATS[kind]
+    def _between(self, sql: str, float_type: str, low: float, high: float) -> str:
+        dtype = _FLOATS[float_type]
         return f"{sql} BETWEEN {number_literal(low, dtype)} AND {number_literal(high, dtype)}"
 
 

@@ -1,4 +1,4 @@
-"""The draft of one call, which the stages of `plan_call` complete, and the folding of its literals.
+"""The draft of one call, which the stages of `plan_call` complete, and how literals are folded.
 
 `predict('m', *, plan := 'pro')` calls a model whose plan is always 'pro'. Its trees keep the
 branches that this value reaches (`fold_arguments`), and fewer columns are passed on: a forest of
@@ -38,18 +38,18 @@ from sqlml.planner.program.prepare import Prepared, SharedParts, prepare_parts
 from sqlml.planner.syntax.outline import Literal, ModelCall
 from sqlml.types import Feature, fold
 
-MAX_NAME_LENGTH = 64  # Of the constants in a function's name.
-MAX_LITERALS = 4  # Of one call, that become constants of the model.
-MIN_SECONDS = 0.02  # Of the unchanged model, from which constants pay.
+MAX_NAME_LENGTH = 64  # The maximum length of the constants in a function's name.
+MAX_LITERALS = 4  # The maximum number of literals of a call that become constants of the model.
+MIN_SECONDS = 0.02  # The time of the unchanged model from which constants pay.
 _MAX_EXACT_INTEGER = 1 << 53
 
 _UNFOLDABLE_OPS = TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS | OWNING_BACKENDS.keys()
-"""Operators that cannot be evaluated for a row of which only some columns are known."""
+"""Operators that cannot be evaluated if only some columns of a row are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class FromColumn:
-    """A column that is added to FROM for a call, where its `arguments` must bind."""
+    """A column that FROM computes for a call; its `arguments` must bind there."""
 
     name: str
     sql: str
@@ -58,16 +58,16 @@ class FromColumn:
     order: str | None = None
 
     @staticmethod
-    def of_row(packed: str, kind: str) -> FromColumn:
-        return FromColumn(f"sqlml_row_{_digest(packed)}", packed, packed, kind)
+    def of_row(packed_sql: str, sql_type: str) -> FromColumn:
+        return FromColumn(f"sqlml_row_{_digest(packed_sql)}", packed_sql, packed_sql, sql_type)
 
     @staticmethod
-    def of_models(sql: str, arguments: str, kind: str, model: str) -> FromColumn:
-        """Return the column of results of the models that the expression `model` names."""
-        return FromColumn(f"sqlml_models_{_digest(sql)}", sql, arguments, kind, model)
+    def of_models(sql: str, arguments: str, sql_type: str, model: str) -> FromColumn:
+        """Return a column with the results of the models that the expression `model` names."""
+        return FromColumn(f"sqlml_models_{_digest(sql)}", sql, arguments, sql_type, model)
 
     def probe(self, dialect: Dialect) -> str:
-        """Return a NULL of the same type, which binds wherever the function's arguments bind."""
+        """Return a NULL of the same type that binds only if the function's arguments bind."""
         row = dialect.row(self.arguments)
         return f"CASE WHEN {row} IS NULL THEN CAST(NULL AS {self.type}) END"
 
@@ -78,7 +78,7 @@ def _digest(sql: str) -> str:
 
 @dataclass(frozen=True)
 class CallSite:
-    """A call where it stands in the statement, and the rows that it scores there."""
+    """A call with its scope in the statement, and the estimate of the rows that it scores."""
 
     call: ModelCall
     scope: Scope
@@ -88,24 +88,26 @@ class CallSite:
 
 @dataclass(frozen=True, kw_only=True)
 class CallDraft(CallSite):
-    """A call, with the decisions of the stages so far."""
+    """A call with all decisions that the stages have made so far."""
 
     target: Target
     shared: SharedParts  # The parts that it computes together with other calls on the same row.
     row_in_from: bool  # The packed numbers can be a column of FROM.
     options: Mapping[str, Any]  # The model's options, overridden by the settings of the session.
-    max_categories: int | None  # The most of an encoder that is written in SQL.
-    route: Route  # The way of rows to the function.
+    max_categories: int | None  # The maximum number of categories of an encoder in SQL.
+    route: Route  # How rows reach the function.
     used_features: frozenset[str]  # The features that the parts read.
-    choice: Choice  # The way in which the function runs.
-    for_shared_sql: bool = False  # A function computes all, for the same SQL of several models.
-    bounds: dict[str, Bound] = field(default_factory=dict)  # These feed the features.
-    columns: dict[str, Bound] | None = None  # These feed the columns of TRANSFORM, if any.
+    choice: Choice  # How the function runs.
+    for_shared_sql: bool = False  # Several models share the SQL, so a function computes all.
+    # The expressions that feed the features.
+    bound_inputs: dict[str, Bound] = field(default_factory=dict)
+    # The expressions that feed the columns of TRANSFORM, if the model has one.
+    columns: dict[str, Bound] | None = None
     constants: Constants = ()  # Literal arguments that have become part of the model.
     layout: Layout = "f64"
     null_where: tuple[str, ...] = ()  # Features whose NULL makes the result NULL.
     unknown_as_null: tuple[str, ...] = ()  # Features whose unknown categories count as NULL.
-    read_once: EvaluatedOnce | None = None  # The struct whose fields `bounds` are, if any.
+    read_once: EvaluatedOnce | None = None  # The struct whose fields are `bound_inputs`, if any.
     expression: ModelSql | None = None  # The model as SQL, if it needs no function.
 
     @property
@@ -118,12 +120,12 @@ class CallDraft(CallSite):
 
     @cached_property
     def prepared(self) -> Prepared:
-        """All parts that the function computes, after the model passes."""
+        """The Program of all parts that the function computes, after the model passes."""
         return self._prepare(self.shared.parts)
 
     @cached_property
     def prepared_alone(self) -> Prepared:
-        """The call's own part, after the model passes."""
+        """The Program of the call's own part, after the model passes."""
         return self._prepare((self.target.part,))
 
     def _prepare(self, parts: tuple[Part, ...]) -> Prepared:
@@ -132,7 +134,7 @@ class CallDraft(CallSite):
 
     @cached_property
     def used_columns(self) -> frozenset[str]:
-        """The columns of the model that feed `used_features`, also by way of TRANSFORM."""
+        """The model's columns that feed `used_features`, directly or through TRANSFORM."""
         transform = self.model.transform
         if transform is None:
             return self.used_features
@@ -141,11 +143,11 @@ class CallDraft(CallSite):
     @property
     def model_expression(self) -> ModelExpression:
         return ModelExpression(
-            self.target, self.dialect, self.prepared_alone, self.bounds, self.layout
+            self.target, self.dialect, self.prepared_alone, self.bound_inputs, self.layout
         )
 
     def without_sharing(self) -> CallDraft:
-        """Return the call without sharing with other calls, and with a new choice of backend."""
+        """Return the call without shared parts, for which the backend is chosen again."""
         shared = SharedParts(parts=(self.target.part,), once=self.shared.once)
         core = self.prepared_alone.split.core
         choice = choose(core, self.options, by_column=self.route.by_column)
@@ -159,7 +161,7 @@ class CallDraft(CallSite):
 def fold_literal_arguments(draft: CallDraft) -> CallDraft:
     """Fold the literal arguments of a call into the model, if it then reads fewer columns."""
     if asks_for_sql(draft.options) or any(p.output == OWN for p in draft.shared.parts):
-        return draft  # The call asks for the contributions of its arguments.
+        return draft  # The call returns the contributions of its arguments.
     transform = draft.model.transform
     computed = frozenset[str]() if transform is None else transform.expressions.keys()
     values = _find_literals(draft.call, draft.model.columns, draft.used_features - computed)
@@ -167,13 +169,13 @@ def fold_literal_arguments(draft: CallDraft) -> CallDraft:
     if not constants:
         return draft
     folded = replace(draft, constants=constants)
-    reads = folded.prepared.program.inputs
-    bounds = {name: bound for name, bound in draft.bounds.items() if name in reads}
-    return replace(folded, bounds=bounds).choose_again()
+    inputs = folded.prepared.program.inputs
+    bound_inputs = {name: bound for name, bound in draft.bound_inputs.items() if name in inputs}
+    return replace(folded, bound_inputs=bound_inputs).choose_again()
 
 
 def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]) -> Constants:
-    """Return the values to fold into the model; none if that gains nothing."""
+    """Return the constants to fold into the model; none if folding gains nothing."""
     program, prepared = draft.model.program, draft.prepared
     has_trees = any(node.op == "tree_ensemble" for node in prepared.split.core)
     if not has_trees or prepared.split.texts or any(node.type.sparse for node in program.nodes):
@@ -192,12 +194,12 @@ def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]
 def _find_literals(
     call: ModelCall, features: Sequence[Feature], used: Collection[str]
 ) -> dict[str, float | str | None]:
-    by_name = {fold(a.name): a for a in call.arguments if a.name is not None}
-    if not by_name and len(call.arguments) == len(features):
-        by_name = {fold(f.name): a for f, a in zip(features, call.arguments, strict=True)}
+    argument_by_name = {fold(a.name): a for a in call.arguments if a.name is not None}
+    if not argument_by_name and len(call.arguments) == len(features):
+        argument_by_name = {fold(f.name): a for f, a in zip(features, call.arguments, strict=True)}
     values: dict[str, float | str | None] = {}
     for feature in features:
-        argument = by_name.get(fold(feature.name))
+        argument = argument_by_name.get(fold(feature.name))
         if argument is None or argument.literal is None or feature.name not in used:
             continue
         value = _parse_literal(argument.literal, feature.kind)
@@ -206,13 +208,13 @@ def _find_literals(
     return values
 
 
-def _parse_literal(literal: Literal, kind: str) -> tuple[float | str | None] | None:
-    """Return the value of a literal for a feature of `kind`, in a 1-tuple; None if it has none."""
+def _parse_literal(literal: Literal, feature_kind: str) -> tuple[float | str | None] | None:
+    """Return the value of a literal in a 1-tuple; None unless it fits a feature of the kind."""
     if literal.kind == "word" and literal.text == "NULL":
-        return (None,) if kind in ("number", "string") else None
-    if kind == "string":  # The engine decides how it spells a number.
+        return (None,) if feature_kind in ("number", "string") else None
+    if feature_kind == "string":  # The engine decides how it spells a number.
         return (literal.text,) if literal.kind == "string" else None
-    if kind != "number" or literal.kind == "string":
+    if feature_kind != "number" or literal.kind == "string":
         return None
     if literal.kind == "word":
         return (float(literal.text == "TRUE"),)
@@ -224,7 +226,7 @@ def _parse_literal(literal: Literal, kind: str) -> tuple[float | str | None] | N
 
 
 def _select_constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:
-    """Return the values that can be folded into `program`: a few, and only if it accepts them."""
+    """Return a few values that can be folded into `program`; none if it rejects them."""
     names = list(program.inputs)
     index = {name: i for i, name in enumerate(names)}
     selected: Constants = ()

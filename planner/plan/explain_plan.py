@@ -139,13 +139,13 @@ def _describe_arguments(call: PlannedCall) -> str:
     if call.functions_of_models:
         sorts = call.shared is not None and call.shared.in_from
         return "the rows of each model together" + (", sorted by it in FROM" if sorts else "")
-    kind = {"f32": "FLOAT", "f64": "DOUBLE"}[call.spec.layout]
-    numbers, texts = call.feature_count - len(call.texts), len(call.texts)
+    number_type = {"f32": "FLOAT", "f64": "DOUBLE"}[call.spec.layout]
+    number_count, string_count = call.feature_count - len(call.texts), len(call.texts)
     if not call.spec.by_column:
-        listed = f", with the texts of {_join_items(call.texts)}" if texts else ""
-        return f"packed as {kind}[{max(1, numbers)}]{listed}"
-    parts = [f"{n} {t}" for n, t in ((numbers, kind), (texts, "VARCHAR")) if n]
-    return f"{' and '.join(parts) or 'no'} column{'s' * (numbers + texts != 1)}"
+        string_columns = f", with the texts of {_join_items(call.texts)}" if string_count else ""
+        return f"packed as {number_type}[{max(1, number_count)}]{string_columns}"
+    parts = [f"{n} {t}" for n, t in ((number_count, number_type), (string_count, "VARCHAR")) if n]
+    return f"{' and '.join(parts) or 'no'} column{'s' * (number_count + string_count != 1)}"
 
 
 def _describe_unread(call: PlannedCall) -> str:
@@ -171,7 +171,7 @@ def _describe_sharing(call: PlannedCall) -> list[tuple[str, str]]:
 
 
 def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
-    """Describe the small model that runs first, or the reason why there is none."""
+    """Describe the small model that runs first, or the reason why the call has none."""
     if call.exact:
         return [("approximate", f"no: {call.exact}")]
     if call.small is None or (call.filtered is None and call.cascade is None):
@@ -198,7 +198,7 @@ def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
 
 
 def _list_idle(idle: Sequence[str], facts: CascadeFacts | FilterFacts) -> str:
-    """List the parts of the query, and groups of columns, that are computed for some rows only."""
+    """List the parts of the query and the groups of columns that are computed for few rows."""
     unread_groups = [group.name for group in facts.groups if group.inside and not group.chosen]
     return _join_items([*idle, *unread_groups])
 
@@ -223,13 +223,13 @@ def _describe_filter(facts: FilterFacts, reads: str, idle: Sequence[str]) -> lis
 
 def _describe_sql_part(call: PlannedCall) -> str:
     if call.choice.backend == "sql":
-        some = ", for rows without NULL, NaN and infinities" if call.choice.guarded else ""
-        return f"the whole model{some}"
+        restriction = ", for rows without NULL, NaN and infinities" if call.choice.guarded else ""
+        return f"the whole model{restriction}"
     return _join_items([f"codes of {name}" for name in call.encoded]) or "nothing"
 
 
 def _describe_rows(call: PlannedCall) -> str:
-    """Describe the number of rows, and that of a batch, which is the engine's on devices, too."""
+    """Describe the number of rows, and the number of rows in a batch of the engine."""
     rows = call.rows
     if rows.estimate is None:
         text = f"{rows.count:,} assumed, since the engine estimates none"
@@ -254,12 +254,12 @@ def _describe_measurement(plan: Plan, index: int) -> list[tuple[str, str]]:
     measured = None if plan.analysis is None else plan.analysis.functions.get(name)
     if measured is None or not plan.calls[index].calls_function:
         return []
-    first, *rest = plan.functions[name]
-    if index != first:
-        return [("measured", f"with call {first + 1}, whose function it shares")]
+    first_index, *other_indices = plan.functions[name]
+    if index != first_index:
+        return [("measured", f"with call {first_index + 1}, whose function it shares")]
     text = _describe_function(measured, plan.calls[index].choice.backend == "sql")
-    if rest:
-        text += f", for calls {', '.join(str(k + 1) for k in (first, *rest))}"
+    if other_indices:
+        text += f", for calls {', '.join(str(k + 1) for k in (first_index, *other_indices))}"
     return [("measured", text), *_describe_confidence(plan, plan.calls[index], measured)]
 
 
@@ -289,13 +289,13 @@ def _describe_function(measured: FunctionMeasurement, is_sql: bool) -> str:
     )
 
 
-def _format_count(count: int, what: str) -> str:
+def _format_count(count: int, unit: str) -> str:
     """
     >>> _format_count(1, "row"), _format_count(1200, "batch")
     ('1 row', '1,200 batches')
     """
-    plural = {"row": "rows", "batch": "batches"}[what]
-    return f"{count:,} {what if count == 1 else plural}"
+    plural = {"row": "rows", "batch": "batches"}[unit]
+    return f"{count:,} {unit if count == 1 else plural}"
 
 
 def format_duration(seconds: float) -> str:
@@ -310,16 +310,16 @@ def format_duration(seconds: float) -> str:
     return f"{count:,.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"
 
 
-def _join_items(items: Sequence[str], most: int = 24) -> str:
-    text = ", ".join(item.replace(" ", _TIED) for item in items[:most])
-    return text + (f", .. {len(items) - most} more" if len(items) > most else "")
+def _join_items(items: Sequence[str], max_items: int = 24) -> str:
+    text = ", ".join(item.replace(" ", _TIED) for item in items[:max_items])
+    return text + (f", .. {len(items) - max_items} more" if len(items) > max_items else "")
 
 
-_MOST_BOX_COLUMNS = 6
+_MAX_BOX_COLUMNS = 6
 
 
 def draw_plan(plan: Plan) -> str:
-    """Return the HTML of a plan: the flow of rows through each call, and the lines of EXPLAIN."""
+    """Return a plan as HTML: the flow of rows through each call, and the lines of EXPLAIN."""
     parts = []
     for index, call in enumerate(plan.calls):
         lines = describe_call(plan, index)
@@ -331,9 +331,9 @@ def draw_plan(plan: Plan) -> str:
 
 def _draw_boxes(call: PlannedCall, lines: Mapping[str, str]) -> list[tuple[str, str]]:
     names = [name for name, _ in call.reads]
-    columns = ", ".join(names[:_MOST_BOX_COLUMNS])
-    if len(names) > _MOST_BOX_COLUMNS:
-        columns += f" and {len(names) - _MOST_BOX_COLUMNS} more"
+    columns = ", ".join(names[:_MAX_BOX_COLUMNS])
+    if len(names) > _MAX_BOX_COLUMNS:
+        columns += f" and {len(names) - _MAX_BOX_COLUMNS} more"
     if call.unread:
         columns += f"; {len(call.unread)} not read"
     boxes = [("columns", columns or "none"), ("in SQL", lines["in SQL"])]
@@ -359,10 +359,10 @@ def _describe_passes(program: Program, output: Output) -> str:
     current = select_parts(program, (Part(output),))
     lines = []
     for apply in MODEL_PASSES:
-        after = run(current, passes=(apply,))
-        if after.hash != current.hash:
-            lines.append(f"{apply.__name__}: {_describe_size(current)} -> {_describe_size(after)}")
-        current = after
+        result = run(current, passes=(apply,))
+        if result.hash != current.hash:
+            lines.append(f"{apply.__name__}: {_describe_size(current)} -> {_describe_size(result)}")
+        current = result
     return "\n".join(lines) or "none changes it"
 
 

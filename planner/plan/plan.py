@@ -1,4 +1,4 @@
-"""The plan of a statement: a value with all decisions of the planner, which prints as EXPLAIN."""
+"""The plan of a statement: a value with all decisions of the planner, printed as by EXPLAIN."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ from sqlml.planner.program.function_names import FunctionSpec, NamedFunction, Pa
 from sqlml.planner.program.prepare import SharedParts, prepare_parts, select_parts
 
 SELECTION_PASSES = "inject_selection, push_selection"
-"""The reason if no weight and no split uses the feature; push_selection alone is a model's step."""
+"""The reason if no weight and no split uses a feature.
+
+The reason push_selection alone means that a step of the model drops the feature.
+"""
 
 
 @cache_by_program
 def find_dropping_passes(program: Program, parts: tuple[Part, ...]) -> Mapping[str, str]:
-    """Return the reason for each input of `program` that `parts` of its outputs do not need.
+    """Return, by input of `program`, the reason why the requested `parts` do not need the input.
 
-    It is the name of the pass that dropped the input, or "other outputs" if only these need it. The
-    model passes run again, one by one, so this is for EXPLAIN and not for planning.
+    It is the name of the pass that dropped the input, or "other outputs" if only other outputs need
+    it. The model passes run again one by one, so this is for EXPLAIN and not for planning.
     """
     selected = select_parts(program, parts)
     reasons = {name: "other outputs" for name in program.inputs if name not in selected.inputs}
-    first = selected
+    unpruned = selected
     for apply in MODEL_PASSES:
-        before, selected = selected.inputs, apply(selected)
-        reasons |= {name: apply.__name__ for name in before if name not in selected.inputs}
+        inputs_before, selected = selected.inputs, apply(selected)
+        reasons |= {name: apply.__name__ for name in inputs_before if name not in selected.inputs}
     if "push_selection" in reasons.values():
-        without_injection = run(first, without={inject_selection.__name__}).inputs
+        without_injection = run(unpruned, without={inject_selection.__name__}).inputs
         for name, reason in reasons.items():
             if reason == "push_selection" and name in without_injection:
                 reasons[name] = SELECTION_PASSES
@@ -66,19 +69,20 @@ class PlannedCall:
     texts: tuple[str, ...] = ()
     has_trees: bool = True
     shared: SharedParts | None = None
-    source: Program | None = field(default=None, repr=False, compare=False)  # That of `spec`.
+    # The Program that `spec` names.
+    source: Program | None = field(default=None, repr=False, compare=False)
     rows: RowEstimate = RowEstimate()
     other_columns: tuple[str, ...] = ()  # Columns that a star brings in and that are not features.
     null_where: tuple[str, ...] = ()  # Features whose NULL makes the result NULL.
     unknown_as_null: tuple[str, ...] = ()  # Features whose unknown categories count as NULL.
     route: Route = ARROW
     small: PlannedCall | None = None  # The call of the small model that runs first.
-    cascade: CascadeFacts | None = None  # The record of that model.
-    filtered: FilterFacts | None = None  # Its record as a top-K filter.
-    idle: tuple[str, ...] = ()  # Parts of the query for rows that are left to the full model.
-    exact: str = ""  # The reason why a call that may be approximated is not.
+    cascade: CascadeFacts | None = None  # The record of the small model as a cascade.
+    filtered: FilterFacts | None = None  # The record of the small model as a top-K filter.
+    idle: tuple[str, ...] = ()  # Parts of the query that are computed only for the full model.
+    exact: str = ""  # The reason why a call that may be approximated is not approximated.
     is_temporary: bool = False  # The call depends on rows that were read when it was planned.
-    # The functions of a call whose rows name `models`; the other fields describe one of these.
+    # The functions of a call whose rows name `models`; the other fields describe one of the models.
     functions_of_models: tuple[NamedFunction, ...] = ()
     models: tuple[str, ...] = ()
 
@@ -92,23 +96,23 @@ class PlannedCall:
 
     @property
     def calls_function(self) -> bool:
-        """True if rows may go to the function; an expression may be valid for all rows."""
+        """True if rows may reach the function, unlike with an expression that scores all rows."""
         return self.choice.backend != SQL_BACKEND or self.choice.guarded
 
     @property
     def constants(self) -> Mapping[str, float | str | None]:
-        """Features whose literal arguments have become part of the model, with their values."""
+        """The literal arguments that have become part of the model, by feature."""
         names = () if self.source is None else tuple(self.source.inputs)
         return {names[place]: value for place, value in self.spec.constants}
 
     @property
     def dropped_by(self) -> Mapping[str, str | None]:
-        """The reason for each unread feature: a pass, "never used" or "other outputs"."""
+        """Unread feature -> the reason: a pass, "never used" or "other outputs"."""
         if self.source is None or not self.unread:
             return dict.fromkeys(self.unread)
-        why = find_dropping_passes(self.source, self.spec.parts)
+        reasons = find_dropping_passes(self.source, self.spec.parts)
         inputs = self.source.inputs
-        return {n: why.get(n) if n in inputs else "never used" for n in self.unread}
+        return {n: reasons.get(n) if n in inputs else "never used" for n in self.unread}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the call as plain values, for tools."""
@@ -159,7 +163,8 @@ class Plan:
     statement: str  # The user's statement.
     sql: str  # The statement for the engine.
     calls: tuple[PlannedCall, ...]
-    parameters: tuple[int, ...] | None = None  # The positions that remain; None if all do.
+    # The positions of the parameters that the engine still gets; None for all.
+    parameters: tuple[int, ...] | None = None
     dropped_names: frozenset[str] = frozenset()  # Parameters that became names of models.
     dropped_joins: tuple[str, ...] = ()  # The joins that are not needed.
     analysis: Measurement | None = None  # The measurements of EXPLAIN ANALYZE.
@@ -194,7 +199,7 @@ class Plan:
         return tuple(function for call in self.calls for function in call.functions_of_models)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values; a function is measured in the first of its calls."""
+        """Return the plan as plain values; the first call of a function has its measurements."""
         result: dict[str, Any] = {
             "sql": self.sql,
             "calls": [c.to_dict() for c in self.calls],
@@ -206,18 +211,18 @@ class Plan:
             "seconds": self.analysis.seconds,
             "in_functions": self.analysis.function_seconds,
         }
-        for name, (first, *rest) in self.functions.items():
+        for name, (first_index, *other_indices) in self.functions.items():
             measured = self.analysis.functions.get(name)
             if measured is None:
                 continue
-            result["calls"][first]["measured"] = {
+            result["calls"][first_index]["measured"] = {
                 "rows": measured.rows,
                 "rows_again": measured.again,
                 "batches": measured.batches,
                 "seconds": measured.seconds,
             }
-            for index in rest:
-                result["calls"][index]["measured"] = {"with_call": first}
+            for index in other_indices:
+                result["calls"][index]["measured"] = {"with_call": first_index}
         return result
 
     def __str__(self) -> str:
@@ -228,7 +233,7 @@ class Plan:
 
 
 def estimate_rows(plan: Plan, ask: EstimateRows) -> Plan:
-    """Return `plan` with the engine's estimates of rows and the time for them, for EXPLAIN."""
+    """Return `plan` with the engine's estimated row counts and the times for them, for EXPLAIN."""
     return replace(plan, calls=tuple(_estimate_call_rows(call, ask) for call in plan.calls))
 
 

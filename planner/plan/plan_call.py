@@ -16,16 +16,16 @@ from sqlml.planner.binding.column_types import Bound, fits_float32
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.refused_nulls import (
     EvaluatedOnce,
-    combine_tests,
+    build_column_arguments,
+    build_discarded_test,
+    build_missing_test,
+    build_null_if,
+    build_packed_numbers,
+    build_text_argument,
+    combine_conditions,
     find_null_inputs,
-    find_whole_texts,
     list_numbers,
-    null_if,
-    test_missing,
-    test_no_row,
-    write_column_arguments,
-    write_packed_numbers,
-    write_text_argument,
+    list_string_columns,
 )
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.binding.unknown_categories import (
@@ -54,10 +54,14 @@ ROW_PLACEHOLDER = "sqlml_row"  # For the arguments of a function that scores row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInFrom:
-    """A planned call, with the columns of FROM for the function's result and for the packed row.
+    """A planned call with the columns that FROM computes for it.
 
-    If several models share the SQL, `numbers` and `texts` are the DOUBLE and VARCHAR arguments of
-    the function, and the SQL has `ROW_PLACEHOLDER` instead.
+    Attributes:
+        column: the column with the function's result, if FROM computes it.
+        row: the column with the packed row, if FROM computes it.
+        numbers: the DOUBLE arguments of the function if several models share the SQL, which then
+            has `ROW_PLACEHOLDER` instead.
+        texts: the VARCHAR arguments in the same case.
     """
 
     planned: PlannedCall
@@ -73,55 +77,58 @@ def plan_call(
     target: Target,
     shared: SharedParts,
     row_in_from: bool = False,
-    bounds: Mapping[str, Bound] | None = None,
+    bound_inputs: Mapping[str, Bound] | None = None,
     by_function: bool = False,
 ) -> CallInFrom:
     """Plan one call.
 
-    With `row_in_from`, the packed numbers can be a column of FROM. Known `bounds` feed the
-    features. With `by_function`, several models will share the SQL, so a function computes as much
-    as possible. Raises StatementError, ConfigError or BackendError for arguments and options that
-    do not fit.
+    Args:
+        row_in_from: the packed numbers can be a column of FROM.
+        bound_inputs: the expressions that feed the features, if they are known already.
+        by_function: several models will share the SQL, so a function computes all that it can.
+
+    Raises:
+        StatementError, ConfigError, BackendError: an argument or an option does not fit.
     """
     program, context = target.model.program, site.context
     options = {**target.model.options, **context.settings}
     route = _choose_route(options, row_in_from, context)
     if by_function and route.by_column and "[]" in shared.type(program, True):
         route = Route(False, "each row names its model, and its result is a list")
-    most = None if asks_for_sql(options) else count_inline_categories()
-    if by_function or (most is not None and route.by_column):
-        most = 0
-    prepared = prepare_parts(program, shared.parts, lookup=most)
+    max_categories = None if asks_for_sql(options) else count_inline_categories()
+    if by_function or (max_categories is not None and route.by_column):
+        max_categories = 0
+    prepared = prepare_parts(program, shared.parts, lookup=max_categories)
     draft = CallDraft(
         **vars(site),
         target=target,
         shared=shared,
         row_in_from=row_in_from,
         options=options,
-        max_categories=most,
+        max_categories=max_categories,
         route=route,
         used_features=frozenset(prepared.program.inputs),
         choice=choose(prepared.split.core, options, by_column=route.by_column),
-        bounds={} if bounds is None else dict(bounds),
+        bound_inputs={} if bound_inputs is None else dict(bound_inputs),
         for_shared_sql=by_function,
     )
     for stage in STAGES:
         draft = stage(draft)
-    return _write_call(draft)
+    return _finish_plan(draft)
 
 
 def _choose_route(options: Mapping[str, Any], row_in_from: bool, context: Context) -> Route:
     setting = str(options.get("route", "auto"))
     if setting == "arrow":
-        return Route(False, "asked for")
+        return Route(False, "requested")
     reason = "FROM packs the rows" if row_in_from else context.why_no_columns(setting == "native")
     if setting == "native" and reason is not None:
-        raise BackendError(f"the native route cannot be taken: {reason}; RESET sqlml_route")
+        raise BackendError(f"the native route is not available: {reason}; RESET sqlml_route")
     return Route(reason is None, reason)
 
 
 def bind_arguments(draft: CallDraft) -> CallDraft:
-    if draft.bounds:
+    if draft.bound_inputs:
         return draft
     model, transform = draft.model, draft.model.transform
     columns = bind(
@@ -134,25 +141,25 @@ def bind_arguments(draft: CallDraft) -> CallDraft:
         draft.options.get("on_missing_column") == "null",
     )
     if transform is None:
-        return replace(draft, bounds=columns)
+        return replace(draft, bound_inputs=columns)
     sql = {name: bound.sql for name, bound in columns.items()}
-    bounds = {
+    bound_inputs = {
         name: Bound(transform.sql(name, sql), transform.expressions[name].type)
         if name in transform.expressions
         else columns[name]
         for name in sorted(draft.used_features)
     }
-    return replace(draft, bounds=bounds, columns=columns)
+    return replace(draft, bound_inputs=bound_inputs, columns=columns)
 
 
 def choose_layout(draft: CallDraft) -> CallDraft:
     """Pack numbers as FLOAT instead of DOUBLE if this is exact for all of them."""
-    fits = fits_float32(draft.bounds, draft.prepared.program)
+    fits = fits_float32(draft.bound_inputs, draft.prepared.program)
     return replace(draft, layout="f32") if fits else draft
 
 
-def test_values(draft: CallDraft) -> CallDraft:
-    """Find features whose NULL gives NULL, and unknown categories that count as NULL."""
+def find_null_rows(draft: CallDraft) -> CallDraft:
+    """Find features in which NULL makes the result NULL, or unknown categories count as NULL."""
     inputs = draft.prepared.program.inputs.keys()
     null_features = sorted(find_null_inputs(draft.options, draft.model.program) & inputs)
     known = find_known_categories(draft.options, draft.model.program)
@@ -161,14 +168,14 @@ def test_values(draft: CallDraft) -> CallDraft:
         return draft
     # Each column is now written several times, and is better evaluated once.
     can_read_once = draft.dialect.calls_in_lambdas and not draft.for_shared_sql
-    read_once = EvaluatedOnce.of(draft.bounds, draft.dialect) if can_read_once else None
-    bounds = draft.bounds if read_once is None else read_once.fields
-    bounds = replace_unknown_with_null(bounds, categories, draft.dialect)
+    read_once = EvaluatedOnce.of(draft.bound_inputs, draft.dialect) if can_read_once else None
+    bound_inputs = draft.bound_inputs if read_once is None else read_once.fields
+    bound_inputs = replace_unknown_with_null(bound_inputs, categories, draft.dialect)
     draft = replace(
         draft,
         null_where=tuple(null_features),
         unknown_as_null=tuple(categories),
-        bounds=bounds,
+        bound_inputs=bound_inputs,
         read_once=read_once,
     )
     if read_once is None:
@@ -178,18 +185,18 @@ def test_values(draft: CallDraft) -> CallDraft:
 
 
 def choose_sql_or_function(draft: CallDraft) -> CallDraft:
-    """Write the model as an expression if the user asks for that, or it is cheaper or necessary."""
+    """Write the model as an expression if the user requests it, or it is cheaper or necessary."""
     if draft.for_shared_sql:
         return draft
-    expression = _write_expression(draft)
+    expression = _build_expression(draft)
     if expression is None and is_in_lambda(draft.call, draft.scope, draft.dialect):
         model = draft.model_expression
         expression = write_for_lambda(model, draft.options, draft.scope, draft.call)
     return draft if expression is None else replace(draft, expression=expression)
 
 
-def _write_expression(draft: CallDraft) -> ModelSql | None:
-    """Return the model as an expression if options demand it, or allow it and it is cheapest."""
+def _build_expression(draft: CallDraft) -> ModelSql | None:
+    """Return the model as an expression if options require it, or it is allowed and cheapest."""
     if asks_for_sql(draft.options):
         expression = draft.model_expression.write()
         fails = expression.valid_rows is None and can_reject_rows(draft.prepared_alone.program)
@@ -213,7 +220,7 @@ def reject_hidden_columns(draft: CallDraft) -> CallDraft:
         return draft
     call = draft.call
     named_arguments = {fold(a.name) for a in call.arguments if a.name is not None}
-    for name, bound in draft.bounds.items():
+    for name, bound in draft.bound_inputs.items():
         if fold(name) not in named_arguments and fold(bound.sql.strip("`")) in call.hidden:
             raise BindError(
                 f"the star's column {bound.sql} is hidden here by the select item of that name; "
@@ -225,7 +232,7 @@ def reject_hidden_columns(draft: CallDraft) -> CallDraft:
 
 
 def choose_backend(draft: CallDraft) -> CallDraft:
-    """Choose the function's backend for its present parts, and for the expected number of rows."""
+    """Choose the function's backend for the parts that it computes and the expected row count."""
     if draft.expression is not None:
         return draft.without_sharing()  # The engine itself shares equal expressions.
     if not depends_on_rows(draft.prepared.split.core, draft.options):
@@ -238,37 +245,41 @@ STAGES: tuple[Callable[[CallDraft], CallDraft], ...] = (
     bind_arguments,
     fold_literal_arguments,
     choose_layout,
-    test_values,
+    find_null_rows,
     choose_sql_or_function,
     reject_hidden_columns,
     choose_backend,
 )
 
 
-def _write_call(draft: CallDraft) -> CallInFrom:
-    """Write the SQL of the call, and record what EXPLAIN shows."""
+def _finish_plan(draft: CallDraft) -> CallInFrom:
+    """Write the SQL of the call, and record the facts that EXPLAIN shows."""
     dialect, target, model = draft.dialect, draft.target, draft.model
-    spec = _name_function(draft)
-    discarded = test_no_row(draft.call, draft.scope.sql) if dialect.lazy_calls else None
-    missing = combine_tests(discarded, test_missing(draft.bounds, draft.null_where, dialect))
-    call_sql, column, row = _write_function_call(draft, spec, missing)
-    result = _write_result(draft, call_sql, spec.by_column, missing)
+    spec = _make_function_spec(draft)
+    discarded_condition = (
+        build_discarded_test(draft.call, draft.scope.sql) if dialect.lazy_calls else None
+    )
+    null_condition = combine_conditions(
+        discarded_condition, build_missing_test(draft.bound_inputs, draft.null_where, dialect)
+    )
+    call_sql, column, row = _build_function_call_sql(draft, spec, null_condition)
+    result = _build_result_sql(draft, call_sql, spec.by_column, null_condition)
     choice, expression = draft.choice, draft.expression
     if expression is not None:
         choice = expression.describe_choice(choice)
     route = draft.route
     if route.by_column and (expression is None or expression.valid_rows is not None):
         route = replace(route, python_reason=draft.context.why_python(spec, model.program))
-    bounds = draft.bounds if draft.read_once is None else draft.read_once.bounds
+    bound_inputs = draft.bound_inputs if draft.read_once is None else draft.read_once.bound_inputs
     split = draft.prepared.split
     planned = PlannedCall(
         call_text=" ".join(draft.scope.sql[draft.call.span.start : draft.call.span.end].split()),
         model=model.name,
         version=model.version,
         output=target.text,
-        reads=tuple((bounds if draft.columns is None else draft.columns).items()),
-        transformed=_describe_transformed(draft, bounds),
-        feature_count=len(bounds),
+        reads=tuple((bound_inputs if draft.columns is None else draft.columns).items()),
+        transformed=_describe_transformed_features(draft, bound_inputs),
+        feature_count=len(bound_inputs),
         unread=tuple(c.name for c in model.columns if c.name not in draft.used_columns),
         encoded=tuple(split.encoders.inputs) if split.encoders else (),
         spec=spec,
@@ -291,15 +302,21 @@ def _write_call(draft: CallDraft) -> CallInFrom:
     if draft.for_shared_sql:
         return CallInFrom(
             planned=planned,
-            numbers=tuple(list_numbers(draft.prepared, draft.bounds, "DOUBLE", dialect)),
-            texts=tuple(find_whole_texts(draft.prepared, draft.bounds)),
+            numbers=tuple(list_numbers(draft.prepared, draft.bound_inputs, "DOUBLE", dialect)),
+            texts=tuple(list_string_columns(draft.prepared, draft.bound_inputs)),
         )
     reads_row = row is not None and (column is not None or row.name in result)
     return CallInFrom(planned=planned, column=column, row=row if reads_row else None)
 
 
-def _write_result(draft: CallDraft, call_sql: str, by_column: bool, missing: str | None) -> str:
-    """Return the user's value: that of the function, of the expression, or NULL if `missing`."""
+def _build_result_sql(
+    draft: CallDraft, call_sql: str, by_column: bool, null_condition: str | None
+) -> str:
+    """Build the SQL of the user's value.
+
+    It is the value of the expression or of the function, and NULL for rows that meet
+    `null_condition`.
+    """
     dialect, target, program = draft.dialect, draft.target, draft.model.program
     value = dialect.value_of(call_sql)
     element = draft.shared.element(value, program, target.part, by_column, dialect)
@@ -315,21 +332,21 @@ def _write_result(draft: CallDraft, call_sql: str, by_column: bool, missing: str
     result = dialect.require_success(call_sql, result)
     if draft.expression is not None:
         result = draft.expression.or_else(result)
-    result = null_if(missing, result)
+    result = build_null_if(null_condition, result)
     return result if draft.read_once is None else draft.read_once.wrap(result)
 
 
-def _describe_transformed(
-    draft: CallDraft, bounds: Mapping[str, Bound]
+def _describe_transformed_features(
+    draft: CallDraft, bound_inputs: Mapping[str, Bound]
 ) -> tuple[tuple[str, str], ...]:
     transform = draft.model.transform
     if transform is None:
         return ()
-    names = [name for name in bounds if name in transform.expressions]
+    names = [name for name in bound_inputs if name in transform.expressions]
     return tuple(transform.write_features(names, draft.dialect.quote_name).items())
 
 
-def _name_function(draft: CallDraft) -> FunctionSpec:
+def _make_function_spec(draft: CallDraft) -> FunctionSpec:
     return FunctionSpec(
         program=draft.model.program.hash,
         parts=draft.shared.parts,
@@ -347,26 +364,29 @@ def _name_function(draft: CallDraft) -> FunctionSpec:
     )
 
 
-def _write_function_call(
-    draft: CallDraft, spec: FunctionSpec, missing: str | None
+def _build_function_call_sql(
+    draft: CallDraft, spec: FunctionSpec, null_condition: str | None
 ) -> tuple[str, FromColumn | None, FromColumn | None]:
-    """Return the call of the function, and the columns that FROM needs: the result, and the row."""
+    """Return the SQL of the function call, and the columns that FROM must compute for it, if any.
+
+    The first column is the call's result, the second is its packed row.
+    """
     dialect = draft.dialect
     number_type = "FLOAT" if draft.layout == "f32" else "DOUBLE"
     row = None
     if draft.for_shared_sql:
         return f"{dialect.scorer(spec.name)}({ROW_PLACEHOLDER})", None, None
     if spec.by_column:
-        arguments = write_column_arguments(draft.prepared, draft.bounds, number_type, dialect)
+        arguments = build_column_arguments(draft.prepared, draft.bound_inputs, number_type, dialect)
     else:
-        packed_row = write_packed_numbers(draft.prepared, draft.bounds, number_type, dialect)
+        packed_row = build_packed_numbers(draft.prepared, draft.bound_inputs, number_type, dialect)
         if draft.row_in_from:
             row = FromColumn.of_row(packed_row, dialect.type(f"{number_type}[]"))
             packed_row = dialect.packed_arguments(row.name)
-        arguments = packed_row + write_text_argument(draft.prepared, draft.bounds, dialect)
+        arguments = packed_row + build_text_argument(draft.prepared, draft.bound_inputs, dialect)
     call_sql = f"{dialect.scorer(spec.name)}({arguments})"
     if not draft.shared.in_from:
         return call_sql, None, row
     result_type = dialect.returned(draft.shared.type(draft.model.program, spec.by_column))
-    column = FromColumn(spec.name, null_if(missing, call_sql), arguments, result_type)
+    column = FromColumn(spec.name, build_null_if(null_condition, call_sql), arguments, result_type)
     return dialect.quote_name(spec.name), column, row

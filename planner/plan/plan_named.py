@@ -32,7 +32,7 @@ PlanSingleCall = Callable[[ModelCall, Target], CallInFrom]
 
 @dataclass
 class _ModelGroup:
-    """Models that share their SQL; `numbers` and `texts` map the arguments of all to indices."""
+    """Models that share their SQL; `numbers` and `texts` map their arguments to indices."""
 
     sql: str
     example: PlannedCall
@@ -64,13 +64,13 @@ def plan_named_call(
     plan: PlanSingleCall,
     sorts: bool,
 ) -> CallInFrom:
-    """Plan a call whose rows name their models; with `sorts`, sorted rows have it in FROM."""
+    """Plan a call whose rows name their models; with `sorts`, FROM computes it over sorted rows."""
     assert isinstance(call.model, ModelColumn)
     dialect, name = scope.dialect, f"({scope.text(call.model.span)})"
     groups, errors, planned = _group_models(call, named, plan)
     if not groups:
         raise next(iter(errors.values()))
-    sql, functions = _write_groups(groups, errors, named, call.skips_unknown, name, dialect)
+    sql, functions = _build_groups_sql(groups, errors, named, call.skips_unknown, name, dialect)
     model_text = " ".join(scope.sql[call.model.span.start : call.model.span.end].split())
     reads: dict[str, Bound] = {model_text: Bound(name, "VARCHAR")}
     for single in planned:
@@ -95,7 +95,7 @@ def plan_named_call(
     return CallInFrom(planned=planned_call, column=column)
 
 
-def _write_groups(
+def _build_groups_sql(
     groups: Sequence[_ModelGroup],
     errors: Mapping[str, SqlmlError],
     named: ModelsOfRows,
@@ -103,7 +103,7 @@ def _write_groups(
     name: str,
     dialect: Dialect,
 ) -> tuple[str, list[NamedFunction]]:
-    """Return the SQL of all groups over the model's `name`, and the functions that it may call."""
+    """Return the SQL that scores a row with the model `name`, and the functions that it calls."""
     has_branches = len(groups) > 1 or skips_unknown
     functions = [g.make_function({} if has_branches else errors, has_branches) for g in groups]
     branches = []
@@ -121,15 +121,15 @@ def _write_groups(
         by_column=groups[0].example.spec.by_column,
     )
     group_number = f"{dialect.scorer(group_function.name)}({name})"
-    whens = " ".join(f"WHEN {k} THEN {sql}" for k, sql in enumerate(branches))
+    branches_sql = " ".join(f"WHEN {k} THEN {sql}" for k, sql in enumerate(branches))
     checked_number = dialect.require_success(group_number, dialect.value_of(group_number))
-    return f"(CASE {checked_number} {whens} END)", [*functions, group_function]
+    return f"(CASE {checked_number} {branches_sql} END)", [*functions, group_function]
 
 
 def _group_models(
     call: ModelCall, named: ModelsOfRows, plan: PlanSingleCall
 ) -> tuple[list[_ModelGroup], Mapping[str, SqlmlError], list[PlannedCall]]:
-    """Return the groups of models, the errors of models that cannot be called, and all calls."""
+    """Return the groups of models, the errors of models that cannot be called, and all plans."""
     groups: dict[str, _ModelGroup] = {}
     errors = dict(named.errors)
     calls: dict[object, CallInFrom] = {}
@@ -141,10 +141,12 @@ def _group_models(
         version = model.database, model.name, model.version, target.output, target.chosen
         if version not in calls and version not in failures:
             try:
-                # Features that only others have are no arguments of this model.
-                others = all_columns - _fold_columns(target)
+                # Arguments for features that only other models have are left out.
+                columns_of_others = all_columns - _fold_columns(target)
                 arguments = (
-                    a for a in call.arguments if a.name is None or fold(a.name) not in others
+                    a
+                    for a in call.arguments
+                    if a.name is None or fold(a.name) not in columns_of_others
                 )
                 calls[version] = plan(replace(call, arguments=tuple(arguments)), target)
             except SqlmlError as error:
@@ -152,11 +154,13 @@ def _group_models(
         if version in failures:
             errors[name] = failures[version]
             continue
-        placed = calls[version]
-        spec, sql = placed.planned.spec, placed.planned.sql
-        kind = groups.setdefault(sql.replace(spec.name, ""), _ModelGroup(sql, placed.planned))
-        kind.add(name, spec, placed)
-    return list(groups.values()), errors, [placed.planned for placed in calls.values()]
+        call_in_from = calls[version]
+        spec, sql = call_in_from.planned.spec, call_in_from.planned.sql
+        group = groups.setdefault(
+            sql.replace(spec.name, ""), _ModelGroup(sql, call_in_from.planned)
+        )
+        group.add(name, spec, call_in_from)
+    return list(groups.values()), errors, [call_in_from.planned for call_in_from in calls.values()]
 
 
 def _fold_columns(target: Target) -> frozenset[str]:

@@ -39,7 +39,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "approximate": ("true", "false"),
     }
 )
-"""Values of settings: `SET sqlml_...` in a session, or `OPTIONS (...)` of a model, except route."""
+"""Setting -> its values, for `SET sqlml_...` and, except for route, a model's `OPTIONS (...)`."""
 
 
 def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
@@ -60,17 +60,20 @@ def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mappin
 
 
 def read_batch_size(options: Mapping[str, Any]) -> int | None:
-    """Return the option `batch_size`: the most rows to score at once, or None."""
-    rows = options.get("batch_size")
-    if rows is not None and (type(rows) is not int or not 0 < rows <= MAX_BATCH_ROWS):
+    """Return the option `batch_size`, the maximum number of rows to score at once, or None."""
+    batch_rows = options.get("batch_size")
+    if batch_rows is not None and (
+        type(batch_rows) is not int or not 0 < batch_rows <= MAX_BATCH_ROWS
+    ):
         raise ConfigError(
-            f"option batch_size must be a number of rows from 1 to {MAX_BATCH_ROWS}, not {rows!r}"
+            f"option batch_size must be a number of rows from 1 to {MAX_BATCH_ROWS}, not "
+            f"{batch_rows!r}"
         )
-    return rows
+    return batch_rows
 
 
 def may_approximate(options: Mapping[str, Any], argument: bool | None) -> bool:
-    """Tell whether a cascade may answer a call, whose `argument` overrides the options."""
+    """Return whether a call may be approximated; its own `argument` overrides the options."""
     return str(options.get("approximate")).lower() == "true" if argument is None else argument
 
 
@@ -84,11 +87,12 @@ def allows_sql(options: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The way in which a Program runs, and the reason.
+    """How a Program runs, and the reason.
 
-    `estimates` are those that were compared for `rows` rows, with the chosen one first; none if the
-    options leave only one way. With backend "sql", rows that a `guarded` expression cannot score go
-    to a function.
+    Attributes:
+        estimates: the compared times for `rows` rows, beginning with the chosen way; empty if the
+            options leave only one way.
+        guarded: with backend "sql", rows that the expression cannot score go to a function.
     """
 
     backend: str
@@ -109,44 +113,50 @@ def choose(
 ) -> Choice:
     """Resolve the options `backend`, `strategy` and `device`, each "auto" by default.
 
-    With backend "sql", this is the choice for rows that the expression leaves to a function.
-    `batch` is the number of rows per call; a GPU needs many of them. With `by_column`, rows reach
-    the function as columns, and not by Arrow.
+    With backend "sql", the choice is for the rows that the expression leaves to a function.
 
-    Raises ConfigError for an unknown name, BackendError for trees that are too large for the
-    strategy, and MissingDependencyError.
+    Args:
+        batch: the number of rows per call, which must be large for a GPU to pay.
+        by_column: rows reach the function as columns, and not through Arrow.
+
+    Raises:
+        ConfigError: a name is unknown.
+        BackendError: the trees are too large for the strategy.
+        MissingDependencyError: a backend is not installed.
     """
     backend, strategy, device = _read_options(options)
     if backend == SQL_BACKEND:
         return choose(program, {**options, "backend": "auto"}, rows, batch, by_column)
     if any(node.op in NATIVE_ONLY for node in program.nodes):
         return Choice("native", "traverse", "cpu", "the one backend that explains")
-    owner = next((OWNING_BACKENDS[n.op] for n in program.nodes if n.op in OWNING_BACKENDS), None)
-    if backend == "auto" and owner is not None:
+    owning_backend = next(
+        (OWNING_BACKENDS[n.op] for n in program.nodes if n.op in OWNING_BACKENDS), None
+    )
+    if backend == "auto" and owning_backend is not None:
         reason = "the one backend that runs this kind of model"
-        return _resolve(program, owner, strategy, device, reason)
+        return _choose_for_backend(program, owning_backend, strategy, device, reason)
     if backend == "auto" or strategy == "auto":
-        compared = tuple(
+        estimates = tuple(
             e
             for e in _estimate_ways(program, rows, batch, by_column)
             if backend in ("auto", e.backend)
             and strategy in ("auto", e.strategy)
             and device in ("auto", e.device)
         )
-        cheapest = _choose_cheapest(program, compared, rows)
+        cheapest = _choose_cheapest(program, estimates, rows)
         if cheapest is not None:
             return cheapest
     if backend != "auto":
-        return _resolve(program, backend, strategy, device)
+        return _choose_for_backend(program, backend, strategy, device)
     return _choose_infeasible(program, strategy, device)
 
 
 def _choose_infeasible(program: Program, strategy: str, device: str) -> Choice:
-    """Return a choice that no way fits; the backend raises the error when it compiles."""
+    """Return a choice for options that no way supports; compiling it raises an error."""
     is_native = strategy in ("auto", *BACKENDS["native"].strategies)
     backend = "native" if is_native and device != "cuda" else "torch"
     try:
-        return _resolve(program, backend, strategy, device)
+        return _choose_for_backend(program, backend, strategy, device)
     except MissingDependencyError as error:
         raise MissingDependencyError(
             f"the options strategy = {strategy!r} and device = {device!r} need a backend that is "
@@ -165,12 +175,19 @@ def _read_options(options: Mapping[str, Any]) -> tuple[str, str, str]:
     return names["backend"], names["strategy"], names["device"]
 
 
-def _choose_cheapest(program: Program, compared: tuple[Estimate, ...], rows: int) -> Choice | None:
-    for best in compared:
-        if best.backend == "native" or _is_supported(program, best):
-            rest = tuple(e for e in compared if e is not best)
-            reason = "the least estimated time" if rest else "the one way that fits the options"
-            return Choice(best.backend, best.strategy, best.device, reason, (best, *rest), rows)
+def _choose_cheapest(program: Program, estimates: tuple[Estimate, ...], rows: int) -> Choice | None:
+    for estimate in estimates:
+        if estimate.backend == "native" or _is_supported(program, estimate):
+            others = tuple(e for e in estimates if e is not estimate)
+            reason = "the least estimated time" if others else "the one way that fits the options"
+            return Choice(
+                estimate.backend,
+                estimate.strategy,
+                estimate.device,
+                reason,
+                (estimate, *others),
+                rows,
+            )
     return None
 
 
@@ -191,10 +208,10 @@ def _is_supported(program: Program, way: Estimate) -> bool:
     return load_backend(way.backend).supports(lowered) is None
 
 
-def _resolve(
-    program: Program, backend: str, strategy: str, device: str, reason: str = "asked for"
+def _choose_for_backend(
+    program: Program, backend: str, strategy: str, device: str, reason: str = "requested"
 ) -> Choice:
-    """Return the choice of a backend, with the best of its strategies and devices for "auto"."""
+    """Return the choice of a given backend, in which "auto" becomes its best strategy or device."""
     load_backend(backend)  # Raises an error if it is not installed.
     strategies = BACKENDS[backend].strategies
     if strategy == "auto":
@@ -222,13 +239,14 @@ def _choose_by_depth(program: Program, strategies: tuple[str, ...]) -> str:
     return "gemm" if depth <= 3 else "ptt" if depth <= 10 else "tt"
 
 
-FEW_ROWS, MANY_ROWS = 1, 1_000_000_000
+MIN_ROWS, MAX_ROWS = 1, 1_000_000_000
 
 
 def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
-    """Tell whether the options leave a choice whose best way depends on the number of rows.
+    """Return whether the best way that the options allow depends on the number of rows.
 
-    Times are nearly linear in the rows, so a way that is best at both ends is best in between.
+    Times are nearly linear in the number of rows, so a way that is best at both ends of the range
+    is best in between.
     """
     names = tuple(str(options.get(name, "auto")).lower() for name in OPTIONS)
     return "auto" in names and _depends_on_rows(program, names)
@@ -237,7 +255,7 @@ def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
 @cache_by_program
 def _depends_on_rows(program: Program, names: tuple[str, ...]) -> bool:
     options = dict(zip(OPTIONS, names, strict=True))
-    choices = [choose(program, options, rows) for rows in (ROWS, FEW_ROWS, MANY_ROWS)]
+    choices = [choose(program, options, rows) for rows in (ROWS, MIN_ROWS, MAX_ROWS)]
     return len({(c.backend, c.strategy, c.device) for c in choices}) > 1
 
 
@@ -245,25 +263,25 @@ def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool
     if not choice.estimates or choice.rows == rows:
         return choice
     new_estimates = estimate_ways(program, current_costs(), rows, by_column=by_column)
-    by_way = {(e.backend, e.strategy, e.device): e for e in new_estimates}
+    estimate_by_way = {(e.backend, e.strategy, e.device): e for e in new_estimates}
 
     def rescale(e: Estimate) -> Estimate:
         if e.backend == SQL_BACKEND:  # An expression takes the same time for each row.
             return replace(e, seconds=e.seconds * rows / choice.rows)
-        return by_way.get((e.backend, e.strategy, e.device), e)
+        return estimate_by_way.get((e.backend, e.strategy, e.device), e)
 
-    first, *rest = map(rescale, choice.estimates)
-    rest.sort(key=lambda e: e.start + e.seconds)
-    return replace(choice, estimates=(first, *rest), rows=rows)
+    first_estimate, *other_estimates = map(rescale, choice.estimates)
+    other_estimates.sort(key=lambda e: e.start + e.seconds)
+    return replace(choice, estimates=(first_estimate, *other_estimates), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way of rows from the engine to a function, and back.
+    """How rows get from the engine to a function and back.
 
-    Machine code takes each column as an argument and reads it in place (`by_column`), unless it
-    calls Python for each batch (`python_reason`). Arrow passes batches to Python, whose lock only
-    one thread holds at a time.
+    With `by_column`, machine code gets each column as an argument and reads it in place, unless it
+    calls Python for each batch because of `python_reason`. Otherwise Arrow passes batches to
+    Python, whose lock only one thread can hold at a time.
     """
 
     by_column: bool

@@ -22,7 +22,7 @@ from sqlml.ir.tree_shape import TreeShape, measure_tree_shape
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.one_tree import build_one_tree
 
-ROWS = 100_000  # Assumed if the number of rows is unknown.
+ROWS = 100_000  # The number of rows that is assumed if it is unknown.
 
 BATCH = 2_048
 """The number of rows that the engine passes to a function, and that CPU backends process."""
@@ -36,11 +36,11 @@ BLOCK = 512  # The least number of rows that native block kernels work for.
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimated time of one way to run a Program, on one thread; infinite if it is not
-    feasible.
+    """The estimated time of one way to run a Program on one thread; infinite if it is infeasible.
 
-    `start` is the time to load a library that this process has not loaded, and `kernel` the one
-    that runs the strategy, if it has several.
+    Attributes:
+        start: the time to load the library if this process has not loaded it yet.
+        kernel: the kernel that runs the strategy, if there are several.
     """
 
     backend: str
@@ -62,21 +62,21 @@ class Estimate:
 def estimate_ways(
     program: Program, costs: Costs, rows: int = ROWS, batch: int = BATCH, by_column: bool = False
 ) -> tuple[Estimate, ...]:
-    """Return the estimates of the ways that this machine has, the cheapest first (see `choose`)."""
+    """Estimate the ways that are available on this machine, and return the cheapest first."""
     ways = [way for way in WAYS if _is_available(way)]
     if not any(node.op == "tree_ensemble" for node in program.nodes):
         ways = list({(way.backend, way.device): way for way in reversed(ways)}.values())
-    ways_estimated = [_estimate_way(program, way, costs, rows, batch, by_column) for way in ways]
-    return tuple(sorted(ways_estimated, key=_rank))
+    estimates = [_estimate_way(program, way, costs, rows, batch, by_column) for way in ways]
+    return tuple(sorted(estimates, key=_sort_key))
 
 
-def _rank(e: Estimate) -> float:
-    handicap = MARGIN if e.backend != "native" and e.device == "cpu" else 1.0
-    return handicap * (e.start + e.seconds)
+def _sort_key(estimate: Estimate) -> float:
+    handicap = MARGIN if estimate.backend != "native" and estimate.device == "cpu" else 1.0
+    return handicap * (estimate.start + estimate.seconds)
 
 
 def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
-    """Estimate a linear model or a small tree as an expression; infinite for a larger tree."""
+    """Estimate a linear model or a small tree as an expression; infinite for a large tree."""
     if any(node.op == "tree_ensemble" for node in program.nodes):
         tree, nanoseconds = build_one_tree(program), math.inf
         if tree is not None:
@@ -84,16 +84,19 @@ def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
             per_row = tree.mean_levels * costs["sql.level"] + tree.tests * costs["sql.test"]
             nanoseconds = rows * (per_row + checks * costs["sql.number"])
     else:
-        width = sum(_width(node) for node in program.nodes if node.op == "input")
+        width = sum(_count_columns(node) for node in program.nodes if node.op == "input")
         nanoseconds = rows * width * costs["sql.number"]
     return Estimate("sql", "", "cpu", nanoseconds * 1e-9, has_trees=False)
 
 
 def count_inline_categories() -> int:
-    """Return the most categories of an encoder in SQL; with more, passing texts is faster."""
+    """Return the maximum number of categories of an encoder in SQL.
+
+    With more categories, passing strings to a function is faster.
+    """
     costs = current_costs()
-    each = costs["sql.category"] + ROWS * costs["sql.lookup"]
-    return max(1, round(ROWS * costs["udf.text"] / each))
+    category_cost = costs["sql.category"] + ROWS * costs["sql.lookup"]
+    return max(1, round(ROWS * costs["udf.text"] / category_cost))
 
 
 def _is_available(way: Way) -> bool:
@@ -112,7 +115,7 @@ def _estimate_way(
         if not node.type.rowwise:
             continue
         if node.op == "input":
-            nanoseconds += rows * _width(node) * (rates["byte"] * 8 + transfer["number"])
+            nanoseconds += rows * _count_columns(node) * (rates["byte"] * 8 + transfer["number"])
             continue
         nanoseconds += calls * rates["call"]
         if node.op == "tree_ensemble":
@@ -120,10 +123,12 @@ def _estimate_way(
             per_row, kernel = way.estimate_trees(shape, rates, min(rows, batch))
             nanoseconds += rows * per_row
         elif node.op == "tree_contributions":
-            e = ensemble_of_attrs(node.attrs)
-            nanoseconds += rows * e.nodes * ((e.depth + 1) // 2) * CONTRIBUTION_NANOSECONDS
+            ensemble = ensemble_of_attrs(node.attrs)
+            nanoseconds += (
+                rows * ensemble.nodes * ((ensemble.depth + 1) // 2) * CONTRIBUTION_NANOSECONDS
+            )
         else:
-            numbers = _width(node) * rates["number"]
+            numbers = _count_columns(node) * rates["number"]
             nanoseconds += rows * (numbers + _count_products(node) * rates["product"])
     is_loaded = way.library in sys.modules
     return Estimate(
@@ -139,7 +144,7 @@ def _estimate_way(
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """The coefficients of one backend, by their bare names; 0 for unknown ones."""
+    """The cost coefficients of one backend by their bare names; unknown coefficients are 0."""
 
     owner: str
     costs: Costs
@@ -148,7 +153,7 @@ class _Rates:
         return self.costs.get(f"{self.owner}.{name}", 0.0)
 
 
-def _width(node: Node) -> int:
+def _count_columns(node: Node) -> int:
     return int(np.prod(node.type.shape[1:], dtype=np.int64))
 
 
@@ -160,12 +165,12 @@ def _count_products(node: Node) -> int:
 
 def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
     kernels = estimate_tree_costs(shape, rates.costs)
-    blocks = min(kernels.cursor, kernels.descent) * max(1.0, BLOCK / max(rows, 1))
-    blocks += kernels.batch / max(rows, 1)
+    block_cost = min(kernels.cursor, kernels.descent) * max(1.0, BLOCK / max(rows, 1))
+    block_cost += kernels.batch / max(rows, 1)
     block_kernel = "cursor" if kernels.cursor <= kernels.descent else "descent"
-    ways = {"lockstep": kernels.by_lockstep(rows), block_kernel: blocks}
-    kernel = min(ways, key=lambda k: ways[k])
-    return ways[kernel], kernel
+    cost_by_kernel = {"lockstep": kernels.by_lockstep(rows), block_kernel: block_cost}
+    kernel = min(cost_by_kernel, key=lambda k: cost_by_kernel[k])
+    return cost_by_kernel[kernel], kernel
 
 
 def _estimate_steps(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
@@ -183,7 +188,7 @@ def _estimate_gemm(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, s
 
 
 def _estimate_perfect_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
-    """Estimate the traversal of trees that are padded to perfect ones; infinite for deep trees."""
+    """Estimate the traversal of trees padded to perfect trees; infinite for deep trees."""
     is_too_deep = shape.nodes.shape[1] > MAX_PERFECT_DEPTH
     return (math.inf, "") if is_too_deep else _estimate_steps(shape, rates, rows)
 
@@ -192,15 +197,18 @@ CONTRIBUTION_NANOSECONDS = 1.3
 """The time per row, node and quadrature point of `native/trees/contribution_kernel.py`."""
 
 MAX_PERFECT_DEPTH = 10
-"""The most levels of trees that are padded to perfect ones (Hummingbird, section 5.1)."""
+"""The maximum number of levels of trees that are padded to perfect trees (Hummingbird, 5.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run a Program, with the owner of its coefficients and the time to load it.
+    """One way to run a Program.
 
-    `estimate_trees` returns the nanoseconds per row for a number of rows per batch, and the name of
-    the kernel.
+    Attributes:
+        costs: the owner of its cost coefficients.
+        start: the seconds to load the library.
+        estimate_trees: returns the nanoseconds per row and the name of the kernel, given the number
+            of rows per batch.
     """
 
     backend: str
@@ -212,7 +220,7 @@ class Way:
     estimate_trees: Callable[[TreeShape, _Rates, int], tuple[float, str]]
 
 
-# With the simplest first.
+# The simplest ways come first.
 WAYS: tuple[Way, ...] = (
     Way("native", "traverse", "cpu", "native", "numba", 0.0, _estimate_native_trees),
     Way("onnxruntime", "traverse", "cpu", "onnxruntime", "onnxruntime", 0.3, _estimate_steps),

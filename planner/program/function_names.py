@@ -29,12 +29,12 @@ from sqlml.limits import MADE_BYTES
 from sqlml.passes.split import Layout
 
 Constants = tuple[tuple[int, float | str | None], ...]
-"""Indices of inputs of the Program, and their values; None is NULL."""
+"""Pairs of the index of a Program's input and its value; None is NULL."""
 
 CONSTANTS_PATTERN = r"(?:_k\d{1,6}(?:n|f[0-9a-f]{1,16}|s(?:[0-9a-f]{2})*))*"
 
 MAX_CONSTANTS = 64
-"""The most sets of constants per model; other literals are passed as columns, like parameters."""
+"""The maximum number of sets of constants per model; other literals are passed as columns."""
 
 _BYTES_PER_SET = 1000  # The approximate memory of one set of constants.
 _admitted: Recent[str, set[Constants]] = Recent(MADE_BYTES)
@@ -48,7 +48,7 @@ def spell_constants(constants: Constants) -> str:
     >>> spell_constants(((0, 3.0), (2, None), (11, "pro")))
     '_k0f4008_k2n_k11s70726f'
     """
-    return "".join(f"_k{place}{_spell_value(value)}" for place, value in constants)
+    return "".join(f"_k{index}{_spell_value(value)}" for index, value in constants)
 
 
 def _spell_value(value: float | str | None) -> str:
@@ -66,18 +66,18 @@ def parse_constants(text: str) -> Constants:
     ((0, 3.0), (2, None), (11, 'pro'))
     """
     constants: list[tuple[int, float | str | None]] = []
-    for place, kind, digits in _CONSTANT.findall(text):
+    for index, type_code, digits in _CONSTANT.findall(text):
         value: float | str | None = None
-        if kind == "f":
+        if type_code == "f":
             (value,) = struct.unpack(">d", bytes.fromhex(digits.ljust(16, "0")))
-        elif kind == "s":
+        elif type_code == "s":
             value = bytes.fromhex(digits).decode("utf-8", "replace")
-        constants.append((int(place), value))
+        constants.append((int(index), value))
     return tuple(constants)
 
 
 def admit_constants(program: Program, constants: Constants) -> bool:
-    """Tell whether constants are among the first `MAX_CONSTANTS` of a model, and count them."""
+    """Record a set of constants; return whether it is among a model's first `MAX_CONSTANTS`."""
     with _lock:
         admitted = _admitted.get(program.hash) or set()
         if constants not in admitted and len(admitted) >= MAX_CONSTANTS:
@@ -90,11 +90,11 @@ def admit_constants(program: Program, constants: Constants) -> bool:
 Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
 PREFIX = "sqlml_"
 STORED_PREFIX = "sqlml_open_a_session_first_"
-"""The prefix of functions in views and macros, which an engine without sqlml shows as missing."""
+"""The prefix of functions in views and macros: an engine without sqlml shows it in its error."""
 
 HASH_DIGITS = 24
 REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
-"""The function that records texts for an error's message (`udfs/make_function.py`)."""
+"""The function that records strings for an error message (`udfs/make_function.py`)."""
 
 _REFUSED_TEXT = re.compile(rf"\b(?:{STORED_PREFIX}|{PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b")
 _PART = r"(label|proba|score|samples|transform|contributions)(0|[1-9]\d{0,6})?"
@@ -111,7 +111,7 @@ _NAME = re.compile(
 class Part:
     """A part of a function's result: an output, or one `column` of it.
 
-    A column of contributions means those to one class.
+    A column of contributions means the contributions to one class.
 
     >>> str(Part("proba", 1)), str(Part("label"))
     ('proba1', 'label')
@@ -135,22 +135,21 @@ class FunctionSpec:
     strategy: str
     device: str
     again: bool = False  # The same rows recur in another clause, so the function remembers results.
-    # The number of a function that is the same under another name, for a transaction that cannot
-    # see the first.
+    # The number of a copy under another name, for a transaction that cannot see the first function.
     twin: int | None = None
     once: bool = False  # The engine must evaluate the function where it stands, and nowhere else.
     constants: Constants = ()  # Inputs that have become part of the model.
-    rows: int | None = None  # The most rows that are scored at once, if limited.
-    # The most categories of encoders in SQL; the function encodes others.
+    rows: int | None = None  # The maximum number of rows to score at once, if limited.
+    # The maximum number of categories of an encoder in SQL; the function has larger encoders.
     max_categories: int | None = None
     by_column: bool = False  # Columns are separate arguments, and not one packed argument.
     is_stored: bool = False  # A view or a macro calls the function.
 
     @property
     def name(self) -> str:
-        start = f"{STORED_PREFIX if self.is_stored else PREFIX}{self.program[:HASH_DIGITS]}"
+        prefix = f"{STORED_PREFIX if self.is_stored else PREFIX}{self.program[:HASH_DIGITS]}"
         return (
-            f"{start}_{'_'.join(map(str, self.parts))}_{self.layout}"
+            f"{prefix}_{'_'.join(map(str, self.parts))}_{self.layout}"
             f"_{self.backend}_{self.strategy}_{self.device}{spell_constants(self.constants)}"
             + ("" if self.max_categories is None else f"_l{self.max_categories}")
             + ("" if self.rows is None else f"_r{self.rows}")
@@ -185,7 +184,7 @@ def parse_name(text: str) -> FunctionSpec | None:
         return None
     parts = (re.fullmatch(_PART, part) for part in match["parts"].split("_"))
 
-    def number(group: str) -> int | None:
+    def read_number(group: str) -> int | None:
         return None if match[group] is None else int(match[group])
 
     return FunctionSpec(
@@ -200,18 +199,21 @@ def parse_name(text: str) -> FunctionSpec | None:
         match["strategy"],
         match["device"],
         again=match["again"] is not None,
-        twin=number("twin"),
+        twin=read_number("twin"),
         once=match["once"] is not None,
         constants=parse_constants(match["constants"]),
-        rows=number("rows"),
-        max_categories=number("lookup"),
+        rows=read_number("rows"),
+        max_categories=read_number("lookup"),
         by_column=match["by_column"] is not None,
         is_stored=match["kept"] is not None,
     )
 
 
 NAMED_PREFIX = "sqlml_named_"
-"""The prefix of the names of such functions, which views cannot call: they end with the process."""
+"""The prefix of functions for models that rows name.
+
+Views cannot call these functions, since they end with the process.
+"""
 
 UNKNOWN = (
     "a row names model {name!r}, which no row did when the query was planned; run the query again"
@@ -220,7 +222,7 @@ UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class ModelScorer:
-    """The function of one model, and the indices of the row's numbers and texts that it takes."""
+    """The function of one model, and the indices of its arguments in a row's numbers and texts."""
 
     spec: FunctionSpec
     numbers: tuple[int, ...]
@@ -229,11 +231,15 @@ class ModelScorer:
 
 @dataclass(frozen=True)
 class NamedFunction:
-    """A function that calls another one for each row, or rejects the row, by the name of its model.
+    """A function that scores each row with the function of the model that the row names.
 
-    A function with `groups` only returns the number of the group of the row's model. Rows of
-    `nulls` have NULL as a result, and with `skips_unknown` rows of unknown names, too. `numbers`
-    and `texts` are the number of each in a row.
+    Attributes:
+        scorers: the functions by model name.
+        numbers, texts: the number of numeric and of string arguments.
+        groups: group numbers by model name; if there are any, the function only returns the number.
+        errors: errors by model name, which are raised for rows with that name.
+        nulls: names for whose rows the result is NULL.
+        skips_unknown: the result is also NULL for rows with unknown names.
     """
 
     scorers: Mapping[str, ModelScorer] = field(default_factory=lambda: MappingProxyType({}))
@@ -258,7 +264,7 @@ class NamedFunction:
         return NAMED_PREFIX + hashlib.sha256(repr(identity).encode()).hexdigest()[:24]
 
     def find_error(self, name: str) -> SqlmlError | None:
-        """Return the error for rows of a name that has no scorer; None if their result is NULL."""
+        """Return the error for rows with a name without a scorer; None if their result is NULL."""
         error = self.errors.get(name)
         if error is not None or self.skips_unknown or name in self.nulls:
             return error

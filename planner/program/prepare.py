@@ -38,8 +38,11 @@ def prepare(
     layout: Layout = "f64",
     lookup: int | None = None,
 ) -> Prepared:
-    """Return the part that computes an output or a column, with encoders up to `lookup` in SQL."""
-    _check_output(program, output, column)
+    """Return the part that computes an output or one column of it.
+
+    Encoders with at most `lookup` categories become SQL.
+    """
+    _require_output(program, output, column)
     return _prepare_output(program, output, column, layout, lookup)
 
 
@@ -52,54 +55,54 @@ def prepare_parts(
 ) -> Prepared:
     """Return the part of `program` that computes `parts`, side by side in the output `ALL_PARTS`.
 
-    A single part keeps its own name. Values of inputs, `constants`, become part of the Program.
-    Raises ConfigError for an unknown output or column.
+    A single part keeps its own name. The values of inputs in `constants` become part of the
+    Program. Raises ConfigError for an unknown output or column.
     """
     if constants:
         program = _fold_constants(program, constants)
     if len(parts) == 1:
         return prepare(program, parts[0].output, parts[0].column, layout, lookup)
     for part in parts:
-        _check_output(program, part.output, part.column)
+        _require_output(program, part.output, part.column)
     return _prepare_output(_concatenate_parts(program, parts), ALL_PARTS, None, layout, lookup)
 
 
-def _check_output(program: Program, output: str, column: int | None) -> None:
+def _require_output(program: Program, output: str, column: int | None) -> None:
     """Raise ConfigError unless a model has an output, and the output the column."""
     explained = ensure_explained(program, output)
     exists = output in explained.outputs
     if exists and column is not None:
         has_blocks = _has_class_blocks(explained, output)
-        exists = column < (len(program.labels[0]) if has_blocks else _width(explained, output))
+        exists = column < (len(program.labels[0]) if has_blocks else _find_width(explained, output))
     if not exists:
         raise ConfigError(f"unknown output {output!r} or column {column} of the model")
 
 
 def _has_class_blocks(program: Program, output: str) -> bool:
-    """Tell whether a column of an output means a block of contributions, those to one class."""
+    """Return whether a column of an output means the block of contributions to one class."""
     return output == OWN and BY_CLASS in program.outputs
 
 
-def _width(program: Program, output: str) -> int:
+def _find_width(program: Program, output: str) -> int:
     return program.output_type(output).width
 
 
 def part_width(program: Program, part: Part) -> int:
     explained = ensure_explained(program, part.output)
     is_single = part.column is not None and not _has_class_blocks(explained, part.output)
-    return 1 if is_single else _width(explained, part.output)
+    return 1 if is_single else _find_width(explained, part.output)
 
 
 def _locate_column(program: Program, output: str, column: int) -> tuple[str, Array]:
-    """Return the output, and the columns of it, that a column of a part means."""
+    """Return the name of the output and the indices of its columns that a part's column means."""
     if not _has_class_blocks(program, output):
         return output, np.array([column], np.int64)
-    block = _width(program, output)
+    block = _find_width(program, output)
     return BY_CLASS, np.arange(column * block, (column + 1) * block)
 
 
 def is_list(part: Part, width: int) -> bool:
-    """Tell whether a part is a list: several numbers, or probabilities, even of one class."""
+    """Return whether a part is a list: it has several numbers, or is a list of probabilities."""
     return width > 1 or (part.output == "proba" and part.column is None)
 
 
@@ -112,10 +115,10 @@ def struct_fields(program: Program, parts: tuple[Part, ...], by_column: bool) ->
     has_list = any(is_list(part, part_width(program, part)) for part in parts)
     if len(parts) == 1 or has_list or not by_column:
         return ()
-    return tuple((str(part), _number_type(program, part)) for part in parts)
+    return tuple((str(part), _find_number_type(program, part)) for part in parts)
 
 
-def _number_type(program: Program, part: Part) -> str:
+def _find_number_type(program: Program, part: Part) -> str:
     return "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
 
 
@@ -129,23 +132,23 @@ def _fold_constants(program: Program, constants: Constants) -> Program:
     return fold_arguments(program, {names[k]: value for k, value in constants}, sums=False)
 
 
-ALL_PARTS: Output = "transform"  # Numbers side by side, like those of transformers.
+ALL_PARTS: Output = "transform"  # The parts become one row of numbers, as of a transformer.
 
 
 @cache_by_program
 def _concatenate_parts(program: Program, parts: tuple[Part, ...]) -> Program:
     for output_name in {part.output for part in parts}:
         program = ensure_explained(program, output_name)
-    b, values = _copy_nodes(program)
+    builder, values = _copy_nodes(program)
     columns_of_parts = []
     for part in parts:
         value = values[program.outputs[part.output]]
         if part.column is not None:
             output, columns = _locate_column(program, part.output, part.column)
-            value = b.op("select", values[program.outputs[output]], indices=columns)
+            value = builder.op("select", values[program.outputs[output]], indices=columns)
         is_number = value.type.dtype == "float64"
-        columns_of_parts.append(value if is_number else b.op("cast", value, dtype="float64"))
-    return b.build({ALL_PARTS: b.op("concat", *columns_of_parts)})
+        columns_of_parts.append(value if is_number else builder.op("cast", value, dtype="float64"))
+    return builder.build({ALL_PARTS: builder.op("concat", *columns_of_parts)})
 
 
 def select_parts(program: Program, parts: tuple[Part, ...]) -> Program:
@@ -182,17 +185,17 @@ def _split(part: Program, layout: Layout, lookup: int | None) -> Prepared:
 
 
 def _select_columns(program: Program, source: str, columns: Array, output: str) -> Program:
-    b, values = _copy_nodes(program)
-    selected = b.op("select", values[program.outputs[source]], indices=columns)
-    return b.build({output: selected})
+    builder, values = _copy_nodes(program)
+    selected = builder.op("select", values[program.outputs[source]], indices=columns)
+    return builder.build({output: selected})
 
 
 def _copy_nodes(program: Program) -> tuple[Builder, list[Value]]:
-    b = Builder()
+    builder = Builder()
     values: list[Value] = []
     for node in program.nodes:
-        values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
-    return b, values
+        values.append(copy_retyped(builder, node, [values[i] for i in node.inputs]))
+    return builder, values
 
 
 def compile_core(core: Program, choice: Choice) -> Compiled:
@@ -243,22 +246,24 @@ class SharedParts:
         if len(self.parts) > 1:
             return "DOUBLE[]"
         (part,) = self.parts
-        return _number_type(program, part) + "[]" * is_list(part, part_width(program, part))
+        return _find_number_type(program, part) + "[]" * is_list(part, part_width(program, part))
 
     def element(
         self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
     ) -> str:
-        """Return the expression of `part` in the result of `call`, the function of all parts."""
+        """Return the SQL of `part` in the result of `call`, which computes all parts."""
         if len(self.parts) == 1:
             return call
         if struct_fields(program, self.parts, by_column):
             return dialect.field(call, str(part))
-        first = 1 + sum(part_width(program, p) for p in self.parts[: self.parts.index(part)])
+        first_position = 1 + sum(
+            part_width(program, p) for p in self.parts[: self.parts.index(part)]
+        )
         width = part_width(program, part)
         if is_list(part, width):
-            return dialect.part(call, first, first + width - 1)
-        element, kind = dialect.at(call, first), _number_type(program, part)
-        return element if kind == "DOUBLE" else f"CAST({element} AS {kind})"
+            return dialect.part(call, first_position, first_position + width - 1)
+        element, number_type = dialect.at(call, first_position), _find_number_type(program, part)
+        return element if number_type == "DOUBLE" else f"CAST({element} AS {number_type})"
 
 
 _REQUIREMENTS = frozenset({"require", "require_finite", "require_finite_stored", "require_known"})

@@ -19,7 +19,7 @@ from sqlml.ir.program import Program
 from sqlml.types import Labels
 
 ChosenClass = tuple[int | None, ...]
-"""The requested class, as its number in each target; None for a target that lacks it."""
+"""The index of the requested class in each target; None for a target without that class."""
 
 _LABEL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "bool": "BOOLEAN", "float64": "DOUBLE"}
 
@@ -29,11 +29,11 @@ def result_type(program: Program, output: str, chosen: ChosenClass | None) -> st
     if output == OWN:
         return "MAP(VARCHAR, DOUBLE)" + "[]" * (_count_explained(program, chosen) > 1)
     if output == "label" and labels:
-        return _collect_types([label_type(s) for s in labels])
+        return _combine_types([label_type(s) for s in labels])
     if output == "proba" and labels and chosen is None:
-        return _collect_types([f"MAP({label_type(s)}, DOUBLE)" for s in labels])
-    single = len(labels) == 1 if output == "proba" else program.output_type(output).width == 1
-    return "DOUBLE" if single else "DOUBLE[]"
+        return _combine_types([f"MAP({label_type(s)}, DOUBLE)" for s in labels])
+    is_single = len(labels) == 1 if output == "proba" else program.output_type(output).width == 1
+    return "DOUBLE" if is_single else "DOUBLE[]"
 
 
 def label_type(labels: Labels) -> str:
@@ -45,12 +45,12 @@ def label_type(labels: Labels) -> str:
     return labels.sql_type or _LABEL_TYPES[labels.kind]
 
 
-def _collect_types(types: Sequence[str]) -> str:
+def _combine_types(types: Sequence[str]) -> str:
     if len(types) == 1:
         return types[0]
     if len(set(types)) == 1:
         return f"{types[0]}[]"
-    return f"STRUCT({', '.join(f't{t} {kind}' for t, kind in enumerate(types))})"
+    return f"STRUCT({', '.join(f't{t} {sql_type}' for t, sql_type in enumerate(types))})"
 
 
 def decode_result(
@@ -62,13 +62,16 @@ def decode_result(
     baseline: bool = False,
     errors: bool = False,
 ) -> str:
-    """Return the user's value of a function's `call`; with `errors`, these are standard errors."""
+    """Return the SQL of the user's value, given the SQL `call` of a function.
+
+    With `errors`, the value holds the standard errors of contributions.
+    """
     labels = program.labels
     if output == OWN:
-        values = _count_explained(program, chosen)
+        value_count = _count_explained(program, chosen)
         if errors:
-            return _map_errors(call, program, values, dialect)
-        return _map_contributions(call, program, values, baseline, dialect)
+            return _build_error_maps(call, program, value_count, dialect)
+        return _build_contribution_maps(call, program, value_count, baseline, dialect)
     if output == "label" and labels:
         if len(labels) == 1:
             # A CASE would call the function too often: DuckDB evaluates its operand for a row of
@@ -80,8 +83,10 @@ def decode_result(
         return dialect.map(label_array(labels[0], dialect), call)
     if output == "proba" and len(labels) > 1:
         if chosen is not None:
-            return _pick_class(call, program, chosen, dialect)
-        return _map_probabilities(call, labels, program.has_one_probability_per_target, dialect)
+            return _build_class_probabilities(call, program, chosen, dialect)
+        return _build_probability_maps(
+            call, labels, program.has_one_probability_per_target, dialect
+        )
     return call
 
 
@@ -90,58 +95,65 @@ def _count_explained(program: Program, chosen: ChosenClass | None) -> int:
     return 1 if chosen is not None else explained.output_type(OWN).width // block_of(explained)
 
 
-def _map_contributions(
-    call: str, program: Program, values: int, baseline: bool, dialect: Dialect
+def _build_contribution_maps(
+    call: str, program: Program, value_count: int, baseline: bool, dialect: Dialect
 ) -> str:
     key = "(baseline)" if "baseline" in program.inputs else "baseline"
     names = [*program.inputs, *([key] if baseline else [])]
     keys, block = dialect.texts(names), block_of(ensure_explained(program, OWN))
-    if values == 1:
+    if value_count == 1:
         is_whole_list = len(names) == block
         return dialect.map(keys, call if is_whole_list else dialect.part(call, 1, len(names)))
-    firsts = range(1, values * block, block)
-    maps = [dialect.map(keys, dialect.part("p", k, k + len(names) - 1)) for k in firsts]
+    block_starts = range(1, value_count * block, block)
+    maps = [dialect.map(keys, dialect.part("p", k, k + len(names) - 1)) for k in block_starts]
     return dialect.let("p", call, dialect.array(maps))
 
 
-def _map_errors(call: str, program: Program, values: int, dialect: Dialect) -> str:
+def _build_error_maps(call: str, program: Program, value_count: int, dialect: Dialect) -> str:
     inputs, block = len(program.inputs), block_of(ensure_explained(program, OWN))
     keys, zeros = dialect.texts(list(program.inputs)), dialect.array(["CAST(0 AS DOUBLE)"] * inputs)
     has_errors = block > inputs + 1
     maps = [
-        dialect.map(keys, dialect.part("p", first + inputs + 1, first + 2 * inputs))
+        dialect.map(
+            keys, dialect.part("p", first_position + inputs + 1, first_position + 2 * inputs)
+        )
         if has_errors
         else f"CASE WHEN p IS NOT NULL THEN {dialect.map(keys, zeros)} END"
-        for first in range(1, values * block, block)
+        for first_position in range(1, value_count * block, block)
     ]
-    return dialect.let("p", call, maps[0] if values == 1 else dialect.array(maps))
+    return dialect.let("p", call, maps[0] if value_count == 1 else dialect.array(maps))
 
 
 def first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
-    """Return the position, from 1, of the first class of each target among all classes."""
+    """Return the position, from 1 and among all classes, of each target's first class."""
     sizes = [len(s) for s in labels]
     return tuple(int(n) for n in np.cumsum([1, *sizes[:-1]]))
 
 
 def _decode_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
     if _have_same_type(labels):
-        all_labels = dialect.array([v for s in labels for v in _literals(s, dialect)])
+        all_labels = dialect.array([v for s in labels for v in _build_label_literals(s, dialect)])
         return dialect.pick(all_labels, call)
     parts = []
-    for t, (s, first) in enumerate(zip(labels, first_positions(labels), strict=True), 1):
-        position = dialect.operator("-", dialect.at("p", t), str(first - 1))
+    for t, (s, first_position) in enumerate(zip(labels, first_positions(labels), strict=True), 1):
+        position = dialect.operator("-", dialect.at("p", t), str(first_position - 1))
         parts.append(dialect.at(f"({label_array(s, dialect)})", position))
-    return _combine_in_struct(call, parts, dialect)
+    return _build_struct(call, parts, dialect)
 
 
-def _map_probabilities(
+def _build_probability_maps(
     call: str, labels: Sequence[Labels], has_one_probability: bool, dialect: Dialect
 ) -> str:
-    """Return a MAP of probabilities per target; `call` may return those of second classes only."""
+    """Return the SQL of a MAP of probabilities for each target.
+
+    With `has_one_probability`, `call` only returns the probabilities of the second classes.
+    """
 
     def map_target(s: Labels, p: str) -> str:
-        both = dialect.array([dialect.operator("-", "1", p), p]) if has_one_probability else p
-        return dialect.map(label_array(s, dialect), both)
+        probabilities = (
+            dialect.array([dialect.operator("-", "1", p), p]) if has_one_probability else p
+        )
+        return dialect.map(label_array(s, dialect), probabilities)
 
     has_one_type = _have_same_type(labels)
     if has_one_type and len({s.values for s in labels}) == 1:
@@ -149,10 +161,12 @@ def _map_probabilities(
     parts = [map_target(s, dialect.at("p", t)) for t, s in enumerate(labels, 1)]
     if has_one_type:
         return dialect.let("p", call, dialect.array(parts))
-    return _combine_in_struct(call, parts, dialect)
+    return _build_struct(call, parts, dialect)
 
 
-def _pick_class(call: str, program: Program, chosen: ChosenClass, dialect: Dialect) -> str:
+def _build_class_probabilities(
+    call: str, program: Program, chosen: ChosenClass, dialect: Dialect
+) -> str:
     parts = []
     for t, k in enumerate(chosen, 1):
         p = dialect.at("p", t)
@@ -165,8 +179,8 @@ def _pick_class(call: str, program: Program, chosen: ChosenClass, dialect: Diale
     return dialect.let("p", call, dialect.array(parts))
 
 
-def _combine_in_struct(call: str, parts: Sequence[str], dialect: Dialect) -> str:
-    """Return a struct of `parts`, in which `p` stands for the result of `call`, which runs once."""
+def _build_struct(call: str, parts: Sequence[str], dialect: Dialect) -> str:
+    """Return the SQL of a struct of `parts`, in which `p` is the result of the single `call`."""
     return dialect.let("p", call, dialect.struct({f"t{t}": p for t, p in enumerate(parts)}))
 
 
@@ -183,13 +197,13 @@ def label_array(labels: Labels, dialect: Dialect = DUCKDB) -> str:
     elif labels.kind == "int64" and len(labels) > _MAX_LITERALS and dialect is DUCKDB:
         array = f"CAST({dialect.texts([str(int(v)) for v in labels.values])} AS BIGINT[])"
     else:
-        array = dialect.array(_literals(labels, dialect))
+        array = dialect.array(_build_label_literals(labels, dialect))
     if not labels.sql_type:
         return array
     return f"CAST({array} AS {dialect.type(f'{label_type(labels)}[]')})"
 
 
-def _literals(labels: Labels, dialect: Dialect) -> list[str]:
+def _build_label_literals(labels: Labels, dialect: Dialect) -> list[str]:
     return [label_literal(v, labels.kind, dialect) for v in labels.values]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS = 128
-_MOST_THRESHOLDS = 64
+_MAX_THRESHOLDS = 64
 
 _MICROSECONDS = (-(10**15), 2 * 10**15)
 """The range of dates and timestamps, from 1938 to 2033."""
@@ -32,8 +32,8 @@ _UNSEEN = "\N{SNOWMAN} never seen"
 def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFrame]:
     """Yield frames of `ROWS` rows with the columns `features`.
 
-    They are plain rows, rows with the numbers 1, 2 and 3, rows with missing values, rows with
-    unknown categories, and zeros and ones if an ONNX graph reads columns as booleans.
+    The frames have plain rows, rows of the numbers 1, 2 and 3, rows with missing values, rows with
+    unknown categories, and rows of 0 and 1 if an ONNX graph reads columns as booleans.
     """
     import pandas as pd
 
@@ -41,27 +41,27 @@ def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterato
     known_values = _collect_known_values(program)
     plain = pd.DataFrame({f.name: _make_column(f, known_values, rng) for f in features})
     yield plain.copy()
-    texts = [f.name for f in features if f.kind == "string"]
-    numbers = [f.name for f in features if f.kind not in ("string", DATETIME)]
-    yield plain.assign(**{name: rng.integers(1, 4, ROWS) * 1.0 for name in numbers})
+    string_features = [f.name for f in features if f.kind == "string"]
+    numeric_features = [f.name for f in features if f.kind not in ("string", DATETIME)]
+    yield plain.assign(**{name: rng.integers(1, 4, ROWS) * 1.0 for name in numeric_features})
     missing = {f.name: None if f.kind == "string" else np.nan for f in features}
     yield plain.assign(
         **{n: plain[n].mask(rng.random(ROWS) < 0.2, value) for n, value in missing.items()}
     )
-    if texts:
-        unseen = {n: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[n]) for n in texts}
+    if string_features:
+        unseen = {n: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[n]) for n in string_features}
         yield plain.assign(**unseen)
     if any(node.op == "cast" and node.type.dtype == "bool" for node in program.nodes):
-        yield plain.assign(**{name: rng.integers(0, 2, ROWS) * 1.0 for name in numbers})
+        yield plain.assign(**{name: rng.integers(0, 2, ROWS) * 1.0 for name in numeric_features})
 
 
 def can_make_samples(features: Sequence[Feature]) -> bool:
-    """Tell whether sample rows can be made: not for lists and maps."""
+    """Return whether sample rows can be made for all features: not for lists and maps."""
     return not any(f.kind in NESTED for f in features)
 
 
 class _KnownValues(NamedTuple):
-    """The thresholds of trees and the categories that a Program has for a column."""
+    """The thresholds and the categories with which a Program compares a column."""
 
     thresholds: tuple[Array, ...] = ()
     categories: tuple[Any, ...] = ()
@@ -81,58 +81,58 @@ def _make_column(
     numbers = np.concatenate([small, large, rng.integers(0, 6, ROWS).astype(np.float64)])
     if known_values.thresholds:
         thresholds = np.unique(np.concatenate(known_values.thresholds))
-        chosen = rng.choice(thresholds, min(thresholds.size, _MOST_THRESHOLDS), replace=False)
+        chosen = rng.choice(thresholds, min(thresholds.size, _MAX_THRESHOLDS), replace=False)
         narrow = chosen.astype(np.float32)
         neighbours = [np.nextafter(narrow, np.float32(side)) for side in (-np.inf, np.inf)]
-        near = np.concatenate([chosen, narrow, *neighbours]).astype(np.float64)
-        spread = rng.uniform(thresholds[0], thresholds[-1], ROWS)
-        numbers = np.concatenate([near, spread, numbers[: ROWS // 4]])
+        near_thresholds = np.concatenate([chosen, narrow, *neighbours]).astype(np.float64)
+        between_thresholds = rng.uniform(thresholds[0], thresholds[-1], ROWS)
+        numbers = np.concatenate([near_thresholds, between_thresholds, numbers[: ROWS // 4]])
     return rng.choice(numbers[np.isfinite(numbers)], ROWS)
 
 
 def _collect_known_values(program: Program) -> dict[str, _KnownValues]:
-    """Return the thresholds and categories of each column, from the steps that read it directly."""
+    """Collect the thresholds and categories of each column from steps that read it directly."""
     values: dict[str, _KnownValues] = {}
     for traced in (program, run(program)):
         names: list[list[str | None]] = []
         for node in traced.nodes:
-            read = [names[i] for i in node.inputs]
-            names.append(_trace_columns(node, read))
-            for column, name in enumerate(read[0] if read else ()):
+            input_columns = [names[i] for i in node.inputs]
+            names.append(_trace_columns(node, input_columns))
+            for column, name in enumerate(input_columns[0] if input_columns else ()):
                 if name is not None:
                     known = values.get(name, _KnownValues())
                     values[name] = _KnownValues(
-                        known.thresholds + _thresholds(node, column),
-                        known.categories + _categories(node),
+                        known.thresholds + _find_thresholds(node, column),
+                        known.categories + _find_categories(node),
                     )
     return values
 
 
-def _trace_columns(node: Node, read: list[list[str | None]]) -> list[str | None]:
-    """Return the columns of the table that the columns of a node equal."""
+def _trace_columns(node: Node, input_columns: list[list[str | None]]) -> list[str | None]:
+    """Return, for each column of a node, the name of the table's column that it equals, or None."""
     if not node.type.rowwise:
         return []
     if node.op == "input":
         return [node.attrs["name"]] * node.type.width
     if node.op == "concat":
-        names = [name for part in read for name in part]
-    elif node.op == "select" and read[0]:
-        names = [read[0][i] for i in node.attrs["indices"]]
+        names = [name for columns in input_columns for name in columns]
+    elif node.op == "select" and input_columns[0]:
+        names = [input_columns[0][i] for i in node.attrs["indices"]]
     else:
-        names = read[0] if node.op in _COLUMNWISE_OPS and read else []
+        names = input_columns[0] if node.op in _COLUMNWISE_OPS and input_columns else []
     return names if len(names) == node.type.width else [None] * node.type.width
 
 
-def _thresholds(node: Node, column: int) -> tuple[Array, ...]:
+def _find_thresholds(node: Node, column: int) -> tuple[Array, ...]:
     if node.op != "tree_ensemble":
         return ()
-    e = Ensemble.of(node.attrs)
-    values = e.threshold[e.feature == column].astype(np.float64)
+    ensemble = Ensemble.of(node.attrs)
+    values = ensemble.threshold[ensemble.feature == column].astype(np.float64)
     values = values[np.isfinite(values)]
     return (values,) if values.size else ()
 
 
-def _categories(node: Node) -> tuple[Any, ...]:
+def _find_categories(node: Node) -> tuple[Any, ...]:
     values = node.attrs.get("categories")
     if not isinstance(values, np.ndarray):
         return ()

@@ -1,4 +1,4 @@
-"""All rewrite rules in their order, and the entry of the rewriter, `rewrite`.
+"""All rewrite rules in their order, and `rewrite`, which applies them.
 
 Some rules add columns to FROM. A new column can shadow one that the user meant, so the engine binds
 the statement with and without them, and a rule is dropped if the two bindings differ. Views and
@@ -49,15 +49,19 @@ RULES: tuple[Rule, ...] = (
     top_k_filters,
     unneeded_joins,
 )
-"""Each has a golden file of titled statements, except `called_models`, which changes nothing.
+"""All rules in the order of their application.
 
-`planned_calls` turns calls into SQL as the rules before it left them; later rules change that SQL.
+Each has a golden file of titled statements, except `called_models`, which changes no text. The
+rules before `planned_calls` decide how calls become SQL, and the rules after it change that SQL.
 """
 
 REVOCABLE_RULES: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
     (rows_in_from, lambda draft: draft.filters_first),
-    (rows_by_model, lambda draft: not draft.models_of_rows.keys().isdisjoint(draft.models_from)),
-    (models_in_from, lambda draft: bool(draft.models_from)),
+    (
+        rows_by_model,
+        lambda draft: not draft.models_of_rows.keys().isdisjoint(draft.model_source_of),
+    ),
+    (models_in_from, lambda draft: bool(draft.model_source_of)),
 )
 """Rules that may be revoked, in this order, each with a test of whether it changed the draft."""
 
@@ -98,7 +102,7 @@ def _apply_confirmed_rules(draft: Draft, disabled: Collection[str]) -> Draft:
 
 
 def _binds_like_original(draft: Draft) -> bool:
-    """Return whether the columns that FROM computes leave the result's columns as they are."""
+    """Return whether the result has the same columns as without the columns that FROM computes."""
     before = draft.write_probe(draft.column_aliases, draft.without_prefix)
     return draft.binds_alike(before, draft.write_widened_probe(draft.without_prefix))
 
@@ -106,9 +110,9 @@ def _binds_like_original(draft: Draft) -> bool:
 def apply_rules(
     draft: Draft, last_rule: str | None = None, disabled: Collection[str] = ()
 ) -> Draft:
-    """Apply the rules in order, without those in `disabled`; stop after the one named `last_rule`.
+    """Apply the rules that are not `disabled`, in order, up to the rule named `last_rule`.
 
-    Raises ConfigError for an unknown rule. The errors of rules have offsets in the user's text.
+    Raises ConfigError for an unknown rule. The errors of rules point at the user's text.
     """
     names = [rule.__name__ for rule in RULES]
     for name in (*([] if last_rule is None else [last_rule]), *disabled):
@@ -127,25 +131,27 @@ def apply_rules(
     return draft
 
 
-DEEPEST = 8
-"""The maximum depth of views of views that are expanded."""
+MAX_VIEW_DEPTH = 8
+"""The maximum depth of nested views that are expanded."""
 
-MOST_CTES = 16
+MAX_INLINED_CTES = 16
 
-LONGEST = 10_000
-"""The maximum number of characters that views and CTEs may add; beyond it none is expanded, since
-views that read others twice grow exponentially.
+MAX_ADDED_LENGTH = 10_000
+"""The maximum number of characters that expansion may add; beyond it, nothing is expanded.
+
+Views that read other views twice grow exponentially.
 """
 
 
 def expand_views(draft: Draft) -> Draft:
-    """Return the statement with expanded views and joined CTEs, before any rule::
+    """Return the draft of the statement with expanded views and joined CTEs, before any rule::
 
         SELECT id, predict('m', *, approximate := true) FROM v
         SELECT id, predict('m', *, approximate := true) FROM (SELECT ... FROM s ...) AS v
 
     Joins and functions in a view can ask a small model only if they are part of the statement, and
-    a joined CTE has no known keys. The same draft is returned if it reads none, or is stored.
+    the keys of a joined CTE are unknown. The same draft is returned if the statement is stored, or
+    reads no view and joins no CTE.
     """
     if draft.outline.is_stored:
         return draft
@@ -159,13 +165,13 @@ def expand_views(draft: Draft) -> Draft:
 
 
 def expand_views_in_text(sql: str, view: Callable[[str], str | None]) -> str:
-    """Return a DuckDB statement with the queries of its views, and of joined CTEs, in their places.
+    """Return a DuckDB statement in which subqueries replace its views and joined CTEs.
 
     Args:
-        view: returns the query of a view by the name in the statement; None for any other table.
+        view: returns the query of a view, given its name in the statement; None for other tables.
     """
     text, view = sql, cache(view)
-    for _ in range(DEEPEST):
+    for _ in range(MAX_VIEW_DEPTH):
         edits: dict[Span, str] = {}
         for table in find_named_tables(text):
             query = view(text[table.span.start : table.span.end])
@@ -174,9 +180,9 @@ def expand_views_in_text(sql: str, view: Callable[[str], str | None]) -> str:
         if not edits:
             break
         text = splice(text, {}, edits, Span(0, len(text)))
-        if len(text) > len(sql) + LONGEST:
+        if len(text) > len(sql) + MAX_ADDED_LENGTH:
             return sql
-    for _ in range(MOST_CTES):
+    for _ in range(MAX_INLINED_CTES):
         cte_edits = inline_joined_cte(text)
         if not cte_edits:
             break

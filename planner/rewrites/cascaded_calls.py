@@ -24,13 +24,14 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.syntax.outline import ModelCall, ModelColumn, sort_inner_first
 
 _DEEP_NESTING = 200
-"""The number of brackets around a call from which the engine's parser is asked first whether it
-accepts them.
-"""
+"""The number of brackets around a call above which the engine is asked whether it accepts them."""
 
 
 def called_models(draft: Draft) -> Draft:
-    """Find what each call computes; no call is planned if the statement is left to the engine."""
+    """Find the target of each call.
+
+    The draft is unchanged if the engine's parser will reject the statement for its depth.
+    """
     text, parameters, context = draft.text, draft.parameters, draft.context
     for call in draft.outline.calls:
         if call.background is not None and draft.outline.is_stored:
@@ -56,7 +57,7 @@ def called_models(draft: Draft) -> Draft:
 
 
 def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> Draft:
-    """Add the models that the rows of a call name; without rows, the call becomes NULL."""
+    """Add the models that the rows of a call name; if there are no rows, the call becomes NULL."""
     context = draft.context
     has_star = any(argument.star is not None for argument in call.arguments)
     if not has_star and context.is_user_function(call.function):
@@ -81,9 +82,10 @@ def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> D
 
 
 def _is_too_deep(draft: Draft) -> bool:
-    """Return whether the engine's parser rejects the statement, whose planning would take long.
+    """Return whether the engine's parser rejects the statement for its depth.
 
-    Raises BindError if the engine's binder rejects it for its depth.
+    Planning a deep statement would take long. Raises BindError if the engine's binder rejects it
+    for its depth.
     """
     if max(call.depth + call.queries for call in draft.targets) <= _DEEP_NESTING:
         return False

@@ -1,4 +1,4 @@
-"""The draft of a rewritten statement, which the rules pass on."""
+"""The draft of a rewritten statement, which each rule passes to the next."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sqlml.planner.syntax.parameters import Parameters
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of text and its offset in the user's statement.
+    """A piece of text with its offset in the user's statement.
 
     Generated text (`is_users` is false) has the offset of its table form.
     """
@@ -56,7 +56,7 @@ class ExpandedStatement:
         return "".join(p.text for p in self.pieces)
 
     def is_generated(self, offset: int) -> bool:
-        """Return whether an offset of `sql` is in generated text, not in the user's."""
+        """Return whether an offset in `sql` is in generated text instead of the user's text."""
         piece, _ = self._find_piece(offset)
         return piece is not None and not piece.is_users
 
@@ -90,21 +90,21 @@ class Draft:
     Attributes:
         parameters: the parameters with their values; some are consumed by the plan.
         expanded: the statement with expanded table forms, if it had some.
-        models_of_rows: the models of calls whose rows name them.
-        cascades: the small models that calls ask first.
-        filters: the small models that may filter tables for the order of calls.
-        exact_reasons: why calls that might be approximated are not.
+        models_of_rows: the models of each call whose rows name their models.
+        cascades: the small model that a call asks first.
+        filters: the small model that may filter a table for a query ordered by the call.
+        exact_reasons: why a call that may be approximated is not.
         edits: replacement texts of spans outside of calls.
-        negated_calls: calls whose negative is compared.
-        shared: the outputs that each call computes together with others on the same row.
-        models_from: the FROM clauses that may compute the column of a call's function.
-        rows_from: the FROM clauses that may pack the numbers of a call's row.
-        filters_first: filters without model calls move below the columns that FROM computes.
-        widened_sources: the FROM clauses that do compute columns.
-        call_sql: the calls as they go to the engine.
-        call_probes: the calls in probes, before their functions are registered.
+        negated_calls: calls whose scores are compared with the opposite sign.
+        shared: the outputs that a call computes together with other calls on the same row.
+        model_source_of: the FROM clause that may compute the result of a call's function.
+        row_source_of: the FROM clause that may pack the numbers of a call's row.
+        filters_first: filters without model calls are applied before FROM computes columns.
+        widened_sources: the FROM clauses that compute columns.
+        call_sql: the SQL of each planned call.
+        call_probes: replacements of calls in probes, where their functions are not registered yet.
         column_aliases: names of columns by the offsets where they are inserted.
-        removed_joins: the texts of removed joins, each of which occurs once.
+        removed_joins: the texts of removed joins, each of which occurs once in the statement.
     """
 
     outline: Outline
@@ -119,8 +119,8 @@ class Draft:
     edits: Mapping[Span, str] = field(default_factory=dict)
     negated_calls: frozenset[ModelCall] = frozenset()
     shared: Mapping[ModelCall, SharedParts] = field(default_factory=dict)
-    models_from: Mapping[ModelCall, WidenableSource] = field(default_factory=dict)
-    rows_from: Mapping[ModelCall, WidenableSource] = field(default_factory=dict)
+    model_source_of: Mapping[ModelCall, WidenableSource] = field(default_factory=dict)
+    row_source_of: Mapping[ModelCall, WidenableSource] = field(default_factory=dict)
     filters_first: bool = False
     widened_sources: Mapping[WidenableSource, WidenedSource] = field(default_factory=dict)
     planned: Mapping[ModelCall, PlannedCall] = field(default_factory=dict)
@@ -140,9 +140,9 @@ class Draft:
 
     @cached_property
     def nulls(self) -> Mapping[ModelCall, str]:
-        """The calls in probes: NULLs of their types.
+        """Replacements of calls in probes: NULLs of the calls' types.
 
-        QUALIFY needs a window function, which may occur only in the arguments of its calls.
+        QUALIFY needs a window function, and the only one may be in an argument of a call.
         """
         return {
             call: f"first_value({null}) OVER ()" if call.has_windows else null
@@ -158,13 +158,13 @@ class Draft:
 
     @cached_property
     def has_parameters_in_calls(self) -> bool:
-        """True if a call contains a parameter, because its arguments may change their order."""
+        """True if a call contains a parameter, so that the order of parameters may change."""
         parameters = self.outline.parameters
         return any(c.span.contains(p.span) for c in self.targets for p in parameters)
 
     @cached_property
     def sql(self) -> str:
-        """The statement as it goes to the engine, once the calls are planned."""
+        """The statement for the engine, available once the calls are planned."""
         return self._remove_joins(self.write_part(self._full_span, self.column_aliases))
 
     @cached_property
@@ -174,52 +174,52 @@ class Draft:
 
     @property
     def without_prefix(self) -> Mapping[Span, str]:
-        """The edit that removes a prefix such as INSERT INTO, so that a query remains."""
+        """The edit that removes a prefix such as INSERT INTO t, so that a query remains."""
         return {} if self.outline.prefix is None else {self.outline.prefix: ""}
 
     @property
     def shareable_calls(self) -> Mapping[ModelCall, Target]:
-        """The calls that may share an evaluation: those of one model without a cascade."""
+        """The calls that may share an evaluation: calls of a single model without a cascade."""
         alone = self.cascades.keys() | self.models_of_rows.keys()
         return {c: t for c, t in self.targets.items() if c not in alone}
 
     def with_outline(self, outline: Outline) -> Draft:
-        """Return the draft of another text of the statement, before all rules."""
+        """Return the draft of the statement with another text, to which no rule is applied yet."""
         parameters = replace(self.parameters, parameters=outline.parameters)
         return replace(self, outline=outline, parameters=parameters)
 
     def targets_of(self, call: ModelCall) -> Collection[Target]:
-        """Return what a call may compute: one target for each model that its rows name."""
+        """Return the targets of a call; there are several if its rows name their models."""
         models = self.models_of_rows.get(call)
         return [self.targets[call]] if models is None else models.targets.values()
 
     def find_shared(self, call: ModelCall) -> SharedParts:
-        """Return what a call computes together with others; by default its own part only."""
+        """Return the parts that a call computes together with others; by default only its own."""
         return self.shared.get(call) or SharedParts(parts=(self.targets[call].part,))
 
     def write_part(self, span: Span, names: Mapping[int, str] = _NONE) -> str:
-        """Return the text at a span as it goes to the engine, with the calls planned so far."""
+        """Return the text at a span for the engine, with the calls that are planned so far."""
         return self.collect_edits().apply(span, {Span(at, at): name for at, name in names.items()})
 
     def collect_edits(self) -> Edits:
-        """Return the edits of the statement for the engine, with the calls planned so far."""
+        """Return all edits of the statement, including the calls that are planned so far."""
         edits = Edits(self.text)
         edits.add({call.span: text for call, text in self.call_sql.items()}, CALLS)
         edits.add(self.edits, PATCHES)
         for widened in self.widened_sources.values():
-            for layer, texts in widened.edits_by_layer(self.filters_first).items():
-                edits.add(texts, layer)
+            for layer, edits_of_layer in widened.edits_by_layer(self.filters_first).items():
+                edits.add(edits_of_layer, layer)
         return edits
 
     def write_probe(
         self, names: Mapping[int, str] = _NONE, edits: Mapping[Span, str] = _NONE
     ) -> str:
-        """Return the user's statement as a probe."""
+        """Return the user's statement as a probe, with additional names and edits."""
         edits = {**self.parameters.stand_ins, **edits}
         return splice(self.text, self.nulls, edits, self._full_span, names)
 
     def write_widened_probe(self, edits: Mapping[Span, str]) -> str:
-        """Return the statement with the columns that FROM computes as a probe."""
+        """Return a probe of the statement in which FROM computes columns."""
         patches, sources = {**self.parameters.stand_ins}, dict[Span, str]()
         for source, widened in self.widened_sources.items():
             patches |= widened.adjustments(self.filters_first)

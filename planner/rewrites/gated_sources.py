@@ -37,17 +37,17 @@ from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.small_model_calls import (
     ROWS,
+    build_stand_in_sql,
+    build_where_sql,
     can_bind,
     describe_calls,
     find_grouped_joins,
+    find_query_text,
     find_rereadable_table,
     have_one_partner,
     plan_small_call,
     prepend_ctes,
-    query_text,
     restrict_groups,
-    where,
-    write_stand_in,
 )
 from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.planner.syntax.lineage import FeatureSource
@@ -55,7 +55,7 @@ from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.syntax.top_k import IdleSource, find_idle_sources
 
 _UNSURE = "sqlml_unsure"
-"""The name of a CTE with the rows of which a small model is not sure."""
+"""The name of a CTE with the rows for which a small model is unsure."""
 
 _ROW = "sqlml_row"
 """The parameter of a lambda."""
@@ -64,13 +64,13 @@ _CALL = re.compile(r'[\w"]\s*\(')
 
 
 def gated_sources(draft: Draft) -> Draft:
-    """Let such joins and calls ask the small model first."""
+    """Let joins and calls that only the full model needs ask the small model first."""
     small_features = {
         call: frozenset(name for name, _ in planned.small_model_reads)
         for call, planned in draft.planned.items()
         if call in draft.cascades and not call.has_local_names
     }
-    text = query_text(draft)
+    text = find_query_text(draft)
     if not small_features or text is None or any(call.block is None for call in small_features):
         return draft
     calls = list(small_features)
@@ -93,11 +93,11 @@ def gated_sources(draft: Draft) -> Draft:
 def _restrict_groups(
     draft: Draft, text: str, call: ModelCall, idle: IdleSource, joins: list[LeftJoin]
 ) -> Draft:
-    """Let the joins of a block compute no groups for rows of which a small model is sure.
+    """Let the joins of a block skip groups for rows for which a small model is sure.
 
     Args:
         idle: one of the sources of the block.
-        joins: the gated joins, each of which gives a row at most one partner.
+        joins: the gated joins, each with at most one partner per row.
     """
     block, small = idle.source.block, draft.planned[call].small
     joins = find_grouped_joins(draft, joins, block)
@@ -105,11 +105,11 @@ def _restrict_groups(
     if table is None or small is None or Span(block.start, block.start) in draft.edits:
         return draft
 
-    def edits(ask: str, text_of: TextOf) -> dict[Span, str]:
+    def build_edits(small_sql: str, text_of: TextOf) -> dict[Span, str]:
         rows = f"SELECT * FROM {text_of(table.span_without_alias)} AS {table.alias}"
         tables = {
-            ROWS: rows + where([text_of(place) for place in table.conditions]),
-            _UNSURE: f"SELECT * FROM {ROWS} AS {table.alias} WHERE {ask} IS NULL",
+            ROWS: rows + build_where_sql([text_of(place) for place in table.conditions]),
+            _UNSURE: f"SELECT * FROM {ROWS} AS {table.alias} WHERE {small_sql} IS NULL",
         }
         return {
             **prepend_ctes(block, tables),
@@ -117,16 +117,16 @@ def _restrict_groups(
             table.span: f"{ROWS} AS {table.alias}",
         }
 
-    if not can_bind(draft, edits(write_stand_in(idle.features), draft.probe_edits.apply)):
+    if not can_bind(draft, build_edits(build_stand_in_sql(idle.features), draft.probe_edits.apply)):
         return draft
-    small_sql = _try_small_model(draft, call, idle.features, small)
-    return replace(draft, edits={**draft.edits, **edits(small_sql, draft.write_part)})
+    small_sql = _build_small_model_sql(draft, call, idle.features, small)
+    return replace(draft, edits={**draft.edits, **build_edits(small_sql, draft.write_part)})
 
 
 def _gate_source(
     draft: Draft, call: ModelCall, idle: IdleSource, joins: Sequence[LeftJoin]
 ) -> Draft | None:
-    """Return the statement with one gated source; None if it cannot be gated."""
+    """Return the draft with one more gated source; None if the source cannot be gated."""
     source, planned = idle.source, draft.planned[call]
     if any(source.span.contains(c.span) for c in draft.outline.calls):
         return None
@@ -141,11 +141,13 @@ def _gate_source(
             return None
         if not have_one_partner(draft, [join], draft.cascades[call].facts.keys):
             return None
-    probes = _gate_edits(source, join, write_stand_in(idle.features), draft.probe_edits.apply)
+    probes = _build_gate_edits(
+        source, join, build_stand_in_sql(idle.features), draft.probe_edits.apply
+    )
     if planned.small is None or not can_bind(draft, probes):
         return None
-    small = _try_small_model(draft, call, idle.features, planned.small)
-    edits = _gate_edits(source, join, small, draft.write_part)
+    small_sql = _build_small_model_sql(draft, call, idle.features, planned.small)
+    edits = _build_gate_edits(source, join, small_sql, draft.write_part)
     if source.name not in planned.idle:  # several features may call the same function
         planned = replace(planned, idle=(*planned.idle, source.name))
     return replace(
@@ -155,23 +157,23 @@ def _gate_source(
     )
 
 
-def _gate_edits(
-    source: FeatureSource, join: LeftJoin | None, small: str, text_of: TextOf
+def _build_gate_edits(
+    source: FeatureSource, join: LeftJoin | None, small_sql: str, text_of: TextOf
 ) -> dict[Span, str]:
-    """Return the edits by which a source asks the small model first."""
+    """Return the edits that make a source ask the small model first."""
     if join is not None and join.using is not None:
-        return join.using.as_on(partial(_only_if_unsure, small))
+        return join.using.as_on(partial(_build_gate_sql, small_sql))
     spans = source.outer or ((source.span,) if join is None else join.other_sides)
-    return {place: _only_if_unsure(small, text_of(place)) for place in spans}
+    return {place: _build_gate_sql(small_sql, text_of(place)) for place in spans}
 
 
-def _try_small_model(
+def _build_small_model_sql(
     draft: Draft, call: ModelCall, features: Mapping[str, str], small: PlannedCall
 ) -> str:
-    """Return a small model's result; NULL if it rejects a row, since this must not fail the query.
+    """Return the SQL of a small model's result; NULL if it rejects a row, so that no query fails.
 
-    Since DuckDB 2.0.1, an expression both in TRY and outside is computed twice. So calls that are
-    features stand outside.
+    DuckDB since 2.0.1 computes an expression twice if it occurs both inside and outside of TRY. So
+    features that contain calls are computed outside.
     """
     if not any(map(_CALL.search, features.values())):
         return f"TRY({plan_small_call(draft, call, features, small).sql})"
@@ -180,9 +182,9 @@ def _try_small_model(
     fields = {name: f"{_ROW}.{column}" for name, column in columns.items()}
     tried = f"TRY({plan_small_call(draft, call, fields, small).sql})"
     rows = f"{builtin('list_value')}({builtin('struct_pack')}({row}))"
-    answers = f"{builtin('list_transform')}({rows}, lambda {_ROW}: {tried})"
-    return f"{builtin('array_extract')}({answers}, 1)"
+    results = f"{builtin('list_transform')}({rows}, lambda {_ROW}: {tried})"
+    return f"{builtin('array_extract')}({results}, 1)"
 
 
-def _only_if_unsure(small: str, text: str) -> str:
-    return f"CASE WHEN {small} IS NULL THEN {text} END"
+def _build_gate_sql(small_sql: str, text: str) -> str:
+    return f"CASE WHEN {small_sql} IS NULL THEN {text} END"

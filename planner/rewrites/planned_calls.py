@@ -1,4 +1,4 @@
-"""The rule `planned_calls`: each call becomes SQL, in its place or in FROM."""
+"""The rule `planned_calls`: each call becomes SQL, either where it stands or in FROM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sqlml.planner.syntax.outline import CALLS, ModelCall, name_unnamed_items, s
 
 
 def planned_calls(draft: Draft) -> Draft:
-    """Plan the calls, those first on which others depend."""
+    """Plan all calls, beginning with those on which others depend."""
     numbers = draft.parameters.renumber(draft.has_parameters_in_calls)
     planner = _CallPlanner(replace(draft, edits={**numbers, **draft.edits}))
     for call in sort_inner_first(draft.targets):
@@ -34,9 +34,10 @@ def planned_calls(draft: Draft) -> Draft:
 
 
 class _CallPlanner:
-    """The calls of a statement that are planned so far.
+    """Plans the calls of a statement one by one.
 
-    The mappings of its draft grow in place: copies would make planning quadratic in the calls.
+    The mappings of its draft grow in place, since copies would make planning quadratic in the
+    number of calls.
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -58,59 +59,68 @@ class _CallPlanner:
         """Plan one more call."""
         draft = self.draft
         scope = replace(make_scope(draft, call), text=self._edits.apply)
-        placed = _plan(draft, call, scope)
-        if placed is None:
+        call_in_from = _plan_call(draft, call, scope)
+        if call_in_from is None:
             return
-        call_sql = placed.planned.sql + draft.targets[call].key
+        call_sql = call_in_from.planned.sql + draft.targets[call].key
         if call in draft.negated_calls:
             call_sql = draft.dialect.negated(call_sql)
-        self._planned[call], self._call_sql[call] = placed.planned, call_sql
-        self._probes[call] = _write_probe(draft, call, placed, call_sql, call in self._outer_calls)
+        self._planned[call], self._call_sql[call] = call_in_from.planned, call_sql
+        self._probes[call] = _build_probe_sql(
+            draft, call, call_in_from, call_sql, call in self._outer_calls
+        )
         self._edits.add({call.span: call_sql}, CALLS)
-        self._widen_source(call, placed, scope)
+        self._widen_source(call, call_in_from, scope)
 
-    def _widen_source(self, call: ModelCall, placed: CallInFrom, scope: Scope) -> None:
-        """Let FROM compute the columns that a call has there."""
+    def _widen_source(self, call: ModelCall, call_in_from: CallInFrom, scope: Scope) -> None:
+        """Add the columns that a call needs in FROM to the call's source."""
         draft = self.draft
-        source = draft.models_from.get(call) or draft.rows_from.get(call)
-        if source is None or (placed.row is None and placed.column is None):
+        source = draft.model_source_of.get(call) or draft.row_source_of.get(call)
+        if source is None or (call_in_from.row is None and call_in_from.column is None):
             return
         widened = self._widened_sources.get(source)
         if widened is None:
             widened = WidenedSource.create(source, draft.dialect, scope.text, scope.probed)
         else:
-            for layer, texts in widened.edits_by_layer(draft.filters_first).items():
-                self._edits.remove(texts, layer)
-        self._widened_sources[source] = widened = widened.with_columns(placed.row, placed.column)
-        for layer, texts in widened.edits_by_layer(draft.filters_first).items():
-            self._edits.add(texts, layer)
+            for layer, edits in widened.edits_by_layer(draft.filters_first).items():
+                self._edits.remove(edits, layer)
+        self._widened_sources[source] = widened = widened.with_columns(
+            call_in_from.row, call_in_from.column
+        )
+        for layer, edits in widened.edits_by_layer(draft.filters_first).items():
+            self._edits.add(edits, layer)
 
 
 def _find_nesting_calls(calls: Iterable[ModelCall]) -> frozenset[ModelCall]:
-    """Return the calls that contain others."""
+    """Return the calls that contain other calls."""
     ordered = sorted(calls, key=lambda call: (call.span.start, -call.span.end))
     return frozenset(a for a, b in pairwise(ordered) if a.span.contains(b.span))
 
 
-def _plan(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
-    """Plan a call; return None for one that the engine does not bind."""
+def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
+    """Plan a call; return None if it is invalid in a CTE that nothing reads."""
     if draft.expanded is not None and draft.expanded.is_generated(call.span.start):
         check_new_column(draft, call, find_other_columns(call, (), scope))
     target, shared = draft.targets[call], draft.find_shared(call)
-    rows = find_row_queries(call, _find_counted_scope(draft, scope))
-    site = CallSite(call, scope, draft.context, rows)
+    row_estimate = find_row_queries(call, _find_counted_scope(draft, scope))
+    site = CallSite(call, scope, draft.context, row_estimate)
     try:
-        models = draft.models_of_rows.get(call)
-        if models is not None:
-            plan_one = partial(_plan_function, site, shared)
-            placed = plan_named_call(
-                call, target, models, scope, plan_one, sorts=call in draft.models_from
+        models_of_rows = draft.models_of_rows.get(call)
+        if models_of_rows is not None:
+            plan_single = partial(_plan_call_of_one_model, site, shared)
+            call_in_from = plan_named_call(
+                call,
+                target,
+                models_of_rows,
+                scope,
+                plan_single,
+                sorts=call in draft.model_source_of,
             )
         else:
-            placed = plan_call(
-                site, target=target, shared=shared, row_in_from=call in draft.rows_from
+            call_in_from = plan_call(
+                site, target=target, shared=shared, row_in_from=call in draft.row_source_of
             )
-        planned = replace(placed.planned, exact=draft.exact_reasons.get(call, ""))
+        planned = replace(call_in_from.planned, exact=draft.exact_reasons.get(call, ""))
         if (cascade := draft.cascades.get(call)) is not None:
             small_target = replace(target, model=replace(target.model, program=cascade.small))
             small = plan_call(site, target=small_target, shared=shared).planned
@@ -121,19 +131,19 @@ def _plan(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
         raise
     except SqlmlError as error:  # about the model or its backend
         raise error.at(draft.text, call.span.start, f"model {target.model.name!r}: ") from None
-    return replace(placed, planned=planned)
+    return replace(call_in_from, planned=planned)
 
 
-def _plan_function(
+def _plan_call_of_one_model(
     site: CallSite, shared: SharedParts, call: ModelCall, target: Target
 ) -> CallInFrom:
-    """Plan the call of one of several models that rows name."""
+    """Plan a call for one of the models that the rows name."""
     own_parts = replace(shared, parts=(target.part,))
     return plan_call(replace(site, call=call), target=target, shared=own_parts, by_function=True)
 
 
 def make_scope(draft: Draft, call: ModelCall) -> Scope:
-    """Return the scope of a call, in which calls that are already planned have their final text."""
+    """Return the scope of a call, in which the calls that are already planned have their SQL."""
     local = dict.fromkeys(call.local_names, "NULL")
     return Scope(
         outline=draft.outline,
@@ -148,10 +158,10 @@ def make_scope(draft: Draft, call: ModelCall) -> Scope:
 
 
 def _find_counted_scope(draft: Draft, scope: Scope) -> Scope:
-    """Return the scope whose rows are counted for a call, which may decide how its function runs.
+    """Return the scope whose rows are counted for a call; the count may decide how it runs.
 
-    For calls in the output of a query that groups, and in its subqueries, it is that query, since
-    they must be written alike.
+    All calls in the output of a query that groups, and in the subqueries there, must be written
+    alike, so their scope is that query.
     """
     block = scope.block
     if block is None or block.output not in draft.outline.comparing_outputs:
@@ -161,16 +171,19 @@ def _find_counted_scope(draft: Draft, scope: Scope) -> Scope:
     return replace(scope, block=block)
 
 
-def _write_probe(
-    draft: Draft, call: ModelCall, placed: CallInFrom, call_sql: str, has_calls: bool
+def _build_probe_sql(
+    draft: Draft, call: ModelCall, call_in_from: CallInFrom, call_sql: str, has_calls: bool
 ) -> str:
-    """Return the replacement of a call, maybe around others, in the probe of a widened FROM."""
-    if placed.column is not None:
+    """Return the SQL that replaces a call in the probe of the statement with a widened FROM.
+
+    With `has_calls`, the call contains other calls.
+    """
+    if call_in_from.column is not None:
         return call_sql
     probe = draft.nulls[call]
     # An expression must also bind to the changed FROM.
-    if not placed.planned.calls_function and not has_calls:
-        probe = f"CASE WHEN ({placed.planned.sql}) IS NULL THEN {probe} ELSE {probe} END"
-    if placed.row is not None:
-        probe = f"CASE WHEN {placed.row.name} IS NULL THEN NULL ELSE {probe} END"
+    if not call_in_from.planned.calls_function and not has_calls:
+        probe = f"CASE WHEN ({call_in_from.planned.sql}) IS NULL THEN {probe} ELSE {probe} END"
+    if call_in_from.row is not None:
+        probe = f"CASE WHEN {call_in_from.row.name} IS NULL THEN NULL ELSE {probe} END"
     return probe

@@ -25,11 +25,11 @@ from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters
 
 _EXACT_NUMBER = re.compile(r"(?=.{1,16}$)\d*\.?\d*|\d+(\.\d*)?[eE][+-]?\d{1,2}")
-"""Numbers that the engine and Python read as the same double."""
+"""Numbers that the engine and Python convert to the same double."""
 
 
 def probability_comparisons(draft: Draft) -> Draft:
-    """Compare scores instead of probabilities if possible."""
+    """Compare scores instead of probabilities where that is possible."""
     targets, edits, negated = dict(draft.targets), dict(draft.edits), set(draft.negated_calls)
     consumed: list[Parameter] = []
     candidates = {
@@ -78,7 +78,7 @@ def _find_thresholds(target: Target, bounds: Sequence[tuple[str, float]]) -> lis
 
 
 def _needs_probability(call: ModelCall, draft: Draft, candidates: Collection[ModelCall]) -> bool:
-    """Return whether a call that shares the function computes the probability anyway."""
+    """Return whether another call that shares the function needs the probability anyway."""
     targets, outline = draft.targets, draft.outline
     key = make_sharing_key(call, targets[call], outline)
     return any(
@@ -92,7 +92,7 @@ def _needs_probability(call: ModelCall, draft: Draft, candidates: Collection[Mod
 def _read_bounds(
     call: ModelCall, target: Target, parameters: Parameters
 ) -> tuple[tuple[str, float], ...] | None:
-    """Return the numbers with which the probability of one class is compared, if they are known."""
+    """Return the operators and numbers with which a class's probability is compared, if known."""
     if target.output != "proba" or target.column is None or len(target.model.program.labels) != 1:
         return None
     if call.comparison is None or target.key or "score" not in target.model.program.outputs:
@@ -106,7 +106,7 @@ def _read_bounds(
 
 
 def _read_number(written: Literal | Parameter, parameters: Parameters) -> float | None:
-    """Return a number, or the value of a parameter."""
+    """Return the number of a literal or a parameter; None if it may not be exact."""
     if isinstance(written, Literal):
         return float(written.text) if _EXACT_NUMBER.fullmatch(written.text) else None
     value = parameters.value(written)

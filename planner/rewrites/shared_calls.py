@@ -1,4 +1,4 @@
-"""Rules by which calls share evaluations, and FROM computes columns that they have in common.
+"""Rules that let calls share evaluations, and let FROM compute columns that several calls read.
 
 `shared_calls`: calls of one model on the same row share one function, which computes all their
 outputs. The engine evaluates equal calls of one projection once. WHERE and ON are evaluated earlier
@@ -51,15 +51,15 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.widened_from import find_row_source, find_source
 from sqlml.planner.syntax.outline import ModelCall, Outline, WidenableSource
 
-MOST_UNSORTED, MOST_BYTES = 256, 4 << 20
-"""The number of models in a batch, and their bytes, up to which two sorts do not pay."""
+MAX_UNSORTED_MODELS, MAX_UNSORTED_BYTES = 256, 4 << 20
+"""The number and the total bytes of models in a batch up to which sorting twice does not pay."""
 
 _EARLY_CLAUSES = frozenset({"WHERE", "FROM"})
-"""Clauses that filter rows before the others see them."""
+"""Clauses that filter rows before other clauses see them."""
 
 
 def shared_calls(draft: Draft) -> Draft:
-    """Determine the outputs that each call's function computes for all calls that share it."""
+    """Determine the parts that each function computes for all calls that share it."""
     unshared = draft.targets.keys() - draft.shareable_calls.keys()
     shared = {c: SharedParts(parts=(draft.targets[c].part,)) for c in unshared}
     for calls in group_sharing_calls(draft):
@@ -77,9 +77,10 @@ def group_sharing_calls(draft: Draft) -> list[list[ModelCall]]:
 
 
 def group_comparable_calls(draft: Draft) -> list[list[ModelCall]]:
-    """Group the calls that the engine may compare; each group must be written alike.
+    """Group the calls that the engine may compare; the calls of a group must be written alike.
 
-    WHERE, ON and other parts of FROM are compared with nothing, so each of their calls is a group.
+    The engine does not compare WHERE, ON and other parts of FROM with other expressions, so each
+    call there is a group.
     """
     return _group_by_key((_make_comparable_key(draft, call), call) for call in draft.targets)
 
@@ -87,8 +88,8 @@ def group_comparable_calls(draft: Draft) -> list[list[ModelCall]]:
 def make_sharing_key(call: ModelCall, target: Target, outline: Outline) -> Any:
     """Return a key that is equal for calls that share one function.
 
-    These are calls of one model version with the same written arguments in one query; in the output
-    of a query that groups, all calls of the version.
+    Calls share a function if they call one model version with the same written arguments in one
+    query. In the output of a query that groups, all calls of a version share it.
     """
     model, block = target.model, call.block
     if len(model.program.labels) > 1:
@@ -97,7 +98,7 @@ def make_sharing_key(call: ModelCall, target: Target, outline: Outline) -> Any:
     if block is not None and block.output in outline.comparing_outputs:
         return block.output, version
     if call.uses_select_names:
-        return call  # its names may mean other columns
+        return call  # names in its arguments may mean other columns
     return None if block is None else block.span, version, call.written_arguments
 
 
@@ -117,7 +118,7 @@ def _group_by_key(keyed: Iterable[tuple[Any, ModelCall]]) -> list[list[ModelCall
 
 
 def models_in_from(draft: Draft) -> Draft:
-    """Let FROM compute what calls in WHERE share with others."""
+    """Let FROM compute results that calls in WHERE share with calls in other clauses."""
     shared: dict[ModelCall, SharedParts] = {}
     sources: dict[ModelCall, WidenableSource] = {}
     for calls in group_sharing_calls(draft):
@@ -131,17 +132,17 @@ def models_in_from(draft: Draft) -> Draft:
             sources |= dict.fromkeys(calls, source)
     if not sources:
         return draft
-    return replace(draft, shared={**draft.shared, **shared}, models_from=sources)
+    return replace(draft, shared={**draft.shared, **shared}, model_source_of=sources)
 
 
 def _are_alike(calls: Sequence[ModelCall]) -> bool:
-    """Return whether the calls score the same row, so that one column of FROM can replace them."""
+    """Return whether all calls score the same row, so that one column of FROM can replace them."""
     rows = {(call.block and call.block.span, call.written_arguments) for call in calls}
     return len(rows) == 1 and not any(call.uses_select_names for call in calls)
 
 
 def _filters_each_row(call: ModelCall) -> bool:
-    """Return whether WHERE evaluates the call for each row."""
+    """Return whether WHERE evaluates the call for every row."""
     return call.clause == "WHERE" and call.is_always_evaluated
 
 
@@ -153,7 +154,7 @@ def rows_in_from(draft: Draft) -> Draft:
     shareable = draft.shareable_calls
     for calls in group_comparable_calls(draft):  # each is written alike
         call_sources = {
-            draft.models_from.get(call) or find_row_source(call, draft.outline)
+            draft.model_source_of.get(call) or find_row_source(call, draft.outline)
             if call in shareable
             else None
             for call in calls
@@ -161,11 +162,11 @@ def rows_in_from(draft: Draft) -> Draft:
         source = call_sources.pop()
         if source is not None and not call_sources:
             sources |= dict.fromkeys(calls, source)
-    return replace(draft, rows_from=sources, filters_first=True)
+    return replace(draft, row_source_of=sources, filters_first=True)
 
 
 def rows_by_model(draft: Draft) -> Draft:
-    """Let FROM sort rows by their models if these are many."""
+    """Let FROM sort rows by their models if the rows name many models."""
     if not draft.dialect.lazy_calls:
         return draft
     sources = {
@@ -176,17 +177,20 @@ def rows_by_model(draft: Draft) -> Draft:
     if not sources:
         return draft
     shared = {call: replace(draft.find_shared(call), in_from=True) for call in sources}
-    models_from = {**draft.models_from, **sources}
-    return replace(draft, shared={**draft.shared, **shared}, models_from=models_from)
+    model_source_of = {**draft.model_source_of, **sources}
+    return replace(draft, shared={**draft.shared, **shared}, model_source_of=model_source_of)
 
 
 def _has_many_models(models_of_rows: ModelsOfRows) -> bool:
     models = [target.model.program for target in models_of_rows.targets.values()]
-    return len(models) > MOST_UNSORTED or sum(model.nbytes for model in models) > MOST_BYTES
+    return (
+        len(models) > MAX_UNSORTED_MODELS
+        or sum(model.nbytes for model in models) > MAX_UNSORTED_BYTES
+    )
 
 
 def _find_sortable_source(draft: Draft, call: ModelCall) -> WidenableSource | None:
-    """Return the FROM clause that may sort the same rows that a call scores; None without one."""
+    """Return the FROM clause that may sort exactly the rows that a call scores; otherwise None."""
     if call.clause != "SELECT" or not call.is_always_evaluated or call.in_try or call.block is None:
         return None
     source, where = find_source(call, draft.outline), call.block.where

@@ -23,11 +23,11 @@ from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.syntax.top_k import CallsOfQuery, CascadedCall
 
 ROWS = "sqlml_rows"
-"""The name of a CTE with rows of the first table of a block."""
+"""The name of a CTE with rows of a block's first table."""
 
 
-def query_text(draft: Draft) -> str | None:
-    """Return the statement's query with blanks instead of its prefix; None without a query."""
+def find_query_text(draft: Draft) -> str | None:
+    """Return the statement with blanks instead of the prefix before its query; None without one."""
     prefix = draft.outline.prefix
     if prefix is None:
         return None
@@ -38,10 +38,10 @@ def query_text(draft: Draft) -> str | None:
 def describe_calls(
     draft: Draft, small_features: Mapping[ModelCall, frozenset[str]]
 ) -> CallsOfQuery:
-    """Return the calls of a query for its analysis.
+    """Describe the calls of a query for its analysis.
 
-    `small_features` has the cascaded calls with the features that their small models read. Each of
-    these calls stands in a block.
+    `small_features` maps each cascaded call to the features that its small model reads. Each of
+    these calls must be in a block.
     """
     cascaded = []
     for call, small in small_features.items():
@@ -55,22 +55,22 @@ def describe_calls(
         for _, bound in planned.reads
     ]
 
-    def columns(query: str) -> list[str]:
+    def list_columns(query: str) -> list[str]:
         try:
             return [column.name for column in draft.context.describe(query)]
         except ProbeError as error:
             raise ValueError(str(error)) from None
 
     spans = [call.span for call in draft.outline.calls]
-    return CallsOfQuery(cascaded, other_reads, spans, columns, draft.context.function_type)
+    return CallsOfQuery(cascaded, other_reads, spans, list_columns, draft.context.function_type)
 
 
 def plan_small_call(
     draft: Draft, call: ModelCall, features: Mapping[str, str], small: PlannedCall
 ) -> PlannedCall:
-    """Plan the call of a small model over `features`, which are written for another block.
+    """Plan a call of a small model in another block, where `features` are its features' SQL.
 
-    `small` is the same call in the block of the full model's call.
+    `small` is the planned call of the small model in the block of the full model's call.
     """
     target, scope = draft.targets[call], make_scope(draft, call)
     program, parts = small.source, small.spec.parts
@@ -84,18 +84,18 @@ def plan_small_call(
             chosen=target.chosen if parts[0].output == target.output else None,
         ),
         shared=SharedParts(parts=parts),
-        bounds={name: Bound(features[name], bound.type) for name, bound in small.reads},
+        bound_inputs={name: Bound(features[name], bound.type) for name, bound in small.reads},
     ).planned
 
 
-def write_stand_in(features: Mapping[str, str]) -> str:
-    """Return an expression for a small model in probes: its function is not registered yet."""
+def build_stand_in_sql(features: Mapping[str, str]) -> str:
+    """Return an expression that replaces a small model in probes, before it is registered."""
     nulls = " OR ".join(f"({feature}) IS NULL" for feature in features.values()) or "false"
     return f"CASE WHEN {nulls} THEN NULL END"
 
 
 def can_bind(draft: Draft, probes: Mapping[Span, str]) -> bool:
-    """Return whether the statement with `probes` binds to the same columns as without them."""
+    """Return whether the statement with the edits `probes` binds to the same columns as before."""
     prefix = draft.without_prefix
     before = draft.write_probe(edits=prefix)
     return draft.binds_alike(before, draft.write_probe(edits={**prefix, **probes}))
@@ -131,7 +131,7 @@ def find_rereadable_table(draft: Draft, text: str, block: Span) -> FirstTable | 
 
 
 def find_grouped_joins(draft: Draft, joins: Sequence[LeftJoin], block: Span) -> list[LeftJoin]:
-    """Return the joins of a block whose tables are groups by their keys."""
+    """Return the joins of a block whose tables are subqueries that group by the join's keys."""
     return [
         join
         for join in joins
@@ -144,12 +144,12 @@ def find_grouped_joins(draft: Draft, joins: Sequence[LeftJoin], block: Span) -> 
 def restrict_groups(
     joins: Sequence[LeftJoin], rows: str, alias: str, text: TextOf
 ) -> dict[Span, str]:
-    """Return edits of joined subqueries that make them compute only the groups of some rows.
+    """Return the edits that make joined subqueries compute only the groups of some rows.
 
     Args:
         joins: joins from `find_grouped_joins`.
-        rows: the name of a table with these rows.
-        alias: the name by which the keys of ON refer to it; those of USING are bare columns.
+        rows: the name of a table with the rows.
+        alias: the table's name in the keys of ON; the keys of USING are bare columns.
     """
     edits: dict[Span, str] = {}
     for join in joins:
@@ -169,6 +169,6 @@ def prepend_ctes(block: Span, tables: Mapping[str, str]) -> dict[Span, str]:
     return {Span(block.start, block.start): f"WITH {definitions} "}
 
 
-def where(conditions: Sequence[str]) -> str:
-    """Return a WHERE of conditions with a leading blank; "" without conditions."""
+def build_where_sql(conditions: Sequence[str]) -> str:
+    """Return ` WHERE ...` for all conditions, with a leading blank; "" without conditions."""
     return f" WHERE {' AND '.join(f'({c})' for c in conditions)}" if conditions else ""

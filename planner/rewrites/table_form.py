@@ -68,9 +68,9 @@ def table_form(draft: Draft) -> Draft:
 
 
 def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> None:
-    """Raise BindError for rows that already have a column of the name of a call's result.
+    """Raise BindError if the rows already have a column with the name of a call's result.
 
-    The engine would read the first of two equal names, which is the rows' own column.
+    The engine would read the first of two columns with equal names, which is the rows' own column.
     """
     new_column = fold((call.items[0].name if call.items else None) or "")
     conflict = next((c for c in columns if new_column and fold(c) == new_column), None)
@@ -85,7 +85,7 @@ def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> N
 
 
 def replace_table_forms(sql: str) -> str:
-    """Return the statement with plain rows instead of each table form, so that engines parse it."""
+    """Return the statement with plain rows instead of each table form, which engines can parse."""
 
     def write_rows(form: TableForm) -> list[str]:
         if not form.rows:
@@ -103,10 +103,13 @@ def _write_pieces(
     end: int,
     write: Callable[[TableForm], Sequence[str]],
 ) -> Iterator[Piece]:
-    """Yield sql[start:end] with table forms expanded by the SQL around and between their rows."""
+    """Yield the pieces of sql[start:end] with expanded table forms.
+
+    `write` returns the SQL before, between and after the rows of a form.
+    """
     for form in forms:
         if not start <= form.span.start < end:
-            continue  # inside the rows of a form that was written out already
+            continue  # it is inside the rows of another form
         offset = form.span.start
         yield Piece(sql[start:offset], start, True)
         before, *rest = write(form)
@@ -119,10 +122,10 @@ def _write_pieces(
 
 
 def _describe_rows(sql: str, context: Context, rows: str) -> ColumnTypes:
-    """Return the column types of the rows of a form.
+    """Return the column types of the rows of a form; None if they cannot be determined yet.
 
-    They are None if the rows read a query of a WITH clause, which the engine cannot bind yet, or if
-    they contain an error, which is reported later.
+    This is the case if the rows read a CTE, which the engine cannot bind yet, or if they contain an
+    error, which is reported later.
     """
     dialect, known = context.dialect.name, context.known_columns
     if find_defined_names(sql, dialect) & find_names(rows, dialect):

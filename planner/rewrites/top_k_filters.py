@@ -32,17 +32,17 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.planned_calls import make_scope
 from sqlml.planner.rewrites.small_model_calls import (
     ROWS,
+    build_stand_in_sql,
+    build_where_sql,
     can_bind,
     describe_calls,
     find_grouped_joins,
+    find_query_text,
     find_rereadable_table,
     have_one_partner,
     plan_small_call,
     prepend_ctes,
-    query_text,
     restrict_groups,
-    where,
-    write_stand_in,
 )
 from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.planner.syntax.outline import ModelCall
@@ -50,7 +50,7 @@ from sqlml.planner.syntax.top_k import TopK, find_top_k
 
 
 def top_k_filters(draft: Draft) -> Draft:
-    """Filter tables for the best rows by calls, or record why one is not filtered."""
+    """Filter the table of each call for the best rows, or record why it is not filtered."""
     for call in draft.filters:
         if call in draft.planned:
             result = _filter_table(draft, call)
@@ -62,8 +62,8 @@ def top_k_filters(draft: Draft) -> Draft:
 
 
 def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
-    """Return the statement with the filtered table of one call, or why it is not filtered."""
-    text, facts, planned = query_text(draft), draft.filters[call].facts, draft.planned[call]
+    """Return the draft with the filtered table of one call, or why it is not filtered."""
+    text, facts, planned = find_query_text(draft), draft.filters[call].facts, draft.planned[call]
     if text is None or call.block is None:
         return "only queries are filtered"
     small = _plan_small_score(draft, call)
@@ -86,63 +86,71 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
         return "a condition calls a model"
     if not all(map(draft.context.is_repeatable, top_k.functions)):
         return "a condition may have another result when it is evaluated again"
-    stand_in = write_stand_in(top_k.features)
-    probe = _write_best_rows(_read_table(top_k, draft.probe_edits.apply), stand_in, "1")
+    stand_in = build_stand_in_sql(top_k.features)
+    probe = _build_best_rows_sql(_build_table_sql(top_k, draft.probe_edits.apply), stand_in, "1")
     if not can_bind(draft, {top_k.source: f"({probe}) AS {top_k.alias}"}):
         return "its conditions, or the small model's features, are not of the first table alone"
-    ranked = plan_small_call(draft, call, top_k.features, small)
-    table = _read_table(top_k, draft.write_part)
-    best = _write_best_rows(table, ranked.sql, _write_row_count(table, facts))
-    edits = _restrict_groups(draft, text, top_k, joins, best) or {
-        top_k.source: f"({best}) AS {top_k.alias}"
+    ranking_call = plan_small_call(draft, call, top_k.features, small)
+    table_sql = _build_table_sql(top_k, draft.write_part)
+    best_rows_sql = _build_best_rows_sql(
+        table_sql, ranking_call.sql, _build_row_count_sql(table_sql, facts)
+    )
+    edits = _restrict_groups(draft, text, top_k, joins, best_rows_sql) or {
+        top_k.source: f"({best_rows_sql}) AS {top_k.alias}"
     }
-    planned = replace(planned, small=ranked, filtered=facts, idle=top_k.idle)
+    planned = replace(planned, small=ranking_call, filtered=facts, idle=top_k.idle)
     return replace(draft, edits={**draft.edits, **edits}, planned={**draft.planned, call: planned})
 
 
 def _restrict_groups(
-    draft: Draft, text: str, top_k: TopK, joins: Sequence[LeftJoin], best: str
+    draft: Draft, text: str, top_k: TopK, joins: Sequence[LeftJoin], best_rows_sql: str
 ) -> dict[Span, str]:
-    """Return edits by which joins compute only the groups of filtered rows; none if impossible."""
+    """Return the edits that make joins compute only the groups of filtered rows, if possible."""
     grouped = find_grouped_joins(draft, joins, top_k.block)
     if not grouped or find_rereadable_table(draft, text, top_k.block) is None:
         return {}
 
-    def edits(query: str, text_of: TextOf) -> dict[Span, str]:
+    def build_edits(query: str, text_of: TextOf) -> dict[Span, str]:
         needed = restrict_groups(grouped, ROWS, top_k.alias, text_of)
         source = {top_k.source: f"{ROWS} AS {top_k.alias}"}
         return {**prepend_ctes(top_k.block, {ROWS: query}), **needed, **source}
 
     probe_text = draft.probe_edits.apply
     all_rows = f"SELECT * FROM {probe_text(top_k.source_without_alias)} AS {top_k.alias}"
-    return edits(best, draft.write_part) if can_bind(draft, edits(all_rows, probe_text)) else {}
+    return (
+        build_edits(best_rows_sql, draft.write_part)
+        if can_bind(draft, build_edits(all_rows, probe_text))
+        else {}
+    )
 
 
 def _plan_small_score(draft: Draft, call: ModelCall) -> PlannedCall:
-    """Plan the small model's score where the call stands."""
+    """Plan the small model's score in the place of the call."""
     target, scope = draft.targets[call], make_scope(draft, call)
     program = draft.filters[call].small
-    placed = plan_call(
+    call_in_from = plan_call(
         CallSite(call, scope, draft.context, find_row_queries(call, scope)),
         target=Target(replace(target.model, program=program), "score", None),
         shared=SharedParts(parts=(Part("score", None),)),
     )
-    return placed.planned
+    return call_in_from.planned
 
 
-def _read_table(top_k: TopK, text_of: TextOf) -> str:
-    """Return the FROM and WHERE of the table that may be filtered."""
-    filters = where(list(map(text_of, top_k.filters)))
+def _build_table_sql(top_k: TopK, text_of: TextOf) -> str:
+    """Build the FROM and WHERE clauses for the table that may be filtered."""
+    filters = build_where_sql(list(map(text_of, top_k.filters)))
     return f"FROM {text_of(top_k.source_without_alias)} AS {top_k.alias}{filters}"
 
 
-def _write_best_rows(table: str, small: str, row_count: str) -> str:
-    """Return the query for the filtered table; `table` comes from `_read_table`."""
+def _build_best_rows_sql(table: str, small: str, row_count: str) -> str:
+    """Build the query of the filtered table; `table` comes from `_build_table_sql`."""
     return f"SELECT * {table} ORDER BY {small} DESC NULLS LAST LIMIT {row_count}"
 
 
-def _write_row_count(table: str, facts: FilterFacts) -> str:
-    """Return the number of rows that the full model ranks, as SQL."""
-    least, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
-    counted = f"{builtin('ceil')}({share!r} * {builtin('count')}(*))"
-    return f"(SELECT {builtin('greatest')}({least}, CAST({counted} AS BIGINT)) {table})"
+def _build_row_count_sql(table: str, facts: FilterFacts) -> str:
+    """Build the SQL of the number of rows that the full model ranks."""
+    min_row_count, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
+    scaled_count = f"{builtin('ceil')}({share!r} * {builtin('count')}(*))"
+    return (
+        f"(SELECT {builtin('greatest')}({min_row_count}, CAST({scaled_count} AS BIGINT)) {table})"
+    )

@@ -42,7 +42,10 @@ def unneeded_joins(draft: Draft) -> Draft:
 def _find_unneeded(
     rewritten: str, probed: str, describe: Describe, unique_keys: UniqueKeys
 ) -> str | None:
-    """Return the text of a join that can be removed from both the statement and its probe."""
+    """Return the text of a join that can be removed; None if all are needed.
+
+    The statement and its probe must both contain the text exactly once.
+    """
     for join in find_left_joins(probed):
         text = probed[join.span.start : join.span.end]
         if rewritten.count(text) != 1 or probed.count(text) != 1:

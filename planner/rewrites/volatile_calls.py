@@ -19,7 +19,7 @@ from sqlml.planner.syntax.outline import ModelCall
 
 _FILTERS = frozenset({"WHERE", "FROM", "HAVING"})
 _STORED = frozenset({"INDEX", "MACRO", "FUNCTION"})
-"""Objects with stored expressions in which the engine may reject volatile functions."""
+"""Kinds of objects that store expressions, in which the engine may reject volatile functions."""
 
 
 def volatile_calls(draft: Draft) -> Draft:
@@ -43,15 +43,15 @@ def _may_reject_rows(draft: Draft, call: ModelCall) -> bool:
 
 
 def _may_filter_rows(call: ModelCall, created: str) -> bool:
-    """Return whether a filter, or a column that one may test, contains the call."""
+    """Return whether the call is in a filter, or in a column that a filter may test."""
     return call.clause in _FILTERS or call.is_nested or created == "VIEW"
 
 
 def _may_be_volatile(call: ModelCall, created: str) -> bool:
     """Return whether the engine accepts a volatile function instead of the call.
 
-    It accepts none in an index, in a select item whose name another clause or item uses (including
-    subqueries in such an item), and where the call is `must_be_stable`.
+    It rejects them in an index, where the call is `must_be_stable`, and in a select item whose name
+    another clause or item uses, including subqueries in such an item.
     """
     if call.must_be_stable or created in _STORED:
         return False

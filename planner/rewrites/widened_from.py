@@ -34,8 +34,8 @@ def find_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
 def find_row_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
     """Return the FROM clause that can pack the row of a call; None if the row would differ there.
 
-    It would if a window reads the rows that WHERE keeps, or if a name in ORDER BY means a select
-    item and also a column.
+    The row would differ if a window reads the rows that WHERE keeps, or if a name in ORDER BY
+    means both a select item and a column.
     """
     if "over" in call.identifiers or call.uses_select_names:
         return None
@@ -64,7 +64,10 @@ class WidenedSource:
     def create(
         cls, source: WidenableSource, dialect: Dialect, text: TextOf, probed: TextOf
     ) -> WidenedSource:
-        """Return a source without columns yet; both functions return the statement's texts."""
+        """Return a source that computes no columns yet.
+
+        `text` and `probed` return the text at a span, for the engine and for probes.
+        """
         final_text, probe_text = (
             (text_of(source.span), tuple(map(text_of, source.filters)))
             for text_of in (text, probed)
@@ -78,11 +81,14 @@ class WidenedSource:
         return replace(self, rows=rows, models=models)
 
     def probe(self, filters_first: bool) -> str:
-        """Return its replacement in probes, before the functions are registered."""
+        """Return the clause for probes, before the functions are registered."""
         return self._write(*self.probe_text, lambda c: c.probe(self.dialect), filters_first)
 
     def adjustments(self, filters_first: bool) -> dict[Span, str]:
-        """Return edits that exclude the columns from stars, and move filters below models."""
+        """Return the edits outside of the clause.
+
+        They exclude the columns from stars, and remove the filters that moved into the clause.
+        """
         names = [self.dialect.quote_name(name) for name in (*self.rows, *self.models)]
         filters = self.source.filters if self._filters_inside(filters_first) else ()
         return (
@@ -106,7 +112,7 @@ class WidenedSource:
         write_column: Callable[[FromColumn], str],
         filters_first: bool,
     ) -> str:
-        """Write the clause with rows below models, and filters below both."""
+        """Write the clause as nested subqueries: filters inside packed rows inside results."""
         alias, where = self.source.alias, ""
         if filters and self._filters_inside(filters_first):
             where = f" WHERE {' AND '.join(filters)}"
@@ -128,6 +134,6 @@ class WidenedSource:
         return f"(SELECT {columns} FROM {clause} ORDER BY {_NUMBER}) AS {alias}"
 
     def _filters_inside(self, filters_first: bool) -> bool:
-        """Return whether filters go below the models; if rows are sorted or numbered they must."""
+        """Return whether filters move into the clause; they must if it sorts rows."""
         sorts = any(column.order is not None for column in self.models.values())
         return bool(self.models) and (filters_first or sorts)

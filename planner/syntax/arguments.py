@@ -47,7 +47,7 @@ class NamedArgument:
         return fold(self.tokens[self.begin].text)
 
     def error(self, message: str) -> BindError:
-        """Return an error that also says how a feature of the argument's name is written."""
+        """Return an error that also explains how to pass a feature with the argument's name."""
         hint = f'(a feature of that name is written "{self.name}" := ..)'
         return BindError(f"{message} {hint}", self.sql, self.argument.name_start)
 
@@ -56,7 +56,8 @@ class NamedArgument:
 class _Option:
     """An option of a call: its field in `ModelCall`, and the function that reads it.
 
-    `only_by_column` marks an option of calls whose rows name their models.
+    `only_explain` marks an option of `explain`, and `only_by_column` an option of calls whose rows
+    name their models.
     """
 
     field: str
@@ -82,7 +83,7 @@ def _read_class(named: NamedArgument) -> Argument:
 
 
 def _read_query(named: NamedArgument) -> Span:
-    """Return the span of a query in brackets."""
+    """Return the span of an argument that is a query in brackets."""
     tokens, start, end = named.tokens, named.begin + 2, named.end
     in_brackets = tokens[start].is_symbol("(") and tokens.closing.get(start) == end - 1
     if any(token.kind == "param" for token in tokens[start:end]):
@@ -150,20 +151,20 @@ _PATTERN_CLAUSES = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
 
 
 def find_parameters(sql: str) -> tuple[Parameter, ...]:
-    """Return the parameters of a DuckDB text, which sqlglot need not be able to read."""
+    """Return the parameters of a DuckDB text; sqlglot need not support its syntax."""
     return read_parameters(tokenize(sql))
 
 
 def read_parameters(tokens: Tokens) -> tuple[Parameter, ...]:
-    return tuple(_as_parameter(token) for token in tokens if token.kind == "param")
+    return tuple(_make_parameter(token) for token in tokens if token.kind == "param")
 
 
-def _as_parameter(token: Token) -> Parameter:
+def _make_parameter(token: Token) -> Parameter:
     return Parameter(Span(token.start, token.end), token.text)
 
 
 def mentions_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
-    """Return whether the tokens of a text contain a model call, or an invalid attempt at one."""
+    """Return whether the tokens of a text contain a model call, valid or not."""
     try:
         return isinstance(sql, str) and replace_calls_with_null(sql, dialect) is not None
     except ParseError:
@@ -173,10 +174,10 @@ def mentions_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
 
 
 def replace_calls_with_null(sql: str, dialect: str = "duckdb") -> str | None:
-    """Return a text with NULL for each model call that its tokens show; None if there is none."""
+    """Return a text with NULL instead of each model call; None if its tokens contain none."""
     tokens = tokenize(sql, dialect)
     arguments = Arguments(sql, tokens)
-    result, end, has_call = "", 0, False
+    new_sql, end, has_call = "", 0, False
     for k, token in enumerate(tokens[:-1]):
         name = fold(token.text) if token.kind == "word" else ""
         if token.start < end or name not in FUNCTIONS or not tokens[k + 1].is_symbol("("):
@@ -184,9 +185,9 @@ def replace_calls_with_null(sql: str, dialect: str = "duckdb") -> str | None:
         span = Span(token.start, token.end)
         if _follows_dot(tokens, k) or arguments.read_call(name, span) is None:
             continue
-        result += sql[end : token.start] + "NULL"
+        new_sql += sql[end : token.start] + "NULL"
         end, has_call = arguments.call_span(token.start).end, True
-    return result + sql[end:] if has_call or has_table_form(tokens) else None
+    return new_sql + sql[end:] if has_call or has_table_form(tokens) else None
 
 
 def _follows_dot(tokens: Tokens, index: int) -> bool:
@@ -203,7 +204,7 @@ class StringCall:
 
 
 def find_string_calls(sql: str) -> list[StringCall]:
-    """Return the calls in a DuckDB text whose first argument is a string; none if it is not SQL."""
+    """Return the calls with a string as first argument in a DuckDB text; none if it is not SQL."""
     try:
         tokens = tokenize(sql)
     except ParseError:
@@ -219,7 +220,10 @@ def find_string_calls(sql: str) -> list[StringCall]:
 
 
 def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
-    """Return each identifier of a DuckDB text: folded, its offset, and whether it follows a dot."""
+    """Return a triple for each identifier of a DuckDB text.
+
+    It has the folded identifier, its offset, and whether it follows a dot.
+    """
     tokens = tokenize(sql)
     return tuple(
         (fold(t.text), t.start, _follows_dot(tokens, k))
@@ -231,7 +235,7 @@ def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
 class Arguments:
     """A reader of the arguments of calls in one text.
 
-    A `start` and an `end` are the range tokens[start:end].
+    Its methods take the range tokens[start:end] as `start` and `end`.
     """
 
     def __init__(self, sql: str, tokens: Tokens) -> None:
@@ -243,18 +247,24 @@ class Arguments:
     def call_span(self, start: int) -> Span:
         """Return the span from a function's name to its closing bracket."""
         index = self._token_at[start]
-        close = self._tokens.closing.get(index + 1)
-        assert close is not None, "the parser has seen it"
-        return self._span(index, close + 1)
+        closing_index = self._tokens.closing.get(index + 1)
+        assert closing_index is not None, "the parser has seen it"
+        return self._span(index, closing_index + 1)
 
     def key_after(self, span: Span) -> Key | None:
         """Return the key in brackets that follows a span; None unless it is one literal."""
-        opening = bisect_left(self._starts, span.end)
-        close = self._tokens.closing.get(opening)
-        if close is None or not self._tokens[opening].is_symbol("["):
+        opening_index = bisect_left(self._starts, span.end)
+        closing_index = self._tokens.closing.get(opening_index)
+        if closing_index is None or not self._tokens[opening_index].is_symbol("["):
             return None
-        literal = self._read_literal(opening + 1, close) if close > opening + 1 else None
-        return None if literal is None else Key(self._span(opening, close + 1), literal)
+        literal = (
+            self._read_literal(opening_index + 1, closing_index)
+            if closing_index > opening_index + 1
+            else None
+        )
+        return (
+            None if literal is None else Key(self._span(opening_index, closing_index + 1), literal)
+        )
 
     def read_call(self, function: str, name_span: Span) -> ModelCall | None:
         """Read a call from its own text; return None for a user's own function without a model.
@@ -262,27 +272,30 @@ class Arguments:
         Raises BindError if an argument cannot be valid.
         """
         tokens, start = self._tokens, self._token_at[name_span.start]
-        close = tokens.closing.get(start + 1)
-        items = [] if close is None else tokens.split_commas(start + 2, close)
-        if close is None or not items or tokens[start].kind != "word":
+        closing_index = tokens.closing.get(start + 1)
+        items = [] if closing_index is None else tokens.split_commas(start + 2, closing_index)
+        if closing_index is None or not items or tokens[start].kind != "word":
             return None
-        (first, last), *rest = items
-        model = self._read_model(first, last)
+        (model_start, model_end), *argument_ranges = items
+        model = self._read_model(model_start, model_end)
         if model is None:
-            # No function of the engine takes a star, so the call is one of a model. A struct may
-            # be an argument of either.
-            if last == first or not any(
-                b > a and (self._read_star(a, b) or self._read_fields(a, b)) for a, b in rest
+            # No function of the engine takes a star, so the call is a model call. A struct may be
+            # an argument of both.
+            if model_end == model_start or not any(
+                b > a and (self._read_star(a, b) or self._read_fields(a, b))
+                for a, b in argument_ranges
             ):
                 return None
-            model = ModelColumn(self._span(first, last))
+            model = ModelColumn(self._span(model_start, model_end))
         arguments: list[Argument] = []
         options: dict[str, Any] = {}
-        for begin, end in rest:
+        for begin, end in argument_ranges:
             if begin == end:
-                raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
+                raise BindError(
+                    "an argument is empty", self._sql, tokens[min(end, closing_index)].start
+                )
             argument = self._read_argument(begin, end)
-            # A name in double quotes is always that of a feature.
+            # A name in double quotes always means a feature.
             option = None if argument.name is None else _OPTIONS.get(tokens[begin].upper)
             if (
                 option is None
@@ -291,10 +304,12 @@ class Arguments:
             ):
                 arguments.append(argument)
                 continue
-            named = NamedArgument(argument, self._sql, tokens, begin, end, function)
-            value = option.read(named)
+            named_argument = NamedArgument(argument, self._sql, tokens, begin, end, function)
+            value = option.read(named_argument)
             if option.field in options:
-                raise BindError(f"{named.name} := is given twice", self._sql, tokens[begin].start)
+                raise BindError(
+                    f"{named_argument.name} := is given twice", self._sql, tokens[begin].start
+                )
             options[option.field] = value
         _check_options(options, self._sql, name_span.start)
         argument_tokens = [self._tokens_in(argument.span) for argument in arguments]
@@ -306,7 +321,7 @@ class Arguments:
             function,
             name_span,
             model,
-            self._span(first, last),
+            self._span(model_start, model_end),
             tuple(arguments),
             written_arguments,
             frozenset(fold(t.text) for inner in argument_tokens for t in inner if t.is_identifier),
@@ -314,16 +329,16 @@ class Arguments:
         )
 
     def read_number(self, span: Span | None) -> Literal | Parameter | None:
-        """Return the number or parameter that is all of a span; None if it is something else."""
+        """Return the number or the parameter at a span; None if the span has anything else."""
         tokens = [] if span is None else self._tokens_in(span)
         if len(tokens) != 1:
             return None
         if tokens[0].kind == "param":
-            return _as_parameter(tokens[0])
+            return _make_parameter(tokens[0])
         return Literal("number", tokens[0].text) if tokens[0].kind == "number" else None
 
     def find_operator(self, start: int, end: int, text: str) -> Span | None:
-        """Return the span of an operator between two offsets."""
+        """Return the span of the only operator `text` between two offsets, or None."""
         matches = [t for t in self._tokens_in(Span(start, end)) if t.is_symbol(text)]
         return Span(matches[0].start, matches[0].end) if len(matches) == 1 else None
 
@@ -332,20 +347,24 @@ class Arguments:
         if not names:
             return ()
         tokens, spans = self._tokens, []
-        i = self._token_at[span.start]
-        while i < len(tokens) and tokens[i].start < span.end:
-            begin = i
-            i += 1
+        index = self._token_at[span.start]
+        while index < len(tokens) and tokens[index].start < span.end:
+            begin = index
+            index += 1
             if not tokens[begin].is_identifier or fold(tokens[begin].text) not in names:
                 continue
-            is_call_or_name = i < len(tokens) and (
-                tokens[i].is_symbol("(") or tokens[i].is_symbol(":=")
+            is_call_or_name = index < len(tokens) and (
+                tokens[index].is_symbol("(") or tokens[index].is_symbol(":=")
             )
             if is_call_or_name or tokens[begin - 1].is_symbol("."):
                 continue
-            while i + 1 < len(tokens) and tokens[i].is_symbol(".") and tokens[i + 1].is_identifier:
-                i += 2
-            spans.append(self._span(begin, i))
+            while (
+                index + 1 < len(tokens)
+                and tokens[index].is_symbol(".")
+                and tokens[index + 1].is_identifier
+            ):
+                index += 2
+            spans.append(self._span(begin, index))
         return tuple(spans)
 
     def uses_row(self, alias: str, span: Span, source: Span, calls: Sequence[Span]) -> bool:
@@ -355,99 +374,101 @@ class Arguments:
         searched.
         """
         tokens = self._tokens
-        first = bisect_left(self._starts, span.start)
-        for i in range(first, bisect_left(self._starts, span.end)):
-            token = tokens[i]
+        first_index = bisect_left(self._starts, span.start)
+        for index in range(first_index, bisect_left(self._starts, span.end)):
+            token = tokens[index]
             if not token.is_identifier or fold(token.text) != alias:
                 continue
             name_span = Span(token.start, token.end)
             if source.contains(name_span) or overlaps(name_span, calls):
                 continue
-            is_qualifier = i + 1 < len(tokens) and tokens[i + 1].is_symbol(".")
-            if not is_qualifier and not _follows_dot(tokens, i):
+            is_qualifier = index + 1 < len(tokens) and tokens[index + 1].is_symbol(".")
+            if not is_qualifier and not _follows_dot(tokens, index):
                 return True
         return False
 
     def read_star_mark(self, span: Span | None) -> tuple[Span, Span | None] | None:
-        """Return the spans of a star and of the bracket that opens its EXCLUDE list, if it has one.
+        """Return the span of a star, and of the bracket that opens its EXCLUDE list, if any.
 
-        Returns None if the star picks columns in a way that does not go with such a list.
+        Returns None if the star selects columns in a way that excludes such a list.
         """
         tokens = self._tokens
-        i = self._token_at[span.start] if span is not None else -1
-        if i < 0 or not tokens[i].is_symbol("*"):
+        index = self._token_at[span.start] if span is not None else -1
+        if index < 0 or not tokens[index].is_symbol("*"):
             return None
-        mark = self._span(i, i + 1)
-        following = tokens[i + 1].upper if i + 1 < len(tokens) else ""
-        if following in _PATTERN_CLAUSES:
+        star_span = self._span(index, index + 1)
+        next_word = tokens[index + 1].upper if index + 1 < len(tokens) else ""
+        if next_word in _PATTERN_CLAUSES:
             return None
-        if following not in ("EXCLUDE", "EXCEPT"):
-            return mark, None
-        if i + 2 < len(tokens) and tokens[i + 2].is_symbol("("):
-            return mark, self._span(i + 2, i + 3)
+        if next_word not in ("EXCLUDE", "EXCEPT"):
+            return star_span, None
+        if index + 2 < len(tokens) and tokens[index + 2].is_symbol("("):
+            return star_span, self._span(index + 2, index + 3)
         return None
 
     def _span(self, start: int, end: int) -> Span:
         return Span(self._tokens[start].start, self._tokens[end - 1].end)
 
     def _tokens_in(self, span: Span) -> Sequence[Token]:
-        first = bisect_left(self._starts, span.start)
-        return self._tokens[first : bisect_left(self._starts, span.end)]
+        first_index = bisect_left(self._starts, span.start)
+        return self._tokens[first_index : bisect_left(self._starts, span.end)]
 
     def _read_model(self, start: int, end: int) -> str | Parameter | ModelColumn | None:
         token = self._tokens[start]
         if end - start == 1 and token.kind == "string":
             return token.text
         if end - start == 1 and token.kind == "param":
-            return _as_parameter(token)
+            return _make_parameter(token)
         if end - start < 2 or token.upper != "MODEL":
             return None
-        first = self._tokens[start + 1]
-        if first.kind == "param" and end - start == 2:
-            return _as_parameter(first)
-        if first.is_symbol("(") and self._tokens.closing.get(start + 1) == end - 1:
+        first_token = self._tokens[start + 1]
+        if first_token.kind == "param" and end - start == 2:
+            return _make_parameter(first_token)
+        if first_token.is_symbol("(") and self._tokens.closing.get(start + 1) == end - 1:
             return ModelColumn(self._span(start + 1, end))
-        is_name = first.is_identifier or first.kind == "string"
+        is_name = first_token.is_identifier or first_token.kind == "string"
         return "".join(t.text for t in self._tokens[start + 1 : end]) if is_name else None
 
     def _read_argument(self, start: int, end: int) -> Argument:
         tokens = self._tokens
-        name, begin = None, start
+        name, value_start = None, start
         if end - start > 2 and tokens[start].is_identifier:
             if tokens[start + 1].is_symbol(":=") or tokens[start + 1].is_symbol("=>"):
-                name, begin = tokens[start].text, start + 2
-        first = tokens[begin]
+                name, value_start = tokens[start].text, start + 2
+        value_token = tokens[value_start]
         return Argument(
-            self._span(begin, end),
+            self._span(value_start, end),
             name,
             tokens[start].start,
-            self._read_literal(begin, end),
-            _as_parameter(first) if first.kind == "param" and end - begin == 1 else None,
-            None if name is not None else self._read_star(begin, end),
-            self._read_fields(begin, end),
-            self._read_column(begin, end),
-            self._read_items(begin, end),
+            self._read_literal(value_start, end),
+            _make_parameter(value_token)
+            if value_token.kind == "param" and end - value_start == 1
+            else None,
+            None if name is not None else self._read_star(value_start, end),
+            self._read_fields(value_start, end),
+            self._read_column(value_start, end),
+            self._read_items(value_start, end),
         )
 
     def _read_literal(self, start: int, end: int) -> Literal | None:
-        token, negative = self._tokens[start], self._tokens[start].is_symbol("-")
-        if end - start != 1 + negative:
+        token, is_negative = self._tokens[start], self._tokens[start].is_symbol("-")
+        if end - start != 1 + is_negative:
             return None
-        last = self._tokens[end - 1]
-        if last.kind == "number":
-            return Literal("number", last.text, negative)
-        if negative:
+        last_token = self._tokens[end - 1]
+        if last_token.kind == "number":
+            return Literal("number", last_token.text, is_negative)
+        if is_negative:
             return None
         if token.kind == "string":
             return Literal("string", token.text)
         return Literal("word", token.upper) if token.upper in ("NULL", "TRUE", "FALSE") else None
 
     def _read_column(self, start: int, end: int) -> str | None:
-        words = self._tokens[start:end]
-        for k, word in enumerate(words):
-            if not (word.is_identifier if k % 2 == 0 else word.is_symbol(".")):
+        tokens = self._tokens[start:end]
+        for k, token in enumerate(tokens):
+            if not (token.is_identifier if k % 2 == 0 else token.is_symbol(".")):
                 return None
-        return fold(words[-1].text) if len(words) % 2 else None
+        return fold(tokens[-1].text) if len(tokens) % 2 else None
 
     def _read_items(self, start: int, end: int) -> tuple[Argument, ...] | None:
         """Return the elements of `[a, b]` or `ARRAY[a, b]`; None for a comprehension."""
@@ -477,22 +498,22 @@ class Arguments:
     def _read_star(self, start: int, end: int) -> Star | None:
         tokens = self._tokens
         is_unpacked = tokens[start].is_symbol("*") and tokens[start + 1].upper == "COLUMNS"
-        begin = start + is_unpacked
-        star = self._skip_qualifier(begin, end)
+        select_start = start + is_unpacked
+        star_index = self._skip_qualifier(select_start, end)
         is_columns = (
-            tokens[star].upper == "COLUMNS"
-            and star + 1 < end
-            and tokens[star + 1].is_symbol("(")
-            and tokens.closing.get(star + 1) == end - 1
+            tokens[star_index].upper == "COLUMNS"
+            and star_index + 1 < end
+            and tokens[star_index + 1].is_symbol("(")
+            and tokens.closing.get(star_index + 1) == end - 1
         )
-        is_plain = tokens[star].is_symbol("*") and (
-            star + 1 == end or tokens[star + 1].upper in _STAR_CLAUSES
+        is_plain = tokens[star_index].is_symbol("*") and (
+            star_index + 1 == end or tokens[star_index + 1].upper in _STAR_CLAUSES
         )
         if not (is_columns or is_plain):
             return None
         return Star(
-            self._span(begin, end),
-            self._read_qualifier(begin, end),
+            self._span(select_start, end),
+            self._read_qualifier(select_start, end),
             frozenset(
                 fold(".".join(t.text for t in tokens[a:b] if t.is_identifier))
                 for word in ("EXCLUDE", "EXCEPT")
@@ -519,8 +540,8 @@ class Arguments:
         """Return the span of `t.` in `t.*`, `t.COLUMNS(...)` and `COLUMNS(t.*)`."""
         if self._tokens[start].upper == "COLUMNS" and self._tokens[start + 1].is_symbol("("):
             start, end = start + 2, end - 1
-        stop = self._skip_qualifier(start, end)
-        return self._span(start, stop) if stop > start else None
+        qualifier_end = self._skip_qualifier(start, end)
+        return self._span(start, qualifier_end) if qualifier_end > start else None
 
     def _list_items(self, start: int, end: int, word: str) -> list[tuple[int, int]]:
         """Return the token ranges of the items in `* WORD (item, ...)` or `* WORD item`."""
@@ -528,7 +549,11 @@ class Arguments:
         for k in range(start, end):
             if tokens[k].upper == word and k + 1 < end:
                 if tokens[k + 1].is_symbol("("):
-                    close = tokens.closing.get(k + 1)
-                    return tokens.split_commas(k + 2, close) if close is not None else []
+                    closing_index = tokens.closing.get(k + 1)
+                    return (
+                        tokens.split_commas(k + 2, closing_index)
+                        if closing_index is not None
+                        else []
+                    )
                 return [(k + 1, end)]
         return []

@@ -15,43 +15,43 @@ from sqlml.planner.syntax.outline_walk import (
     Reader,
     Rule,
     WalkContext,
-    covering_span,
-    existing_spans,
-    independent_filters,
+    find_covering_span,
     iterate_children,
-    span_of,
+    list_independent_filters,
+    list_spans,
+    require_span,
 )
 from sqlml.planner.syntax.query_rules import read_block
 from sqlml.types import fold
 
 
-def _change_rule(sources: Callable[[exp.Expr], tuple[Span, ...]]) -> Rule:
+def _make_change_rule(sources: Callable[[exp.Expr], tuple[Span, ...]]) -> Rule:
     def read_change(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
         block = replace(read_block(reader, node, context), sources=sources(node))
         where = node.args.get("where")
         if where is not None:
-            filters = independent_filters(where.this)
+            filters = list_independent_filters(where.this)
             block = replace(block, where=span(where.this), filters=filters)
         for key, child in iterate_children(node):
             if key != "with_":
-                reader.walk(child, context.enter(block, _clause_of(key)))
+                reader.walk(child, context.enter(block, _find_clause(key)))
 
     return read_change
 
 
-def _clause_of(key: str) -> str:
-    """Return the keyword of a part of a change; its expressions are no SELECT list."""
+def _find_clause(key: str) -> str:
+    """Return the keyword of a part of a change, whose expressions are not a SELECT list."""
     return "" if key == "expressions" else CLAUSES.get(key, "")
 
 
-def _sources_of_update(node: exp.Expr) -> tuple[Span, ...]:
+def _list_sources_of_update(node: exp.Expr) -> tuple[Span, ...]:
     from_ = node.args.get("from_")
-    return existing_spans(node.this, None if from_ is None else from_.this)
+    return list_spans(node.this, None if from_ is None else from_.this)
 
 
-def _sources_of_delete(node: exp.Expr) -> tuple[Span, ...]:
+def _list_sources_of_delete(node: exp.Expr) -> tuple[Span, ...]:
     using = node.args.get("using") or []
-    return existing_spans(node.this, *(using if isinstance(using, list) else [using]))
+    return list_spans(node.this, *(using if isinstance(using, list) else [using]))
 
 
 def _read_merge(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
@@ -60,33 +60,37 @@ def _read_merge(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
         using_context = replace(context, block=block, clause="FROM")
     else:
         using_context = context
-    block = replace(block, sources=existing_spans(node.this, node.args.get("using")))
+    block = replace(block, sources=list_spans(node.this, node.args.get("using")))
     whens_block = replace(
-        block, changed_table=_table_name_span(node.this), merge_condition=_merge_condition(node)
+        block,
+        changed_table=_find_table_name_span(node.this),
+        merge_condition=_find_merge_condition(node),
     )
     for key, child in iterate_children(node):
         if key == "using":
             reader.walk(child, using_context)
         elif key != "with_":
             inner_block = whens_block if key == "whens" else block
-            reader.walk(child, context.enter(inner_block, _clause_of(key)))
+            reader.walk(child, context.enter(inner_block, _find_clause(key)))
 
 
-def _merge_condition(node: exp.Expr) -> Span | None:
-    """Return the condition of a MERGE that also acts on rows of the table without a partner.
+def _find_merge_condition(node: exp.Expr) -> Span | None:
+    """Return the condition of a MERGE that also changes rows of the table without a partner.
 
-    Returns None if it does not act on them, or if the condition must not be written twice.
+    Returns None if it does not change them, or if the condition must not be written twice.
     """
     on = node.args.get("on")
-    alone = any(w.args.get("source") and not w.args.get("matched") for w in node.find_all(exp.When))
-    if not alone or not isinstance(on, exp.Expr):
+    acts_on_unmatched = any(
+        w.args.get("source") and not w.args.get("matched") for w in node.find_all(exp.When)
+    )
+    if not acts_on_unmatched or not isinstance(on, exp.Expr):
         return None
-    once = on.find(exp.Anonymous, exp.Placeholder, exp.Parameter, exp.Query)
-    return span(on) if once is None else None
+    must_run_once = on.find(exp.Anonymous, exp.Placeholder, exp.Parameter, exp.Query)
+    return span(on) if must_run_once is None else None
 
 
-def _table_name_span(table: exp.Expr | None) -> Span | None:
-    """Return the span of the name by which a statement calls the table that it changes."""
+def _find_table_name_span(table: exp.Expr | None) -> Span | None:
+    """Return the span of the name or alias of the table that a statement changes."""
     return None if table is None else span((table.args.get("alias") or table).this)
 
 
@@ -120,12 +124,12 @@ def _read_insert(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     query_context = replace(context, block=block if block.ctes else context.block, clause="")
     if table is not None:
         alias = table.args.get("alias")
-        block = replace(block, sources=covering_span([table, *([alias] if alias else [])]))
+        block = replace(block, sources=find_covering_span([table, *([alias] if alias else [])]))
     for key, child in iterate_children(node):
         if key == "expression":
             reader.walk(child, query_context)
         elif key == "conflict":
-            name = _table_name_span(table)
+            name = _find_table_name_span(table)
             conflict_block = replace(block, excluded_table=name, changed_table=name)
             reader.walk(child, context.enter(conflict_block, "ON"))
         elif key != "with_":
@@ -136,13 +140,13 @@ def _read_multitable_insert(reader: Reader, node: exp.Expr, context: WalkContext
     """Walk `FROM t INSERT INTO u SELECT ... INSERT INTO v SELECT ...`, whose queries all read t."""
     source = node.args["source"]
     reader.walk(source, replace(context, clause="FROM"))
-    sources = covering_span([source, *(source.args.get("laterals") or [])])
+    sources = find_covering_span([source, *(source.args.get("laterals") or [])])
     for child in node.expressions:
         reader.walk(child, replace(context, outer_sources=sources))
 
 
 def _read_alter(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
-    block = Block(span_of(node), existing_spans(node.this), parent=context.block)
+    block = Block(require_span(node), list_spans(node.this), parent=context.block)
     reader.walk_children(node, replace(context, block=block, in_definition=True))
 
 
@@ -157,15 +161,15 @@ def _read_create(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     names = context.local_names
     for key, child in iterate_children(node):
         if isinstance(child, exp.UserDefinedFunction):
-            names = _parameter_names(child)
+            names = _collect_parameter_names(child)
         reader.walk(child, replace(context, local_names=names, in_definition=key == "this"))
 
 
 def _read_macro_overload(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
-    reader.walk_children(node, replace(context, local_names=_parameter_names(node)))
+    reader.walk_children(node, replace(context, local_names=_collect_parameter_names(node)))
 
 
-def _parameter_names(macro: exp.Expr) -> frozenset[str]:
+def _collect_parameter_names(macro: exp.Expr) -> frozenset[str]:
     return frozenset(fold(p.name or p.this.name) for p in macro.expressions)
 
 
@@ -175,7 +179,7 @@ def _read_prepare(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
 
 
 def find_prefix(tree: exp.Expr) -> Span | None:
-    """Return the text before the query whose rows a statement stores; None without such a query."""
+    """Return the span before the query whose rows a statement stores; None without such a query."""
     query: exp.Expr | None = tree
     if isinstance(tree, exp.Create | exp.Insert):
         query = tree.args.get("expression")
@@ -185,14 +189,14 @@ def find_prefix(tree: exp.Expr) -> Span | None:
     if not isinstance(query, exp.Query) or isinstance(query, exp.Values):
         return None
     with_ = tree.args.get("with_") if isinstance(tree, exp.Insert) else None
-    start = span_of(tree).start if with_ is None else span_of(with_).end
-    return Span(start, span_of(query).start)
+    start = require_span(tree).start if with_ is None else require_span(with_).end
+    return Span(start, require_span(query).start)
 
 
 RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
     {
-        exp.Update: _change_rule(_sources_of_update),
-        exp.Delete: _change_rule(_sources_of_delete),
+        exp.Update: _make_change_rule(_list_sources_of_update),
+        exp.Delete: _make_change_rule(_list_sources_of_delete),
         exp.Merge: _read_merge,
         exp.When: _read_when,
         exp.Returning: _read_returning,

@@ -17,7 +17,7 @@ from sqlml.planner.syntax.outline_walk import (
     Rule,
     WalkContext,
     iterate_children,
-    span_of,
+    require_span,
 )
 from sqlml.planner.syntax.table_forms import FORMS, find_form
 from sqlml.types import fold
@@ -65,7 +65,7 @@ def _read_parenthesis(reader: Reader, node: exp.Expr, context: WalkContext) -> N
 
 
 def _read_dot(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
-    """Walk `a.b`: `schema.predict(...)` is a user's function, `ML.PREDICT(...)` a table form."""
+    """Walk `a.b`: `schema.predict(...)` is a user's function, `ML.PREDICT(...)` is a table form."""
     function = node.args.get("expression")
     if not isinstance(function, exp.Anonymous):
         reader.walk_children(node, context)
@@ -86,9 +86,9 @@ def _read_table(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
 def _read_dotted_form(
     reader: Reader, schema: exp.Expr, function: exp.Anonymous, context: WalkContext
 ) -> None:
-    place = hull([schema, function])
-    if place is not None and fold(schema.name) == "ml" and fold(function.name) in FORMS:
-        _read_form(reader, function, place, context)
+    form_span = hull([schema, function])
+    if form_span is not None and fold(schema.name) == "ml" and fold(function.name) in FORMS:
+        _read_form(reader, function, form_span, context)
 
 
 def _read_function(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
@@ -96,7 +96,7 @@ def _read_function(reader: Reader, node: exp.Expr, context: WalkContext) -> None
     if name in FUNCTIONS:
         _read_call(reader, node, name, context)
     elif find_form(name) is not None:
-        _read_form(reader, node, span_of(node), context)
+        _read_form(reader, node, require_span(node), context)
     is_conditional = name in CONDITIONAL_FUNCTIONS
     inside = replace(
         context,
@@ -109,18 +109,18 @@ def _read_function(reader: Reader, node: exp.Expr, context: WalkContext) -> None
 
 
 def _read_call(reader: Reader, node: exp.Expr, name: str, context: WalkContext) -> None:
-    place = reader.arguments.call_span(node.meta["start"])  # without an OVER after it
-    call = reader.arguments.read_call(name, place)
+    call_span = reader.arguments.call_span(node.meta["start"])  # without an OVER after it
+    call = reader.arguments.read_call(name, call_span)
     if call is None:
         return
     is_indexed = isinstance(node.parent, exp.Bracket) and node.parent.this is node
-    key = reader.arguments.key_after(place) if is_indexed and name == "predict_proba" else None
+    key = reader.arguments.key_after(call_span) if is_indexed and name == "predict_proba" else None
     call_in_context = replace(
         call,
         **{name: getattr(context, name) for name in _SURROUNDINGS},
-        span=place if key is None else Span(place.start, key.span.end),
+        span=call_span if key is None else Span(call_span.start, key.span.end),
         key=key,
-        local_names=reader.arguments.find_local_names(place, context.local_names),
+        local_names=reader.arguments.find_local_names(call_span, context.local_names),
         has_local_names=bool(context.local_names),
         has_windows=context.clause == "QUALIFY" and _has_window(node),
         is_source=isinstance(node.parent, exp.Table | exp.Lateral),
@@ -134,15 +134,15 @@ _SURROUNDINGS = tuple(field.name for field in fields(Surroundings))
 
 def _has_window(node: exp.Expr) -> bool:
     """Return whether the arguments of a call have a window function outside of nested queries."""
-    inside = node.walk(prune=lambda part: isinstance(part, exp.Query))
-    return any(isinstance(part, exp.Window) for part in inside)
+    nodes = node.walk(prune=lambda part: isinstance(part, exp.Query))
+    return any(isinstance(part, exp.Window) for part in nodes)
 
 
-def _read_form(reader: Reader, node: exp.Expr, place: Span, context: WalkContext) -> None:
+def _read_form(reader: Reader, node: exp.Expr, form_span: Span, context: WalkContext) -> None:
     has_rows = not FORMS[find_form(node.name) or fold(node.name)].has_model
     if has_rows or (node.expressions and isinstance(node.expressions[0], ModelName)):
         if context.clause in _SCALAR_CLAUSES:
-            reader.scalar_forms.add(place.start)
+            reader.scalar_forms.add(form_span.start)
 
 
 _SCALAR_CLAUSES = frozenset("SELECT WHERE GROUP HAVING QUALIFY ORDER LIMIT".split())
@@ -169,30 +169,32 @@ def _read_comparison(reader: Reader, node: exp.Expr, context: WalkContext) -> No
     left, right = node.this, node.expression
     operator = _OPERATORS[type(node)]
     for side, number, is_reversed in ((left, right, False), (right, left, True)):
-        call, bound = _without_key(side), reader.arguments.read_number(span(number))
+        call, bound = _strip_key(side), reader.arguments.read_number(span(number))
         if not (isinstance(call, exp.Anonymous) and bound is not None and _is_condition(node)):
             continue
-        sign = reader.arguments.find_operator(span_of(left).end, span_of(right).start, operator)
+        sign = reader.arguments.find_operator(
+            require_span(left).end, require_span(right).start, operator
+        )
         if sign is not None:
             operator = REVERSED_OPERATORS[operator] if is_reversed else operator
-            bounds = ((operator, bound, span_of(number)),)
+            bounds = ((operator, bound, require_span(number)),)
             reader.comparisons[id(call)] = Comparison(bounds, sign, is_reversed)
             break
     reader.walk_children(node, context)
 
 
-def _without_key(node: exp.Expr) -> exp.Expr:
+def _strip_key(node: exp.Expr) -> exp.Expr:
     """Return the call in `call['key']`; any other node itself."""
     return node.this if isinstance(node, exp.Bracket) else node
 
 
 def _read_between(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
-    low, high, call = node.args.get("low"), node.args.get("high"), _without_key(node.this)
+    low, high, call = node.args.get("low"), node.args.get("high"), _strip_key(node.this)
     is_call = _is_condition(node) and isinstance(call, exp.Anonymous)
     if is_call and low is not None and high is not None and not node.args.get("symmetric"):
-        least, most = map(reader.arguments.read_number, (span(low), span(high)))
-        if least is not None and most is not None:
-            bounds = (">=", least, span_of(low)), ("<=", most, span_of(high))
+        low_number, high_number = map(reader.arguments.read_number, (span(low), span(high)))
+        if low_number is not None and high_number is not None:
+            bounds = (">=", low_number, require_span(low)), ("<=", high_number, require_span(high))
             reader.comparisons[id(call)] = Comparison(bounds)
     reader.walk_children(node, context)
 

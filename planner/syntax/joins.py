@@ -15,7 +15,7 @@ from sqlml.planner.syntax.resolved_query import analyse_query, table_name_span
 from sqlml.types import fold
 
 _USING, _BRACKET = re.compile(r"\s*USING\s*\(\s*", re.IGNORECASE), re.compile(r"\s*\)")
-"""The text before the keys of USING, and that after them."""
+"""The text before the keys of USING, and the text after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Using:
         table: the span of the table without its alias.
         alias: the text after the table, with a blank.
         end: the end of the USING.
-        keys: its columns as written.
+        keys: the columns that it names, as written.
     """
 
     table: Span
@@ -36,17 +36,17 @@ class Using:
     keys: tuple[str, ...]
 
     def as_on(self, probe_key: Callable[[str], str]) -> dict[Span, str]:
-        """Return edits that turn the USING into an ON which compares keys with `probe_key(key)`.
+        """Return edits that turn the USING into an ON that compares keys with `probe_key(key)`.
 
-        The table's keys are renamed, so that everywhere else their names mean the columns of the
-        earlier tables, as USING does.
+        The table's keys are renamed, so that elsewhere their names mean the columns of the earlier
+        tables, as with USING.
         """
         renamed = {key: f"sqlml_key_{n}" for n, key in enumerate(self.keys)}
         key_list = ", ".join(f"{key} AS {name}" for key, name in renamed.items())
         equations = [f"{probe_key(key)} = {self.name}.{name}" for key, name in renamed.items()]
-        begin = f"(SELECT * EXCLUDE ({', '.join(self.keys)}), {key_list} FROM "
+        select_start = f"(SELECT * EXCLUDE ({', '.join(self.keys)}), {key_list} FROM "
         return {
-            Span(self.table.start, self.table.start): begin,
+            Span(self.table.start, self.table.start): select_start,
             Span(self.table.end, self.end): f"){self.alias} ON {' AND '.join(equations)}",
         }
 
@@ -59,7 +59,7 @@ class GroupedSubquery:
 
     Attributes:
         filter_span: its condition, or the empty span where a WHERE can be inserted.
-        functions: the functions that it calls, except those that sqlglot knows.
+        functions: the functions that it calls, except functions that sqlglot knows.
     """
 
     filter_span: Span
@@ -133,9 +133,9 @@ def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
     if _may_be_cte(table) or (alias is not None and alias.args.get("columns")):
         return None
     names: set[str] = set()
-    distinct: frozenset[str] | None = None
+    distinct_columns: frozenset[str] | None = None
     if isinstance(table, exp.Subquery):
-        distinct = _find_distinct_columns(table.this)
+        distinct_columns = _find_distinct_columns(table.this)
     elif isinstance(table.this, exp.Identifier):
         # Elsewhere the name could be that of a CTE, or the table could be joined again.
         names.add(fold(table.name))
@@ -146,20 +146,20 @@ def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
         return None
     using = join.args.get("using")
     equations = [] if using else _find_equations(join.args.get("on"), name)
-    keys = {fold(u.name): _sql_of(sql, u) for u in using or ()}
-    keys |= {column: _sql_of(sql, other) for column, other in equations}
+    keys = {fold(u.name): _get_text(sql, u) for u in using or ()}
+    keys |= {column: _get_text(sql, other) for column, other in equations}
     return LeftJoin(
         join_span,
         _slice(sql, table_span),
         frozenset({name, *names}),
         sql[first_span.start : join_span.start],
         keys,
-        distinct,
+        distinct_columns,
         bool(using),
         tuple(place for _, other in equations if (place := span(other)) is not None),
         _read_using(sql, join) if using else None,
         span(query),
-        _read_grouped_subquery(sql, table.this, keys) if distinct else None,
+        _read_grouped_subquery(sql, table.this, keys) if distinct_columns else None,
     )
 
 
@@ -174,17 +174,17 @@ def _read_grouped_subquery(
     grouped = {name for table, name in columns if not table}
     if not keys.keys() <= grouped or query.find(exp.Window) is not None:
         return None
-    where, first = query.args.get("where"), span(group.expressions[0])
+    where, first_key_span = query.args.get("where"), span(group.expressions[0])
     if where is not None:
         filter_span = span(where.this)
     else:
-        match = None if first is None else _GROUP_BY.search(sql, 0, first.start)
+        match = None if first_key_span is None else _GROUP_BY.search(sql, 0, first_key_span.start)
         filter_span = None if match is None else Span(match.start(), match.start())
     return None if filter_span is None else GroupedSubquery(filter_span, find_functions(query))
 
 
 def find_functions(node: exp.Expr) -> frozenset[str]:
-    """Return the functions that a node calls, without deterministic ones that sqlglot knows."""
+    """Return the functions that a node calls, except deterministic functions that sqlglot knows."""
     names = {call.name for call in node.find_all(exp.Anonymous)}
     names |= {"random" for _ in node.find_all(exp.Rand)} | {"uuid" for _ in node.find_all(exp.Uuid)}
     return frozenset(names)
@@ -200,7 +200,7 @@ _CROSS_GROUP_CLAUSES = ("with_", "qualify", "windows", "limit", "offset", "sampl
 
 
 def _read_using(sql: str, join: exp.Join) -> Using | None:
-    """Return the USING of a join unless something depends on the number or order of columns."""
+    """Return the USING of a join; None if the query depends on the number or order of columns."""
     table, root = join.this, join.root()
     has_column_aliases = any(alias.args.get("columns") for alias in root.find_all(exp.TableAlias))
     if has_column_aliases or root.find(exp.Pivot, exp.Columns) is not None:
@@ -235,13 +235,13 @@ def _has_parameter_or_reserved_name(join: exp.Expr) -> bool:
     )
 
 
-def _slice(sql: str, place: Span) -> str:
-    return sql[place.start : place.end]
+def _slice(sql: str, text_span: Span) -> str:
+    return sql[text_span.start : text_span.end]
 
 
-def _sql_of(sql: str, node: exp.Expr) -> str:
-    place = span(node)
-    return "" if place is None else _slice(sql, place)
+def _get_text(sql: str, node: exp.Expr) -> str:
+    node_span = span(node)
+    return "" if node_span is None else _slice(sql, node_span)
 
 
 def span_without_alias(sql: str, table: exp.Expr) -> Span | None:
@@ -254,14 +254,15 @@ def span_without_alias(sql: str, table: exp.Expr) -> Span | None:
 
 
 def _find_equations(condition: exp.Expr | None, table: str) -> list[tuple[str, exp.Expr]]:
-    """Return the columns c of `table.c = other.d` among the terms of an AND, with the other sides.
+    """Return pairs of the column `c` and the other side for each equation `table.c = other.d`.
 
-    Returns nothing if there is any other condition: OR and NOT would be wrong.
+    The equations are the operands of AND. Returns nothing if there is any other condition, such as
+    OR or NOT.
     """
     equations = []
     for term in () if condition is None else _flatten_conjunction(condition):
         sides = [term.this, term.expression] if isinstance(term, exp.EQ) else []
-        tables = [_table_of(side) for side in sides]
+        tables = [_find_table_name(side) for side in sides]
         if None in tables or tables.count(table) != 1:
             return []
         index = tables.index(table)
@@ -275,7 +276,7 @@ def _flatten_conjunction(condition: exp.Expr) -> list[exp.Expr]:
     return terms if len(terms) == 1 else [t for term in terms for t in _flatten_conjunction(term)]
 
 
-def _table_of(node: exp.Expr) -> str | None:
+def _find_table_name(node: exp.Expr) -> str | None:
     """Return the folded table of a column `table.name`."""
     if not isinstance(node, exp.Column) or node.args.get("db") or not node.table:
         return None
@@ -283,7 +284,7 @@ def _table_of(node: exp.Expr) -> str | None:
 
 
 def _find_distinct_columns(query: exp.Expr) -> frozenset[str]:
-    """Return the columns of a subquery whose values are unique; none if that is not obvious."""
+    """Return the columns of a subquery that are unique together; none if that is not obvious."""
     if not isinstance(query, exp.Select):
         return frozenset()
     if any(is_unnest(node) for item in query.expressions for node in item.walk()):

@@ -27,8 +27,7 @@ from sqlml.planner.syntax.resolved_query import (
 from sqlml.types import fold
 
 ReturnTypeOf = Callable[[str], str | None]
-"""A function from the name of a function to its return type; None unless the user has defined it.
-"""
+"""A function that maps a function's name to its return type, or to None if no user defined it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,8 @@ _CHEAP_PREFIXES = ("array_agg", "json_group_")
 class Lineage:
     """The columns of one DuckDB query and the sources that they depend on.
 
-    Sources of an aggregate, a window or an unnested list are also in `across_rows` once they are
-    found, since results of other rows depend on them.
+    Sources that feed an aggregate, a window or an unnested list are also recorded in `across_rows`,
+    since results of other rows depend on them.
 
     Args:
         extra_items: expressions that a block, given by its span, additionally selects.
@@ -119,7 +118,7 @@ class Lineage:
         return item.alias_or_name.startswith(self._added_prefix)
 
     def is_one_row_subquery(self, scope: Scope) -> bool:
-        """Return whether a block has one row for each outer row, so only its readers need it."""
+        """Return whether a block has one row per outer row, so that only its readers need it."""
         return id(scope.expression.parent) in self._one_row_nodes
 
     def is_lateral(self, join: exp.Join) -> bool:
@@ -130,17 +129,17 @@ class Lineage:
         return next((s for s in self.root.traverse() if span(s.expression) == block), None)
 
     def find_item(self, scope: Scope, name: str) -> exp.Expr | None:
-        """Return the item of a block by its name."""
+        """Return the select item of a block with a name; None if the block has none."""
         if not isinstance(scope.expression, exp.Select):
             return None
         return next((i for i in scope.expression.selects if i.alias_or_name == name), None)
 
     def find_sources(self, node: exp.Expr, scope: Scope) -> Sources:
-        """Return the sources of an expression that are not computed for all columns."""
+        """Return the sources on which an expression depends."""
         sources = set[FeatureSource]()
         subqueries = _find_correlated(self.sql, node, scope)
         for subquery in subqueries:
-            name = self._normalize(subquery.span)
+            name = self._normalize_text(subquery.span)
             sources |= self._sources_of_subquery(subquery, name, "subquery", scope)
         nodes = list(_walk_outside(node, subqueries))
         for call in self._find_expensive_calls(nodes):
@@ -165,39 +164,39 @@ class Lineage:
             sources |= self._sources_of_call(call, scope)
         for join in scope.expression.args.get("joins") or ():
             sources |= self.sources_of_join(join, scope)
-        for below in scope.sources.values():
-            if isinstance(below, Scope):
-                sources |= self.find_all_sources(below)
+        for inner_scope in scope.sources.values():
+            if isinstance(inner_scope, Scope):
+                sources |= self.find_all_sources(inner_scope)
         self._entered.remove(id(scope))
         return frozenset(sources)
 
-    def _normalize(self, place: Span) -> str:
+    def _normalize_text(self, source_span: Span) -> str:
         """Return the text at a span with single blanks, as EXPLAIN names a source."""
-        return " ".join(self.sql[place.start : place.end].split())
+        return " ".join(self.sql[source_span.start : source_span.end].split())
 
     def _find_expensive_calls(self, nodes: Sequence[exp.Expr]) -> Iterator[exp.Anonymous]:
-        """Yield the calls of expensive functions, without those inside another one's arguments."""
+        """Yield the outermost calls of expensive functions among the nodes."""
         calls = [
-            n
-            for n in nodes
-            if isinstance(n, exp.Anonymous) and self._type_of_expensive_call(n) is not None
+            node
+            for node in nodes
+            if isinstance(node, exp.Anonymous) and self._type_of_expensive_call(node) is not None
         ]
-        expensive = set(map(id, calls))
+        expensive_ids = set(map(id, calls))
         for call in calls:
-            if not any(id(ancestor) in expensive for ancestor in _ancestors(call)):
+            if not any(id(ancestor) in expensive_ids for ancestor in _iterate_ancestors(call)):
                 yield call
 
     def _sources_of_subquery(
         self, subquery: _CorrelatedSubquery, name: str, kind: str, scope: Scope
     ) -> Sources:
-        """Return a correlated subquery as a source, with those of what it reads."""
-        block, outer = _block_span(scope), subquery.outer_spans
+        """Return a correlated subquery as a source, together with the sources that feed it."""
+        block, outer = _get_block_span(scope), subquery.outer_spans
         source = FeatureSource(name, kind, subquery.span, block, "", outer, subquery.names)
         inner = map(self.find_all_sources, subquery.sources)
         return frozenset({source}).union(self._sources_of_columns(subquery.outer, scope), *inner)
 
     def _type_of_expensive_call(self, call: exp.Anonymous) -> str | None:
-        """Return the type of a function that may take long; None for other functions."""
+        """Return the return type of a function that may take long; None for other functions."""
         name = fold(call.name)
         if name.startswith(_EXPENSIVE_PREFIXES) and not name.startswith(_CHEAP_PREFIXES):
             return "ANY"
@@ -209,15 +208,19 @@ class Lineage:
             return _NO_SOURCES
         if self.sql[: call_span.start].rstrip().endswith("."):
             return _NO_SOURCES  # a call qualified by a schema cannot be replaced
-        block = span(call.find_ancestor(exp.Select) or scope.expression) or _block_span(scope)
-        source = FeatureSource(self._normalize(call_span), "call", call_span, block)
-        in_block = takewhile(lambda node: not isinstance(node, exp.Select), _ancestors(call))
-        if any(map(_is_unnest_call, in_block)) and not _is_unnested_as_struct(call, return_type):
+        block = span(call.find_ancestor(exp.Select) or scope.expression) or _get_block_span(scope)
+        source = FeatureSource(self._normalize_text(call_span), "call", call_span, block)
+        ancestors_in_block = takewhile(
+            lambda node: not isinstance(node, exp.Select), _iterate_ancestors(call)
+        )
+        if any(map(_is_unnest_call, ancestors_in_block)) and not _is_unnested_as_struct(
+            call, return_type
+        ):
             self.across_rows.add(source)
         return frozenset({source})
 
     def _sources_of_columns(self, nodes: Iterable[exp.Expr], scope: Scope) -> Sources:
-        """Return the sources of those of the nodes that are columns."""
+        """Return the sources of all columns among the nodes."""
         columns = (node for node in nodes if isinstance(node, exp.Column))
         return _NO_SOURCES.union(*(self._sources_of_column(column, scope) for column in columns))
 
@@ -228,29 +231,33 @@ class Lineage:
             if item is None or any(n is column for n in item.walk()):
                 return self.find_all_sources(scope)
             return self.find_sources(item, scope)
-        join, below = find_join(scope, column.table), scope.sources.get(column.table)
+        join, inner_scope = find_join(scope, column.table), scope.sources.get(column.table)
         if join is not None and self.is_lateral(join):
             return self._sources_of_lateral_column(join.this, column.name, scope)
         join_sources = _NO_SOURCES if join is None else self.sources_of_join(join, scope)
-        if below is None:
+        if inner_scope is None:
             return join_sources | self.find_all_sources(self.root)
-        if not isinstance(below, Scope):
+        if not isinstance(inner_scope, Scope):
             return join_sources
-        item = self.find_item(below, column.name)
+        item = self.find_item(inner_scope, column.name)
         return join_sources | (
-            self.find_all_sources(below) if item is None else self.find_sources(item, below)
+            self.find_all_sources(inner_scope)
+            if item is None
+            else self.find_sources(item, inner_scope)
         )
 
-    def _sources_of_lateral_column(self, table: exp.Expr, name: str, scope: Scope) -> Sources:
+    def _sources_of_lateral_column(
+        self, table: exp.Expr, column_name: str, scope: Scope
+    ) -> Sources:
         subquery, inner_scope = self._laterals[id(table)]
         if subquery.outer:
             source_name = f"lateral {table.alias_or_name}"
             return self._sources_of_subquery(subquery, source_name, "lateral", scope)
-        item, select = self.find_item(inner_scope, name), inner_scope.expression
+        item, select = self.find_item(inner_scope, column_name), inner_scope.expression
         if item is None or not isinstance(select, exp.Select):
             return self.find_all_sources(self.root)
-        nodes, block = list(item.walk()), _block_span(scope)
-        aliases = frozenset(fold(str(name)) for name in select.named_selects)
+        nodes, block = list(item.walk()), _get_block_span(scope)
+        aliases = frozenset(fold(str(column_name)) for column_name in select.named_selects)
         calls = {
             FeatureSource(s.name, "lateral", s.span, block, "", (), aliases)
             for call in self._find_expensive_calls(nodes)
@@ -263,12 +270,14 @@ class Lineage:
         if table_span is None:
             return _NO_SOURCES
         table_name, name = join.this.meta.get(NAME_KEY, ""), f"join {join.this.alias_or_name}"
-        return frozenset({FeatureSource(name, "join", table_span, _block_span(scope), table_name)})
+        return frozenset(
+            {FeatureSource(name, "join", table_span, _get_block_span(scope), table_name)}
+        )
 
     def sources_of_unnested_structs(self, scope: Scope) -> Sources:
-        """Return the sources of structs that a block, or one that it selects by a star, unnests.
+        """Return the sources of the structs that a block unnests, or selects by a star.
 
-        Their fields become columns whose names the tree does not know.
+        The fields of these structs become columns whose names are not in the syntax tree.
         """
         sources, stack, visited = set[FeatureSource](), [scope], set[int]()
         while stack:
@@ -279,8 +288,8 @@ class Lineage:
                 if any(map(_is_unnest_call, item.walk())):
                     sources |= self.find_all_sources(block)
             if self.has_star(block):
-                below = [s for s in block.sources.values() if isinstance(s, Scope)]
-                stack += [s for s in below if id(s) not in visited]
+                inner_scopes = [s for s in block.sources.values() if isinstance(s, Scope)]
+                stack += [s for s in inner_scopes if id(s) not in visited]
         return frozenset(sources)
 
     def makes_rows(self, item: exp.Expr) -> bool:
@@ -314,7 +323,7 @@ def _may_be_any_column(node: exp.Expr) -> bool:
     return is_columns or isinstance(node, exp.Columns | exp.Pivot | exp.TableColumn)
 
 
-def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
+def _iterate_ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the nodes around a node, from its parent to the root."""
     parent = node.parent
     while parent is not None:
@@ -327,12 +336,12 @@ def _is_unnest_call(node: exp.Expr | None) -> bool:
 
 
 def _is_unnested_as_struct(call: exp.Anonymous, return_type: str) -> bool:
-    """Return whether UNNEST turns the result of a call into columns, and not into rows."""
+    """Return whether UNNEST turns the result of a call into columns instead of rows."""
     is_struct = return_type.upper().startswith("STRUCT") and return_type.endswith(")")
     return is_struct and _is_unnest_call(call.parent)
 
 
-def _block_span(scope: Scope) -> Span:
+def _get_block_span(scope: Scope) -> Span:
     block = span(scope.expression)
     if block is None:
         raise ValueError("a block that does not stand in the text")
@@ -348,14 +357,14 @@ class _CorrelatedSubquery:
         SELECT u.id, (SELECT avg(amount) FROM orders o WHERE o.user = u.id) AS mean FROM users u
         SELECT u.id, l.mean FROM users u, LATERAL (SELECT avg(...) AS mean FROM orders ...) AS l
 
-    If the outer column is NULL for a row, the engine reads no order for it. A LATERAL without FROM
-    has none of these attributes: its items behave as if they stood outside.
+    If the outer column is NULL for a row, the engine reads no order for that row. For a LATERAL
+    without FROM, these attributes are empty, since its items could as well stand outside.
 
     Attributes:
         span: the subquery with its brackets.
-        outer: its columns of outer tables.
+        outer: its references to columns of outer tables.
         names: the folded names of its own tables.
-        sources: the CTEs among its tables.
+        sources: the CTEs that it reads.
     """
 
     node: exp.Expr
@@ -372,47 +381,47 @@ class _CorrelatedSubquery:
 def _find_correlated(sql: str, node: exp.Expr, scope: Scope) -> list[_CorrelatedSubquery]:
     """Return the correlated subqueries of an expression that can be followed."""
     subqueries = []
-    for below in scope.subquery_scopes:
-        query = below.expression.parent
+    for inner_scope in scope.subquery_scopes:
+        query = inner_scope.expression.parent
         if isinstance(query, exp.Subquery) and any(n is query for n in node.walk()):
-            subquery = _read_correlated(sql, query, below)
+            subquery = _read_correlated(sql, query, inner_scope)
             if subquery is not None:
                 subqueries.append(subquery)
     return subqueries
 
 
 def _walk_outside(node: exp.Expr, subqueries: list[_CorrelatedSubquery]) -> Iterator[exp.Expr]:
-    """Yield the nodes of an expression outside of subqueries."""
-    inside = {id(s.node) for s in subqueries}
-    for part in node.walk(prune=lambda n: id(n) in inside):
-        if id(part) not in inside:
-            yield part
+    """Yield the nodes of an expression that are not in one of the subqueries."""
+    subquery_ids = {id(s.node) for s in subqueries}
+    for inner_node in node.walk(prune=lambda n: id(n) in subquery_ids):
+        if id(inner_node) not in subquery_ids:
+            yield inner_node
 
 
 def _find_laterals(sql: str, scope: Scope) -> dict[int, tuple[_CorrelatedSubquery, Scope]]:
-    """Return the joined subqueries of a block that use earlier tables, by `id` of the joined node.
+    """Return a block's joined subqueries that use earlier tables, by the `id` of the joined node.
 
     Raises:
         ValueError: a subquery may have several rows, or none, for a row.
     """
-    result = {}
+    laterals = {}
     for join in scope.expression.args.get("joins") or ():
         table = join.this
-        below = scope.sources.get(table.alias_or_name)
-        if not isinstance(below, Scope):
+        table_scope = scope.sources.get(table.alias_or_name)
+        if not isinstance(table_scope, Scope):
             continue
         if isinstance(table, exp.Lateral):
-            inner = below.subquery_scopes
-            inner_scope = inner[0] if len(inner) == 1 else None
-        elif isinstance(table, exp.Subquery) and below.external_columns:
-            inner_scope = below
+            inner_scopes = table_scope.subquery_scopes
+            inner_scope = inner_scopes[0] if len(inner_scopes) == 1 else None
+        elif isinstance(table, exp.Subquery) and table_scope.external_columns:
+            inner_scope = table_scope
         else:
             continue
         subquery = None if inner_scope is None else _read_lateral(sql, join, inner_scope)
         if inner_scope is None or subquery is None:
             raise ValueError("a LATERAL of several rows, or none")
-        result[id(table)] = subquery, inner_scope
-    return result
+        laterals[id(table)] = subquery, inner_scope
+    return laterals
 
 
 def _read_lateral(sql: str, join: exp.Join, scope: Scope) -> _CorrelatedSubquery | None:
@@ -430,7 +439,7 @@ def _read_lateral(sql: str, join: exp.Join, scope: Scope) -> _CorrelatedSubquery
         makes_rows = any(is_unnest(node) for item in items for node in item)
         if makes_rows or select.args.get("where") or has_row_clause:
             return None
-        return _CorrelatedSubquery(query, Span(0, 0), (), _names_of_sources(scope), ())
+        return _CorrelatedSubquery(query, Span(0, 0), (), _collect_source_names(scope), ())
     subquery = _make_subquery(sql, query, scope)
     if keeps_rows and _is_limited_to_one(select):
         return subquery
@@ -456,35 +465,39 @@ _NOT_ONE_ROW_CLAUSES = tuple("group having qualify windows distinct with_ limit 
 
 
 def _can_follow(scope: Scope) -> bool:
-    """Return whether a subquery has no queries of its own, and spans for its outer columns."""
-    outer = scope.external_columns
-    has_queries = any(below is not scope for below in scope.traverse())
-    return not has_queries and all(is_written(column) and span(column) for column in outer)
+    """Return whether a subquery contains no query, and its outer columns have spans."""
+    outer_columns = scope.external_columns
+    has_queries = any(inner_scope is not scope for inner_scope in scope.traverse())
+    return not has_queries and all(is_written(column) and span(column) for column in outer_columns)
 
 
-def _names_of_sources(scope: Scope) -> frozenset[str]:
+def _collect_source_names(scope: Scope) -> frozenset[str]:
     return frozenset(fold(name) for name in scope.sources)
 
 
 def _make_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
-    """Return a subquery with its sources; None if a name of an outer table is one of its own."""
-    outer, names = tuple(scope.external_columns), _names_of_sources(scope)
+    """Describe a correlated subquery; return None if one of its tables hides an outer table."""
+    outer_columns, names = tuple(scope.external_columns), _collect_source_names(scope)
     query_span = span_without_alias(sql, query)
-    if query_span is None or not outer or any(fold(column.table) in names for column in outer):
+    if (
+        query_span is None
+        or not outer_columns
+        or any(fold(column.table) in names for column in outer_columns)
+    ):
         return None
     ctes = tuple(s for s in scope.sources.values() if isinstance(s, Scope))
-    return _CorrelatedSubquery(query, query_span, outer, names, ctes)
+    return _CorrelatedSubquery(query, query_span, outer_columns, names, ctes)
 
 
 def _is_one_row_item(nodes: list[exp.Expr], subquery: _CorrelatedSubquery | None) -> bool:
-    """Return whether an item, by its nodes, is an aggregate of the subquery's own rows alone.
+    """Return whether an item with these nodes only aggregates the subquery's own rows.
 
     An aggregate of outer columns belongs to the outer query.
     """
     if subquery is None or not any(map(_is_aggregate, nodes)):
         return False
-    outer = set(map(id, subquery.outer))
-    return not any(isinstance(n, exp.Window) or is_unnest(n) or id(n) in outer for n in nodes)
+    outer_ids = set(map(id, subquery.outer))
+    return not any(isinstance(n, exp.Window) or is_unnest(n) or id(n) in outer_ids for n in nodes)
 
 
 def _is_cross_join(join: exp.Join) -> bool:
@@ -494,13 +507,13 @@ def _is_cross_join(join: exp.Join) -> bool:
 
 
 def _is_left_join_on_true(join: exp.Join) -> bool:
-    """Return whether a join is LEFT JOIN ... ON true, which keeps each row."""
+    """Return whether a join is LEFT JOIN ... ON true, which keeps every row of the left side."""
     on = join.args.get("on")
     return isinstance(on, exp.Boolean) and bool(on.this) and is_left_join(join)
 
 
 def _is_limited_to_one(select: exp.Select) -> bool:
-    """Return whether LIMIT 1 is the only restriction of the number of rows."""
+    """Return whether LIMIT 1, without OFFSET, limits the number of rows."""
     limit = select.args.get("limit")
     if not isinstance(limit, exp.Limit) or limit.args.get("limit_options") is not None:
         return False
@@ -526,10 +539,10 @@ def find_feature_sources(
 ) -> Mapping[str, Sources]:
     """Return the sources of each column of a DuckDB query, by folded name.
 
-    Sources are LEFT JOINs, which remove no rows, and calls of user functions and of functions over
-    lists and texts, in the query itself and in the subqueries and CTEs that it reads. Those that
-    all columns need are left out. The result is empty if sqlglot's optimizer, which may raise any
-    exception, does not support the query.
+    Sources are LEFT JOINs, which remove no rows, and calls of user functions or of functions over
+    lists and strings. They may be in the query itself, or in subqueries and CTEs that it reads.
+    Sources that all columns need are left out. The result is empty if sqlglot's optimizer, which
+    may raise any exception, does not support the query.
     """
     lineage = Lineage(sql, columns, return_type)
     root = lineage.root

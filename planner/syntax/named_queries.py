@@ -20,7 +20,7 @@ class NamedTable:
     """A table of FROM by its name.
 
     Attributes:
-        place: its span without the alias.
+        span: its span without the alias.
         parts: the parts of its name.
         alias_sql: the alias to add if it has none; otherwise "".
     """
@@ -35,8 +35,8 @@ class ViewBody:
     """The query of a view.
 
     Attributes:
-        columns: the names that the view gives to its columns, as written; "" if it gives none.
-        functions: the functions that the query calls, except those that sqlglot knows.
+        columns: the column names that the view declares, as written; "" if it declares none.
+        functions: the functions that the query calls, except functions that sqlglot knows.
     """
 
     sql: str
@@ -54,7 +54,7 @@ def find_named_tables(sql: str) -> tuple[NamedTable, ...]:
 
 @analyse_query(default=MappingProxyType({}))
 def inline_joined_cte(sql: str) -> Mapping[Span, str]:
-    """Return edits of a DuckDB query that turn a CTE which is joined once into a subquery there.
+    """Return edits of a DuckDB query that replace a CTE, which only one join reads, by a subquery.
 
     Returns nothing if there is no such CTE. The CTE itself remains with a meaningless query.
     """

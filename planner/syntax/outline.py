@@ -346,7 +346,7 @@ class Outline:
 
 
 def sort_inner_first(calls: Iterable[ModelCall]) -> list[ModelCall]:
-    """Return the calls so that those on which others depend come first.
+    """Sort the calls so that each call comes after those on which it depends.
 
     Nested queries come before FROM clauses, and these before arguments of calls. The depth alone is
     no order: `SELECT max(f(x.*)) FROM (SELECT f(...) ...) x` has both calls inside one bracket.
@@ -387,48 +387,53 @@ class Edits:
     def __init__(self, sql: str, *layers: Mapping[Span, str]) -> None:
         self._sql = sql
         self._edits = sorted(
-            _sort_key(place, layer, text)
+            _make_sort_key(place, layer, text)
             for layer, texts in enumerate(layers)
             for place, text in texts.items()
         )
 
     def add(self, texts: Mapping[Span, str], layer: int) -> None:
         """Add texts to one of the layers."""
-        for place, text in texts.items():
-            insort(self._edits, _sort_key(place, layer, text))
+        for edit_span, text in texts.items():
+            insort(self._edits, _make_sort_key(edit_span, layer, text))
 
     def remove(self, texts: Mapping[Span, str], layer: int) -> None:
         """Remove texts from the layer that has them."""
-        for place, text in texts.items():
-            del self._edits[bisect_left(self._edits, _sort_key(place, layer, text))]
+        for edit_span, text in texts.items():
+            del self._edits[bisect_left(self._edits, _make_sort_key(edit_span, layer, text))]
 
     def apply(self, span: Span, more: Mapping[Span, str] | None = None) -> str:
         """Return sql[span] with all edits inside it applied, and those of `more`."""
         sql, pieces, offset = self._sql, [], span.start
-        first = bisect_left(self._edits, (span.start,))
-        edits = self._edits[first : bisect_left(self._edits, (span.end + 1,))]
+        first_index = bisect_left(self._edits, (span.start,))
+        edits = self._edits[first_index : bisect_left(self._edits, (span.end + 1,))]
         if more:
-            last = [_sort_key(place, _LAST_LAYER, text) for place, text in more.items()]
-            edits = sorted([*edits, *last])
+            extra_edits = [_make_sort_key(place, _LAST_LAYER, text) for place, text in more.items()]
+            edits = sorted([*edits, *extra_edits])
         for start, minus_end, _, text in edits:
             end = -minus_end
             if start < offset or end > span.end:  # inside a call that has been replaced as a whole
                 continue
-            before = _separator(sql[max(0, start - 1) : start], text[:1])
-            pieces += [sql[offset:start], before, text, _separator(text[-1:], sql[end : end + 1])]
+            before = _find_separator(sql[max(0, start - 1) : start], text[:1])
+            pieces += [
+                sql[offset:start],
+                before,
+                text,
+                _find_separator(text[-1:], sql[end : end + 1]),
+            ]
             offset = end
         return "".join([*pieces, sql[offset : span.end]])
 
 
-def _sort_key(place: Span, layer: int, text: str) -> tuple[int, int, int, str]:
+def _make_sort_key(edit_span: Span, layer: int, text: str) -> tuple[int, int, int, str]:
     """Return an edit as a tuple that sorts by its start, and before all edits inside it."""
-    return place.start, -place.end, layer, text
+    return edit_span.start, -edit_span.end, layer, text
 
 
-def _separator(left: str, right: str) -> str:
+def _find_separator(left: str, right: str) -> str:
     """Return the blank that keeps two characters from becoming one word, as in `END` and `as`.
 
-    >>> _separator("D", "a"), _separator(")", "a"), _separator("D", "")
+    >>> _find_separator("D", "a"), _find_separator(")", "a"), _find_separator("D", "")
     (' ', '', '')
     """
     return " " if all(c.isalnum() or c in ("_", "$") for c in (left, right)) else ""

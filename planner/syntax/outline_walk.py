@@ -82,13 +82,13 @@ class Reader:
     def is_written_outside(self, word: str, place: Span, excluded: Span) -> bool:
         """Return whether a folded identifier is written in a span outside of `excluded`."""
         starts = self._offsets.get(word, ())
-        first, last = bisect_left(starts, place.start), bisect_left(starts, place.end)
+        first_index, end_index = bisect_left(starts, place.start), bisect_left(starts, place.end)
         # The excluded ones are adjacent, so if any other exists it is the first or the last.
-        ends = [*starts[first:last][:1], *starts[first:last][-1:]]
+        ends = [*starts[first_index:end_index][:1], *starts[first_index:end_index][-1:]]
         return any(not excluded.start <= start < excluded.end for start in ends)
 
     def walk(self, node: exp.Expr, context: WalkContext) -> None:
-        """Walk a node by the rule of its kind."""
+        """Walk a node with the rule for its type."""
         rule = self._rules.get(type(node))
         if rule is not None:
             rule(self, node, context)
@@ -108,41 +108,44 @@ def iterate_children(node: exp.Expr) -> Iterable[tuple[str, exp.Expr]]:
                 yield key, child
 
 
-def span_of(node: exp.Expr) -> Span:
+def require_span(node: exp.Expr) -> Span:
     """Return the span of a node that is written in the text."""
-    place = span(node)
-    assert place is not None, f"{node!r} stands in the text"
-    return place
+    node_span = span(node)
+    assert node_span is not None, f"{node!r} stands in the text"
+    return node_span
 
 
-def existing_spans(*nodes: exp.Expr | None) -> tuple[Span, ...]:
+def list_spans(*nodes: exp.Expr | None) -> tuple[Span, ...]:
     """Return the spans of the nodes that exist."""
     return tuple(place for node in nodes if node is not None and (place := span(node)))
 
 
-def covering_span(nodes: Iterable[exp.Expr]) -> tuple[Span, ...]:
+def find_covering_span(nodes: Iterable[exp.Expr]) -> tuple[Span, ...]:
     """Return one span that covers neighbouring nodes; none for no nodes."""
-    place = hull(nodes)
-    return () if place is None else (place,)
+    covering_span = hull(nodes)
+    return () if covering_span is None else (covering_span,)
 
 
 def read_item(reader: Reader, node: exp.Expr, query: Span) -> Item:
     """Return a select item of the query at the span `query`."""
-    place = span_of(node)
+    item_span = require_span(node)
     if not isinstance(node, exp.Alias | exp.Aliases):
-        return Item(place, None, _may_expand(node))
-    value, alias = span_of(node.this), span(node.args["alias"]) if node.args.get("alias") else None
+        return Item(item_span, None, _may_expand(node))
+    value, alias = (
+        require_span(node.this),
+        span(node.args["alias"]) if node.args.get("alias") else None,
+    )
     is_named = alias is not None and (
         alias.start < value.start
         or reader.sql[value.end : alias.start].rstrip().upper().endswith("AS")
     )
     is_used = isinstance(node, exp.Aliases) or reader.is_written_outside(
-        fold(node.alias), query, place
+        fold(node.alias), query, item_span
     )
-    return Item(place, node.alias or "several", _may_expand(node), not is_used, is_named)
+    return Item(item_span, node.alias or "several", _may_expand(node), not is_used, is_named)
 
 
-def item_name(node: exp.Expr) -> str:
+def find_item_name(node: exp.Expr) -> str:
     """Return the folded alias of a select item, or ""."""
     return fold(node.alias) if isinstance(node, exp.Alias) else ""
 
@@ -156,13 +159,13 @@ _GENERATORS = frozenset(
 def _may_expand(node: exp.Expr) -> bool:
     """Return whether an item is a star, a generator, or has COLUMNS(...) outside model calls."""
     star = node.this if isinstance(node, exp.Column) else node
-    if isinstance(star, exp.Star) or _function_name(node) in _GENERATORS:
+    if isinstance(star, exp.Star) or _find_function_name(node) in _GENERATORS:
         return True
-    outside = node.walk(prune=lambda inner: _function_name(inner) in FUNCTIONS)
-    return any(_function_name(inner) == "columns" for inner in outside)
+    outside = node.walk(prune=lambda inner: _find_function_name(inner) in FUNCTIONS)
+    return any(_find_function_name(inner) == "columns" for inner in outside)
 
 
-def _function_name(node: exp.Expr) -> str:
+def _find_function_name(node: exp.Expr) -> str:
     """Return the folded name of the function that a node calls, or ""."""
     return fold(node.name) if isinstance(node, exp.Anonymous) else ""
 
@@ -173,14 +176,14 @@ _IN_BRACKETS = (
 )
 
 CONDITIONAL_FUNCTIONS = frozenset({"coalesce", "if", "ifnull", "nullif", "try"})
-"""Functions that may skip arguments, or may hide that one fails."""
+"""Functions that may skip arguments, or may hide that an argument fails."""
 
 
-def independent_filters(condition: exp.Expr) -> tuple[Span, ...]:
-    """Return the operands of a condition's ANDs; none if one's evaluation depends on another."""
+def list_independent_filters(condition: exp.Expr) -> tuple[Span, ...]:
+    """Return the operands of a condition's ANDs; none if one may depend on another's evaluation."""
     if _may_skip_operands(condition):
         return ()
-    return tuple(map(span_of, split_conjunction(condition)))
+    return tuple(map(require_span, split_conjunction(condition)))
 
 
 def split_conjunction(condition: exp.Expr) -> list[exp.Expr]:
@@ -190,9 +193,9 @@ def split_conjunction(condition: exp.Expr) -> list[exp.Expr]:
 
 
 def _may_skip_operands(node: exp.Expr) -> bool:
-    """Return whether something outside of brackets may keep a part from being evaluated."""
+    """Return whether a node outside of brackets may prevent the evaluation of some part."""
     return any(
-        isinstance(part, exp.Or | exp.Case | exp.If | exp.Lambda)
-        or _function_name(part) in CONDITIONAL_FUNCTIONS
-        for part in node.walk(prune=lambda part: isinstance(part, _IN_BRACKETS))
+        isinstance(inner_node, exp.Or | exp.Case | exp.If | exp.Lambda)
+        or _find_function_name(inner_node) in CONDITIONAL_FUNCTIONS
+        for inner_node in node.walk(prune=lambda inner_node: isinstance(inner_node, _IN_BRACKETS))
     )

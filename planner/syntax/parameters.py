@@ -31,7 +31,7 @@ _TYPES: Mapping[type, str] = {
     datetime.date: "DATE",
     bytes: "BLOB",
 }
-"""The types of values and of their subclasses; a class stands before those that it derives from."""
+"""Python type -> SQL type of its values; a subclass comes before its base class."""
 
 EngineTypeOf = Callable[[Any], str | None]
 """A function from a value to its type in the engine; None if the engine does not take such a value.
@@ -44,8 +44,7 @@ class Parameters:
 
     Attributes:
         type_of: returns the engine's type of lists, dicts and the like.
-        consumed: parameters whose values are part of the plan, so that the engine no longer gets
-            them.
+        consumed: parameters whose values are part of the plan, so the engine does not get them.
     """
 
     parameters: Sequence[Parameter]
@@ -113,9 +112,9 @@ class Parameters:
 
     @cached_property
     def stand_ins(self) -> Mapping[Span, str]:
-        """The replacement of each parameter in probes by span: a NULL of the value's type.
+        """The replacement of each parameter in probes, by span: a NULL of the value's type.
 
-        A short text or a number is written as it is, since `FROM read_csv(?)` does not take NULL.
+        A short string or a number is written out, since `FROM read_csv(?)` does not accept NULL.
         """
         return {parameter.span: self._stand_in(parameter) for parameter in self._keys}
 
@@ -147,7 +146,7 @@ class Parameters:
         return "NULL" if engine_type is None else f"CAST(NULL AS {engine_type})"
 
     def remaining_values(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
-        """Return the indices of positional values that the engine still gets, and removed names."""
+        """Return the indices of positional values that the engine gets, and the removed names."""
         if not self.consumed:
             return None, frozenset()
         remaining = {key for p, key in self._keys.items() if p not in self.consumed}
@@ -158,9 +157,9 @@ class Parameters:
         return tuple(k for k in range(self._positional_count) if k not in removed), names
 
     def fit_to(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
-        """Return the rewritten text `sql` and `remaining_values` without those that it lacks.
+        """Return the rewritten text `sql`, and `remaining_values` for the parameters in it.
 
-        The text lacks arguments for features that the model does not read, and engines reject more
+        The text has no arguments for features that the model does not read, but engines reject more
         values than a statement has parameters.
         """
         indices, removed_names = self.remaining_values()
@@ -177,11 +176,11 @@ class Parameters:
         ]
         if not lost_numbers or any(p.text == "?" for p in written):
             return sql, indices, removed_names
-        numbers = [n for n in range(1, len(remaining) + 1) if n not in lost_numbers]
-        new_numbers = {str(old): new for new, old in enumerate(numbers, 1)}
+        remaining_numbers = [n for n in range(1, len(remaining) + 1) if n not in lost_numbers]
+        new_numbers = {str(old): new for new, old in enumerate(remaining_numbers, 1)}
         for p in reversed(written):
             sql = f"{sql[: p.span.start]}${new_numbers[p.text[1:]]}{sql[p.span.end :]}"
-        return sql, tuple(remaining[n - 1] for n in numbers), removed_names
+        return sql, tuple(remaining[n - 1] for n in remaining_numbers), removed_names
 
     def renumber(self, inside: bool) -> dict[Span, str]:
         """Return the new text, by span, of the positional parameters that remain.
@@ -207,21 +206,21 @@ class Parameters:
 
 
 def _shorten_sample(value: Any) -> Any:
-    """Return a value of the same type that may be shorter; a list of mixed types stays as it is.
+    """Return a value of the same engine type that may be shorter; mixed lists are unchanged.
 
     >>> _shorten_sample([0.5] * 9), _shorten_sample([3, 1, 2]), _shorten_sample([1, 0.5])
     ([0.5], [1, 3], [1, 0.5])
     """
     if not isinstance(value, list | tuple) or not value:
         return value
-    kinds = set(map(type, value))
-    if kinds <= {float} or kinds <= {str}:
+    element_types = set(map(type, value))
+    if element_types <= {float} or element_types <= {str}:
         return value[:1]
-    return [min(value), max(value)] if kinds == {int} else value
+    return [min(value), max(value)] if element_types == {int} else value
 
 
 def _short_literal(value: Any) -> str:
-    """Return a short text or an integer as a literal; NULL for other values.
+    """Return the literal of a short string or an integer; NULL for other values.
 
     >>> _short_literal("it's"), _short_literal(True), _short_literal(2**70), _short_literal(0.5)
     ("'it''s'", 'True', 'NULL', 'NULL')

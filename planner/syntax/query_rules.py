@@ -15,13 +15,13 @@ from sqlml.planner.syntax.outline_walk import (
     Reader,
     Rule,
     WalkContext,
-    covering_span,
-    existing_spans,
-    independent_filters,
-    item_name,
+    find_covering_span,
+    find_item_name,
     iterate_children,
+    list_independent_filters,
+    list_spans,
     read_item,
-    span_of,
+    require_span,
 )
 
 _RESULT_CLAUSES = ("order", "limit", "offset")
@@ -29,15 +29,15 @@ _RESULT_CLAUSES = ("order", "limit", "offset")
 
 
 def read_block(reader: Reader, node: exp.Expr, context: WalkContext) -> Block:
-    """Walk the definitions of a query's WITH; return its block without sources."""
-    block = Block(span_of(node), parent=context.block, is_lateral=context.clause == "FROM")
+    """Walk the definitions of a query's WITH, and return the query's block without sources."""
+    block = Block(require_span(node), parent=context.block, is_lateral=context.clause == "FROM")
     with_ = node.args.get("with_")
     if with_ is None:
         return block
     is_recursive = bool(with_.args.get("recursive"))
     ctes: list[Cte] = []
     for definition in with_.expressions:
-        cte = Cte(definition.alias, span_of(definition))
+        cte = Cte(definition.alias, require_span(definition))
         visible = tuple([*ctes, cte] if is_recursive else ctes)
         around = context.block
         if visible:
@@ -78,33 +78,37 @@ def _fill_block(reader: Reader, node: exp.Expr, context: WalkContext, block: Blo
     items = [n for n in node.expressions if is_written(n)]
     return replace(
         block,
-        sources=covering_span(sources_of(node)) or context.outer_sources,
+        sources=find_covering_span(list_sources(node)) or context.outer_sources,
         window=hull(node.args.get("windows") or ()),
         items=tuple(read_item(reader, n, block.span) for n in items),
         where=None if where is None else span(where.this),
         group=None if group is None else span(group),
-        filters=() if where is None else independent_filters(where.this),
-        names=frozenset(name for n in items if (name := item_name(n))),
+        filters=() if where is None else list_independent_filters(where.this),
+        names=frozenset(name for n in items if (name := find_item_name(n))),
         output=context.output or block.span,
     )
 
 
 def _read_source(reader: Reader, node: exp.Expr, context: WalkContext, query: exp.Expr) -> None:
     """Walk a part of FROM, which sees the tables to its left."""
-    place, block = span(node), context.block
-    if block is not None and place is not None:
-        before = [
-            n for n in sources_of(query) if (p := span(n)) is not None and p.end <= place.start
+    source_span, block = span(node), context.block
+    if block is not None and source_span is not None:
+        earlier_sources = [
+            n
+            for n in list_sources(query)
+            if (p := span(n)) is not None and p.end <= source_span.start
         ]
-        context = replace(context, block=replace(block, sources=covering_span(before)))
+        context = replace(
+            context, block=replace(block, sources=find_covering_span(earlier_sources))
+        )
     reader.walk(node, context)
 
 
-def sources_of(node: exp.Expr) -> list[exp.Expr]:
+def list_sources(node: exp.Expr) -> list[exp.Expr]:
     """Return the tables, joins and laterals of FROM."""
     from_ = node.args.get("from_")
-    first = [] if from_ is None else [from_.this]
-    return [*first, *(node.args.get("joins") or []), *(node.args.get("laterals") or [])]
+    first_source = [] if from_ is None else [from_.this]
+    return [*first_source, *(node.args.get("joins") or []), *(node.args.get("laterals") or [])]
 
 
 def _read_join(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
@@ -112,31 +116,31 @@ def _read_join(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     left = joined = context.block
     if left is not None:
         is_half_join = str(node.args.get("kind") or "").upper() in ("SEMI", "ANTI")
-        left = replace(left, sources=(*left.sources, *_sources_before_join(node)))
-        joined = replace(left, joins=(*left.joins, span_of(node)), is_half_join=is_half_join)
+        left = replace(left, sources=(*left.sources, *_find_sources_before_join(node)))
+        joined = replace(left, joins=(*left.joins, require_span(node)), is_half_join=is_half_join)
         if not left.sources:
-            joined = replace(joined, sources=(span_of(node.this),), joins=())
+            joined = replace(joined, sources=(require_span(node.this),), joins=())
     for key, child in iterate_children(node):
         reader.walk(child, replace(context, block=left if key == "this" else joined))
 
 
-def _sources_before_join(node: exp.Expr) -> tuple[Span, ...]:
-    """Return the text before a join in brackets, or after a table at the beginning of FROM."""
+def _find_sources_before_join(node: exp.Expr) -> tuple[Span, ...]:
+    """Return the span before a join in brackets, or after a table at the beginning of FROM."""
     table = node.parent
     if not isinstance(table, exp.Table | exp.Subquery) or table.this is None:
         return ()
     place = span(table)
-    return () if place is None else (Span(place.start, span_of(node).start),)
+    return () if place is None else (Span(place.start, require_span(node).start),)
 
 
 def _read_set_operation(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     block = read_block(reader, node, context)
-    last = span_of(node.expression)
+    last_operand = require_span(node.expression)
     if any(node.args.get(key) for key in _RESULT_CLAUSES):
         # sqlglot's span of the last operand includes them.
-        last = hull(node.expression.iter_expressions()) or last
+        last_operand = hull(node.expression.iter_expressions()) or last_operand
     output = context.output or block.span
-    result = (Span(span_of(node.this).start, last.end),)
+    result = (Span(require_span(node.this).start, last_operand.end),)
     chain = replace(block, sources=result, is_chain=True, output=output)
     around = context
     if block.ctes:
@@ -150,7 +154,7 @@ def _read_set_operation(reader: Reader, node: exp.Expr, context: WalkContext) ->
 
 
 def _read_values(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
-    block = Block(span_of(node), parent=context.block, is_lateral=context.clause == "FROM")
+    block = Block(require_span(node), parent=context.block, is_lateral=context.clause == "FROM")
     reader.walk_children(node, context.enter(block))
 
 
@@ -160,17 +164,17 @@ def _read_pivot(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
         # A PIVOT after a table sees the columns of that table.
         before = None if node.parent is None else span(node.parent)
         if before is not None and context.block is not None:
-            sources = (Span(before.start, span_of(node).start),)
+            sources = (Span(before.start, require_span(node).start),)
             context = replace(context, block=replace(context.block, sources=sources))
         reader.walk_children(node, context)
         return
     block, with_ = read_block(reader, node, context), node.args.get("with_")
     output = context.output or block.span
-    block = replace(block, sources=existing_spans(table), output=output)
+    block = replace(block, sources=list_spans(table), output=output)
     reader.comparing_outputs.add(output)  # the engine turns it into a GROUP BY
     tails = [tail for key in _RESULT_CLAUSES if (tail := node.args.get(key)) is not None]
-    start = block.span.start if with_ is None else span_of(with_).end
-    end = min((span_of(tail).start for tail in tails), default=block.span.end)
+    start = block.span.start if with_ is None else require_span(with_).end
+    end = min((require_span(tail).start for tail in tails), default=block.span.end)
     chain = replace(block, sources=(Span(start, end),), is_chain=True)
     for key, child in iterate_children(node):
         if key == "this":
@@ -192,27 +196,27 @@ def _read_pipe(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     are in scope by their names. Afterwards the scope is the result of the last step that produced
     columns, by the name that `|> AS name` gives to it, and the joins after it.
     """
-    first = node.this
-    with_ = first.args.get("with_") if isinstance(first, exp.Query) else None
+    first_query = node.this
+    with_ = first_query.args.get("with_") if isinstance(first_query, exp.Query) else None
     definitions = () if with_ is None else with_.expressions
-    ctes = tuple(Cte(d.alias, span_of(d)) for d in definitions)
-    reader.walk(first, context)
-    is_plain = _is_only_from(first)
-    without_with = hull(n for key, n in iterate_children(first) if key != "with_")
-    result = without_with if ctes and without_with is not None else span_of(first)
-    result = Span(result.start, span_of(first).end)
+    ctes = tuple(Cte(d.alias, require_span(d)) for d in definitions)
+    reader.walk(first_query, context)
+    is_plain = _is_only_from(first_query)
+    without_with = hull(n for key, n in iterate_children(first_query) if key != "with_")
+    result = without_with if ctes and without_with is not None else require_span(first_query)
+    result = Span(result.start, require_span(first_query).end)
     name, joins = "sqlml_chain", list[Span]()
     for step in node.expressions:
-        word, step_span = step.this, span_of(step)
+        word, step_span = step.this, require_span(step)
         if word == "JOIN":
             joins.append(step_span)
         items = [n for n in step.expressions if is_written(n)]
         defines_items = word in ("SELECT", "EXTEND")
         block = Block(
             step_span,
-            covering_span(sources_of(first)) if is_plain else (result,),
-            items=tuple(read_item(reader, n, span_of(node)) for n in items if defines_items),
-            names=frozenset(filter(None, map(item_name, items))),
+            find_covering_span(list_sources(first_query)) if is_plain else (result,),
+            items=tuple(read_item(reader, n, require_span(node)) for n in items if defines_items),
+            names=frozenset(filter(None, map(find_item_name, items))),
             ctes=ctes,
             is_recursive=with_ is not None and bool(with_.args.get("recursive")),
             parent=context.block,

@@ -95,38 +95,39 @@ _SPELLING_RULES: Mapping[str, Callable[[exp.Expr], exp.Expr]] = MappingProxyType
     {"duckdb": _spell_for_duckdb, "spark": _spell_for_spark}
 )
 
-MOST_VALUES = 200_000
+MAX_VALUES = 200_000
 """The maximum number of values in a statement, which the engine has to parse."""
 
 
-def literal_table(
+def build_literal_table(
     columns: Mapping[str, str], rows: Sequence[Sequence[Any]], dialect: Dialect
 ) -> str:
-    """Return a query in brackets that yields the rows; `columns` maps names to types.
+    """Build a query in brackets that yields the rows; `columns` maps names to types.
 
-    The rows are part of the statement, because the engine must not read them for the user from a
-    catalog table: a forged table would be read unchecked. Raises BindError for too many rows.
+    The rows are part of the statement. If the engine read them from a catalog table, a forged table
+    would be read unchecked. Raises BindError for too many rows.
     """
-    if len(rows) * len(columns) > MOST_VALUES:
-        most = MOST_VALUES // len(columns)
-        raise BindError(f"the result has {len(rows):,} rows; the maximum is {most:,}")
+    if len(rows) * len(columns) > MAX_VALUES:
+        max_rows = MAX_VALUES // len(columns)
+        raise BindError(f"the result has {len(rows):,} rows; the maximum is {max_rows:,}")
     aliases = [f"c{n}" for n in range(len(columns))]
-    typed = ", ".join(
-        f"CAST({alias if rows else 'NULL'} AS {dialect.type(kind)}) AS {dialect.quote_name(name)}"
-        for alias, (name, kind) in zip(aliases, columns.items(), strict=True)
+    typed_columns = ", ".join(
+        f"CAST({alias if rows else 'NULL'} AS {dialect.type(sql_type)}) AS "
+        f"{dialect.quote_name(name)}"
+        for alias, (name, sql_type) in zip(aliases, columns.items(), strict=True)
     )
     if not rows:
-        return f"(SELECT {typed} WHERE 1 = 0)"
-    values = ", ".join(f"({', '.join(_literal(v, dialect) for v in row)})" for row in rows)
-    return f"(SELECT {typed} FROM (VALUES {values}) AS sqlml_facts({', '.join(aliases)}))"
+        return f"(SELECT {typed_columns} WHERE 1 = 0)"
+    values = ", ".join(f"({', '.join(_build_literal(v, dialect) for v in row)})" for row in rows)
+    return f"(SELECT {typed_columns} FROM (VALUES {values}) AS sqlml_facts({', '.join(aliases)}))"
 
 
-def _literal(value: Any, dialect: Dialect) -> str:
-    """Return a value, which may come from an untrusted user, as a literal."""
+def _build_literal(value: Any, dialect: Dialect) -> str:
+    """Build the literal of a value, which may come from an untrusted user."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return dialect.array([_literal(item, dialect) for item in value])
+        return dialect.array([_build_literal(item, dialect) for item in value])
     return dialect.text(repr(value) if isinstance(value, int | float) else str(value))

@@ -15,7 +15,13 @@ from sqlml.parsing.tokens import run_deeply, tokenize
 from sqlml.planner.syntax import change_rules, expression_rules, query_rules
 from sqlml.planner.syntax.arguments import Arguments, read_parameters
 from sqlml.planner.syntax.outline import Outline, WidenableSource
-from sqlml.planner.syntax.outline_walk import Reader, Rule, WalkContext, iterate_children, span_of
+from sqlml.planner.syntax.outline_walk import (
+    Reader,
+    Rule,
+    WalkContext,
+    iterate_children,
+    require_span,
+)
 from sqlml.types import fold
 
 
@@ -24,21 +30,21 @@ def _find_widenable_source(
 ) -> WidenableSource | None:
     """Return the FROM clause of a query if it can produce one more column; otherwise None.
 
-    It must be one table, file or subquery, and nothing may notice the new column: stars leave it
-    out, and no expression uses whole rows. The content of the outermost model calls does not
+    It must be one table, file or subquery, and nothing may notice the new column: stars can leave
+    it out, and no expression uses whole rows. The content of the outermost model calls does not
     matter, since it is rewritten anyway.
     """
     from_ = select.args.get("from_")
     if from_ is None or select.args.get("joins") or select.args.get("laterals"):
         return None
     source = from_.this
-    source_span, alias = span(source), _source_name(source)
-    items = [node for node in select.expressions if is_written(node)]
-    if source_span is None or alias is None or not items:
+    source_span, alias = span(source), _find_source_name(source)
+    select_items = [node for node in select.expressions if is_written(node)]
+    if source_span is None or alias is None or not select_items:
         return None
     alias_span = span(alias)
     if alias_span is None or arguments.uses_row(
-        fold(alias.name), _span_without_with(select), source_span, calls
+        fold(alias.name), _find_span_after_with(select), source_span, calls
     ):
         return None
     alias_sql = sql[alias_span.start : alias_span.end]
@@ -46,11 +52,11 @@ def _find_widenable_source(
         if isinstance(node, exp.Anonymous) and fold(node.name) == "columns":
             return None
         is_qualified_star = isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
-        if is_qualified_star and node.args.get("table") is not None and node not in items:
-            return None  # such as one in a nested query, which may be the whole row too
+        if is_qualified_star and node.args.get("table") is not None and node not in select_items:
+            return None  # for instance `t.*` in a nested query, where it may be the whole row
     stars: list[Span] = []
     exclude_lists: list[Span] = []
-    for node in items:
+    for node in select_items:
         star = node.this if isinstance(node, exp.Column) else node
         if not isinstance(star, exp.Star):
             # A filtered star, as in `* LIKE 'a%'`, may have any columns.
@@ -59,21 +65,21 @@ def _find_widenable_source(
             ):
                 return None
             continue
-        star_marks = arguments.read_star_mark(span(star))
-        if star_marks is None:
+        star_spans = arguments.read_star_mark(span(star))
+        if star_spans is None:
             return None
-        mark, exclude_list = star_marks
-        if exclude_list is None:
-            stars.append(mark)
+        star_span, exclude_span = star_spans
+        if exclude_span is None:
+            stars.append(star_span)
         else:
-            exclude_lists.append(exclude_list)
+            exclude_lists.append(exclude_span)
     return WidenableSource(source_span, alias_sql, tuple(stars), tuple(exclude_lists))
 
 
-def _span_without_with(select: exp.Expr) -> Span:
+def _find_span_after_with(select: exp.Expr) -> Span:
     """Return the span of a query without its WITH."""
-    place, with_ = span_of(select), select.args.get("with_")
-    return place if with_ is None else Span(span_of(with_).end, place.end)
+    query_span, with_ = require_span(select), select.args.get("with_")
+    return query_span if with_ is None else Span(require_span(with_).end, query_span.end)
 
 
 def _walk_outside_sources(select: exp.Expr, calls: Sequence[Span]) -> Iterator[exp.Expr]:
@@ -87,8 +93,8 @@ def _walk_outside_sources(select: exp.Expr, calls: Sequence[Span]) -> Iterator[e
             stack.extend(node.iter_expressions())
 
 
-def _source_name(source: exp.Expr) -> exp.Expr | None:
-    """Return the name of a source: `db.t`, `t AS x`, `'file' x`, `f(...) x` or `(...) x`."""
+def _find_source_name(source: exp.Expr) -> exp.Expr | None:
+    """Return the name of a source such as `db.t`, `t AS x`, `'file' x`, `f(...) x` or `(...) x`."""
     if not isinstance(source, exp.Table | exp.Subquery):
         return None
     if any(map(source.args.get, ("joins", "laterals", "pivots", "sample", "when", "version"))):
@@ -129,7 +135,7 @@ def _read_outline(sql: str, dialect: str) -> Outline:
         reader.walk(tree, WalkContext())
     calls = find_outermost(call.span for call in reader.calls)
     widenable_sources = {
-        span_of(n): single
+        require_span(n): single
         for n in reader.selects
         if (single := _find_widenable_source(sql, n, reader.arguments, calls)) is not None
     }

@@ -74,7 +74,9 @@ def resolve_query(
     extra_items: Mapping[Span, Sequence[str]],
     ignored_calls: Sequence[Span],
 ) -> tuple[str, Mapping[Span, tuple[str, ...]], Scope]:
-    """Return the prefix of names of added items, these names by block, and the root scope.
+    """Resolve the names of a query.
+
+    Returns the prefix of the names of added items, these names by block, and the root scope.
 
     Args:
         extra_items: expressions that a block, given by its span, additionally selects.
@@ -141,7 +143,7 @@ def _add_items(tree: exp.Expr, block: Span, prefix: str, texts: Sequence[str]) -
 
 
 def _check_supported(tree: exp.Expr) -> None:
-    """Raise ValueError if FROM has anything but tables, subqueries and joins of these."""
+    """Raise ValueError if FROM has anything but tables, subqueries and joins of both."""
     if tree.find(exp.Pivot) is not None:
         raise ValueError("a PIVOT")
     if any(not isinstance(join.parent, exp.Select) for join in tree.find_all(exp.Join)):
@@ -175,7 +177,7 @@ def table_name_span(table: exp.Table) -> Span | None:
 
 
 def _rename(table: exp.Table, name: str, name_span: Span) -> None:
-    """Rename a table in the tree to a name that the schema has."""
+    """Rename a table in the tree to its name in the schema for sqlglot."""
     table.meta[SPAN_KEY] = name_span.start, name_span.end
     if not table.alias:
         table.meta[NAME_KEY] = table.this.sql("duckdb") if table.name else ""

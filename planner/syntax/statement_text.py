@@ -23,7 +23,7 @@ _TRANSACTION_ENDS = ("commit", "end", "rollback", "abort")
 _IMPORTING_WORDS = ("attach", "import")
 _DEFINING_WORDS = ("macro", "function")
 _RELEVANT_WORDS = (*_MODEL_WORDS, *_DEFINING_WORDS, *_IMPORTING_WORDS, *_TRANSACTION_ENDS)
-"""Words of which at least one is in each text that sqlml may have to handle.
+"""Words of which every text that sqlml may have to handle contains at least one.
 
 Such a text calls or names a model, adds or hides one of sqlml's functions or macros, or ends a
 transaction.
@@ -82,8 +82,8 @@ class Text:
         """The statements to run one by one; empty if the engine runs the text as a whole.
 
         DuckDB runs several of its own statements as one text, so that the positions in its errors
-        are right. Spark takes one statement at a time. The engine also runs a text without tokens,
-        and reports the error.
+        are correct. Spark runs one statement at a time. The engine also gets a text that cannot be
+        tokenized, and reports the error.
 
         Raises:
             ParseError: a statement about models breaks the grammar; the error shows where.

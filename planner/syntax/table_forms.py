@@ -27,10 +27,10 @@ class Form:
     """The arguments of a table form.
 
     Attributes:
-        table_range: the least and the greatest number of rows arguments, each `TABLE t` or a query.
+        table_range: the minimum and maximum number of arguments that are `TABLE t` or a query.
         options: the kinds of its options by name.
-        has_model: its first argument is MODEL m.
-        positional: the options that may be given without their name, in this order.
+        has_model: whether its first argument is MODEL m.
+        positional: the options that may be passed by position, in this order.
     """
 
     table_range: tuple[int, int]
@@ -110,7 +110,7 @@ _KIND_DESCRIPTIONS = {
     "numbers": "numbers by names of columns, as in {'age': 0.1}",
     "boolean": "true or false",
     "class": "a class of the model",
-    "text": "a text in quotes",
+    "text": "a string in quotes",
     "rows": "a query in brackets",
 }
 """Descriptions of the kinds for error messages."""
@@ -139,7 +139,7 @@ class FormOption:
         Raises:
             BindError: the value is of another kind.
         """
-        if not _fits(self.value, kind):
+        if not _is_of_kind(self.value, kind):
             raise BindError(
                 f"option {self.name} takes {_KIND_DESCRIPTIONS[kind]}", sql, self.span.start
             )
@@ -148,8 +148,8 @@ class FormOption:
         return self
 
 
-def _fits(value: Any, kind: Kind) -> bool:
-    """Return whether the value of an option is of a kind."""
+def _is_of_kind(value: Any, kind: Kind) -> bool:
+    """Return whether an option's value fits a kind."""
     if isinstance(value, Rows) or kind == "rows":
         return isinstance(value, Rows) and kind == "rows"
     if isinstance(value, dict) or kind == "numbers":
@@ -185,7 +185,9 @@ class TableForm:
     options: Mapping[str, FormOption]
     column: Span | None = None
 
-    def whole_number(self, name: str, default: int, least: int, most: int, sql: str) -> int:
+    def read_integer(
+        self, name: str, default: int, min_value: int, max_value: int, sql: str
+    ) -> int:
         """Return an option that is a whole number.
 
         Raises:
@@ -194,9 +196,9 @@ class TableForm:
         option = self.options.get(name)
         if option is None:
             return default
-        if option.value != int(option.value) or not least <= option.value <= most:
+        if option.value != int(option.value) or not min_value <= option.value <= max_value:
             raise BindError(
-                f"option {name} takes a whole number from {least} to {most}",
+                f"option {name} takes a whole number from {min_value} to {max_value}",
                 sql,
                 option.span.start,
             )
@@ -214,7 +216,7 @@ def find_form(name: str) -> str | None:
 
 
 def find_table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
-    """Return all table forms in the order of the text, including those in the rows of others.
+    """Return all table forms in the order of the text, including forms in the rows of others.
 
     Raises:
         BindError: a table form is malformed.
@@ -246,10 +248,14 @@ def find_defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
         return frozenset()
     names = set()
     for i, token in enumerate(tokens):
-        next_index = i + 1
-        if next_index < len(tokens) and tokens[next_index].is_symbol("("):
-            next_index = tokens.closing.get(next_index, len(tokens)) + 1
-        if token.is_identifier and next_index < len(tokens) and tokens[next_index].upper == "AS":
+        following_index = i + 1
+        if following_index < len(tokens) and tokens[following_index].is_symbol("("):
+            following_index = tokens.closing.get(following_index, len(tokens)) + 1
+        if (
+            token.is_identifier
+            and following_index < len(tokens)
+            and tokens[following_index].upper == "AS"
+        ):
             names.add(fold(token.text))
     return frozenset(names)
 
@@ -260,35 +266,42 @@ def _is_table_form(tokens: Sequence[Token], i: int) -> bool:
     User functions of the same name take neither MODEL nor TABLE.
     """
     is_dotted = tokens[i].upper == "ML"
-    name = i + 2 if is_dotted else i
-    if name + 3 >= len(tokens) or not tokens[name + 1].is_symbol("("):
+    name_index = i + 2 if is_dotted else i
+    if name_index + 3 >= len(tokens) or not tokens[name_index + 1].is_symbol("("):
         return False
-    if is_dotted and not (tokens[i + 1].is_symbol(".") and tokens[name].is_identifier):
+    if is_dotted and not (tokens[i + 1].is_symbol(".") and tokens[name_index].is_identifier):
         return False
-    function = fold(tokens[name].text)
+    function = fold(tokens[name_index].text)
     if not is_dotted and not (tokens[i].is_identifier and function.startswith("ml_")):
         return False
-    first, second = tokens[name + 2], tokens[name + 3]
+    first_token, second_token = tokens[name_index + 2], tokens[name_index + 3]
     form = FORMS.get(function if is_dotted else function.removeprefix("ml_"))
     if form is None or form.has_model:
-        if first.upper == "MODEL":
-            is_name = second.is_identifier or second.kind in ("string", "param")
-            return is_name or second.is_symbol("(")
-        return is_dotted and form is None and first.upper == "TABLE" and second.is_identifier
-    is_query = first.is_symbol("(") and (second.upper in QUERIES or second.is_symbol("("))
-    is_name = second.is_identifier or second.kind == "string"
-    return is_query or (first.upper == "TABLE" and is_name)
+        if first_token.upper == "MODEL":
+            is_name = second_token.is_identifier or second_token.kind in ("string", "param")
+            return is_name or second_token.is_symbol("(")
+        return (
+            is_dotted
+            and form is None
+            and first_token.upper == "TABLE"
+            and second_token.is_identifier
+        )
+    is_query = first_token.is_symbol("(") and (
+        second_token.upper in QUERIES or second_token.is_symbol("(")
+    )
+    is_name = second_token.is_identifier or second_token.kind == "string"
+    return is_query or (first_token.upper == "TABLE" and is_name)
 
 
-def _hint(word: str, choices: Collection[str], prefix: str, listing: str) -> str:
-    """Return the choice that `word` probably means, or else `listing`."""
+def _find_hint(word: str, choices: Collection[str], prefix: str, listing: str) -> str:
+    """Return a hint at the choice that `word` probably means; otherwise `listing`."""
     suggestion = closest(word, choices)
     return listing if suggestion is None else f"did you mean {prefix}{suggestion}?"
 
 
 @dataclass(frozen=True, slots=True)
 class _FormReader:
-    """A reader of table forms; a `start` and an `end` are the range tokens[start:end]."""
+    """A reader of table forms, whose methods take the range tokens[start:end]."""
 
     sql: str
     tokens: Tokens
@@ -311,7 +324,7 @@ class _FormReader:
         if function not in FORMS:
             written = self.sql[tokens[start].start : tokens[opening].start]
             listing = f"functions: {', '.join(f'ml_{f}' for f in FORMS)}"
-            hint = _hint(function, FORMS, "ml_", listing)
+            hint = _find_hint(function, FORMS, "ml_", listing)
             raise self.error(f"unknown function {written}; {hint}", start)
         close = tokens.closing.get(opening)
         if close is None:
@@ -319,12 +332,12 @@ class _FormReader:
         items = tokens.split_commas(opening + 1, close)
         model, model_span, column = None, self.span(opening, opening + 1), None
         if FORMS[function].has_model:
-            first, last = items.pop(0)
-            model_span = self.span(first + 1, last)
-            if self.is_in_brackets(first + 1, last):
+            model_start, model_end = items.pop(0)
+            model_span = self.span(model_start + 1, model_end)
+            if self.is_in_brackets(model_start + 1, model_end):
                 column = model_span
             else:
-                model = self._read_reference(tokens[first + 1 : last])
+                model = self._read_reference(tokens[model_start + 1 : model_end])
         rows = []
         while items and self._are_rows(*items[0]):
             rows.append(items.pop(0))
@@ -351,27 +364,29 @@ class _FormReader:
         other_items: Sequence[tuple[int, int]],
         start: int,
     ) -> None:
-        """Raise BindError if a form has too few or too many rows."""
+        """Raise BindError if a form has too few or too many tables."""
         form = FORMS[function]
-        least, most = form.table_range
-        if least <= len(rows) <= most:
+        min_count, max_count = form.table_range
+        if min_count <= len(rows) <= max_count:
             return
-        if len(rows) < least and other_items and other_items[0][0] < other_items[0][1]:
+        if len(rows) < min_count and other_items and other_items[0][0] < other_items[0][1]:
             raise self.error(
                 "the table form takes its rows as TABLE and a name, or as a query in brackets",
                 other_items[0][0],
             )
-        model = ["MODEL m"] if form.has_model else []
-        example = ", ".join([*model, "TABLE t", "TABLE u"][: len(model) + most])
-        if not most:
+        model_argument = ["MODEL m"] if form.has_model else []
+        example = ", ".join(
+            [*model_argument, "TABLE t", "TABLE u"][: len(model_argument) + max_count]
+        )
+        if not max_count:
             expected = "a model alone"
         elif form.has_model:
             expected = "a model and its rows"
         else:
-            expected = "rows" if most == 1 else "two tables"
+            expected = "rows" if max_count == 1 else "two tables"
         raise self.error(
             f"ml_{function} takes {expected}, as in ml_{function}({example})",
-            start if len(rows) < least else rows[most][0],
+            start if len(rows) < min_count else rows[max_count][0],
         )
 
     def _read_options(
@@ -382,7 +397,7 @@ class _FormReader:
         Raises:
             BindError: an argument is not an option, or not one of this form.
         """
-        form, names = FORMS[function], set[str]()
+        form, used_names = FORMS[function], set[str]()
         positional = list(form.positional)
         for start, end in items:
             options = self._read_struct_options(start, end)
@@ -393,14 +408,14 @@ class _FormReader:
                 name, offset = option.name, option.span.start
                 if name not in form.options:
                     listing = f"options: {', '.join(form.options)}"
-                    hint = _hint(
+                    hint = _find_hint(
                         name, form.options, "", listing if form.options else "it takes none"
                     )
                     message = f"unknown option {name} of ml_{function}; {hint}"
                     raise BindError(message, self.sql, offset)
-                if name in names:
+                if name in used_names:
                     raise BindError(f"option {name} is given twice", self.sql, offset)
-                names.add(name)
+                used_names.add(name)
                 yield name, option.check(form.options[name], self.sql)
 
     def _read_option(self, start: int, end: int) -> FormOption:
@@ -417,9 +432,9 @@ class _FormReader:
                 "form takes options, as in threshold := 0.5",
                 start if start < end else start - 1,
             )
-        first = tokens[start + 2]
-        if first.is_symbol("(") and tokens[start + 3].upper in QUERIES:
-            value: Any = Rows(self.sql[first.start : tokens[end - 1].end])
+        value_token = tokens[start + 2]
+        if value_token.is_symbol("(") and tokens[start + 3].upper in QUERIES:
+            value: Any = Rows(self.sql[value_token.start : tokens[end - 1].end])
         else:
             value = self._read_value(start + 2, end)
         return FormOption(fold(tokens[start].text), value, self.span(start, end))
@@ -446,27 +461,29 @@ class _FormReader:
             BindError: it is an expression or a parameter.
         """
         tokens = self.tokens[start:end]
-        first = tokens[0]
+        first_token = tokens[0]
         if len(tokens) == 1:
-            if first.kind == "string":
-                return first.text
-            if first.kind == "number":
-                return read_number(first.text)
-            if first.upper in _BOOLEANS:
-                return _BOOLEANS[first.upper]
+            if first_token.kind == "string":
+                return first_token.text
+            if first_token.kind == "number":
+                return read_number(first_token.text)
+            if first_token.upper in _BOOLEANS:
+                return _BOOLEANS[first_token.upper]
         signs = "".join(token.text for token in tokens[:-1])
         if signs in ("-", ".", "-.") and tokens[-1].kind == "number":
             value = read_number(("." if "." in signs else "") + tokens[-1].text)
             return -value if "-" in signs else value
         opening = next((i for i, t in enumerate(tokens[:2]) if t.text in ("[", "(")), None)
-        if opening is not None and (opening == 0 or first.upper == "ARRAY"):
+        if opening is not None and (opening == 0 or first_token.upper == "ARRAY"):
             inner = tokens[opening + 1 : -1]
             strings, commas = inner[::2], inner[1::2]
-            if all(c.is_symbol(",") for c in commas) and all(p.kind == "string" for p in strings):
-                return tuple(p.text for p in strings)
+            if all(comma.is_symbol(",") for comma in commas) and all(
+                string.kind == "string" for string in strings
+            ):
+                return tuple(string.text for string in strings)
         raise self.error(
-            "options of a table form must be literals: a text, a number, true, false, a list of "
-            "texts",
+            "options of a table form must be literals: a string, a number, true, false, or a list "
+            "of strings",
             start,
         )
 
@@ -507,8 +524,8 @@ class _FormReader:
             return tokens[0].text
         if any(t.kind == "param" for t in tokens):
             return None
-        for before, token in zip(tokens, tokens[1:], strict=False):
-            if not (before.kind == "symbol" or token.kind == "symbol"):
+        for previous, token in zip(tokens, tokens[1:], strict=False):
+            if not (previous.kind == "symbol" or token.kind == "symbol"):
                 raise BindError(
                     f"the table form takes one model; expected a comma before {token.text!r}",
                     self.sql,

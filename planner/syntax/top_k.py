@@ -64,7 +64,7 @@ class CallsOfQuery:
 
 @dataclass(frozen=True, slots=True)
 class IdleSource:
-    """A source that is needed only for rows of which a small model is not sure.
+    """A source that is needed only for rows for which a small model is unsure.
 
     Attributes:
         call_index: the index of the call.
@@ -79,18 +79,18 @@ class IdleSource:
 @analyse_query(default=(), errors=Exception)  # sqlglot's optimizer may raise any exception
 def find_idle_sources(sql: str, calls: CallsOfQuery) -> Sequence[IdleSource]:
     """Return the idle sources of a query; none if it is not supported."""
-    needs = CascadeSources(sql, calls)
-    result = []
+    sources = CascadeSources(sql, calls)
+    idle_sources = []
     for n in range(len(calls.cascaded)):
-        for source in needs.find_idle(n):
-            features = needs.write_features(n, source.block, source.kind, source.names)
+        for source in sources.find_idle(n):
+            features = sources.write_features(n, source.block, source.kind, source.names)
             if features is not None:
-                result.append(IdleSource(source, n, features))
-    return result
+                idle_sources.append(IdleSource(source, n, features))
+    return idle_sources
 
 
 class CascadeSources:
-    """The sources that the features of each cascaded call need, and those that the rest needs.
+    """The sources for the features of each cascaded call, and for all other expressions.
 
     Raises:
         ParseError, SqlglotError, ValueError: the statement is not supported.
@@ -117,7 +117,7 @@ class CascadeSources:
         self._sources_of_calls = [self._split_sources(n) for n in range(len(calls.cascaded))]
 
     def find_idle(self, n: int) -> list[FeatureSource]:
-        """Return the sources that only features outside of the small model of a call need."""
+        """Return the sources that only features which the small model does not read need."""
         full, small = self._sources_of_calls[n]
         others = (f | s for m, (f, s) in enumerate(self._sources_of_calls) if m != n)
         idle = full - small - self._other_sources - self.lineage.across_rows
@@ -150,7 +150,7 @@ class CascadeSources:
             elif block == call.block:
                 text = call.features[feature]
             else:
-                text = _sql_of(self.lineage.sql, node)
+                text = _build_item_sql(self.lineage.sql, node)
             if text is None:
                 return None
             texts[feature] = text
@@ -162,7 +162,7 @@ class CascadeSources:
         return isinstance(node, _REPEATABLE_NODES)
 
     def _split_sources(self, n: int) -> tuple[Sources, Sources]:
-        """Return the sources of features that only the full model reads, and of the others."""
+        """Return the sources of features that only the full model reads, and of other features."""
         call = self._cascaded[n]
         scope = self.lineage.find_block(call.block)
         full, small = set[FeatureSource](), set[FeatureSource]()
@@ -177,7 +177,7 @@ class CascadeSources:
 
 
 def _find_other_sources(lineage: Lineage, feature_counts: Mapping[Span, int]) -> Sources:
-    """Return the sources that anything but a cascaded call needs.
+    """Return the sources that anything except a cascaded call needs.
 
     Args:
         feature_counts: the number of items that were added to each block for such calls; they come
@@ -208,7 +208,7 @@ def _find_other_sources(lineage: Lineage, feature_counts: Mapping[Span, int]) ->
 
 
 def _rows_depend_on_items(lineage: Lineage, select: exp.Select) -> bool:
-    """Return whether a block's items decide which rows it has, even if nobody reads them."""
+    """Return whether a block's items decide which rows it has, even if nothing reads them."""
     if select.args.get("distinct") is not None:
         return True
     if any(lineage.makes_rows(item) for item in select.selects):
@@ -217,27 +217,29 @@ def _rows_depend_on_items(lineage: Lineage, select: exp.Select) -> bool:
     if group is not None and any(v for k, v in group.args.items() if k != "expressions"):
         return True
     keys = [k for clause in (group, order) if clause is not None for k in clause.expressions]
-    return not all(k.find(exp.Column, exp.Func) is not None and not _is_all(k) for k in keys)
+    return not all(k.find(exp.Column, exp.Func) is not None and not _is_all_key(k) for k in keys)
 
 
-def _is_all(key: exp.Expr) -> bool:
+def _is_all_key(key: exp.Expr) -> bool:
     """Return whether a key of GROUP BY or ORDER BY is ALL."""
     key = key.this if isinstance(key, exp.Ordered) else key
     return isinstance(key, exp.Column) and not key.table and fold(key.name) == "all"
 
 
-def _follow_item(lineage: Lineage, begin: Span, name: str, end: Span) -> exp.Expr | None:
-    """Return an item of a block as an expression of a block below, from which its rows come."""
-    scope = lineage.find_block(begin)
+def _follow_item(
+    lineage: Lineage, start_block: Span, name: str, end_block: Span
+) -> exp.Expr | None:
+    """Return an item of a block as an expression of a nested block, from which its rows come."""
+    scope = lineage.find_block(start_block)
     item = None if scope is None else lineage.find_item(scope, name)
-    while scope is not None and item is not None and span(scope.expression) != end:
+    while scope is not None and item is not None and span(scope.expression) != end_block:
         node = item.unalias()
         if not isinstance(node, exp.Column) or find_join(scope, node.table) is not None:
             return None
-        below = scope.sources.get(node.table)
-        if not isinstance(below, Scope) or not _is_row_by_row(below):
+        inner_scope = scope.sources.get(node.table)
+        if not isinstance(inner_scope, Scope) or not _is_row_by_row(inner_scope):
             return None
-        scope, item = below, lineage.find_item(below, node.name)
+        scope, item = inner_scope, lineage.find_item(inner_scope, node.name)
     return None if item is None else item.unalias()
 
 
@@ -264,11 +266,11 @@ functions are assumed to be repeatable too.
 """
 
 
-def _sql_of(sql: str, node: exp.Expr) -> str | None:
+def _build_item_sql(sql: str, node: exp.Expr) -> str | None:
     """Return an expression as text of its block; a column of a star is qualified by its table."""
-    place = span(node)
-    if is_written(node) and place is not None:
-        return f"({sql[place.start : place.end]})"
+    node_span = span(node)
+    if is_written(node) and node_span is not None:
+        return f"({sql[node_span.start : node_span.end]})"
     return _qualify_column(node)
 
 
@@ -320,22 +322,22 @@ def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
     k = _read_limit(sql, call)
     if k is None:
         return UNSUPPORTED
-    needs = CascadeSources(sql, calls)
-    lineage, idle = needs.lineage, needs.find_idle(0)
+    sources = CascadeSources(sql, calls)
+    lineage, idle = sources.lineage, sources.find_idle(0)
     blocks = {source.block for source in idle}
     filtered_block = next(iter(blocks)) if len(blocks) == 1 else call.block
     path = _find_path(lineage, lineage.find_block(call.block), filtered_block)
-    features = needs.write_features(0, filtered_block)
+    features = sources.write_features(0, filtered_block)
     if path is None or features is None or path[0].external_columns:
         return MIXED_ROWS
     tables = [t.name for t in lineage.root.expression.find_all(exp.Table) if not t.db]
-    upper_blocks, last = [block.expression for block in path[:-1]], path[-1].expression
+    upper_blocks, filtered_select = [block.expression for block in path[:-1]], path[-1].expression
     upper_tables = [block.args["from_"].this for block in upper_blocks]
     if any(isinstance(t, exp.Table) and tables.count(t.name) > 1 for t in upper_tables):
         return "the query reads the CTE whose table would be filtered several times"
     if any(block.args.get("where") is not None for block in upper_blocks):
         return "a condition stands outside of the subquery whose table would be filtered"
-    source, where = last.args["from_"].this, last.args.get("where")
+    source, where = filtered_select.args["from_"].this, filtered_select.args.get("where")
     source_span, without_alias = span(source), span_without_alias(sql, source)
     filters = [] if where is None else list(map(span, split_conjunction(where.this)))
     joins = [
@@ -353,16 +355,16 @@ def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
         source_span,
         without_alias,
         str(name) if name else DUCKDB.quote_name(source.alias_or_name),
-        tuple(p for p in filters if p is not None),
+        tuple(place for place in filters if place is not None),
         frozenset() if where is None else find_functions(where.this),
-        tuple(p for p in joins if p is not None),
+        tuple(place for place in joins if place is not None),
         features,
         tuple(dict.fromkeys(source.name for source in idle)),
     )
 
 
 def _read_limit(sql: str, call: CascadedCall) -> int | None:
-    """Return the number of best rows by a call that its block returns; None if they are others."""
+    """Return the number of rows, best first by a call, that its block returns; otherwise None."""
     (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == call.block), None)
     if select is None or any(select.args.get(k) for k in _CROSS_ROW_CLAUSES):
@@ -374,16 +376,16 @@ def _read_limit(sql: str, call: CascadedCall) -> int | None:
         return None
     if limit.args.get("limit_options") is not None:  # PERCENT, WITH TIES
         return None
-    first = order.expressions[0]
-    if not isinstance(first, exp.Ordered) or not first.args.get("desc"):
+    first_key = order.expressions[0]
+    if not isinstance(first_key, exp.Ordered) or not first_key.args.get("desc"):
         return None
-    if not _is_order_by_call(first.this, select, call.call):
+    if not _is_order_by_call(first_key.this, select, call.call):
         return None
     offset = select.args.get("offset")
-    rows = [limit.expression, *([] if offset is None else [offset.expression])]
-    if not all(isinstance(n, exp.Literal) and n.is_int for n in rows):
+    limit_nodes = [limit.expression, *([] if offset is None else [offset.expression])]
+    if not all(isinstance(n, exp.Literal) and n.is_int for n in limit_nodes):
         return None
-    return sum(int(n.name) for n in rows)
+    return sum(int(n.name) for n in limit_nodes)
 
 
 _CROSS_ROW_CLAUSES = ("distinct", "group", "having", "qualify", "windows", "sample", "pivots")
@@ -405,8 +407,8 @@ def _is_order_by_call(node: exp.Expr, select: exp.Select, call: Span) -> bool:
     return span(node) == call
 
 
-def _find_path(lineage: Lineage, scope: Scope | None, end: Span) -> list[Scope] | None:
-    """Return the blocks from one down to another, each of which takes its rows from the next one.
+def _find_path(lineage: Lineage, scope: Scope | None, end_block: Span) -> list[Scope] | None:
+    """Return the blocks from `scope` down to `end_block`, each of which reads the rows of the next.
 
     Returns None if a row may become several, or none.
     """
@@ -423,10 +425,10 @@ def _find_path(lineage: Lineage, scope: Scope | None, end: Span) -> list[Scope] 
             return None
         if len(path) > 1 and not (_is_row_by_row(scope) and _returns_all_rows(select)):
             return None
-        if span(select) == end:
+        if span(select) == end_block:
             return path
-        below = scope.sources.get(select.args["from_"].this.alias_or_name)
-        scope = below if isinstance(below, Scope) else None
+        inner_scope = scope.sources.get(select.args["from_"].this.alias_or_name)
+        scope = inner_scope if isinstance(inner_scope, Scope) else None
     return None
 
 

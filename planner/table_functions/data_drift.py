@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlml.dialects import Dialect
-from sqlml.planner.syntax.query_templates import literal_table, spell_for_engine
+from sqlml.planner.syntax.query_templates import build_literal_table, spell_for_engine
 from sqlml.planner.table_functions.curves import build_quantile_edges
 from sqlml.planner.table_functions.describe_data import (
     DataColumn,
@@ -36,17 +36,17 @@ _METRICS: Mapping[str, str] = {
 _CATEGORICAL_METRICS = frozenset({"psi", "jensen_shannon_divergence", "l_infinity"})
 
 _FLOOR = "1e-4"
-"""The share of an empty bin in the population stability index, which takes its logarithm."""
+"""The share that the population stability index assumes for empty bins: it needs a logarithm."""
 
 _KEYS = Grouping(("k",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DriftOptions:
-    """The metrics of numbers and of names, and their greatest normal values."""
+    """The metrics for numeric and for categorical columns, and the thresholds of anomalies."""
 
     metrics: tuple[str, str]
-    thresholds: tuple[float, float, float]  # The last one is for the difference of shares of NULL.
+    thresholds: tuple[float, float, float]  # For numbers, names, and differences of NULL shares.
     column_thresholds: Mapping[str, float]
     bins: int
 
@@ -62,8 +62,8 @@ def write_drift(call: TableFunctionCall) -> tuple[str, str, str]:
     }
     for column in columns:
         study_column = study_columns[column.name]
-        has_other_kind = (column.kind == "number") != (study_column.kind == "number")
-        if has_other_kind or study_column.kind == "other":
+        differs_in_kind = (column.kind == "number") != (study_column.kind == "number")
+        if differs_in_kind or study_column.kind == "other":
             raise call.error(
                 f"column {column.name!r} is {column.type} in the first table and "
                 f"{study_column.type} in the second: cast one of them"
@@ -72,8 +72,8 @@ def write_drift(call: TableFunctionCall) -> tuple[str, str, str]:
         raise call.error("the two tables share no column that can be compared")
     dialect, options = call.dialect, _read_options(call, [column.name for column in columns])
     items = {column.name: dialect.quote_name(column.name) for column in columns}
-    side = _collect_columns(columns, items, dialect)
-    before, after = _wrap_sides(columns, options, (), dialect)
+    side = _build_side_items(columns, items, dialect)
+    before, after = _wrap_both_sides(columns, options, (), dialect)
     return f"{before}0 AS side, {side} FROM ", f" UNION ALL SELECT 1 AS side, {side} FROM ", after
 
 
@@ -94,7 +94,7 @@ def write_skew(call: TableFunctionCall) -> tuple[str, str]:
         DataColumn(f["name"], "", "name" if f["distinct"] is not None else "number")
         for f in features
     ]
-    numbers, names = _split_kinds(columns)
+    numbers, names = _split_by_kind(columns)
     columns = [*numbers, *names]
     index = {column.name: k for k, column in enumerate(columns)}
     values = [(index[f["name"]], value, count) for f in features for value, count in f["values"]]
@@ -117,12 +117,12 @@ def write_skew(call: TableFunctionCall) -> tuple[str, str]:
             [(index[f["name"]], f["rows"], f["nulls"]) for f in features],
         ),
     }
-    known = [f"{name} AS {literal_table(*table, dialect)}" for name, table in tables.items()]
+    known = [f"{name} AS {build_literal_table(*table, dialect)}" for name, table in tables.items()]
     items = {name: dialect.quote_name(name) for name in index}
     if model.transform is not None:
         items = model.transform.write_features(index, dialect.quote_name)
-    before, after = _wrap_sides(columns, _read_options(call, list(index)), known, dialect)
-    return f"{before}1 AS side, {_collect_columns(columns, items, dialect)} FROM ", after
+    before, after = _wrap_both_sides(columns, _read_options(call, list(index)), known, dialect)
+    return f"{before}1 AS side, {_build_side_items(columns, items, dialect)} FROM ", after
 
 
 def _read_options(call: TableFunctionCall, columns: Sequence[str]) -> _DriftOptions:
@@ -173,36 +173,39 @@ def _read_option(call: TableFunctionCall, name: str, default: Any) -> Any:
     return default if option is None else option.value
 
 
-def _split_kinds(columns: Sequence[DataColumn]) -> tuple[list[DataColumn], list[DataColumn]]:
+def _split_by_kind(columns: Sequence[DataColumn]) -> tuple[list[DataColumn], list[DataColumn]]:
     numbers = [column for column in columns if column.kind == "number"]
     return numbers, [column for column in columns if column.kind != "number"]
 
 
-def _collect_columns(
+def _build_side_items(
     columns: Sequence[DataColumn], items: Mapping[str, str], dialect: Dialect
 ) -> str:
-    """Return two select items: the list of a row's numbers, and that of its names."""
-    numbers, names = _split_kinds(columns)
+    """Build two select items: the list of a row's numbers, and the list of its names."""
+    numbers, names = _split_by_kind(columns)
     return (
-        f"{_cast_list([items[c.name] for c in numbers], 'DOUBLE', dialect)} AS numbers, "
-        f"{_cast_list([items[c.name] for c in names], 'VARCHAR', dialect)} AS names"
+        f"{_build_cast_list([items[c.name] for c in numbers], 'DOUBLE', dialect)} AS numbers, "
+        f"{_build_cast_list([items[c.name] for c in names], 'VARCHAR', dialect)} AS names"
     )
 
 
-def _cast_list(items: list[str], kind: str, dialect: Dialect) -> str:
-    """Return a list of expressions cast to a type; an empty list becomes one NULL of that type."""
-    type_name = dialect.type(kind)
+def _build_cast_list(items: list[str], sql_type: str, dialect: Dialect) -> str:
+    """Build a SQL list of expressions cast to `sql_type`; without any, it contains one NULL."""
+    type_name = dialect.type(sql_type)
     return dialect.array([f"CAST({item} AS {type_name})" for item in items or ["NULL"]])
 
 
-def _wrap_sides(
+def _wrap_both_sides(
     columns: Sequence[DataColumn],
     options: _DriftOptions,
     training_ctes: Sequence[str],
     dialect: Dialect,
 ) -> tuple[str, str]:
-    """Return the SQL before and after the rows of both sides: `side`, `numbers` and `names`."""
-    numbers, names = _split_kinds(columns)
+    """Return the SQL before and after a query with the rows of both sides.
+
+    That query has the columns `side`, `numbers` and `names`.
+    """
+    numbers, names = _split_by_kind(columns)
     ctes = _build_ctes(len(numbers), len(names), options.bins, bool(training_ctes))
     query = spell_for_engine(
         "WITH sqlml_both AS (SELECT 1), "
@@ -211,18 +214,18 @@ def _wrap_sides(
         dialect.name,
     ).removeprefix("WITH sqlml_both AS (SELECT 1), ")
     query = ", ".join([*training_ctes, query])
-    items = _select_result([*numbers, *names], len(numbers), options, dialect)
+    items = _build_result_items([*numbers, *names], len(numbers), options, dialect)
     return (f"(SELECT {items} FROM (WITH sqlml_both AS (SELECT ", f"), {query}) AS sqlml_drift)")
 
 
-def _select_result(
-    columns: Sequence[DataColumn], numbers: int, options: _DriftOptions, dialect: Dialect
+def _build_result_items(
+    columns: Sequence[DataColumn], number_count: int, options: _DriftOptions, dialect: Dialect
 ) -> str:
-    """Return the select items over `_RESULT`, whose first columns are `numbers` many numbers."""
+    """Build the select items over `_RESULT`; the first `number_count` columns are numeric."""
     metrics, thresholds = options.metrics, options.thresholds
     names = dialect.array([dialect.text(column.name) for column in columns])
     name = dialect.at(names, dialect.operator("+", "k", "1"))
-    is_number = f"k < {numbers}"
+    is_number = f"k < {number_count}"
     value = f"CASE WHEN {is_number} THEN {metrics[0]} ELSE {metrics[1]} END"
     cases = "".join(
         f"WHEN k = {k} THEN {options.column_thresholds[fold(column.name)]!r} "
@@ -232,21 +235,25 @@ def _select_result(
     threshold = f"CASE {cases}WHEN {is_number} THEN {thresholds[0]!r} ELSE {thresholds[1]!r} END"
     threshold = f"CAST({threshold} AS DOUBLE)"
     metric = f"CASE WHEN {is_number} THEN '{metrics[0]}' ELSE '{metrics[1]}' END"
-    nulls = dialect.call("abs", dialect.operator("-", "null_share_base", "null_share_study"))
+    null_share_difference = dialect.call(
+        "abs", dialect.operator("-", "null_share_base", "null_share_study")
+    )
     return (
         f"{name} AS input, {metric} AS metric, {value} AS value, "
-        f"{threshold} AS threshold, coalesce({value} > {threshold}, false) OR coalesce({nulls} > "
-        f"{thresholds[2]!r}, false) AS is_anomaly, psi, "
+        f"{threshold} AS threshold, coalesce({value} > {threshold}, false) OR "
+        f"coalesce({null_share_difference} > {thresholds[2]!r}, false) AS is_anomaly, psi, "
         "jensen_shannon_divergence, l_infinity, kolmogorov_smirnov, null_share_base, "
         "null_share_study, rows_base, rows_study"
     )
 
 
-def _build_ctes(numbers: int, names: int, bins: int, has_training: bool) -> dict[str, str]:
-    """Return the queries that count and compare the rows of both sides, for each column `k`."""
+def _build_ctes(
+    number_count: int, name_count: int, bin_count: int, has_training: bool
+) -> dict[str, str]:
+    """Build the queries that count and compare the values of both sides for each column `k`."""
     return {
-        **_unnest_columns(numbers, names, has_training),
-        **_compare_numbers(bins, has_training),
+        **_build_long_ctes(number_count, name_count, has_training),
+        **_build_number_ctes(bin_count, has_training),
         "by_name": f"""
             SELECT k, name, CAST(sum(base) AS DOUBLE) AS base, CAST(sum(study) AS DOUBLE) AS study
             FROM long_names WHERE name IS NOT NULL
@@ -268,21 +275,26 @@ def _build_ctes(numbers: int, names: int, bins: int, has_training: bool) -> dict
                     + CASE WHEN q > 0 THEN q * ln(2 * q / (p + q)) ELSE 0 END) / 2) AS js
             FROM in_bins WHERE p IS NOT NULL AND q IS NOT NULL GROUP BY k
         """,
-        "shares": _build_shares(numbers, numbers + names, has_training),
+        "shares": _build_shares(number_count, number_count + name_count, has_training),
     }
 
 
-def _unnest_columns(numbers: int, names: int, has_training: bool) -> dict[str, str]:
-    """Return `long_numbers` and `long_names`: a row per value, with its weight on each side."""
-    of_numbers = ", ".join(f"({k})" for k in range(max(numbers, 1)))
-    of_names = ", ".join(f"({k})" for k in range(numbers, numbers + max(names, 1)))
+def _build_long_ctes(number_count: int, name_count: int, has_training: bool) -> dict[str, str]:
+    """Build `long_numbers` and `long_names`, which have a row per value.
+
+    Each row has the column's index `k`, the value, and its weights `base` and `study` on the sides.
+    """
+    number_rows = ", ".join(f"({k})" for k in range(max(number_count, 1)))
+    name_rows = ", ".join(f"({k})" for k in range(number_count, number_count + max(name_count, 1)))
     long_numbers = f"""
         SELECT k, 1 - side AS base, side AS study, array_extract(numbers, k + 1) AS p
-        FROM sqlml_both CROSS JOIN (VALUES {of_numbers}) AS all_numbers(k) WHERE k < {numbers}
+        FROM sqlml_both CROSS JOIN (VALUES {number_rows}) AS all_numbers(k) WHERE k < {number_count}
     """
     long_names = f"""
-        SELECT k, 1 - side AS base, side AS study, array_extract(names, k - {numbers} + 1) AS name
-        FROM sqlml_both CROSS JOIN (VALUES {of_names}) AS all_names(k) WHERE k < {numbers + names}
+        SELECT k, 1 - side AS base, side AS study,
+            array_extract(names, k - {number_count} + 1) AS name
+        FROM sqlml_both CROSS JOIN (VALUES {name_rows}) AS all_names(k)
+        WHERE k < {number_count + name_count}
     """
     if has_training:
         long_numbers += " UNION ALL SELECT k, n AS base, 0 AS study, p FROM known_numbers"
@@ -300,15 +312,16 @@ def _unnest_columns(numbers: int, names: int, has_training: bool) -> dict[str, s
     return {"long_numbers": long_numbers, "long_names": long_names}
 
 
-def _compare_numbers(bins: int, has_training: bool) -> dict[str, str]:
-    """Return the queries that count the numbers of both sides in bins, and their distance."""
+def _build_number_ctes(bin_count: int, has_training: bool) -> dict[str, str]:
+    """Build the queries that count the numbers of both sides in bins and compare their shares."""
     by_score = """
         SELECT k, p, CAST(sum(base) AS DOUBLE) AS pos, CAST(sum(study) AS DOUBLE) AS neg
         FROM long_numbers WHERE p IS NOT NULL GROUP BY k, p
     """
-    cases = "".join(f"WHEN p <= e{n} THEN {n} " for n in range(1, bins))
+    cases = "".join(f"WHEN p <= e{n} THEN {n} " for n in range(1, bin_count))
     binned = f"""
-        SELECT by_score.k, CASE {cases}ELSE {bins} END AS bin, sum(pos) AS base, sum(neg) AS study
+        SELECT by_score.k, CASE {cases}ELSE {bin_count} END AS bin,
+            sum(pos) AS base, sum(neg) AS study
         FROM {_KEYS.join("by_score", "edges", "LEFT JOIN")} GROUP BY by_score.k, bin
     """
     upto = """
@@ -324,32 +337,32 @@ def _compare_numbers(bins: int, has_training: bool) -> dict[str, str]:
     """
     return {
         "by_score": by_score,
-        **dict(build_quantile_edges(_KEYS, bins, "pos", interpolate=not has_training)),
+        **dict(build_quantile_edges(_KEYS, bin_count, "pos", interpolate=not has_training)),
         "binned": binned,
         "upto": upto,
         "distances": distances,
     }
 
 
-def _build_shares(numbers: int, columns: int, has_training: bool) -> str:
-    """Return the query that counts the rows and NULLs of each column on each side."""
-    places = ", ".join(f"({k})" for k in range(columns))
-    of_rows = f"""
+def _build_shares(number_count: int, column_count: int, has_training: bool) -> str:
+    """Build the query that counts the rows and NULLs of each column on each side."""
+    column_rows = ", ".join(f"({k})" for k in range(column_count))
+    counted = f"""
         SELECT k, sum(1 - side) AS rows_base, sum(side) AS rows_study,
             sum(CASE WHEN side = 0 AND is_null THEN 1 ELSE 0 END) AS nulls_base,
             sum(CASE WHEN side = 1 AND is_null THEN 1 ELSE 0 END) AS nulls_study
         FROM (
-            SELECT k, side, CASE WHEN k < {numbers} THEN array_extract(numbers, k + 1) IS NULL
-                ELSE array_extract(names, k - {numbers} + 1) IS NULL END AS is_null
-            FROM sqlml_both CROSS JOIN (VALUES {places}) AS all_columns(k)
+            SELECT k, side, CASE WHEN k < {number_count} THEN array_extract(numbers, k + 1) IS NULL
+                ELSE array_extract(names, k - {number_count} + 1) IS NULL END AS is_null
+            FROM sqlml_both CROSS JOIN (VALUES {column_rows}) AS all_columns(k)
         ) AS long_columns GROUP BY k
     """
     if not has_training:
-        return of_rows
+        return counted
     return f"""
         SELECT known_shares.k, num_rows AS rows_base, nulls AS nulls_base,
             coalesce(rows_study, 0) AS rows_study, coalesce(nulls_study, 0) AS nulls_study
-        FROM known_shares LEFT JOIN ({of_rows}) AS of_rows ON known_shares.k = of_rows.k
+        FROM known_shares LEFT JOIN ({counted}) AS of_rows ON known_shares.k = of_rows.k
     """
 
 

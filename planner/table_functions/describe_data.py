@@ -14,12 +14,12 @@ from sqlml.planner.syntax.query_templates import spell_for_engine
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 Kind = Literal["number", "name", "time", "other"]
-_TIMES = re.compile(r"DATE|TIME.*")
+_TIME_TYPES = re.compile(r"DATE|TIME.*")
 
 
 @dataclass(frozen=True, slots=True)
 class DataColumn:
-    """A column of a table; values of kind "name" are counted one by one, as categories are."""
+    """A column of a table; each distinct value of a column of kind "name" is counted."""
 
     name: str
     type: str
@@ -27,22 +27,26 @@ class DataColumn:
 
 
 def write_description(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of ml_describe_data, with a row for each column."""
+    """Return the SQL before and after the rows of ml_describe_data, which has a row per column."""
     (types,) = require_column_types(call)
     columns, dialect = classify_columns(types), call.dialect
-    quantiles = call.read_integer("num_quantiles", 2, 1, 100)
-    top = call.read_integer("top_k", 1, 0, 100)
+    quantile_count = call.read_integer("num_quantiles", 2, 1, 100)
+    top_count = call.read_integer("top_k", 1, 0, 100)
     aggregates = ", ".join(
         aggregate
-        for n, column in enumerate(columns)
-        for aggregate in _list_aggregates(n, column, quantiles)
+        for index, column in enumerate(columns)
+        for aggregate in _list_aggregates(index, column, quantile_count)
     )
     statistics = f"SELECT count(*) AS num_rows, {aggregates} FROM sqlml_rows"
-    rows = " UNION ALL ".join(_select_row(n, c, top, quantiles) for n, c in enumerate(columns))
+    rows = " UNION ALL ".join(
+        _build_row_query(index, c, top_count, quantile_count) for index, c in enumerate(columns)
+    )
     query = spell_for_engine(
         f"WITH sqlml_rows AS (SELECT 1), statistics AS ({statistics}) {rows}", dialect.name
     ).removeprefix("WITH sqlml_rows AS (SELECT 1), ")
-    items = ", ".join(f"{dialect.quote_name(c.name)} AS c{n}" for n, c in enumerate(columns))
+    items = ", ".join(
+        f"{dialect.quote_name(c.name)} AS c{index}" for index, c in enumerate(columns)
+    )
     names = dialect.array([dialect.text(c.name) for c in columns])
     type_names = dialect.array([dialect.text(c.type) for c in columns])
     position = dialect.operator("+", "place", "1")
@@ -57,7 +61,7 @@ def write_description(call: TableFunctionCall) -> tuple[str, str]:
 
 def require_column_types(call: TableFunctionCall) -> list[Mapping[str, str]]:
     """Return the column types of each relation of a call, or raise BindError."""
-    required = []
+    column_types = []
     for span, rows, types in zip(call.form.rows, call.rows, call.column_types, strict=True):
         if types is None:
             reason = ""
@@ -67,79 +71,87 @@ def require_column_types(call: TableFunctionCall) -> list[Mapping[str, str]]:
                 reason = f": {error}"
             message = f"cannot determine the columns of these rows{reason}"
             raise BindError(message, call.sql, span.start)
-        required.append(types)
-    return required
+        column_types.append(types)
+    return column_types
 
 
 def classify_columns(types: Mapping[str, str]) -> list[DataColumn]:
-    return [DataColumn(name, kind, _classify_type(kind)) for name, kind in types.items()]
+    return [
+        DataColumn(name, sql_type, _classify_type(sql_type)) for name, sql_type in types.items()
+    ]
 
 
-def _classify_type(kind: str) -> Kind:
-    if kind == "BOOLEAN" or STRINGS.fullmatch(kind):
+def _classify_type(sql_type: str) -> Kind:
+    if sql_type == "BOOLEAN" or STRINGS.fullmatch(sql_type):
         return "name"
-    if NUMBERS.fullmatch(kind):
+    if NUMBERS.fullmatch(sql_type):
         return "number"
-    return "time" if _TIMES.fullmatch(kind) else "other"
+    return "time" if _TIME_TYPES.fullmatch(sql_type) else "other"
 
 
-def _list_aggregates(n: int, column: DataColumn, quantiles: int) -> list[str]:
-    c = f"c{n}"
-    aggregates = [f"count({c}) AS n{n}"]
+def _list_aggregates(index: int, column: DataColumn, quantile_count: int) -> list[str]:
+    column_sql = f"c{index}"
+    aggregates = [f"count({column_sql}) AS n{index}"]
     if column.kind != "other":
         aggregates += [
-            f"CAST(min({c}) AS VARCHAR) AS least{n}",
-            f"CAST(max({c}) AS VARCHAR) AS most{n}",
-            f"approx_count_distinct({c}) AS unique{n}",
+            f"CAST(min({column_sql}) AS VARCHAR) AS least{index}",
+            f"CAST(max({column_sql}) AS VARCHAR) AS most{index}",
+            f"approx_count_distinct({column_sql}) AS unique{index}",
         ]
     if column.kind == "number":
-        x = f"CAST({c} AS DOUBLE)"
+        number_sql = f"CAST({column_sql} AS DOUBLE)"
         aggregates += [
-            f"sum(CASE WHEN {c} = 0 THEN 1 ELSE 0 END) AS zeros{n}",
-            f"avg({x}) AS mean{n}",
-            f"stddev_pop({x}) AS stddev{n}",
-            f"least(greatest(approx_quantile({x}, 0.5), min({x})), max({x})) AS median{n}",
-            f"min({x}) AS q{n}_0",
+            f"sum(CASE WHEN {column_sql} = 0 THEN 1 ELSE 0 END) AS zeros{index}",
+            f"avg({number_sql}) AS mean{index}",
+            f"stddev_pop({number_sql}) AS stddev{index}",
+            f"{_build_quantile(number_sql, 0.5)} AS median{index}",
+            f"min({number_sql}) AS q{index}_0",
             *(
-                f"least(greatest(approx_quantile({x}, {part / quantiles!r}), min({x})), max({x})) "
-                f"AS q{n}_{part}"
-                for part in range(1, quantiles)
+                f"{_build_quantile(number_sql, part / quantile_count)} AS q{index}_{part}"
+                for part in range(1, quantile_count)
             ),
-            f"max({x}) AS q{n}_{quantiles}",
+            f"max({number_sql}) AS q{index}_{quantile_count}",
         ]
     if column.kind == "name" and column.type != "BOOLEAN":
-        aggregates.append(f"avg(length(CAST({c} AS VARCHAR))) AS long{n}")
+        aggregates.append(f"avg(length(CAST({column_sql} AS VARCHAR))) AS long{index}")
     return aggregates
 
 
-def _select_row(n: int, column: DataColumn, top: int, quantiles: int) -> str:
+def _build_quantile(number_sql: str, share: float) -> str:
+    """Build the SQL of an approximate quantile within the range of the numbers."""
+    quantile = f"approx_quantile({number_sql}, {share!r})"
+    return f"least(greatest({quantile}, min({number_sql})), max({number_sql}))"
+
+
+def _build_row_query(index: int, column: DataColumn, top_count: int, quantile_count: int) -> str:
     is_number = column.kind == "number"
     is_text = column.kind == "name" and column.type != "BOOLEAN"
     has_order = column.kind != "other"
-    values = ", ".join(f"q{n}_{part}" for part in range(quantiles + 1))
-    quartiles = f"list_value({values})" if is_number else "CAST(NULL AS DOUBLE[])"
-    tops = "CAST(NULL AS STRUCT(value VARCHAR, count BIGINT)[])"
-    if column.kind == "name" and top:
-        tops = f"""(
+    values = ", ".join(f"q{index}_{part}" for part in range(quantile_count + 1))
+    quantile_list = f"list_value({values})" if is_number else "CAST(NULL AS DOUBLE[])"
+    top_values = "CAST(NULL AS STRUCT(value VARCHAR, count BIGINT)[])"
+    if column.kind == "name" and top_count:
+        top_values = f"""(
             SELECT list(struct_pack(value := name, count := often)) FROM (
-                SELECT CAST(c{n} AS VARCHAR) AS name, count(*) AS often FROM sqlml_rows
-                WHERE c{n} IS NOT NULL GROUP BY c{n} ORDER BY often DESC, name LIMIT {top}
+                SELECT CAST(c{index} AS VARCHAR) AS name, count(*) AS often FROM sqlml_rows
+                WHERE c{index} IS NOT NULL GROUP BY c{index}
+                ORDER BY often DESC, name LIMIT {top_count}
             ) AS frequent
         )"""
     null = "CAST(NULL AS {})".format
     items = {
-        "place": str(n),
+        "place": str(index),
         "num_rows": "num_rows",
-        "num_nulls": f"num_rows - n{n}",
-        "num_zeros": f"CAST(zeros{n} AS BIGINT)" if is_number else null("BIGINT"),
-        "least": f"least{n}" if has_order else null("VARCHAR"),
-        "most": f"most{n}" if has_order else null("VARCHAR"),
-        "mean": f"mean{n}" if is_number else null("DOUBLE"),
-        "stddev": f"stddev{n}" if is_number else null("DOUBLE"),
-        "median": f"median{n}" if is_number else null("DOUBLE"),
-        "quantiles": quartiles,
-        "approx_unique": f"CAST(unique{n} AS BIGINT)" if has_order else null("BIGINT"),
-        "avg_string_length": f"long{n}" if is_text else null("DOUBLE"),
-        "top_values": tops,
+        "num_nulls": f"num_rows - n{index}",
+        "num_zeros": f"CAST(zeros{index} AS BIGINT)" if is_number else null("BIGINT"),
+        "least": f"least{index}" if has_order else null("VARCHAR"),
+        "most": f"most{index}" if has_order else null("VARCHAR"),
+        "mean": f"mean{index}" if is_number else null("DOUBLE"),
+        "stddev": f"stddev{index}" if is_number else null("DOUBLE"),
+        "median": f"median{index}" if is_number else null("DOUBLE"),
+        "quantiles": quantile_list,
+        "approx_unique": f"CAST(unique{index} AS BIGINT)" if has_order else null("BIGINT"),
+        "avg_string_length": f"long{index}" if is_text else null("DOUBLE"),
+        "top_values": top_values,
     }
     return f"SELECT {', '.join(f'{sql} AS {name}' for name, sql in items.items())} FROM statistics"

@@ -34,19 +34,19 @@ Task = Literal["two classes", "classes", "numbers", "clusters"]
 
 
 def find_task(model: Model) -> Task | None:
-    """Return the kind of prediction that a model makes; None if it cannot be evaluated."""
+    """Return what a model predicts; None if its predictions cannot be evaluated."""
     program = model.program
     if "label" not in program.outputs:
         return None
     if not program.labels:
         return "numbers"
-    if _finds_clusters(program) and "VotingClassifier" not in model.origin.source:
+    if _has_cluster_labels(program) and "VotingClassifier" not in model.origin.source:
         return "clusters"
     return "two classes" if all(len(s) == 2 for s in program.labels) else "classes"
 
 
-def _finds_clusters(program: Program) -> bool:
-    """Tell whether the labels are numbers of clusters, as those of a mixture or of k-means."""
+def _has_cluster_labels(program: Program) -> bool:
+    """Return whether the labels are cluster numbers, as in a mixture model or k-means."""
     labels = program.labels[0]
     is_numbered = labels.kind == "int64" and labels.values == tuple(range(len(labels)))
     has_only_labels = not {"proba", "score"} & program.outputs.keys()
@@ -56,7 +56,10 @@ def _finds_clusters(program: Program) -> bool:
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model that a table function evaluates on labelled rows; errors have positions in `sql`."""
+    """A model that a table function evaluates on labelled rows.
+
+    Errors point at positions in the statement `sql`.
+    """
 
     form: TableForm
     model: Model
@@ -86,7 +89,7 @@ class EvaluatedModel:
 
     @property
     def class_labels(self) -> Labels:
-        """The labels of the classes, by class number; all targets have the same."""
+        """The class labels in the order of the class numbers; all targets have the same labels."""
         labels = self.model.program.labels[0]
         return replace(labels, values=labels.values[::-1]) if self.is_flipped else labels
 
@@ -95,8 +98,8 @@ class EvaluatedModel:
         return tuple(map(len, self.model.program.labels))
 
     @property
-    def classes(self) -> int:
-        """The number of classes of the first target, and of all if they have the same."""
+    def class_count(self) -> int:
+        """The number of classes of the first target; all targets may have the same classes."""
         return self.class_counts[0]
 
     @cached_property
@@ -114,8 +117,8 @@ class EvaluatedModel:
             )
         if len(columns) != self.targets:
             raise self.error(
-                f"model {self.model.name!r} predicts {self.targets} values per row; name as many "
-                "label columns, as in label := ['a', 'b']"
+                f"model {self.model.name!r} predicts {self.targets} values per row; name as "
+                "many label columns, as in label := ['a', 'b']"
             )
         return columns
 
@@ -149,8 +152,8 @@ class EvaluatedModel:
         return self.task == "two classes" and self.targets == 1 and self.positive == 0
 
     @property
-    def hit(self) -> str:
-        """The condition on `sqlml_scored` that the second of two classes is predicted."""
+    def predicts_positive(self) -> str:
+        """The SQL condition on `sqlml_scored` that the second of two classes is predicted."""
         threshold = self.form.options.get("threshold")
         if threshold is None:
             return "hat = 1"
@@ -170,8 +173,8 @@ class EvaluatedModel:
         return Grouping(tuple(keys), tuple(names))
 
     def error(self, message: str, option: str | None = None) -> BindError:
-        written = None if option is None else self.form.options.get(option)
-        span = self.form.span if written is None else written.span
+        given_option = None if option is None else self.form.options.get(option)
+        span = self.form.span if given_option is None else given_option.span
         return BindError(message, self.sql, span.start)
 
     def column_type(self, name: str, option: str) -> str | None:
@@ -183,48 +186,53 @@ class EvaluatedModel:
             raise self.error(error.message, option) from None
 
     def label_column(self, name: str, target: int) -> str:
-        """Return the expression of a label column that can be compared with the classes."""
-        kind, quoted = self.column_type(name, "label"), self.dialect.quote_name(name)
-        if kind is None or self.task == "clusters":
+        """Return a label column as SQL that can be compared with the classes of a target."""
+        sql_type, quoted = self.column_type(name, "label"), self.dialect.quote_name(name)
+        if sql_type is None or self.task == "clusters":
             return quoted
         if not self.model.program.labels:
-            if NUMBERS.fullmatch(kind) is None and kind not in UNTYPED:
+            if NUMBERS.fullmatch(sql_type) is None and sql_type not in UNTYPED:
                 raise self.error(
-                    f"column {name!r} is {kind}, and model {self.model.name!r} predicts numbers",
+                    f"column {name!r} is {sql_type}, but model {self.model.name!r} predicts "
+                    "numbers",
                     "label",
                 )
             return quoted
         labels = self.model.program.labels[target]
         try:
-            check_labels(name, kind, labels, self.model.name)
+            check_labels(name, sql_type, labels, self.model.name)
         except BindError as error:
             raise self.error(error.message, "label") from None
-        is_number_of_boolean = kind == "BOOLEAN" and labels.kind != "bool"
+        is_number_of_boolean = sql_type == "BOOLEAN" and labels.kind != "bool"
         return f"CAST({quoted} AS INTEGER)" if is_number_of_boolean else quoted
 
 
 def find_column_type(name: str, columns: Mapping[str, str]) -> str:
-    """Return the type of one of the rows' columns, or raise BindError with a suggestion."""
-    for column, kind in columns.items():
+    """Return the type of the column `name`; raise BindError with a suggestion if it is missing."""
+    for column, sql_type in columns.items():
         if fold(column) == fold(name):
-            return kind
-    near = closest(fold(name), map(fold, columns))
-    hint = f"did you mean {near!r}?" if near else f"columns: {', '.join(list(columns)[:20])}"
+            return sql_type
+    suggestion = closest(fold(name), map(fold, columns))
+    hint = (
+        f"did you mean {suggestion!r}?"
+        if suggestion
+        else f"columns: {', '.join(list(columns)[:20])}"
+    )
     raise BindError(f"the rows have no column {name!r}; {hint}")
 
 
-def check_labels(name: str, kind: str, labels: Labels, model: str) -> None:
-    """Raise BindError if the type of a column cannot hold the classes of a model."""
+def check_labels(name: str, sql_type: str, labels: Labels, model: str) -> None:
+    """Raise BindError if the type of a label column cannot hold the classes of a model."""
     fits = {
-        "string": kind in ("VARCHAR", labels.sql_type) or kind.startswith("ENUM"),
-        "int64": NUMBERS.fullmatch(kind) is not None,
-        "float64": NUMBERS.fullmatch(kind) is not None,
-        "bool": kind == "BOOLEAN",
+        "string": sql_type in ("VARCHAR", labels.sql_type) or sql_type.startswith("ENUM"),
+        "int64": NUMBERS.fullmatch(sql_type) is not None,
+        "float64": NUMBERS.fullmatch(sql_type) is not None,
+        "bool": sql_type == "BOOLEAN",
     }
-    if not fits[labels.kind] and kind not in ('"NULL"', "NULL"):
+    if not fits[labels.kind] and sql_type not in ('"NULL"', "NULL"):
         examples = list_classes(labels.values, 3) + (", ..." if len(labels) > 3 else "")
         raise BindError(
-            f"column {name!r} is {kind}, and the classes of model {model!r} are "
+            f"column {name!r} is {sql_type}, and the classes of model {model!r} are "
             f"{label_type(labels)} ({examples}); cast the column in the rows"
         )
 
@@ -246,7 +254,7 @@ class Grouping:
         return "".join(f"{key}, " for key in self.keys)
 
     def columns_of(self, table: str) -> str:
-        """Return the keys of one of two joined tables as select items: `a.g0, a.g1, `."""
+        """Return the keys of the joined table `a` as the first select items: `a.g0, a.g1, `."""
         return "".join(f"{table}.{key}, " for key in self.keys)
 
     @property
@@ -264,16 +272,19 @@ class Grouping:
     def partition_by(self) -> str:
         return f"PARTITION BY {', '.join(self.keys)}" if self.keys else ""
 
-    def join(self, left: str, right: str, how: str = "JOIN") -> str:
-        """Return the join of two tables by the keys, with NULL as a key like any other."""
+    def join(self, left: str, right: str, join_type: str = "JOIN") -> str:
+        """Return a join of two tables on the keys, in which NULL equals NULL."""
         if not self.keys:
             return f"{left} CROSS JOIN {right}"
         conditions = (f"{left}.{key} IS NOT DISTINCT FROM {right}.{key}" for key in self.keys)
-        return f"{left} {how} {right} ON {' AND '.join(conditions)}"
+        return f"{left} {join_type} {right} ON {' AND '.join(conditions)}"
 
     @property
     def require_rows(self) -> str:
-        """A condition that raises an error if no row was evaluated; with keys there is no group."""
+        """A condition that raises an error if no row was evaluated.
+
+        With keys it is always true, since there is no group without rows.
+        """
         if self.keys:
             return "n >= 0"
         message = "no row has a label and a prediction: there is nothing to evaluate"

@@ -16,8 +16,8 @@ from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import fold
 
 _DEFAULT_POINTS, _DEFAULT_BINS = 1000, 10
-_MOST_BINS, _MOST_QUANTILES = 1000, 100
-_MOST_COLUMNS = 200  # Classes that are columns of a confusion matrix.
+_MAX_BINS, _MAX_QUANTILES = 1000, 100
+_MAX_CLASS_COLUMNS = 200  # Classes that are columns of a confusion matrix.
 
 
 def write_evaluation(call: TableFunctionCall) -> tuple[str, str]:
@@ -48,50 +48,52 @@ def _write_metrics(rows: ScoredRows) -> tuple[str, str]:
         _reject_options(
             rows, ("per_class",), "has two classes; option class names the positive one"
         )
-        query = metric_queries.build_binary_metrics(rows.grouping, rows.hit)
+        query = metric_queries.build_binary_metrics(rows.grouping, rows.predicts_positive)
     else:
         _reject_options(rows, ("threshold", "class"), "has more than two classes")
         if per_class:
-            _check_classes(rows)
+            _require_classifier(rows)
         query = metric_queries.build_multiclass_metrics(
             rows.grouping, rows.class_counts, per_class, rows.scores == "probabilities"
         )
-    keys = [_select_label(rows, "k", "class")] if per_class else []
+    keys = [_build_label_item(rows, "k", "class")] if per_class else []
     counts = [f"rows_evaluated AS {rows.dialect.quote_name('rows')}", "null_labels"]
     return _wrap_rows(rows, query, [*keys, *metrics, *counts, "null_predictions"])
 
 
 def _write_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
-    _check_classes(rows)
+    _require_classifier(rows)
     if rows.task == "classes":
         _reject_options(rows, ("threshold", "class"), "has more than two classes")
     predicted = "hat"
     if "threshold" in rows.form.options:
-        predicted = f"CASE WHEN {rows.hit} THEN 1 ELSE 0 END"
-    count = "DOUBLE" if "weight" in rows.form.options else "BIGINT"
-    expected = _select_label(rows, "k", "expected_label")
+        predicted = f"CASE WHEN {rows.predicts_positive} THEN 1 ELSE 0 END"
+    count_type = "DOUBLE" if "weight" in rows.form.options else "BIGINT"
+    actual_label = _build_label_item(rows, "k", "expected_label")
     quote = rows.dialect.quote_name
     if _read_flag(rows, "pairs"):
-        query = metric_queries.build_confusion_pairs(rows.grouping, predicted, count)
-        label = _select_label(rows, "taken_for", "predicted_label")
-        return _wrap_rows(rows, query, [expected, label, f"c AS {quote('rows')}"])
-    if rows.classes > _MOST_COLUMNS:
+        query = metric_queries.build_confusion_pairs(rows.grouping, predicted, count_type)
+        predicted_label = _build_label_item(rows, "predicted_class", "predicted_label")
+        return _wrap_rows(rows, query, [actual_label, predicted_label, f"c AS {quote('rows')}"])
+    if rows.class_count > _MAX_CLASS_COLUMNS:
         raise rows.error(
-            f"model {rows.model.name!r} has {rows.classes} classes, too many for a column each; "
-            "pairs := true gives a row for each pair of classes"
+            f"model {rows.model.name!r} has {rows.class_count} classes, too many for a column "
+            "each; pairs := true returns a row for each pair of classes"
         )
-    query = metric_queries.build_confusion_matrix(rows.grouping, rows.classes, predicted, count)
-    texts = [
+    query = metric_queries.build_confusion_matrix(
+        rows.grouping, rows.class_count, predicted, count_type
+    )
+    class_names = [
         str(label).lower() if isinstance(label, bool) else str(label)
         for label in rows.class_labels.values
     ]
-    names = [text or "(empty)" for text in texts]
+    names = [text or "(empty)" for text in class_names]
     if len({fold(name) for name in ("expected_label", *names)}) <= len(names):
         raise rows.error(
             "names of classes differ only in case, or equal that of a column; use pairs := true"
         )
     return _wrap_rows(
-        rows, query, [expected, *(f"c{k} AS {quote(name)}" for k, name in enumerate(names))]
+        rows, query, [actual_label, *(f"c{k} AS {quote(name)}" for k, name in enumerate(names))]
     )
 
 
@@ -114,8 +116,8 @@ def _write_calibration_curve(rows: ScoredRows) -> tuple[str, str]:
     if rows.scores != "probabilities":
         raise rows.error(f"model {rows.model.name!r} gives no probabilities to compare with labels")
     bins, quantiles = _read_integer(rows, "bins", _DEFAULT_BINS, 1), _read_flag(rows, "quantiles")
-    if quantiles and bins > _MOST_QUANTILES:
-        raise rows.error(f"option bins is at most {_MOST_QUANTILES} with quantiles := true", "bins")
+    if quantiles and bins > _MAX_QUANTILES:
+        raise rows.error(f"option bins is at most {_MAX_QUANTILES} with quantiles := true", "bins")
     items = (
         *("bin", "lowest", "highest", "mean_predicted", "fraction_of_positives"),
         f"rows_in_bin AS {rows.dialect.quote_name('rows')}",
@@ -138,25 +140,29 @@ def _write_lift(rows: ScoredRows) -> tuple[str, str]:
 def _write_curve(
     rows: ScoredRows,
     items: Sequence[str],
-    build: Callable[[Grouping, curves.Ctes], EvaluationQuery],
+    build_query: Callable[[Grouping, curves.Ctes], EvaluationQuery],
 ) -> tuple[str, str]:
-    """Return the SQL around the rows of a curve of one class, or of each of several classes."""
-    _check_classes(rows)
-    if rows.classes < 2:
+    """Return the SQL before and after the rows of a curve.
+
+    The curve is that of one class. With more than two classes, and unless the call names one, the
+    result has a curve for each class.
+    """
+    _require_classifier(rows)
+    if rows.class_count < 2:
         raise rows.error(f"model {rows.model.name!r} has only one class, so it has no curve")
     if rows.scores == "none":
         raise rows.error(
             f"model {rows.model.name!r} returns neither probabilities nor scores, so it has no "
             "curve"
         )
-    is_per_class = rows.classes > 2 and "class" not in rows.form.options
-    k = rows.positive if rows.classes > 2 and not is_per_class else None
-    by, scores = curves.build_scores(rows.grouping, k, rows.classes)
-    keys = [_select_label(rows, "k", "class")] if is_per_class else []
-    return _wrap_rows(rows, build(by, scores), [*keys, *items])
+    is_per_class = rows.class_count > 2 and "class" not in rows.form.options
+    class_number = rows.positive if rows.class_count > 2 and not is_per_class else None
+    grouping, score_ctes = curves.build_score_ctes(rows.grouping, class_number, rows.class_count)
+    keys = [_build_label_item(rows, "k", "class")] if is_per_class else []
+    return _wrap_rows(rows, build_query(grouping, score_ctes), [*keys, *items])
 
 
-def _check_classes(rows: ScoredRows) -> None:
+def _require_classifier(rows: ScoredRows) -> None:
     if rows.task in ("numbers", "clusters"):
         purpose = "predicts numbers" if rows.task == "numbers" else "finds clusters"
         raise rows.error(
@@ -166,7 +172,7 @@ def _check_classes(rows: ScoredRows) -> None:
         raise rows.error(f"the targets of model {rows.model.name!r} have different classes")
 
 
-def _select_label(rows: ScoredRows, class_number: str, name: str) -> str:
+def _build_label_item(rows: ScoredRows, class_number: str, name: str) -> str:
     dialect = rows.dialect
     position = dialect.operator("+", class_number, "1")
     label = dialect.at(label_array(rows.class_labels, dialect), position)
@@ -174,8 +180,8 @@ def _select_label(rows: ScoredRows, class_number: str, name: str) -> str:
 
 
 def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -> tuple[str, str]:
-    """Return the SQL around the rows, with the groups as the first columns of the result."""
-    _check_names(rows, items)
+    """Return the SQL before and after the rows; the result begins with the columns of groups."""
+    _reject_equal_names(rows, items)
     labels = rows.dialect.array([rows.dialect.text(name) for name in rows.labels])
     target = rows.dialect.at(labels, rows.dialect.operator("+", "t", "1"))
     pairs = zip(rows.grouping.keys, rows.grouping.names, strict=True)
@@ -183,12 +189,12 @@ def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -
     return query.wrap_rows(rows, [*keys, *items])
 
 
-def _check_names(rows: ScoredRows, items: Sequence[str]) -> None:
-    by = rows.form.options.get("by")
+def _reject_equal_names(rows: ScoredRows, items: Sequence[str]) -> None:
+    group_option = rows.form.options.get("by")
     names = {fold(item.rpartition(" AS ")[2].strip('"`')) for item in items}
     if rows.targets > 1:
         names.add("target")
-    for name in by.value if by else ():
+    for name in group_option.value if group_option else ():
         if fold(name) in names:
             raise rows.error(
                 f"the result would have two columns {name!r}; rename that of option by in the rows",
@@ -202,16 +208,17 @@ def _read_flag(rows: ScoredRows, name: str) -> bool:
     return option is not None and bool(option.value)
 
 
-def _read_integer(rows: ScoredRows, name: str, default: int, least: int) -> int:
-    most = _MOST_BINS if name == "bins" else 10**9
-    return rows.form.whole_number(name, default, least, most, rows.sql)
+def _read_integer(rows: ScoredRows, name: str, default: int, min_value: int) -> int:
+    max_value = _MAX_BINS if name == "bins" else 10**9
+    return rows.form.read_integer(name, default, min_value, max_value, rows.sql)
 
 
-def _reject_options(rows: ScoredRows, options: Sequence[str], reason: str) -> None:
+def _reject_options(rows: ScoredRows, options: Sequence[str], which_clause: str) -> None:
     for name in options:
         if name in rows.form.options:
             raise rows.error(
-                f"option {name} does not apply to model {rows.model.name!r}, which {reason}", name
+                f"option {name} does not apply to model {rows.model.name!r}, which {which_clause}",
+                name,
             )
 
 

@@ -16,20 +16,20 @@ from sqlml.planner.binding.requested_output import find_label, spell_class
 from sqlml.planner.syntax.table_forms import TableForm
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
-_MOST_FEATURES = 4096  # Whose mean contributions one query computes.
+_MAX_FEATURES = 4096  # Whose mean contributions one query computes.
 
 
 def write_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
     _check_single_target(call)
     form, model, dialect = call.form, call.model, call.dialect
     features = list(model.program.inputs)
-    top = call.read_integer("top_k_features", 5, 1, _MOST_FEATURES)  # 5 as in BigQuery
+    top_count = call.read_integer("top_k_features", 5, 1, _MAX_FEATURES)  # 5 as in BigQuery
     quote, contributions = dialect.quote_name, dialect.quote_name("sqlml_contributions")
     errors = quote("sqlml_errors") if "background" in form.options else None
-    internal = [contributions, *([] if errors is None else [errors])]
-    top_attributions = _select_top(features, contributions, errors, top, dialect)
+    internal_columns = [contributions, *([] if errors is None else [errors])]
+    top_attributions = _build_top_attributions(features, contributions, errors, top_count, dialect)
     items = [
-        dialect.star_without(internal),
+        dialect.star_without(internal_columns),
         f"{top_attributions} AS top_feature_attributions",
         f"{dialect.at(contributions, len(features) + 1)} AS baseline_prediction_value",
         f"{dialect.summed(contributions)} AS prediction_value",
@@ -41,12 +41,12 @@ def write_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
         label = quote(f"predicted_{model.options.get('output', 'label')}")
         calls.append(f"predict({reference}, *) AS {label}")
     if "proba" in model.program.outputs and len(model.program.labels) == 1:
-        calls.append(f"{_call_predict_proba(form, model, dialect)} AS probability")
-    explained = _call_explain(form, dialect, "baseline := true")
-    calls.append(f"{dialect.call('map_values', explained)} AS {contributions}")
+        calls.append(f"{_build_predict_proba_call(form, model, dialect)} AS probability")
+    explain_call = _build_explain_call(form, dialect, "baseline := true")
+    calls.append(f"{dialect.call('map_values', explain_call)} AS {contributions}")
     if errors is not None:
-        explained = _call_explain(form, dialect, "standard_errors := true")
-        calls.append(f"{dialect.call('map_values', explained)} AS {errors}")
+        explain_call = _build_explain_call(form, dialect, "standard_errors := true")
+        calls.append(f"{dialect.call('map_values', explain_call)} AS {errors}")
     return (
         f"(SELECT {', '.join(items)} FROM (SELECT *, {', '.join(calls)} FROM ",
         ") AS sqlml_rows)",
@@ -57,25 +57,25 @@ def write_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
     _check_single_target(call)
     model, dialect = call.model, call.dialect
     features = list(model.program.inputs)
-    if len(features) > _MOST_FEATURES:
+    if len(features) > _MAX_FEATURES:
         raise call.error(
-            f"ml_global_explain takes models of at most {_MOST_FEATURES} features, and model "
+            f"ml_global_explain takes models of at most {_MAX_FEATURES} features, and model "
             f"{model.name!r} has {len(features)}; compute the mean of those that matter, as in "
             "avg(abs(explain('m', *)['a']))"
         )
     positions = range(1, len(features) + 1)
-    contributions = dialect.call("map_values", _call_explain(call.form, dialect))
+    contributions = dialect.call("map_values", _build_explain_call(call.form, dialect))
     means = [
         dialect.call("avg", dialect.call("abs", dialect.at("contributions", k))) for k in positions
     ]
     names = dialect.array([dialect.text(name) for name in features])
-    places = ", ".join(f"({k})" for k in positions)
+    feature_rows = ", ".join(f"({k})" for k in positions)
     return (
         "(SELECT feature, attribution FROM (WITH sqlml_explained AS (SELECT "
         f"{contributions} AS contributions FROM ",
         f"), sqlml_means AS (SELECT {dialect.array(means)} AS means FROM sqlml_explained) "
         f"SELECT {dialect.at(names, 'place')} AS feature, {dialect.at('means', 'place')} AS "
-        f"attribution, place FROM sqlml_means CROSS JOIN (VALUES {places}) AS places(place)"
+        f"attribution, place FROM sqlml_means CROSS JOIN (VALUES {feature_rows}) AS places(place)"
         ") AS sqlml_means_by_feature ORDER BY attribution DESC, place)",
     )
 
@@ -90,8 +90,8 @@ def _check_single_target(call: TableFunctionCall) -> None:
         )
 
 
-def _call_explain(form: TableForm, dialect: Dialect, *flags: str) -> str:
-    arguments = [dialect.quote_string(str(form.model)), "*", *_class_argument(form, dialect)]
+def _build_explain_call(form: TableForm, dialect: Dialect, *flags: str) -> str:
+    arguments = [dialect.quote_string(str(form.model)), "*", *_build_class_argument(form, dialect)]
     arguments += flags
     if "background" in form.options:
         arguments.append(f"background := {form.options['background'].value}")
@@ -100,7 +100,7 @@ def _call_explain(form: TableForm, dialect: Dialect, *flags: str) -> str:
     return f"explain({', '.join(arguments)})"
 
 
-def _class_argument(form: TableForm, dialect: Dialect) -> list[str]:
+def _build_class_argument(form: TableForm, dialect: Dialect) -> list[str]:
     option = form.options.get("class")
     if option is None:
         return []
@@ -109,24 +109,24 @@ def _class_argument(form: TableForm, dialect: Dialect) -> list[str]:
     return [f"class := {literal}"]
 
 
-def _call_predict_proba(form: TableForm, model: Model, dialect: Dialect) -> str:
+def _build_predict_proba_call(form: TableForm, model: Model, dialect: Dialect) -> str:
     (labels,) = model.program.labels
     reference = dialect.quote_string(str(form.model))
-    argument = _class_argument(form, dialect)
+    class_argument = _build_class_argument(form, dialect)
     positive = model.options.get("positive_class")
-    if not argument and positive is None and len(labels) > 2:
+    if not class_argument and positive is None and len(labels) > 2:
         return dialect.greatest(dialect.call("map_values", f"predict_proba({reference}, *)"))
-    if not argument:
+    if not class_argument:
         index = None if positive is None else find_label(labels, positive)
         label = labels.values[len(labels) - 1 if index is None else index]
-        argument = [f"class := {dialect.quote_string(spell_class(label))}"]
-    return f"predict_proba({', '.join([reference, '*', *argument])})"
+        class_argument = [f"class := {dialect.quote_string(spell_class(label))}"]
+    return f"predict_proba({', '.join([reference, '*', *class_argument])})"
 
 
-def _select_top(
-    features: list[str], contributions: str, errors: str | None, top: int, dialect: Dialect
+def _build_top_attributions(
+    features: list[str], contributions: str, errors: str | None, top_count: int, dialect: Dialect
 ) -> str:
-    """Return a list of structs: the features of the largest contributions of either sign."""
+    """Build a list of structs for the features with the largest absolute contributions."""
     names = dialect.array([dialect.text(name) for name in features])
     positions = dialect.array([str(k) for k in range(1, len(features) + 1)])
     contribution = dialect.at(contributions, "sqlml_k")
@@ -146,5 +146,5 @@ def _select_top(
             **{field: dialect.member("sqlml_e", field) for field in fields},
         }
     )
-    attributions = dialect.each(dialect.part(ordered, 1, top), "sqlml_e", attribution)
+    attributions = dialect.each(dialect.part(ordered, 1, top_count), "sqlml_e", attribution)
     return f"CASE WHEN {contributions} IS NOT NULL THEN {attributions} END"

@@ -8,7 +8,7 @@ from typing import Any
 from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.errors import BindError
 from sqlml.explaining import model_facts
-from sqlml.planner.syntax.query_templates import literal_table
+from sqlml.planner.syntax.query_templates import build_literal_table
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import class_text
 
@@ -37,25 +37,30 @@ def write_feature_importance(call: TableFunctionCall) -> tuple[str]:
     """Return the query of ml_feature_importance, with the most important feature first."""
     model = call.model
     rows: list[tuple[Any, ...]]
-    of_trees = model_facts.importances(model.program, model.origin.source)
-    if of_trees is not None:
+    tree_importances = model_facts.importances(model.program, model.origin.source)
+    if tree_importances is not None:
         rows = []
-        for i in of_trees:
-            means = _divide(i.gain, i.splits), _divide(i.cover, i.splits)
-            rows.append((i.feature, i.library_importance, i.splits, *means))
-        return _write_table(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_sort_key))
-    linear = model_facts.weights(model.program)
-    if linear is None:
+        for importance in tree_importances:
+            means = (
+                _divide(importance.gain, importance.splits),
+                _divide(importance.cover, importance.splits),
+            )
+            rows.append(
+                (importance.feature, importance.library_importance, importance.splits, *means)
+            )
+        return _write_table(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
+    weights = model_facts.weights(model.program)
+    if weights is None:
         raise call.error(
-            f"model {model.label} has neither trees nor weights to take importances from; "
-            "ml_permutation_importance measures those of any model"
+            f"model {model.label} has neither trees nor weights, so it has no built-in "
+            "importances; ml_permutation_importance measures the importances of any model"
         )
     sums = dict.fromkeys(model.program.inputs, 0.0)
-    for weight in linear:
+    for weight in weights:
         if weight.feature is not None:
             sums[weight.feature] += abs(weight.weight)
     rows = [(name, total, None, None, None) for name, total in sums.items()]
-    return _write_table(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_sort_key))
+    return _write_table(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
 
 
 def _divide(total: float | None, splits: int) -> float | None:
@@ -64,55 +69,76 @@ def _divide(total: float | None, splits: int) -> float | None:
     return total / splits if splits else 0.0
 
 
-def _sort_key(row: Sequence[Any]) -> float:
-    """Return the negative own importance of a model, or else the mean gain or number of splits."""
+def _importance_sort_key(row: Sequence[Any]) -> float:
+    """Return a key that sorts features by falling importance.
+
+    It is the library's own importance, otherwise the mean gain or the number of splits.
+    """
     _, importance, splits, gain, _ = row
     return -float(next((value for value in (importance, gain, splits) if value is not None), 0.0))
 
 
 def write_weights(call: TableFunctionCall) -> tuple[str]:
     model = call.model
-    linear = model_facts.weights(model.program)
-    if linear is None:
+    weights = model_facts.weights(model.program)
+    if weights is None:
         raise call.error(f"model {model.label} is not linear, and has no weights")
-    outputs = max(weight.output for weight in linear) + 1
+    output_count = max(weight.output for weight in weights) + 1
     labels = model.program.labels
-    has_output_per_class = len(labels) == 1 and outputs == len(labels[0])
+    has_output_per_class = len(labels) == 1 and output_count == len(labels[0])
     names: list[str | None] = [None]
-    if outputs > 1:
+    if output_count > 1:
         names = [
             class_text(labels[0].values[k] if has_output_per_class else k + 1)
-            for k in range(outputs)
+            for k in range(output_count)
         ]
     rows = [
         ("__INTERCEPT__" if w.feature is None else w.feature, w.column, names[w.output], w.weight)
-        for w in linear
+        for w in weights
     ]
     return _write_table(call, _WEIGHT_COLUMNS, rows)
 
 
 def write_tree(call: TableFunctionCall) -> tuple[str]:
     model, option = call.model, call.form.options.get("tree")
-    count = model_facts.count_trees(model.program)
-    if not count:
+    tree_count = model_facts.count_trees(model.program)
+    if not tree_count:
         raise call.error(f"model {model.label} has no trees")
-    number = 0 if option is None else option.value
-    if number != int(number) or not 0 <= number < count:
+    tree_index = 0 if option is None else option.value
+    if tree_index != int(tree_index) or not 0 <= tree_index < tree_count:
         raise call.error(
-            f"model {model.label} has trees 0 to {count - 1}, as in ml_tree(MODEL m, {count - 1})"
+            f"model {model.label} has trees 0 to {tree_count - 1}, as in "
+            f"ml_tree(MODEL m, {tree_count - 1})"
         )
     rows = [
         (
-            *(int(number), n.node, n.depth, n.feature, n.column, n.operator, n.threshold),
-            *(n.categories, n.yes, n.no, n.missing, n.cover, n.gain, n.output, n.values),
+            *(
+                int(tree_index),
+                node.node,
+                node.depth,
+                node.feature,
+                node.column,
+                node.operator,
+                node.threshold,
+            ),
+            *(
+                node.categories,
+                node.yes,
+                node.no,
+                node.missing,
+                node.cover,
+                node.gain,
+                node.output,
+                node.values,
+            ),
         )
-        for n in model_facts.tree_nodes(model.program, int(number))
+        for node in model_facts.tree_nodes(model.program, int(tree_index))
     ]
     return _write_table(call, _TREE_COLUMNS, rows)
 
 
 def write_training_metrics(call: TableFunctionCall) -> tuple[str]:
-    """Return the metrics that the training computed on held-out rows, or on all without these."""
+    """Return the metrics on the rows that training held out, or on all rows if it held out none."""
     training = _require_training(call)
     columns = {**dict.fromkeys(training.metrics, "DOUBLE"), "rows": "BIGINT", "held_out": "BOOLEAN"}
     metrics = training.metrics.values()
@@ -131,7 +157,7 @@ def write_trial_info(call: TableFunctionCall) -> tuple[str]:
 
 
 def write_feature_info(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_feature_info, from the training or the model's own steps."""
+    """Return the query of ml_feature_info from the training record or the steps of the model."""
     if call.training is None:
         return _write_table(call, _FEATURE_COLUMNS, _read_imported_features(call.model))
     keys = ("name", "type", "min", "max", "mean", "stddev", "distinct", "nulls")
@@ -162,10 +188,10 @@ def _require_training(call: TableFunctionCall) -> TrainingFacts:
 def _write_table(
     call: TableFunctionCall, columns: str | Mapping[str, str], rows: Sequence[Sequence[Any]]
 ) -> tuple[str]:
-    """Return rows as a query; `columns` are written as in CREATE TABLE."""
+    """Return a query with the given rows; `columns` are written as in CREATE TABLE."""
     if isinstance(columns, str):
         columns = dict(column.split(" ") for column in columns.split(", "))
     try:
-        return (literal_table(columns, rows, call.dialect),)
+        return (build_literal_table(columns, rows, call.dialect),)
     except BindError as error:
         raise call.error(error.message) from None

@@ -13,19 +13,19 @@ from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import fold
 
-_POINTS, _MOST_POINTS = 20, 1000
+_DEFAULT_POINTS, _MAX_POINTS = 20, 1000
 
 
 def write_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
     evaluated, dialect = EvaluatedModel.of(call), call.dialect
     quote = dialect.quote_name
     feature = _find_feature(evaluated)
-    points = call.read_integer("points", _POINTS, 2, _MOST_POINTS)
+    points = call.read_integer("points", _DEFAULT_POINTS, 2, _MAX_POINTS)
     arguments = ", ".join(
         f"{quote(name)} := " + (f"g.{quote('value')}" if name == feature else f"r.{quote(name)}")
         for name in call.model.used_columns
     )
-    prediction = _call_model(evaluated, arguments)
+    prediction = _build_model_call(evaluated, arguments)
     column = quote(feature)
     position = dialect.operator("-", f"row_number() OVER (ORDER BY {column})", "1")
     count = dialect.operator("-", "count(*) OVER ()", "1")
@@ -39,7 +39,7 @@ def write_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
         f"{position} AS sqlml_place, {count} AS sqlml_count FROM (SELECT DISTINCT {column} FROM "
         f"sqlml_rows WHERE {column} IS NOT NULL) AS sqlml_distinct), "
         f"sqlml_grid AS (SELECT {quote('value')} FROM sqlml_values WHERE "
-        f"{_is_grid_point(points, dialect)}), "
+        f"{_build_grid_condition(points, dialect)}), "
         f"sqlml_scored AS (SELECT g.{quote('value')}, CAST({prediction} AS DOUBLE) AS p "
         "FROM sqlml_rows AS r CROSS JOIN sqlml_grid AS g) "
         f"SELECT {quote('value')}, {dialect.call('avg', 'p')} AS mean, {quantiles}, "
@@ -67,17 +67,17 @@ def _find_feature(evaluated: EvaluatedModel) -> str:
     return feature
 
 
-def _is_grid_point(points: int, dialect: Dialect) -> str:
-    """Return the condition that selects at most `points` of the distinct values, evenly spaced."""
+def _build_grid_condition(max_points: int, dialect: Dialect) -> str:
+    """Build the condition that selects at most `max_points` evenly spaced distinct values."""
     steps = []
     for position in ("sqlml_place", dialect.operator("-", "sqlml_place", "1")):
-        product = dialect.operator("*", position, str(points - 1))  # integers: no rounding
+        product = dialect.operator("*", position, str(max_points - 1))  # integers: no rounding
         share = dialect.divided(f"CAST({product} AS DOUBLE)", "sqlml_count", "DOUBLE")
         steps.append(dialect.call("floor", share))
-    return f"sqlml_count < {points} OR sqlml_place = 0 OR {steps[0]} > {steps[1]}"
+    return f"sqlml_count < {max_points} OR sqlml_place = 0 OR {steps[0]} > {steps[1]}"
 
 
-def _call_model(evaluated: EvaluatedModel, arguments: str) -> str:
+def _build_model_call(evaluated: EvaluatedModel, arguments: str) -> str:
     model, dialect = evaluated.model, evaluated.dialect
     program, reference = model.program, dialect.quote_string(str(evaluated.form.model))
     option = evaluated.form.options.get("class")

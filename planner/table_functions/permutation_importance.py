@@ -12,13 +12,13 @@ from functools import cached_property
 
 from sqlml.planner.binding.requested_output import spell_class
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
-from sqlml.planner.table_functions.scored_rows import find_class
+from sqlml.planner.table_functions.scored_rows import build_class_number
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
-_REPEATS, _MOST_REPEATS = 5, 100
+_DEFAULT_REPEATS, _MAX_REPEATS = 5, 100
 MOST_COLUMNS = 200
-_OF_CLASSES = ("accuracy", "log_loss")
-_OF_NUMBERS = ("r2_score", "mean_squared_error", "mean_absolute_error")
+_CLASSIFIER_METRICS = ("accuracy", "log_loss")
+_REGRESSOR_METRICS = ("r2_score", "mean_squared_error", "mean_absolute_error")
 
 
 def write_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
@@ -26,8 +26,8 @@ def write_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
     if not query.features:
         raise query.error(f"model {query.model.name!r} reads no column")
     return query.write(
-        repeats=call.read_integer("repeats", _REPEATS, 1, _MOST_REPEATS),
-        seed=call.read_integer("seed", 0, 0, 2**31 - _MOST_REPEATS),
+        repeats=call.read_integer("repeats", _DEFAULT_REPEATS, 1, _MAX_REPEATS),
+        seed=call.read_integer("seed", 0, 0, 2**31 - _MAX_REPEATS),
     )
 
 
@@ -47,13 +47,13 @@ class ShuffledColumns(EvaluatedModel):
 
     @cached_property
     def metric(self) -> str:
-        """The metric whose loss is the importance."""
+        """The metric whose decrease is the importance."""
         if self.targets > 1 or self.task == "clusters":
             raise self.error(
                 f"model {self.model.name!r} does not predict one value per row that could be "
                 "compared with a label"
             )
-        metrics = _OF_NUMBERS if self.task == "numbers" else _OF_CLASSES
+        metrics = _REGRESSOR_METRICS if self.task == "numbers" else _CLASSIFIER_METRICS
         option = self.form.options.get("metric")
         if option is None:
             return metrics[0]
@@ -72,7 +72,7 @@ class ShuffledColumns(EvaluatedModel):
         (label,) = self.labels
         y = self.label_column(label, 0)
         order = call("hash", "n.place", "r.sqlml_n")
-        seeds = ", ".join(f"({seed + k})" for k in range(repeats))
+        seed_rows = ", ".join(f"({seed + k})" for k in range(repeats))
         names = ", ".join(f"r.{quote(name)}" for name in self.features)
         scores = [f"{self._score(None)} AS good0"]
         scores += [f"{self._score(name)} AS good{k}" for k, name in enumerate(self.features, 1)]
@@ -81,7 +81,7 @@ class ShuffledColumns(EvaluatedModel):
         means = ", ".join(f"{self._average(f'good{k}')} AS mean{k}" for k in range(count + 1))
         scored_label = "CASE WHEN good0 IS NOT NULL THEN y END"
         losses = self.dialect.array([self._loss(f"mean{k}") for k in positions])
-        places = ", ".join(f"({k})" for k in positions)
+        feature_rows = ", ".join(f"({k})" for k in positions)
         name_array = self.dialect.array([self.dialect.text(name) for name in self.features])
         before = (
             "(SELECT feature, importance, stddev, "
@@ -92,7 +92,7 @@ class ShuffledColumns(EvaluatedModel):
             f" WHERE {quote(label)} IS NOT NULL), "
             f"sqlml_shuffled AS (SELECT n.place AS sqlml_repeat, {names}, row_number() OVER "
             f"(PARTITION BY n.place ORDER BY {order}, r.sqlml_n) AS sqlml_n FROM sqlml_rows AS r "
-            f"CROSS JOIN (VALUES {seeds}) AS n(place)), "
+            f"CROSS JOIN (VALUES {seed_rows}) AS n(place)), "
             f"sqlml_scored AS (SELECT s.sqlml_repeat, {self._label_number(f'r.{y}')} AS y, "
             f"{', '.join(scores)} FROM sqlml_rows AS r "
             "JOIN sqlml_shuffled AS s ON s.sqlml_n = r.sqlml_n), "
@@ -102,13 +102,13 @@ class ShuffledColumns(EvaluatedModel):
             f"SELECT {self.dialect.at(name_array, 'place')} AS feature, place, "
             f"{call('avg', self.dialect.at('worse', 'place'))} AS importance, "
             f"{call('stddev_pop', self.dialect.at('worse', 'place'))} AS stddev "
-            f"FROM sqlml_worse CROSS JOIN (VALUES {places}) AS places(place) GROUP BY place"
+            f"FROM sqlml_worse CROSS JOIN (VALUES {feature_rows}) AS places(place) GROUP BY place"
             ") AS sqlml_importances ORDER BY importance DESC, place)"
         )
         return before, after
 
     def _call(self, function: str, shuffled: str | None, *arguments: str) -> str:
-        """Return a call of the model on a row `r`, with one column of the shuffled row `s`."""
+        """Return a call of the model on the row `r`, in which `shuffled` comes from the row `s`."""
         quote = self.dialect.quote_name
         values = [
             f"{quote(name)} := {'s' if name == shuffled else 'r'}.{quote(name)}"
@@ -118,7 +118,10 @@ class ShuffledColumns(EvaluatedModel):
         return f"{function}({', '.join([name, *values, *arguments])})"
 
     def _score(self, shuffled: str | None) -> str:
-        """Return the score of a prediction, whose mean is the metric; NULL for a NULL one."""
+        """Return the score of a prediction as SQL; the metric is the mean of these scores.
+
+        The score of a NULL prediction is NULL.
+        """
         (label,) = self.labels
         y = self._label_number(f"r.{self.label_column(label, 0)}")
         if self.metric == "log_loss":
@@ -127,7 +130,7 @@ class ShuffledColumns(EvaluatedModel):
         prediction = self._call("predict", shuffled)
         if self.task != "numbers":
             (labels,) = self.model.program.labels
-            return f"CAST({find_class(prediction, labels, self.dialect)} = {y} AS DOUBLE)"
+            return f"CAST({build_class_number(prediction, labels, self.dialect)} = {y} AS DOUBLE)"
         error = self.dialect.operator("-", f"CAST({prediction} AS DOUBLE)", y)
         if self.metric == "mean_absolute_error":
             return self.dialect.negated(self.dialect.call("abs", error))
@@ -144,14 +147,17 @@ class ShuffledColumns(EvaluatedModel):
 
     def _average(self, score: str) -> str:
         if self.metric == "log_loss":
-            least = "2.220446049250313e-16"  # sklearn.metrics.log_loss clips a float64 to this
+            min_probability = (
+                "2.220446049250313e-16"  # sklearn.metrics.log_loss clips a float64 to this
+            )
             score = self.dialect.call(
-                "ln", f"CASE WHEN {score} < {least} THEN {least} ELSE {score} END"
+                "ln",
+                f"CASE WHEN {score} < {min_probability} THEN {min_probability} ELSE {score} END",
             )
         return self.dialect.call("avg", score)
 
     def _label_number(self, label: str) -> str:
-        """Return a label as a number: its class number, or the label itself."""
+        """Return the SQL of a label as a number: its class number, or the numeric label itself."""
         if self.task == "numbers":
             return f"CAST({label} AS DOUBLE)"
         (labels,) = self.model.program.labels
@@ -159,10 +165,13 @@ class ShuffledColumns(EvaluatedModel):
             f"column {self.labels[0]!r} holds a label that is not a class of model "
             f"{self.model.name!r}: "
         )
-        return find_class(label, labels, self.dialect, message)
+        return build_class_number(label, labels, self.dialect, message)
 
     def _loss(self, mean: str) -> str:
-        """Return the loss of the metric, from the mean without and with shuffling."""
+        """Return the SQL of how much shuffling decreases the metric.
+
+        `mean` is the mean score with shuffling; `mean0` is the mean score without.
+        """
         loss = self.dialect.operator("-", "mean0", mean)
         if self.metric == "r2_score":
             return self.dialect.operator("/", loss, self.dialect.call("nullif", "spread", "0"))

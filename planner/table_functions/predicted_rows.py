@@ -17,12 +17,15 @@ from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 
 def write_predicted_rows(call: TableFunctionCall) -> tuple[str, str]:
-    items = _predict_by_row(call) if call.form.column else _predict_by_model(call)
+    items = _list_items_by_row(call) if call.form.column else _list_items_of_model(call)
     return f"(SELECT {', '.join(['*', *items])} FROM ", ")"
 
 
-def _predict_by_row(call: TableFunctionCall) -> list[str]:
-    """Return the select items for rows that each name a model; not all have probabilities."""
+def _list_items_by_row(call: TableFunctionCall) -> list[str]:
+    """Return the select items for rows that each name a model.
+
+    The table form drops the probabilities if not all models have them.
+    """
     form = call.form
     assert form.column is not None
     for option in form.options.keys() & {"threshold", "class"}:
@@ -41,7 +44,7 @@ def _predict_by_row(call: TableFunctionCall) -> list[str]:
     ]
 
 
-def _predict_by_model(call: TableFunctionCall) -> list[str]:
+def _list_items_of_model(call: TableFunctionCall) -> list[str]:
     form, dialect = call.form, call.dialect
     if "unknown_model" in form.options:
         raise call.error(
@@ -62,7 +65,7 @@ def _predict_by_model(call: TableFunctionCall) -> list[str]:
     prediction = f"predict({reference}, *)"
     if form.options.keys() & {"threshold", "class"}:
         evaluated = EvaluatedModel(form, call.model, dialect, call.sql)
-        prediction = _predict_above_threshold(evaluated, reference)
+        prediction = _build_threshold_case(evaluated, reference)
     items = [f"{prediction} AS {dialect.quote_name(column)}"]
     if "proba" in outputs:
         probabilities = dialect.quote_name(f"{column}_probs")
@@ -70,8 +73,11 @@ def _predict_by_model(call: TableFunctionCall) -> list[str]:
     return items
 
 
-def _predict_above_threshold(evaluated: EvaluatedModel, reference: str) -> str:
-    """Return the positive class if its probability reaches the threshold, or the other class."""
+def _build_threshold_case(evaluated: EvaluatedModel, reference: str) -> str:
+    """Build a CASE that returns the positive class if its probability reaches the threshold.
+
+    Otherwise it returns the negative class.
+    """
     if "threshold" not in evaluated.form.options:
         raise evaluated.error("option class goes with threshold", "class")
     name, dialect = evaluated.model.name, evaluated.dialect
@@ -79,15 +85,15 @@ def _predict_above_threshold(evaluated: EvaluatedModel, reference: str) -> str:
         raise evaluated.error(f"model {name!r} gives no probabilities", "threshold")
     if evaluated.task != "two classes" or evaluated.targets > 1:
         raise evaluated.error(
-            f"option threshold needs a model of two classes, and model {name!r} is none",
+            f"option threshold needs a binary classifier, and model {name!r} is not one",
             "threshold",
         )
-    positive = dialect.quote_string(spell_class(evaluated.class_labels.values[1]))
-    probability = f"predict_proba({reference}, *, class := {positive})"
+    positive_class = dialect.quote_string(spell_class(evaluated.class_labels.values[1]))
+    probability = f"predict_proba({reference}, *, class := {positive_class})"
     threshold = f"CAST({float(evaluated.form.options['threshold'].value)!r} AS DOUBLE)"
     classes = label_array(evaluated.class_labels, dialect)
-    below, above = dialect.at(classes, "1"), dialect.at(classes, "2")
+    negative_label, positive_label = dialect.at(classes, "1"), dialect.at(classes, "2")
     return (
-        f"CASE WHEN {probability} >= {threshold} THEN {above} "
-        f"WHEN {probability} IS NOT NULL THEN {below} END"
+        f"CASE WHEN {probability} >= {threshold} THEN {positive_label} "
+        f"WHEN {probability} IS NOT NULL THEN {negative_label} END"
     )

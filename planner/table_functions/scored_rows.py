@@ -46,8 +46,8 @@ ROW_COUNT_COLUMNS = (
     "CAST(null_predictions AS BIGINT) AS null_predictions"
 )
 
-_SCORED = "sqlml_scored AS (SELECT 1)"
-"""Stands for the rows, whose names come from the user, while templates are spelled."""
+_ROWS_PLACEHOLDER = "sqlml_scored AS (SELECT 1)"
+"""A placeholder for the rows while templates are spelled, since user names are not spelled."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,27 @@ class ScoredRows(EvaluatedModel):
     @cached_property
     def calls(self) -> str:
         quote = self.dialect.quote_name
-        by, weight = self.form.options.get("by"), self.form.options.get("weight")
-        for name in by.value if by else ():
+        group_option, weight_option = self.form.options.get("by"), self.form.options.get("weight")
+        for name in group_option.value if group_option else ():
             self.column_type(name, "by")
-        if weight is not None:
-            kind = self.column_type(weight.value, "weight")
-            if kind is not None and (NUMBERS.fullmatch(kind) is None or kind == "BOOLEAN"):
+        if weight_option is not None:
+            sql_type = self.column_type(weight_option.value, "weight")
+            if sql_type is not None and (
+                NUMBERS.fullmatch(sql_type) is None or sql_type == "BOOLEAN"
+            ):
                 raise self.error(
-                    f"weight column {weight.value!r} must be a number, not {kind}", "weight"
+                    f"weight column {weight_option.value!r} must be a number, not {sql_type}",
+                    "weight",
                 )
-        groups = [f"{quote(c)} AS sqlml_g{n}" for n, c in enumerate(by.value if by else ())]
-        labels = [f"{self.label_column(c, n)} AS sqlml_y{n}" for n, c in enumerate(self.labels)]
-        weights = [] if weight is None else [f"{quote(weight.value)} AS sqlml_w"]
+        groups = [
+            f"{quote(column)} AS sqlml_g{index}"
+            for index, column in enumerate(group_option.value if group_option else ())
+        ]
+        labels = [
+            f"{self.label_column(column, index)} AS sqlml_y{index}"
+            for index, column in enumerate(self.labels)
+        ]
+        weights = [] if weight_option is None else [f"{quote(weight_option.value)} AS sqlml_w"]
         return ", ".join([*groups, *labels, *weights, *self._model_calls()])
 
     @cached_property
@@ -126,7 +135,7 @@ class ScoredRows(EvaluatedModel):
         return f"CASE WHEN {is_valid} THEN {number} ELSE {error} END"
 
     def _values(self) -> str:
-        """Return the label, the prediction and the scores as select items, by target."""
+        """Return select items with the label, the prediction and the scores of each target."""
         values = [self._values_of_target(n) for n in range(self.targets)]
         names = values[0].keys()
         if self.targets == 1:
@@ -155,8 +164,8 @@ class ScoredRows(EvaluatedModel):
         )
         labels = self.class_labels if self.targets == 1 else label_sets[target]
         return {
-            "y": find_class(label, labels, self.dialect, message),
-            "hat": find_class(prediction, labels, self.dialect),
+            "y": build_class_number(label, labels, self.dialect, message),
+            "hat": build_class_number(prediction, labels, self.dialect),
             **self._scores_of_target(target),
         }
 
@@ -171,7 +180,10 @@ class ScoredRows(EvaluatedModel):
         return {"y": label, "hat": "sqlml_hat", "distance": distance}
 
     def _element(self, values: str, target: int) -> str:
-        """Return what a call returns for one target: a struct's field if the types differ."""
+        """Return one target's element of the result of a call as SQL.
+
+        The result is a struct instead of a list if the targets have labels of different types.
+        """
         if self.targets == 1:
             return values
         if len({labels.kind for labels in self.model.program.labels}) > 1:
@@ -180,36 +192,41 @@ class ScoredRows(EvaluatedModel):
 
     def _scores_of_target(self, target: int) -> dict[str, str]:
         null = "CAST(NULL AS DOUBLE)"
-        classes = len(self.model.program.labels[target])
+        class_count = len(self.model.program.labels[target])
         if self.task == "two classes" and self.targets == 1:
             if self.scores == "probabilities":
-                first, second = ("1", "0") if self.is_flipped else ("0", "1")
-                return {"p0": f"sqlml_p{first}", "p1": f"sqlml_p{second}"}
+                first_index, second_index = ("1", "0") if self.is_flipped else ("0", "1")
+                return {"p0": f"sqlml_p{first_index}", "p1": f"sqlml_p{second_index}"}
             score = self.dialect.negated("sqlml_p") if self.is_flipped else "sqlml_p"
             return {"p0": null, "p1": score if self.scores == "scores" else null}
         if self.scores == "none":
-            values = self.dialect.array([null] * classes)
+            values = self.dialect.array([null] * class_count)
         elif self.scores == "scores":
             values = "sqlml_p"
         elif self._has_probability_map:
             values = self.dialect.call("map_values", self._element("sqlml_p", target))
         else:
-            values = self.dialect.array([f"sqlml_p{k}" for k in range(classes)])
+            values = self.dialect.array([f"sqlml_p{k}" for k in range(class_count)])
         if self.task == "two classes":
             return {"p0": self.dialect.at(values, 1), "p1": self.dialect.at(values, 2)}
         return {"ps": values}
 
 
-def find_class(label: str, labels: Labels, dialect: Dialect, message: str | None = None) -> str:
-    """Return the SQL of a label's class number, from 0; `message` begins the error for others."""
-    text = f"CAST({label} AS {dialect.type('VARCHAR')})"
+def build_class_number(
+    label: str, labels: Labels, dialect: Dialect, message: str | None = None
+) -> str:
+    """Build the SQL of a label's class number, from 0.
+
+    For an unknown label, it raises an error that begins with `message`, or is NULL without one.
+    """
+    label_text = f"CAST({label} AS {dialect.type('VARCHAR')})"
     unknown = "NULL"
     if message is not None:
-        error = dialect.error(dialect.operator("||", message, text))
+        error = dialect.error(dialect.operator("||", message, label_text))
         unknown = f"CASE WHEN {label} IS NOT NULL THEN CAST({error} AS INTEGER) END"
     is_plain_text = labels.kind == "string" and not any("\0" in str(v) for v in labels.values)
     if is_plain_text and dialect is DUCKDB:  # Spark returns -1 for an unknown label
-        return dialect.place_of(text, [dialect.text(str(v)) for v in labels.values], unknown)
+        return dialect.place_of(label_text, [dialect.text(str(v)) for v in labels.values], unknown)
     position = dialect.position(label_array(labels, dialect), label)
     number = dialect.operator("-", dialect.call("nullif", position, "0"), "1")
     return f"coalesce({number}, {unknown})"
@@ -217,16 +234,18 @@ def find_class(label: str, labels: Labels, dialect: Dialect, message: str | None
 
 @dataclass(frozen=True, slots=True)
 class EvaluationQuery:
-    """Queries over `sqlml_scored` and the last SELECT, for `syntax/query_templates.py`."""
+    """The CTEs and the final SELECT of an evaluation, as templates for `spell_for_engine`."""
 
     ctes: tuple[tuple[str, str], ...]
     select: str
 
     def wrap_rows(self, rows: ScoredRows, items: Sequence[str]) -> tuple[str, str]:
-        """Return the SQL around the user's rows; `items` are the result's, over `select`."""
-        ctes = ", ".join([_SCORED, *(f"{name} AS ({query})" for name, query in self.ctes)])
+        """Return the SQL before and after the user's rows, which selects `items` from `select`."""
+        ctes = ", ".join(
+            [_ROWS_PLACEHOLDER, *(f"{name} AS ({query})" for name, query in self.ctes)]
+        )
         query = spell_for_engine(f"WITH {ctes} {self.select}", rows.dialect.name)
-        rest = query.removeprefix(f"WITH {_SCORED}")
+        remaining_sql = query.removeprefix(f"WITH {_ROWS_PLACEHOLDER}")
         scored = f"sqlml_scored AS (SELECT {rows.columns} FROM {rows.sources})"
         before = f"(SELECT {', '.join(items)} FROM (WITH sqlml_calls AS (SELECT {rows.calls} FROM "
-        return before, f"), {scored}{rest}) AS sqlml_answer)"
+        return before, f"), {scored}{remaining_sql}) AS sqlml_answer)"

@@ -13,15 +13,17 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.syntax.table_forms import FORMS, TableForm, find_defined_names, find_names
 
 ColumnTypes = Mapping[str, str] | None
-"""Name -> type of columns; None if the engine cannot tell yet, as for a query of a WITH clause."""
+"""Column name -> type; None if the engine cannot bind the rows yet, as for a CTE's name."""
 
 
 @dataclass(frozen=True)
 class TableFunctionCall:
     """A call of a table function in a statement.
 
-    `sql` is the statement, for the positions of errors; `rows` has the SQL of each relation that
-    the call reads, and `describe_rows` returns the column types of one.
+    Attributes:
+        sql: the statement, at whose positions errors point.
+        rows: the SQL of each relation that the call reads.
+        describe_rows: returns the column types of a relation.
     """
 
     form: TableForm
@@ -41,7 +43,7 @@ class TableFunctionCall:
 
     @cached_property
     def model(self) -> Model:
-        """The model that the call names, or an error at the name."""
+        """The model that the call names; raises an error that points at the name."""
         offset = self.form.model_span.start
         message = "a table function takes a model name; a parameter works in predict(?, *)"
         if self.form.column is not None:
@@ -64,22 +66,22 @@ class TableFunctionCall:
     def column_types(self) -> tuple[ColumnTypes, ...]:
         return tuple(map(self.describe_rows, self.rows))
 
-    def read_integer(self, option: str, default: int, least: int, most: int) -> int:
-        return self.form.whole_number(option, default, least, most, self.sql)
+    def read_integer(self, option: str, default: int, min_value: int, max_value: int) -> int:
+        return self.form.read_integer(option, default, min_value, max_value, self.sql)
 
     def error(self, message: str, option: str | None = None) -> BindError:
-        """Return an error at the call, or at one of its options if that is written there."""
-        written = None if option is None else self.form.options.get(option)
-        span = self.form.span if written is None else written.span
+        """Return an error that points at `option`, or at the call if it lacks the option."""
+        given_option = None if option is None else self.form.options.get(option)
+        span = self.form.span if given_option is None else given_option.span
         return BindError(message, self.sql, span.start)
 
     def find_held_out_rows(self) -> str:
-        """Return the query, in parentheses, of the rows that the model's training held out."""
+        """Return the query, in parentheses, for the rows that the model's training held out."""
         rows = None if self.training is None else self.context.held_out(self.training)
         if rows is None:
             label = ", label := 'churned'" if "label" in FORMS[self.name].options else ""
             raise self.error(
-                f"sqlml held out no rows of model {self.model.label}; name the rows, as in "
+                f"sqlml held out no rows for model {self.model.label}; name the rows, as in "
                 f"ml_{self.name}(MODEL m, TABLE t{label})"
             )
         dialect = self.dialect.name

@@ -34,14 +34,14 @@ TABLE_FUNCTIONS: Mapping[str, Writer] = {
     "feature_info": model_tables.write_feature_info,
     "trial_info": model_tables.write_trial_info,
 }
-"""Name without `ml_` -> writer of its SQL. `FORMS` has the syntax of each, by the same names."""
+"""Function name without `ml_` -> writer of its SQL. `FORMS` has the syntax for the same names."""
 
 
 def write_table_function(call: TableFunctionCall) -> tuple[str, ...]:
     """Return the SQL before, between and after the rows of a call.
 
-    A call without rows is one piece: what the catalog knows about the model, or an evaluation of
-    the rows that its training held out.
+    A call without rows is one piece. It is either a query of what the catalog knows about the
+    model, or an evaluation on the rows that its training held out.
     """
     write = TABLE_FUNCTIONS[call.name]
     takes_no_rows = FORMS[call.name].table_range == (0, 0)

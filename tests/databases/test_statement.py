@@ -131,7 +131,8 @@ def test_a_text_is_as_long_as_a_database_takes(
     fitted = make_pipeline(encoder, LinearRegression()).fit(frame, np.arange(2000.0))
     con.create_model("long", fitted, verify=False, or_replace=True)
     path = tmp_path / "m.sql"
-    with pytest.raises(errors.BackendError, match=r"takes 1,2.* of SQL; Snowflake takes 1,048,576"):
+    message = r"needs 1,2.* of SQL; Snowflake allows 1,048,576"
+    with pytest.raises(errors.BackendError, match=message):
         con.execute(f"EXPORT MODEL long TO '{path}' (DIALECT snowflake, TABLE kinds)")
     con.execute(f"EXPORT MODEL long TO '{path}' (DIALECT {database.name}, TABLE kinds)")
     database.load("kinds", frame)

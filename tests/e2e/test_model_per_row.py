@@ -217,7 +217,7 @@ def test_a_model_that_does_not_fit_matters_only_where_it_is_asked(con: sqlml.Ses
 
 
 def test_many_models_keep_the_order_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_calls, "MOST_UNSORTED", 16)
+    monkeypatch.setattr(shared_calls, "MAX_UNSORTED_MODELS", 16)
     rng = np.random.default_rng(1)
     x = rng.integers(-8, 9, (20_000, 3)) / 4.0
     with sqlml.connect() as con:

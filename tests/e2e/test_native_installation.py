@@ -114,7 +114,7 @@ def test_where_they_cannot_be_had_rows_go_by_arrow(config: dict[str, Any], why: 
         assert why in " ".join(con.explain(query).split())
         assert len(con.execute(query).fetchall()) == 1
         con.execute("SET sqlml_route = 'native'")
-        with pytest.raises(BackendError, match="the native route cannot be taken.*RESET"):
+        with pytest.raises(BackendError, match="the native route is not available.*RESET"):
             con.execute(query)
 
 

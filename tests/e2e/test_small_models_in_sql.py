@@ -327,7 +327,7 @@ def test_backend_sql_is_asked_for(con: Any) -> None:
     for name, model in (("deep", deep), ("naive", naive), ("m", TREE)):
         con.create_model(name, model, backend="sql")
         text = explained(con, f"SELECT predict('{name}', *) FROM t")
-        assert "the whole model" in text and "asked for" in text
+        assert "the whole model" in text and "requested" in text
         assert scored(con, f"predict('{name}', *)") == model.predict(TRAIN).tolist()
         moved = TRAIN.assign(a=TRAIN.a + 1)
         call = f"predict_proba('{name}', a := a + 1, B := B, \"c d\" := \"c d\", class := 'yes')"

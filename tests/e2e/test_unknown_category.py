@@ -126,7 +126,7 @@ def test_a_model_that_refuses_null_answers_null_for_an_unknown_category(
     session: Any, tmp_path: Any
 ) -> None:
     model = encoded(OneHotEncoder())
-    with pytest.raises(ConfigError, match="refuses in column 'city', too: set on_null = 'null'"):
+    with pytest.raises(ConfigError, match="also rejects in column 'city': set on_null = 'null'"):
         session.create_model("nulls", model, on_unknown="null")
     session.create_model("nulls", model, on_unknown="null", on_null="null")
     got = session.execute("SELECT predict('nulls', *) FROM t").fetchall()

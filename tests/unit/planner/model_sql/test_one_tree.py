@@ -16,7 +16,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.passes.one_tree import MOST_TESTS, OneTree, build_one_tree
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.model_sql.tree_expression import write_tree
+from sqlml.planner.model_sql.tree_expression import build_tree_sql
 from sqlml.types import DType
 from tests.support.random_trees import WIDTH, Recipe, grow
 
@@ -68,7 +68,7 @@ def by_sql(one: OneTree, x: Any, packed: str, types: list[str]) -> tuple[Any, An
     def leaf(value: Any) -> str:
         return f"[{', '.join(number_literal(float(v)) for v in value)}]"
 
-    value, valid_rows = write_tree(one, columns, packed, leaf)
+    value, valid_rows = build_tree_sql(one, columns, packed, leaf)
     gone = np.isnan(x) & (np.random.default_rng(0).random(x.shape) < 0.5)
     gone |= np.isnan(x) & [kind not in ("FLOAT", "DOUBLE") for kind in types]
     table = pa.table({f"c{k}": pa.array(x[:, k], mask=gone[:, k]) for k in range(WIDTH)})

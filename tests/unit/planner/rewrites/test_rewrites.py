@@ -169,7 +169,7 @@ def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
     The least work is worth a literal's, and two models that rows are sorted.
     """
     monkeypatch.setattr(call_draft, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(shared_calls, "MOST_UNSORTED", 1)
+    monkeypatch.setattr(shared_calls, "MAX_UNSORTED_MODELS", 1)
     monkeypatch.setattr(function_names, "_admitted", Recent())
     seen: list[Context] = []
 
