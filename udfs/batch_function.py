@@ -1,8 +1,8 @@
 """Score Arrow batches with a compiled Program.
 
 An engine turns every exception into plain text. So a batch function parks its error under a token
-(`park`) and raises the token; the session finds the token in the engine's message and raises the
-original error (`claim`). A model that is a SQL expression fails with a text that begins with the
+(`park`) and raises the token. The session finds the token in the engine's message and raises the
+original error (`claim`). A model that is a SQL expression fails with a message that begins with the
 name of the error class.
 """
 
@@ -38,63 +38,64 @@ from sqlml.planner.program.function_names import Field
 from sqlml.types import Array
 
 _TOKEN = re.compile(r"sqlml-failure-(\d+)")
-_CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
-    {kind.__name__: kind for kind in (MissingValueError, UnknownCategoryError)}
+_ERROR_CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
+    {cls.__name__: cls for cls in (MissingValueError, UnknownCategoryError)}
 )
 """Error classes that `backends.sql.printing.Printing.error` writes, by name."""
-_SQL_ERROR = re.compile(rf"Invalid Input Error: ({'|'.join(_CLASSES)}): (.*)", re.DOTALL)
-_MOST_PARKED = 100
+_SQL_ERROR = re.compile(rf"Invalid Input Error: ({'|'.join(_ERROR_CLASSES)}): (.*)", re.DOTALL)
+_MAX_PARKED = 100
 _counter = itertools.count(1)
 _parked: OrderedDict[int, BaseException] = OrderedDict()
 _lock = threading.Lock()
 
 
 class ParkedFailure(Exception):
-    """Raised inside the engine, with the token in its text."""
+    """Raised inside the engine, with the token of the parked error in its message."""
 
 
 def park(error: Exception) -> ParkedFailure:
-    """Park `error` and return the exception to raise instead.
+    """Park `error` and return the exception to raise in its place.
 
-    An error that is not sqlml's becomes the cause of a ScoringError that asks for a report.
-    Tracebacks are dropped, since they keep the batch and the model alive, maybe unclaimed.
+    An error that is not sqlml's own becomes the cause of a ScoringError that asks for a report.
+    Tracebacks are dropped, because they would keep the batch and the model alive for as long as the
+    error is not claimed.
     """
     if not isinstance(error, SqlmlError):
-        unforeseen = ScoringError(
+        scoring_error = ScoringError(
             f"scoring failed in backend code ({type(error).__name__}: {error}); "
             "please report this with the model's DESCRIBE"
         )
-        unforeseen.__cause__ = error
-        error = unforeseen
-    link: BaseException | None = error
-    while link is not None:
-        link.__traceback__ = None
-        link = link.__cause__ or link.__context__
-    number = next(_counter)
+        scoring_error.__cause__ = error
+        error = scoring_error
+    chained_error: BaseException | None = error
+    while chained_error is not None:
+        chained_error.__traceback__ = None
+        chained_error = chained_error.__cause__ or chained_error.__context__
+    token = next(_counter)
     with _lock:
-        _parked[number] = error
-        while len(_parked) > _MOST_PARKED:  # Bounds memory if a client never claims its errors.
+        _parked[token] = error
+        while len(_parked) > _MAX_PARKED:  # Bounds memory if a client never claims its errors.
             _parked.popitem(last=False)
-    return ParkedFailure(f"sqlml-failure-{number}: {error}")
+    return ParkedFailure(f"sqlml-failure-{token}: {error}")
 
 
 def claim(message: str) -> BaseException | None:
-    """Return the sqlml error behind an engine's message, or None."""
-    match = _TOKEN.search(message)
-    if match is None:
+    """Return the sqlml error behind an engine's message, or None if there is no such error."""
+    token_match = _TOKEN.search(message)
+    if token_match is None:
         sql_error = _SQL_ERROR.match(message)
-        return None if sql_error is None else _CLASSES[sql_error[1]](sql_error[2])
+        return None if sql_error is None else _ERROR_CLASSES[sql_error[1]](sql_error[2])
     with _lock:
-        return _parked.pop(int(match[1]), None)
+        return _parked.pop(int(token_match[1]), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Encodes categories that are too many to be written into a query.
+    """Encodes string columns that have too many categories to be written into a query.
 
-    `compiled` computes `outputs`, (n, 1) codes each, from the texts `inputs`, which follow the
-    `first` texts of a batch. The engine packs some columns of the matrix, and codes fill those that
-    are looked up.
+    `compiled` maps the string columns `inputs` to `outputs`, one column of codes (n, 1) each. In a
+    batch, these columns follow the first `first` string columns. The engine packs the matrix
+    columns `packed`; the codes fill the matrix columns `looked_up`.
     """
 
     compiled: Compiled
@@ -106,7 +107,7 @@ class Lookup:
     dtype: str
 
     def complete(self, matrix_columns: Array, texts: Mapping[str, Any]) -> Array:
-        """Join the packed columns (n, columns) and the codes of `texts` to a matrix (n, all)."""
+        """Return the full matrix: the packed columns (n, columns) and the codes of `texts`."""
         codes = self.compiled.run(texts, self.outputs)
         width = len(self.packed) + len(self.looked_up)
         matrix = np.empty((matrix_columns.shape[0], width), self.dtype)
@@ -116,15 +117,15 @@ class Lookup:
         return matrix
 
 
-MOST_THREADS = 64  # Whose last batches are remembered.
+MAX_THREADS = 64  # The number of threads whose last batches are remembered.
 
 
 class LastRows:
     """The last batch of each thread with its results. Thread-safe.
 
-    An engine evaluates a call in WHERE before the same call in SELECT, which gets some rows of the
-    batch before, in the same order. They are found by their bytes in a few nanoseconds per row,
-    since equal bytes have equal scores. `found_rows` counts them.
+    An engine evaluates a call in WHERE before the same call in SELECT, which gets a subset of the
+    previous batch, in the same order. Comparing the bytes finds these rows in a few nanoseconds per
+    row, since equal bytes have equal scores. `found_rows` counts the rows that were found.
     """
 
     def __init__(self) -> None:
@@ -133,16 +134,16 @@ class LastRows:
         self._lock = threading.Lock()
 
     def twin(self) -> LastRows:
-        """Return an instance that shares these rows and has its own count."""
+        """Return an instance that shares the remembered rows but has a count of its own."""
         twin = LastRows()
         twin._last, twin._lock = self._last, self._lock
         return twin
 
     def find(self, rows: Array) -> Array | None:
-        """Return the results (n, outputs) of `rows` (n, k) if the last batch has them all."""
+        """Return the results (n, outputs) of `rows` (n, k) if the last batch has all of them."""
         with self._lock:
-            last = self._last.get(threading.get_ident())
-        if last is None or last[0].shape[1] != rows.shape[1] or not rows.size:
+            last_batch = self._last.get(threading.get_ident())
+        if last_batch is None or last_batch[0].shape[1] != rows.shape[1] or not rows.size:
             return None
         bits, positions = _view_bits(rows), np.empty(len(rows), np.int64)
         # Imported late, since few queries score the same rows twice.
@@ -150,17 +151,17 @@ class LastRows:
 
         rows_kind = reads(bits.dtype, 2, "C")
         kernel = specialise(find, (rows_kind, rows_kind, writes(np.int64, 1)))
-        if not kernel(last[0], bits, positions):
+        if not kernel(last_batch[0], bits, positions):
             return None
         with self._lock:
             self.found_rows += len(rows)
-        return last[1][positions]
+        return last_batch[1][positions]
 
     def keep(self, rows: Array, results: Array) -> None:
         with self._lock:
             self._last[threading.get_ident()] = (_view_bits(rows).copy(), results)
             self._last.move_to_end(threading.get_ident())
-            while len(self._last) > MOST_THREADS:
+            while len(self._last) > MAX_THREADS:
                 self._last.popitem(last=False)
 
 
@@ -170,7 +171,10 @@ def _view_bits(rows: Array) -> Array:
 
 
 def find(known: Any, rows: Any, positions: Any) -> Any:
-    """Write the positions of `rows` among `known`, in the same order; return whether all exist."""
+    """Write the position of each row among the `known` rows; return whether all were found.
+
+    The rows must occur in the same order as in `known`.
+    """
     position, width = 0, rows.shape[1]
     for r in range(rows.shape[0]):
         while True:
@@ -190,7 +194,7 @@ Explain = Callable[
     [UnknownCategoryError, Mapping[str, Any], Mapping[str, TextColumn]], UnknownCategoryError
 ]
 
-_KINDS = {"INTEGER": pa.int32(), "DOUBLE": pa.float64()}
+_ARROW_TYPES = {"INTEGER": pa.int32(), "DOUBLE": pa.float64()}
 
 
 @dataclass(frozen=True)
@@ -198,9 +202,9 @@ class BatchFunction:
     """Scores a batch. Any number of threads may call it at once.
 
     It takes a fixed-size list array with the numbers of each row. If `texts` is not 0, a second
-    array has a list of that many texts per row, as UTF-8 bytes, since an engine may pass VARCHAR in
-    several layouts. With `by_column` it takes an array per column of numbers, then one per column
-    of texts.
+    array has a list of that many strings per row, as UTF-8 bytes, since an engine may pass VARCHAR
+    in several layouts. With `by_column`, it takes one array per numeric column, followed by one
+    array per string column.
     """
 
     # Reads `input_name` (n, width) of `dtype` and computes `output` (n, columns).
@@ -211,12 +215,12 @@ class BatchFunction:
     dtype: str
     integer: bool  # Returns INTEGER instead of DOUBLE.
     columns: int
-    # Returns a list even for a single column. Several columns always are a list.
+    # Returns a list even for a single column. Several columns are always returned as a list.
     listed: bool = False
     # Lengths of the lists that a row's numbers are split into, one per target; empty for one list.
     groups: tuple[int, ...] = ()
-    shifts: tuple[int, ...] = ()  # Offsets to add to the class numbers of each target.
-    explain: Explain | None = None  # Adds details to an error about a category.
+    shifts: tuple[int, ...] = ()  # The offset to add to the class numbers of each target.
+    explain: Explain | None = None  # Adds details to an error about an unknown category.
     last: LastRows | None = None  # Finds rows that were scored just before.
     nbytes: int = 0
     most: int | None = None  # Maximum number of rows to score at once.
@@ -235,7 +239,7 @@ class BatchFunction:
         return self.width if self.lookup is None else max(1, len(self.lookup.packed))
 
     def __call__(self, *arrays: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Score one batch; a ParkedFailure has the token of the typed error (`claim`)."""
+        """Score one batch; an error is raised as a ParkedFailure, which `claim` resolves."""
         try:
             if self.by_column:
                 matrix = matrix_of(arrays[: self.packed], self.dtype)
@@ -249,40 +253,49 @@ class BatchFunction:
             raise park(error) from None
 
     def score_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Score rows (n, packed) of `dtype`, raising the typed errors themselves."""
-        numbers, rows = self.score_numbers(matrix, texts), matrix.shape[0]
+        """Score rows (n, packed) of `dtype`; errors are raised directly, without parking."""
+        numbers, row_count = self.score_numbers(matrix, texts), matrix.shape[0]
         if self.fields:
             columns = np.frombuffer(numbers.buffers()[1], np.float64, len(numbers))
-            each = zip(columns.reshape(rows, self.columns).T, self.fields, strict=True)
-            arrays = [arrow_of(column, _KINDS[kind]) for column, (_, kind) in each]
+            named_columns = zip(
+                columns.reshape(row_count, self.columns).T, self.fields, strict=True
+            )
+            arrays = [
+                arrow_of(column, _ARROW_TYPES[sql_type]) for column, (_, sql_type) in named_columns
+            ]
             return pa.StructArray.from_arrays(arrays, [name for name, _ in self.fields])
         if self.columns == 1 and not self.listed:
             return numbers
         per_row = self.columns
         if self.groups:
-            numbers = _lists(numbers, np.append(0, np.cumsum(np.tile(self.groups, rows))))
+            numbers = _make_lists(numbers, np.append(0, np.cumsum(np.tile(self.groups, row_count))))
             per_row = len(self.groups)
-        return _lists(numbers, np.arange(0, rows * per_row + 1, per_row))
+        return _make_lists(numbers, np.arange(0, row_count * per_row + 1, per_row))
 
     def score_in_parts(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Score any number of rows like `score_matrix`, at most `most` at once."""
-        rows, most = matrix.shape[0], self.most
-        if most is None or rows <= most:
+        """Score any number of rows as `score_matrix` does, at most `most` rows at a time."""
+        row_count, max_rows = matrix.shape[0], self.most
+        if max_rows is None or row_count <= max_rows:
             return self.score_matrix(matrix, texts)
-        parts = [slice(first, first + most) for first in range(0, rows, most)]
+        slices = [slice(start, start + max_rows) for start in range(0, row_count, max_rows)]
         return pa.concat_arrays(
-            [self.score_matrix(matrix[p], {n: t[p] for n, t in texts.items()}) for p in parts]
+            [
+                self.score_matrix(
+                    matrix[part], {name: column[part] for name, column in texts.items()}
+                )
+                for part in slices
+            ]
         )
 
     def score_numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Return all numbers row by row, on a slower path while kernels are still compiling."""
+        """Return the results, flattened row by row; use a slower path while kernels compile."""
         try:
             with no_wait():
-                return self._numbers(matrix, texts)
+                return self._compute_numbers(matrix, texts)
         except NotReady:  # This kernel has no slower path.
-            return self._numbers(matrix, texts)
+            return self._compute_numbers(matrix, texts)
 
-    def _numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+    def _compute_numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         looked_up: dict[str, TextColumn] = {}
         if self.lookup is not None:
             lookup = self.lookup
@@ -299,25 +312,25 @@ class BatchFunction:
             raise self.explain(error, inputs, looked_up) from None
 
     def _score_or_recall(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Return the remembered results of the rows if there are any, or else compute them."""
-        last = None if texts else self.last
+        """Return the remembered results of the rows if there are any, otherwise compute them."""
+        last_rows = None if texts else self.last
         recalled = numbers = None
         with suppress(NotReady):
-            recalled = None if last is None else last.find(matrix)
+            recalled = None if last_rows is None else last_rows.find(matrix)
         if recalled is not None:
-            return arrow_of(recalled.ravel(), self._kind)
+            return arrow_of(recalled.ravel(), self._arrow_type)
         with suppress(NotReady):
             numbers = None if texts else self._fill(matrix)
         if numbers is None:
             numbers = self._compute(matrix, texts)
-        if last is not None:
-            values = np.frombuffer(numbers.buffers()[1], self._kind.to_pandas_dtype())
-            last.keep(matrix, values[: len(numbers)].reshape(-1, self.columns))
+        if last_rows is not None:
+            values = np.frombuffer(numbers.buffers()[1], self._arrow_type.to_pandas_dtype())
+            last_rows.keep(matrix, values[: len(numbers)].reshape(-1, self.columns))
         return numbers
 
     @property
-    def _kind(self) -> pa.DataType:
-        return _KINDS["INTEGER" if self.integer else "DOUBLE"]
+    def _arrow_type(self) -> pa.DataType:
+        return _ARROW_TYPES["INTEGER" if self.integer else "DOUBLE"]
 
     @cached_property
     def _filler(self) -> Filler | None:
@@ -326,18 +339,22 @@ class BatchFunction:
         return filler if fits else None
 
     def _fill(self, matrix: Array) -> pa.Array | None:
-        """Score directly into Arrow's memory, or return None where that is impossible."""
+        """Score directly into Arrow's memory; return None if that is impossible."""
         filler = self._filler
         if filler is None or self.shifts or not matrix.flags.aligned:
             return None
         shape = matrix.shape[0], self.columns
         if filler.dtype != np.float64 or self.integer:
             values = np.empty(shape, filler.dtype)
-            return arrow_of(values.ravel(), self._kind) if filler.fill(matrix, values) < 0 else None
+            return (
+                arrow_of(values.ravel(), self._arrow_type)
+                if filler.fill(matrix, values) < 0
+                else None
+            )
         buffer = pa.allocate_buffer(shape[0] * shape[1] * 8)
         if filler.fill(matrix, np.frombuffer(buffer, np.float64).reshape(shape)) >= 0:
             return None
-        return pa.Array.from_buffers(self._kind, shape[0] * shape[1], [None, buffer])
+        return pa.Array.from_buffers(self._arrow_type, shape[0] * shape[1], [None, buffer])
 
     def _compute(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         inputs = {self.input_name: matrix, **texts}
@@ -349,42 +366,47 @@ class BatchFunction:
             )
         if self.shifts:
             result = result + np.array(self.shifts)
-        return arrow_of(result.reshape(-1), self._kind)
+        return arrow_of(result.reshape(-1), self._arrow_type)
 
 
-def arrow_type(result: str) -> pa.DataType:
-    """Return the Arrow type of a function's SQL result type.
+def arrow_type(sql_type: str) -> pa.DataType:
+    """Convert a function's SQL result type to an Arrow type.
 
     >>> str(arrow_type("DOUBLE[]"))
     'list<item: double>'
     """
-    kind = _KINDS[result.removesuffix("[]").removesuffix("[]")]
-    for _ in range(result.count("[]")):
-        kind = pa.list_(kind)
-    return kind
+    arrow_type = _ARROW_TYPES[sql_type.removesuffix("[]").removesuffix("[]")]
+    for _ in range(sql_type.count("[]")):
+        arrow_type = pa.list_(arrow_type)
+    return arrow_type
 
 
-def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[TextColumn]:
-    """Split lists of `columns` texts (bytes or NULL) into columns; a single chunk is not copied."""
+def texts_of(lists: pa.Array | pa.ChunkedArray, column_count: int) -> list[TextColumn]:
+    """Split lists of `column_count` strings (bytes or NULL) into columns.
+
+    A single chunk is not copied.
+    """
     lists = join_chunks(lists)
-    kind, types = lists.type, pa.types
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind)
+    list_type, types = lists.type, pa.types
+    is_list = (
+        types.is_list(list_type) or types.is_large_list(list_type) or types.is_list_view(list_type)
+    )
     binary = (pa.binary(), pa.large_binary(), pa.binary_view())
-    if not is_list or kind.value_type not in binary:
+    if not is_list or list_type.value_type not in binary:
         raise InputTypeError(
-            f"the texts are {kind}, but this model's function takes lists of bytes; call it "
+            f"the texts are {list_type}, but this model's function takes lists of bytes; call it "
             "through predict(...), which packs the columns"
         )
     # Comparing with a Python number would import pandas, which takes 0.2 s.
     lengths = pa.compute.min_max(pa.compute.list_value_length(lists)).as_py()
-    if lists.null_count or set(lengths.values()) - {columns, None}:
-        raise InputTypeError(f"each row needs a list of {columns} texts")
+    if lists.null_count or set(lengths.values()) - {column_count, None}:
+        raise InputTypeError(f"each row needs a list of {column_count} texts")
     flat = TextColumn.from_values(lists.flatten())
-    return [flat[k::columns] for k in range(columns)]
+    return [flat[k::column_count] for k in range(column_count)]
 
 
 def join_chunks(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return an array without chunks; a single chunk is not copied."""
+    """Return the values as one array without chunks; a single chunk is not copied."""
     if not isinstance(values, pa.ChunkedArray):
         return values
     if values.num_chunks == 1:
@@ -392,48 +414,55 @@ def join_chunks(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(values.chunks) if values.num_chunks else values.combine_chunks()
 
 
-def _lists(values: pa.Array, ends: Array) -> pa.ListArray:
+def _make_lists(values: pa.Array, ends: Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(arrow_of(ends, pa.int32()), values)
 
 
-def arrow_of(values: Array, kind: pa.DataType) -> pa.Array:
+def arrow_of(values: Array, arrow_type: pa.DataType) -> pa.Array:
     """Copy a numpy array (n,) into an Arrow array without NULLs; `pa.array()` would import pandas.
 
-    Arrow owns the memory: DuckDB 1.5 lets Arrow's threads release a result, maybe while the
-    interpreter is shutting down. With numpy's memory they would need the GIL and abort, as in
+    Arrow owns the memory: DuckDB 1.5 lets Arrow's threads release a result, possibly while the
+    interpreter is shutting down. To release numpy's memory they would need the GIL, and abort; see
     https://github.com/apache/arrow/issues/49942.
     """
-    dtype = np.dtype(kind.to_pandas_dtype())
+    dtype = np.dtype(arrow_type.to_pandas_dtype())
     buffer = pa.allocate_buffer(values.size * dtype.itemsize)
     np.frombuffer(buffer, dtype)[:] = values
-    return pa.Array.from_buffers(kind, values.size, [None, buffer])
+    return pa.Array.from_buffers(arrow_type, values.size, [None, buffer])
 
 
 def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
-    """Return a fixed-size list array as a matrix (n, width), copied only if a NULL becomes NaN."""
+    """Convert a fixed-size list array to a matrix (n, width); only NULLs cause a copy."""
     packed = join_chunks(packed)
-    kind, value = packed.type, _FLOATS[dtype]
-    if not pa.types.is_fixed_size_list(kind) or kind.list_size != width or kind.value_type != value:
+    list_type, value_type = packed.type, _FLOATS[dtype]
+    if (
+        not pa.types.is_fixed_size_list(list_type)
+        or list_type.list_size != width
+        or list_type.value_type != value_type
+    ):
         raise InputTypeError(
-            f"the batch is {kind}, but this model's function takes {dtype}[{width}]; call it "
+            f"the batch is {list_type}, but this model's function takes {dtype}[{width}]; call it "
             "through predict(...), which packs the columns"
         )
     if packed.null_count:
         raise InputTypeError("a row of the batch is NULL; pass NULL per column instead")
     values = packed.values.slice(packed.offset * width, len(packed) * width)
-    return _numbers(values, dtype).reshape(-1, width)
+    return _to_numbers(values, dtype).reshape(-1, width)
 
 
 def matrix_of(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> Array:
-    """Stack columns (n,) of numbers to a matrix (n, columns); NULL becomes NaN."""
+    """Stack numeric columns (n,) into a matrix (n, columns); NULL becomes NaN."""
     matrix = np.empty((len(columns[0]), len(columns)), dtype)
     for position, column in enumerate(columns):
-        matrix[:, position] = _numbers(column, dtype)
+        matrix[:, position] = _to_numbers(column, dtype)
     return matrix
 
 
-def _numbers(values: pa.Array | pa.ChunkedArray, dtype: str) -> Array:
-    """Return numbers (n,) of `dtype`; NULL becomes NaN. One chunk without NULLs is not copied."""
+def _to_numbers(values: pa.Array | pa.ChunkedArray, dtype: str) -> Array:
+    """Convert a column to numbers (n,) of `dtype`; NULL becomes NaN.
+
+    A single chunk without NULLs is not copied.
+    """
     values = join_chunks(values)
     if values.type != _FLOATS[dtype]:
         raise InputTypeError(

@@ -35,22 +35,25 @@ class Engine(Protocol):
         ...
 
     def find_registered(self, name: str) -> str | None:
-        """Return the name to call a permanently registered function by, or None."""
+        """Return the name under which a permanent function can be called, or None."""
         ...
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
-        """Make the parts of `spec` callable and return their name, or raise BackendError."""
+        """Register a function for `spec`; return its name, or raise BackendError."""
         ...
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Register a function that scores each row with the model named in it; return its name."""
+        """Register a function that scores each row with the model named in that row.
+
+        Returns the name of the function.
+        """
         ...
 
 
 def register_functions(
     engine: Engine, plan: Plan, program: Callable[[str], Program]
 ) -> Mapping[str, str]:
-    """Register the functions of a plan, and return the name to call for each."""
+    """Register the functions of a plan; return the registered name of each function."""
     names: dict[str, str] = {}
     for name, spec in plan.specs.items():
         # If the SQL does not contain the call, SQL alone computes all of its rows.
@@ -69,13 +72,12 @@ class EngineFunction:
     """A function to register: its name, its batch function, and its SQL types."""
 
     name: str
-    # Scores a batch. None for a function of sqlml that is built from its name when the first batch
-    # arrives.
+    # Scores a batch. None if the function is built from its name when the first batch arrives.
     function: Callable[..., Any] | None
     argument_types: tuple[str, ...]
     result_type: str
     volatile: bool = False  # The engine must evaluate each call exactly where the query writes it.
-    # Takes one argument per column, so native code may run it without Python.
+    # Takes one argument per column, so that native code may run it without Python.
     by_column: bool = False
     # Calls the function whose name is the first argument; native code may run it.
     named: bool = False
@@ -88,15 +90,15 @@ class EngineFunction:
         return (*self.argument_types, self.result_type)
 
 
-def with_signature(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `function` with a signature of `count` columns, which engines inspect."""
+def with_signature(argument_count: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `function` with a signature of `argument_count` columns, which engines inspect."""
 
     def call(*columns: Any) -> Any:
         return function(*columns)
 
     parameters = [
         inspect.Parameter(f"column{k}", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        for k in range(count)
+        for k in range(argument_count)
     ]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
@@ -104,37 +106,37 @@ def with_signature(count: int, function: Callable[..., Any]) -> Callable[..., An
 
 def score_by_name(
     names: pa.Array | pa.ChunkedArray,
-    kind: pa.DataType,
+    result_type: pa.DataType,
     score: Callable[[str, Array], pa.Array | None],
 ) -> pa.Array:
-    """Score the rows of a batch in groups of the same name, and restore their order.
+    """Score the rows of a batch group by group, one group per name; return scores in row order.
 
-    `score` maps a name and the positions (m,) of its rows to an array (m,), or to None if these
-    rows are NULL. The result is NULL where the name (n,) is.
+    `score` maps a name and the positions (m,) of its rows to an array (m,), or to None if the
+    scores of these rows are NULL. A row whose name is NULL has the score NULL.
     """
     results, positions = [], [np.empty(0, np.int64)]
     for name, rows in _group_rows(names):
         scores = None if name is None else score(name, rows)
         if scores is not None and len(rows) == len(names):
             return scores
-        results.append(pa.nulls(len(rows), kind) if scores is None else scores)
+        results.append(pa.nulls(len(rows), result_type) if scores is None else scores)
         positions.append(rows)
     order = np.concatenate(positions)
     inverse = np.empty_like(order)
     inverse[order] = np.arange(len(order))
-    joined = pa.concat_arrays(results) if results else pa.nulls(0, kind)
+    joined = pa.concat_arrays(results) if results else pa.nulls(0, result_type)
     return joined.take(arrow_of(inverse, pa.int64()))
 
 
 def _group_rows(names: pa.Array | pa.ChunkedArray) -> Iterator[tuple[str | None, Array]]:
-    """Yield each name with the ascending positions of its rows."""
+    """Yield each distinct name and the ascending positions of its rows."""
     names = join_chunks(names)
-    coded = names.dictionary_encode() if not pa.types.is_dictionary(names.type) else names
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    encoded = names.dictionary_encode() if not pa.types.is_dictionary(names.type) else names
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     if not len(codes):
         return
     order = np.argsort(codes, kind="stable")
     ends = np.flatnonzero(np.diff(codes[order])) + 1
     for rows in np.split(order, ends):
         code = codes[rows[0]]
-        yield (None if code < 0 else coded.dictionary[int(code)].as_py()), rows
+        yield (None if code < 0 else encoded.dictionary[int(code)].as_py()), rows

@@ -1,10 +1,10 @@
-"""Build the function that scores from a FunctionSpec and its Program.
+"""Build a scoring function from a FunctionSpec and its Program.
 
 An error about an unknown category names the value. The core Program sees only codes, so after an
 error the reference backend runs it again to find the row (`name_refused_value`). Where SQL encodes
-the categories, a text that an encoder does not know goes to a helper function
-(`find_refused_text_functions`), which remembers it and returns a code below -1. The helper raises
-nothing itself, since the engine may call it for rows that the query does not score.
+the categories, a string that an encoder does not know is passed to a helper function
+(`find_refused_text_functions`), which remembers it and returns a code below -1. The helper itself
+raises no error, since the engine may call it for rows that the query does not score.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, Explain, LastRows, Lookup
 from sqlml.udfs.engine_function import EngineFunction
 
-_LONGEST_QUERY, _LONGEST_VALUE = 2000, 60
+_MAX_QUERY_LENGTH, _MAX_VALUE_LENGTH = 2000, 60
 
 Read = Callable[[str, int], tuple[Any] | None]
-"""Maps a column and a row to the value there, in a tuple, or to None if it is unavailable."""
+"""Maps a column and a row to a tuple with the value there, or to None if it is unavailable."""
 
 
 def name_refused_value(
@@ -63,9 +63,9 @@ def name_refused_value(
     encoders: Program | None = None,
     dialect: Dialect = DUCKDB,
 ) -> UnknownCategoryError:
-    """Add the first refused value to `error`, which `core` raised, or a query that finds the value.
+    """Return `error`, which `core` raised, with the first refused value or a query that finds it.
 
-    `encoders` is the Program that encoded the texts, if the texts are no longer available.
+    `encoders` is the Program that encoded the strings, if the strings are no longer available.
     """
     if error.feature is None or error.step is None:
         return error
@@ -79,10 +79,12 @@ def name_refused_value(
     if encoders is None or error.feature not in encoders.inputs:
         return error
     missing: Array = np.array([[None]], object)
-    codes = reference.run(_codes_of_feature(encoders, error.feature), {error.feature: missing})
+    codes = reference.run(
+        _select_feature_outputs(encoders, error.feature), {error.feature: missing}
+    )
     refuses_null = any(c.min() < 0 for c in codes.values())
     category = "a category (or NULL)" if refuses_null else "a category"
-    query = _write_query(encoders, error.feature, refuses_null, dialect)
+    query = _build_unknown_values_sql(encoders, error.feature, refuses_null, dialect)
     return unknown_category_error(error.feature, error.step, category, query)
 
 
@@ -95,77 +97,85 @@ def format_value(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 4]}...{text[0]}"
+    return (
+        text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 4]}...{text[0]}"
+    )
 
 
 def _find_refused_row(
     core: Program, inputs: Mapping[str, Any], feature: str, step: str
 ) -> int | None:
-    codes = {
+    code_nodes = {
         str(i): node.inputs[0]
         for i, node in enumerate(core.nodes)
         if node.op == "require_known"
         and (node.attrs["feature"], node.attrs["step"]) == (feature, step)
     }
-    if not codes:
+    if not code_nodes:
         return None
-    results = reference.run(_select_outputs(core, codes), inputs)
+    results = reference.run(_select_outputs(core, code_nodes), inputs)
     refused = np.concatenate([c.reshape(len(c), -1) < 0 for c in results.values()], axis=1)
     refused_rows = np.flatnonzero(refused.any(axis=1))
     return int(refused_rows[0]) if refused_rows.size else None
 
 
 def _select_outputs(program: Program, outputs: Mapping[str, int]) -> Program:
-    b = Builder()
+    builder = Builder()
     values: list[Value] = []
     for node in program.nodes:
-        values.append(b.copy_node(node, [values[i] for i in node.inputs]))
-    return b.build({name: values[i] for name, i in outputs.items()})
+        values.append(builder.copy_node(node, [values[i] for i in node.inputs]))
+    return builder.build({name: values[i] for name, i in outputs.items()})
 
 
 def outputs_of_feature(encoders: Program, feature: str) -> list[str]:
     """Return the outputs of `encoders` that depend on `feature` alone."""
-    reads: list[frozenset[str]] = []
+    features_read: list[frozenset[str]] = []
     for node in encoders.nodes:
         name = {str(node.attrs["name"])} if node.op == "input" else set()
-        reads.append(frozenset(name.union(*(reads[i] for i in node.inputs))))
-    return [name for name, i in encoders.outputs.items() if reads[i] == {feature}]
+        features_read.append(frozenset(name.union(*(features_read[i] for i in node.inputs))))
+    return [name for name, i in encoders.outputs.items() if features_read[i] == {feature}]
 
 
-def _codes_of_feature(encoders: Program, feature: str) -> Program:
+def _select_feature_outputs(encoders: Program, feature: str) -> Program:
     names = outputs_of_feature(encoders, feature)
     return _select_outputs(encoders, {name: encoders.outputs[name] for name in names})
 
 
-def _write_query(encoders: Program, feature: str, refuses_null: bool, dialect: Dialect) -> str:
-    """Write SQL that finds the values unknown to the encoders of `feature`; "" if too long."""
-    nodes = _codes_of_feature(encoders, feature).nodes
-    sets = [node.attrs["categories"] for node in nodes if node.op == "encode"]
-    known = {str(c) for c in sets[0]}.intersection(*sets) if sets else set()
-    listed = ", ".join(map(dialect.quote_string, sorted(known)))
-    if "\0" in listed or not known or len(listed) > _LONGEST_QUERY:
+def _build_unknown_values_sql(
+    encoders: Program, feature: str, refuses_null: bool, dialect: Dialect
+) -> str:
+    """Build SQL that finds the values unknown to the encoders of `feature`, or "" if too long."""
+    nodes = _select_feature_outputs(encoders, feature).nodes
+    category_sets = [node.attrs["categories"] for node in nodes if node.op == "encode"]
+    known_categories = (
+        {str(c) for c in category_sets[0]}.intersection(*category_sets) if category_sets else set()
+    )
+    category_list = ", ".join(map(dialect.quote_string, sorted(known_categories)))
+    if "\0" in category_list or not known_categories or len(category_list) > _MAX_QUERY_LENGTH:
         return ""
     column = dialect.quote_name(feature)
-    null = f" OR {column} IS NULL" if refuses_null else ""
-    return f"SELECT DISTINCT {column} FROM ... WHERE {column} NOT IN ({listed}){null}"
+    null_condition = f" OR {column} IS NULL" if refuses_null else ""
+    return (
+        f"SELECT DISTINCT {column} FROM ... WHERE {column} NOT IN ({category_list}){null_condition}"
+    )
 
 
-# Codes of refused texts: one for NULL, then as many as a FLOAT can hold.
+# Codes of refused strings: one for NULL, then as many as a FLOAT can hold.
 _NULL, _FIRST, _CODES = -2, -3, 1 << 23
-# At most this many texts are remembered per batch, since an error is about the first refused one;
-# at most this many in all; and at most this many characters of each.
-_BATCH_TEXTS, _MOST_TEXTS, _LONGEST = 256, 1 << 14, 1000
+# The most strings to remember per batch (an error names only the first refused string), the most
+# strings to remember in all, and the most characters to keep of each string.
+_MAX_BATCH_TEXTS, _MAX_TEXTS, _MAX_TEXT_LENGTH = 256, 1 << 14, 1000
 _counter = itertools.count()
 _texts: OrderedDict[int, str] = OrderedDict()
 _lock = threading.Lock()
 
 
 def _encode_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a code for each text (n,), or -1 for those that are not remembered."""
-    first = texts.slice(0, _BATCH_TEXTS).to_pylist()
+    """Return a code for each string (n,), or -1 for a string that is not remembered."""
+    remembered = texts.slice(0, _MAX_BATCH_TEXTS).to_pylist()
     with _lock:
-        codes = list(_remember_texts(first))
-    return pa.array(codes + [-1] * (len(texts) - len(first)), pa.int32())
+        codes = list(_remember_texts(remembered))
+    return pa.array(codes + [-1] * (len(texts) - len(remembered)), pa.int32())
 
 
 def _remember_texts(texts: list[str | None]) -> Iterator[int]:
@@ -175,14 +185,14 @@ def _remember_texts(texts: list[str | None]) -> Iterator[int]:
             continue
         code = _FIRST - next(_counter) % _CODES
         _texts.pop(code, None)
-        _texts[code] = text[:_LONGEST]
-        if len(_texts) > _MOST_TEXTS:
+        _texts[code] = text[:_MAX_TEXT_LENGTH]
+        if len(_texts) > _MAX_TEXTS:
             _texts.popitem(last=False)
         yield code
 
 
 def refused_text(code: float) -> tuple[str | None] | None:
-    """Return the text or NULL behind a code, in a tuple, or None if the code is unknown."""
+    """Return a tuple with the string (or None for NULL) behind a code; None for an unknown code."""
     if code == _NULL:
         return (None,)
     with _lock:
@@ -191,7 +201,7 @@ def refused_text(code: float) -> tuple[str | None] | None:
 
 
 def find_refused_text_functions(sql: str) -> list[EngineFunction]:
-    """Return the helper functions for refused texts that `sql` calls, which may have several names.
+    """Return the helper functions for refused strings that `sql` calls, by any of their names.
 
     >>> [f.name for f in find_refused_text_functions("f([system.main.sqlml_refused_text(a)])")]
     ['sqlml_refused_text']
@@ -225,10 +235,10 @@ class CompiledOnUse:
 def make_engine_function(
     spec: FunctionSpec, program: Program, on_use: bool = False, dialect: Dialect = DUCKDB
 ) -> EngineFunction:
-    """Compile the parts of `program` that `spec` selects, or with `on_use` when first called.
+    """Compile the parts of `program` that `spec` selects; with `on_use`, when first called.
 
-    `dialect` is that of queries in messages. Raises ConfigError or BackendError if the backend is
-    unknown or cannot run the Program.
+    `dialect` is the SQL dialect of the queries in error messages. Raises ConfigError or
+    BackendError if the backend is unknown or cannot run the Program.
     """
     prepared = prepare_parts(program, spec.parts, spec.layout, spec.constants, spec.max_categories)
     core = prepared.split.core
@@ -238,11 +248,11 @@ def make_engine_function(
     part = spec.parts[0] if len(spec.parts) == 1 else Part(ALL_PARTS)
     output_type = core.output_type(part.output)
     labels = program.labels
-    integer = part.output == "label" and bool(labels)
+    is_integer = part.output == "label" and bool(labels)
     has_groups = part.output == "proba" and not program.has_one_probability_per_target
     groups = tuple(map(len, labels)) if len(labels) > 1 and has_groups else ()
-    shifts = first_positions(labels) if len(labels) > 1 and integer else ()
-    listed = is_list(part, output_type.width)
+    shifts = first_positions(labels) if len(labels) > 1 and is_integer else ()
+    is_listed = is_list(part, output_type.width)
     fields = struct_fields(program, spec.parts, spec.by_column)
     batch = BatchFunction(
         compiled=compiled,
@@ -250,13 +260,13 @@ def make_engine_function(
         output=part.output,
         width=core.input_type(PACKED).width,
         dtype=dtype,
-        integer=integer,
+        integer=is_integer,
         columns=output_type.width,
-        listed=listed,
+        listed=is_listed,
         groups=groups,
         shifts=shifts,
-        explain=_explainer(prepared, dialect),
-        last=_last_rows(spec) if spec.again else None,
+        explain=_make_explainer(prepared, dialect),
+        last=_share_last_rows(spec) if spec.again else None,
         nbytes=core.nbytes,
         most=spec.rows,
         lookup=_build_lookup(prepared, dtype, on_use),
@@ -268,20 +278,23 @@ def make_engine_function(
         argument_types = (sql_type,) * batch.packed + ("VARCHAR",) * batch.texts
     else:
         argument_types = (f"{sql_type}[{batch.packed}]",) + ("BLOB[]",) * bool(batch.texts)
-    result = ("INTEGER" if integer else "DOUBLE") + "[]" * (listed + bool(groups))
+    result_type = ("INTEGER" if is_integer else "DOUBLE") + "[]" * (is_listed + bool(groups))
     if fields:
-        result = spell_struct(fields)
-    return EngineFunction(spec.name, batch, argument_types, result, spec.once, spec.by_column)
+        result_type = spell_struct(fields)
+    return EngineFunction(spec.name, batch, argument_types, result_type, spec.once, spec.by_column)
 
 
-def _last_rows(spec: FunctionSpec) -> LastRows:
-    """Return the row memory that a function's volatile variant, in WHERE, and stable one share."""
-    new = LastRows()
-    shared = _remembered.setdefault(replace(spec, once=False).name, new)
-    return new if shared is new else shared.twin()
+def _share_last_rows(spec: FunctionSpec) -> LastRows:
+    """Return the row memory of a function.
+
+    The volatile variant of a function, which is called in WHERE, shares it with the stable variant.
+    """
+    last_rows = LastRows()
+    shared = _shared_last_rows.setdefault(replace(spec, once=False).name, last_rows)
+    return last_rows if shared is last_rows else shared.twin()
 
 
-_remembered: WeakValueDictionary[str, LastRows] = WeakValueDictionary()
+_shared_last_rows: WeakValueDictionary[str, LastRows] = WeakValueDictionary()
 
 
 def _build_lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None:
@@ -300,8 +313,8 @@ def _build_lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None
     )
 
 
-def _explainer(prepared: Prepared, dialect: Dialect) -> Explain:
-    """Return a function that adds the refused value, or a query for it, to an error."""
+def _make_explainer(prepared: Prepared, dialect: Dialect) -> Explain:
+    """Return a function that adds the refused value, or a query that finds it, to an error."""
     split = prepared.split
     positions = {c.name: k for k, c in enumerate(split.columns) if not c.is_encoded}
     codes = {c.name: k for k, c in enumerate(split.columns) if c.is_strict and not c.is_looked_up}

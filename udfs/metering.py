@@ -1,6 +1,6 @@
-"""Functions that count rows, batches and time for one analyzed query.
+"""Count the rows, the batches and the time of functions in one analyzed query.
 
-An analyzed query calls twins of its functions, which no other query calls at the same time, so a
+An analyzed query calls twins of its functions, which no other query calls at the same time. So a
 query that is not analyzed pays nothing. Later analyses reuse the twins, since an engine never
 forgets a function.
 """
@@ -22,41 +22,41 @@ from sqlml.udfs.engine_function import EngineFunction, with_signature
 
 
 class Meter:
-    """Counts of one query by function name. Thread-safe."""
+    """Measures the functions of one query, by function name. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._done: dict[str, tuple[int, int, int]] = {}
-        self._running = 0
-        self._since = 0
-        self._inside = 0
+        self._totals: dict[str, tuple[int, int, int]] = {}
+        self._running_count = 0
+        self._busy_since = 0
+        self._busy_nanoseconds = 0
 
     def enter(self) -> int:
         with self._lock:
             now = time.perf_counter_ns()
-            if not self._running:
-                self._since = now
-            self._running += 1
+            if not self._running_count:
+                self._busy_since = now
+            self._running_count += 1
         return now
 
     def leave(self, name: str, start: int, rows: int) -> None:
         with self._lock:
             now = time.perf_counter_ns()
-            self._running -= 1
-            if not self._running:
-                self._inside += now - self._since
-            batches, total_rows, spent = self._done.get(name, (0, 0, 0))
-            self._done[name] = batches + 1, total_rows + rows, spent + now - start
+            self._running_count -= 1
+            if not self._running_count:
+                self._busy_nanoseconds += now - self._busy_since
+            batches, total_rows, nanoseconds = self._totals.get(name, (0, 0, 0))
+            self._totals[name] = batches + 1, total_rows + rows, nanoseconds + now - start
 
     @property
     def inside(self) -> float:
-        """Return the seconds during which at least one thread was in a function."""
-        return self._inside * 1e-9
+        """The seconds during which at least one thread was inside a function."""
+        return self._busy_nanoseconds * 1e-9
 
     def counts_of(self, name: str) -> FunctionMeasurement:
         with self._lock:
-            batches, rows, spent = self._done.get(name, (0, 0, 0))
-        return FunctionMeasurement(rows, batches, spent * 1e-9)
+            batches, rows, nanoseconds = self._totals.get(name, (0, 0, 0))
+        return FunctionMeasurement(rows, batches, nanoseconds * 1e-9)
 
 
 class Twin:
@@ -71,12 +71,12 @@ class Twin:
         self.function = replace(
             function, name=f"{function.name}_m{number}", function=call, metered=self
         )
-        self._now: tuple[Meter, BatchFunction] | None = None
+        self._analysis: tuple[Meter, BatchFunction] | None = None
         self._started: dict[int, tuple[Meter, int]] = {}
 
     def take(self, meter: Meter, function: EngineFunction) -> None:
         assert isinstance(function.function, BatchFunction)
-        self._now = meter, function.function
+        self._analysis = meter, function.function
 
     def run(self, *columns: Any) -> Any:
         self.enter()
@@ -86,14 +86,14 @@ class Twin:
             self.leave(len(columns[0]))
 
     def batch_function(self) -> BatchFunction:
-        if self._now is None:  # The query was prepared during an analysis and runs after it.
+        if self._analysis is None:  # The query was prepared during an analysis and runs after it.
             return find_function(self.name)
-        return self._now[1]
+        return self._analysis[1]
 
     def enter(self) -> None:
         # By thread number: to Python, an engine's thread is a new one each time.
-        if self._now is not None:
-            meter = self._now[0]
+        if self._analysis is not None:
+            meter = self._analysis[0]
             self._started[threading.get_ident()] = meter, meter.enter()
 
     def leave(self, rows: int) -> None:
@@ -102,13 +102,13 @@ class Twin:
             meter.leave(self.name, start, rows)
 
     def counts(self) -> FunctionMeasurement:
-        assert self._now is not None
-        meter, function = self._now
-        again = 0 if function.last is None else function.last.found_rows
-        return replace(meter.counts_of(self.name), again=again)
+        assert self._analysis is not None
+        meter, function = self._analysis
+        recalled_rows = 0 if function.last is None else function.last.found_rows
+        return replace(meter.counts_of(self.name), again=recalled_rows)
 
     def release(self) -> None:
-        self._now = None
+        self._analysis = None
         native_functions.forget((self.function.name,))
 
 
@@ -120,7 +120,7 @@ def _take_twin(name: str, make: Callable[[], EngineFunction], meter: Meter) -> T
     function = make()  # Outside of the lock, since this may compile.
     with _lock:
         twins = _twins.setdefault(name, [])
-        twin = next((t for t in twins if t._now is None), None)
+        twin = next((t for t in twins if t._analysis is None), None)
         if twin is None:
             twin = Twin(function, len(twins) + 1)
             twins.append(twin)
@@ -134,10 +134,10 @@ def meter_functions(
 ) -> Iterator[
     tuple[Meter, Mapping[str, EngineFunction], Callable[[], Mapping[str, FunctionMeasurement]]]
 ]:
-    """Lend twins of functions, which are given by factories, to one query.
+    """Lend twins of functions to one query; `functions` maps names to factories of functions.
 
-    Yields the meter, the twins to register by the names of the originals, and a function that
-    returns the counts by the same names.
+    Yields the meter, a mapping of the original names to the twins to register, and a function that
+    returns the measurements by original name.
     """
     meter, twins = Meter(), dict[str, Twin]()
     try:

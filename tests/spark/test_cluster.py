@@ -23,7 +23,7 @@ from sklearn.ensemble import RandomForestClassifier
 import sqlml
 from sqlml import errors
 from sqlml.udfs.spark import worker as spark_worker
-from sqlml.udfs.spark.engine import _scorer
+from sqlml.udfs.spark.engine import _make_scorer
 from tests.spark.conftest import FEATURES, NUMBERS
 
 
@@ -131,7 +131,7 @@ def test_a_node_without_sqlml_is_told() -> None:
     """The function is unpickled where no sqlml can be imported, and says so when it is called."""
     from pyspark.cloudpickle import dumps
 
-    function = dumps(_scorer("sqlml_x", None, spark_worker.versions()))
+    function = dumps(_make_scorer("sqlml_x", None, spark_worker.versions()))
     child = (
         "import pickle, sys; sys.modules['sqlml'] = None; import pyarrow as pa\n"
         f"pickle.loads({function!r})(pa.array([1.0]))"

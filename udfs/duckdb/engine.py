@@ -1,7 +1,7 @@
 """Binding, registration and execution on one connection of DuckDB.
 
-Functions are registered on the registry's cursor. A transaction that cannot see one gets a twin
-under another name.
+Functions are registered on the registry's cursor. If a transaction cannot see a function, a twin is
+registered under another name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sqlml.udfs.duckdb.view_query import expand_view, find_unique_keys
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import make_engine_function
 
-# DuckDB has its own texts for a Ctrl-C, which may arrive before the first line of a function.
+# DuckDB's own messages for a Ctrl-C, which may arrive before the first line of a function runs.
 _INTERRUPTED = re.compile(
     r"\AQuery interrupted\Z|\AKeyboardInterrupt: <EMPTY MESSAGE>"
     r"|executing the UDF: KeyboardInterrupt\b"
@@ -48,8 +48,9 @@ _INTERRUPTED = re.compile(
 def is_interrupt(error: BaseException, stopped: bool = False) -> bool:
     """Return whether `error` is how DuckDB reports a Ctrl-C.
 
-    That is a RuntimeError between the functions of a query, an InvalidInputException within one, on
-    1.5 an Error where rows become Python objects, and an InterruptException if sqlml `stopped` it.
+    DuckDB raises a RuntimeError between the functions of a query, and an InvalidInputException
+    within a function. DuckDB 1.5 raises an Error while rows become Python objects. It is an
+    InterruptException if sqlml itself `stopped` the query.
     """
     if stopped and isinstance(error, duckdb.InterruptException):
         return True
@@ -61,18 +62,21 @@ def pass_interrupt(error: BaseException) -> None:
         raise KeyboardInterrupt from None
 
 
-_TWINS = 10**9
-"""Range of the random numbers of twins: a view of the file may call a twin of another process, and
-a name that is taken would abort the user's transaction."""
+_TWIN_NUMBERS = 10**9
+"""Range of the random numbers in the names of twins.
+
+A view in the database file may call a twin of another process, and a name that is taken would abort
+the user's transaction.
+"""
 
 
 class DuckDBEngine:
     """One connection of a database (`Engine`).
 
     Attributes:
-        frame: the user's frame during one of their calls (`user_frame.py`).
-        about_models: the last statement, whose result may still be open, uses models.
-        is_read: a row of that result was fetched.
+        frame: the user's frame while one of their calls runs (`user_frame.py`).
+        about_models: whether the last statement, whose result may still be open, uses models.
+        is_read: whether a row of that result was fetched.
     """
 
     def __init__(self, native: duckdb.DuckDBPyConnection, registry: Registry) -> None:
@@ -90,7 +94,7 @@ class DuckDBEngine:
         self.about_models, self.is_read, self._batches = about_models, False, count_batches()
 
     def is_interrupt(self, error: BaseException, stopped: bool = False) -> bool:
-        """Return whether `error` is a Ctrl-C in a statement that uses models or such a view."""
+        """Return whether `error` is a Ctrl-C in a statement that uses models or views on models."""
         return is_interrupt(error, stopped) and (
             self.about_models or count_batches() > self._batches
         )
@@ -115,18 +119,21 @@ class DuckDBEngine:
     def bind(self, query: str) -> tuple[Column, ...]:
         """Bind a query without running it, and return its columns, or raise ProbeError."""
         relation = self._bind_relation(query)
-        return _columns(tuple(relation.columns), tuple(map(str, relation.types)))
+        return _make_columns(tuple(relation.columns), tuple(map(str, relation.types)))
 
     def estimate_rows(self, query: str) -> int | None:
-        """Return the estimated rows of a query, or None; ProbeError if it does not bind."""
+        """Return the estimated row count of a query, or None if it is unknown.
+
+        Raises ProbeError if the query does not bind.
+        """
         relation = self._bind_relation(query)
         try:
             if IS_DUCKDB_2:
-                plan = relation.explain(format="json")
+                plan_json = relation.explain(format="json")
             else:
-                ask = partial(self.native.sql, f"EXPLAIN (FORMAT json) {query}")
-                plan = call_from(self.frame, ask).fetchall()[-1][1]
-            return top_cardinality(plan)
+                explain = partial(self.native.sql, f"EXPLAIN (FORMAT json) {query}")
+                plan_json = call_from(self.frame, explain).fetchall()[-1][1]
+            return top_cardinality(plan_json)
         except duckdb.Error as error:
             pass_interrupt(error)
             return None  # For example, because a result is unfinished.
@@ -135,8 +142,8 @@ class DuckDBEngine:
         """Return the type of a parameter's value, or None if the engine rejects the value."""
         # On another connection, since an error would abort the user's transaction.
         with self.native.cursor() as cursor, suppress(duckdb.Error, TypeError, ValueError):
-            ((kind,),) = cursor.execute("SELECT system.main.typeof(?)", [value]).fetchall()
-            return str(kind)
+            ((type_name,),) = cursor.execute("SELECT system.main.typeof(?)", [value]).fetchall()
+            return str(type_name)
         return None
 
     def has_function(self, name: str) -> bool:
@@ -149,8 +156,8 @@ class DuckDBEngine:
         return bool(rows)
 
     def function_type(self, name: str) -> str | None:
-        """Return the result type of a user's deterministic scalar function, or None for others."""
-        if fold(name) in _built_in() or fold(name).startswith("sqlml_"):
+        """Return the result type of a user's deterministic scalar function, or None otherwise."""
+        if fold(name) in _list_built_in_functions() or fold(name).startswith("sqlml_"):
             return None
         rows = self.connection.read(
             "SELECT return_type FROM system.main.duckdb_functions() "
@@ -164,16 +171,16 @@ class DuckDBEngine:
         return expand_view(self.connection.read, self.is_steady, table)
 
     def is_steady(self, name: str) -> bool:
-        """Return whether all functions of a name are deterministic; macros count as not."""
-        ((others,),) = self.connection.read(
+        """Return whether all functions with this name are deterministic; a macro counts as not."""
+        ((unsteady_count,),) = self.connection.read(
             "SELECT count(*) FROM system.main.duckdb_functions() "
             f"WHERE {fold_in_sql('function_name')} = ? AND function_type <> 'aggregate' "
             "AND (function_type <> 'scalar' OR stability = 'VOLATILE') "
-            # Two of the engine's own macros.
+            # Two of the engine's own macros, which are deterministic.
             "AND NOT (database_name = 'system' AND function_name IN ('if', 'nullif'))",
             [fold(name)],
         )
-        return bool(others == 0)
+        return bool(unsteady_count == 0)
 
     def knows_function(self, name: str) -> bool:
         """Call `has_function` after an error, when DuckDB 2.0 may have aborted the transaction."""
@@ -185,8 +192,8 @@ class DuckDBEngine:
     def _bind_relation(self, query: str) -> Any:
         """Return the lazy relation of a probe, or raise ProbeError.
 
-        Text that does not parse, or is not a query, only reaches the parser: otherwise 2.0 would
-        abort the user's transaction.
+        Text that does not parse or is not a query reaches only the parser; otherwise DuckDB 2.0
+        would abort the user's transaction.
         """
         try:
             (statement,) = self.native.extract_statements(query)
@@ -219,7 +226,10 @@ class DuckDBEngine:
         return self.add(make_engine_function(spec, program))
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Register a function that scores each row with the model named in it; return its name."""
+        """Register a function that scores each row with the model named in that row.
+
+        Returns the name of the function.
+        """
         example = None
         for scorer in function.scorers.values():
             example = make_engine_function(scorer.spec, program(scorer.spec.program), on_use=True)
@@ -229,25 +239,29 @@ class DuckDBEngine:
     def add(self, function: EngineFunction) -> str:
         """Make a function callable in the user's transaction, and return the name to call."""
         self.registry.add(function)
-        if function.name in self._visible or self._sees(function.name, function):
+        if function.name in self._visible or self._can_call(function.name, function):
             self._visible.add(function.name)
             return function.name
         twin = self._twins.get(function.name)
-        if twin is None or not self._sees(twin, function):
-            twin = self._twins[function.name] = f"{function.name}_t{1 + secrets.randbelow(_TWINS)}"
+        if twin is None or not self._can_call(twin, function):
+            twin = self._twins[function.name] = (
+                f"{function.name}_t{1 + secrets.randbelow(_TWIN_NUMBERS)}"
+            )
             create_function(self.native, twin, function)
         return twin
 
-    def _sees(self, name: str, function: EngineFunction) -> bool:
+    def _can_call(self, name: str, function: EngineFunction) -> bool:
         try:
-            nulls = ", ".join(f"NULL::{kind}" for kind in function.argument_types)
-            self.bind(f"SELECT {builtin(name)}({nulls})")
+            null_arguments = ", ".join(
+                f"NULL::{argument_type}" for argument_type in function.argument_types
+            )
+            self.bind(f"SELECT {builtin(name)}({null_arguments})")
         except ProbeError:
             return False
         return True
 
     def execute(self, sql: str, parameters: Any = None) -> Any:
-        """Run a statement, and return the connection with its result; None for an empty text."""
+        """Run a statement, and return the connection with its result; None if `sql` is empty."""
         arguments = (sql,) if parameters is None else (sql, parameters)
         return call_from(self.frame, partial(self.native.execute, *arguments))
 
@@ -266,21 +280,21 @@ class DuckDBEngine:
 
         2.0 streams results and rejects other reads of the connection meanwhile. The result is not
         cancelled, since cancelling an INSERT ... RETURNING fails its transaction. A result that has
-        failed before, even by a Ctrl-C, fails here again; only a new signal counts.
+        already failed, even by a Ctrl-C, fails again here; only a new signal counts.
         """
         if IS_DUCKDB_2:
             with interruption_after(stops=True):
                 try:
                     self.native.complete()
                 except (duckdb.Error, RuntimeError):  # RuntimeError: an earlier "Query interrupted"
-                    pass  # Errors concern whoever reads the result.
+                    pass  # The error is reported to whoever reads the result.
 
     def catch_up(self) -> bool:
         """Release the result that `finish` leaves open on 1.5; return whether more may be visible.
 
-        There a query is bound in the transaction of a result that was not read to its end.
-        Releasing it takes a statement, which shows in the user's log, so this is only for queries
-        with models.
+        DuckDB 1.5 binds a query in the transaction of a result that was not read to its end. Only
+        another statement releases that result, and it shows in the user's log. So this is called
+        only for queries with models.
         """
         if IS_DUCKDB_2:
             return False
@@ -290,28 +304,30 @@ class DuckDBEngine:
 
 
 @cache
-def _built_in() -> frozenset[str]:
-    with duckdb.connect() as fresh:
-        rows = fresh.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()
+def _list_built_in_functions() -> frozenset[str]:
+    with duckdb.connect() as connection:
+        rows = connection.execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions()"
+        ).fetchall()
     return frozenset(fold(str(name)) for (name,) in rows)
 
 
-@lru_cache(maxsize=64)  # A cached plan asks for the same columns again and again.
-def _columns(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]:
+@lru_cache(maxsize=64)  # A cached plan asks for the same columns repeatedly.
+def _make_columns(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]:
     return tuple(map(Column, names, types))
 
 
 def top_cardinality(plan: str) -> int | None:
-    """Return the estimated rows of the top operator in a JSON plan, or None.
+    """Return the estimated row count of the top operator in a JSON plan, or None.
 
-    Of several plans (SET explain_output = 'all'), the last one is the plan that would run.
+    If there are several plans (SET explain_output = 'all'), the last one is the one that would run.
 
     >>> top = '{"name": "PROJECTION", "extra_info": {"Estimated Cardinality": "500"}}'
     >>> top_cardinality(f'[{{}}]\\n[{top}]'), top_cardinality('[{"extra_info": {}}]')
     (500, None)
     """
-    last = plan.rpartition("]\n[")[2].removeprefix("[")
+    last_plan = plan.rpartition("]\n[")[2].removeprefix("[")
     try:
-        return int(json.loads(f"[{last}")[0]["extra_info"]["Estimated Cardinality"])
+        return int(json.loads(f"[{last_plan}")[0]["extra_info"]["Estimated Cardinality"])
     except (ValueError, LookupError, TypeError):
         return None

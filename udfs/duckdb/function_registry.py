@@ -32,14 +32,14 @@ from sqlml.udfs.duckdb.native.extension import (
 from sqlml.udfs.duckdb.native.named_models import register_routed
 from sqlml.udfs.engine_function import EngineFunction
 
-_ALIVE: dict[str, Callable[..., Any]] = {}
-"""Strong references for the life of the process, since DuckDB does not keep the callables."""
+_CALLABLES: dict[str, Callable[..., Any]] = {}
+"""Callables by name, kept as long as the process lives, since DuckDB does not keep them."""
 
-_OF_CONNECTIONS: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Registry] = (
+_REGISTRIES: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Registry] = (
     weakref.WeakKeyDictionary()
 )
-"""Registries by connection: functions read their models through the registry, even if only the
-connection is left."""
+"""Registries by connection. Functions read their models through the registry, even when the user
+keeps only the connection."""
 
 
 class Registry:
@@ -50,10 +50,10 @@ class Registry:
         self.names: set[str] = set()
         self._open_cursor: duckdb.DuckDBPyConnection | None = None
         self._native: NativeConnection | None = None
-        self._no_native: str | None = None
+        self._native_obstacle: str | None = None
         self._close_native: Callable[[], Any] = lambda: None
         self._connection = weakref.ref(connection)
-        _OF_CONNECTIONS[connection] = self
+        _REGISTRIES[connection] = self
         add_source(self.stored_program)
 
     @property
@@ -68,7 +68,7 @@ class Registry:
             return self._open_cursor
 
     def add(self, function: EngineFunction) -> None:
-        """Register a function once; another database object of the instance may have done so."""
+        """Register a function, unless it is already registered in this database instance."""
         with self.lock:
             _keep_call(function.name, function)
             if function.name not in self.names:
@@ -78,13 +78,13 @@ class Registry:
 
     def no_native_functions(self) -> str | None:
         with self.lock:
-            if self._native is None and self._no_native is None:
+            if self._native is None and self._native_obstacle is None:
                 try:
                     self._native = open_native_connection(self._cursor)
                     self._close_native = weakref.finalize(self, self._native.close)
                 except Unavailable as error:
-                    self._no_native = str(error)
-            return self._no_native
+                    self._native_obstacle = str(error)
+            return self._native_obstacle
 
     def no_columns(self, wait: bool) -> str | None:
         reason = self.no_native_functions()
@@ -111,12 +111,12 @@ class Registry:
         try:
             create_function(self._cursor, function.name, function)
         except duckdb.CatalogException:
-            # A macro of the file has this name. This hides it from the registry's cursor.
+            # A macro in the file has this name. The search path hides the macro from this cursor.
             self._cursor.execute("SET search_path = 'system.main'")
             create_function(self._cursor, function.name, function)
 
     def stored_program(self, digest: str) -> bytes | None:
-        """Read a stored Program by the beginning of its hash."""
+        """Return the serialized Program whose hash begins with `digest`, or None."""
         # On a new connection: a running function must not use the connection that runs it.
         with self._cursor.cursor() as cursor:
             databases = cursor.execute(
@@ -125,7 +125,11 @@ class Registry:
             ).fetchall()
             for (database,) in databases:
                 try:
-                    check_tables(lambda *q: cursor.execute(*q).fetchall(), database, IS_DUCKDB_2)
+                    check_tables(
+                        lambda *arguments: cursor.execute(*arguments).fetchall(),
+                        database,
+                        IS_DUCKDB_2,
+                    )
                 except CatalogError:
                     continue  # Another database may have it too.
                 rows = cursor.execute(
@@ -143,17 +147,17 @@ class Registry:
         This uses the registry's cursor, since a failure would abort a transaction of the user.
         """
         with self.lock, suppress(duckdb.Error):
-            ask = "SELECT system.main.json_serialize_sql(?)"
-            ((tree,),) = self._cursor.execute(ask, [f"SELECT {expression}"]).fetchall()
-            if '"error":false' in tree:
-                ask = "SELECT system.main.json_deserialize_sql(?)"
-                ((text,),) = self._cursor.execute(ask, [tree]).fetchall()
+            query = "SELECT system.main.json_serialize_sql(?)"
+            ((parsed,),) = self._cursor.execute(query, [f"SELECT {expression}"]).fetchall()
+            if '"error":false' in parsed:
+                query = "SELECT system.main.json_deserialize_sql(?)"
+                ((text,),) = self._cursor.execute(query, [parsed]).fetchall()
                 return str(text).removeprefix("SELECT ")
         return None
 
     def close(self) -> None:
         self._close_native()
-        self._native, self._no_native = None, "the database is closed"
+        self._native, self._native_obstacle = None, "the database is closed"
         if self._open_cursor is not None:
             self._open_cursor.close()
 
@@ -161,12 +165,12 @@ class Registry:
 def create_function(
     connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction
 ) -> None:
-    """Register a function on a connection, unless one of its name exists."""
+    """Register a function on a connection, unless a function with this name exists."""
     try:
         connection.create_function(
             name,
             _keep_call(name, function),
-            [duckdb.sqltype(kind) for kind in function.argument_types],
+            [duckdb.sqltype(argument_type) for argument_type in function.argument_types],
             duckdb.sqltype(function.result_type),
             type=PythonUDFType.ARROW,
             null_handling=FunctionNullHandling.SPECIAL,
@@ -178,7 +182,7 @@ def create_function(
 
 
 def _keep_call(name: str, function: EngineFunction) -> Callable[..., Any]:
-    """Return the callable of a name, one forever, since functions outlive connections."""
+    """Return the one callable for a name; it lives forever, since functions outlive connections."""
     call = bind_by_name(function).function
     assert call is not None
-    return _ALIVE.setdefault(name, call)
+    return _CALLABLES.setdefault(name, call)

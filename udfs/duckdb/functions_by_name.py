@@ -1,8 +1,8 @@
-"""Functions that an engine calls, each of which finds its scoring function by name at run time.
+"""Functions that an engine calls, which find their scoring functions by name at run time.
 
 An engine never forgets a function, and a database may have functions for ten thousand models. So
-the engine gets only a name. The scoring function stays in a cache while it is in use, and is
-rebuilt from the stored Program otherwise.
+the engine gets only a name. The scoring function stays in a cache while it is in use; otherwise it
+is rebuilt from the stored Program.
 """
 
 from __future__ import annotations
@@ -40,47 +40,47 @@ from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.engine_function import EngineFunction, score_by_name, with_signature
 from sqlml.udfs.make_function import make_engine_function
 
-Read = Callable[[str], bytes | None]
-_sources: list[weakref.WeakMethod[Read]] = []
+ReadProgram = Callable[[str], bytes | None]
+_program_sources: list[weakref.WeakMethod[ReadProgram]] = []
 _lock = threading.Lock()
 
 
-def add_source(read: Read) -> None:
+def add_source(read: ReadProgram) -> None:
     with _lock:
-        _sources[:] = [s for s in _sources if s() is not None]
-        _sources.append(weakref.WeakMethod(read))
+        _program_sources[:] = [source for source in _program_sources if source() is not None]
+        _program_sources.append(weakref.WeakMethod(read))
 
 
-def stored_programs(digest: str) -> Iterator[bytes]:
-    """Yield the unchecked contents of stored Programs by the beginning of their hash.
+def find_stored_programs(digest: str) -> Iterator[bytes]:
+    """Yield the serialized, unchecked Programs whose hash begins with `digest`.
 
     All databases of this process are searched, the newest first, since a function outlives the
-    connection that made it and must not keep its database open. The same hash means the same
-    Program in every database.
+    connection that registered it and must not keep its database open. Equal hashes mean equal
+    Programs, whichever database they come from.
     """
     with _lock:
-        sources = [s() for s in reversed(_sources)]
+        sources = [source() for source in reversed(_program_sources)]
     for read in filter(None, sources):
         with suppress(duckdb.Error):  # The database was closed.
-            content = read(digest)
-            if content is not None:
-                yield content
+            serialized = read(digest)
+            if serialized is not None:
+                yield serialized
 
 
 ANY, OLD_ANY = f"{STORED_PREFIX}any_", "sqlml_any_"
-"""Prefixes of the names of functions that stand for many, now and in earlier versions."""
+"""Name prefixes of functions that can call many others, in this version and in earlier ones."""
 
 _SIGNATURE = re.compile(
     r"(FLOAT|DOUBLE)\[([1-9]\d{0,5})\]( BLOB\[\])? (INTEGER|DOUBLE)((?:\[\]){0,2})"
 )
-"""SQL types of a function of sqlml (`make_function.make_engine_function`)."""
+"""The argument and result types of a function made by `make_function.make_engine_function`."""
 
-_OVERHEAD = 1 << 19  # Bytes of a dropped function besides its arrays.
+_OVERHEAD = 1 << 19  # Bytes that a dropped function takes in addition to its arrays.
 _ready: Recent[str, BatchFunction] = Recent()
 _dropped: Recent[str, BatchFunction] = Recent(DROPPED_BYTES)
-_batches = 0
-_making = tuple(threading.Lock() for _ in range(16))
-_moving = threading.Lock()  # Held while functions move from `_ready` to `_dropped`.
+_batch_count = 0
+_build_locks = tuple(threading.Lock() for _ in range(16))
+_drop_lock = threading.Lock()  # Held while functions move from `_ready` to `_dropped`.
 
 
 def cache_function(name: str, function: BatchFunction) -> None:
@@ -88,45 +88,49 @@ def cache_function(name: str, function: BatchFunction) -> None:
 
 
 def count_batches() -> int:
-    """Return the approximate number of batches that functions of sqlml got in this process."""
-    return _batches + native_functions.count_batches()
+    """Return about how many batches sqlml's functions have scored in this process."""
+    return _batch_count + native_functions.count_batches()
 
 
 def drop_functions(digests: Collection[str]) -> None:
-    """Demote the functions of dropped Programs; running queries still use them."""
-    starts = [digest[:HASH_DIGITS] for digest in digests]
-    names = tuple(f"{prefix}{start}_" for prefix in (PREFIX, STORED_PREFIX) for start in starts)
-    with _moving:
+    """Demote the functions of dropped Programs, which running queries may still use."""
+    hash_prefixes = [digest[:HASH_DIGITS] for digest in digests]
+    names = tuple(
+        f"{prefix}{hash_prefix}_"
+        for prefix in (PREFIX, STORED_PREFIX)
+        for hash_prefix in hash_prefixes
+    )
+    with _drop_lock:
         for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
             _dropped.put(name, function, nbytes + _OVERHEAD)
         native_functions.forget(names)
 
 
 def find_function(name: str) -> BatchFunction:
-    """Return the scoring function of a name, rebuilt if necessary, or raise ParkedFailure."""
-    global _batches
-    _batches += 1
+    """Return the scoring function `name`, rebuilt if necessary; raise ParkedFailure on an error."""
+    global _batch_count
+    _batch_count += 1
     function = _ready.get(name) or _dropped.get(name)
     if function is not None:
         return function
-    with _making[hash(name) % len(_making)]:
-        with _moving:
+    with _build_locks[hash(name) % len(_build_locks)]:
+        with _drop_lock:
             function = _ready.get(name) or _dropped.get(name)
         if function is None:
             try:
-                function = _rebuild(name)
+                function = _rebuild_function(name)
             except SqlmlError as error:
                 raise park(error) from None
             cache_function(name, function)
         return function
 
 
-def _rebuild(name: str) -> BatchFunction:
+def _rebuild_function(name: str) -> BatchFunction:
     spec = parse_name(name)
     if spec is None:
         raise ArtifactError(f"the catalog refers to {name!r}, which is not a function of sqlml")
-    for content in stored_programs(spec.program):
-        program = store.loads(content)
+    for serialized in find_stored_programs(spec.program):
+        program = store.loads(serialized)
         if not program.hash.startswith(spec.program):
             raise ArtifactError(
                 f"the stored model {spec.program} does not match its hash; create it again"
@@ -139,35 +143,45 @@ def _rebuild(name: str) -> BatchFunction:
     )
 
 
-def _score(name: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _score_batch(name: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
     function = find_function(name)
     if len(columns) != function.argument_count:
-        raise park(ArtifactError(f"the arguments of {name} do not match its call"))
+        raise park(
+            ArtifactError(
+                f"{name} takes {function.argument_count} arguments, but its call has {len(columns)}"
+            )
+        )
     return function(*columns)
 
 
-def _score_any(
-    result: pa.DataType, names: pa.Array | pa.ChunkedArray, *columns: pa.Array | pa.ChunkedArray
+def _score_by_name(
+    result_type: pa.DataType,
+    names: pa.Array | pa.ChunkedArray,
+    *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
-    """Score a batch with the function that all its rows name; `result` is its type."""
+    """Score a batch with the function that all of its rows name; it returns `result_type`."""
     if not len(names):
-        return pa.array([], result)
+        return pa.array([], result_type)
     name = names[0].as_py()
     if not isinstance(name, str) or names[-1].as_py() != name:
         raise park(ArtifactError("the name of a model's function must be the same for all rows"))
-    scores = _score(name, *columns)
-    if scores.type != result:
-        raise park(ArtifactError(f"the result of {name} does not match its call"))
+    scores = _score_batch(name, *columns)
+    if scores.type != result_type:
+        raise park(
+            ArtifactError(
+                f"the result of {name} has type {scores.type}, but its call expects {result_type}"
+            )
+        )
     return scores
 
 
 def make_any_function(
     argument_types: tuple[str, ...], result_type: str, prefix: str = ANY
 ) -> EngineFunction | None:
-    """Return the function that calls any function of these types; None if none has such types.
+    """Make the function that calls any function with these argument and result types.
 
-    The first argument of each row names the function, so a database of ten thousand models needs
-    only a few functions.
+    The first argument of each row names the function to call, so a database of ten thousand models
+    needs only a few functions. Returns None if no scoring function can have these types.
 
     >>> make_any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
     'sqlml_open_a_session_first_any_double4_texts_integerl'
@@ -175,21 +189,22 @@ def make_any_function(
     match = _SIGNATURE.fullmatch(" ".join((*argument_types, result_type)))
     if match is None:
         return None
-    kind, width, texts, result, levels = match.groups()
-    name = f"{prefix}{kind}{width}{'_texts' if texts else ''}_{result}{'l' * (len(levels) // 2)}"
+    number_type, width, texts, result_element, levels = match.groups()
+    suffix = f"{'_texts' if texts else ''}_{result_element}{'l' * (len(levels) // 2)}"
+    name = f"{prefix}{number_type}{width}{suffix}"
     all_types = ("VARCHAR", *argument_types)
-    call = with_signature(len(all_types), partial(_score_any, arrow_type(result_type)))
-    fits = kind == "DOUBLE" and not texts
-    return EngineFunction(name.lower(), call, all_types, result_type, named=fits)
+    call = with_signature(len(all_types), partial(_score_by_name, arrow_type(result_type)))
+    can_run_natively = number_type == "DOUBLE" and not texts
+    return EngineFunction(name.lower(), call, all_types, result_type, named=can_run_natively)
 
 
 def bind_by_name(function: EngineFunction) -> EngineFunction:
-    """Return the function to register: it finds its scoring function by name."""
+    """Return a function to register that finds its scoring function by name."""
     if isinstance(function.function, BatchFunction):
         cache_function(function.name, function.function)
     elif function.function is not None:
         return function
-    call = with_signature(len(function.argument_types), partial(_score, function.name))
+    call = with_signature(len(function.argument_types), partial(_score_batch, function.name))
     return replace(function, function=call)
 
 
@@ -200,17 +215,17 @@ class SqlmlFunctions:
         self._connection = connection
 
     def list_databases(self) -> list[str]:
-        return self._read_texts(
+        return self._read_strings(
             "SELECT database_name FROM system.main.duckdb_databases() ORDER BY ALL"
         )
 
     def list_catalogs(self) -> list[str]:
-        return self._read_texts(
+        return self._read_strings(
             "SELECT database_name FROM system.main.duckdb_schemas() WHERE schema_name = 'sqlml'"
         )
 
     def list_texts(self) -> list[str]:
-        return self._read_texts(
+        return self._read_strings(
             "SELECT sql FROM system.main.duckdb_views() "
             "WHERE NOT internal AND system.main.contains(sql, 'sqlml_') "
             "UNION ALL SELECT macro_definition FROM system.main.duckdb_functions() "
@@ -218,15 +233,15 @@ class SqlmlFunctions:
             "AND NOT (schema_name = 'sqlml' AND system.main.starts_with(function_name, 'score_'))"
         )
 
-    def _read_texts(self, query: str) -> list[str]:
-        return [str(text) for (text,) in self._connection.read(query)]
+    def _read_strings(self, query: str) -> list[str]:
+        return [str(value) for (value,) in self._connection.read(query)]
 
     def functions_of_macros(self) -> list[EngineFunction]:
-        """Return the functions that sqlml's own macros call, each compiled at its first use."""
+        """Return the functions that sqlml's own macros call; each is compiled at its first use."""
         schemas = map(self._connection.schema, self.list_catalogs())
-        return functions_of_calls(row for schema in schemas for row in self._called(schema))
+        return functions_of_calls(row for schema in schemas for row in self._read_calls(schema))
 
-    def _called(self, schema: str) -> list[tuple[Any, ...]]:
+    def _read_calls(self, schema: str) -> list[tuple[Any, ...]]:
         try:
             if "catalog_calls" not in self._connection.tables(schema):
                 return []
@@ -234,62 +249,64 @@ class SqlmlFunctions:
                 f"SELECT DISTINCT function, arguments, result FROM {schema}.catalog_calls "
                 "WHERE function IS NOT NULL"
             )
-        except CatalogError:  # Foreign or damaged: the error is raised when a model is first used.
+        except CatalogError:  # Not sqlml's tables, or damaged: the first use of a model reports it.
             return []
 
 
 def functions_of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
-    """Return the functions of catalog rows (name, types of arguments, type of the result)."""
-    functions = (_called_function(*call) for call in calls if call[0] is not None)
+    """Return the functions for catalog rows (function name, argument types, result type)."""
+    functions = (_function_of_call(*call) for call in calls if call[0] is not None)
     return [*{f.name: f for f in functions if f is not None}.values()]
 
 
-def _called_function(name: Any, arguments: Any, result: Any) -> EngineFunction | None:
-    """Return the function of a row of the catalog's calls; None if the row is damaged."""
-    kinds = tuple(map(str, arguments or ()))
+def _function_of_call(name: Any, stored_types: Any, result_type: Any) -> EngineFunction | None:
+    """Return the function for a row of the table `catalog_calls`; None if the row is damaged."""
+    argument_types = tuple(map(str, stored_types or ()))
     prefix = next((p for p in (ANY, OLD_ANY) if str(name).startswith(p)), None)
     if prefix is not None:
-        function = make_any_function(kinds[1:], str(result), prefix)
+        function = make_any_function(argument_types[1:], str(result_type), prefix)
         return function if function is not None and function.name == name else None
     spec = parse_name(str(name))
-    signature = " ".join((*kinds, str(result)))
+    signature = " ".join((*argument_types, str(result_type)))
     if spec is None or spec.name != name or not _SIGNATURE.fullmatch(signature):
         return None
-    return EngineFunction(spec.name, None, kinds, str(result))
+    return EngineFunction(spec.name, None, argument_types, str(result_type))
 
 
 def make_named_function(function: NamedFunction, example: EngineFunction | None) -> EngineFunction:
-    """Build the function that scores each row with the model that the row names.
+    """Make the function that scores each row with the model that the row names.
 
-    It takes a name, numbers (DOUBLE), and texts. `example` is the function of one of the models,
-    since all return the same type; None builds a function that returns the kind of each row's
-    model.
+    It takes a name, numbers (DOUBLE) and strings. `example` is the function of any one of the
+    models, since all of them return the same type. If it is None, the function returns the group
+    number of each row's model instead.
     """
     models = function if function.by_column else None
     if example is None:
-        kinds = partial(_kinds, function)
-        return EngineFunction(function.name, kinds, ("VARCHAR",), "INTEGER", models=models)
+        read_groups = partial(_read_groups, function)
+        return EngineFunction(function.name, read_groups, ("VARCHAR",), "INTEGER", models=models)
     argument_types = ("VARCHAR", *("DOUBLE",) * function.numbers, *("VARCHAR",) * function.texts)
-    result = example.result_type
-    call = with_signature(len(argument_types), partial(_score_rows, function, arrow_type(result)))
+    result_type = example.result_type
+    call = with_signature(
+        len(argument_types), partial(_score_rows, function, arrow_type(result_type))
+    )
     return EngineFunction(
-        function.name, call, argument_types, result, example.volatile, models=models
+        function.name, call, argument_types, result_type, example.volatile, models=models
     )
 
 
-def _kinds(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Array:
-    def kind_of(name: str, rows: Array) -> pa.Array | None:
+def _read_groups(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Array:
+    def group_of(name: str, rows: Array) -> pa.Array | None:
         if name in function.groups:
             return arrow_of(np.full(len(rows), function.groups[name], np.int32), pa.int32())
-        _refuse(function, name)
+        _check_unknown_name(function, name)
         return None
 
-    return score_by_name(names, pa.int32(), kind_of)
+    return score_by_name(names, pa.int32(), group_of)
 
 
 def _score_rows(
     function: NamedFunction,
-    kind: pa.DataType,
+    result_type: pa.DataType,
     names: pa.Array | pa.ChunkedArray,
     *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
@@ -302,21 +319,23 @@ def _score_rows(
     def score(name: str, rows: Array) -> pa.Array | None:
         scorer = function.scorers.get(name)
         if scorer is None:
-            _refuse(function, name)
+            _check_unknown_name(function, name)
             return None
         try:
-            batch = find_function(scorer.spec.name)
-            numbers = matrix[rows][:, list(scorer.numbers)].astype(batch.dtype)
-            selected = {text_input_name(k): texts[t][rows] for k, t in enumerate(scorer.texts)}
-            return batch.score_in_parts(np.ascontiguousarray(numbers), selected)
+            batch_function = find_function(scorer.spec.name)
+            numbers = matrix[rows][:, list(scorer.numbers)].astype(batch_function.dtype)
+            selected = {
+                text_input_name(k): texts[position][rows] for k, position in enumerate(scorer.texts)
+            }
+            return batch_function.score_in_parts(np.ascontiguousarray(numbers), selected)
         except Exception as error:
             raise park(error) from None
 
-    return score_by_name(names, kind, score)
+    return score_by_name(names, result_type, score)
 
 
-def _refuse(function: NamedFunction, name: str) -> None:
-    """Raise ParkedFailure if a name without a model is an error; otherwise its rows are NULL."""
+def _check_unknown_name(function: NamedFunction, name: str) -> None:
+    """Raise ParkedFailure if a name without a model is an error; return if its rows are NULL."""
     error = function.find_error(name)
     if error is not None:
         raise park(type(error)(error.message))

@@ -1,4 +1,4 @@
-"""Files and rows as DuckDB reads and writes them, under its own access settings."""
+"""Read and write files and rows through DuckDB, under its own access settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sqlml.planner.syntax.parameters import with_values
 from sqlml.regular_files import check_regular, local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 
-_COLUMNS = 32  # Of the temporary table that takes the memory of the pages.
+_FILLER_COLUMNS = 32  # Columns of the temporary table that evicts the pages.
 
-_LEAST = 0.5
+_MIN_PAGE_SHARE = 0.5
 """Share of memory_limit that pages must fill before dropping them is worthwhile."""
 
-_SPARE = 48 << 20
+_SPARE_BYTES = 48 << 20
 """Bytes of the limit to leave free, so that the table always fits."""
 
 _UNITS: Mapping[str, int] = MappingProxyType(
@@ -40,17 +40,17 @@ class DuckDBHost:
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
         self._check_regular(path)
-        ask = "SELECT filename, size FROM system.main.read_blob(?)"
-        return [(str(name), int(size)) for name, size in self.read(ask, [path])]
+        query = "SELECT filename, size FROM system.main.read_blob(?)"
+        return [(str(name), int(size)) for name, size in self.read(query, [path])]
 
     def file_content(self, path: str) -> bytes:
         self._check_regular(path)
-        ask = "SELECT content FROM system.main.read_blob(?)"
-        ((content,),) = self.read(ask, [path])
+        query = "SELECT content FROM system.main.read_blob(?)"
+        ((content,),) = self.read(query, [path])
         return bytes(content)
 
     def write_file(self, path: str, content: bytes) -> None:
-        self._check_regular(path)  # This also asks whether DuckDB may read there.
+        self._check_regular(path)  # This also checks that DuckDB may read there.
         check_regular(path)  # A target is a path and never a pattern.
         self._connection.write(
             f"COPY (SELECT ?::BLOB AS content) TO {DUCKDB.quote_string(path)} (FORMAT BLOB)",
@@ -64,7 +64,7 @@ class DuckDBHost:
         return [column.name for column in self._engine.bind(query)]
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
-        """Return the rows of a query; a duckdb.Error has no excerpt of it, since sqlml wrote it."""
+        """Return the rows of a query that sqlml wrote; an error shows no excerpt of the query."""
         try:
             return self._engine.native.sql(query, params=list(parameters)).fetchall()
         except duckdb.Error as error:
@@ -89,26 +89,32 @@ class DuckDBHost:
     def drop_pages(self) -> None:
         """Make DuckDB forget cached table pages if they fill much of its memory.
 
-        The only statement for this would lower memory_limit, which belongs to the user and holds
-        for all connections. Instead, a temporary table on a separate connection evicts the pages.
+        The only statement for this would lower memory_limit, which is the user's setting and
+        applies to all connections. Instead, a temporary table on a separate connection evicts the
+        pages.
         """
-        limit = self.memory_limit()
+        memory_limit = self.memory_limit()
         with self._engine.native.cursor() as cursor:
             usage = cursor.execute(
                 "SELECT tag, memory_usage_bytes FROM system.main.duckdb_memory()"
             ).fetchall()
-            used = {str(tag): int(nbytes) for tag, nbytes in usage}
-            pages = sum(used.get(tag, 0) for tag in ("BASE_TABLE", "EXTERNAL_FILE_CACHE"))
-            room = int(limit) - (sum(used.values()) - pages) - _SPARE
-            if pages < _LEAST * limit or room <= 0:
+            bytes_by_tag = {str(tag): int(nbytes) for tag, nbytes in usage}
+            page_bytes = sum(
+                bytes_by_tag.get(tag, 0) for tag in ("BASE_TABLE", "EXTERNAL_FILE_CACHE")
+            )
+            free_bytes = (
+                int(memory_limit) - (sum(bytes_by_tag.values()) - page_bytes) - _SPARE_BYTES
+            )
+            if page_bytes < _MIN_PAGE_SHARE * memory_limit or free_bytes <= 0:
                 return
-            items = ", ".join(f"range + {n} AS c{n}" for n in range(_COLUMNS))
-            query = f"SELECT {items} FROM system.main.range({room // (8 * _COLUMNS)})"
+            column_list = ", ".join(f"range + {n} AS c{n}" for n in range(_FILLER_COLUMNS))
+            row_count = free_bytes // (8 * _FILLER_COLUMNS)
+            query = f"SELECT {column_list} FROM system.main.range({row_count})"
             try:
                 cursor.execute(f"CREATE TEMP TABLE sqlml_room AS {query}")
                 cursor.execute("DROP TABLE temp.main.sqlml_room")
             except (duckdb.OutOfMemoryException, duckdb.IOException):
-                return  # Others need the memory as well.
+                return  # Other connections need the memory as well.
             # The allocator returns memory to the system at the end of the next query.
             cursor.execute("SELECT system.main.count(*) FROM system.main.range(1000000)").fetchall()
 
@@ -130,12 +136,12 @@ class DuckDBHost:
         if isinstance(value, str) and "\0" not in value:
             return DUCKDB.quote_string(value)
         with self._engine.native.cursor() as cursor:
-            ask = "SELECT CAST(? AS VARCHAR), system.main.typeof(?)"
-            ((text, kind),) = cursor.execute(ask, [value, value]).fetchall()
-        return f"CAST({DUCKDB.text(text)} AS {kind})"
+            query = "SELECT CAST(? AS VARCHAR), system.main.typeof(?)"
+            ((text, type_name),) = cursor.execute(query, [value, value]).fetchall()
+        return f"CAST({DUCKDB.text(text)} AS {type_name})"
 
     def batches(self, query: str, rows: int) -> Iterator[Any]:
-        """Yield the rows of a query as RecordBatches of `rows` rows while the engine runs."""
+        """Yield the rows of a query as RecordBatches of `rows` rows each, while the engine runs."""
         try:
             yield from self._engine.relation(query).to_arrow_reader(rows)
         except (OSError, ValueError) as error:  # Arrow wraps an error of the engine.
@@ -158,6 +164,6 @@ class DuckDBHost:
         """Check the files that DuckDB resolves `path` to, without opening them."""
         if local_path(path) is None:
             return
-        ask = "SELECT filename FROM system.main.read_blob(?)"
-        for (name,) in self.read(ask, [path]):
+        query = "SELECT filename FROM system.main.read_blob(?)"
+        for (name,) in self.read(query, [path]):
             check_regular(str(name))

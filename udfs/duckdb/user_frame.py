@@ -1,8 +1,8 @@
 """Run an engine call as if the user's own frame made it.
 
-DuckDB resolves `SELECT * FROM my_frame` in the innermost Python frame. Behind a Session that would
-be a frame of sqlml. So the call is made from a small evaluated frame with the user's locals and
-globals, and with their file and line, which DuckDB's errors show.
+DuckDB resolves `SELECT * FROM my_frame` in the innermost Python frame. In a Session, that would be
+a frame of sqlml. So the call is made from a small evaluated frame that has the user's locals and
+globals, and the file and line of the user's call, which DuckDB's errors show.
 """
 
 from __future__ import annotations
@@ -51,9 +51,19 @@ def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:
         # Otherwise `del big` in the user's function would free nothing until it returns.
         local_names.clear()
     if _alive:
-        for space in (frame.f_globals, names):
-            natives = {k: v.native for k, v in space.items() if isinstance(v, Wrapper)}
-            names.update({k: v for k, v in natives.items() if space is names or k not in names})
+        for namespace in (frame.f_globals, names):
+            natives = {
+                name: value.native
+                for name, value in namespace.items()
+                if isinstance(value, Wrapper)
+            }
+            names.update(
+                {
+                    name: value
+                    for name, value in natives.items()
+                    if namespace is names or name not in names
+                }
+            )
     names["__sqlml_call__"] = function
     code = _code_at(frame.f_code.co_filename, frame.f_lineno)
     result: T = eval(code, frame.f_globals, names)

@@ -35,7 +35,7 @@ def require_live(spark: SparkSession) -> None:
         )
 
 
-_NAMES = {
+_PLANNER_TYPES = {
     "boolean": "BOOLEAN",
     "byte": "TINYINT",
     "short": "SMALLINT",
@@ -50,13 +50,13 @@ _NAMES = {
     "timestamp_ntz": "TIMESTAMP",
     "void": '"NULL"',
 }
-"""Spark's type names (`DataType.typeName`) -> the planner's, which are DuckDB's."""
+"""Maps Spark's type names (`DataType.typeName`) to the planner's, which are DuckDB's."""
 
-_RESULTS = {"INTEGER": "int", "DOUBLE": "double"}
+_SPARK_TYPES = {"INTEGER": "int", "DOUBLE": "double"}
 
 
 def read_columns(schema: StructType) -> tuple[Column, ...]:
-    """Return the columns of a DataFrame; the type of a collated string includes its collation."""
+    """Return the columns of a DataFrame; a string type includes its collation, if it has one."""
     columns = []
     for field in schema.fields:
         collation = getattr(field.dataType, "collation", "UTF8_BINARY")
@@ -65,35 +65,42 @@ def read_columns(schema: StructType) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def type_name(kind: DataType) -> str:
+def type_name(data_type: DataType) -> str:
     from pyspark.sql import types
 
-    if isinstance(kind, types.ArrayType):
-        return f"{type_name(kind.elementType)}[]"
-    if isinstance(kind, types.MapType):
-        return f"MAP({type_name(kind.keyType)}, {type_name(kind.valueType)})"
-    if isinstance(kind, types.StructType):
-        fields = [f"{DUCKDB.quote_name(f.name)} {type_name(f.dataType)}" for f in kind.fields]
+    if isinstance(data_type, types.ArrayType):
+        return f"{type_name(data_type.elementType)}[]"
+    if isinstance(data_type, types.MapType):
+        return f"MAP({type_name(data_type.keyType)}, {type_name(data_type.valueType)})"
+    if isinstance(data_type, types.StructType):
+        fields = [
+            f"{DUCKDB.quote_name(field.name)} {type_name(field.dataType)}"
+            for field in data_type.fields
+        ]
         return f"STRUCT({', '.join(fields)})"
-    if isinstance(kind, types.DecimalType):
-        return f"DECIMAL({kind.precision},{kind.scale})"
-    if isinstance(kind, types.CharType | types.VarcharType):
+    if isinstance(data_type, types.DecimalType):
+        return f"DECIMAL({data_type.precision},{data_type.scale})"
+    if isinstance(data_type, types.CharType | types.VarcharType):
         return "VARCHAR"
-    name: Any = kind.typeName()
-    return _NAMES.get(name, kind.simpleString().upper())
+    name: Any = data_type.typeName()
+    return _PLANNER_TYPES.get(name, data_type.simpleString().upper())
 
 
-def result_type(name: str) -> str:
+def result_type(sql_type: str) -> str:
     """Return the Spark type of a function's result: a struct of a value and an error.
 
     >>> result_type("DOUBLE[][]")
     'struct<value: array<array<double>>, error: string>'
     """
-    return f"struct<value: {_value_type(name)}, error: string>"
+    return f"struct<value: {_value_type(sql_type)}, error: string>"
 
 
-def _value_type(name: str) -> str:
-    return f"array<{_value_type(name[:-2])}>" if name.endswith("[]") else _RESULTS[name]
+def _value_type(sql_type: str) -> str:
+    return (
+        f"array<{_value_type(sql_type[:-2])}>"
+        if sql_type.endswith("[]")
+        else _SPARK_TYPES[sql_type]
+    )
 
 
 class SparkEngine:
@@ -107,8 +114,8 @@ class SparkEngine:
     def make_context(self, model: Callable[[str], Model]) -> Context:
         """Return the planner's view of the engine, with `model` to resolve model references.
 
-        Spark's row estimates are not used, since they would analyze the query again. Parameters are
-        literals of the text (`host.py`).
+        Spark's row estimates are not used, since Spark would analyze the query again. Parameters
+        become literals in the query (`host.py`).
         """
         return Context(
             describe=self.bind, model=model, is_user_function=self.has_function, dialect=SPARK
@@ -117,7 +124,8 @@ class SparkEngine:
     def bind(self, query: str) -> tuple[Column, ...]:
         """Return the names and types of a query's columns without running it, or raise ProbeError.
 
-        The query stands in brackets: Spark runs other statements at once, such as WITH ... INSERT.
+        The query is put in parentheses, because Spark runs other statements, such as WITH ...
+        INSERT, at once.
         """
         from pyspark.errors import AnalysisException, ParseException
 
@@ -131,8 +139,8 @@ class SparkEngine:
         return bool(self.spark.catalog.functionExists(name))
 
     def drop_function(self, name: str, owner: str) -> None:
-        if self._owner(name) == owner:
-            self._try(f"DROP TEMPORARY FUNCTION IF EXISTS {SPARK.quote_name(name)}")
+        if self._find_owner(name) == owner:
+            self._try_statement(f"DROP TEMPORARY FUNCTION IF EXISTS {SPARK.quote_name(name)}")
 
     def make_function(
         self, name: str, signature: str, body: str, owner: str, replaces: Callable[[str], bool]
@@ -142,16 +150,16 @@ class SparkEngine:
         Returns False if `replaces` rejects the owner of an existing function ("" for the user), or
         if Spark rejects the statement, for example because of the name.
         """
-        existing_owner = self._owner(name)
+        existing_owner = self._find_owner(name)
         if existing_owner is not None and not replaces(existing_owner):
             return False
-        return self._try(
+        return self._try_statement(
             f"CREATE OR REPLACE TEMPORARY FUNCTION {SPARK.quote_name(name)}{signature} "
             f"COMMENT {SPARK.quote_string(owner)} RETURN {body}"
         )
 
-    def _owner(self, name: str) -> str | None:
-        """Return the creator of a function, "" if unknown, or None if the function is missing."""
+    def _find_owner(self, name: str) -> str | None:
+        """Return who created a function: "" if unknown, None if there is no such function."""
         quoted = SPARK.quote_name(name)
         if not self.spark.catalog.functionExists(quoted):
             return None
@@ -163,7 +171,7 @@ class SparkEngine:
             return ""
         return str(description.get("sqlFunction.comment", ""))
 
-    def _try(self, statement: str) -> bool:
+    def _try_statement(self, statement: str) -> bool:
         from pyspark.errors import PySparkException
 
         try:
@@ -180,28 +188,29 @@ class SparkEngine:
         return name if name in self._registered else None
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
-        kind = make_engine_function(spec, program, on_use=True).result_type
-        scorer = _scorer(spec.name, self._broadcast(program), versions())
-        return self._register(spec.name, scorer, kind, spec.once)
+        result_type = make_engine_function(spec, program, on_use=True).result_type
+        scorer = _make_scorer(spec.name, self._broadcast(program), versions())
+        return self._register(spec.name, scorer, result_type, spec.once)
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        kind, once = "INTEGER", False
+        result_type, once = "INTEGER", False
         scorers: dict[str, tuple[Any, ...]] = {}
         for name, scorer in function.scorers.items():
             spec, stored = scorer.spec, program(scorer.spec.program)
-            kind, once = make_engine_function(spec, stored, on_use=True).result_type, spec.once
+            once = spec.once
+            result_type = make_engine_function(spec, stored, on_use=True).result_type
             scorers[name] = spec.name, self._broadcast(stored), scorer.numbers, scorer.texts
-        rows = scorers, dict(function.groups), function.numbers, kind
+        rows = scorers, dict(function.groups), function.numbers, result_type
         errors: dict[str, str | None] = dict.fromkeys(function.nulls)
         errors |= {name: error.message for name, error in function.errors.items()}
         messages = errors, None if function.skips_unknown else UNKNOWN
-        scorer = _scorer_by_name(rows, messages, versions())
-        return self._register(function.name, scorer, kind, once)
+        scorer = _make_scorer_by_name(rows, messages, versions())
+        return self._register(function.name, scorer, result_type, once)
 
-    def _register(self, name: str, scorer: Any, kind: str, once: bool) -> str:
+    def _register(self, name: str, scorer: Any, sql_type: str, once: bool) -> str:
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
-        udf = arrow_udf(scorer, result_type(kind))
+        udf = arrow_udf(scorer, result_type(sql_type))
         self.spark.udf.register(name, udf.asNondeterministic() if once else udf)
         self._registered.add(name)
         return name
@@ -213,19 +222,19 @@ class SparkEngine:
         return self._programs[program.hash]
 
 
-def _scorer_by_name(rows: Any, errors: Any, wanted: Mapping[str, str]) -> Any:
-    """Return the function to pickle for rows that name their models (see `_scorer`)."""
+def _make_scorer_by_name(rows: Any, errors: Any, driver_versions: Mapping[str, str]) -> Any:
+    """Make the function to pickle for rows that name their models (see `_make_scorer`)."""
 
     def score_batch(*columns: pa.Array) -> pa.Array:
         from sqlml.udfs.spark.worker import score_named_rows
 
-        return score_named_rows(rows, errors, wanted, columns)
+        return score_named_rows(rows, errors, driver_versions, columns)
 
     return score_batch
 
 
-def _scorer(name: str, program: Any, wanted: Mapping[str, str]) -> Any:
-    """Return the function to pickle: by value, without names of sqlml that unpickling imports."""
+def _make_scorer(name: str, program: Any, driver_versions: Mapping[str, str]) -> Any:
+    """Make the function to pickle, by value: unpickling it must not import names of sqlml."""
 
     def score_batch(*columns: pa.Array) -> pa.Array:
         try:
@@ -235,11 +244,11 @@ def _scorer(name: str, program: Any, wanted: Mapping[str, str]) -> Any:
 
             raise ModuleNotFoundError(
                 f"{error}: the Python of this Spark worker ({sys.executable}) cannot score; "
-                f"pip install 'sqlml[spark]=={wanted['sqlml']}' on all nodes, or let "
+                f"pip install 'sqlml[spark]=={driver_versions['sqlml']}' on all nodes, or let "
                 "spark.pyspark.python name a Python that has it",
                 name=error.name,
             ) from None
-        return score(name, program, wanted, columns)
+        return score(name, program, driver_versions, columns)
 
     score_batch.__name__ = name
     return score_batch
@@ -249,7 +258,7 @@ _POSITION = re.compile(r"; line \d+ pos \d+| \(line \d+, pos \d+\)")
 
 
 def _first_line(message: str) -> str:
-    """Return Spark's message without its plan, its error class, and the position in the probe.
+    """Return Spark's message without the plan, the error class, and the position in the probe.
 
     >>> _first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'a'. SQLSTATE: 42601 (line 1, pos 7)")
     "Syntax error at 'a'."
@@ -260,12 +269,12 @@ def _first_line(message: str) -> str:
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """Silence pyspark's log, since a probe that does not bind is no error."""
+    """Silence pyspark's log, since a probe that does not bind is not an error."""
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    was_disabled, logger.disabled = logger.disabled, True
     try:
         yield
     finally:
-        logger.disabled = before
+        logger.disabled = was_disabled

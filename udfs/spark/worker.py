@@ -30,11 +30,11 @@ from sqlml.udfs.engine_function import score_by_name
 from sqlml.udfs.make_function import make_engine_function
 
 _LIBRARIES = ("sqlml", "numpy", "numba", "pyarrow")
-"""Libraries that a model's numbers may depend on, or that read its Program."""
+"""Libraries that may affect a model's results, or that read its Program."""
 
 _ready: Recent[str, BatchFunction] = Recent()
-_making = threading.Lock()
-_settled: set[str] = set()
+_compile_lock = threading.Lock()
+_frozen_for: set[str] = set()
 
 
 def versions() -> dict[str, str]:
@@ -46,133 +46,138 @@ def versions() -> dict[str, str]:
 
 
 def score(
-    name: str, program: Any, wanted: Mapping[str, str], columns: Sequence[pa.Array]
+    name: str, program: Any, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.StructArray:
-    """Score one batch: return for each row its value, or why the model rejects it.
+    """Score one batch: return a value for each row, or the reason why the model rejects the row.
 
     Spark calls a function for all rows, even for those that a CASE around the call excludes. So a
     row fails where its value is used (`Dialect.checked`), not here. `columns` (n,) are lists of the
-    numbers, maybe several times, then the texts; `wanted` are the `versions` of the driver.
+    numbers, possibly repeated, followed by the strings.
     """
     if columns[0].null_count:
-        return _score_valid_rows(name, program, wanted, columns)
-    batch = _ready.get(name) or _compile(name, program, wanted)
+        return _score_valid_rows(name, program, driver_versions, columns)
+    batch = _ready.get(name) or _compile(name, program, driver_versions)
     matrix = _unpack(columns[0], batch.packed, batch.dtype)
     texts = list(map(TextColumn.from_values, columns[len(columns) - batch.texts :]))
 
-    def value_of(rows: Array | slice) -> pa.Array:
+    def score_rows(rows: Array | slice) -> pa.Array:
         selected = {text_input_name(k): column[rows] for k, column in enumerate(texts)}
         # Waiting for kernels pays off: many workers share a machine, and there are many rows.
         with wait_for_kernels():
             return batch.score_in_parts(matrix[rows], selected)
 
     try:
-        values = value_of(slice(None))
+        values = score_rows(slice(None))
         errors = pa.nulls(len(values), pa.string())
     except SqlmlError:
-        values, errors = row_by_row(matrix, value_of)
-    _settle(name)
-    return _pair(values, errors)
+        values, errors = row_by_row(matrix, score_rows)
+    _freeze_garbage(name)
+    return _make_result(values, errors)
 
 
-def _pair(value: pa.Array, error: pa.Array) -> pa.StructArray:
+def _make_result(value: pa.Array, error: pa.Array) -> pa.StructArray:
     return pa.StructArray.from_arrays([value, error], names=["value", "error"])
 
 
 def _score_valid_rows(
-    name: str, program: Any, wanted: Mapping[str, str], columns: Sequence[pa.Array]
+    name: str, program: Any, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.StructArray:
     """Return NULL for rows without numbers, which Spark adds to count several DISTINCTs."""
     valid = columns[0].is_valid()
-    scores = score(name, program, wanted, [column.filter(valid) for column in columns])
+    scores = score(name, program, driver_versions, [column.filter(valid) for column in columns])
     mask = valid.to_numpy(zero_copy_only=False)
     return scores.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
 
 
-def _settle(name: str) -> None:
-    """Exclude all objects from garbage collections, once a function has scored and so is compiled.
+def _freeze_garbage(name: str) -> None:
+    """Exclude all current objects from garbage collection, once per function that has scored.
 
-    Spark's daemon collects garbage after each task, which the compiler's objects slow by 25 ms.
+    Spark's daemon collects garbage after each task, and the objects of the compiler would add 25 ms
+    to each collection.
     """
-    if name not in _settled:
-        _settled.add(name)
+    if name not in _frozen_for:
+        _frozen_for.add(name)
         gc.collect()
         gc.freeze()
 
 
-def row_by_row(matrix: Array, value_of: Callable[[Array], pa.Array]) -> tuple[pa.Array, pa.Array]:
-    """Return the values of rows, and the errors of those that have none.
+def row_by_row(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[pa.Array, pa.Array]:
+    """Return the value of each row (NULL for a row that fails), and its error message or NULL.
 
-    Of rows that lack the same values, which fail alike, one is tried. Others are found by
-    bisection.
+    Rows with missing values in the same columns fail alike, so only one of them is tried. Other
+    failing rows are found by bisection.
     """
     values: list[pa.Array] = []
     positions: list[Array] = []
     errors: dict[int, str] = {}
 
-    def keep(rows: Array) -> None:
-        values.append(value_of(rows))
+    def score_and_keep(rows: Array) -> None:
+        values.append(score_rows(rows))
         positions.append(rows)
 
-    def halve(rows: Array) -> None:
+    def bisect(rows: Array) -> None:
         if not len(rows):
             return
         try:
-            keep(rows)
+            score_and_keep(rows)
         except SqlmlError as error:
             if len(rows) == 1:
                 errors[int(rows[0])] = error.message
                 return
             middle = len(rows) // 2
-            halve(rows[:middle])
-            halve(rows[middle:])
+            bisect(rows[:middle])
+            bisect(rows[middle:])
 
     non_finite = np.where(np.isnan(matrix), 1, np.where(np.isinf(matrix), 2, 0)).astype(np.int8)
-    kinds, kind = np.unique(non_finite, axis=0, return_inverse=True)
+    patterns, pattern_index = np.unique(non_finite, axis=0, return_inverse=True)
     candidates: list[Array] = []
-    for k in range(len(kinds)):
-        rows = np.flatnonzero(kind.ravel() == k)
-        if kinds[k].any():
+    for k in range(len(patterns)):
+        rows = np.flatnonzero(pattern_index.ravel() == k)
+        if patterns[k].any():
             try:
-                value_of(rows[:1])
+                score_rows(rows[:1])
             except MissingValueError as error:
                 errors.update(dict.fromkeys(rows.tolist(), error.message))
                 continue
             except SqlmlError:
                 pass
         candidates.append(rows)
-    halve(np.sort(np.concatenate(candidates)) if candidates else np.empty(0, np.int64))
-    position = np.full(len(matrix), -1)
+    bisect(np.sort(np.concatenate(candidates)) if candidates else np.empty(0, np.int64))
+    result_index = np.full(len(matrix), -1)
     if positions:
-        position[np.concatenate(positions)] = np.arange(sum(map(len, positions)))
-    scores = pa.concat_arrays(values) if values else value_of(np.empty(0, np.int64))
-    index = pa.array(position, mask=position < 0)
+        result_index[np.concatenate(positions)] = np.arange(sum(map(len, positions)))
+    scores = pa.concat_arrays(values) if values else score_rows(np.empty(0, np.int64))
+    take_index = pa.array(result_index, mask=result_index < 0)
     messages = pa.array([errors.get(k) for k in range(len(matrix))], pa.string())
-    return scores.take(index), messages
+    return scores.take(take_index), messages
 
 
-def _compile(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction:
-    with _making:
+def _compile(name: str, program: Any, driver_versions: Mapping[str, str]) -> BatchFunction:
+    with _compile_lock:
         cached = _ready.get(name)
         if cached is not None:
             return cached
-        ours = versions()
-        others = [f"{k} {ours[k]} (driver: {v})" for k, v in wanted.items() if ours[k] != v]
-        if others:
+        worker_versions = versions()
+        differences = [
+            f"{library} {worker_versions[library]} (driver: {version})"
+            for library, version in driver_versions.items()
+            if worker_versions[library] != version
+        ]
+        if differences:
             raise BackendError(
-                f"the libraries of a Spark worker differ from the driver's: {', '.join(others)}; "
+                f"libraries of a Spark worker differ from the driver's: {', '.join(differences)}; "
                 "install the same versions on all nodes"
             )
         spec = parse_name(name)
         assert spec is not None
-        stored = store.loads(_content(program))
+        stored = store.loads(_read_broadcast(program))
         function = make_engine_function(spec, stored, dialect=SPARK).function
         assert isinstance(function, BatchFunction)
         _ready.put(name, function, function.nbytes)
         return function
 
 
-def _content(program: Any) -> bytes:
+def _read_broadcast(program: Any) -> bytes:
     try:
         return bytes(program.value)
     except Exception as error:  # pyspark may raise any exception here.
@@ -183,7 +188,7 @@ def _content(program: Any) -> bytes:
 
 
 def _unpack(lists: pa.ListArray, width: int, dtype: str) -> Array:
-    """Unpack lists of `width` numbers to rows (n, width); NULL becomes NaN."""
+    """Unpack lists of `width` numbers into rows (n, width); NULL becomes NaN."""
     values = lists.flatten()
     assert len(values) == len(lists) * width, (
         "the planner packs as many numbers as there are columns"
@@ -194,25 +199,29 @@ def _unpack(lists: pa.ListArray, width: int, dtype: str) -> Array:
 Rows = tuple[
     Mapping[str, tuple[str, Any, Sequence[int], Sequence[int]]], Mapping[str, int], int, str
 ]
-"""Everything that scores rows by the model that each row names, in a form that can be pickled.
+"""What is needed to score rows that name their models, in a form that can be pickled.
 
-Name -> (function, broadcast of its Program, positions of its numbers and of its texts in a row);
-name -> kind; the count of numbers in a row; and the SQL type of the result.
+In order: a mapping of each name to its function, the broadcast of its Program, and the positions of
+its numbers and of its strings in a row; a mapping of each name to its group number; the count of
+numbers in a row; and the SQL type of the result.
 """
 
 Errors = tuple[Mapping[str, str | None], str | None]
-"""Name -> why its rows cannot be scored, or None if they are NULL; and the message for unknown
-names, or None if their rows are NULL."""
+"""A mapping of each name without a model to the reason why its rows cannot be scored, or to None if
+they are NULL; and the message for unknown names, or None if their rows are NULL."""
 
 
 def score_named_rows(
-    rows: Rows, errors: Errors, wanted: Mapping[str, str], columns: Sequence[pa.Array]
+    rows: Rows, errors: Errors, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.Array:
-    """Score rows with the models that they name: columns of names, lists of numbers, and texts."""
-    scorers, kinds, width, result = rows
+    """Score each row with the model that it names.
+
+    `columns` are the names, the lists of numbers, and the string columns.
+    """
+    scorers, groups, width, sql_type = rows
     messages, message_for_unknown = errors
     names, *arguments = columns
-    value = arrow_type(result)
+    value_type = arrow_type(sql_type)
     matrix = np.empty((0, 0))
     if scorers:  # Rows of numbers, with NaN for the NULL rows that Spark adds.
         lists = arguments[0]
@@ -223,23 +232,23 @@ def score_named_rows(
 
     def score_group(name: str, positions: Array) -> pa.Array | None:
         count = len(positions)
-        if name in kinds:
-            values = arrow_of(np.full(count, kinds[name], np.int32), value)
-            return _pair(values, pa.nulls(count, pa.string()))
+        if name in groups:
+            values = arrow_of(np.full(count, groups[name], np.int32), value_type)
+            return _make_result(values, pa.nulls(count, pa.string()))
         if name in scorers:
             function, program, numbers, texts = scorers[name]
             selected = matrix[positions][:, list(numbers)]
             columns = [arguments[1 + k].take(arrow_of(positions, pa.int64())) for k in texts]
             spec = parse_name(function)
             dtype = "float32" if spec is not None and spec.layout == "f32" else "float64"
-            return score(function, program, wanted, [_pack(selected, dtype), *columns])
-        message = messages.get(name, message_for_unknown)
-        if message is None:
+            return score(function, program, driver_versions, [_pack(selected, dtype), *columns])
+        template = messages.get(name, message_for_unknown)
+        if template is None:
             return None
-        text = message if name in messages else message.format(name=name)
-        return _pair(pa.nulls(count, value), pa.array([text] * count, pa.string()))
+        message = template if name in messages else template.format(name=name)
+        return _make_result(pa.nulls(count, value_type), pa.array([message] * count, pa.string()))
 
-    result_type = pa.struct([("value", value), ("error", pa.string())])
+    result_type = pa.struct([("value", value_type), ("error", pa.string())])
     return score_by_name(names, result_type, score_group)
 
 

@@ -1,4 +1,4 @@
-"""`NativeBackend`: Programs on the CPU, in one kernel or step by step.
+"""`NativeBackend`: run Programs on the CPU, in one kernel or step by step.
 
 While kernels are still being compiled, the reference interpreter scores (`no_wait.py`).
 """
@@ -36,7 +36,7 @@ BACK_OFF_FACTOR = 10
 
 
 class NativeCompiled:
-    """A Program that the native backend runs. Thread-safe; it pickles as its Program."""
+    """A Program compiled by the native backend. Thread-safe; it is pickled as its Program."""
 
     def __init__(self, program: Program, strategy: str = "traverse") -> None:
         self.program = program
@@ -48,7 +48,7 @@ class NativeCompiled:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Score columns, with a kernel per output if all have one, else in steps."""
+        """Score columns: with one kernel per output if every output has one, otherwise in steps."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         try:
             return self._get_kernels().run(inputs, names)
@@ -79,11 +79,11 @@ class NativeCompiled:
     def filler(
         self, output: str, columns: Sequence[int], width: int
     ) -> Fused | TreeFiller | StepFiller | None:
-        """Return a writer of an output for `columns` of rows, or raise NotReady."""
+        """Return a filler of an output that reads the columns `columns`; may raise NotReady."""
         return self._get_kernels().filler(output, columns, width)
 
     def text_filler(self, output: str) -> TextFiller | None:
-        """Return a writer of an output of a matrix and of texts, if kernels make all of it."""
+        """Return a filler of an output of a matrix and string columns, if kernels suffice."""
         return self._get_kernels().text_filler(output)
 
     def _get_kernels(self) -> _Kernels:
@@ -96,9 +96,10 @@ class NativeCompiled:
         return kernels
 
     def _make_kernels(self) -> _Kernels:
-        """Return the kernels, unless a recent attempt found that some still compile.
+        """Return the kernels; raise NotReady if some are still being compiled.
 
-        Preparing a long Program takes longer than scoring a batch of rows.
+        Also raises NotReady for a while after a failed attempt, since preparing a long Program
+        takes longer than scoring a batch of rows.
         """
         start = time.monotonic()
         if start < self._next_attempt and count_pending() and not waits_for_kernels():
@@ -119,7 +120,7 @@ def _slice_rows(arrays: Mapping[str, Array], start: int, stop: int) -> dict[str,
 
 
 class _Kernels:
-    """A Program's kernels. Thread-safe; all methods may raise NotReady while kernels compile."""
+    """The kernels of a Program. Thread-safe; every method may raise NotReady."""
 
     def __init__(self, program: Program, strategy: str) -> None:
         self.program = program
@@ -149,7 +150,10 @@ class _Kernels:
         return results
 
     def _run_texts(self, inputs: Mapping[str, Array], output: str) -> Array | None:
-        """Score an output of texts with kernel calls, and refused rows in steps; or return None."""
+        """Score an output of string columns with kernel calls, and rejected rows in steps.
+
+        Returns None if kernel calls cannot score the output.
+        """
         filler = self.text_filler(output)
         if filler is None or not filler.texts:
             return None
@@ -167,15 +171,15 @@ class _Kernels:
             return None
         ends = np.stack([end for text in texts for end in text.addresses()])
         out = np.empty((rows, filler.width), filler.dtype)
-        refused, first = list[int](), 0
-        while (first := follower.run(x, ends, out, first, rows, follower.block)) < rows:
-            stop = min(first + follower.block, rows)
-            while (first := follower.run(x, ends, out, first, stop, 1)) < stop:
-                refused.append(first)
-                first += 1
-        if refused:
-            refused_rows = {name: array[np.array(refused)] for name, array in arrays.items()}
-            out[refused] = self._stepwise().run(refused_rows, (output,))[output]
+        rejected, row = list[int](), 0
+        while (row := follower.run(x, ends, out, row, rows, follower.block)) < rows:
+            stop = min(row + follower.block, rows)
+            while (row := follower.run(x, ends, out, row, stop, 1)) < stop:
+                rejected.append(row)
+                row += 1
+        if rejected:
+            rejected_rows = {name: array[np.array(rejected)] for name, array in arrays.items()}
+            out[rejected] = self._stepwise().run(rejected_rows, (output,))[output]
         return out
 
     def filler(
@@ -216,7 +220,7 @@ class NativeBackend:
     """Runs every operator of the IR: with its own kernels where they pay, otherwise with numpy."""
 
     def supports(self, program: Program) -> str | None:
-        """Return why some operator cannot run; None if all can."""
+        """Return why some operator cannot run, or None if all operators can run."""
         return explain_unsupported(
             program, (set(reference.FUNCTIONS) | {"input"}) - set(OWNING_BACKENDS)
         )

@@ -1,7 +1,7 @@
-"""`KernelCalls`: an output as a list of kernel calls, for callers without Python.
+"""`KernelCalls`: an output as a list of kernel calls, which need no Python to run.
 
 A filler (`backends/base.py`) is a Python function around kernels. This module records once which
-kernels it calls for a block of rows, with which constants, and where the block's own numbers go.
+kernels it calls for a block of rows, with which constants, and where the numbers of the block go.
 The calls are encoded as a table of integers, which machine code follows on any thread without the
 GIL.
 """
@@ -19,10 +19,10 @@ from sqlml.backends.native.jit.call_wrapper import to_words
 from sqlml.backends.native.jit.specialise import find_entry, specialise
 from sqlml.types import Array
 
-# Places of numbers: the rows that are scored, the output, and the first scratch place.
+# Places where a block's numbers are: the input rows, the output, and the first scratch place.
 INPUT, RESULT, SCRATCH = 0, 1, 2
 
-# How a word of a call is set for a block: to the address of a place, or to a multiple of its rows.
+# How a word of a call is set for a block: to the address of a place, or to a multiple of the rows.
 ADDRESS, COUNT = 0, 1
 
 
@@ -30,7 +30,7 @@ ADDRESS, COUNT = 0, 1
 class Rows:
     """The numbers of a block of n rows at `place`: (n, width), or (n * width,) if `flat`.
 
-    They are the columns from `first` on of rows with `stride` numbers (0: `width`).
+    They are the columns from column `first` on, in rows of `stride` numbers (0 means `width`).
     """
 
     place: int
@@ -42,15 +42,15 @@ class Rows:
 
     @property
     def is_contiguous(self) -> bool:
-        """True if the rows have no other columns."""
+        """Whether the rows have no other columns."""
         return self.stride in (0, self.width)
 
-    def select(self, chosen: slice) -> Rows:
-        width, stride = chosen.stop - chosen.start, self.stride or self.width
-        return replace(self, first=self.first + chosen.start, width=width, stride=stride)
+    def select(self, columns: slice) -> Rows:
+        width, stride = columns.stop - columns.start, self.stride or self.width
+        return replace(self, first=self.first + columns.start, width=width, stride=stride)
 
     def line(self, dtype: np.dtype[Any] | None = None) -> Rows:
-        """Return the numbers as one line, as bits of another `dtype` of the same size."""
+        """Return the rows as one line of numbers, viewed as `dtype`, which has the same size."""
         assert self.is_contiguous
         return replace(self, dtype=dtype or self.dtype, flat=True)
 
@@ -69,7 +69,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowKernel:
-    """A kernel and its constants: x (n, k) -> (n, width) of `dtype`, preset to 0 if `is_zeroed`."""
+    """A kernel from x (n, k) to (n, width) of `dtype`, and its constants.
+
+    If `is_zeroed`, the kernel expects that its output is 0 at first.
+    """
 
     kernel: Callable[..., Any]
     constants: tuple[Any, ...]
@@ -89,12 +92,12 @@ class RowKernel:
         is_zeroed: bool = False,
     ) -> RowKernel:
         """Compile `function(x, *constants, out)` for rows of dtype `source`."""
-        kinds = (reads(source, 2), *kinds_of(*constants), writes(dtype, 2))
-        return cls(specialise(function, kinds), constants, width, dtype, is_zeroed)
+        argument_kinds = (reads(source, 2), *kinds_of(*constants), writes(dtype, 2))
+        return cls(specialise(function, argument_kinds), constants, width, dtype, is_zeroed)
 
     def __call__(self, x: Array) -> Array:
-        make = np.zeros if self.is_zeroed else np.empty
-        out: Array = make((x.shape[0], self.width), self.dtype)
+        allocate = np.zeros if self.is_zeroed else np.empty
+        out: Array = allocate((x.shape[0], self.width), self.dtype)
         self.kernel(x, *self.constants, out)
         return out
 
@@ -105,7 +108,7 @@ class RowKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCalls:
-    """Calls in order; a call with a result of 0 or more is the last one that is made."""
+    """Calls in order. If a call returns 0 or more, the following calls are not made."""
 
     calls: tuple[Call, ...]
 
@@ -123,13 +126,14 @@ class KernelCalls:
         return max((len(_encode_arguments(call)[0]) for call in self.calls), default=0)
 
     def encode(self) -> Array | None:
-        """Encode the calls as a table, int64; None if numba itself runs one of the kernels.
+        """Encode the calls as a table, int64; None if only numba can run one of the kernels.
 
-        Each call has the address of its entry, the number of its words, the number of words that
-        change, the words, and for each word that changes its index, how it is set, and
+        Each call is encoded as the address of its entry, the number of its words, the number of
+        words that change, the words, and three integers for each word that changes: its index, how
+        it is set (ADDRESS or COUNT), and a value. The value is
 
-        - for ADDRESS the place, times 2**32, plus an offset in bytes,
-        - for COUNT its value per row.
+        - for ADDRESS, the place times 2**32 plus an offset in bytes,
+        - for COUNT, the word's value per row.
 
         The arrays in the calls must be kept alive as long as the table is used.
         """
@@ -147,7 +151,7 @@ _LARGEST = (1 << 63) - 1
 
 
 def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
-    """Return the words of a call's arguments, and how some of them change."""
+    """Return the words of a call's arguments, and the changes to some of them (`encode`)."""
     entry = find_entry(call.kernel)
     assert entry is not None
     words: list[int] = []
@@ -163,13 +167,13 @@ def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
 
 
 def _encode_rows(kind: Kind, rows: Rows, index: int, changes: list[int]) -> Iterator[int]:
-    """Yield the words of an array of rows; add those that change to `changes`."""
+    """Yield the words of an array of rows; append the words that change to `changes`."""
     assert isinstance(kind, ArrayKind) and kind.dtype == rows.dtype
     assert kind.ndim == (1 if rows.flat else 2) and (rows.is_contiguous or kind.layout == "A")
-    size = rows.dtype.itemsize
-    changes += (index, ADDRESS, (rows.place << 32) + rows.first * size)
+    itemsize = rows.dtype.itemsize
+    changes += (index, ADDRESS, (rows.place << 32) + rows.first * itemsize)
     changes += (index + 1, COUNT, rows.width if rows.flat else 1)
     yield from (0, 0)
     if not rows.flat:
-        yield from (rows.width, (rows.stride or rows.width) * size)
-    yield size
+        yield from (rows.width, (rows.stride or rows.width) * itemsize)
+    yield itemsize

@@ -1,4 +1,4 @@
-"""The operators for which the native backend has its own code, and how to bind them."""
+"""Bind operators to the native backend's own kernels, for operators that have one."""
 
 from __future__ import annotations
 
@@ -12,21 +12,32 @@ import numpy as np
 
 from sqlml.backends.category_lookup import make_encoder
 from sqlml.backends.native.rows.column_kernels import (
-    argmax,
-    checker,
-    imputer,
-    one_hot,
-    range_checker,
+    make_argmax_kernel,
+    make_finite_checker,
+    make_impute_kernel,
+    make_one_hot_kernel,
+    make_range_checker,
 )
-from sqlml.backends.native.rows.combinations import combination_finder
-from sqlml.backends.native.rows.distance_kernels import nearest, pairwise
-from sqlml.backends.native.rows.linear_kernels import linear
+from sqlml.backends.native.rows.combinations import make_combination_kernel
+from sqlml.backends.native.rows.distance_kernels import (
+    make_nearest_function,
+    make_pairwise_function,
+)
+from sqlml.backends.native.rows.linear_kernels import make_linear_function
 from sqlml.backends.native.rows.matmul_tiles import find_quadratic
-from sqlml.backends.native.rows.piecewise_kernels import bspline, interpolator, searcher
-from sqlml.backends.native.rows.sparse import normaliser, sparse_linear
-from sqlml.backends.native.text.city_hash import number_hasher, text_hasher
-from sqlml.backends.native.text.count_tokens import counter, text_encoder, text_filler
-from sqlml.backends.native.trees.contribution_kernel import contributor
+from sqlml.backends.native.rows.piecewise_kernels import (
+    make_bspline_function,
+    make_interpolation_kernel,
+    make_search_kernel,
+)
+from sqlml.backends.native.rows.sparse import make_row_normalizer, make_sparse_linear
+from sqlml.backends.native.text.city_hash import make_number_hash_kernel, make_text_hasher
+from sqlml.backends.native.text.count_tokens import (
+    make_text_encoder,
+    make_text_fill,
+    make_token_counter,
+)
+from sqlml.backends.native.trees.contribution_kernel import make_contribution_kernel
 from sqlml.backends.native.trees.native_forest import Forest
 from sqlml.ir import reference
 from sqlml.ir.csr import ColumnSelector
@@ -40,64 +51,67 @@ KERNEL_FLOATS = ("float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A function of the arrays of nodes `inputs`, which may differ from the node's own inputs."""
+    """A function that computes a node from `inputs`, which may not be the node's own inputs."""
 
     inputs: tuple[int, ...]
     function: Callable[..., Array]
 
 
 Bind = Callable[[Program, int], Bound | None]
-"""Binds node i of a Program; None to run the reference's own function."""
+"""Binds node i of a Program; returns None to run the reference's function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Column j of a value is column `columns[j]` of node `node`, an earlier one."""
+    """The source of a value: its column j is column `columns[j]` of the earlier node `node`."""
 
     node: int
     columns: Array
 
 
 def find_source(program: Program, i: int, dtype: str) -> Source:
-    """Return the origin of the columns of node i, through select, concat and a cast to `dtype`.
+    """Return the source of node i's columns, before select, concat and a cast to `dtype`.
 
-    So a kernel that picks its columns itself reads the batch, without values in between.
+    So a kernel that selects its columns reads the batch directly, without intermediate values.
     """
     node = program.nodes[i]
     if node.op == "select":
-        inner = find_source(program, node.inputs[0], dtype)
-        return Source(inner.node, inner.columns[node.attrs["indices"]])
+        source = find_source(program, node.inputs[0], dtype)
+        return Source(source.node, source.columns[node.attrs["indices"]])
     if node.op == "cast" and node.type.dtype == dtype:
-        inner = find_source(program, node.inputs[0], dtype)
+        source = find_source(program, node.inputs[0], dtype)
         # Only the kernel may round, so the origin must not be a float cast.
-        if program.nodes[inner.node].type.dtype in KERNEL_FLOATS:
-            return inner
+        if program.nodes[source.node].type.dtype in KERNEL_FLOATS:
+            return source
     if node.op == "concat":
         sources = [find_source(program, j, dtype) for j in node.inputs]
-        nodes = {origin.node for origin in sources}
-        below = program.nodes[sources[0].node].type.dtype
-        if len(nodes) == 1 and (below == node.type.dtype or node.type.dtype == dtype):
-            return Source(sources[0].node, np.concatenate([origin.columns for origin in sources]))
+        nodes = {source.node for source in sources}
+        source_dtype = program.nodes[sources[0].node].type.dtype
+        if len(nodes) == 1 and (source_dtype == node.type.dtype or node.type.dtype == dtype):
+            return Source(sources[0].node, np.concatenate([source.columns for source in sources]))
     return Source(i, np.arange(node.type.width))
 
 
 def bind_trees(program: Program, i: int, strategy: str = "traverse") -> Bound | None:
-    """Bind trees to a kernel; None for float16, which the reference runs."""
+    """Bind trees to a kernel; return None for float16, which the reference runs."""
     node = program.nodes[i]
-    e = Ensemble.of(node.attrs)
-    if e.threshold.dtype.name not in KERNEL_FLOATS or e.base.dtype.name not in KERNEL_FLOATS:
+    ensemble = Ensemble.of(node.attrs)
+    if (
+        ensemble.threshold.dtype.name not in KERNEL_FLOATS
+        or ensemble.base.dtype.name not in KERNEL_FLOATS
+    ):
         return None
-    below = find_source(program, node.inputs[0], e.threshold.dtype.name)
-    dtype = numpy_dtype(program.nodes[below.node].type.dtype)
-    return Bound((below.node,), Forest(e, dtype, below.columns, strategy))
+    source = find_source(program, node.inputs[0], ensemble.threshold.dtype.name)
+    dtype = numpy_dtype(program.nodes[source.node].type.dtype)
+    return Bound((source.node,), Forest(ensemble, dtype, source.columns, strategy))
 
 
-Make = Callable[[Node, TensorType], Callable[..., Any] | None]
-"""Returns the kernel of a node by the type of its first input; None: the reference's function."""
+MakeKernel = Callable[[Node, TensorType], Callable[..., Any] | None]
+"""Makes a node's kernel, given its first input's type; None to run the reference's function."""
 
 
-def _bind_inputs(make: Make) -> Bind:
-    """Bind a kernel of the node's own inputs."""
+def _bind_inputs(make: MakeKernel) -> Bind:
+    """Return a function that binds a node to a kernel that reads the node's own inputs."""
 
     def bind(program: Program, i: int) -> Bound | None:
         node = program.nodes[i]
@@ -107,12 +121,12 @@ def _bind_inputs(make: Make) -> Bind:
     return bind
 
 
-def _bind_floats(make: Make) -> Bind:
-    """Bind a kernel of the node's own inputs of float32 or float64; the reference runs others."""
+def _bind_floats(make: MakeKernel) -> Bind:
+    """Do the same as `_bind_inputs`, but only for an input of float32 or float64."""
     return _bind_inputs(lambda node, x: make(node, x) if x.dtype in KERNEL_FLOATS else None)
 
 
-def _with_attrs(make: Callable[..., Callable[..., Any] | None], *names: str) -> Make:
+def _with_attrs(make: Callable[..., Callable[..., Any] | None], *names: str) -> MakeKernel:
     return lambda node, x: make(*(node.attrs[name] for name in names))
 
 
@@ -136,35 +150,37 @@ def _encode(node: Node, x: TensorType) -> Callable[..., Any]:
     categories, missing = node.attrs["categories"], node.attrs["missing"]
     if categories.dtype != object:
         return make_encoder(categories, missing)
-    encode_texts = cache(lambda: text_encoder(categories, missing))
+    encode_texts = cache(lambda: make_text_encoder(categories, missing))
     encode_objects = cache(lambda: make_encoder(categories, missing))
     return lambda x: (encode_texts if isinstance(x, TextColumn) else encode_objects)()(x)
 
 
 def _fill(node: Node, x: TensorType) -> Callable[..., Any]:
-    fill_texts, fill_values = text_filler(node.attrs), reference.FUNCTIONS["fill"]
+    fill_texts, fill_values = make_text_fill(node.attrs), reference.FUNCTIONS["fill"]
     return lambda x: fill_texts(x) if isinstance(x, TextColumn) else fill_values([x], node.attrs)
 
 
 def _encode_hashed(node: Node, x: TensorType) -> Callable[..., Any]:
-    hashes, missing, hash_texts = node.attrs["hashes"], node.attrs["missing"], text_hasher()
+    hashes, missing, hash_texts = node.attrs["hashes"], node.attrs["missing"], make_text_hasher()
     encode = make_encoder(hashes.astype(np.float64), missing)
     return lambda x: encode(hash_texts(x) % (1 << 32))
 
 
 def _hash_categories(node: Node, x: TensorType) -> Callable[..., Any]:
-    return text_hasher() if x.dtype == "string" else number_hasher()
+    return make_text_hasher() if x.dtype == "string" else make_number_hash_kernel()
 
 
 def _one_hot(node: Node, codes: TensorType) -> Callable[..., Any] | None:
     if node.type.dtype == "float16":
         return None
-    return one_hot(node.type.width, numpy_dtype(codes.dtype), numpy_dtype(node.type.dtype))
+    return make_one_hot_kernel(
+        node.type.width, numpy_dtype(codes.dtype), numpy_dtype(node.type.dtype)
+    )
 
 
 def _argmax(node: Node, x: TensorType) -> Callable[..., Any] | None:
     is_matrix = len(x.shape) == 2 and x.rowwise and x.width
-    return argmax(numpy_dtype(x.dtype)) if is_matrix else None
+    return make_argmax_kernel(numpy_dtype(x.dtype)) if is_matrix else None
 
 
 def _require_finite(node: Node, x: TensorType) -> Callable[..., Any]:
@@ -173,51 +189,53 @@ def _require_finite(node: Node, x: TensorType) -> Callable[..., Any]:
         width = node.type.width
         low = attrs.get("low", np.full(width, -np.inf, dtype))
         high = attrs.get("high", np.full(width, np.inf, dtype))
-        has_refused = range_checker(low, high, bool(attrs["allow_nan"]))
+        has_refused = make_range_checker(low, high, bool(attrs["allow_nan"]))
     else:
-        has_refused = checker(dtype, bool(attrs["allow_nan"]))
+        has_refused = make_finite_checker(dtype, bool(attrs["allow_nan"]))
     explain = reference.FUNCTIONS["require_finite"]
     return lambda x: explain([x], attrs) if has_refused(x) else x
 
 
 def _linear(node: Node, x: TensorType) -> Callable[..., Any]:
-    make = sparse_linear if x.sparse else linear
+    make = make_sparse_linear if x.sparse else make_linear_function
     return make(node.attrs["weights"], node.attrs["bias"])
 
 
 def _sum(program: Program, i: int) -> Bound | None:
-    match = find_quadratic(program, i)
-    return None if match is None else Bound((match[0],), match[1])
+    quadratic = find_quadratic(program, i)
+    return None if quadratic is None else Bound((quadratic[0],), quadratic[1])
 
 
 KERNELS: Mapping[str, Bind] = MappingProxyType(
     {
         "tree_ensemble": bind_trees,
         "tree_contributions": _bind_floats(
-            lambda node, x: contributor(node.attrs, numpy_dtype(x.dtype))
+            lambda node, x: make_contribution_kernel(node.attrs, numpy_dtype(x.dtype))
         ),
         "select": _bind_inputs(_select),
         "cast": _bind_inputs(_cast),
         "encode": _bind_inputs(_encode),
         "encode_hashed": _bind_inputs(_encode_hashed),
         "hash_categories": _bind_inputs(_hash_categories),
-        "look_up_combinations": _bind_inputs(lambda node, x: combination_finder(node.attrs)),
+        "look_up_combinations": _bind_inputs(lambda node, x: make_combination_kernel(node.attrs)),
         "fill": _bind_inputs(_fill),
         "one_hot": _bind_inputs(_one_hot),
-        "impute": _bind_floats(_with_attrs(imputer, "fill", "missing")),
+        "impute": _bind_floats(_with_attrs(make_impute_kernel, "fill", "missing")),
         "argmax": _bind_floats(_argmax),
         "require_finite": _bind_floats(_require_finite),
-        "count_tokens": _bind_inputs(lambda node, x: counter(node.attrs, hashed=False)),
-        "hash_tokens": _bind_inputs(lambda node, x: counter(node.attrs, hashed=True)),
+        "count_tokens": _bind_inputs(lambda node, x: make_token_counter(node.attrs, hashed=False)),
+        "hash_tokens": _bind_inputs(lambda node, x: make_token_counter(node.attrs, hashed=True)),
         "normalise_stored": _bind_floats(
-            lambda node, x: normaliser(node.attrs["norm"], numpy_dtype(x.dtype))
+            lambda node, x: make_row_normalizer(node.attrs["norm"], numpy_dtype(x.dtype))
         ),
         "linear": _bind_floats(_linear),
-        "pairwise": _bind_floats(lambda node, x: pairwise(node.attrs)),
-        "nearest": _bind_floats(lambda node, x: nearest(node.attrs)),
-        "bspline": _bind_floats(_with_attrs(bspline, "knots", "degree")),
+        "pairwise": _bind_floats(lambda node, x: make_pairwise_function(node.attrs)),
+        "nearest": _bind_floats(lambda node, x: make_nearest_function(node.attrs)),
+        "bspline": _bind_floats(_with_attrs(make_bspline_function, "knots", "degree")),
         "sum": _sum,
-        "search_sorted": _bind_floats(_with_attrs(searcher, "edges", "offsets", "side")),
-        "interpolate": _bind_floats(_with_attrs(interpolator, "points", "values", "offsets")),
+        "search_sorted": _bind_floats(_with_attrs(make_search_kernel, "edges", "offsets", "side")),
+        "interpolate": _bind_floats(
+            _with_attrs(make_interpolation_kernel, "points", "values", "offsets")
+        ),
     }
 )

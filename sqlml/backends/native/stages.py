@@ -1,10 +1,10 @@
-"""`Stages`: an output as calls of the register machine, of tree kernels and of text kernels.
+"""`Stages`: an output as calls of the VM (the register machine), tree kernels and text kernels.
 
-The machine prepares the columns that an ensemble reads (imputes, scales, makes one-hot columns),
-the tree kernel computes margins, and the machine makes the output from them. Votes and stacks have
-several such stages. A stage reads the rows or the result of one earlier stage; if it needs more,
-these are first copied side by side. Linear layers over sparse rows, hashes of texts, and values of
-texts that become dense are stages that read texts.
+The VM prepares the columns that an ensemble reads (imputes, scales, makes one-hot columns), the
+tree kernel computes margins, and the VM computes the output from them. Votes and stacks have
+several such stages. A stage reads the rows or the result of one earlier stage; if it needs several
+values, they are first copied side by side. Linear layers over sparse rows, hashes of strings, and
+sparse values of strings that become dense are stages that read string columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.backends.native.operators import KERNEL_FLOATS
 from sqlml.backends.native.rows.column_kernels import call_convert, call_take
-from sqlml.backends.native.rows.piecewise_kernels import searcher
+from sqlml.backends.native.rows.piecewise_kernels import make_search_kernel
 from sqlml.backends.native.rows.sparse import call_add, call_add_products, call_fill
 from sqlml.backends.native.stepwise import Stepwise
 from sqlml.backends.native.text.city_hash import call_hash_texts
@@ -32,7 +32,7 @@ from sqlml.types import ROWS, TEXTUAL, Array, TensorType, numpy_dtype
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """A block of `rows` rows with its texts by node, and scratch places for its numbers."""
+    """A block of `rows` rows: its string columns by node, and scratch places for its numbers."""
 
     places: Iterator[int]
     rows: int
@@ -44,7 +44,7 @@ _MakeCalls = Callable[[Sequence[Rows], Rows, _Block], Iterable[Call]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stage:
-    """The value (n, width) of `node`, made by calls from the values of the nodes `reads`."""
+    """The value (n, width) of `node`, which calls compute from the values of the nodes `reads`."""
 
     node: int
     reads: tuple[int, ...]
@@ -56,7 +56,7 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stages:
-    """The stages of an output; `rows` and `texts` are the nodes of its inputs."""
+    """The stages of an output. `rows` is the node of its matrix; `texts` are its string nodes."""
 
     rows: int
     texts: tuple[int, ...]
@@ -64,16 +64,19 @@ class Stages:
 
     @classmethod
     def of(cls, steps: Stepwise, output: str) -> Stages | None:
-        """Return None if the output needs another kernel, or the machine alone makes it."""
-        program, last = steps.program, steps.program.outputs[output]
+        """Return the stages of an output.
+
+        Returns None if the output needs another kernel, or if the VM alone can compute it.
+        """
+        program, output_node = steps.program, steps.program.outputs[output]
         dtypes = {i: program.nodes[i].type.dtype for i in program.inputs.values()}
-        rows, *others = [i for i, dtype in dtypes.items() if dtype not in TEXTUAL] or [-1]
+        rows, *other_inputs = [i for i, dtype in dtypes.items() if dtype not in TEXTUAL] or [-1]
         texts = tuple(i for i, dtype in dtypes.items() if dtype == "string")
-        if others or rows < 0 or len(texts) + 1 < len(dtypes):
+        if other_inputs or rows < 0 or len(texts) + 1 < len(dtypes):
             return None
         computed, stages = {rows}, list[_Stage]()
 
-        def add(stage: _Stage | None) -> bool:
+        def add_stage(stage: _Stage | None) -> bool:
             if stage is None:
                 return False
             stages.append(stage)
@@ -81,16 +84,16 @@ class Stages:
             return True
 
         def compute(node: int) -> bool:
-            return node in computed or add(_make_machine_stage(program, node, computed))
+            return node in computed or add_stage(_make_vm_stage(program, node, computed))
 
         for step in steps.schedule_of((output,)).steps:
             stage = _make_stage(program, step)
-            if stage is not None and not (all(map(compute, stage.reads)) and add(stage)):
+            if stage is not None and not (all(map(compute, stage.reads)) and add_stage(stage)):
                 return None
-        return cls(rows, texts, tuple(stages)) if stages and compute(last) else None
+        return cls(rows, texts, tuple(stages)) if stages and compute(output_node) else None
 
     def turn(self) -> float:
-        """Return the rows below which a block is filled by other calls."""
+        """Return the row count below which a block is filled by other calls."""
         return min((s.forest.few_rows for s in self.stages if s.forest is not None), default=0)
 
     def calls(
@@ -101,9 +104,9 @@ class Stages:
         rows: int,
         texts: Sequence[tuple[Rows, Rows]] = (),
     ) -> tuple[Call, ...]:
-        """Return the calls that fill `out` from contiguous rows `x`, for a block of so many rows.
+        """Return the calls that fill `out` from contiguous rows `x`, for a block of `rows` rows.
 
-        texts: the addresses where each text of a column begins, and where it ends.
+        texts: for each string column, the addresses where its strings begin and where they end.
         """
         block = _Block(places, rows, dict(zip(self.texts, texts, strict=True)))
         values, calls, result = {self.rows: x}, list[Call](), x
@@ -120,33 +123,37 @@ class Stages:
 _BY_KERNEL = frozenset(
     "hash_categories interpolate look_up_combinations search_sorted tree_contributions".split()
 )
-"""Operators that the machine lacks, with kernels from row to row."""
+"""Operators that the VM lacks, whose kernels read one row and write one row."""
 
 
 def _make_stage(program: Program, step: Step) -> _Stage | None:
-    """Return a step that the machine cannot do as a stage, if kernels can."""
+    """Return the stage of a step that the VM cannot run; None if there are no kernels for it."""
     i, forest = step.node, step.function
     if isinstance(forest, Forest):
-        return _Stage(i, step.inputs, forest.outputs, forest.dtype, _tree_calls(forest), forest)
+        return _Stage(
+            i, step.inputs, forest.outputs, forest.dtype, _make_tree_calls(forest), forest
+        )
     node = program.nodes[i]
     if not node.inputs:
         return None
-    below = node.inputs[0]
-    source = program.nodes[below]
+    source_node = node.inputs[0]
+    source = program.nodes[source_node]
     if node.op == "hash_categories" and source.type.dtype == "string":
         if source.op != "input":
             return None
         double = np.dtype(np.float64)
-        return _Stage(i, (), 1, double, lambda _, out, b: [call_hash_texts(*b.texts[below], out)])
+        return _Stage(
+            i, (), 1, double, lambda _, out, b: [call_hash_texts(*b.texts[source_node], out)]
+        )
     kernel = step.function
     if node.op == "search_sorted" and source.type.dtype in KERNEL_FLOATS:
         attrs, double = node.attrs, np.dtype(np.float64)
-        kernel = searcher(attrs["edges"], attrs["offsets"], attrs["side"], double)
+        kernel = make_search_kernel(attrs["edges"], attrs["offsets"], attrs["side"], double)
     runs_kernel = node.op in _BY_KERNEL
     if runs_kernel and isinstance(kernel, RowKernel) and kernel.dtype.name in KERNEL_FLOATS:
-        return _Stage(i, (below,), kernel.width, kernel.dtype, _kernel_calls(kernel))
+        return _Stage(i, (source_node,), kernel.width, kernel.dtype, _make_kernel_calls(kernel))
     if node.op == "densify":
-        counts = TextSums.of(program, below)
+        counts = TextSums.of(program, source_node)
         start = np.full(node.type.width, node.attrs["fill"], numpy_dtype(node.type.dtype))
         return None if counts is None else _make_sparse_stage(i, (counts,), start, None)
     if node.op == "linear" and source.type.sparse:
@@ -154,76 +161,79 @@ def _make_stage(program: Program, step: Step) -> _Stage | None:
     return None
 
 
-def _tree_calls(forest: Forest) -> _MakeCalls:
+def _make_tree_calls(forest: Forest) -> _MakeCalls:
     return lambda values, out, block: forest.calls(values[0], out, block.places, block.rows)
 
 
-def _kernel_calls(kernel: RowKernel) -> _MakeCalls:
+def _make_kernel_calls(kernel: RowKernel) -> _MakeCalls:
     return lambda values, out, block: [kernel.call(values[0], out)]
 
 
-_Part = TextSums | tuple[int, Array]
-"""Summands of a sparse layer: those of texts, or a node and the weights of its columns."""
+_Summand = TextSums | tuple[int, Array]
+"""A summand of a sparse layer: sums over strings, or a dense node and the weights (k, m) for it."""
 
 
-def _make_sparse_linear_stage(program: Program, i: int) -> _Stage | None:
-    node = program.nodes[i]
+def _make_sparse_linear_stage(program: Program, node_index: int) -> _Stage | None:
+    node = program.nodes[node_index]
     weights, bias = node.attrs["weights"], node.attrs["bias"]
-    below = program.nodes[node.inputs[0]]
-    parts: list[_Part] = []
-    first = 0
-    for j in below.inputs if below.op == "concat" else node.inputs[:1]:
-        kind = program.nodes[j].type
-        part_weights = weights[first : first + kind.width]
-        first += kind.width
-        part: _Part | None = (j, np.ascontiguousarray(part_weights))
-        if kind.sparse:
-            part = TextSums.of(program, j, part_weights)
-        if part is None or kind.dtype != node.type.dtype:
+    source = program.nodes[node.inputs[0]]
+    summands: list[_Summand] = []
+    start = 0
+    for j in source.inputs if source.op == "concat" else node.inputs[:1]:
+        input_type = program.nodes[j].type
+        input_weights = weights[start : start + input_type.width]
+        start += input_type.width
+        summand: _Summand | None = (j, np.ascontiguousarray(input_weights))
+        if input_type.sparse:
+            summand = TextSums.of(program, j, input_weights)
+        if summand is None or input_type.dtype != node.type.dtype:
             return None
-        parts.append(part)
-    return _make_sparse_stage(i, parts, np.zeros_like(bias), bias)
+        summands.append(summand)
+    return _make_sparse_stage(node_index, summands, np.zeros_like(bias), bias)
 
 
 def _make_sparse_stage(
-    node: int, parts: Sequence[_Part], start: Array, bias: Array | None
+    node: int, summands: Sequence[_Summand], start: Array, bias: Array | None
 ) -> _Stage:
-    """Return a stage that adds the parts to `start` (m,) in order, and the bias (m,) last."""
-    reads = tuple(part[0] for part in parts if isinstance(part, tuple))
+    """Return a stage that adds to `start` (m,) the summands in order, and finally the bias (m,)."""
+    reads = tuple(summand[0] for summand in summands if isinstance(summand, tuple))
 
     def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterator[Call]:
         dense = iter(values)
         yield call_fill(start, out)
-        for part in parts:
-            if isinstance(part, TextSums):
-                yield from part.calls(*block.texts[part.node], out)
+        for summand in summands:
+            if isinstance(summand, TextSums):
+                yield from summand.calls(*block.texts[summand.node], out)
             else:
-                yield call_add_products(next(dense), part[1], out)
+                yield call_add_products(next(dense), summand[1], out)
         if bias is not None:
             yield call_add(bias, out)
 
     return _Stage(node, reads, start.size, start.dtype, make_calls)
 
 
-def _make_machine_stage(program: Program, node: int, computed: Collection[int]) -> _Stage | None:
-    """Return the machine's code from computed values to a node; None if it lacks an operator."""
-    live, reads, missing = {node}, set[int](), list[int]()
+def _make_vm_stage(program: Program, node: int, computed: Collection[int]) -> _Stage | None:
+    """Return a stage in which the VM computes a node; None if the VM lacks an operator for it.
+
+    The stage reads the values of nodes that are already `computed`.
+    """
+    needed, reads, nodes_to_compute = {node}, set[int](), list[int]()
     for i in range(node, -1, -1):
-        if i not in live:
+        if i not in needed:
             continue
         if i in computed:
             reads.add(i)
         elif program.nodes[i].op == "input":
             return None
         else:
-            missing.append(i)
-            live.update(program.nodes[i].inputs)
+            nodes_to_compute.append(i)
+            needed.update(program.nodes[i].inputs)
     if not reads:
         return None
     order = tuple(sorted(reads))
     nodes, inputs = _make_inputs([program.nodes[i].type for i in order])
     positions = dict(zip(order, inputs, strict=True))
-    for i in reversed(missing):
+    for i in reversed(nodes_to_compute):
         old = program.nodes[i]
         positions[i] = len(nodes)
         nodes.append(Node(old.op, tuple(positions[j] for j in old.inputs), old.attrs, old.type))
@@ -242,33 +252,33 @@ def _make_machine_stage(program: Program, node: int, computed: Collection[int]) 
 _NAME = "rows"
 
 
-def _make_inputs(kinds: Sequence[TensorType]) -> tuple[list[Node], list[int]]:
-    """Return the nodes of a segment's input, and those that are values of these types."""
+def _make_inputs(input_types: Sequence[TensorType]) -> tuple[list[Node], list[int]]:
+    """Return the first nodes of a segment, and the indices of the nodes with these types."""
 
-    def make_input(kind: TensorType) -> Node:
-        attrs = {"name": _NAME, "dtype": kind.dtype, "width": kind.width}
-        return Node("input", (), freeze(attrs), kind)
+    def make_input(input_type: TensorType) -> Node:
+        attrs = {"name": _NAME, "dtype": input_type.dtype, "width": input_type.width}
+        return Node("input", (), freeze(attrs), input_type)
 
-    if len(kinds) == 1 and kinds[0].dtype in KERNEL_FLOATS:
-        return [make_input(kinds[0])], [0]
-    # A float32 is exact as a float64, and so is an integer of a search.
-    width = sum(kind.width for kind in kinds)
-    nodes, first = [make_input(TensorType("float64", (ROWS, width)))], 0
-    for kind in kinds:
-        columns = freeze({"indices": np.arange(first, first + kind.width)})
-        nodes.append(Node("select", (0,), columns, kind))
-        first += kind.width
+    if len(input_types) == 1 and input_types[0].dtype in KERNEL_FLOATS:
+        return [make_input(input_types[0])], [0]
+    # A float32 is exact as a float64, and so are the integers that a search returns.
+    width = sum(input_type.width for input_type in input_types)
+    nodes, start = [make_input(TensorType("float64", (ROWS, width)))], 0
+    for input_type in input_types:
+        columns = freeze({"indices": np.arange(start, start + input_type.width)})
+        nodes.append(Node("select", (0,), columns, input_type))
+        start += input_type.width
     return nodes, list(range(1, len(nodes)))
 
 
-def _concatenate(parts: Sequence[Rows], places: Iterator[int]) -> tuple[Rows, list[Call]]:
-    """Return rows with the columns of several rows, and the calls that copy them there."""
-    if len(parts) == 1:
-        return parts[0], []
-    combined = Rows(next(places), np.dtype(np.float64), sum(part.width for part in parts))
-    calls, first = list[Call](), 0
-    for part in parts:
-        target = combined.select(slice(first, first + part.width))
-        calls.append(call_take(part, np.arange(part.width), target))
-        first += part.width
+def _concatenate(values: Sequence[Rows], places: Iterator[int]) -> tuple[Rows, list[Call]]:
+    """Return rows with the columns of all `values`, and the calls that copy the columns there."""
+    if len(values) == 1:
+        return values[0], []
+    combined = Rows(next(places), np.dtype(np.float64), sum(value.width for value in values))
+    calls, start = list[Call](), 0
+    for value in values:
+        target = combined.select(slice(start, start + value.width))
+        calls.append(call_take(value, np.arange(value.width), target))
+        start += value.width
     return combined, calls

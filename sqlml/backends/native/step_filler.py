@@ -1,7 +1,7 @@
 """Fillers: objects that write an output of a Program in place (`backends/base.py`).
 
-Scoring a row takes some microseconds, so work around the kernels counts: there are no names, no
-copies of the rows, and no copies of results.
+Scoring a row takes only some microseconds, so the work around the kernels matters: fillers look up
+no names, and copy neither rows nor results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqlml.backends.native.kernel_calls import (
     Rows,
 )
 from sqlml.backends.native.operators import KERNEL_FLOATS, find_source
-from sqlml.backends.native.rows.column_kernels import call_take, checker, converter
+from sqlml.backends.native.rows.column_kernels import call_take, make_converter, make_finite_checker
 from sqlml.backends.native.stages import Stages
 from sqlml.backends.native.stepwise import BLOCK_BYTES, Stepwise
 from sqlml.backends.native.trees.lockstep import ANY, FINITE, NAN_TOO
@@ -37,20 +37,21 @@ from sqlml.types import Array, numpy_dtype
 
 # `follow`: machine code that makes the calls of a table in order (`kernel_calls.py`).
 #
-# DuckDB's row path follows a table for its vectors of rows. `Follower` does so for rows and texts
-# that Python holds: one Python call instead of many, each of which takes some microseconds.
+# DuckDB's row path follows a table for its vectors of rows. `Follower` does the same for rows and
+# strings in Python's memory: with one Python call instead of many, each of which takes some
+# microseconds.
 
 ALIGN = 64
 
 MAX_BLOCK_ROWS = 512
-"""The most rows of a block, whose scratch numbers take BLOCK_BYTES at most."""
+"""The most rows of a block; its scratch numbers take at most BLOCK_BYTES."""
 
 
 class Follower:
-    """Makes calls for rows, results, texts and scratch numbers. Thread-safe.
+    """Makes kernel calls for blocks of rows. Thread-safe.
 
-    `table` encodes `calls`. The first `ends` scratch places hold the texts' addresses. At most
-    `block` rows are scored together.
+    `table` encodes `calls`. The first `ends` scratch places hold the addresses of the strings. At
+    most `block` rows are scored together.
     """
 
     def __init__(self, calls: KernelCalls, table: Array, ends: int) -> None:
@@ -59,15 +60,17 @@ class Follower:
         self._table, self._count = table, len(calls.calls)
         self._words = calls.count_most_words()
         self.block = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, int(self._sizes.sum()))))
-        byte = (reads(np.uint8, 2, "C"), reads(np.int64, 2, "C"), writes(np.uint8, 2))
-        integers = reads(np.int64, 1, "C")
-        self._run = specialise(follow_blocks, (integers, (COUNT,) * 5, integers, *byte))
+        array_kinds = (reads(np.uint8, 2, "C"), reads(np.int64, 2, "C"), writes(np.uint8, 2))
+        integer_kind = reads(np.int64, 1, "C")
+        self._run = specialise(
+            follow_blocks, (integer_kind, (COUNT,) * 5, integer_kind, *array_kinds)
+        )
 
     def run(self, x: Array, ends: Array, out: Array, first: int, stop: int, block: int) -> int:
-        """Score rows from `first` on in blocks; return the first row of a refused block, or `stop`.
+        """Score rows from `first` on; return the first row of a rejected block, or `stop`.
 
-        x: (n, w), and out: (n, k), of the dtypes of the calls. ends: int64 (m, n), the addresses
-        where the texts of a column begin, and where they end, column by column.
+        x (n, w) and out (n, k) have the dtypes of the calls. `ends`, int64 (m, n), has two rows per
+        string column: the addresses where its strings begin, and where they end.
         """
         counts = (self._count, self._words, block, first, stop)
         arrays = (x.view(np.uint8), ends, out.view(np.uint8))
@@ -76,9 +79,9 @@ class Follower:
 
 
 @inlined_helper
-def align_address(number: Any) -> Any:
-    """Return the next address at which a cache line begins."""
-    return (number + ALIGN - 1) // ALIGN * ALIGN
+def align_address(address: Any) -> Any:
+    """Round an address up to the next beginning of a cache line."""
+    return (address + ALIGN - 1) // ALIGN * ALIGN
 
 
 @inlined_helper
@@ -105,12 +108,13 @@ def follow(table: Any, calls: Any, rows: Any, places: Any, words: Any) -> Any:
 
 
 def follow_blocks(table: Any, counts: Any, sizes: Any, x: Any, ends: Any, out: Any) -> Any:
-    """Make the calls for each block of rows; return where they end (`Follower.run`).
+    """Make the calls for each block of rows; return the row where they stop (`Follower.run`).
 
     Args:
-        counts: calls of the table, words of the longest call, rows per block, first row, and stop.
-        sizes: bytes per row of each scratch place.
-        x, ends, out: bytes (n, w), int64 (m, n), and bytes (n, k).
+        counts: the number of calls in the table, the words of the longest call, the rows per block,
+            the first row, and the row at which to stop.
+        sizes: the bytes per row of each scratch place.
+        x, ends, out: bytes (n, w), int64 (m, n), and bytes (n, k); see `Follower.run`.
     """
     calls, max_words, block, first, stop = counts
     rows, text_places, scratch_places = out.shape[0], ends.shape[0], sizes.size
@@ -142,24 +146,24 @@ def follow_blocks(table: Any, counts: Any, sizes: Any, x: Any, ends: Any, out: A
 
 
 MANY_ROWS = 2048
-"""A number of rows that is not few."""
+"""A row count that does not count as few."""
 
 
 class _MatrixFiller:
-    """One output of a Program of one input, a matrix. Thread-safe; see `Filler`."""
+    """Fills one output of a Program whose only input is a matrix. Thread-safe; see `Filler`."""
 
     def __init__(self, program: Program, output: str) -> None:
         (self._node,) = program.inputs.values()
         self._output = program.outputs[output]
-        kind = program.output_type(output)
+        output_type = program.output_type(output)
         self.input: np.dtype[Any] = numpy_dtype(program.nodes[self._node].type.dtype)
-        self.dtype: np.dtype[Any] = numpy_dtype(kind.dtype)
-        self.width: int = kind.width
+        self.dtype: np.dtype[Any] = numpy_dtype(output_type.dtype)
+        self.width: int = output_type.width
         self.below: int | None = find_upper_bound(program, self._output)
 
 
 class StepFiller(_MatrixFiller):
-    """An output of a Program that runs step by step, on `columns` of rows of `width` columns."""
+    """Fills an output step by step, from the columns `columns` of rows with `width` columns."""
 
     def __init__(self, steps: Stepwise, output: str, columns: Sequence[int], width: int) -> None:
         super().__init__(steps.program, output)
@@ -177,8 +181,8 @@ class StepFiller(_MatrixFiller):
         for start in range(0, x.shape[0], self._rows):
             block = x[start : start + self._rows]
             values = dict(self._constants)
-            is_copied = self._slice is None
-            x_block = block.take(self._columns, axis=1) if is_copied else block[:, self._slice]
+            must_copy = self._slice is None
+            x_block = block.take(self._columns, axis=1) if must_copy else block[:, self._slice]
             values[self._node] = x_block
             try:
                 with np.errstate(all="ignore"):
@@ -190,21 +194,21 @@ class StepFiller(_MatrixFiller):
 
 
 class TextFiller:
-    """One output of a matrix and columns of texts, as kernel calls alone. Thread-safe.
+    """Fills an output of a matrix and string columns with kernel calls only. Thread-safe.
 
     Attributes:
-        input, columns: dtype and width of the matrix.
-        dtype, width: of the output.
-        rows, texts: the Program's nodes of the matrix and of the texts.
-        reads_rows: True if the output needs the matrix.
+        input, columns: the dtype and the width of the matrix.
+        dtype, width: the dtype and the width of the output.
+        rows, texts: the Program's nodes of the matrix and of the string columns.
+        reads_rows: True if the output depends on the matrix.
     """
 
     def __init__(self, steps: Stepwise, output: str, stages: Stages) -> None:
         program = steps.program
-        kind = program.output_type(output)
+        output_type = program.output_type(output)
         self.input: np.dtype[Any] = numpy_dtype(program.nodes[stages.rows].type.dtype)
-        self.dtype: np.dtype[Any] = numpy_dtype(kind.dtype)
-        self.width: int = kind.width
+        self.dtype: np.dtype[Any] = numpy_dtype(output_type.dtype)
+        self.width: int = output_type.width
         self.rows: int = stages.rows
         self.texts: tuple[int, ...] = stages.texts
         self.reads_rows: bool = stages.rows in steps.schedule_of((output,)).inputs.values()
@@ -213,7 +217,7 @@ class TextFiller:
         self._output: dict[bool, Follower | None] = {}
 
     def follower(self, rows: int) -> Follower | None:
-        """Return the Follower for a batch of so many rows; None if numba itself runs a kernel."""
+        """Return the Follower for a batch of `rows` rows; None if only numba can run a kernel."""
         is_few = rows < self.turn()
         if is_few not in self._output:
             places = itertools.count(SCRATCH)
@@ -239,15 +243,15 @@ class StagedFiller(StepFiller):
 
 
 class TreeFiller(_MatrixFiller):
-    """An output of one ensemble of trees, in two kernel calls.
+    """Fills an output of one ensemble of trees with two kernel calls.
 
-    The first checks the rows and computes margins; the second is the register machine, which makes
-    probabilities and labels of the margins. If the output is the margins, there is no second call.
+    The first call checks the rows and computes margins. The second call is the VM, which turns the
+    margins into probabilities and labels. If the output is the margins, there is no second call.
 
     Args:
-        columns: the index of the rows' columns that `forest` reads; None: all.
-        allowed: the numbers that these may be (`lockstep.ANY`, ...).
-        tail: makes the output from the margins; None: the output is the margins.
+        columns: an index of the columns that `forest` reads; None means all columns.
+        allowed: which numbers these columns may contain (`lockstep.ANY`, ...).
+        tail: computes the output from the margins; None if the output is the margins.
     """
 
     def __init__(
@@ -261,9 +265,11 @@ class TreeFiller(_MatrixFiller):
     ) -> None:
         super().__init__(steps.program, output)
         self._forest, self._columns, self._allowed, self._tail = forest, columns, allowed, tail
-        self._has_refused = None if allowed == ANY else checker(forest.source, allowed == NAN_TOO)
+        self._has_refused = (
+            None if allowed == ANY else make_finite_checker(forest.source, allowed == NAN_TOO)
+        )
         is_converted = forest.source != self.input
-        self._convert = converter(self.input, forest.source) if is_converted else None
+        self._convert = make_converter(self.input, forest.source) if is_converted else None
         self._rows = steps.rows
         if self._convert is None and not isinstance(columns, np.ndarray):  # rows are not copied
             self._rows = max(steps.rows, BLOCK_BYTES // (16 * max(self.width, forest.outputs)))
@@ -272,34 +278,34 @@ class TreeFiller(_MatrixFiller):
     def of(
         cls, steps: Stepwise, output: str, columns: Sequence[int], width: int
     ) -> TreeFiller | None:
-        """Return a filler; None if the output needs more than one ensemble, a check and a tail."""
+        """Return a filler, or None if the output is more than a check, one ensemble and a tail."""
         program, columns_read = steps.program, np.array(columns, np.int64)
         plan = steps.schedule_of((output,)).steps
-        trees = [(step, step.function) for step in plan if isinstance(step.function, Forest)]
-        if len(trees) != 1:
+        tree_steps = [(step, step.function) for step in plan if isinstance(step.function, Forest)]
+        if len(tree_steps) != 1:
             return None
-        ((step, forest),) = trees
-        below, allowed = step.inputs[0], ANY
-        check = program.nodes[below]
+        ((step, forest),) = tree_steps
+        input_node, allowed = step.inputs[0], ANY
+        check = program.nodes[input_node]
         if check.op == "require_finite":
             has_limits = "low" in check.attrs or "high" in check.attrs
             if has_limits or check.type.dtype not in KERNEL_FLOATS:
                 return None
             source = find_source(program, check.inputs[0], check.type.dtype)
-            below, allowed = source.node, NAN_TOO if check.attrs["allow_nan"] else FINITE
-            if program.nodes[below].op == "input":
+            input_node, allowed = source.node, NAN_TOO if check.attrs["allow_nan"] else FINITE
+            if program.nodes[input_node].op == "input":
                 columns_read = columns_read[source.columns]
-        kind = program.nodes[below].type
-        if program.nodes[below].op != "input" or kind.dtype not in KERNEL_FLOATS:
+        input_type = program.nodes[input_node].type
+        if program.nodes[input_node].op != "input" or input_type.dtype not in KERNEL_FLOATS:
             return None
-        last = plan[-1].function
-        tail = last.machine if isinstance(last, TreeTail) else None
+        last_function = plan[-1].function
+        tail = last_function.machine if isinstance(last_function, TreeTail) else None
         if tail is None and plan[-1] is not step:
             return None
         return cls(steps, output, forest, _simplify_index(columns_read, width), allowed, tail)
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write the scores of rows `x` into `out`, a block of rows at a time (`Filler.fill`)."""
+        """Write the scores of rows `x` to `out`, a block of rows at a time (`Filler.fill`)."""
         if x.shape[0] <= self._rows:
             return self._fill_block(x, out)
         for start in range(0, x.shape[0], self._rows):
@@ -328,11 +334,11 @@ class TreeFiller(_MatrixFiller):
         return -1 if tail is None else tail.fill(margins, out)
 
     def turn(self) -> float:
-        """Return the rows below which a block is filled by other calls."""
+        """Return the row count below which a block is filled by other calls."""
         return self._forest.few_rows
 
     def calls(self, x: Rows, out: Rows, places: Iterator[int], rows: int) -> tuple[Call, ...]:
-        """Return the calls that do what `fill` does with a block of so many rows."""
+        """Return the calls that do what `fill` does, for a block of `rows` rows."""
         forest, tail = self._forest, self._tail
         copies: tuple[Call, ...] = ()
         if isinstance(self._columns, slice):
@@ -347,10 +353,10 @@ class TreeFiller(_MatrixFiller):
 
 
 def _simplify_index(columns: Array, width: int) -> Any:
-    """Return an index of these columns: None for all of them, a slice for adjacent ones."""
+    """Return an index of these columns: None for all columns, a slice for adjacent columns."""
     if np.array_equal(columns, np.arange(width)):
         return None
-    first = int(columns[0]) if columns.size else 0
-    if np.array_equal(columns, np.arange(first, first + columns.size)):
-        return slice(first, first + columns.size)
+    start = int(columns[0]) if columns.size else 0
+    if np.array_equal(columns, np.arange(start, start + columns.size)):
+        return slice(start, start + columns.size)
     return columns

@@ -24,43 +24,48 @@ FRESH = frozenset({*UFUNCS, "linear"})
 
 
 def find_in_place_operators(program: Program) -> dict[int, Callable[..., Array]]:
-    """Return node -> a function of its inputs that overwrites and returns one of them.
+    """Map nodes to functions that overwrite one of their inputs and return it.
 
-    Chen's thesis, section 3.2: a value whose only reader makes a value of the same type gives it
-    its memory. A chain of such operators works in one buffer, which stays in the cache.
+    Chen's thesis, section 3.2: if the only reader of a value computes a value of the same type, the
+    result reuses the memory. So a chain of operators works in one buffer, which stays in the cache.
     """
-    uses = Counter(j for node in program.nodes for j in node.inputs)
-    uses.update(program.outputs.values())
+    use_counts = Counter(j for node in program.nodes for j in node.inputs)
+    use_counts.update(program.outputs.values())
     functions: dict[int, Callable[..., Array]] = {}
     for i, node in enumerate(program.nodes):
         ufunc = UFUNCS.get(node.op)
         if ufunc is None:
             continue
         for position, j in enumerate(node.inputs):
-            below = program.nodes[j]
-            if below.op in FRESH and below.type == node.type and node.type.rowwise and uses[j] == 1:
-                functions[i] = _write_over(ufunc, position)
+            source = program.nodes[j]
+            if (
+                source.op in FRESH
+                and source.type == node.type
+                and node.type.rowwise
+                and use_counts[j] == 1
+            ):
+                functions[i] = _make_in_place(ufunc, position)
                 break
     return functions
 
 
-def _write_over(ufunc: np.ufunc, position: int) -> Callable[..., Any]:
+def _make_in_place(ufunc: np.ufunc, position: int) -> Callable[..., Any]:
     return lambda *args: ufunc(*args, out=args[position])
 
 
 BLOCK_BYTES = 4 << 20
-"""Memory of the intermediate values of one block.
+"""Bytes of the intermediate values of one block.
 
-They stay in the processor's cache from one operator to the next, the purpose of fusing chains of
-injective operators (Chen's thesis, section 4.2): compared with blocks of 16 MB, 20 kinds of models
-ran 0.97 to 1.6 times as fast, 1.13 on average. Fusing in addition gained 0.95 to 1.1.
+They stay in the processor's cache from one operator to the next, which is the purpose of fusing
+chains of injective operators (Chen's thesis, section 4.2). Compared with blocks of 16 MB, 20 kinds
+of models ran 0.97 to 1.6 times as fast, 1.13 on average. Fusing in addition gained 0.95 to 1.1.
 """
 
 FEWEST_ROWS, FEWEST_BYTES = 16, 16 << 20
 """Blocks of wide rows have at least FEWEST_ROWS, if these take no more memory than FEWEST_BYTES."""
 
 TREE_ROWS = 512
-"""The fewest rows of a block with trees, whose kernels process as many at a time."""
+"""The fewest rows of a block with trees, since tree kernels process as many rows at a time."""
 
 MOST_ROWS = 1 << 15
 
@@ -129,21 +134,21 @@ class Stepwise:
         return {name: values[self.program.outputs[name]] for name in outputs}
 
 
-def _sample_by_kernels(node: Node) -> Callable[..., Array]:
-    """Return a function that samples contributions of a Program with kernels."""
-    inner = Stepwise(store.loads(node.attrs["program"].tobytes()))
-    return lambda *args: sample_contributions(lambda rows: inner.run(rows)["y"], args, node.attrs)
+def _make_sampler(node: Node) -> Callable[..., Array]:
+    """Return a function that estimates contributions by sampling, and scores with kernels."""
+    steps = Stepwise(store.loads(node.attrs["program"].tobytes()))
+    return lambda *args: sample_contributions(lambda rows: steps.run(rows)["y"], args, node.attrs)
 
 
 def bind(program: Program, i: int, strategy: str = "traverse") -> Bound:
-    """Prepare node i to run on arrays of the host, trees by `strategy`."""
+    """Bind node i to a function of numpy arrays; `strategy` selects the kernel of trees."""
     node = program.nodes[i]
-    make = KERNELS.get(node.op)
+    bind_kernel = KERNELS.get(node.op)
     if node.op == "tree_ensemble":
-        make = partial(bind_trees, strategy=strategy)
+        bind_kernel = partial(bind_trees, strategy=strategy)
     if node.op == "sampled_contributions":
-        return Bound(node.inputs, _sample_by_kernels(node))
-    bound = None if make is None else make(program, i)
+        return Bound(node.inputs, _make_sampler(node))
+    bound = None if bind_kernel is None else bind_kernel(program, i)
     if bound is not None:
         return bound
     function, attrs = reference.FUNCTIONS[node.op], node.attrs

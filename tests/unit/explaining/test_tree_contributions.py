@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sqlml.backends.native.trees.contribution_kernel import ROWS, contributor
+from sqlml.backends.native.trees.contribution_kernel import ROWS, make_contribution_kernel
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
@@ -26,7 +26,7 @@ def test_they_equal_the_definition(name: str) -> None:
     e = covered(grow(RECIPES[name]))
     x = rows_for(e, 7)
     attrs = {**e.attrs(), "player": np.arange(WIDTH, dtype=np.int32), "players": WIDTH}
-    got = contributor(attrs, x.dtype)(x).reshape(len(x), e.outputs, WIDTH + 1)
+    got = make_contribution_kernel(attrs, x.dtype)(x).reshape(len(x), e.outputs, WIDTH + 1)
     for row, contributions in zip(x, got, strict=True):
         worth = expected_of_trees(e, row)
         want = by_definition(worth, WIDTH).T
@@ -41,7 +41,7 @@ def test_columns_of_one_player_are_known_together() -> None:
     x = rows_for(e, 7)
     player = (np.arange(WIDTH) % 3).astype(np.int32)
     attrs = {**e.attrs(), "player": player, "players": 3}
-    got = contributor(attrs, x.dtype)(x)
+    got = make_contribution_kernel(attrs, x.dtype)(x)
     for row, contributions in zip(x, got, strict=True):
         of_columns = expected_of_trees(e, row)
 
@@ -60,7 +60,7 @@ def test_a_row_has_the_same_contributions_in_any_batch(rows: int) -> None:
     e = covered(grow(RECIPES["deep"]))
     x = rows_for(e, rows)
     attrs = {**e.attrs(), "player": np.zeros(WIDTH, np.int32), "players": 1}
-    run = contributor(attrs, x.dtype)
+    run = make_contribution_kernel(attrs, x.dtype)
     whole = run(x)
     assert whole.shape == (rows, 2)
     for k in range(0, rows, 97):
@@ -73,7 +73,7 @@ def test_columns_in_any_layout_of_memory() -> None:
     e = covered(grow(RECIPES["deep"]))
     x = rows_for(e, 50)
     attrs = {**e.attrs(), "player": np.arange(WIDTH, dtype=np.int32), "players": WIDTH}
-    run = contributor(attrs, x.dtype)
+    run = make_contribution_kernel(attrs, x.dtype)
     np.testing.assert_array_equal(run(np.asfortranarray(x)), run(x))
     np.testing.assert_array_equal(run(np.repeat(x, 2, axis=0)[::2]), run(x))
 
@@ -84,8 +84,8 @@ def test_wide_results_take_blocks_of_few_rows() -> None:
     player = np.array([7, 0, 299_999, 3, 4], np.int32)
     wide = {**e.attrs(), "player": player, "players": 300_000}
     narrow = {**e.attrs(), "player": np.arange(WIDTH, dtype=np.int32), "players": WIDTH}
-    got = contributor(wide, x.dtype)(x[:9]).reshape(9, e.outputs, 300_001)
-    want = contributor(narrow, x.dtype)(x[:9]).reshape(9, e.outputs, WIDTH + 1)
+    got = make_contribution_kernel(wide, x.dtype)(x[:9]).reshape(9, e.outputs, 300_001)
+    want = make_contribution_kernel(narrow, x.dtype)(x[:9]).reshape(9, e.outputs, WIDTH + 1)
     np.testing.assert_array_equal(got[:, :, [*player, 300_000]], want)
     assert np.count_nonzero(got) <= np.count_nonzero(want)
 

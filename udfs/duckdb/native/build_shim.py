@@ -53,12 +53,15 @@ def this_platform() -> str | None:
 
 
 def own_compiler(target: str) -> str | None:
-    """Return the system's C compiler if it compiles for a platform, or None."""
+    """Return the system's C compiler if it compiles for the platform `target`, or None."""
     return shutil.which("cc") if target == this_platform() else None
 
 
 def compiler(target: str) -> list[str] | None:
-    """Return the start of a command line: the system's compiler, or that of `ziglang`, or None."""
+    """Return the start of a compiler's command line, or None if there is no compiler.
+
+    The system's compiler comes first; the compiler of `ziglang` is used otherwise.
+    """
     system_compiler = own_compiler(target)
     if system_compiler is not None:
         return [system_compiler]
@@ -87,21 +90,24 @@ def build_shim(folder: Path, target: str) -> bool:
 
 
 def _metadata(target: str) -> bytes:
-    """Return the extension's metadata: eight fields of 32 bytes, the last one first."""
+    """Return the extension's metadata: eight fields of 32 bytes each, the last field first."""
     fields = ("", "", "", "C_STRUCT", "1", "v1.2.0", target, "4")
     return b"".join(field.encode().ljust(32, b"\0") for field in fields)
 
 
 def _sign(content: bytes) -> tuple[bytes, str]:
-    """Sign the digest of the digests of each MiB with RSA; return 256 bytes and the public key."""
+    """Sign the content with RSA; return the signature (256 bytes) and the public key.
+
+    What is signed is the digest of the digests of each MiB.
+    """
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 
-    pieces = (content[i : i + 2**20] for i in range(0, len(content), 2**20))
-    digest = hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in pieces)).digest()
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    signature = key.sign(digest, padding.PKCS1v15(), utils.Prehashed(hashes.SHA256()))
-    public = key.public_key().public_bytes(
+    pieces = (content[offset : offset + 2**20] for offset in range(0, len(content), 2**20))
+    digest = hashlib.sha256(b"".join(hashlib.sha256(piece).digest() for piece in pieces)).digest()
+    private_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    signature = private_key.sign(digest, padding.PKCS1v15(), utils.Prehashed(hashes.SHA256()))
+    public_key = private_key.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    return signature, base64.b64encode(public).decode()
+    return signature, base64.b64encode(public_key).decode()

@@ -9,7 +9,7 @@ from typing import Any
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int
 
-_FORMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "duckdb_connect": (_INT, (_POINTER, _POINTER)),
     "duckdb_disconnect": (None, (_POINTER,)),
     "duckdb_create_logical_type": (_POINTER, (_INT,)),
@@ -50,11 +50,11 @@ _FORMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 @cache
 def library() -> ctypes.CDLL:
-    """Load DuckDB's C API; ImportError, OSError or AttributeError if it is incomplete."""
+    """Load DuckDB's C API; raise ImportError, OSError or AttributeError if it is incomplete."""
     import _duckdb
 
     api = ctypes.CDLL(_duckdb.__file__)
-    for name, (result, arguments) in _FORMS.items():
+    for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(api, name)
         function.restype, function.argtypes = result, list(arguments)
     return api
@@ -66,12 +66,12 @@ def address(name: str) -> int:
     return pointer
 
 
-_KINDS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
+_TYPE_NUMBERS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
 """DuckDB's type numbers (`duckdb_type`)."""
 
 
 def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
-    """Call `use` with a logical type, such as DOUBLE[28] or STRUCT(a INTEGER), and free it."""
+    """Call `use` with a new logical type, such as DOUBLE[28] or STRUCT(a INTEGER), and free it."""
     logical_type = _create_type(name)
     use(logical_type)
     library().duckdb_destroy_logical_type(ctypes.byref(logical_type))
@@ -83,7 +83,7 @@ def _create_type(name: str) -> ctypes.c_void_p:
         return _create_struct(name.removeprefix("STRUCT(").removesuffix(")").split(", "))
     element, bracket, size = name.removesuffix("]").rpartition("[")
     if not bracket:
-        return ctypes.c_void_p(api.duckdb_create_logical_type(_KINDS[name]))
+        return ctypes.c_void_p(api.duckdb_create_logical_type(_TYPE_NUMBERS[name]))
     inner = _create_type(element)
     if size:
         outer = ctypes.c_void_p(api.duckdb_create_array_type(inner, int(size)))
@@ -96,11 +96,13 @@ def _create_type(name: str) -> ctypes.c_void_p:
 def _create_struct(fields: list[str]) -> ctypes.c_void_p:
     """Create the type of a struct from a name and a type each, for example "label INTEGER"."""
     api = library()
-    names, kinds = zip(*(field.split(" ") for field in fields), strict=True)
-    types = [_create_type(kind) for kind in kinds]
-    listed = (ctypes.c_void_p * len(types))(*types)
-    texts = (ctypes.c_char_p * len(types))(*(name.encode() for name in names))
-    struct = ctypes.c_void_p(api.duckdb_create_struct_type(listed, texts, len(types)))
+    names, type_names = zip(*(field.split(" ") for field in fields), strict=True)
+    types = [_create_type(kind) for kind in type_names]
+    type_pointers = (ctypes.c_void_p * len(types))(*types)
+    name_pointers = (ctypes.c_char_p * len(types))(*(name.encode() for name in names))
+    struct = ctypes.c_void_p(
+        api.duckdb_create_struct_type(type_pointers, name_pointers, len(types))
+    )
     for kind in types:
         api.duckdb_destroy_logical_type(ctypes.byref(kind))
     return struct

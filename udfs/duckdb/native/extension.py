@@ -1,10 +1,10 @@
-"""Install the shim, and open the connection of DuckDB's C API that it gives.
+"""Install the shim, and open the connection of DuckDB's C API that it provides.
 
-DuckDB 2.0 trusts an extension from a repository whose public key it has. So a separate in-memory
-database declares a temporary folder with the one signed file as the repository `sqlml_<digest>`,
-with its public key, and installs the file, which copies it into DuckDB's home folder. Users'
-connections load it from there under their default settings, none of which changes. Each build of
-sqlml has a repository of its own, so several builds can be installed on a machine.
+DuckDB 2.0 trusts an extension from a repository whose public key it knows. So a separate in-memory
+database declares a temporary folder, which contains the signed file, as the repository
+`sqlml_<digest>` with its public key. It installs the file, which copies it into DuckDB's home
+folder. Users' connections load it from there and keep their default settings. Each build of sqlml
+has its own repository, so several builds can be installed on a machine.
 
 DuckDB gives an extension the database that loads it, and there is no other way to that database
 from outside. So the shim (`shim.c`) opens a connection while it is loaded, which happens once per
@@ -56,14 +56,15 @@ class Installed:
 
 
 def ensure_installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
-    """Return the installed file, after installing it if it is missing or damaged.
+    """Return the installed file; first install it if it is missing or damaged.
 
-    `built` is the folder of the signed file and its public key. Raises Unavailable if that fails.
+    `built` is the folder of the signed file and its public key. Raises Unavailable if the
+    installation fails.
     """
     target, shim = find_install_path(connection, built), built / EXTENSION
     try:
         if not target.path.is_file() or target.path.read_bytes() != shim.read_bytes():
-            with duckdb.connect(config=_folders(connection)) as installer:
+            with duckdb.connect(config=_read_folder_settings(connection)) as installer:
                 _install(installer, shim, target.repository)
     except (duckdb.Error, OSError) as error:
         raise Unavailable(f"DuckDB could not install them: {_first_line(error)}") from None
@@ -81,14 +82,16 @@ def find_install_path(connection: duckdb.DuckDBPyConnection, built: Path = BUILT
         raise Unavailable("this installation of sqlml was built without them")
     try:
         repository = f"{NAME}_{hashlib.sha256(shim.read_bytes()).hexdigest()[:16]}"
-        folder = _repositories(connection, _folders(connection))
+        folder = _find_repositories_folder(connection, _read_folder_settings(connection))
     except (duckdb.Error, OSError, RuntimeError) as error:
-        raise Unavailable(f"DuckDB does not say where they go: {_first_line(error)}") from None
+        raise Unavailable(
+            f"DuckDB does not say where to install them: {_first_line(error)}"
+        ) from None
     return Installed(folder / repository / EXTENSION, repository)
 
 
 def check_folder(target: Installed) -> None:
-    """Raise Unavailable if the file could not be written, without installing it."""
+    """Check, without installing it, that the file can be written; raise Unavailable if not."""
     folder = next(parent for parent in target.path.parents if parent.exists())
     try:
         with tempfile.TemporaryDirectory(dir=folder):
@@ -99,10 +102,12 @@ def check_folder(target: Installed) -> None:
 
 
 def uninstall() -> list[Path]:
-    """Remove the installed files of all builds of sqlml; return their repositories' folders."""
+    """Remove the installed files of all builds of sqlml; return the removed folders."""
     with duckdb.connect() as connection:
-        base = _repositories(connection, {})
-        folders = [path for path in sorted(base.glob(f"{NAME}_*")) if _OURS.fullmatch(path.name)]
+        base = _find_repositories_folder(connection, {})
+        folders = [
+            path for path in sorted(base.glob(f"{NAME}_*")) if _OWN_REPOSITORY.fullmatch(path.name)
+        ]
         for folder in folders:
             with suppress(duckdb.Error):
                 connection.execute(f"DROP EXTENSION REPOSITORY {folder.name}")
@@ -110,13 +115,13 @@ def uninstall() -> list[Path]:
     return folders
 
 
-_OURS = re.compile(rf"{NAME}_[0-9a-f]{{16}}")
+_OWN_REPOSITORY = re.compile(rf"{NAME}_[0-9a-f]{{16}}")
 
 
 def _install(connection: duckdb.DuckDBPyConnection, shim: Path, name: str) -> None:
     key = (shim.parent / PUBLIC_KEY).read_text().strip()
     with tempfile.TemporaryDirectory() as prefix:
-        repository = Path(prefix) / _version(connection) / (this_platform() or "")
+        repository = Path(prefix) / _read_version(connection) / (this_platform() or "")
         repository.mkdir(parents=True)
         (repository / f"{EXTENSION}.gz").write_bytes(gzip.compress(shim.read_bytes()))
         connection.execute("SET allow_extension_repositories = 'allowed'")
@@ -127,23 +132,25 @@ def _install(connection: duckdb.DuckDBPyConnection, shim: Path, name: str) -> No
         connection.execute(f"FORCE INSTALL {NAME} FROM {name}")
 
 
-def _folders(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """Return a database's settings of extension folders by name."""
+def _read_folder_settings(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """Return a database's settings for its home and extension folders, by setting name."""
     names = ("home_directory", "extension_directory", "extension_repository_directory")
-    ask = "SELECT system.main.current_setting(?)"
-    values = {name: connection.execute(ask, [name]).fetchall()[0][0] for name in names}
+    query = "SELECT system.main.current_setting(?)"
+    values = {name: connection.execute(query, [name]).fetchall()[0][0] for name in names}
     return {name: str(value) for name, value in values.items() if value}
 
 
-def _repositories(connection: duckdb.DuckDBPyConnection, folders: Mapping[str, Any]) -> Path:
+def _find_repositories_folder(
+    connection: duckdb.DuckDBPyConnection, folders: Mapping[str, Any]
+) -> Path:
     home = Path(folders["home_directory"]) if "home_directory" in folders else Path.home()
     base = Path(folders.get("extension_directory") or home / ".duckdb" / "extensions")
-    return base / _version(connection) / (this_platform() or "") / "repositories"
+    return base / _read_version(connection) / (this_platform() or "") / "repositories"
 
 
-def _version(connection: duckdb.DuckDBPyConnection) -> str:
-    ask = "SELECT library_version FROM system.main.pragma_version()"
-    ((version,),) = connection.execute(ask).fetchall()
+def _read_version(connection: duckdb.DuckDBPyConnection) -> str:
+    query = "SELECT library_version FROM system.main.pragma_version()"
+    ((version,),) = connection.execute(query).fetchall()
     return str(version)
 
 
@@ -152,11 +159,11 @@ def _first_line(error: Exception) -> str:
 
 
 MARK = "sqlml_native_"
-"""Prefix of the marker function whose name says which connection a database has."""
+"""Prefix of the marker function, whose name ends with the number of a database's connection."""
 
 _LOCK = threading.Lock()
 _OPEN: dict[int, NativeConnection] = {}
-_ended: deque[NativeConnection] = deque()
+_closed_uses: deque[NativeConnection] = deque()
 _numbers = itertools.count(1)
 
 # A forked child must not wait for a thread that it does not have.
@@ -188,21 +195,21 @@ class NativeConnection:
         The garbage collector may call this at any moment, even while this thread holds the lock.
         Then the connection is closed when the lock is free.
         """
-        _ended.append(self)
-        _end_uses()
+        _closed_uses.append(self)
+        _release_closed_uses()
 
-    def _end(self) -> None:
+    def _release_use(self) -> None:
         self.users -= 1
         if self.users == 0 and os.getpid() == self._process:
             del _OPEN[self.number]
             c_api.library().duckdb_disconnect(ctypes.byref(self._pointer))
 
 
-def _end_uses() -> None:
-    while _ended and _LOCK.acquire(blocking=False):
+def _release_closed_uses() -> None:
+    while _closed_uses and _LOCK.acquire(blocking=False):
         try:
-            while _ended:
-                _ended.popleft()._end()
+            while _closed_uses:
+                _closed_uses.popleft()._release_use()
         finally:
             _LOCK.release()
 
@@ -222,11 +229,11 @@ def open_native_connection(
             native.users += 1
             return native
     finally:
-        _end_uses()
+        _release_closed_uses()
 
 
 def _load(connection: duckdb.DuckDBPyConnection, shim: Installed) -> NativeConnection:
-    """Return the connection that the shim opens now or has opened before."""
+    """Return the connection that the shim opens now, or that it opened earlier."""
     library = ctypes.CDLL(str(shim.path))  # It is loaded once per process for all databases.
     ctypes.c_void_p.in_dll(library, "sqlml_connect").value = c_api.address("duckdb_connect")
     opened = ctypes.c_void_p.in_dll(library, "sqlml_connection")

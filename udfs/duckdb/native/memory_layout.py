@@ -21,14 +21,14 @@ STATE = 12
 
 In order: the address of its plan or 0; the count of threads that may follow a plan; the count of
 its batches; its number; the addresses of the Python functions `native_functions._make_plan`,
-`_score_in_python`, `_measure` or 0, and `report_interrupt`; the address of an error text; the
-address of the count of all batches; how rows arrive (COLUMNS_ALONE, PACKED_ROWS or NAMED); and the
-address of another error text.
+`_score_in_python`, `_measure` (or 0) and `report_interrupt`; the address of the message for a lack
+of memory; the address of the count of all batches; how rows arrive (COLUMNS_ALONE, PACKED_ROWS or
+NAMED); and the address of the message for a NULL row.
 """
 
 COLUMNS_ALONE, PACKED_ROWS, NAMED = range(3)
-"""How rows arrive: one argument per column; a name and an array of numbers (`DOUBLE[n]`); or the
-same with a name that is only known when a call is bound."""
+"""How rows arrive: as one argument per column, as a name and an array of numbers (`DOUBLE[n]`), or
+as a name and an array where the name is only known when a call is bound."""
 
 HEAD = 16
 (
@@ -51,9 +51,10 @@ HEAD = 16
 ) = range(HEAD)
 """The head of a plan.
 
-It is followed by the matrix column of each of the COLUMNS of numbers, or -1; by the bytes per row
-of each of the PLACES, which are intermediate buffers, those of the TEXTS first; and by the ends of
-the GROUPS, or the bytes of each field of a struct. Without calls, Python scores each block of rows.
+The head is followed by three lists: the matrix column of each numeric column (COLUMNS of them), or
+-1; the bytes per row of each intermediate buffer (PLACES of them, beginning with the TEXTS string
+columns); and the ends of the GROUPS, or the bytes of each field of a struct. If there are no calls,
+Python scores each block of rows.
 """
 
 STRUCT = -1
@@ -63,4 +64,4 @@ NOT_MADE = -1
 """Marks calls that the plan does not have yet; Python builds another plan with them."""
 
 TEXT_BYTES, INLINE_BYTES, NULL_LENGTH = 16, 12, (1 << 32) - 1
-"""Bytes of a DuckDB text, maximum bytes of a short one, length of NULL (`plan_bytecode.py`)."""
+"""Bytes of a DuckDB string, most bytes of a short string, length of NULL (`plan_bytecode.py`)."""

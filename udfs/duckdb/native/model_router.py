@@ -4,8 +4,8 @@
         look up the model of each row
         for each model: score its rows (`row_path.score_rows`), and write them to their positions
 
-A chunk has the names (VARCHAR), columns of numbers (DOUBLE) and of texts (VARCHAR). Each model uses
-some of these columns.
+A chunk has a column of names (VARCHAR), numeric columns (DOUBLE) and string columns (VARCHAR). Each
+model uses some of these columns.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ ROUTER = 8
 (SLOTS_AT, LAST_SLOT, MODELS_AT, MODELS, MOST_COLUMNS, REFUSE, DIES, OUT_OF_MEMORY) = range(ROUTER)
 """The state of a function whose rows name their models, which is never freed.
 
-In order: the address of the slots of its names, the number of the last slot, the address and count
+In order: the address of the slots of its names, the index of the last slot, the address and count
 of its models, the most columns that a model uses, and the addresses of `named_models._refuse`, of
-`native_functions.report_interrupt`, and of an error text.
+`native_functions.report_interrupt`, and of an error message.
 """
 
 SLOT = 4
@@ -73,13 +73,13 @@ _LENGTH = _U((1 << 32) - 1)
 
 @compiled_helper
 def find_slot(name: Any, slots: Any, last: Any) -> Any:
-    """Return where the slot of a name begins, or the empty slot where it belongs."""
-    h = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
-    slot = h & last
+    """Return the start of a name's slot, or of the empty slot where the name belongs."""
+    hash_value = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
+    slot = hash_value & last
     while slots[slot * SLOT + NAME_AT] != 0:
-        at = slot * SLOT
-        if slots[at + HASH] == h and slots[at + NAME_BYTES] == name.size:
-            candidate = bytes_at(slots[at + NAME_AT], name.size)
+        slot_start = slot * SLOT
+        if slots[slot_start + HASH] == hash_value and slots[slot_start + NAME_BYTES] == name.size:
+            candidate = bytes_at(slots[slot_start + NAME_AT], name.size)
             k = 0
             while k < name.size and candidate[k] == name[k]:
                 k += 1
@@ -91,20 +91,20 @@ def find_slot(name: Any, slots: Any, last: Any) -> Any:
 
 def put_name(name: Any, model: Any, slots: Any, last: Any) -> None:
     """Insert a name uint8 (n,), which must stay alive, and its model into the slots."""
-    at = find_slot(name, slots, last)
-    slots[at + HASH] = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
-    slots[at + NAME_AT] = np.int64(name.ctypes.data)
-    slots[at + NAME_BYTES] = name.size
-    slots[at + MODEL] = model
+    slot_start = find_slot(name, slots, last)
+    slots[slot_start + HASH] = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
+    slots[slot_start + NAME_AT] = np.int64(name.ctypes.data)
+    slots[slot_start + NAME_BYTES] = name.size
+    slots[slot_start + MODEL] = model
 
 
 @compiled_helper
-def _model_of(text_at: Any, first: Any, second: Any, slots: Any, last: Any) -> Any:
-    """Return the model of a DuckDB text, two 64-bit integers at an address."""
+def _find_model(text_at: Any, first: Any, second: Any, slots: Any, last: Any) -> Any:
+    """Return the model whose name is a DuckDB string, two 64-bit integers at `text_at`."""
     length = np.int64(first & _LENGTH)
     name = bytes_at(text_at + 4 if length <= INLINE_BYTES else np.int64(second), length)
-    at = find_slot(name, slots, last)
-    return slots[at + MODEL] if slots[at + NAME_AT] != 0 else np.int64(UNKNOWN)
+    slot_start = find_slot(name, slots, last)
+    return slots[slot_start + MODEL] if slots[slot_start + NAME_AT] != 0 else np.int64(UNKNOWN)
 
 
 @inlined_helper
@@ -123,8 +123,8 @@ def _set_null(vector: Any, row: Any) -> None:
 def _chain_rows(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any) -> Any:
     """Chain the rows of each model; return the number of models, or -1 after an error.
 
-    chains int64 (models + 2 rows,): the first row of each model, or -1; the next row of the same
-    model, or -1; and the models that occur.
+    `chains`, int64 (models + 2 rows,), receives the first row of each model or -1, the next row of
+    the same model for each row or -1, and the models that occur.
     """
     models = state[MODELS]
     first, after, occurring = chains[:models], chains[models:][:rows], chains[models + rows :]
@@ -137,11 +137,12 @@ def _chain_rows(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: 
         if _is_null(mask, row):
             _set_null(out, row)
             continue
-        # Texts of equal integers are equal: short ones hold all bytes, long ones share an address.
+        # Equal integers mean equal strings: a short string is stored in them, and a long one is
+        # identified by its address.
         if model == UNKNOWN or texts[2 * row] != last_first or texts[2 * row + 1] != last_second:
             last_first, last_second = texts[2 * row], texts[2 * row + 1]
             text_at = np.int64(texts_at + 16 * row)
-            model = _model_of(text_at, last_first, last_second, slots, last)
+            model = _find_model(text_at, last_first, last_second, slots, last)
             if model == UNKNOWN:
                 length = np.int64(last_first & _LENGTH)
                 name_at = text_at + 4 if length <= INLINE_BYTES else np.int64(last_second)
@@ -160,31 +161,33 @@ def _chain_rows(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: 
 
 
 def route(info: Any, chunk: Any, out: Any) -> Any:
-    """Write the results of a chunk of rows to the vector `out` (see the module)."""
+    """Write the results of a chunk of rows to the vector `out` (see the module's docstring)."""
     state = words_at(duckdb_scalar_function_get_extra_info(info), ROUTER)
     rows, models = duckdb_data_chunk_get_size(chunk), state[MODELS]
-    room = models + 3 * rows + 2 * state[MOST_COLUMNS]
-    memory_at = malloc(8 * room)
+    word_count = models + 3 * rows + 2 * state[MOST_COLUMNS]
+    memory_at = malloc(8 * word_count)
     if memory_at == 0:
         duckdb_scalar_function_set_error(info, state[OUT_OF_MEMORY])
         return np.int64(0)
-    memory = words_at(memory_at, room)
+    memory = words_at(memory_at, word_count)
     chains, rest = memory[: models + 2 * rows], memory[models + 2 * rows :]
     picked, addresses = rest[:rows], rest[rows:]
     chains[:models] = -1
     occurring = chains[models + rows :]
     values = duckdb_vector_get_data(out)
-    count = _chain_rows(info, state, duckdb_data_chunk_get_vector(chunk, 0), rows, out, chains)
-    for k in range(count - 1, -1, -1):
+    model_count = _chain_rows(
+        info, state, duckdb_data_chunk_get_vector(chunk, 0), rows, out, chains
+    )
+    for k in range(model_count - 1, -1, -1):
         model = words_at(state[MODELS_AT] + 8 * MODEL_WORDS * occurring[k], MODEL_WORDS)
-        row, count_of_model = chains[occurring[k]], 0
+        row, row_count = chains[occurring[k]], 0
         while row >= 0:
-            picked[count_of_model] = row
-            count_of_model += 1
+            picked[row_count] = row
+            row_count += 1
             row = chains[models + row]
         if model[STATE_AT] == 0:
             integers = int32s_at(values, rows)
-            for i in range(count_of_model):
+            for i in range(row_count):
                 integers[picked[i]] = np.int32(model[KIND])
             continue
         columns = words_at(model[COLUMNS_AT], model[COLUMN_COUNT])
@@ -192,10 +195,10 @@ def route(info: Any, chunk: Any, out: Any) -> Any:
             column = duckdb_data_chunk_get_vector(chunk, columns[c])
             addresses[c] = duckdb_vector_get_data(column)
             addresses[columns.size + c] = duckdb_vector_get_validity(column)
-        of_columns, rows_of_model = addresses[: 2 * columns.size], picked[:count_of_model]
+        column_addresses, model_rows = addresses[: 2 * columns.size], picked[:row_count]
         no_lists, state_at = (np.int64(0), np.int64(0)), model[STATE_AT]
         if not score_rows(
-            info, state_at, of_columns, rows_of_model, count_of_model, values, no_lists
+            info, state_at, column_addresses, model_rows, row_count, values, no_lists
         ):
             break
     free(memory_at)

@@ -21,11 +21,11 @@ _by_address: dict[int, _Router] = {}
 
 
 def register_routed(connection: int, function: EngineFunction, find: native_functions.Find) -> bool:
-    """Register a function of names, columns of numbers and of texts on a connection of the C API.
+    """Register a function of names, numeric columns and string columns on a C API connection.
 
-    Returns False if it does not return an INTEGER or a DOUBLE, DuckDB rejects it, or numba itself
-    would have to run the machine code. Raises NotReady if that is being compiled, and need not be
-    waited for.
+    Returns False if the function does not return INTEGER or DOUBLE, if DuckDB rejects it, or if
+    only numba itself could run the machine code. Raises NotReady if the machine code is still being
+    compiled and the caller need not wait for it.
     """
     assert function.models is not None
     code = _compile_route()
@@ -36,7 +36,9 @@ def register_routed(connection: int, function: EngineFunction, find: native_func
         if router is None:
             router = _routers[function.name] = _Router(function.models, find)
             _by_address[router.memory.ctypes.data] = router
-    return native_functions.create(connection, function, router.memory.ctypes.data, code)
+    return native_functions.create_native_function(
+        connection, function, router.memory.ctypes.data, code
+    )
 
 
 @cache
@@ -49,7 +51,7 @@ def _compile_route() -> int | None:
 
 
 class _Router:
-    """The part of such a function that DuckDB holds: `model_router.ROUTER` integers."""
+    """The integers that DuckDB keeps for such a function; see `model_router.ROUTER`."""
 
     def __init__(self, function: NamedFunction, find: native_functions.Find) -> None:
         from sqlml.udfs.duckdb.native import model_router  # It imports LLVM.
@@ -57,19 +59,22 @@ class _Router:
         self.function = function
         models: dict[str, ModelScorer | int | None] = {**function.scorers, **function.groups}
         models |= dict.fromkeys(function.nulls)
-        texts = 1 + function.numbers
+        first_text_column = 1 + function.numbers
         self._columns: list[Array] = []  # `_models` points to them.
         self._models = np.zeros((max(1, len(models)), model_router.MODEL_WORDS), np.int64)
         for words, model in zip(self._models, models.values(), strict=False):
             if isinstance(model, ModelScorer):
-                indices = [*(1 + k for k in model.numbers), *(texts + k for k in model.texts)]
+                indices = [
+                    *(1 + k for k in model.numbers),
+                    *(first_text_column + k for k in model.texts),
+                ]
                 columns = np.array(indices, np.int64)
                 self._columns.append(columns)
-                state = native_functions.state_of(model.spec.name, find)
+                state = native_functions.get_state(model.spec.name, find)
                 words[:] = state.address, 0, columns.ctypes.data, columns.size
             elif model is not None:
                 words[:] = 0, model, 0, 0
-        self._names, self._slots = _slots(models)
+        self._names, self._slots = _make_slots(models)
         self.memory = np.zeros(model_router.ROUTER, np.int64)
         self.memory[model_router.SLOTS_AT] = self._slots.ctypes.data
         self.memory[model_router.LAST_SLOT] = self._slots.size // model_router.SLOT - 1
@@ -82,28 +87,28 @@ class _Router:
         self.memory[model_router.OUT_OF_MEMORY] = ctypes.addressof(native_functions.NO_MEMORY_TEXT)
 
 
-def _slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
+def _make_slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
     """Return the bytes of all names, and the hash table of slots that point to them."""
     from sqlml.backends.native.jit.specialise import COUNT, reads, specialise, writes
     from sqlml.udfs.duckdb.native import model_router
 
-    texts = [name.encode() for name in models]
-    data = np.frombuffer(b"".join(texts) + b"\0", np.uint8)
-    slots = np.zeros(model_router.SLOT << max(1, (2 * len(texts)).bit_length()), np.int64)
-    kinds = (reads(np.uint8, 1, "C"), COUNT, writes(np.int64, 1), COUNT)
-    put = specialise(model_router.put_name, kinds)
-    ends = [0, *accumulate(map(len, texts))]
+    encoded_names = [name.encode() for name in models]
+    data = np.frombuffer(b"".join(encoded_names) + b"\0", np.uint8)
+    slots = np.zeros(model_router.SLOT << max(1, (2 * len(encoded_names)).bit_length()), np.int64)
+    argument_kinds = (reads(np.uint8, 1, "C"), COUNT, writes(np.int64, 1), COUNT)
+    put = specialise(model_router.put_name, argument_kinds)
+    ends = [0, *accumulate(map(len, encoded_names))]
     for number, model in enumerate(models.values()):
         name = data[ends[number] : ends[number + 1]]
         put(name, -1 if model is None else number, slots, slots.size // model_router.SLOT - 1)
     return data, slots
 
 
-def _refuse(at: int, info: int, name_at: int, length: int) -> int:
-    """Report the error of a row that names no model; return 1 if the row is NULL instead."""
+def _refuse(router_address: int, info: int, name_at: int, length: int) -> int:
+    """Report the error of a row whose name has no model; return 1 if the row is just NULL."""
     try:
         name = ctypes.string_at(name_at, length).decode("utf-8", "replace")
-        error = _by_address[at].function.find_error(name)
+        error = _by_address[router_address].function.find_error(name)
         if error is None:
             return 1
         raise park(type(error)(error.message))

@@ -2,10 +2,10 @@
 
 DuckDB keeps the address of the row path and a small state forever; the state is never freed. It
 points to a plan (`plan_bytecode.py`), which is built when the first rows arrive and may be dropped
-again. Threads that read a plan are counted, and a plan in use is not freed.
+later. The threads that read a plan are counted, and a plan in use is not freed.
 
-`register` serves functions of columns. `register_named` serves functions of packed rows that call
-the function whose name they get; macros for plain connections use them:
+`register` is for functions of columns. `register_named` is for functions of packed rows that call
+the function named by their first argument. Macros for plain connections use such functions:
 `sqlml_open_a_session_first_any_double28_integer('sqlml_...', [...]::DOUBLE[28])`. When DuckDB binds
 such a call, the state of the named function becomes the call's bind data.
 """
@@ -54,7 +54,7 @@ Find = Callable[[str], BatchFunction]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """A plan, its function, and the number of batches before it."""
+    """A plan, its function, and the batch count of the function when the plan was built."""
 
     table: Any
     function: BatchFunction
@@ -63,7 +63,10 @@ class _Plan:
 
 
 class State:
-    """The integers of a function that DuckDB holds; a packed `caller` must have the same types."""
+    """The integers that DuckDB keeps for a function, and the objects that they refer to.
+
+    `caller` is the packed function that calls this function, if any; their types must be equal.
+    """
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class State:
 _batches = np.zeros(1, np.int64)
 _states: list[State] = []
 _by_name: dict[str, State] = {}
-_dropped: list[tuple[State, _Plan]] = []  # Plans that a thread may still follow.
+_dropped: list[tuple[State, _Plan]] = []  # Plans that a thread may still be using.
 LOCK = threading.RLock()
 
 # A forked child must not wait for a thread that it does not have.
@@ -111,38 +114,40 @@ if hasattr(os, "register_at_fork"):
 def register(connection: int, function: EngineFunction, find: Find) -> bool:
     """Register a function of FLOAT or DOUBLE columns on a connection of the C API.
 
-    It returns INTEGER, DOUBLE, or lists of these. `find` finds the scoring function by name when
-    the first rows arrive, unless the function has a meter. Returns False if DuckDB rejects it, or
-    numba cannot compile the row path.
+    The function returns INTEGER, DOUBLE, or lists of these types. Unless it is metered, `find`
+    looks up its scoring function by name when the first rows arrive. Returns False if DuckDB
+    rejects the function or if numba cannot compile the row path.
     """
     metered, code = function.metered, compile_row_path()
     if code is None:
         return False
-    finds = find if metered is None else lambda _: metered.batch_function()
-    return create(connection, function, state_of(function.name, finds, metered).address, code)
+    find_scorer = find if metered is None else lambda _: metered.batch_function()
+    return create_native_function(
+        connection, function, get_state(function.name, find_scorer, metered).address, code
+    )
 
 
-def state_of(name: str, find: Find, metered: Twin | None = None) -> State:
+def get_state(name: str, find: Find, metered: Twin | None = None) -> State:
     with LOCK:
         if name not in _by_name:
             _by_name[name] = State(name, find, metered)
         return _by_name[name]
 
 
-def create(
+def create_native_function(
     connection: int, function: EngineFunction, extra_info: int, code: int, bind: int | None = None
 ) -> bool:
     """Create a function on a connection of the C API, and return whether DuckDB accepted it.
 
-    `extra_info` is the address that the machine code at `code` gets; DuckDB calls `bind` when it
-    binds a call.
+    `code` is the address of the machine code, and `extra_info` is an address that is passed to it.
+    `bind`, if any, is the address of a function that DuckDB calls when it binds a call.
     """
     api = c_api.library()
     handle = ctypes.c_void_p(api.duckdb_create_scalar_function())
     try:
         api.duckdb_scalar_function_set_name(handle, function.name.encode())
-        for kind in function.argument_types:
-            with_type(kind, partial(api.duckdb_scalar_function_add_parameter, handle))
+        for argument_type in function.argument_types:
+            with_type(argument_type, partial(api.duckdb_scalar_function_add_parameter, handle))
         with_type(function.result_type, partial(api.duckdb_scalar_function_set_return_type, handle))
         # Without this, DuckDB would return NULL for NULL arguments.
         api.duckdb_scalar_function_set_special_handling(handle)
@@ -158,9 +163,9 @@ def create(
 
 
 def mark(connection: int, name: str) -> None:
-    """Register a function that marks a database by its name and fails when called."""
+    """Register a function whose name marks a database; the function cannot be called."""
     marker = EngineFunction(name, None, (), "INTEGER")
-    create(connection, marker, 0, _callback(_refuse_call, 3)[0])
+    create_native_function(connection, marker, 0, _make_callback(_refuse_call, 3)[0])
 
 
 def count_batches() -> int:
@@ -168,12 +173,15 @@ def count_batches() -> int:
 
 
 def forget(names: tuple[str, ...]) -> None:
-    """Drop the plans of functions by the beginnings of their names, until their next rows."""
+    """Drop the plans of functions whose names start with one of `names`.
+
+    A function gets a new plan when its next rows arrive.
+    """
     with LOCK:
         for state in _states:
             if state.plan is not None and state.name.startswith(names):
                 _drop_plan(state)
-        _sweep()
+        _forget_unused_plans()
 
 
 def _drop_plan(state: State) -> None:
@@ -182,7 +190,7 @@ def _drop_plan(state: State) -> None:
         _dropped.append((state, plan))
 
 
-def _make_room() -> None:
+def _drop_idle_plans() -> None:
     """Drop the plans of idle functions if all plans together exceed the memory limit."""
     planned = [(state, state.plan) for state in _states if state.plan is not None]
     if sum(plan.function.nbytes for _, plan in planned) <= RECENT_BYTES:
@@ -203,30 +211,30 @@ def _exchange_plan(state: State, address: int) -> int:
     return int(kernel(state.address, address))
 
 
-def _sweep() -> None:
+def _forget_unused_plans() -> None:
     _dropped[:] = [entry for entry in _dropped if entry[0].memory[layout.USERS] > 0]
 
 
 def _packed_types(function: BatchFunction) -> tuple[str, ...]:
-    """Return the types of a function of packed rows: the arguments', then the result's."""
-    number = "FLOAT" if function.dtype == "float32" else "DOUBLE"
-    texts = ("BLOB[]",) * bool(function.texts)
-    result = "INTEGER" if function.integer else "DOUBLE"
-    levels = "[]" * (function.listed + bool(function.groups))
-    return (f"{number}[{function.packed}]", *texts, result + levels)
+    """Return the argument types and the result type of a function of packed rows."""
+    number_type = "FLOAT" if function.dtype == "float32" else "DOUBLE"
+    text_types = ("BLOB[]",) * bool(function.texts)
+    result_element = "INTEGER" if function.integer else "DOUBLE"
+    brackets = "[]" * (function.listed + bool(function.groups))
+    return (f"{number_type}[{function.packed}]", *text_types, result_element + brackets)
 
 
 def is_compiled() -> bool:
-    """Return whether the row path is compiled already, since opening a database must not wait."""
+    """Return whether the row path is already compiled: opening a database must not wait for it."""
     from sqlml.backends.native.jit.specialise import is_on_disk, list_kernels_in_use
     from sqlml.udfs.duckdb.native import row_path
 
-    path = row_path.score, row_path.SIGNATURE
-    return path in list_kernels_in_use() or is_on_disk(*path)
+    kernel_key = row_path.score, row_path.SIGNATURE
+    return kernel_key in list_kernels_in_use() or is_on_disk(*kernel_key)
 
 
 def not_ready(wait: bool) -> str | None:
-    """Return why the row path is not ready while it is being compiled; None if it is ready."""
+    """Return why the row path is not ready yet (it is still compiling); None if it is ready."""
     try:
         with nullcontext() if wait else no_wait():
             compile_row_path()
@@ -236,7 +244,7 @@ def not_ready(wait: bool) -> str | None:
 
 
 def needs_python(spec: FunctionSpec, program: Program) -> str | None:
-    """Return why Python scores the batches of a function of columns; None if machine code does."""
+    """Return why Python scores a column function's batches; None if machine code scores them."""
     try:
         with no_wait():
             return _needs_python(program, spec)
@@ -257,7 +265,7 @@ def _needs_python(program: Program, spec: FunctionSpec) -> str | None:
 
 @cache
 def compile_row_path() -> int | None:
-    """Return the address of the row path; None where numba itself would have to run it."""
+    """Return the address of the compiled row path; None if only numba itself could run it."""
     import llvmlite.binding as llvm
 
     from sqlml.backends.native.jit.specialise import COUNT, specialise
@@ -266,13 +274,13 @@ def compile_row_path() -> int | None:
     for name in row_path.CALLED:
         llvm.add_symbol(name, c_api.address(name))
     address = compile_kernel(row_path.score, row_path.SIGNATURE)
-    _compile_copy()  # Compiled as well, so that a later process finds everything on disk.
+    _compile_bind_data_copy()  # Compiled now, so that a later process finds everything on disk.
     specialise(row_path.put_plan, (COUNT, COUNT))
     return address
 
 
 @cache
-def _compile_copy() -> int | None:
+def _compile_bind_data_copy() -> int | None:
     from sqlml.backends.native.jit.specialise import COUNT
     from sqlml.udfs.duckdb.native import row_path
 
@@ -280,7 +288,10 @@ def _compile_copy() -> int | None:
 
 
 def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | None:
-    """Return the address of machine code; None where numba must run it. May raise NotReady."""
+    """Compile a kernel and return its address; None if only numba can run it.
+
+    May raise NotReady.
+    """
     from sqlml.backends.native.jit.specialise import find_entry, specialise
 
     entry = find_entry(specialise(kernel, signature))
@@ -288,9 +299,12 @@ def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | No
 
 
 @cache
-def _callback(function: Callable[..., None], count: int) -> tuple[int, Any]:
-    """Return the address of a function of `count` integers, and the object that keeps it alive."""
-    callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * count)(function)
+def _make_callback(function: Callable[..., None], argument_count: int) -> tuple[int, Any]:
+    """Make a C function of `argument_count` integers from a Python function.
+
+    Returns its address and the object that keeps it alive.
+    """
+    callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * argument_count)(function)
     return ctypes.cast(callback, ctypes.c_void_p).value or 0, callback
 
 
@@ -298,17 +312,17 @@ def _refuse_call(info: int, chunk: int, out: int) -> None:
     report_error(info, ScoringError("this function only marks a database and cannot be called"))
 
 
-# Machine code calls this and the next functions by the addresses of their objects, which this
-# module keeps alive.
-def report_interrupt(info: int, kind: type[BaseException]) -> int:
-    """Report the exception that a signal handler raised before one of the others began."""
-    report_error(info, kind())
+# Machine code calls this function and the following ones by the addresses of their objects, which
+# this module keeps alive.
+def report_interrupt(info: int, exception_type: type[BaseException]) -> int:
+    """Report an exception that a signal handler raised before one of the other functions began."""
+    report_error(info, exception_type())
     return 0
 
 
-def _measure(number: int, info: int, rows: int, _: int) -> int:
+def _measure(state_number: int, info: int, rows: int, _: int) -> int:
     """Record the start (rows < 0) or the end of a batch on this thread."""
-    metered = _states[number].metered
+    metered = _states[state_number].metered
     try:
         if metered is not None:
             metered.enter() if rows < 0 else metered.leave(rows)
@@ -318,33 +332,35 @@ def _measure(number: int, info: int, rows: int, _: int) -> int:
         return 0
 
 
-def _make_plan(number: int, info: int, rows: int, _: int) -> int:
-    """Build a function's plan for a batch of `rows` rows. Returns 0 after an error for DuckDB."""
-    state = _states[number]
+def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
+    """Build a function's plan for a batch of `rows` rows; return 0 if an error was reported."""
+    state = _states[state_number]
     try:
-        before = state.plan
-        function = state.find(state.name) if before is None else before.function
+        old_plan = state.plan
+        function = state.find(state.name) if old_plan is None else old_plan.function
         if state.caller is not None and _packed_types(function) != state.caller.types[1:]:
             raise park(ArtifactError(f"the types of {state.name} do not match its call"))
-        previous = None if before is None else before.table
-        table, is_temporary = _plan_or_python(function, rows, previous)
+        old_table = None if old_plan is None else old_plan.table
+        table, is_temporary = _build_available_plan(function, rows, old_table)
         with LOCK:
-            if state.plan is before:
-                if before is None:
-                    _make_room()
+            if state.plan is old_plan:
+                if old_plan is None:
+                    _drop_idle_plans()
                 else:
-                    _dropped.append((state, before))
+                    _dropped.append((state, old_plan))
                 since = int(state.memory[layout.BATCHES]) - 1
                 state.plan = _Plan(table, function, since, is_temporary)
                 _exchange_plan(state, table.address)
-            _sweep()
+            _forget_unused_plans()
         return 1
     except BaseException as error:
         report_error(info, error)
         return 0
 
 
-def _plan_or_python(function: BatchFunction, rows: int, before: Plan | None) -> tuple[Plan, bool]:
+def _build_available_plan(
+    function: BatchFunction, rows: int, before: Plan | None
+) -> tuple[Plan, bool]:
     from sqlml.udfs.duckdb.native.plan_bytecode import build_plan, plan_for_python
 
     try:
@@ -354,23 +370,29 @@ def _plan_or_python(function: BatchFunction, rows: int, before: Plan | None) -> 
         return plan_for_python(function), True
 
 
-def _score_in_python(number: int, info: int, block_at: int, plan_at: int) -> int:
-    """Score a block of rows in Python. Returns 0 after an error for DuckDB.
+def _score_in_python(state_number: int, info: int, block_at: int, plan_at: int) -> int:
+    """Score a block of rows in Python; return 0 if an error was reported to DuckDB.
 
-    `block_at` is the address of four integers: the addresses of the rows, their count, the address
-    of the results, and that of the addresses of the text columns.
+    `block_at` is the address of four integers: the address of the rows, their count, the address of
+    the results, and the address of a list with the addresses of the text columns.
     """
-    state = _states[number]
+    state = _states[state_number]
     try:
         with LOCK:
-            plans = [state.plan, *(plan for s, plan in _dropped if s is state)]
-        plan = next(p for p in plans if p is not None and p.table.address == plan_at)
+            plans = [state.plan, *(plan for owner, plan in _dropped if owner is state)]
+        plan = next(
+            candidate
+            for candidate in plans
+            if candidate is not None and candidate.table.address == plan_at
+        )
         function = plan.function
-        at, rows, result, texts = (ctypes.c_int64 * 4).from_address(block_at)
-        numbers = function.score_numbers(*_read_block(function, plan.table.width, at, rows, texts))
-        dtype = numbers.type.to_pandas_dtype()
-        values = np.frombuffer(numbers.buffers()[1], dtype, len(numbers), 0)
-        ctypes.memmove(result, values.ctypes.data, values.nbytes)
+        rows_at, row_count, result_at, texts_at = (ctypes.c_int64 * 4).from_address(block_at)
+        scores = function.score_numbers(
+            *_read_block(function, plan.table.width, rows_at, row_count, texts_at)
+        )
+        dtype = scores.type.to_pandas_dtype()
+        values = np.frombuffer(scores.buffers()[1], dtype, len(scores), 0)
+        ctypes.memmove(result_at, values.ctypes.data, values.nbytes)
         if plan.is_temporary:
             with LOCK:
                 if state.plan is plan:
@@ -382,18 +404,21 @@ def _score_in_python(number: int, info: int, block_at: int, plan_at: int) -> int
 
 
 def _read_block(
-    function: BatchFunction, width: int, at: int, rows: int, texts: int
+    function: BatchFunction, width: int, rows_at: int, row_count: int, texts_at: int
 ) -> tuple[Array, dict[str, TextColumn]]:
-    """Return the packed numbers (n, packed) and the texts of a block of rows (n, width)."""
+    """Return the packed numbers (n, packed) and the text columns of a block of rows (n, width)."""
     from sqlml.udfs.duckdb.native.plan_bytecode import texts_of
 
-    number = ctypes.c_float if function.dtype == "float32" else ctypes.c_double
-    matrix = np.ctypeslib.as_array((number * (rows * width)).from_address(at)).reshape(rows, width)
+    number_type = ctypes.c_float if function.dtype == "float32" else ctypes.c_double
+    matrix = np.ctypeslib.as_array(
+        (number_type * (row_count * width)).from_address(rows_at)
+    ).reshape(row_count, width)
     if function.lookup is not None and width != function.packed:
         matrix = matrix[:, function.lookup.packed or (0,)]
-    addresses = (ctypes.c_int64 * function.texts).from_address(texts)
+    addresses = (ctypes.c_int64 * function.texts).from_address(texts_at)
     strings = (
-        np.ctypeslib.as_array((ctypes.c_uint64 * (2 * rows)).from_address(at)) for at in addresses
+        np.ctypeslib.as_array((ctypes.c_uint64 * (2 * row_count)).from_address(column_at))
+        for column_at in addresses
     )
     return matrix, {text_input_name(k): texts_of(column) for k, column in enumerate(strings)}
 
@@ -403,14 +428,14 @@ def report_error(info: int, error: BaseException) -> None:
 
 
 def park_text(error: BaseException) -> bytes:
-    """Park an error and return the text with its token."""
+    """Park an error, and return a message that contains its token."""
     if isinstance(error, ParkedFailure):
-        text = str(error)
+        message = str(error)
     elif isinstance(error, Exception):
-        text = str(park(error))
+        message = str(park(error))
     else:  # For example, a Ctrl-C.
-        text = f"executing the UDF: {type(error).__name__}"
-    return text.encode()
+        message = f"executing the UDF: {type(error).__name__}"
+    return message.encode()
 
 
 _named: dict[str, State] = {}
@@ -419,20 +444,25 @@ _by_address: dict[int, State] = {}
 
 
 def register_named(connection: int, function: EngineFunction, find: Find) -> bool:
-    """Register a function of VARCHAR and DOUBLE[n], if the row path is compiled already."""
+    """Register a function of VARCHAR and DOUBLE[n], if the row path is already compiled.
+
+    Returns whether the function was registered.
+    """
     code = compile_row_path() if is_compiled() else None
-    if code is None or _compile_copy() is None:
+    if code is None or _compile_bind_data_copy() is None:
         return False
     with LOCK:
         state = _named.get(function.name)
         if state is None:
             state = State(function.name, find, rows_of=layout.NAMED, caller=function)
             _named[function.name] = _by_address[state.address] = state
-    return create(connection, function, state.address, code, _callback(_bind, 1)[0])
+    return create_native_function(
+        connection, function, state.address, code, _make_callback(_bind, 1)[0]
+    )
 
 
-def _bound_state(caller: State, name: str) -> State:
-    """Return the state of a named function that one of the packed functions calls."""
+def _find_bound_state(caller: State, name: str) -> State:
+    """Return the state of the function `name`, which the packed function `caller` calls."""
     spec = parse_name(name)
     if spec is None or spec.name != name:
         raise ArtifactError(f"{name!r} is not the name of a model's function")
@@ -447,43 +477,43 @@ def _bind(info: int) -> None:
     api = c_api.library()
     try:
         caller = _by_address[api.duckdb_scalar_function_bind_get_extra_info(info)]
-        state = _bound_state(caller, _constant_text(info, 0))
+        state = _find_bound_state(caller, _read_constant_argument(info, 0))
         api.duckdb_scalar_function_set_bind_data(info, state.address, None)
-        api.duckdb_scalar_function_set_bind_data_copy(info, _compile_copy())
+        api.duckdb_scalar_function_set_bind_data_copy(info, _compile_bind_data_copy())
     except BaseException as error:
         api.duckdb_scalar_function_bind_set_error(info, park_text(error))
 
 
-def _constant_text(info: int, index: int) -> str:
+def _read_constant_argument(info: int, index: int) -> str:
     api = c_api.library()
-    context, text = ctypes.c_void_p(), None
+    context, value = ctypes.c_void_p(), None
     argument = ctypes.c_void_p(api.duckdb_scalar_function_bind_get_argument(info, index))
     api.duckdb_scalar_function_get_client_context(info, ctypes.byref(context))
     try:
         if api.duckdb_expression_is_foldable(argument):
-            text = _fold_text(context, argument)
+            value = _fold_text(context, argument)
     finally:
         api.duckdb_destroy_client_context(ctypes.byref(context))
         api.duckdb_destroy_expression(ctypes.byref(argument))
-    if text is None:
+    if value is None:
         raise ArtifactError("the name of a model's function must be the same for all rows")
-    return text
+    return value
 
 
 def _fold_text(context: ctypes.c_void_p, argument: ctypes.c_void_p) -> str | None:
     api = c_api.library()
-    value = ctypes.c_void_p()
-    failed = ctypes.c_void_p(api.duckdb_expression_fold(context, argument, ctypes.byref(value)))
+    folded = ctypes.c_void_p()
+    error = ctypes.c_void_p(api.duckdb_expression_fold(context, argument, ctypes.byref(folded)))
     try:
-        if failed.value is not None or value.value is None or api.duckdb_is_null_value(value):
+        if error.value is not None or folded.value is None or api.duckdb_is_null_value(folded):
             return None
-        text = api.duckdb_get_varchar(value)
-        if text is None:
+        text_at = api.duckdb_get_varchar(folded)
+        if text_at is None:
             return None
         try:
-            return ctypes.string_at(text).decode("utf-8", "replace")
+            return ctypes.string_at(text_at).decode("utf-8", "replace")
         finally:
-            api.duckdb_free(text)
+            api.duckdb_free(text_at)
     finally:
-        api.duckdb_destroy_error_data(ctypes.byref(failed))
-        api.duckdb_destroy_value(ctypes.byref(value))
+        api.duckdb_destroy_error_data(ctypes.byref(error))
+        api.duckdb_destroy_value(ctypes.byref(folded))

@@ -1,9 +1,10 @@
 """Write a compiled Program as a plan: the table of integers that the row path follows.
 
-Categories are looked up in DuckDB's own texts. Such a text has 16 bytes (`duckdb_string_t`): its
-length as uint32, then all of its bytes padded with zeros if they are up to 12, or else 4 of them
-and the address of the whole text. So a short text is two 64-bit integers, which are compared as
-such; a long one is hashed byte by byte. NULL has the length `NULL_LENGTH`.
+Categories are looked up in DuckDB's own strings. A string takes 16 bytes (`duckdb_string_t`): its
+length as uint32, followed by its bytes padded with zeros if it has up to 12 bytes, or otherwise by
+its first 4 bytes and the address of the whole string. So a short string is two 64-bit integers,
+which are compared as integers; a long string is hashed byte by byte. NULL has the length
+`NULL_LENGTH`.
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ from sqlml.udfs.duckdb.native.memory_layout import (
 _U = np.uint64
 _LENGTH, _NULL, _INLINE = _U((1 << 32) - 1), _U(NULL_LENGTH), _U(INLINE_BYTES)
 _EMPTY = _U((1 << 64) - 1)
-"""The first integer of a slot without a text: no text is both that long and short."""
+"""The first integer of an empty slot; no short string has this length."""
 
 _MIX, _MIX_2 = _U(0x9E3779B97F4A7C15), _U(0xC2B2AE3D27D4EB4F)
 
 
-def code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
-    """Yield the calls that write the codes of a block's texts to its matrix (n, width)."""
+def make_code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
+    """Yield the calls that write the codes of a block's strings to its matrix (n, width)."""
     program, dtype = lookup.compiled.program, np.dtype(lookup.dtype)
     for column, output in zip(lookup.looked_up, lookup.outputs, strict=True):
-        name, keys = _keys(program, output)
+        name, keys = _find_keys(program, output)
         place = text_place(lookup.first + lookup.inputs.index(name))
         strings = Rows(place, np.dtype(np.uint64), 2, flat=True)
         out = Rows(INPUT, dtype, 1, column, width)
-        tables = _tables(keys, _codes(lookup, output, name, keys).astype(dtype))
-        kinds = (
+        tables = _make_tables(keys, _compute_codes(lookup, output, name, keys).astype(dtype))
+        argument_kinds = (
             reads(np.uint64, 1, "C"),
             reads(np.uint8, 1, "C"),
             *kinds_of(*tables[:2]),
@@ -68,11 +69,11 @@ def code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
             *kinds_of(tables[3]),
             ArrayKind(dtype, 2, "A", False),
         )
-        yield Call(specialise(look_up, kinds), (strings, MEMORY, *tables, out))
+        yield Call(specialise(look_up, argument_kinds), (strings, MEMORY, *tables, out))
 
 
-def text_ends(k: int, start: Rows, stop: Rows) -> Call:
-    """Return the call that writes the start and end addresses of text argument k."""
+def call_find_ends(k: int, start: Rows, stop: Rows) -> Call:
+    """Return the call that writes the start and end addresses of the strings in text argument k."""
     strings = Rows(text_place(k), np.dtype(np.uint64), 2, flat=True)
     address = writes(np.int64, 1)
     kernel = specialise(find_ends, (writes(np.uint64, 1), address, address))
@@ -83,8 +84,8 @@ def text_place(k: int) -> int:
     return 2 + k
 
 
-def _keys(program: Program, output: str) -> tuple[str, list[str]]:
-    """Return the input behind an output, and the texts that the steps between recognize."""
+def _find_keys(program: Program, output: str) -> tuple[str, list[str]]:
+    """Return the name of the input behind an output, and the strings that the steps recognize."""
     keys: dict[str, None] = {}
     i = program.outputs[output]
     while program.nodes[i].op != "input":
@@ -95,22 +96,24 @@ def _keys(program: Program, output: str) -> tuple[str, list[str]]:
     return str(program.nodes[i].attrs["name"]), list(keys)
 
 
-def _codes(lookup: Lookup, output: str, name: str, keys: list[str]) -> Array:
-    """Return the codes of the keys, then of an unknown text, then of NULL."""
+def _compute_codes(lookup: Lookup, output: str, name: str, keys: list[str]) -> Array:
+    """Return the codes of the keys, followed by those of an unknown string and of NULL."""
     longest = max(map(len, keys), default=0)
     texts = np.array([*keys, "?" * (longest + 1), None], object).reshape(-1, 1)
-    others = {other: texts for other in lookup.inputs if other != name}
-    codes: Array = lookup.compiled.run({name: texts, **others}, [output])[output][:, 0]
+    inputs = {input_name: texts for input_name in lookup.inputs if input_name != name}
+    codes: Array = lookup.compiled.run({name: texts, **inputs}, [output])[output][:, 0]
     return codes
 
 
-def _tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Array]:
-    """Return slots of short keys (2**k, 2) and their codes, a table of long ones, and theirs.
+def _make_tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Array]:
+    """Return the hash tables of the keys, for `look_up`.
 
-    The last two of `codes`, those of other texts and of NULL, follow the codes of the long keys.
+    They are the slots (2**k, 2) of the short keys, the codes by slot, the word table of the long
+    keys, and their codes. The last two of `codes`, those of an unknown string and of NULL, are
+    appended to the codes of the long keys.
     """
-    size = np.array([len(key.encode("utf-8", CODEC)) for key in keys], np.int64)
-    short, long = np.flatnonzero(size <= INLINE_BYTES), np.flatnonzero(size > INLINE_BYTES)
+    sizes = np.array([len(key.encode("utf-8", CODEC)) for key in keys], np.int64)
+    short, long = np.flatnonzero(sizes <= INLINE_BYTES), np.flatnonzero(sizes > INLINE_BYTES)
     count = 1 << max(1, int(2 * short.size).bit_length())
     slots = np.full((count, 2), _EMPTY)
     slot_codes = np.zeros(count, codes.dtype)
@@ -123,7 +126,7 @@ def _tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Array]:
 
 @compiled_helper
 def _find_slot(first: Any, second: Any, slots: Any) -> Any:
-    """Return the slot of a short text, or the empty slot where it belongs."""
+    """Return the slot of a short string, or the empty slot where it belongs."""
     h = (first * _MIX) ^ (second * _MIX_2)
     h = (h ^ (h >> _U(32))) * _MIX
     last = _U(slots.shape[0] - 1)
@@ -134,7 +137,7 @@ def _find_slot(first: Any, second: Any, slots: Any) -> Any:
 
 
 def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, slot_codes: Any) -> None:
-    """Insert packed short texts and their codes into empty slots."""
+    """Insert packed short strings and their codes into empty slots."""
     start = np.int64(0)
     for k in range(ends.size):
         first, second = _U(ends[k] - start), _U(0)
@@ -152,7 +155,7 @@ def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, slot_codes: Any) ->
 def look_up(
     strings: Any, memory: Any, slots: Any, slot_codes: Any, table: Any, long_codes: Any, out: Any
 ) -> None:
-    """Write the codes of DuckDB's texts, uint64 (2 n,), to out (n, 1); see `_tables`."""
+    """Write the codes of DuckDB's strings, uint64 (2 n,), to out (n, 1); see `_make_tables`."""
     unknown_code, null_code = long_codes[-2], long_codes[-1]
     for r in range(out.shape[0]):
         first, second = strings[2 * r], strings[2 * r + 1]
@@ -173,19 +176,22 @@ def look_up(
 
 
 def find_ends(strings: Any, start: Any, stop: Any) -> Any:
-    """Write where texts, uint64 (2 n,), start and end; return the row of the first NULL, or -1."""
+    """Write the start and end addresses of strings, uint64 (2 n,).
+
+    Returns the row of the first NULL, or -1.
+    """
     for r in range(start.size):
         length = strings[2 * r] & _LENGTH
         if length == _NULL:
             return r
-        short = np.int64(strings.ctypes.data) + 16 * r + 4
-        start[r] = short if length <= _INLINE else np.int64(strings[2 * r + 1])
+        inline_start = np.int64(strings.ctypes.data) + 16 * r + 4
+        start[r] = inline_start if length <= _INLINE else np.int64(strings[2 * r + 1])
         stop[r] = start[r] + np.int64(length)
     return -1
 
 
 def texts_of(strings: Array) -> TextColumn:
-    """Copy DuckDB's texts, uint64 (2 n,), into a text column."""
+    """Copy DuckDB's strings, uint64 (2 n,), into a text column."""
     length = (strings[::2] & _LENGTH).astype(np.int64)
     missing = length == NULL_LENGTH
     stop = np.cumsum(np.where(missing, 0, length))
@@ -196,31 +202,34 @@ def texts_of(strings: Array) -> TextColumn:
 
 
 def copy_bytes(strings: Any, stop: Any, address: Any, data: Any) -> None:
-    """Copy the bytes of the texts at an address to `data`, each up to its `stop`."""
+    """Copy the bytes of DuckDB's strings to `data`, where string r ends at stop[r].
+
+    `address` is the address of `strings`.
+    """
     start = np.int64(0)
     for r in range(stop.size):
         size = stop[r] - start
-        at = np.int64(strings[2 * r + 1]) if size > INLINE_BYTES else address + 16 * r + 4
-        bytes_of = bytes_at(at, size)
+        source_at = np.int64(strings[2 * r + 1]) if size > INLINE_BYTES else address + 16 * r + 4
+        source = bytes_at(source_at, size)
         for i in range(size):
-            data[start + i] = bytes_of[i]
+            data[start + i] = source[i]
         start = stop[r]
 
 
-VECTOR = 2048  # Rows of a vector of DuckDB, at most.
+VECTOR = 2048  # The most rows of a DuckDB vector.
 
 BLOCK_BYTES, FEWEST_ROWS, FEWEST_BYTES = 4 << 20, 64, 16 << 20
-"""Bytes of a block at most. A block of FEWEST_ROWS may exceed BLOCK_BYTES, up to FEWEST_BYTES."""
+"""A block has at most BLOCK_BYTES, or up to FEWEST_BYTES if it has only FEWEST_ROWS."""
 
 _BYTES = {"INTEGER": 4, "DOUBLE": 8}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """A plan for a matrix of `width` columns, with all that its integers `words` point to.
+    """A plan for a matrix of `width` columns, with everything that its integers `words` point to.
 
-    The calls for small and for large batches are built when such a batch arrives, since each has
-    kernels to compile.
+    The calls for small batches (`few`) and for large batches (`many`) are built when such a batch
+    first arrives, since they have different kernels to compile.
     """
 
     words: Array
@@ -240,23 +249,23 @@ def find_obstacle(function: BatchFunction) -> str | None:
     """Return why machine code cannot score a function's batches, or None if it can."""
     if function.last is not None:
         return "it remembers rows that come again"
-    return None if _filler(function) is not None else "some of the model's steps run in Python"
+    return None if _find_filler(function) is not None else "some of the model's steps run in Python"
 
 
 def build_plan(function: BatchFunction, rows: int, before: Plan | None = None) -> Plan:
-    """Build a plan with calls for batches of `rows` rows, and those of the plan `before`.
+    """Build a plan with calls for batches of `rows` rows, and with the calls of the plan `before`.
 
-    It has no calls where Python scores the batches. Raises NotReady if a kernel is being compiled,
-    and the caller need not wait.
+    The plan has no calls if Python scores the batches. Raises NotReady if a kernel is still being
+    compiled and the caller need not wait for it.
     """
-    filler = None if find_obstacle(function) else _filler(function)
-    plan = None if filler is None else _plan_calls(function, filler, rows, before)
+    filler = None if find_obstacle(function) else _find_filler(function)
+    plan = None if filler is None else _build_plan_of_calls(function, filler, rows, before)
     return plan_for_python(function) if plan is None else plan
 
 
 def plan_for_python(function: BatchFunction) -> Plan:
     packed, texts = function.packed, (TEXT_BYTES,) * function.texts
-    return Plan(_write_plan(function, range(packed), packed, (0, 0, 0, 0, 0, 0), texts), packed)
+    return Plan(_encode_plan(function, range(packed), packed, (0, 0, 0, 0, 0, 0), texts), packed)
 
 
 def _count_model_texts(function: BatchFunction) -> int:
@@ -264,7 +273,7 @@ def _count_model_texts(function: BatchFunction) -> int:
     return function.texts if function.lookup is None else function.lookup.first
 
 
-def _filler(function: BatchFunction) -> Any:
+def _find_filler(function: BatchFunction) -> Any:
     """Return the function's filler if it can write its output with kernel calls, or None."""
     width = function.width
     if _count_model_texts(function):
@@ -275,56 +284,56 @@ def _filler(function: BatchFunction) -> Any:
     return filler if fits else None
 
 
-def _plan_calls(
+def _build_plan_of_calls(
     function: BatchFunction, filler: Any, rows: int, before: Plan | None
 ) -> Plan | None:
-    """Build the plan; None where numba itself runs one of the kernels."""
+    """Build a plan with calls, or return None if only numba itself can run one of the kernels."""
     lookup, width = function.lookup, function.width
     turn = min(int(np.ceil(filler.turn())) if hasattr(filler, "turn") else 0, VECTOR + 1)
     if before is None:
-        lookups = () if lookup is None else tuple(code_calls(lookup, width))
+        lookups = () if lookup is None else tuple(make_code_calls(lookup, width))
         before = Plan(np.empty(0, np.int64), width, lookups)
     few, many = before.few, before.many
     if rows < turn:
-        few = few or _kernel_calls(function, filler, before.lookups, 1)
+        few = few or _make_kernel_calls(function, filler, before.lookups, 1)
     else:
-        many = many or _kernel_calls(function, filler, before.lookups, VECTOR)
-    both = [calls for calls in (few, many) if calls is not None]
-    tables = {id(calls): calls.encode() for calls in both}
-    heads: list[int] = []
+        many = many or _make_kernel_calls(function, filler, before.lookups, VECTOR)
+    batch_calls = [calls for calls in (few, many) if calls is not None]
+    tables = {id(calls): calls.encode() for calls in batch_calls}
+    call_tables: list[int] = []
     for calls in (few, many):
         table = tables.get(id(calls))
         if calls is None:
-            heads += 0, NOT_MADE
+            call_tables += 0, NOT_MADE
         elif table is None:
             return None
         else:
-            heads += table.ctypes.data, len(calls.calls)
-    pairs = itertools.zip_longest(*(calls.measure_scratch() for calls in both), fillvalue=0)
-    most = max(calls.count_most_words() for calls in both)
+            call_tables += table.ctypes.data, len(calls.calls)
+    pairs = itertools.zip_longest(*(calls.measure_scratch() for calls in batch_calls), fillvalue=0)
+    max_words = max(calls.count_most_words() for calls in batch_calls)
     places = range(function.packed) if lookup is None else lookup.packed or (-1,)
     sizes = tuple(max(pair) for pair in pairs)
-    words = _write_plan(function, places, width, (turn, *heads, most), sizes)
+    words = _encode_plan(function, places, width, (turn, *call_tables, max_words), sizes)
     return Plan(words, width, before.lookups, few, many, (tables, filler))
 
 
-def _write_plan(
+def _encode_plan(
     function: BatchFunction,
     places: Sequence[int],
     width: int,
     calls: tuple[int, ...],
     sizes: tuple[int, ...],
 ) -> Array:
-    """Write a plan for rows (n, width).
+    """Encode a plan for rows (n, width) as integers.
 
     Args:
-        places: column of the matrix for each number, or -1.
+        places: the matrix column of each number, or -1.
         calls: the row count from which a batch is large, the address and count of the calls for
-            small batches, the same for large ones, and the most integers of a call.
-        sizes: bytes per row of the intermediate buffers.
+            small batches and for large batches, and the most integers of a call.
+        sizes: the bytes per row of each intermediate buffer.
     """
-    number = np.dtype(function.dtype).itemsize
-    row = width * number + sum(sizes)
+    number_bytes = np.dtype(function.dtype).itemsize
+    row_bytes = width * number_bytes + sum(sizes)
     levels = 2 if function.groups else int(function.columns > 1 or function.listed)
     levels = STRUCT if function.fields else levels
     groups = (function.groups or (function.columns,)) if levels > 0 else ()
@@ -332,8 +341,8 @@ def _write_plan(
         function.packed,
         function.texts,
         width,
-        number,
-        min(_block_rows(row), function.most or VECTOR),
+        number_bytes,
+        min(_count_block_rows(row_bytes), function.most or VECTOR),
         *calls,
         len(sizes),
         function.columns,
@@ -342,21 +351,23 @@ def _write_plan(
         len(groups),
     )
     assert len(head) == HEAD
-    ends = np.cumsum([0, *groups]) if groups else [_BYTES[kind] for _, kind in function.fields]
-    return np.array([*head, *places, *sizes, *ends], np.int64)
+    ends_or_sizes = (
+        np.cumsum([0, *groups]) if groups else [_BYTES[kind] for _, kind in function.fields]
+    )
+    return np.array([*head, *places, *sizes, *ends_or_sizes], np.int64)
 
 
-def _block_rows(row: int) -> int:
-    """Return how many rows of `row` bytes to score together.
+def _count_block_rows(row_bytes: int) -> int:
+    """Return how many rows of `row_bytes` bytes to score together.
 
-    >>> [_block_rows(row) for row in (8, 4096, 1 << 17, 1 << 20, 1 << 25)]
+    >>> [_count_block_rows(size) for size in (8, 4096, 1 << 17, 1 << 20, 1 << 25)]
     [2048, 1024, 64, 16, 1]
     """
-    fewest = max(1, min(FEWEST_ROWS, FEWEST_BYTES // row))
-    return min(VECTOR, max(fewest, BLOCK_BYTES // row))
+    fewest = max(1, min(FEWEST_ROWS, FEWEST_BYTES // row_bytes))
+    return min(VECTOR, max(fewest, BLOCK_BYTES // row_bytes))
 
 
-def _kernel_calls(
+def _make_kernel_calls(
     function: BatchFunction, filler: Any, before: tuple[Call, ...], rows: int
 ) -> KernelCalls:
     dtype = np.dtype(np.int32 if function.integer else np.float64)
@@ -368,7 +379,7 @@ def _kernel_calls(
     addresses = (Rows(place, np.dtype(np.int64), 1, flat=True) for place in places)
     ends = [(next(addresses), next(addresses)) for _ in range(_count_model_texts(function))]
     with_texts = {"texts": ends} if ends else {}
-    before += tuple(text_ends(k, *pair) for k, pair in enumerate(ends))
+    before += tuple(call_find_ends(k, *pair) for k, pair in enumerate(ends))
     calls: Sequence[Call] = filler.calls(x, output, places, *with_rows, **with_texts)
     if function.shifts:
         calls = (*calls, call_shift(output, np.array(function.shifts, np.int64), result))

@@ -2,13 +2,13 @@
 
     score(info, chunk, out):
         take the plan of the function, or let Python build one
-        for each block of rows: gather the columns into a matrix, make the calls of the plan
+        for each block of rows: gather the columns into a matrix, and make the calls of the plan
 
-The columns are FLOAT or DOUBLE, where NULL becomes NaN, followed by VARCHAR. A plan is a table of
-integers (`plan_bytecode.py`), whose calls are kernels (`backends/native/kernel_calls.py`). Where it
-has no calls, or a row is rejected, Python scores (`native_functions._score_in_python`). A function
-of packed rows uses the state of the function that it was bound to. Functions of DuckDB's C API are
-called by name; `c_api.py` gives LLVM their addresses.
+The FLOAT or DOUBLE columns come first, with NaN for NULL, and the VARCHAR columns follow. A plan is
+a table of integers (`plan_bytecode.py`); its calls are kernels (`backends/native/kernel_calls.py`).
+If a plan has no calls, or a row is rejected, Python scores (`native_functions._score_in_python`). A
+function of packed rows uses the state of the function that it was bound to. Functions of DuckDB's C
+API are called by name; `c_api.py` gives LLVM their addresses.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from sqlml.udfs.duckdb.native.memory_layout import (
 
 
 def _atomic(operation: str) -> Any:
-    """Return an intrinsic that changes the integer at an address, and returns the previous one."""
+    """Return an intrinsic that changes the integer at an address and returns its previous value."""
 
     def change(typing: Any, address: Any, number: Any) -> Any:
         def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
@@ -88,10 +88,10 @@ def _atomic(operation: str) -> Any:
 
 @intrinsic
 def python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """Call a Python function with four integers under the GIL; returns 0 if it raises.
+    """Call a Python function with four integers while holding the GIL; return 0 if it raises.
 
-    A signal handler may raise at its first instruction, before any `try`. Then `died` is called
-    with b and the class of the exception.
+    A signal handler may raise at the first instruction of the function, before any `try`. Then
+    `died` is called with b and the class of the exception.
     """
     return integers(6), _call_python
 
@@ -104,14 +104,16 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     def api(name: str, result: Any, *values: Any) -> Any:
         return b.call(declare_function(b.module, name, result, *values), values)
 
-    def call(function: Any, items: list[Any]) -> Any:
-        array = cgutils.alloca_once(b, ir.ArrayType(POINTER, len(items)))
-        for index, item in enumerate(items):
+    def call(function: Any, objects: list[Any]) -> Any:
+        array = cgutils.alloca_once(b, ir.ArrayType(POINTER, len(objects)))
+        for index, item in enumerate(objects):
             b.store(item, cgutils.gep_inbounds(b, array, 0, index))
-        first = b.bitcast(array, POINTER.as_pointer())
+        arguments_array = b.bitcast(array, POINTER.as_pointer())
         callee = b.inttoptr(function, POINTER)
-        result = api("PyObject_Vectorcall", POINTER, callee, first, long(len(items)), nothing)
-        for item in items:
+        result = api(
+            "PyObject_Vectorcall", POINTER, callee, arguments_array, long(len(objects)), nothing
+        )
+        for item in objects:
             api("Py_DecRef", ir.VoidType(), item)
         return result
 
@@ -122,10 +124,10 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     returned_object = call(function, [api("PyLong_FromLongLong", POINTER, n) for n in numbers])
     with b.if_else(b.icmp_unsigned("==", returned_object, nothing)) as (failed, returned):
         with failed:
-            kind = api("PyErr_Occurred", POINTER)
-            api("Py_IncRef", ir.VoidType(), kind)
+            exception_type = api("PyErr_Occurred", POINTER)
+            api("Py_IncRef", ir.VoidType(), exception_type)
             api("PyErr_Clear", ir.VoidType())
-            reply = call(died, [api("PyLong_FromLongLong", POINTER, numbers[1]), kind])
+            reply = call(died, [api("PyLong_FromLongLong", POINTER, numbers[1]), exception_type])
             api("PyErr_Clear", ir.VoidType())
             with b.if_then(b.icmp_unsigned("!=", reply, nothing)):
                 api("Py_DecRef", ir.VoidType(), reply)
@@ -141,10 +143,10 @@ add, exchange = _atomic("add"), _atomic("xchg")
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """Argument types of `score`: the addresses of the call, the chunk, and the result."""
 
-BLOCK_ARGUMENTS = 4  # Integers that `native_functions._score_in_python` gets.
+BLOCK_ARGUMENTS = 4  # The integers that `native_functions._score_in_python` reads.
 
 TILE = 64
-"""Rows whose columns are gathered together, to keep their part of the matrix in the L1 cache."""
+"""The rows that are gathered at a time, so that their part of the matrix stays in the L1 cache."""
 
 _U = np.uint64
 duckdb_scalar_function_set_error: Any = process_function_2("duckdb_scalar_function_set_error")
@@ -178,29 +180,31 @@ def is_valid(bits: Any, row: Any) -> Any:
 
 
 @inlined_helper
-def _lists(vector: Any, rows: Any, ends: Any) -> Any:
-    """Set the lists of all rows of a vector, and return its child vector, which has room already.
+def _set_list_entries(vector: Any, rows: Any, ends: Any) -> Any:
+    """Set the lists of all rows of a vector; return the child vector, whose memory is reserved.
 
-    ends int64 (groups + 1,): where the lists of a row begin and end. A row of the vector has one
-    list per group.
+    `ends`, int64 (groups + 1,), says where the lists of a row begin and end: each row has one list
+    per group.
     """
-    lists = ends.size - 1
-    duckdb_list_vector_set_size(vector, rows * ends[lists])
-    entries = words_at(duckdb_vector_get_data(vector), 2 * rows * lists)
+    list_count = ends.size - 1
+    duckdb_list_vector_set_size(vector, rows * ends[list_count])
+    entries = words_at(duckdb_vector_get_data(vector), 2 * rows * list_count)
     for r in range(rows):
-        for k in range(lists):
-            at = 2 * (r * lists + k)
-            entries[at] = r * ends[lists] + ends[k]
-            entries[at + 1] = ends[k + 1] - ends[k]
+        for k in range(list_count):
+            position = 2 * (r * list_count + k)
+            entries[position] = r * ends[list_count] + ends[k]
+            entries[position + 1] = ends[k + 1] - ends[k]
     return duckdb_list_vector_get_child(vector)
 
 
 @inlined_helper
 def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
-    """Gather the columns' numbers from row `first` on into x (rows * width,), with NaN for NULL.
+    """Gather the columns' numbers from row `first` on into x (rows * width,); NULL becomes NaN.
 
-    columns, masks int64 (k,): addresses of the numbers, and of the validity masks or 0. to int64
-    (k,): their columns in x, or -1.
+    Args:
+        columns: int64 (k,), the addresses of the columns' numbers.
+        masks: int64 (k,), the addresses of their validity masks, or 0.
+        to: int64 (k,), their columns in x, or -1.
     """
     for begin in range(0, rows, TILE):
         end = min(begin + TILE, rows)
@@ -220,7 +224,10 @@ def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any
 
 @inlined_helper
 def _gather_packed(addresses: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
-    """Gather packed rows (..., k) like `_gather`; `addresses` are the numbers' and the mask's."""
+    """Gather packed rows (..., k) as `_gather` does.
+
+    `addresses` are the address of the numbers and the address of the validity mask, or 0.
+    """
     k, mask = to.size, addresses[1]
     numbers = array_like_at(x, addresses[0], (first + rows) * k)
     bits = bits_at(mask, ((first + rows) * k + 63) // 64)
@@ -233,7 +240,7 @@ def _gather_packed(addresses: Any, to: Any, first: Any, rows: Any, width: Any, x
 
 @inlined_helper
 def _has_null(mask: Any, rows: Any) -> Any:
-    """Return whether the validity mask marks one of the first rows as NULL."""
+    """Return whether the validity mask marks one of the first `rows` rows as NULL."""
     if mask != 0:
         bits = bits_at(mask, (rows + 63) // 64)
         for r in range(rows):
@@ -244,7 +251,7 @@ def _has_null(mask: Any, rows: Any) -> Any:
 
 @inlined_helper
 def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any) -> None:
-    """Copy DuckDB's texts from row `first` on; NULL gets the length `NULL_LENGTH`."""
+    """Copy DuckDB's strings from row `first` on; NULL gets the length `NULL_LENGTH`."""
     strings, out = bits_at(strings_at, 2 * (first + rows)), bits_at(out_at, 2 * rows)
     for r in range(rows):
         out[2 * r], out[2 * r + 1] = strings[2 * (first + r)], strings[2 * (first + r) + 1]
@@ -257,24 +264,27 @@ def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any
 
 @inlined_helper
 def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) -> None:
-    """Write a block's numbers to a struct vector; sizes (fields,): bytes of INTEGER or DOUBLE."""
+    """Write the results of a block to a struct vector.
+
+    `sizes` (fields,) are the bytes of each field: 4 for INTEGER, 8 for DOUBLE.
+    """
     width = sizes.size
     results = doubles_at(results_at, rows * width)
     for c in range(width):
         field = duckdb_vector_get_data(duckdb_struct_vector_get_child(struct, c))
         if sizes[c] == 4:
-            integers_of = int32s_at(field, first + rows)
+            field_integers = int32s_at(field, first + rows)
             for r in range(rows):
-                integers_of[first + r] = np.int32(results[r * width + c])
+                field_integers[first + r] = np.int32(results[r * width + c])
         else:
-            numbers = doubles_at(field, first + rows)
+            field_doubles = doubles_at(field, first + rows)
             for r in range(rows):
-                numbers[first + r] = results[r * width + c]
+                field_doubles[first + r] = results[r * width + c]
 
 
 @compiled_helper
 def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) -> None:
-    """Gather the DOUBLEs of the picked rows like `_gather`."""
+    """Gather the DOUBLEs of the picked rows as `_gather` does."""
     for begin in range(0, picked.size, TILE):
         end = min(begin + TILE, picked.size)
         for c in range(to.size):
@@ -290,7 +300,7 @@ def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) ->
 
 @compiled_helper
 def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
-    """Copy DuckDB's texts of the picked rows like `_gather_texts`."""
+    """Copy DuckDB's strings of the picked rows as `_gather_texts` does."""
     strings, out = bits_at(strings_at, 1 << 40), bits_at(out_at, 2 * picked.size)
     bits = bits_at(mask, 1 << 40)
     for r in range(picked.size):
@@ -302,7 +312,7 @@ def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
 
 @compiled_helper
 def _write_picked(results_at: Any, picked: Any, size: Any, out: Any) -> None:
-    """Write INTEGERs or DOUBLEs, by their size in bytes, to the picked rows."""
+    """Write results to the picked rows: INTEGERs if `size` is 4 bytes, otherwise DOUBLEs."""
     if size == 4:
         result_integers, out_integers = int32s_at(results_at, picked.size), int32s_at(out, 1 << 40)
         for r in range(picked.size):
@@ -314,14 +324,15 @@ def _write_picked(results_at: Any, picked: Any, size: Any, out: Any) -> None:
 
 
 @inlined_helper
-def _calls(plan: Any, rows: Any) -> Any:
+def _choose_calls(plan: Any, rows: Any) -> Any:
     return plan[FEW_CALLS] if rows < plan[TURN] else plan[MANY_CALLS]
 
 
 def put_plan(state_at: Any, plan_at: Any) -> Any:
-    """Exchange a function's plan; return how many threads may still follow the previous one.
+    """Replace a function's plan; return how many threads may still be using the previous plan.
 
-    A thread counts itself before it reads the plan. So none follows the previous plan at 0.
+    A thread counts itself before it reads the plan. So if the count is 0, no thread uses the
+    previous plan.
     """
     exchange(state_at, plan_at)
     return add(state_at + 8 * USERS, 0)
@@ -336,12 +347,12 @@ def same(address: Any) -> Any:
 def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
     """Return the address of a plan with calls for `rows` rows, and count this thread as its user.
 
-    Python builds the plan if it is missing. Returns 0, and counts nothing, if that fails.
+    Python builds the plan if it is missing. If that fails, returns 0 and does not count the thread.
     """
     state = words_at(state_at, STATE)
     add(state_at + 8 * USERS, 1)
     plan_at = add(state_at, 0)
-    while plan_at == 0 or _calls(words_at(plan_at, HEAD), rows) == NOT_MADE:
+    while plan_at == 0 or _choose_calls(words_at(plan_at, HEAD), rows) == NOT_MADE:
         add(state_at + 8 * USERS, -1)
         if python(state[MAKE], state[DIED], state[NUMBER], info, rows, 0) == 0:
             return 0
@@ -351,22 +362,23 @@ def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
 
 
 @compiled_helper
-def _reserve_lists(vector: Any, rows: Any, levels: Any, lists: Any, parts: Any) -> None:
+def _reserve_lists(vector: Any, rows: Any, levels: Any, list_count: Any, number_count: Any) -> None:
     """Reserve room in a vector for the lists of `rows` rows.
 
-    DuckDB throws an exception when memory runs out. It unwinds this machine code, which has no
-    handlers. So the caller must not hold memory yet, and must not be counted as a user of a plan.
+    DuckDB throws a C++ exception when memory runs out. The exception unwinds this machine code,
+    which has no handlers. So the caller must not hold memory yet, and must not be counted as a user
+    of a plan.
     """
     if levels > 1:
-        duckdb_list_vector_reserve(vector, rows * lists)
+        duckdb_list_vector_reserve(vector, rows * list_count)
         vector = duckdb_list_vector_get_child(vector)
     if levels > 0:
-        duckdb_list_vector_reserve(vector, rows * parts)
+        duckdb_list_vector_reserve(vector, rows * number_count)
 
 
 @inlined_helper
-def _parts(plan_at: Any) -> Any:
-    """Return the total length of one row's lists."""
+def _count_list_numbers(plan_at: Any) -> Any:
+    """Count the numbers in all lists of one row."""
     plan = words_at(plan_at, HEAD)
     ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[PLACES])
     return words_at(ends_at, plan[GROUPS] + 1)[plan[GROUPS]]
@@ -383,15 +395,17 @@ def _measure(info: Any, state: Any, rows: Any) -> None:
 def score_rows(
     info: Any, state_at: Any, addresses: Any, picked: Any, rows: Any, out: Any, reserved: Any
 ) -> Any:
-    """Write a function's results to `out`. Returns False after an error, which DuckDB gets.
+    """Write a function's results to `out`; return False if an error was reported to DuckDB.
 
     Args:
-        addresses: int64 (2 k,), addresses of the columns, numbers first, then of their validity
-            masks or 0; or of one array with all numbers if the state says so.
-        picked: int64 (rows,), the rows to score, whose numbers are DOUBLE. Each has one number as
-            its result, written to its position from the address `out` on. If (0,), all rows of a
-            chunk are scored, and `out` is the result vector.
-        reserved: number of lists per row, and of numbers in them, that `out` has room for.
+        addresses: int64 (2 k,), the addresses of the columns, numeric columns first, followed by
+            the addresses of their validity masks, or 0. If the state says so, there is a single
+            column, an array with all numbers.
+        picked: int64 (rows,), the rows to score; their numeric columns are DOUBLE. Each row has a
+            single number as its result, which is written to the row's position in the array at the
+            address `out`. If `picked` is empty, all rows of a chunk are scored, and `out` is the
+            result vector.
+        reserved: how many lists per row, and how many numbers in these lists, `out` has room for.
     """
     state = words_at(state_at, STATE)
     add(state_at + 8 * BATCHES, 1)
@@ -400,7 +414,9 @@ def score_rows(
     if plan_at == 0:
         return False
     plan = words_at(plan_at, HEAD)
-    if plan[LEVELS] > 0 and (plan[GROUPS] > reserved[0] or _parts(plan_at) > reserved[1]):
+    if plan[LEVELS] > 0 and (
+        plan[GROUPS] > reserved[0] or _count_list_numbers(plan_at) > reserved[1]
+    ):
         # Room was reserved for an earlier plan, whose results were smaller.
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
         succeeded = False
@@ -419,65 +435,65 @@ def _score_blocks(
     """Score the rows block by block, in memory that is freed after the last block or an error."""
     plan = words_at(plan_at, HEAD)
     table = words_at(plan[FEW_TABLE] if rows < plan[TURN] else plan[MANY_TABLE], 1 << 40)
-    calls, block = _calls(plan, rows), max(1, min(plan[BLOCK], rows))
-    count, most = plan[PLACES], plan[MOST_WORDS]
-    sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS]), count)
-    # One allocation: integers of the calls, addresses of the buffers, and the buffers.
+    calls, block = _choose_calls(plan, rows), max(1, min(plan[BLOCK], rows))
+    place_count, max_words = plan[PLACES], plan[MOST_WORDS]
+    sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS]), place_count)
+    # One allocation holds the integers of the calls, the addresses of the buffers, and the buffers.
     matrix_bytes = align_address(plan[MATRIX_WIDTH] * plan[NUMBER_BYTES] * block)
     scratch_bytes = ALIGN
-    for i in range(count):
+    for i in range(place_count):
         scratch_bytes += align_address(sizes[i] * block)
     result_row_bytes = plan[WIDTH] * plan[RESULT_BYTES]
     has_result_buffer = plan[LEVELS] == STRUCT or picked.size > 0
     if has_result_buffer:
         scratch_bytes += result_row_bytes * block
-    room = most + count + 2 + BLOCK_ARGUMENTS
+    room = max_words + place_count + 2 + BLOCK_ARGUMENTS
     memory_at = malloc(8 * room + matrix_bytes + scratch_bytes)
     if memory_at == 0:
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
         return False
     memory = words_at(memory_at, room)
-    words, block_arguments = memory[:most], memory[most:][:BLOCK_ARGUMENTS]
-    buffers = memory[most + BLOCK_ARGUMENTS :]
+    words, block_arguments = memory[:max_words], memory[max_words:][:BLOCK_ARGUMENTS]
+    buffers = memory[max_words + BLOCK_ARGUMENTS :]
     buffers[0] = align_address(memory_at + 8 * room)
-    at = buffers[0] + matrix_bytes
-    for i in range(count):
-        buffers[2 + i] = at
-        at += align_address(sizes[i] * block)
+    next_buffer = buffers[0] + matrix_bytes
+    for i in range(place_count):
+        buffers[2 + i] = next_buffer
+        next_buffer += align_address(sizes[i] * block)
     vector = _set_lists(plan_at, rows, out, block_arguments)
-    result = at if has_result_buffer else duckdb_vector_get_data(vector)
+    result = next_buffer if has_result_buffer else duckdb_vector_get_data(vector)
     is_packed = state[ROWS_OF] == PACKED_ROWS
     succeeded = True
     for first in range(0, rows, block):
-        here = min(block, rows - first)
-        _gather_block(is_packed, plan_at, addresses, picked, first, here, buffers)
+        block_rows = min(block, rows - first)
+        _gather_block(is_packed, plan_at, addresses, picked, first, block_rows, buffers)
         buffers[1] = result if has_result_buffer else result + first * result_row_bytes
-        if calls == 0 or follow(table, calls, here, buffers, words) != -1:
-            block_arguments[0], block_arguments[1] = buffers[0], here
+        if calls == 0 or follow(table, calls, block_rows, buffers, words) != -1:
+            block_arguments[0], block_arguments[1] = buffers[0], block_rows
             block_arguments[2], block_arguments[3] = buffers[1], buffers.ctypes.data + 16
             block_at = block_arguments.ctypes.data
             if python(state[ASK], state[DIED], state[NUMBER], info, block_at, plan_at) == 0:
                 succeeded = False
                 break
         if picked.size > 0:
-            _write_picked(result, picked[first : first + here], plan[RESULT_BYTES], out)
+            _write_picked(result, picked[first : first + block_rows], plan[RESULT_BYTES], out)
         elif plan[LEVELS] == STRUCT:
-            field_sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS] + count), plan[WIDTH])
-            _scatter(result, first, here, field_sizes, out)
+            field_sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS] + place_count), plan[WIDTH])
+            _scatter(result, first, block_rows, field_sizes, out)
     free(memory_at)
     return succeeded
 
 
 @compiled_helper
 def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
-    """Set the lists of a result vector, and return its vector of numbers; `ends` is scratch."""
+    """Set the lists of a result vector; return the vector of its numbers. `ends` is scratch."""
     plan = words_at(plan_at, HEAD)
     if plan[LEVELS] > 1:
         ends[0], ends[1] = 0, plan[GROUPS]
-        out = _lists(out, rows, ends[:2])
+        out = _set_list_entries(out, rows, ends[:2])
     if plan[LEVELS] > 0:
         group_ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[PLACES])
-        out = _lists(out, rows, words_at(group_ends_at, plan[GROUPS] + 1))
+        out = _set_list_entries(out, rows, words_at(group_ends_at, plan[GROUPS] + 1))
     return out
 
 
@@ -515,7 +531,7 @@ def _gather_numbers(addresses: Any, to: Any, picked: Any, first: Any, rows: Any,
 
 
 def score(info: Any, chunk: Any, out: Any) -> Any:
-    """Write the results of a chunk of rows to the vector `out` (see the module)."""
+    """Write the results of a chunk of rows to the vector `out` (see the module's docstring)."""
     state_at = duckdb_scalar_function_get_extra_info(info)
     state = words_at(state_at, STATE)
     rows = duckdb_data_chunk_get_size(chunk)
@@ -532,11 +548,11 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     plan_at = _enter_plan(info, state_at, rows)
     if plan_at == 0:
         return np.int64(0)
-    levels, lists, parts = words_at(plan_at, HEAD)[LEVELS], np.int64(0), np.int64(0)
+    levels, list_count, number_count = words_at(plan_at, HEAD)[LEVELS], np.int64(0), np.int64(0)
     if levels > 0:
-        lists, parts = words_at(plan_at, HEAD)[GROUPS], _parts(plan_at)
+        list_count, number_count = words_at(plan_at, HEAD)[GROUPS], _count_list_numbers(plan_at)
     add(state_at + 8 * USERS, -1)
-    _reserve_lists(out, rows, levels, lists, parts)
+    _reserve_lists(out, rows, levels, list_count, number_count)
     memory_at = malloc(16 * column_count)
     if memory_at == 0:
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
@@ -548,6 +564,6 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
             column = duckdb_array_vector_get_child(duckdb_data_chunk_get_vector(chunk, 1))
         addresses[c] = duckdb_vector_get_data(column)
         addresses[column_count + c] = duckdb_vector_get_validity(column)
-    score_rows(info, state_at, addresses, addresses[:0], rows, out, (lists, parts))
+    score_rows(info, state_at, addresses, addresses[:0], rows, out, (list_count, number_count))
     free(memory_at)
     return np.int64(0)

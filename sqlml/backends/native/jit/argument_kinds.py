@@ -1,4 +1,4 @@
-"""The types of kernels' arguments, described without numba.
+"""Describe the types of kernels' arguments without numba.
 
 A process that finds all its kernels on disk never imports numba.
 """
@@ -36,14 +36,14 @@ Kind = ArrayKind | Literal["count", "flag", "nothing"] | tuple["Kind", ...]
 Signature = tuple[Kind, ...]
 """The kinds of a kernel's arguments."""
 
-# Kinds of a bool, of an int (int64 in the kernel), and of None, for which no code is compiled.
+# The kinds of a bool, of an int (int64 in the kernel), and of None, which takes no code.
 FLAG: Kind = "flag"
 COUNT: Kind = "count"
 NOTHING: Kind = "nothing"
 
 
 def reads(dtype: npt.DTypeLike, ndim: int, layout: Layout = "A") -> Kind:
-    """Return the kind of an array that is only read, of any strides with layout "A"."""
+    """Return the kind of an array that is only read; layout "A" allows any strides."""
     return ArrayKind(np.dtype(dtype), ndim, layout, True)
 
 
@@ -53,7 +53,7 @@ def writes(dtype: npt.DTypeLike, ndim: int) -> Kind:
 
 
 def kinds_of(*constants: Any) -> Signature:
-    """Return the kinds of a kernel's constants, whose arrays are contiguous and only read.
+    """Return the kinds of a kernel's constants; their arrays are contiguous and only read.
 
     >>> spell_kind(kinds_of(np.zeros((2, 1)), (3, True), None))
     "(['C2r', '<f8'], ('count', 'flag'), 'nothing')"
@@ -72,7 +72,7 @@ def _kind_of(value: Any) -> Kind:
 
 
 def spell_kind(kind: Kind) -> str:
-    """Return a text for a kind, equal in every process.
+    """Return a kind as a string, which is the same in every process.
 
     >>> spell_kind((COUNT, reads("f4", 2), writes([("a", "u4")], 1)))
     "('count', ['A2r', '<f4'], ['C1w', [('a', '<u4')]])"
@@ -81,7 +81,7 @@ def spell_kind(kind: Kind) -> str:
 
 
 def parse_kind(text: str) -> Kind:
-    """Return the kind that `spell_kind` wrote as `text`.
+    """Parse a string from `spell_kind` into a kind.
 
     >>> parse_kind("('count', ['A2r', '<f4'])") == (COUNT, reads("f4", 2))
     True
@@ -137,7 +137,7 @@ C_CONTIGUOUS, WRITEABLE = 0x1, 0x400
 """Flags of an array."""
 
 SWAPPED = ord(">" if sys.byteorder == "little" else "<")
-"""The byte order of numbers that the processor cannot read."""
+"""The byte order character of numbers that the processor cannot read."""
 
 
 @cache

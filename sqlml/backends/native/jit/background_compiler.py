@@ -1,4 +1,4 @@
-"""Compile kernels in another process while this one scores without them.
+"""Compile kernels in another process, while this process scores without them.
 
 numba holds the GIL while it compiles, so a thread of this process would keep all others from
 scoring. The process is a `Child`: it runs no module of the user's, and ends with this one.
@@ -26,7 +26,7 @@ IDLE_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Job:
-    """A requested kernel; `code` is its machine code, None until it is done or if that fails."""
+    """A requested kernel. `code` is its machine code, or None if it is not done or has failed."""
 
     line: bytes
     name: str
@@ -39,7 +39,8 @@ def compile_in_background(
 ) -> ObjectCode | None:
     """Return the machine code of a kernel, or raise NotReady until the other process has it.
 
-    Returns None if this process has to compile it: the other one failed, or cannot find the kernel.
+    Returns None if this process must compile the kernel, because the other process failed or cannot
+    find the kernel.
     """
     with _LOCK:
         job = _jobs.get(name)
@@ -59,7 +60,7 @@ def compile_in_background(
 
 
 def count_pending() -> int:
-    """Count the kernels that were requested and are not compiled yet."""
+    """Count the requested kernels that are not compiled yet."""
     with _LOCK:
         return sum(not job.done.is_set() for job in _jobs.values())
 
@@ -119,7 +120,10 @@ def _finish_job(job: _Job, child: Child) -> None:
 
 
 def serve() -> Conversation:
-    """Answer a file's name and a kernel's line with its content, empty if only numba can run it."""
+    """Receive file names with kernel lines, and answer with the content of each file.
+
+    The answer is empty if only numba can run the kernel.
+    """
     from sqlml.backends.native.jit.compile_ahead import parse_line
 
     answer = b""

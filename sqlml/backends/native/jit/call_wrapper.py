@@ -1,4 +1,4 @@
-"""The entries of a kernel's machine code, which need no numba.
+"""The entries of a kernel's machine code, which do not need numba.
 
 The entry for Python has CPython's METH_FASTCALL form, `PyObject *entry(self, args, nargs)`, where
 self is the tuple (numpy.ndarray, None, TypeError). It checks the kinds of the arguments, reads the
@@ -10,7 +10,7 @@ arrays' fields as in numpy's C API, and runs the kernel without the GIL:
     state = PyEval_SaveThread(); status = kernel(&result, x, ...); PyEval_RestoreThread(state)
     return PyLong_FromLongLong(result)
 
-numba's kernels allocate memory with its runtime; the parts that they need are here, on malloc.
+Kernels allocate memory with numba's runtime. The parts that they need are emitted here, on malloc.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def long(value: int) -> Any:
 
 
 def declare_function(module: Any, name: str, result: Any, *args: Any) -> Any:
-    """Declare a function that the process has by name, with the argument types of `args`."""
+    """Declare the process's function `name`, with the argument types of `args`."""
     function_type = ir.FunctionType(result, [argument.type for argument in args])
     return module.globals.get(name) or ir.Function(module, function_type, name)
 
@@ -56,7 +56,7 @@ def declare_function(module: Any, name: str, result: Any, *args: Any) -> Any:
 def make_array_value(
     context: Any, builder: Any, kind: ArrayKind, data: Any, lengths: list[Any], strides: list[Any]
 ) -> Any:
-    """Return an array as numba's kernels take it: a data pointer, lengths, and strides in bytes."""
+    """Return an array as kernels expect it: a data pointer, lengths, and strides in bytes."""
     array = context.make_array(to_numba_type(kind))(context, builder)
     size: Any = long(1)
     for length in lengths:
@@ -122,11 +122,11 @@ def broadcast(builder: Any, value: Any, vector: Any) -> Any:
 #     int64 sqlml_kernel_words(const int64 *words)
 #
 # An array of d dimensions is 1 + 2 d words: its data pointer, its lengths, and its strides in
-# bytes. A count and a flag are a word each, None is no word, and a tuple is the words of its items.
+# bytes. A count or a flag is one word, None is no word, and a tuple is the words of its items.
 # Nothing is checked, and the GIL is not touched.
 #
-# The result is negative unless rows are refused: a kernel's int result, -1 for None and False, 0
-# for True, `NO_MEMORY` if it got no memory.
+# The result is negative unless rows are rejected: it is the kernel's int result, -1 for None and
+# False, 0 for True, or `NO_MEMORY` if memory ran out.
 
 WORDS_ENTRY = "sqlml_kernel_words"
 """The symbol of the entry for machine code."""
@@ -168,8 +168,8 @@ def write_words_entry(
     def load_argument(kind: Kind) -> Any:
         if isinstance(kind, ArrayKind):
             data = builder.inttoptr(load_word(), POINTER)
-            lengths, steps = ([load_word() for _ in range(kind.ndim)] for _ in range(2))
-            return make_array_value(context, builder, kind, data, lengths, steps)
+            lengths, strides = ([load_word() for _ in range(kind.ndim)] for _ in range(2))
+            return make_array_value(context, builder, kind, data, lengths, strides)
         if isinstance(kind, tuple):
             items = [load_argument(item) for item in kind]
             return context.make_tuple(builder, to_numba_type(kind), items)
@@ -205,7 +205,7 @@ def _write_numbers_entry(module: Any, words_entry: Any, count: int) -> None:
 
 
 _HEADER = 64
-"""Bytes before the numbers of an array that a kernel allocates: NRT_MemInfo has up to 48."""
+"""Bytes before the numbers of an array that a kernel allocates; NRT_MemInfo has up to 48 bytes."""
 
 
 def write_entries(result: Any, signature: Signature) -> str:
@@ -348,19 +348,19 @@ class _PythonEntry:
 
 
 def list_type_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Return numpy's type numbers of a dtype: two C types may have the same bits.
+    """Return numpy's type numbers for a dtype: several C types may have the same bits.
 
     >>> list_type_numbers(np.dtype(bool))
     (0,)
     """
     if dtype.kind == "V":
         return (dtype.num,)
-    same = {np.dtype(c).num for c in "?bBhHiIlLqQefd" if np.dtype(c) == dtype}
-    return tuple(sorted(same))
+    type_numbers = {np.dtype(code).num for code in "?bBhHiIlLqQefd" if np.dtype(code) == dtype}
+    return tuple(sorted(type_numbers))
 
 
 def _write_runtime(module: Any) -> None:
-    """Add the functions of numba's runtime that kernels call, with malloc and free.
+    """Add the functions of numba's runtime that kernels call, implemented with malloc and free.
 
     A meminfo is {references, destructor, its argument, data, size, allocator}.
     """

@@ -1,10 +1,10 @@
-"""Machine code on disk: kernels that this machine compiled, and those that the package ships.
+"""Machine code on disk: kernels that this machine compiled, and kernels that the package ships.
 
-A file name encodes all that the kernel's code depends on. Files lie in NUMBA_CACHE_DIR if that is
-set; else next to the source, or in the user's cache folder. Whoever writes them runs code as the
-user, so folders and files that somebody else can write are skipped (`own_files.py`); without any
-other folder, each process compiles for itself. A file holds a digest of its name and content; a
-damaged one counts as missing.
+A file name encodes everything that the kernel's code depends on. Files are in NUMBA_CACHE_DIR if it
+is set, otherwise next to the source or in the user's cache folder. Whoever writes these files runs
+code as the user, so folders and files that somebody else can write are skipped (`own_files.py`). If
+there is no other folder, each process compiles for itself. A file contains a digest of its name and
+content; a damaged file counts as missing.
 
 Shipped code was compiled for the levels of processors in `object_code.LEVELS` when the package was
 built (`compile_ahead.py`), and lies beside the sources. It depends on no version of Python, numpy
@@ -33,7 +33,7 @@ from sqlml.backends.native.jit.object_code import ObjectCode, find_level
 SUFFIX = ".kernel"
 
 MIN_AGE_SECONDS = 86_400.0
-"""Seconds that files of another version of sqlml, or partly written ones, stay at least."""
+"""The age from which files of other versions of sqlml, or partly written files, are deleted."""
 
 _BACKEND = Path(__file__).parent.parent
 _MAGIC = b"sqlml kernel 2\n"
@@ -41,7 +41,7 @@ _SIZE = struct.Struct("<Q")
 
 
 def folders() -> Iterator[Path]:
-    """Yield the folders where files may be, the best first."""
+    """Yield the folders where files may be, with the best folder first."""
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named:
         yield Path(named) / "sqlml"
@@ -52,7 +52,7 @@ def folders() -> Iterator[Path]:
 
 
 def read(name: str) -> ObjectCode | None:
-    """Return the code in a file; None if it is missing, damaged or not the user's own."""
+    """Return the code in a file; None if the file is missing, damaged or not the user's own."""
     for folder in folders():
         if own_files.is_private(folder):
             with suppress(OSError):
@@ -64,7 +64,9 @@ def read(name: str) -> ObjectCode | None:
 
 def has_writable_folder() -> bool:
     """Return True if the user has a private folder to keep code in."""
-    return any(own_files.try_make_private(f) and os.access(f, os.W_OK) for f in folders())
+    return any(
+        own_files.try_make_private(folder) and os.access(folder, os.W_OK) for folder in folders()
+    )
 
 
 def write(name: str, code: ObjectCode) -> None:
@@ -118,7 +120,7 @@ def _digest(name: str, body: bytes) -> bytes:
 
 @cache
 def digest_sources(folder: Path | None = None) -> str:
-    """Return a digest of the source files of the backend's kernels, and of another folder's."""
+    """Return a digest of the source files of the backend's kernels, and of those in `folder`."""
     folders = [_BACKEND] if folder is None else [_BACKEND, folder]
     digest = hashlib.sha256()
     for path in sorted(path for source in folders for path in source.rglob("*.py")):

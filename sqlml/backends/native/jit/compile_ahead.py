@@ -28,9 +28,9 @@ _R = TypeVar("_R")
 
 
 def map_in_processes(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-    """Yield the result of `work` for each item, from processes with this one's environment.
+    """Yield the result of `work` for each item, computed in processes with the same environment.
 
-    They use all cores for work that holds the GIL, such as compiling.
+    The processes use all cores for work that holds the GIL, such as compiling.
     """
     if not items:
         return
@@ -59,7 +59,7 @@ class KnownKernel:
         return function
 
     def compile(self) -> ObjectCode:
-        """Compile the kernel for another process; NotLoadable if only numba can run it."""
+        """Compile the kernel for other processes; raise NotLoadable if only numba can run it."""
         for name in getattr(importlib.import_module(self.module), "CALLED", ()):
             # numba needs an address for the functions of the engine.
             if llvm.address_of_symbol(name) is None:
@@ -76,7 +76,7 @@ class KnownKernel:
 
 
 def known_kernels() -> tuple[KnownKernel, ...]:
-    """Return all known kernels, those of a module together."""
+    """Return all known kernels, grouped by module."""
     return tuple(map(parse_line, FILE.read_text(encoding="utf-8").splitlines()))
 
 
@@ -93,11 +93,14 @@ def parse_line(line: str) -> KnownKernel:
 
 
 def compile_ahead(begin: Callable[[int], None]) -> int:
-    """Compile the known kernels that this machine lacks, and count those that were compiled.
+    """Compile the known kernels that this machine lacks; return how many were compiled.
 
-    `begin` gets their number first. Raises OSError without a private folder to keep them in.
+    `begin` is first called with the number of missing kernels. Raises OSError if there is no
+    private folder to keep them in.
     """
-    missing = [k for k in known_kernels() if not is_on_disk(k.function, k.signature)]
+    missing = [
+        kernel for kernel in known_kernels() if not is_on_disk(kernel.function, kernel.signature)
+    ]
     if missing and not code_store.has_writable_folder():
         folders = ", ".join(map(str, code_store.folders()))
         raise PermissionError(errno.EACCES, "no private folder is writable among", folders)
@@ -145,13 +148,13 @@ def _build(folder: Path, kernel: KnownKernel) -> None:
 
 @contextmanager
 def _set_environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
+    saved = dict(os.environ)
     os.environ.update(values)
     try:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(before)
+        os.environ.update(saved)
 
 
 if __name__ == "__main__":

@@ -33,12 +33,12 @@ class Deferred:
             return self._resolved
 
     def __call__(self, *args: Any) -> Any:
-        """Call the function decorated by numba; kernels do not come here."""
+        """Call the function decorated by numba; kernels do not call this."""
         return self.resolve()(*args)
 
 
 def resolve_helpers(function: Any) -> Any:
-    """Return `function` with each `Deferred` that its code names replaced by numba's function."""
+    """Return `function` with each `Deferred` that it names replaced by numba's function."""
     named = {name: function.__globals__.get(name) for name in _collect_names(function.__code__)}
     decorated = {
         name: value.resolve() for name, value in named.items() if isinstance(value, Deferred)
@@ -55,9 +55,9 @@ def resolve_helpers(function: Any) -> Any:
 
 
 def describe_code(function: Any) -> str:
-    """Return the code of a function and of those that it calls, with the plain constants they name.
+    """Return the code of a function and of its helpers, with the plain constants that they name.
 
-    The source files are part of a kernel's key as well, but may have changed since the import.
+    A kernel's key also depends on the source files, but they may have changed since the import.
     """
     code = _unwrap(function).__code__
     parts = [code.co_code.hex(), repr(code.co_varnames)]
@@ -70,20 +70,20 @@ def describe_code(function: Any) -> str:
 
 
 def describe_constants(function: Any) -> str:
-    """Return the plain constants that a function and those it calls name, alike for each Python."""
+    """Return the plain constants that a function and its helpers name, for any Python version."""
     return "\n".join(_describe_globals(function, describe_constants))
 
 
 def _describe_globals(function: Any, describe: Callable[[Any], str]) -> list[str]:
-    """Return the plain constants that a function names, and its functions by `describe`."""
-    parts, namespace = [], _unwrap(function).__globals__
+    """Return the plain constants that a function names, and a description of its helpers."""
+    descriptions, namespace = [], _unwrap(function).__globals__
     for name in sorted(_collect_names(_unwrap(function).__code__)):
         value = namespace.get(name)
         if isinstance(value, Deferred):
-            parts.append(f"{name}={describe(value)}")
+            descriptions.append(f"{name}={describe(value)}")
         elif isinstance(value, (bool, int, float, str, np.generic)):
-            parts.append(f"{name}={value!r}")
-    return parts
+            descriptions.append(f"{name}={value!r}")
+    return descriptions
 
 
 def _unwrap(function: Any) -> Any:
@@ -111,7 +111,7 @@ def intrinsic(function: Callable[..., Any]) -> Any:
 
 
 def literal_intrinsic(function: Callable[..., Any]) -> Any:
-    """Mark an `intrinsic` that sees the values of arguments that are constants."""
+    """Mark an `intrinsic` that gets the values of constant arguments."""
     return Deferred(function, _intrinsic(prefer_literal=True))
 
 

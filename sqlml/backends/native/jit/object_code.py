@@ -1,6 +1,6 @@
-"""A kernel's machine code as bytes, compiled once by numba and loaded by LLVM.
+"""Machine code of kernels as bytes: compiled once by numba, and loaded by LLVM.
 
-numba's own loader needs numba, whose import takes longer than all the rest.
+numba's own loader needs numba, whose import takes longer than everything else.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from sqlml.backends.native.jit.helpers import resolve_helpers
 
 # Check object files before loading: LLVM trusts them.
 #
-# It reads wherever a file points, and ends the process if that is invalid, or if it finds no
-# function with a name that the file calls.
+# LLVM reads wherever a file points. It ends the process if such a place is invalid, or if there is
+# no function with a name that the file calls.
 
 
 class DamagedError(Exception):
-    """The bytes are not a complete object file of this machine."""
+    """The bytes are not a complete object file for this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,15 @@ class Symbols:
 
 
 def read_symbols(content: bytes, like: bytes) -> Symbols:
-    """Read the symbols of an object file; `like` is another one of this machine.
+    """ReadSymbols the symbols of an object file; `like` is a valid object file for this machine.
 
-    Raises DamagedError if it is not for this machine, or a part lies outside the file.
+    Raises DamagedError if the file is not for this machine, or if a part lies outside the file.
     """
-    read, header_size = _FORMATS.get(like[:4], (None, 0))
-    if read is None or content[:header_size] != like[:header_size]:
+    read_format, header_size = _FORMATS.get(like[:4], (None, 0))
+    if read_format is None or content[:header_size] != like[:header_size]:
         raise DamagedError("not an object file of this machine")
     try:
-        symbols = list(read(content))
+        symbols = list(read_format(content))
     except (struct.error, ValueError, IndexError) as error:
         raise DamagedError(f"the object file is damaged: {error}") from None
     defined = frozenset(name for name, is_here in symbols if is_here)
@@ -62,7 +62,7 @@ def read_symbols(content: bytes, like: bytes) -> Symbols:
 
 
 _LINKERS = frozenset({".TOC.", "_GLOBAL_OFFSET_TABLE_"})
-"""Names that the loader of a file defines."""
+"""Names that are defined by the loader of a file."""
 
 
 def _require(holds: bool) -> None:
@@ -86,7 +86,7 @@ _MOST_ZEROS = 1 << 24
 
 
 def _read_elf(content: bytes) -> Iterator[tuple[str, bool]]:
-    """Yield each symbol of a 64-bit ELF file, and whether it is defined there."""
+    """Yield the name of each symbol of a 64-bit ELF file, and whether the file defines it."""
     table, entry_size, count, names = _HEADER.unpack_from(content)
     _require(entry_size == _SECTION.size and table + count * entry_size == len(content))
     sections = list(map(_Section._make, _SECTION.iter_unpack(content[table:])))
@@ -127,7 +127,10 @@ _PLACE = 0x0E
 
 
 def _read_mach(content: bytes) -> Iterator[tuple[str, bool]]:
-    """Yield each symbol of a 64-bit Mach-O file without an underscore, and if it is defined."""
+    """Yield the name of each symbol of a 64-bit Mach-O file, and whether the file defines it.
+
+    The names are without their leading underscore.
+    """
     count, commands_size = _COMMANDS.unpack_from(content)
     offset, string_size = _COMMANDS.size, 0
     for _ in range(count):
@@ -153,18 +156,18 @@ def _read_mach(content: bytes) -> Iterator[tuple[str, bool]]:
     _require(bool(string_size))
 
 
-Read = Callable[[bytes], Iterator[tuple[str, bool]]]
+ReadSymbols = Callable[[bytes], Iterator[tuple[str, bool]]]
 
-_FORMATS: Mapping[bytes, tuple[Read, int]] = MappingProxyType(
+_FORMATS: Mapping[bytes, tuple[ReadSymbols, int]] = MappingProxyType(
     {b"\x7fELF": (_read_elf, 20), b"\xcf\xfa\xed\xfe": (_read_mach, 16)}
 )
 """First bytes of an object file -> its reader, and the header length that its machine fixes."""
 
-# Targets of machine code: this processor, or the level that it reaches.
+# Targets of machine code: this processor, or a level of features that it supports.
 #
-# A package ships machine code for levels (`code_store.py`). On a processor that reaches a level,
-# kernels use no feature beyond the level that Python decides on, so machine code for the level and
-# for the processor both fit.
+# A package ships machine code for levels (`code_store.py`). On a processor that supports a level,
+# Python code decides about kernels by the features of the level only. So both machine code for the
+# level and machine code for the processor fit.
 
 _V3 = frozenset(
     "avx avx2 bmi bmi2 cmov cx16 cx8 f16c fma fxsr lzcnt mmx movbe popcnt sahf sse sse2 sse3 "
@@ -177,7 +180,7 @@ LEVELS: Mapping[str, frozenset[str]] = MappingProxyType(
         "x86-64-v3": _V3,
     }
 )
-"""LLVM's names of levels and of their features; the best level first."""
+"""LLVM's names of the levels and of their features, with the best level first."""
 
 
 def settings_for_level(level: str) -> dict[str, str]:
@@ -196,7 +199,7 @@ def read_numba_settings() -> dict[str, str]:
 
 
 def find_target() -> tuple[str, str]:
-    """Return LLVM's names of the processor to compile for and of its features."""
+    """Return the name and the features of the processor to compile for, as LLVM spells them."""
     name, features = (os.environ.get(f"NUMBA_CPU_{part}") for part in ("NAME", "FEATURES"))
     return (
         name or llvm.get_host_cpu_name(),
@@ -208,7 +211,7 @@ def find_target() -> tuple[str, str]:
 def find_level() -> str | None:
     """Return the best level of this processor, or the level that numba is set to compile for.
 
-    None if there is no such level, or numba is set to compile in some other way.
+    Returns None if there is no such level, or if numba has other settings.
     """
     numba_settings = read_numba_settings()
     if numba_settings:
@@ -220,9 +223,9 @@ def find_level() -> str | None:
 
 
 def has_feature(feature: str) -> bool:
-    """Return True if kernels may use a feature, by LLVM's name for it.
+    """Return True if kernels may use a feature, which is given by LLVM's name.
 
-    False where NUMBA_CPU_NAME or NUMBA_CPU_FEATURES ask for no level, but another processor.
+    Returns False if NUMBA_CPU_NAME or NUMBA_CPU_FEATURES select something other than a level.
     """
     level = find_level()
     if level is not None:
@@ -252,7 +255,7 @@ class ObjectCode:
 
 @dataclass(frozen=True, slots=True)
 class LoadedKernel:
-    """A Python function, and the addresses of its other entries; `numbers` only takes counts."""
+    """A kernel as a Python function, and the addresses of its entries for machine code."""
 
     call: Callable[..., Any]
     words: int
@@ -260,7 +263,7 @@ class LoadedKernel:
 
 
 class NotLoadable(Exception):
-    """Machine code calls a function that this process lacks, or is damaged."""
+    """The machine code is damaged, or it calls a function that this process lacks."""
 
 
 class _Method(ctypes.Structure):
@@ -294,9 +297,9 @@ def describe_processor() -> tuple[str, ...]:
 
 
 def compile_kernel(function: Callable[..., Any], signature: Signature) -> ObjectCode:
-    """Compile a kernel. It has no fastmath: the order of sums is part of a model.
+    """Compile a kernel, without fastmath, because the order of sums is part of a model.
 
-    Raises NotLoadable if it needs more of numba than an entry brings with it.
+    Raises NotLoadable if the kernel needs functions of numba that its entry does not contain.
     """
     from numba import njit
     from numba.core.compiler_lock import global_compiler_lock
@@ -319,11 +322,14 @@ def compile_kernel(function: Callable[..., Any], signature: Signature) -> Object
 
 
 def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
-    """Load a kernel, which runs without the GIL; NotLoadable if damaged or a callee is missing."""
+    """Load a kernel, which runs without the GIL.
+
+    Raises NotLoadable if the code is damaged, or if a function that it calls is missing.
+    """
     callees = _find_callees(code)
     engine = llvm.create_mcjit_compiler(_parse_empty_module(), _make_target_machine())
     for callee in callees:
-        # LLVM searches the process once it has an engine.
+        # LLVM can search the process only after an engine was created.
         if llvm.address_of_symbol(callee) is None:
             raise NotLoadable(f"{name} calls {callee}")
     for content in (code.kernel, code.entry):
@@ -342,7 +348,7 @@ def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
 
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
-    """Pause the collector, which takes a fifth of the time while numba compiles."""
+    """Pause the garbage collector, which would take a fifth of the time while numba compiles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -353,9 +359,11 @@ def _pause_garbage_collection() -> Iterator[None]:
 
 
 def _find_callees(code: ObjectCode) -> list[str]:
-    """Return the functions that machine code needs from the process; NotLoadable if damaged."""
+    """Return the functions that machine code calls in the process; NotLoadable if it is damaged."""
     try:
-        kernel, entry = (read_symbols(c, _make_empty_object()) for c in (code.kernel, code.entry))
+        kernel, entry = (
+            read_symbols(content, _make_empty_object()) for content in (code.kernel, code.entry)
+        )
     except DamagedError as error:
         raise NotLoadable(str(error)) from None
     if not {ENTRY, WORDS_ENTRY} <= entry.defined:
@@ -365,7 +373,7 @@ def _find_callees(code: ObjectCode) -> list[str]:
 
 
 def _make_target_machine() -> Any:
-    """Return LLVM's machine for the processor, set up as in numba. Each engine needs its own."""
+    """Return an LLVM target machine with numba's settings; each engine needs its own."""
     _initialise()
     cpu, features = find_target()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
@@ -380,7 +388,7 @@ def _make_target_machine() -> Any:
 
 @cache
 def _make_empty_object() -> bytes:
-    """Return an empty object file of this machine."""
+    """Return an empty object file for this machine."""
     content: bytes = _make_target_machine().emit_object(_parse_empty_module())
     return content
 

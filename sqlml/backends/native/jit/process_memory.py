@@ -22,7 +22,7 @@ from sqlml.backends.native.jit.helpers import intrinsic
 
 
 def _make_array_intrinsic(dtype: str) -> Any:
-    """Return an intrinsic: `count` numbers of `dtype` at an address, as an array."""
+    """Return an intrinsic that views `count` numbers of `dtype` at an address as an array."""
 
     def at(typing: Any, address: Any, count: Any) -> Any:
         from numba import types  # only to compile
@@ -40,7 +40,7 @@ def _make_array_intrinsic(dtype: str) -> Any:
 
 @intrinsic
 def array_like_at(typing: Any, like: Any, address: Any, count: Any) -> Any:
-    """Emit `count` numbers of another array's dtype at an address, as an array."""
+    """Emit an array of `count` numbers at an address, with the dtype of the array `like`."""
     from numba import types
 
     array_type = types.Array(like.dtype, 1, "C")
@@ -63,7 +63,7 @@ doubles_at: Any = _make_array_intrinsic("float64")
 
 
 def integers(arguments: int) -> Any:
-    """Return the type of a function of so many int64 whose result is an int64."""
+    """Return the type of a function with `arguments` int64 arguments and an int64 result."""
     from numba import types
 
     return types.int64(*[types.int64] * arguments)
@@ -93,7 +93,7 @@ def _call_by_name(builder: Any, name: str, arguments: Any) -> Any:
 
 @intrinsic
 def call_1(typing: Any, address: Any, a: Any) -> Any:
-    """Emit a call of the function at an address, int64 (int64)."""
+    """Emit a call of the function at an address, which takes and returns an int64."""
     return integers(2), _call
 
 

@@ -1,10 +1,11 @@
 """`specialise`: compile a kernel for one signature when a model first needs it.
 
-A kernel is compiled once for arrays of any layout, and not for each layout and read-only flag that
-a caller happens to pass; and only for the dtypes that models have. Its machine code is kept on disk
-(`code_store.py`), and later processes load it without numba (`object_code.py`). Machine code of an
-older sqlml would read arrays differently, so the content of all kernels' source files is part of
-each file name. The package ships the machine code of common kernels.
+A kernel is compiled only for the dtypes that models have. It is compiled once for arrays of any
+layout, instead of for each layout and read-only flag that a caller happens to pass. Its machine
+code is kept on disk (`code_store.py`), and later processes load it without numba
+(`object_code.py`). Machine code of an older sqlml might read arrays differently, so each file name
+depends on the content of all source files of kernels. The package ships the machine code of common
+kernels.
 
 Why not numba's own cache (`njit(cache=True)`)? A later process that scores a forest and a network
 in DuckDB takes 2.5 s of CPU with this loader and 3.3 s with that cache (numba 0.68, Python 3.11),
@@ -70,20 +71,20 @@ __all__ = [
 _ANNOUNCED = threading.Event()
 
 
-def _announce(is_kept_on_disk: bool) -> None:
-    """Write once per process, to a terminal or a notebook, that kernels are being compiled."""
+def _announce(has_folder: bool) -> None:
+    """Tell the user once per process that kernels are being compiled, if a person is watching."""
     stream = watched_stream()
     if _ANNOUNCED.is_set() or stream is None:
         return
     _ANNOUNCED.set()
-    text = "compiling kernels, once on this machine"
-    if not is_kept_on_disk:
-        text = (
+    message = "compiling kernels, once on this machine"
+    if not has_folder:
+        message = (
             "compiling kernels for this process only: no private cache folder is writable; "
             "set NUMBA_CACHE_DIR to one"
         )
     with suppress(OSError, ValueError):  # the stream is closed
-        stream.write(f"sqlml: {text}\n")
+        stream.write(f"sqlml: {message}\n")
         stream.flush()
 
 
@@ -109,11 +110,11 @@ if hasattr(os, "register_at_fork"):  # a child must not wait for a thread that i
 def specialise(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
     """Compile `function` to machine code for `signature`, without the GIL; once per process.
 
-    The kernel takes positional arguments, and raises TypeError if one has another kind. It may
-    return None, a bool or an int. Floating-point arithmetic is as written (no fastmath): the order
-    of sums is part of a model.
+    The kernel takes positional arguments, and raises TypeError if an argument is of another kind.
+    It may return None, a bool or an int. Floating-point arithmetic is as written (no fastmath): the
+    order of sums is part of a model.
 
-    Raises NotReady while it is being compiled, if the caller need not wait (`no_wait.py`).
+    Raises NotReady while the kernel is being compiled, if the caller need not wait (`no_wait.py`).
     """
     kernel = _COMPILED.get((function, signature))
     if kernel is not None:
@@ -140,12 +141,12 @@ def _compile_once(
 
 
 def list_kernels_in_use() -> tuple[tuple[Callable[..., Any], Signature], ...]:
-    """Return the kernels of this process so far, with their signatures."""
+    """Return the kernels that this process has used so far, with their signatures."""
     return tuple(_COMPILED)
 
 
 def find_entry(kernel: Callable[..., Any]) -> Entry | None:
-    """Return the entry of a kernel from `specialise`; None if numba itself runs the kernel."""
+    """Return the entry of a kernel from `specialise`; None if only numba can run the kernel."""
     return _ENTRIES.get(kernel)
 
 
@@ -169,7 +170,7 @@ def _load_or_compile(
 
 
 def _find_stored(function: Callable[..., Any], signature: Signature) -> Iterator[ObjectCode]:
-    """Yield the kernel's shipped machine code, and what this machine has compiled."""
+    """Yield the kernel's machine code: what the package ships, and what this machine compiled."""
     shipped = code_store.read_shipped(function, signature)
     if shipped is not None:
         yield shipped
@@ -197,7 +198,7 @@ def store(function: Callable[..., Any], signature: Signature, code: ObjectCode) 
 
 
 def _compile_with_numba(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
-    """Compile a kernel that numba itself calls, in each process."""
+    """Compile a kernel that only numba can run; each process compiles it again."""
     from numba import njit
 
     dispatcher: Any = njit(nogil=True, error_model="numpy")(resolve_helpers(function))

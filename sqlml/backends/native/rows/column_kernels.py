@@ -1,4 +1,4 @@
-"""Kernels that pass over columns once: copies, conversions, imputation, checks and scalers."""
+"""Kernels that read columns once: copies, conversions, imputation, checks and scalers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from sqlml.types import Array, TensorType
 
 
 def call_convert(x: Rows, out: Rows) -> Call:
-    """Return the call that writes contiguous numbers as those of another dtype."""
-    return Call(converter(x.dtype, out.dtype), (x, out))
+    """Return the call that converts contiguous numbers to the dtype of `out`."""
+    return Call(make_converter(x.dtype, out.dtype), (x, out))
 
 
-def converter(source: np.dtype[Any], target: np.dtype[Any]) -> Callable[[Array, Array], None]:
-    """Return the kernel that converts numbers (n,) of dtype `source` to those of `target`."""
+def make_converter(source: np.dtype[Any], target: np.dtype[Any]) -> Callable[[Array, Array], None]:
+    """Return the kernel that converts numbers (n,) from dtype `source` to dtype `target`."""
     return specialise(_convert, (reads(source, 1, "C"), writes(target, 1)))
 
 
 def call_take(x: Rows, columns: Array, out: Rows) -> Call:
-    """Return the call that copies `columns` int64 of rows, possibly as another dtype."""
+    """Return the call that copies the columns `columns`, int64, possibly to another dtype."""
     columns = np.ascontiguousarray(columns, np.int64)
-    target = writes(out.dtype, 2) if out.is_contiguous else ArrayKind(out.dtype, 2, "A", False)
-    kinds = (reads(x.dtype, 2), *kinds_of(columns), target)
-    return Call(specialise(_take, kinds), (x, columns, out))
+    out_kind = writes(out.dtype, 2) if out.is_contiguous else ArrayKind(out.dtype, 2, "A", False)
+    argument_kinds = (reads(x.dtype, 2), *kinds_of(columns), out_kind)
+    return Call(specialise(_take, argument_kinds), (x, columns, out))
 
 
 def call_shift(x: Rows, offsets: Array, out: Rows) -> Call:
@@ -55,8 +55,11 @@ def _take(x: Any, columns: Any, out: Any) -> None:
             out[r, c] = x[r, columns[c]]
 
 
-def imputer(fill: Array, missing: float) -> RowKernel:
-    """Replace `missing` (NaN: any NaN) with `fill` (k,), in x (n, k) of the dtype of `fill`."""
+def make_impute_kernel(fill: Array, missing: float) -> RowKernel:
+    """Return a kernel that replaces `missing` with `fill` (k,) in x (n, k) of the dtype of `fill`.
+
+    If `missing` is NaN, every NaN is replaced.
+    """
     constants = (fill, np.array([missing], fill.dtype))
     return RowKernel.of(_impute, fill.dtype, constants, fill.size, fill.dtype)
 
@@ -75,8 +78,11 @@ def _impute(x: Any, fill: Any, missing: Any, out: Any) -> None:
                 out[r, c] = fill[c] if value == marker else value
 
 
-def one_hot(width: int, codes: np.dtype[Any], dtype: np.dtype[Any]) -> RowKernel:
-    """Turn codes (n, 1) into (n, width) with 1 in the code's column; others are all 0."""
+def make_one_hot_kernel(width: int, codes: np.dtype[Any], dtype: np.dtype[Any]) -> RowKernel:
+    """Return a kernel that turns codes (n, 1) into one-hot columns (n, width).
+
+    The row of a code out of range is all 0.
+    """
     return RowKernel.of(_one_hot, codes, (), width, dtype, is_zeroed=True)
 
 
@@ -88,8 +94,11 @@ def _one_hot(codes: Any, out: Any) -> None:
             out[r, code] = 1
 
 
-def argmax(dtype: np.dtype[Any]) -> RowKernel:
-    """Find the first column of the maximum or NaN in x (n, k), k > 0: int64 (n, 1)."""
+def make_argmax_kernel(dtype: np.dtype[Any]) -> RowKernel:
+    """Return a kernel that finds the first column with the maximum, or with NaN, in each row.
+
+    It reads x (n, k), with k > 0, and writes int64 (n, 1).
+    """
     return RowKernel.of(_argmax, dtype, (), 1, np.dtype(np.int64))
 
 
@@ -107,25 +116,26 @@ def _argmax(x: Any, out: Any) -> None:
 
 
 def call_check(x: Rows, allow_nan: bool) -> Call:
-    """Return the call that stops at a row with an infinity (or NaN, unless `allow_nan`)."""
+    """Return the call that stops at a row with an infinity, or with NaN unless `allow_nan`."""
     function = _has_infinity if allow_nan else _has_nan_times_zero
     return Call(specialise(function, (reads(x.dtype, 2),)), (x,))
 
 
-def checker(dtype: np.dtype[Any], allow_nan: bool) -> Callable[[Array], bool]:
-    """Return a predicate: whether x (n, k) has an infinity (or NaN, unless `allow_nan`)."""
-    kernel = specialise(_has_nan_times_zero, (reads(dtype, 2),))
-    strict = specialise(_has_infinity, (reads(dtype, 2),))
-    return lambda x: bool(kernel(x)) and (not allow_nan or bool(strict(x)))
+def make_finite_checker(dtype: np.dtype[Any], allow_nan: bool) -> Callable[[Array], bool]:
+    """Return a predicate: does x (n, k) have an infinity, or NaN unless `allow_nan`?"""
+    has_non_finite = specialise(_has_nan_times_zero, (reads(dtype, 2),))
+    has_infinity = specialise(_has_infinity, (reads(dtype, 2),))
+    return lambda x: bool(has_non_finite(x)) and (not allow_nan or bool(has_infinity(x)))
 
 
 def _has_nan_times_zero(x: Any) -> bool:
-    # x * 0 is NaN for NaN and the infinities and 0 otherwise: one test per row, not per value.
+    # x * 0 is NaN if x is NaN or infinite, otherwise 0. This needs one branch per row, not one per
+    # value.
     for r in range(x.shape[0]):
-        bad = False
+        row_has_non_finite = False
         for c in range(x.shape[1]):
-            bad |= x[r, c] * 0 != 0
-        if bad:
+            row_has_non_finite |= x[r, c] * 0 != 0
+        if row_has_non_finite:
             return True
     return False
 
@@ -139,13 +149,16 @@ def _has_infinity(x: Any) -> bool:
     return False
 
 
-def range_checker(low: Array, high: Array, allow_nan: bool) -> Callable[[Array], bool]:
-    """Return a predicate: whether x (n, k) has values outside low (k,) .. high (k,) or bad NaN."""
+def make_range_checker(low: Array, high: Array, allow_nan: bool) -> Callable[[Array], bool]:
+    """Return a predicate: is a value of x (n, k) outside `low` (k,) to `high` (k,)?
+
+    NaN counts as outside unless `allow_nan`.
+    """
     dtype = low.dtype
     largest = np.finfo(dtype).max
-    lowest, highest = np.maximum(low, -largest), np.minimum(high, largest)
-    kernel = specialise(_is_outside, (reads(dtype, 2), *kinds_of(lowest, highest), FLAG))
-    return lambda x: bool(kernel(x, lowest, highest, allow_nan))
+    finite_low, finite_high = np.maximum(low, -largest), np.minimum(high, largest)
+    kernel = specialise(_is_outside, (reads(dtype, 2), *kinds_of(finite_low, finite_high), FLAG))
+    return lambda x: bool(kernel(x, finite_low, finite_high, allow_nan))
 
 
 def _is_outside(x: Any, low: Any, high: Any, allow_nan: Any) -> bool:
@@ -162,7 +175,7 @@ def _is_outside(x: Any, low: Any, high: Any, allow_nan: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineKernel:
-    """A kernel over contiguous rows as one line of numbers, with its constants. Thread-safe."""
+    """A kernel that reads contiguous rows as one line of numbers; its constants. Thread-safe."""
 
     kernel: Callable[..., Any]
     constants: tuple[Any, ...]
@@ -170,11 +183,11 @@ class LineKernel:
     @classmethod
     def of(cls, function: Callable[..., Any], source: TensorType, *constants: Any) -> LineKernel:
         """Compile `function(x, *constants, out)` for rows of type `source`."""
-        kinds = (reads(source.dtype, 1, "C"), *kinds_of(*constants), writes(np.float64, 1))
-        return cls(specialise(function, kinds), constants)
+        argument_kinds = (reads(source.dtype, 1, "C"), *kinds_of(*constants), writes(np.float64, 1))
+        return cls(specialise(function, argument_kinds), constants)
 
     def fill(self, x: Array, out: Array) -> bool:
-        """Write the results of rows `x` (n * k,) to `out`; return True if a number is refused."""
+        """Write the results of rows `x` (n * k,) to `out`; return True if a number was rejected."""
         failed: bool = self.kernel(x, *self.constants, out)
         return failed
 
@@ -183,61 +196,65 @@ class LineKernel:
 
 
 def find_line_kernel(program: Program, output: str) -> LineKernel | None:
-    """Return a kernel that makes `output` of the only input, or None."""
+    """Return a kernel that computes `output` from the only input, or None if there is none."""
     return _match_column_map(program, output) or _match_row_norms(program, output)
 
 
-MOST_COLUMNS = 128
-"""numpy sums wider rows in another order."""
+MAX_NORM_COLUMNS = 128
+"""The most columns of `_match_row_norms`: numpy sums wider rows in another order."""
 
-_NORMS = {("sum", "square"): 0, ("sum", "abs"): 1, ("max", "abs"): 2}
+_NORM_CODES = {("sum", "square"): 0, ("sum", "abs"): 1, ("max", "abs"): 2}
 _U = np.uint64
 
 
 def _match_row_norms(program: Program, output: str) -> LineKernel | None:
-    """Match rows that are scaled to length 1 (`Normalizer`)."""
+    """Return the kernel if `output` scales each row to norm 1 (`Normalizer`), otherwise None."""
     nodes = program.nodes
 
-    def first(node: Node) -> Node:
+    def first_input(node: Node) -> Node:
         return nodes[node.inputs[0]]
 
-    top = nodes[program.outputs[output]]
-    if top.op != "div" or top.type.dtype != "float64":
+    division = nodes[program.outputs[output]]
+    if division.op != "div" or division.type.dtype != "float64":
         return None
-    check, divisor = (nodes[j] for j in top.inputs)
+    check, divisor = (nodes[j] for j in division.inputs)
     if divisor.op != "where" or check.op != "require_finite" or check.attrs["allow_nan"]:
         return None
     is_tiny, one, norm = (nodes[j] for j in divisor.inputs)
-    length = first(norm) if norm.op == "sqrt" else norm
-    if length.op not in ("sum", "max") or length.attrs["axis"] != 1:
+    reduction = first_input(norm) if norm.op == "sqrt" else norm
+    if reduction.op not in ("sum", "max") or reduction.attrs["axis"] != 1:
         return None
-    kind = _NORMS.get((length.op, first(length).op))
-    if kind is None or (kind == 0) != (norm.op == "sqrt") or first(first(length)) is not check:
+    norm_code = _NORM_CODES.get((reduction.op, first_input(reduction).op))
+    if (
+        norm_code is None
+        or (norm_code == 0) != (norm.op == "sqrt")
+        or first_input(first_input(reduction)) is not check
+    ):
         return None
-    source = first(check)
-    source = first(source) if source.op == "cast" else source
-    if is_tiny.op != "lt" or first(is_tiny) is not norm or source.op != "input":
+    source = first_input(check)
+    source = first_input(source) if source.op == "cast" else source
+    if is_tiny.op != "lt" or first_input(is_tiny) is not norm or source.op != "input":
         return None
-    least = nodes[is_tiny.inputs[1]]
-    if least.op != "constant" or one.op != "constant" or {"low", "high"} & check.attrs.keys():
+    tiny_limit = nodes[is_tiny.inputs[1]]
+    if tiny_limit.op != "constant" or one.op != "constant" or {"low", "high"} & check.attrs.keys():
         return None
-    if least.attrs["value"].shape != (1,) or one.attrs["value"].tolist() != [1.0]:
+    if tiny_limit.attrs["value"].shape != (1,) or one.attrs["value"].tolist() != [1.0]:
         return None
     width = check.type.width
-    if not 0 < width <= MOST_COLUMNS:
+    if not 0 < width <= MAX_NORM_COLUMNS:
         return None
-    limits = least.attrs["value"].astype(np.float64)
-    return LineKernel.of(_normalise, source.type, np.array([width, kind]), limits)
+    limit_array = tiny_limit.attrs["value"].astype(np.float64)
+    return LineKernel.of(_normalise, source.type, np.array([width, norm_code]), limit_array)
 
 
 def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
-    width, kind, least = _U(settings[0]), settings[1], limits[0]
+    width, norm_code, tiny_limit = _U(settings[0]), settings[1], limits[0]
     lanes = width - width % _U(8)
     sums = np.empty(8)
     start = _U(0)
     while start < _U(x.size):
         total = 0.0
-        if kind == 2:
+        if norm_code == 2:
             for c in range(width):
                 size = abs(np.float64(x[start + c]))
                 total = size if size > total or size != size else total
@@ -248,21 +265,21 @@ def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
             for c in range(_U(0), lanes, _U(8)):
                 for lane in range(_U(8)):
                     value = np.float64(x[start + c + lane])
-                    sums[lane] += value * value if kind == 0 else abs(value)
+                    sums[lane] += value * value if norm_code == 0 else abs(value)
             front = (sums[0] + sums[1]) + (sums[2] + sums[3])
             total = front + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
             for c in range(lanes, width):
                 value = np.float64(x[start + c])
-                total += value * value if kind == 0 else abs(value)
+                total += value * value if norm_code == 0 else abs(value)
         if total * 0.0 != 0.0:
             for c in range(width):
                 if np.float64(x[start + c]) * 0.0 != 0.0:
                     return True
-        length = np.sqrt(total) if kind == 0 else total
-        if length < least:
-            length = 1.0
+        norm = np.sqrt(total) if norm_code == 0 else total
+        if norm < tiny_limit:
+            norm = 1.0
         for c in range(width):
-            out[start + c] = np.float64(x[start + c]) / length
+            out[start + c] = np.float64(x[start + c]) / norm
         start += width
     return False
 
@@ -270,15 +287,15 @@ def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
 # Scalers and binarizers: a map of checked rows with parameters a (k,) and b (k,) per column,
 # (x - a) / b, or x * a + b, or 1 where x > a and else 0.
 #
-# A row is too short for vector instructions, so the parameters are repeated for each row of a
-# block, which is then processed as one long line of numbers.
+# A row is too short for vector instructions. So the parameters are repeated for each row of a
+# block, and the block is processed as one long line of numbers.
 
 LINE = 1024
-"""The most numbers of a block."""
+"""The most numbers in a block."""
 
 SUB_DIV, MUL_ADD, ABOVE = 0, 1, 2
 
-# These identities change no number, not even -0 and NaN: - 0, / 1, * 1, + -0.
+# Subtracting 0, dividing or multiplying by 1, and adding -0 change no number, not even -0 and NaN.
 _MAPS: dict[tuple[str, ...], Callable[..., tuple[int, Any, Any]]] = {
     ("sub", "div"): lambda a, b: (SUB_DIV, a, b),
     ("sub",): lambda a: (SUB_DIV, a, 1.0),
@@ -291,21 +308,21 @@ _MAPS: dict[tuple[str, ...], Callable[..., tuple[int, Any, Any]]] = {
 
 
 def _match_column_map(program: Program, output: str) -> LineKernel | None:
-    """Match checked rows with a map of `_MAPS`."""
+    """Return the kernel if `output` applies a map of `_MAPS` to checked rows, otherwise None."""
     nodes, node = program.nodes, program.nodes[program.outputs[output]]
     if node.type.dtype != "float64":
         return None
     steps: list[tuple[str, Array]] = []
     while node.op != "require_finite":
-        below = nodes[node.inputs[0]] if node.inputs else node
-        if node.op != "cast" or below.type.dtype != "bool":
+        input_node = nodes[node.inputs[0]] if node.inputs else node
+        if node.op != "cast" or input_node.type.dtype != "bool":
             if node.op not in ("sub", "div", "mul", "add", "gt") or len(steps) == 2:
                 return None
             constant = nodes[node.inputs[1]]
-            if constant.op != "constant" or not below.type.rowwise:
+            if constant.op != "constant" or not input_node.type.rowwise:
                 return None
             steps.insert(0, (node.op, constant.attrs["value"]))
-        node = below
+        node = input_node
     width, source = node.type.width, nodes[node.inputs[0]]
     source = nodes[source.inputs[0]] if source.op == "cast" else source
     if {"low", "high"} & node.attrs.keys() or node.type.dtype != "float64":
@@ -317,35 +334,35 @@ def _match_column_map(program: Program, output: str) -> LineKernel | None:
         return None
     if any(value.shape not in ((1,), (width,)) for _, value in steps):
         return None
-    kind, *parameters = make_parameters(*(value for _, value in steps))
+    map_code, *parameters = make_parameters(*(value for _, value in steps))
     a, b = (
-        np.tile(np.broadcast_to(v, (width,)).astype(np.float64), max(1, LINE // width))
-        for v in parameters
+        np.tile(np.broadcast_to(parameter, (width,)).astype(np.float64), max(1, LINE // width))
+        for parameter in parameters
     )
-    return LineKernel.of(_map, source.type, a, b, kind, bool(node.attrs["allow_nan"]))
+    return LineKernel.of(_map, source.type, a, b, map_code, bool(node.attrs["allow_nan"]))
 
 
-def _map(x: Any, a: Any, b: Any, kind: Any, allow_nan: Any, out: Any) -> Any:
-    # Unsigned numbers spare numba's test for negative indices.
-    size, end, first = _U(a.size), _U(x.size), _U(0)
-    while first < end:
-        count = min(size, end - first)
-        odd = 0
+def _map(x: Any, a: Any, b: Any, map_code: Any, allow_nan: Any, out: Any) -> Any:
+    # With unsigned indices, numba omits the test for negative indices.
+    size, end, start = _U(a.size), _U(x.size), _U(0)
+    while start < end:
+        count = min(size, end - start)
+        non_finite_count = 0
         for i in range(count):
-            odd += 1 if np.float64(x[first + i]) * 0.0 != 0.0 else 0
-        if odd > 0:
+            non_finite_count += 1 if np.float64(x[start + i]) * 0.0 != 0.0 else 0
+        if non_finite_count > 0:
             for i in range(count):
-                value = np.float64(x[first + i])
+                value = np.float64(x[start + i])
                 if value * 0.0 != 0.0 and not (allow_nan and value != value):
                     return True
-        if kind == SUB_DIV:
+        if map_code == SUB_DIV:
             for i in range(count):
-                out[first + i] = (np.float64(x[first + i]) - a[i]) / b[i]
-        elif kind == MUL_ADD:
+                out[start + i] = (np.float64(x[start + i]) - a[i]) / b[i]
+        elif map_code == MUL_ADD:
             for i in range(count):
-                out[first + i] = np.float64(x[first + i]) * a[i] + b[i]
+                out[start + i] = np.float64(x[start + i]) * a[i] + b[i]
         else:
             for i in range(count):
-                out[first + i] = 1.0 if np.float64(x[first + i]) > a[i] else 0.0
-        first += count
+                out[start + i] = 1.0 if np.float64(x[start + i]) > a[i] else 0.0
+        start += count
     return False

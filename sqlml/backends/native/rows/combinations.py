@@ -1,8 +1,8 @@
-"""`look_up_combinations`: values of combinations of categories, in one hash table for each.
+"""`look_up_combinations`: look up values of combinations of categories, each in a hash table.
 
-The tables of many combinations exceed the cache, and successive rows read unrelated slots. So a
-block of rows first computes its slots and prefetches all of them, then finds its keys and
-prefetches their values.
+The tables of many combinations exceed the cache, and successive rows read unrelated slots. So for a
+block of rows, all slots are first computed and prefetched; then the keys are found, and their
+values are prefetched.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _MULTIPLIER, _MIX = _U(MULTIPLIER), _U(0x9E3779B97F4A7C15)
 _WHOLE = float(MAX_EXACT_INTEGER)
 
 
-def combination_finder(attrs: Attrs) -> RowKernel:
-    """Look up combinations in x (n, k) float64, as the reference does with `attrs`."""
+def make_combination_kernel(attrs: Attrs) -> RowKernel:
+    """Return a kernel that looks up combinations in x (n, k), float64, as the reference does."""
     width, dtype = int(attrs["widths"].sum()), attrs["values"].dtype
     arrays = (attrs["keys"], attrs["values"], attrs["columns"])
     tables = cache_by_arrays("combinations", arrays, lambda: _make_tables(attrs))
@@ -38,34 +38,45 @@ def combination_finder(attrs: Attrs) -> RowKernel:
 def _make_tables(attrs: Attrs) -> tuple[Any, ...]:
     """Build the tables of `find_combinations`: its arguments columns, slots and values.
 
-    columns: the columns of x that are read; for each combination the positions of its columns among
-    these, concatenated; where each combination's positions end.
+    columns: the columns of x that are read; the positions of each combination's columns among them,
+    concatenated; and where each combination's positions end.
     slots: the keys by slot; where each combination's slots begin; by how many bits a hash is
-    shifted to make a slot; the key that marks empty slots.
-    values: the values by slot; where each combination's values begin; how many a slot has.
+    shifted to give a slot; and the key that marks empty slots.
+    values: the values by slot; where each combination's values begin; and the values per slot.
 
-    Empty slots have the values of an absent combination, so a row whose hash equals their key gets
-    these, too.
+    Empty slots have the values of an absent combination. So a row whose hash equals the key of
+    empty slots gets these values as well.
     """
     combinations = list(unpack_combinations(attrs))
-    bits = np.array([max(1, int(1.5 * c.keys.size).bit_length()) for c in combinations], np.int64)
+    bits = np.array(
+        [max(1, int(1.5 * combination.keys.size).bit_length()) for combination in combinations],
+        np.int64,
+    )
     starts = np.cumsum(np.append(0, 1 << bits))
     value_starts = np.cumsum(np.append(0, (1 << bits) * attrs["widths"]))
-    empty = np.array([_find_absent(c.keys) for c in combinations], np.int64).view(np.uint64)
-    keys = np.repeat(empty, 1 << bits)
+    empty_keys = np.array(
+        [_find_absent(combination.keys) for combination in combinations], np.int64
+    ).view(np.uint64)
+    keys = np.repeat(empty_keys, 1 << bits)
     values = np.empty(int(value_starts[-1]), attrs["values"].dtype)
-    for c, first, last in zip(combinations, value_starts, value_starts[1:], strict=False):
-        values[first:last] = np.tile(c.values[-1], (last - first) // c.values.shape[1])
-    slots = (keys, starts[:-1].copy(), 64 - bits, empty)
-    numbers = (values, value_starts[:-1].copy(), attrs["widths"])
+    for combination, start, stop in zip(combinations, value_starts, value_starts[1:], strict=False):
+        values[start:stop] = np.tile(
+            combination.values[-1], (stop - start) // combination.values.shape[1]
+        )
+    slots = (keys, starts[:-1].copy(), 64 - bits, empty_keys)
+    slot_values = (values, value_starts[:-1].copy(), attrs["widths"])
     sources = (attrs["keys"].view(np.uint64), attrs["key_ends"], attrs["values"])
-    _, *others = kinds_of(*slots)
-    written_slots = (writes(np.uint64, 1), *others)
-    kinds = (kinds_of(*sources), written_slots, (writes(values.dtype, 1), *kinds_of(*numbers[1:])))
-    specialise(fill_slots, kinds)(sources, slots, numbers)
+    _, *other_kinds = kinds_of(*slots)
+    written_slots = (writes(np.uint64, 1), *other_kinds)
+    argument_kinds = (
+        kinds_of(*sources),
+        written_slots,
+        (writes(values.dtype, 1), *kinds_of(*slot_values[1:])),
+    )
+    specialise(fill_slots, argument_kinds)(sources, slots, slot_values)
     columns_read, positions = np.unique(attrs["columns"], return_inverse=True)
     columns = (columns_read.astype(np.int64), positions.astype(np.int64), attrs["column_ends"])
-    return (columns, slots, numbers)
+    return (columns, slots, slot_values)
 
 
 def _find_absent(keys: Array) -> int:
@@ -77,7 +88,7 @@ def _find_absent(keys: Array) -> int:
 
 
 @compiled_helper
-def _first_slot(key: Any, shift: Any) -> Any:
+def _choose_first_slot(key: Any, shift: Any) -> Any:
     return np.int64(((key ^ (key >> _U(29))) * _MIX) >> _U(shift))
 
 
@@ -90,7 +101,7 @@ def fill_slots(sources: Any, slots: Any, values: Any) -> None:
     for table in range(ends.size):
         last, width = (np.int64(1) << (64 - shifts[table])) - 1, widths[table]
         for index in range(first, ends[table]):
-            slot = _first_slot(keys[index], shifts[table])
+            slot = _choose_first_slot(keys[index], shifts[table])
             while stored_keys[starts[table] + slot] != empty[table]:
                 slot = (slot + 1) & last
             stored_keys[starts[table] + slot] = keys[index]
@@ -103,35 +114,35 @@ def fill_slots(sources: Any, slots: Any, values: Any) -> None:
 
 
 def find_combinations(x: Any, columns: Any, slots: Any, values: Any, out: Any) -> None:
-    """Write the values that the combinations of each row of x (n, k) have to out (n, outputs)."""
-    used, column, ends = columns
+    """Write the values of each row's combinations in x (n, k) to out (n, outputs)."""
+    columns_read, column, ends = columns
     stored_keys, starts, shifts, empty = slots
     numbers, value_starts, widths = values
-    integers = np.empty((used.size, ROWS), np.uint64)
+    column_integers = np.empty((columns_read.size, ROWS), np.uint64)
     key, slot = np.empty(ROWS, np.uint64), np.empty(ROWS, np.int64)
     for first in range(0, x.shape[0], ROWS):
         rows = min(ROWS, x.shape[0] - first)
         for r in range(rows):
-            for c in range(used.size):
-                value = x[first + r, used[c]]
-                integers[c, r] = _U(np.int64(value)) if -_WHOLE < value < _WHOLE else _U(0)
+            for c in range(columns_read.size):
+                value = x[first + r, columns_read[c]]
+                column_integers[c, r] = _U(np.int64(value)) if -_WHOLE < value < _WHOLE else _U(0)
         begin, output = np.int64(0), np.int64(0)
         for table in range(widths.size):
             start, width = starts[table], widths[table]
-            last = (np.int64(1) << (64 - shifts[table])) - 1
+            last_slot = (np.int64(1) << (64 - shifts[table])) - 1
             key[:rows] = _U(0)
             for c in range(begin, ends[table]):
-                column_values = integers[column[c]]
+                column_values = column_integers[column[c]]
                 for r in range(rows):
                     key[r] = _MULTIPLIER * (key[r] + _MULTIPLIER * column_values[r])
             for r in range(rows):
-                slot[r] = _first_slot(key[r], shifts[table])
+                slot[r] = _choose_first_slot(key[r], shifts[table])
                 fetch(stored_keys, _U(start + slot[r]))
             for r in range(rows):
                 position = slot[r]
                 stored_key = stored_keys[start + position]
                 while stored_key != key[r] and stored_key != empty[table]:
-                    position = (position + 1) & last
+                    position = (position + 1) & last_slot
                     stored_key = stored_keys[start + position]
                 slot[r] = value_starts[table] + position * width
                 fetch(numbers, _U(slot[r]))

@@ -15,7 +15,7 @@ import numpy as np
 from sqlml.backends.native.jit.helpers import compiled_helper
 from sqlml.backends.native.jit.specialise import inlined_helper, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import RowKernel
-from sqlml.backends.native.rows.linear_kernels import squared_distances, wide_linear
+from sqlml.backends.native.rows.linear_kernels import make_squared_distances, make_wide_linear
 from sqlml.backends.native.rows.matmul_tiles import (
     FUSES,
     HIGH,
@@ -32,21 +32,21 @@ from sqlml.types import Array
 # Expanded distances (`ir/operators/distances.py`), and the nearest points by them.
 #
 # One tile of a matrix product gives all distances from a few rows to a few points. A search passes
-# them to the rows' heaps at once, so no distance is written to memory, and each point is read once
-# for `HIGH` rows.
+# these distances to the heaps of the rows at once. So no distance is written to memory, and each
+# point is read once for `HIGH` rows.
 
-_CACHED = 1 << 18
-"""Bytes of points that all rows pass before the next points: they stay in the processor's cache."""
+_CACHED_BYTES = 1 << 18
+"""Bytes of points that all rows are compared with before the next points, so they stay cached."""
 
 _ROWS = (reads(np.float64, 2, "C"), reads(np.float64, 1, "C"))
-"""Rows (n, k), and the term (n,) that stands for each row's squared norm."""
+"""The kinds of rows (n, k) and of their squared norms (n,), or of numbers used instead of them."""
 
 Search = Callable[[Array, Array, Array], None]
-"""Fills heaps (n, neighbours) of values and int64 indices, unsorted, for rows (n, k)."""
+"""Fills the heaps (n, neighbours) of distances and of int64 indices, unsorted, for rows (n, k)."""
 
 
-def expanded_search(points: Array) -> Search | None:
-    """Return a search among points (m, k); None if the processor has no fused multiply-add."""
+def make_expanded_search(points: Array) -> Search | None:
+    """Return a search among points (m, k), or None if the processor lacks fused multiply-adds."""
     if not FUSES:
         return None
     count, width = points.shape
@@ -54,19 +54,21 @@ def expanded_search(points: Array) -> Search | None:
     # Points after the last are infinitely far, so no heap takes them.
     point_norms = np.full(panels.shape[0] * WIDE, np.inf)
     point_norms[:count] = square_norms(points)
-    panels_per_pass = max(1, _CACHED // max(1, panels[:1].nbytes))
-    fixed = kinds_of(panels, point_norms, panels_per_pass)
-    kernel = specialise(_search, (*_ROWS, *fixed, writes(np.float64, 2), writes(np.int64, 2)))
+    panels_per_pass = max(1, _CACHED_BYTES // max(1, panels[:1].nbytes))
+    constant_kinds = kinds_of(panels, point_norms, panels_per_pass)
+    kernel = specialise(
+        _search, (*_ROWS, *constant_kinds, writes(np.float64, 2), writes(np.int64, 2))
+    )
 
-    def search(x: Array, values: Array, index: Array) -> None:
+    def search(x: Array, distances: Array, indices: Array) -> None:
         x = pad_rows(x)
-        kernel(x, square_norms(x), panels, point_norms, panels_per_pass, values, index)
+        kernel(x, square_norms(x), panels, point_norms, panels_per_pass, distances, indices)
 
     return search
 
 
-def _expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array], Array] | None:
-    """Return a function: x (n, k) -> squared or cosine distances (n, m); None unless `FUSES`."""
+def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array], Array] | None:
+    """Return a function from x (n, k) to squared or cosine distances (n, m), if `FUSES`."""
     if not FUSES:
         return None
     count = len(points)
@@ -93,11 +95,11 @@ def _distances(x: Any, row_norms: Any, points: Any, point_norms: Any, out: Any) 
     for panel in range(points.shape[0]):
         start = panel * WIDE
         columns = min(WIDE, count - start)
-        for first in range(0, rows, HIGH):
-            distance_tile(x, first, points, panel, row_norms, point_norms, zeros, tile)
-            for r in range(min(HIGH, rows - first)):
+        for first_row in range(0, rows, HIGH):
+            distance_tile(x, first_row, points, panel, row_norms, point_norms, zeros, tile)
+            for r in range(min(HIGH, rows - first_row)):
                 for w in range(columns):
-                    out[first + r, start + w] = tile[r * WIDE + w]
+                    out[first_row + r, start + w] = tile[r * WIDE + w]
 
 
 def _search(
@@ -106,158 +108,172 @@ def _search(
     points: Any,
     point_norms: Any,
     panels_per_pass: Any,
-    values: Any,
-    index: Any,
+    distances: Any,
+    indices: Any,
 ) -> None:
-    rows = values.shape[0]
+    rows = distances.shape[0]
     tile, worst = np.empty(HIGH * WIDE), np.empty(HIGH)
     for start in range(0, points.shape[0], panels_per_pass):
         stop = min(start + panels_per_pass, points.shape[0])
-        for first in range(0, rows, HIGH):
-            # No point is nearer than 0 to a padding row.
+        for first_row in range(0, rows, HIGH):
+            # A padding row has a bound of 0, and no point is nearer than that.
             for r in range(HIGH):
-                worst[r] = values[first + r, 0] if first + r < rows else 0.0
+                worst[r] = distances[first_row + r, 0] if first_row + r < rows else 0.0
             for panel in range(start, stop):
-                hits = distance_tile(x, first, points, panel, row_norms, point_norms, worst, tile)
+                hit_mask = distance_tile(
+                    x, first_row, points, panel, row_norms, point_norms, worst, tile
+                )
                 r = 0
-                while hits >> r:
-                    if hits >> r & 1:
-                        row = first + r
+                while hit_mask >> r:
+                    if hit_mask >> r & 1:
+                        row = first_row + r
                         for w in range(WIDE):
                             distance = tile[r * WIDE + w]
-                            if distance < values[row, 0]:
-                                _replace_top(values[row], index[row], distance, panel * WIDE + w)
-                        worst[r] = values[row, 0]
+                            if distance < distances[row, 0]:
+                                _replace_top(
+                                    distances[row], indices[row], distance, panel * WIDE + w
+                                )
+                        worst[r] = distances[row, 0]
                     r += 1
 
 
 @inlined_helper
-def _replace_top(values: Any, index: Any, value: Any, point: Any) -> None:
-    k, parent = values.shape[0], 0
+def _replace_top(heap: Any, heap_indices: Any, distance: Any, point: Any) -> None:
+    k, parent = heap.shape[0], 0
     while True:
         child = 2 * parent + 1
         if child >= k:
             break
-        if child + 1 < k and values[child + 1] > values[child]:
+        if child + 1 < k and heap[child + 1] > heap[child]:
             child += 1
-        if not value < values[child]:
+        if not distance < heap[child]:
             break
-        values[parent], index[parent] = values[child], index[child]
+        heap[parent], heap_indices[parent] = heap[child], heap_indices[child]
         parent = child
-    values[parent], index[parent] = value, point
+    heap[parent], heap_indices[parent] = distance, point
 
 
 CODES: Mapping[str, int] = MappingProxyType(
     {"sqeuclidean": 0, "manhattan": 1, "chebyshev": 2, "dot": 3}
 )
-PARTITIONED = 1 << 16
-"""Distances computed at a time: they stay in the processor's cache."""
+BLOCK_DISTANCES = 1 << 16
+"""Distances that are computed at a time, so that they stay in the processor's cache."""
 
-FEW = 64
-"""The most neighbours that are sorted by insertion."""
+MAX_INSERTION_SORTED = 64
+"""The most neighbours for which an insertion sort is used."""
 
-DEPTH = 128
-"""Capacity of the stack: two nodes per level of a tree of at most 2^62 nodes."""
+STACK_SIZE = 128
+"""Capacity of the stack: two nodes for each level of a tree with at most 2^62 nodes."""
 
 
-def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """Return a function: x (n, k) -> distances (n, m); None to leave it to numpy."""
+def make_pairwise_function(attrs: Attrs) -> Callable[[Array], Array] | None:
+    """Return a function from x (n, k) to distances (n, m), or None if numpy must compute them."""
     points: Array = attrs["points"]
     if attrs.get("expanded", False):
-        return _expanded_distances(points, attrs["metric"] == "cosine")
+        return _make_expanded_distances(points, attrs["metric"] == "cosine")
     if attrs["metric"] not in CODES or "weights" in attrs:
         return None
     if attrs["metric"] == "sqeuclidean" and points.dtype == np.float64:
-        return squared_distances(points)
+        return make_squared_distances(points)
     if attrs["metric"] == "dot" and points.dtype == np.float64:
-        return wide_linear(points.T, np.zeros(len(points)))  # no sum is -0, which + 0 would change
+        return make_wide_linear(
+            points.T, np.zeros(len(points))
+        )  # no sum is -0, so adding 0 is exact
     constants = (np.ascontiguousarray(points.T), CODES[attrs["metric"]])
     count, dtype = points.shape[0], points.dtype
     return RowKernel.of(_pairwise, dtype, constants, count, dtype, is_zeroed=True)
 
 
-def nearest(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """Return a function: x (n, k) -> (n, 2 * neighbours), or None if numpy must search."""
+def make_nearest_function(attrs: Attrs) -> Callable[[Array], Array] | None:
+    """Return a function that finds the nearest points of x (n, k), or None if numpy must search.
+
+    Its result (n, 2 * neighbours) has the distances, followed by the indices.
+    """
     ties, metric, k = attrs["ties"], attrs["metric"], int(attrs["k"])
     if ties == "partition":
-        return _partitioned_search(attrs)
+        return _make_partitioned_search(attrs)
     if metric not in CODES or metric == "dot" or "weights" in attrs:
         return None
-    search = expanded_search(attrs["points"]) if attrs.get("expanded", False) else None
-    fill = search or _pruned_search(attrs)
+    search = make_expanded_search(attrs["points"]) if attrs.get("expanded", False) else None
+    fill_heaps = search or _make_pruned_search(attrs)
     sort = specialise(_sorted, (writes(np.float64, 2), writes(np.int64, 2)))
 
-    def find(x: Array) -> Array:
-        values = np.full((x.shape[0], k), np.inf)
-        index = np.zeros((x.shape[0], k), np.int64)
-        fill(x, values, index)
-        if k <= FEW:
-            sort(values, index)
+    def find_nearest(x: Array) -> Array:
+        distances = np.full((x.shape[0], k), np.inf)
+        indices = np.zeros((x.shape[0], k), np.int64)
+        fill_heaps(x, distances, indices)
+        if k <= MAX_INSERTION_SORTED:
+            sort(distances, indices)
         else:
-            order = np.lexsort((index, values), axis=1)
-            values = np.take_along_axis(values, order, axis=1)
-            index = np.take_along_axis(index, order, axis=1)
+            order = np.lexsort((indices, distances), axis=1)
+            distances = np.take_along_axis(distances, order, axis=1)
+            indices = np.take_along_axis(indices, order, axis=1)
         result = np.empty((x.shape[0], 2 * k))
-        result[:, :k] = true_distance(values, attrs)
-        result[:, k:] = index
+        result[:, :k] = true_distance(distances, attrs)
+        result[:, k:] = indices
         return result
 
-    return find
+    return find_nearest
 
 
-def _partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """Return a search with `numpy.argpartition`, whose choice among equal distances is its own."""
+def _make_partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
+    """Return a search with `numpy.argpartition`, which has its own choice among equal distances."""
     k = int(attrs["k"])
-    distances = pairwise(attrs)
-    if distances is None:
+    compute_distances = make_pairwise_function(attrs)
+    if compute_distances is None:
         return None
-    rows = max(1, PARTITIONED // len(attrs["points"]))
+    block_rows = max(1, BLOCK_DISTANCES // len(attrs["points"]))
 
-    def find(x: Array) -> Array:
+    def find_nearest(x: Array) -> Array:
         result = np.empty((x.shape[0], 2 * k))
-        for start in range(0, x.shape[0], rows):
-            block = x[start : start + rows]
-            values, index = select_nearest(distances(block), block, attrs)
-            result[start : start + rows, :k] = true_distance(values, attrs)
-            result[start : start + rows, k:] = index
+        for start in range(0, x.shape[0], block_rows):
+            block = x[start : start + block_rows]
+            nearest_distances, nearest_indices = select_nearest(
+                compute_distances(block), block, attrs
+            )
+            result[start : start + block_rows, :k] = true_distance(nearest_distances, attrs)
+            result[start : start + block_rows, k:] = nearest_indices
         return result
 
-    return find
+    return find_nearest
 
 
-def _sorted(values: Any, index: Any) -> None:
-    """Sort each row by value, then by index, with an insertion sort."""
-    for r in range(values.shape[0]):
-        for i in range(1, values.shape[1]):
-            value, point, position = values[r, i], index[r, i], i
+def _sorted(distances: Any, indices: Any) -> None:
+    """Sort each row by distance, and equal distances by index, with an insertion sort."""
+    for r in range(distances.shape[0]):
+        for i in range(1, distances.shape[1]):
+            distance, point, position = distances[r, i], indices[r, i], i
             while position > 0:
-                above = values[r, position - 1]
-                if not (value < above or (value == above and point < index[r, position - 1])):
+                previous = distances[r, position - 1]
+                if not (
+                    distance < previous
+                    or (distance == previous and point < indices[r, position - 1])
+                ):
                     break
-                values[r, position], index[r, position] = above, index[r, position - 1]
+                distances[r, position], indices[r, position] = previous, indices[r, position - 1]
                 position -= 1
-            values[r, position], index[r, position] = value, point
+            distances[r, position], indices[r, position] = distance, point
 
 
-def _pruned_search(attrs: Attrs) -> Search:
+def _make_pruned_search(attrs: Attrs) -> Search:
     ties, metric = attrs["ties"], attrs["metric"]
     points: Array = attrs["points"]
     order = np.ascontiguousarray(attrs.get("order", np.arange(len(points), dtype=np.int64)))
-    leaves = np.ascontiguousarray(attrs.get("leaves", np.array([[0, len(points)]])))
-    bounds = np.ascontiguousarray(attrs.get("bounds", np.zeros((1, 1))))
+    node_ranges = np.ascontiguousarray(attrs.get("leaves", np.array([[0, len(points)]])))
+    node_bounds = np.ascontiguousarray(attrs.get("bounds", np.zeros((1, 1))))
     ordered_points = np.ascontiguousarray(points[order])
-    kind = ("heap", "kd_tree", "ball_tree").index(ties)
-    settings = np.array([CODES[metric], kind, int(attrs.get("expanded", False))])
+    tree_kind = ("heap", "kd_tree", "ball_tree").index(ties)
+    settings = np.array([CODES[metric], tree_kind, int(attrs.get("expanded", False))])
     point_norms = square_norms(points)
-    tree = (ordered_points, order, leaves, bounds, settings)
-    floats = reads(np.float64, 1, "C")
-    inputs = (reads(np.float64, 2), kinds_of(*tree), floats, floats, floats)
-    kernel = specialise(_nearest, (*inputs, writes(np.float64, 2), writes(np.int64, 2)))
+    tree = (ordered_points, order, node_ranges, node_bounds, settings)
+    float_array = reads(np.float64, 1, "C")
+    input_kinds = (reads(np.float64, 2), kinds_of(*tree), float_array, float_array, float_array)
+    kernel = specialise(_nearest, (*input_kinds, writes(np.float64, 2), writes(np.int64, 2)))
 
-    def search(x: Array, values: Array, index: Array) -> None:
+    def search(x: Array, distances: Array, indices: Array) -> None:
         row_norms = square_norms(x)
-        margin = rounding_slack(row_norms, point_norms, x.shape[1])
-        kernel(x, tree, row_norms, point_norms, margin, values, index)
+        slack = rounding_slack(row_norms, point_norms, x.shape[1])
+        kernel(x, tree, row_norms, point_norms, slack, distances, indices)
 
     return search
 
@@ -297,66 +313,73 @@ def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
 
 
 def _nearest(
-    x: Any, tree: Any, row_norms: Any, point_norms: Any, margin: Any, values: Any, index: Any
+    x: Any, tree: Any, row_norms: Any, point_norms: Any, slack: Any, distances: Any, indices: Any
 ) -> None:
-    """Fill each row's heap with the k best points, by descending a tree of points.
+    """Fill each row's heap with its k nearest points, by descending a tree of points.
 
-    Expanded distances (`ir/operators/distances.py`) are computed only for points that may enter.
-    The loops are one long function because they share the heap and the stack.
+    Expanded distances (`ir/operators/distances.py`) are computed only for points that may enter
+    the heap. The loops are one long function because they share the heap and the stack.
 
     Args:
         x: rows (n, width).
-        tree: points (m, width) in the tree's order; their original indices int64 (m,); ranges of
-            points (nodes, 2); bounding boxes or balls (nodes, ...); metric, kind of tree (0: none,
-            1: boxes, 2: balls), and whether distances expand.
-        row_norms, point_norms: squared norms of rows (n,) and of points (m,).
-        margin: rounding slack (n,).
-        values, index: heaps (n, k) of distances and point indices.
+        tree: the points (m, width) in the tree's order; their original indices, int64 (m,); each
+            node's range of points (nodes, 2); its bounding box or ball (nodes, ...); and the
+            settings: the metric, the kind of tree (0: none, 1: boxes, 2: balls), and whether
+            distances expand.
+        row_norms, point_norms: the squared norms of the rows (n,) and of the points (m,).
+        slack: the rounding slack of each row (n,).
+        distances, indices: the heaps (n, k) of distances and of point indices.
     """
-    points, order, leaves, bounds, settings = tree
-    metric, kind, expands = settings[0], settings[1], settings[2]
+    points, order, node_ranges, node_bounds, settings = tree
+    metric, tree_kind, expands = settings[0], settings[1], settings[2]
     width = x.shape[1]
-    first_leaf = leaves.shape[0] // 2
-    node_stack = np.empty(DEPTH, np.int64)
-    low_stack = np.empty(DEPTH, np.float64)
-    lows = np.empty(2, np.float64)
+    first_leaf = node_ranges.shape[0] // 2
+    node_stack = np.empty(STACK_SIZE, np.int64)
+    lower_bound_stack = np.empty(STACK_SIZE, np.float64)
+    lower_bounds = np.empty(2, np.float64)
     for r in range(x.shape[0]):
-        node_stack[0], low_stack[0], top = 0, 0.0, 1
-        while top > 0:
-            top -= 1
-            node = node_stack[top]
-            if low_stack[top] > values[r, 0]:
+        node_stack[0], lower_bound_stack[0], stack_size = 0, 0.0, 1
+        while stack_size > 0:
+            stack_size -= 1
+            node = node_stack[stack_size]
+            if lower_bound_stack[stack_size] > distances[r, 0]:
                 continue
             if node < first_leaf:
                 for side in range(2):
                     child = 2 * node + 1 + side
-                    low = 0.0
+                    lower_bound = 0.0
                     for c in range(width):
-                        if kind == 1:
-                            under = bounds[child, c] - x[r, c]
-                            over = x[r, c] - bounds[child, width + c]
+                        if tree_kind == 1:
+                            under = node_bounds[child, c] - x[r, c]
+                            over = x[r, c] - node_bounds[child, width + c]
                             gap = 0.5 * ((under + abs(under)) + (over + abs(over)))
                         else:
-                            gap = abs(x[r, c] - bounds[child, c])
+                            gap = abs(x[r, c] - node_bounds[child, c])
                         if metric == 0:
-                            low += gap * gap
+                            lower_bound += gap * gap
                         elif metric == 1:
-                            low += gap
+                            lower_bound += gap
                         else:
-                            low = np.maximum(low, gap)
-                    if kind == 2:
+                            lower_bound = np.maximum(lower_bound, gap)
+                    if tree_kind == 2:
                         if metric == 0:
-                            low = np.sqrt(low)
-                        low = np.maximum(0.0, low - bounds[child, width])
+                            lower_bound = np.sqrt(lower_bound)
+                        lower_bound = np.maximum(0.0, lower_bound - node_bounds[child, width])
                         if metric == 0:
-                            low = low * low
-                    lows[side] = low
-                nearer = 0 if lows[0] <= lows[1] else 1
-                node_stack[top], low_stack[top] = 2 * node + 2 - nearer, lows[1 - nearer]
-                node_stack[top + 1], low_stack[top + 1] = 2 * node + 1 + nearer, lows[nearer]
-                top += 2
+                            lower_bound = lower_bound * lower_bound
+                    lower_bounds[side] = lower_bound
+                nearer_side = 0 if lower_bounds[0] <= lower_bounds[1] else 1
+                node_stack[stack_size], lower_bound_stack[stack_size] = (
+                    2 * node + 2 - nearer_side,
+                    lower_bounds[1 - nearer_side],
+                )
+                node_stack[stack_size + 1], lower_bound_stack[stack_size + 1] = (
+                    2 * node + 1 + nearer_side,
+                    lower_bounds[nearer_side],
+                )
+                stack_size += 2
                 continue
-            for i in range(leaves[node, 0], leaves[node, 1]):
+            for i in range(node_ranges[node, 0], node_ranges[node, 1]):
                 distance = 0.0
                 for c in range(width):
                     gap = x[r, c] - points[i, c]
@@ -366,11 +389,11 @@ def _nearest(
                         distance += abs(gap)
                     else:
                         distance = np.maximum(distance, abs(gap))
-                if expands and distance <= values[r, 0] + margin[r]:
+                if expands and distance <= distances[r, 0] + slack[r]:
                     product = 0.0
                     for c in range(width):
                         product = _fused_multiply_add(x[r, c], points[i, c], product)
                     distance = (row_norms[r] + -2.0 * product) + point_norms[order[i]]
                     distance = np.maximum(0.0, distance)
-                if distance < values[r, 0]:
-                    _replace_top(values[r], index[r], distance, order[i])
+                if distance < distances[r, 0]:
+                    _replace_top(distances[r], indices[r], distance, order[i])

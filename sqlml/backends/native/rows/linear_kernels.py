@@ -17,27 +17,32 @@ from sqlml.backends.native.rows.matmul_tiles import HIGH, WIDE, make_panels, pad
 from sqlml.types import Array
 
 FEWEST_WIDE = 2
-"""From this many outputs on, tiles are faster even if most of a tile is empty."""
+"""The fewest outputs for which tiles are faster, even if most of a tile is empty."""
 
 
-def wide_linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
-    """Return a function: x (n, k) float64 -> x @ weights (k, m) + bias (m,), from column 0 on."""
-    return _by_tiles(_score, weights, bias)
+def make_wide_linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
+    """Return a function that computes x @ weights (k, m) + bias (m,), summed from column 0 on.
+
+    It reads x (n, k) of float64.
+    """
+    return _make_tiled(_score, weights, bias)
 
 
-def squared_distances(points: Array) -> Callable[[Array], Array]:
-    """Return a function: x (n, k) float64 -> squared distances (n, m) to points (m, k)."""
-    return _by_tiles(_distances, points.T, np.zeros(len(points)))
+def make_squared_distances(points: Array) -> Callable[[Array], Array]:
+    """Return a function from x (n, k), float64, to squared distances (n, m) to points (m, k)."""
+    return _make_tiled(_distances, points.T, np.zeros(len(points)))
 
 
-def _by_tiles(function: Callable[..., Any], right: Array, bias: Array) -> Callable[[Array], Array]:
-    panels_of_right, bias = make_panels(right), np.ascontiguousarray(bias)
-    signature = (reads(np.float64, 2, "C"), *kinds_of(panels_of_right, bias), writes(np.float64, 2))
+def _make_tiled(
+    function: Callable[..., Any], right: Array, bias: Array
+) -> Callable[[Array], Array]:
+    panels, bias = make_panels(right), np.ascontiguousarray(bias)
+    signature = (reads(np.float64, 2, "C"), *kinds_of(panels, bias), writes(np.float64, 2))
     kernel = specialise(function, signature)
 
     def compute(x: Array) -> Array:
         out = np.empty((x.shape[0], bias.size))
-        kernel(pad_rows(x), panels_of_right, bias, out)
+        kernel(pad_rows(x), panels, bias, out)
         return out
 
     return compute
@@ -58,22 +63,22 @@ def _fill_tiles(x: Any, right: Any, bias: Any, gaps: Any, out: Any) -> None:
     for panel in range(right.shape[0]):
         start = panel * WIDE
         columns = min(WIDE, outputs - start)
-        for first in range(0, rows, HIGH):
-            rounded_tile(x, first, right, panel, gaps, sums)
-            for r in range(min(HIGH, rows - first)):
+        for first_row in range(0, rows, HIGH):
+            rounded_tile(x, first_row, right, panel, gaps, sums)
+            for r in range(min(HIGH, rows - first_row)):
                 for w in range(columns):
-                    out[first + r, start + w] = sums[r * WIDE + w] + bias[start + w]
+                    out[first_row + r, start + w] = sums[r * WIDE + w] + bias[start + w]
 
 
 LANES = 8
-"""Rows summed side by side in one pass over the weights, which hides the latency of additions."""
+"""Rows that are summed side by side in one pass over the weights, to hide addition latency."""
 
 
-def linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
-    """Return a function: x (n, k) -> x @ weights (k, m) + bias (m,), summed from column 0 on."""
+def make_linear_function(weights: Array, bias: Array) -> Callable[[Array], Array]:
+    """Return a function that computes x @ weights (k, m) + bias (m,), summed from column 0 on."""
     dtype, outputs = weights.dtype, weights.shape[1]
     if dtype == np.float64 and outputs >= FEWEST_WIDE:
-        return wide_linear(weights, bias)
+        return make_wide_linear(weights, bias)
     function = _one_output if outputs == 1 else _outputs
     return RowKernel.of(function, dtype, (weights, bias), outputs, dtype, is_zeroed=True)
 

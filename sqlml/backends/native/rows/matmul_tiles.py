@@ -1,9 +1,9 @@
 """Tiles of a matrix product, kept in registers while their columns are summed.
 
 K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3),
-2008, sections 4 and 5: the right factor lies in panels, and a tile as large as the registers hold
-reads each number of it once. Each sum runs over the columns one by one, so it does not depend on a
-row's position in the batch. `distance_tile` and `square_tile` round each product and sum once (a
+2008, sections 4 and 5: the right factor is stored in panels, and a tile that fills the registers
+reads each of its numbers once. Each sum runs over the columns one by one, so it does not depend on
+a row's position in the batch. `distance_tile` and `square_tile` round each product and sum once (a
 fused multiply-add), as `ir/operators/distances.py` does; `rounded_tile` also rounds the product, as
 `linear` and `pairwise` do.
 """
@@ -40,22 +40,22 @@ HIGH = 4 if _LANES == 4 else 8
 """Rows of a tile: AVX2 has 16 registers, AVX-512 and ARM have 32."""
 WIDE = _LANES * _VECTORS
 """Columns of a tile and of a panel."""
-# Summands: products rounded once with their sum, rounded products, squared differences.
+# Kinds of summands: products rounded once with their sum, rounded products, squared differences.
 _FUSED, _ROUNDED, _GAPS = 0, 1, 2
 
 
 def make_panels(right: Array) -> Array:
-    """Copy a matrix (k, m) into panels (panels, k, WIDE), with 0 in columns after the last."""
+    """Copy a matrix (k, m) into panels (panels, k, WIDE); columns after the last are 0."""
     k, m = right.shape
-    result = np.zeros((-(-m // WIDE), k, WIDE))
-    for p, panel in enumerate(result):
-        columns = right[:, p * WIDE : (p + 1) * WIDE]
+    panels = np.zeros((-(-m // WIDE), k, WIDE))
+    for panel_index, panel in enumerate(panels):
+        columns = right[:, panel_index * WIDE : (panel_index + 1) * WIDE]
         panel[:, : columns.shape[1]] = columns
-    return result
+    return panels
 
 
 def pad_rows(left: Array) -> Array:
-    """Return rows (n, k) contiguous and padded with rows of 0 to a multiple of HIGH."""
+    """Return contiguous rows (n, k), padded with rows of 0 to a multiple of HIGH rows."""
     n, k = left.shape
     if n % HIGH == 0:
         return np.ascontiguousarray(left)
@@ -69,7 +69,7 @@ def pad_rows(left: Array) -> Array:
 def rounded_tile(
     typing: Any, left: Any, row: Any, right: Any, panel: Any, gaps: Any, out: Any
 ) -> Any:
-    """Emit out[r * WIDE + w] = sum over c of a * b, or (`gaps`: literal 1) of (a - b) * (a - b).
+    """Emit out[r * WIDE + w] = sum over c of a * b, or of (a - b) * (a - b) if `gaps` is literal 1.
 
     a is left[row + r, c] and b is right[panel, c, w]; each difference, product and sum is rounded.
     left (n, k) and right (panels, k, WIDE) are contiguous float64; out is (HIGH * WIDE,).
@@ -77,10 +77,10 @@ def rounded_tile(
     from numba import types  # only to compile
 
     signature = types.void(left, types.int64, right, types.int64, gaps, out)
-    kind = _GAPS if gaps.literal_value else _ROUNDED
+    summand_kind = _GAPS if gaps.literal_value else _ROUNDED
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sums = _sum_products(context, builder, signature, arguments, kind=kind)
+        sums = _sum_products(context, builder, signature, arguments, summand_kind=summand_kind)
         (out_data,) = array_data(context, builder, signature, arguments, 5)
         _store_vectors(builder, sums, out_data)
         return context.get_dummy_value()
@@ -103,8 +103,8 @@ def distance_tile(
     """Emit max(0, row_norms[row + r] - 2 * sum + point_norms[panel * WIDE + w]) into `out`.
 
     out is (HIGH * WIDE,), and the sums of products are those of `rounded_tile`. The result is
-    int64: bit r is set if a distance of row r is less than worst[r]; NaN is never less. numba needs
-    a parameter per argument of an intrinsic.
+    an int64, in which bit r is set if a distance of row r is less than worst[r]; NaN is never less.
+    numba requires one parameter per argument of an intrinsic.
     """
     from numba import types  # only to compile
 
@@ -149,14 +149,14 @@ def distance_tile(
 def square_tile(
     typing: Any, left: Any, row: Any, count: Any, right: Any, panel: Any, out: Any
 ) -> Any:
-    """Emit out[w] += the sum of squares of the tile's rows r < count, one by one."""
+    """Emit out[w] += the squares of the sums in rows r < count of the tile, added one by one."""
     from numba import types  # only to compile
 
     integer = types.int64
     signature = types.void(left, integer, integer, right, integer, out)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sums = _sum_products(context, builder, signature, arguments, places=(0, 1, 3, 4))
+        sums = _sum_products(context, builder, signature, arguments, argument_indices=(0, 1, 3, 4))
         (out_data,) = array_data(context, builder, signature, arguments, 5)
         vector = sums[0].type
         start = long(0)
@@ -179,21 +179,21 @@ def _sum_products(
     builder: Any,
     signature: Any,
     arguments: Any,
-    places: tuple[int, int, int, int] = (0, 1, 2, 3),
-    kind: int = _FUSED,
+    argument_indices: tuple[int, int, int, int] = (0, 1, 2, 3),
+    summand_kind: int = _FUSED,
 ) -> list[Any]:
-    """Emit the sums of a tile as vectors, row by row; `kind` names the summands (_FUSED, ...).
+    """Emit the sums of a tile as vectors, row by row; `summand_kind` is _FUSED, _ROUNDED or _GAPS.
 
-    places: the indices of the arguments left, row, right and panel.
+    argument_indices: the indices of the arguments left, row, right and panel.
     """
-    lefts, row, rights, panel = places
+    left_index, row_index, right_index, panel_index = argument_indices
     vector = ir.VectorType(ir.DoubleType(), _LANES)
-    left, right = array_data(context, builder, signature, arguments, lefts, rights)
-    width = array_length(context, builder, signature, arguments, rights, axis=1)
-    first = builder.gep(left, [builder.mul(arguments[row], width)])
+    left, right = array_data(context, builder, signature, arguments, left_index, right_index)
+    width = array_length(context, builder, signature, arguments, right_index, axis=1)
+    first = builder.gep(left, [builder.mul(arguments[row_index], width)])
     starts = [builder.gep(first, [builder.mul(long(r), width)]) for r in range(HIGH)]
     size = builder.mul(width, long(WIDE))
-    start = builder.gep(right, [builder.mul(arguments[panel], size)])
+    start = builder.gep(right, [builder.mul(arguments[panel_index], size)])
     zeros = ir.Constant(vector, [0.0] * _LANES)
     entry = builder.block
     head, done = builder.append_basic_block("column"), builder.append_basic_block("done")
@@ -212,27 +212,27 @@ def _sum_products(
         for k in range(_VECTORS):
             total = sums[r * _VECTORS + k]
             total.add_incoming(zeros, entry)
-            if kind == _FUSED:
+            if summand_kind == _FUSED:
                 operands = (value, right_vectors[k], total)
                 name = f"llvm.fma.v{_LANES}f64"
                 multiply_add = declare_function(builder.module, name, vector, *operands)
                 new_sums.append(builder.call(multiply_add, operands))
                 continue
             factors = (value, right_vectors[k])
-            if kind == _GAPS:
+            if summand_kind == _GAPS:
                 gap = builder.fsub(*factors)
                 factors = (gap, gap)
             new_sums.append(builder.fadd(total, builder.fmul(*factors)))
     next_column = builder.add(c, long(1))
     c.add_incoming(next_column, head)
-    for total, new in zip(sums, new_sums, strict=True):
-        total.add_incoming(new, head)
+    for total, new_sum in zip(sums, new_sums, strict=True):
+        total.add_incoming(new_sum, head)
     builder.cbranch(builder.icmp_signed("<", next_column, width), head, done)
     builder.position_at_end(done)
     results = [builder.phi(vector) for _ in new_sums]
-    for result, new in zip(results, new_sums, strict=True):
+    for result, new_sum in zip(results, new_sums, strict=True):
         result.add_incoming(zeros, entry)
-        result.add_incoming(new, head)
+        result.add_incoming(new_sum, head)
     return results
 
 
@@ -257,36 +257,41 @@ def _vector_at(builder: Any, array: Any, index: Any, offset: int, vector: Any) -
 
 
 def find_quadratic(program: Program, i: int) -> tuple[int, Callable[[Array], Array]] | None:
-    """Match sum node i with the operators below it; None if they differ from this pattern.
+    """Match sum node i and the operators below it; return None if they differ from the pattern.
 
-    Returns the node with the rows, and a function: x (n, k) float64 -> (n, classes, 1) float64.
+    Otherwise returns the node of the rows, and a function from x (n, k) to the squared lengths
+    (n, classes, 1); both are float64.
     """
     nodes = program.nodes
     if nodes[i].attrs["axis"] != 2 or nodes[i].type.dtype != "float64" or not FUSES:
         return None
-    below = nodes[nodes[i].inputs[0]]
-    if below.op != "square":
+    square = nodes[nodes[i].inputs[0]]
+    if square.op != "square":
         return None
-    product = nodes[below.inputs[0]]
+    product = nodes[square.inputs[0]]
     if product.op != "batch_matmul":
         return None
     centred, turns = (nodes[j] for j in product.inputs)
     if centred.op != "sub" or turns.op != "constant":
         return None
-    spread, means = (nodes[j] for j in centred.inputs)
-    if spread.op != "reshape" or means.op != "constant" or spread.type.shape[1] != 1:
+    reshaped, means = (nodes[j] for j in centred.inputs)
+    if reshaped.op != "reshape" or means.op != "constant" or reshaped.type.shape[1] != 1:
         return None
-    x = nodes[spread.inputs[0]].type
-    classes, width, turned = turns.type.shape
-    if len(x.shape) != 2 or means.type.shape != (classes, width) or not width or not turned:
+    x = nodes[reshaped.inputs[0]].type
+    classes, width, turned_width = turns.type.shape
+    if len(x.shape) != 2 or means.type.shape != (classes, width) or not width or not turned_width:
         return None
     # Rows after the last are not counted.
-    padded = np.zeros((classes, turned + -turned % HIGH, width))
-    padded[:, :turned] = turns.attrs["value"].transpose(0, 2, 1)
-    constants = (np.ascontiguousarray(means.attrs["value"]), padded.reshape(-1, width), turned)
+    padded = np.zeros((classes, turned_width + -turned_width % HIGH, width))
+    padded[:, :turned_width] = turns.attrs["value"].transpose(0, 2, 1)
+    constants = (
+        np.ascontiguousarray(means.attrs["value"]),
+        padded.reshape(-1, width),
+        turned_width,
+    )
     double = np.dtype(np.float64)
     norms = RowKernel.of(_norms, double, constants, classes, double)
-    return spread.inputs[0], lambda x: norms(x)[:, :, None]
+    return reshaped.inputs[0], lambda x: norms(x)[:, :, None]
 
 
 def _norms(x: Any, means: Any, turns: Any, turned: Any, out: Any) -> None:

@@ -1,4 +1,4 @@
-"""Sorted points per column: how many lie below a value, lines between them, and B-splines.
+"""Kernels for sorted points per column: searches, interpolation, and B-splines.
 
 The halving steps of a search pass over a block of rows of one column at a time and run as vector
 instructions, because no step depends on what another row finds.
@@ -21,17 +21,23 @@ _U = np.uint64
 _INT64 = np.dtype(np.int64)
 
 
-def searcher(edges: Array, offsets: Array, side: str, dtype: np.dtype[Any] = _INT64) -> RowKernel:
-    """Search x (n, k) of the edges' dtype in each column's edges, as `numpy.searchsorted` does.
+def make_search_kernel(
+    edges: Array, offsets: Array, side: str, dtype: np.dtype[Any] = _INT64
+) -> RowKernel:
+    """Return a kernel that searches each column's edges, as `numpy.searchsorted` does.
 
-    Column c has edges[offsets[c]:offsets[c + 1]]. The results (n, k) are numbers of `dtype`.
+    It reads x (n, k) of the edges' dtype. The edges of column c are
+    edges[offsets[c]:offsets[c + 1]]. The results (n, k) have the dtype `dtype`.
     """
     constants = (*map(np.ascontiguousarray, (edges, offsets)), side != "left")
     return RowKernel.of(_search, edges.dtype, constants, offsets.size - 1, dtype)
 
 
-def interpolator(points: Array, values: Array, offsets: Array) -> RowKernel:
-    """Interpolate each column of x (n, k) float64 as `numpy.interp` does; NaN where x is."""
+def make_interpolation_kernel(points: Array, values: Array, offsets: Array) -> RowKernel:
+    """Return a kernel that interpolates each column of x (n, k), float64, as `numpy.interp` does.
+
+    NaN stays NaN.
+    """
     points, values, offsets = map(np.ascontiguousarray, (points, values, offsets))
     slopes = np.zeros(points.size)
     with np.errstate(all="ignore"):
@@ -43,10 +49,10 @@ def interpolator(points: Array, values: Array, offsets: Array) -> RowKernel:
 
 @inlined_helper
 def _count_below(x: Any, points: Any, start: Any, stop: Any, right: Any, counts: Any) -> None:
-    """Set counts[r] to start plus how many points from start to stop lie below x[r].
+    """Set counts[r] to `start` plus the number of points from `start` to `stop` below x[r].
 
-    If `right`, points equal to x[r] count, too. All points count for NaN. Unsigned numbers spare
-    numba's test for negative indices.
+    If `right`, points equal to x[r] count as well. For NaN, all points count. With unsigned
+    indices, numba omits the test for negative indices.
     """
     rows = _U(x.size)
     counts[:] = start
@@ -110,8 +116,11 @@ def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, ou
 # B-splines of columns: `bspline` of `ir/operators/piecewise.py`, value by value.
 
 
-def bspline(knots: Array, degree: int) -> Callable[[Array], Array]:
-    """Return a function: x (n, k) float64 -> (n, k * functions), each column's basis functions."""
+def make_bspline_function(knots: Array, degree: int) -> Callable[[Array], Array]:
+    """Return a function that computes the basis functions of each column, (n, k * functions).
+
+    It reads x (n, k) of float64.
+    """
     functions = knots.shape[1] - degree - 1
     scratch = writes(np.float64, 1)
     signature = (reads(np.float64, 2), *kinds_of(knots), scratch, scratch, writes(np.float64, 3))
@@ -129,8 +138,8 @@ def bspline(knots: Array, degree: int) -> Callable[[Array], Array]:
 def _bspline(x: Any, knots: Any, basis: Any, previous: Any, out: Any) -> None:
     """Write the basis functions of x (n, k) to out (n, k, functions).
 
-    `basis` and `previous` (degree + 1,) are scratch space for the functions that are not zero at a
-    number.
+    `basis` and `previous` (degree + 1,) are scratch space for the functions that are not 0 at a
+    value.
     """
     degree, functions = basis.size - 1, out.shape[2]
     for r in range(x.shape[0]):

@@ -13,10 +13,13 @@ from sqlml.ir.csr import Csr
 from sqlml.types import Array
 
 
-def sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
-    """Return a function: sparse x (n, k) -> x @ weights (k, m) + bias (m,), from the left."""
+def make_sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
+    """Return a function that computes x @ weights (k, m) + bias (m,) for sparse x (n, k).
+
+    Each sum runs from the first column to the last.
+    """
     dtype = weights.dtype
-    kernel = specialise(_linear, (*_rows(dtype), *kinds_of(weights, bias), writes(dtype, 2)))
+    kernel = specialise(_linear, (*_row_kinds(dtype), *kinds_of(weights, bias), writes(dtype, 2)))
 
     def score(x: Csr) -> Array:
         out = np.zeros((x.shape[0], weights.shape[1]), dtype)
@@ -26,9 +29,9 @@ def sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
     return score
 
 
-def normaliser(norm: str, dtype: Any) -> Callable[[Csr], Any]:
+def make_row_normalizer(norm: str, dtype: Any) -> Callable[[Csr], Any]:
     """Return a function that normalizes sparse rows in one pass, as `csr.normalise` does."""
-    kernel = specialise(_normalise, (*_rows(dtype)[::2], FLAG, writes(dtype, 1)))
+    kernel = specialise(_normalise, (*_row_kinds(dtype)[::2], FLAG, writes(dtype, 1)))
 
     def normalise(x: Csr) -> Csr:
         out = np.empty_like(x.data)
@@ -39,21 +42,21 @@ def normaliser(norm: str, dtype: Any) -> Callable[[Csr], Any]:
 
 
 def call_fill(row: Array, out: Rows) -> Call:
-    """Return the call that writes `row` (m,) to all rows."""
+    """Return the call that copies `row` (m,) to every row of `out`."""
     return Call(specialise(_fill, (*kinds_of(row), writes(out.dtype, 2))), (row, out))
 
 
 def call_add_products(x: Rows, weights: Array, out: Rows) -> Call:
-    """Return the call that adds x @ weights (k, m) to `out`, skipping zeros of x."""
+    """Return the call that adds x @ weights (k, m) to `out`, skipping the zeros of x."""
     return RowKernel.of(_add_products, x.dtype, (weights,), out.width, out.dtype).call(x, out)
 
 
 def call_add(row: Array, out: Rows) -> Call:
-    """Return the call that adds `row` (m,) to all rows."""
+    """Return the call that adds `row` (m,) to every row of `out`."""
     return Call(specialise(_add, (*kinds_of(row), writes(out.dtype, 2))), (row, out))
 
 
-def _rows(dtype: Any) -> tuple[Any, Any, Any]:
+def _row_kinds(dtype: Any) -> tuple[Any, Any, Any]:
     return reads(dtype, 1), reads(np.int32, 1), reads(np.int64, 1)
 
 
@@ -89,15 +92,15 @@ def _linear(data: Any, indices: Any, indptr: Any, weights: Any, bias: Any, out: 
             out[r, m] += bias[m]
 
 
-def _normalise(data: Any, indptr: Any, squares: Any, out: Any) -> None:
+def _normalise(data: Any, indptr: Any, is_l2: Any, out: Any) -> None:
     for r in range(indptr.size - 1):
-        total = 0.0
+        norm = 0.0
         for j in range(indptr[r], indptr[r + 1]):
-            size = data[j] * data[j] if squares else abs(data[j])
-            total += np.float64(size)
-        if squares:
-            total = np.sqrt(total)
-        if total == 0.0:
-            total = 1.0
+            size = data[j] * data[j] if is_l2 else abs(data[j])
+            norm += np.float64(size)
+        if is_l2:
+            norm = np.sqrt(norm)
+        if norm == 0.0:
+            norm = 1.0
         for j in range(indptr[r], indptr[r + 1]):
-            out[j] = np.float64(data[j]) / total
+            out[j] = np.float64(data[j]) / norm

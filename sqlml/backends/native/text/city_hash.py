@@ -1,4 +1,4 @@
-"""`hash_categories`: CityHash64 of texts and of the digits of integers."""
+"""`hash_categories`: CityHash64 of strings and of the digits of integers."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ _DIGITS = 24
 """Capacity for the digits and the sign of an integer."""
 
 
-def text_hasher() -> Callable[[Any], Array]:
-    """Return a function: texts or objects (n, 1) -> hashes, float64 (n, 1); NaN if missing."""
-    kernel = _text_kernel()
+def make_text_hasher() -> Callable[[Any], Array]:
+    """Return a function that hashes strings or objects (n, 1) to float64 (n, 1); NaN if missing."""
+    kernel = _compile_text_kernel()
 
-    def hashes(values: Any) -> Array:
+    def hash_values(values: Any) -> Array:
         x = TextColumn.from_values(values)
         out = np.empty((len(x), 1))
         kernel(*map(np.ascontiguousarray, (x.data, x.start, x.stop)), out)
         out[x.missing] = np.nan
         return out
 
-    return hashes
+    return hash_values
 
 
-def number_hasher() -> RowKernel:
-    """Hash the digits of x (n, 1) float64: float64 (n, 1), NaN for fractions."""
+def make_number_hash_kernel() -> RowKernel:
+    """Return a kernel that hashes the digits of x (n, 1), float64; NaN for fractions."""
     double = np.dtype(np.float64)
     return RowKernel.of(hash_numbers, double, (), 1, double)
 
 
 def call_hash_texts(start: Rows, stop: Rows, out: Rows) -> Call:
-    """Return the call of a `text_hasher` for texts between the addresses in `start` and `stop`."""
-    return Call(_text_kernel(), (MEMORY, start, stop, out))
+    """Return the call that hashes the strings between the addresses in `start` and `stop`."""
+    return Call(_compile_text_kernel(), (MEMORY, start, stop, out))
 
 
-def _text_kernel() -> Callable[..., Any]:
+def _compile_text_kernel() -> Callable[..., Any]:
     kinds = (reads(np.uint8, 1, "C"), *[reads(np.int64, 1, "C")] * 2, writes(np.float64, 2))
     return specialise(hash_texts, kinds)
 
 
 @compiled_helper
 def _read_8(data: Any, start: Any) -> Any:
-    """Read 8 bytes from index `start` on, the first as the lowest."""
+    """Read 8 bytes from index `start` on, in little-endian order."""
     value = _U(data[start + 7])
     for i in range(6, -1, -1):
         value = (value << _U(8)) | _U(data[start + i])
@@ -64,7 +64,7 @@ def _read_8(data: Any, start: Any) -> Any:
 
 @compiled_helper
 def _read_4(data: Any, start: Any) -> Any:
-    """Read 4 bytes from index `start` on, the first as the lowest."""
+    """Read 4 bytes from index `start` on, in little-endian order."""
     value = _U(data[start + 3])
     for i in range(2, -1, -1):
         value = (value << _U(8)) | _U(data[start + i])
@@ -111,7 +111,7 @@ def _hash_up_to_32(data: Any, start: Any, size: Any) -> Any:
 
 
 @compiled_helper
-def _half_of_64(first: Any, z: Any, second: Any, third: Any) -> Any:
+def _hash_half(first: Any, z: Any, second: Any, third: Any) -> Any:
     a, b, c = first, _rotate(first + z, _U(52)), _rotate(first, _U(37))
     a += second
     c += _rotate(a, _U(7))
@@ -123,11 +123,11 @@ def _half_of_64(first: Any, z: Any, second: Any, third: Any) -> Any:
 def _hash_up_to_64(data: Any, start: Any, size: Any) -> Any:
     last = start + size
     front = _read_8(data, start) + (_U(size) + _read_8(data, last - 16)) * _K0
-    vf, vs = _half_of_64(
+    vf, vs = _hash_half(
         front, _read_8(data, start + 24), _read_8(data, start + 8), _read_8(data, start + 16)
     )
     back = _read_8(data, start + 16) + _read_8(data, last - 32)
-    wf, ws = _half_of_64(
+    wf, ws = _hash_half(
         back, _read_8(data, last - 8), _read_8(data, last - 24), _read_8(data, last - 16)
     )
     r = _mix((vf + ws) * _K2 + (wf + vs) * _K0)
@@ -135,7 +135,7 @@ def _hash_up_to_64(data: Any, start: Any, size: Any) -> Any:
 
 
 @compiled_helper
-def _weak(data: Any, start: Any, a: Any, b: Any) -> Any:
+def _hash_32_bytes(data: Any, start: Any, a: Any, b: Any) -> Any:
     a += _read_8(data, start)
     z = _read_8(data, start + 24)
     b = _rotate(b + a + z, _U(21))
@@ -149,8 +149,8 @@ def _weak(data: Any, start: Any, a: Any, b: Any) -> Any:
 def _hash_longer(data: Any, start: Any, size: Any) -> Any:
     last, length = start + size, _U(size)
     x, y, z = _read_8(data, start), _read_8(data, last - 16) ^ _K1, _read_8(data, last - 56) ^ _K0
-    v0, v1 = _weak(data, last - 64, length, y)
-    w0, w1 = _weak(data, last - 32, length * _K1, _K0)
+    v0, v1 = _hash_32_bytes(data, last - 64, length, y)
+    w0, w1 = _hash_32_bytes(data, last - 32, length * _K1, _K0)
     z += _mix(v1) * _K1
     x = _rotate(z + x, _U(39)) * _K1
     y = _rotate(y, _U(33)) * _K1
@@ -160,8 +160,8 @@ def _hash_longer(data: Any, start: Any, size: Any) -> Any:
         x ^= w1
         y ^= v0
         z = _rotate(z ^ w0, _U(33))
-        v0, v1 = _weak(data, i, v1 * _K1, x + w0)
-        w0, w1 = _weak(data, i + 32, z + w1, y)
+        v0, v1 = _hash_32_bytes(data, i, v1 * _K1, x + w0)
+        w0, w1 = _hash_32_bytes(data, i + 32, z + w1, y)
         z, x = x, z
     return _join(_join(v0, w0) + _mix(y) * _K1 + z, _join(v1, w1) + x)
 
@@ -182,24 +182,24 @@ def _signed_hash(data: Any, start: Any, size: Any) -> Any:
 
 
 def hash_texts(data: Any, start: Any, stop: Any, out: Any) -> None:
-    """Write the hash of each text data[start[r]:stop[r]] to out (n, 1)."""
+    """Write the hash of each string data[start[r]:stop[r]] to out (n, 1)."""
     for r in range(out.shape[0]):
         out[r, 0] = _signed_hash(data, start[r], stop[r] - start[r])
 
 
 def hash_numbers(x: Any, out: Any) -> None:
-    """Write the hash of the digits of each integer of x (n, 1) to out (n, 1), or NaN."""
+    """Write to out (n, 1) the hash of the digits of each integer in x (n, 1); NaN for others."""
     digits = np.empty(_DIGITS, np.uint8)
     for r in range(out.shape[0]):
         value = x[r, 0]
         if not (-_WHOLE <= value <= _WHOLE) or np.trunc(value) != value:
             out[r, 0] = np.nan
             continue
-        rest, first = np.int64(abs(value)), _DIGITS
-        while rest > 0 or first == _DIGITS:
+        remaining, first = np.int64(abs(value)), _DIGITS
+        while remaining > 0 or first == _DIGITS:
             first -= 1
-            digits[first] = np.uint8(48 + rest % 10)
-            rest //= 10
+            digits[first] = np.uint8(48 + remaining % 10)
+            remaining //= 10
         if value < 0:
             first -= 1
             digits[first] = np.uint8(45)

@@ -1,13 +1,13 @@
-"""Cut texts into tokens and count them, without a Python object per text or token.
+"""Split texts into tokens and count them, without a Python object per text or token.
 
 A text is read character by character from its UTF-8 bytes, lowered, and split into word characters,
 spaces and others by tables made with Python's own `re` and `str.lower`. The n-grams of a text are
 ranges of one byte buffer, hashed with MurmurHash3 and looked up in an open-addressing table of the
 vocabulary.
 
-Python itself prepares the texts that no table can: characters whose lower case depends on their
-neighbours or is longer than one, and accents. It also finds the tokens of patterns other than runs
-of word characters.
+Python itself prepares texts that the tables do not support: texts with accents, or with characters
+whose lower case depends on their neighbours or is longer than one character. It also finds the
+tokens of patterns other than runs of word characters.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ from sqlml.ir.utf8_column import CODEC, TextColumn, pack_words, unpack_words
 from sqlml.types import Array
 
 CHUNK = 1 << 16
-"""Bytes of texts that are cut and counted at a time: their tokens stay in the cache."""
+"""Bytes of texts that are split and counted at a time, so that tokens stay in the cache."""
 
 _EMPTY = np.zeros(0, np.uint8)
 
 Count = Callable[..., Any]
-"""Columns of texts (TextColumn or objects (n, 1)) -> the counts of their tokens."""
+"""A function from text columns (TextColumn or objects (n, 1)) to the counts of their tokens."""
 
 
-def counter(attrs: Attrs, hashed: bool) -> Count:
-    """Return a function that does `count_tokens`, or `hash_tokens` if `hashed`, with `attrs`."""
+def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
+    """Return a function that computes `count_tokens`, or `hash_tokens` if `hashed`."""
     analyzer = make_analyzer(attrs)
     dtype = np.dtype(str(attrs["dtype"]))
-    by_table = is_cut_by_table(analyzer)
+    uses_table = is_cut_by_table(analyzer)
     vocabulary = make_vocabulary(attrs, hashed)
     width = vocabulary[1]
 
-    def run(texts: TextColumn, how: _CutSettings) -> Csr:
-        parts = [_count_ngrams(part, how, vocabulary) for part in _split_chunks(texts)]
-        ends = np.cumsum([0, *(p[1].size for p in parts)])
+    def count_parts(texts: TextColumn, settings: _CutSettings) -> Csr:
+        parts = [_count_ngrams(part, settings, vocabulary) for part in _split_chunks(texts)]
+        ends = np.cumsum([0, *(part[1].size for part in parts)])
         indptr = [np.zeros(1, np.int64)]
-        indptr += [p[0][1:] + end for p, end in zip(parts, ends, strict=False)]
-        indices = np.concatenate([np.zeros(0, np.int32), *(p[1] for p in parts)])
-        counts = np.concatenate([np.zeros(0, np.int32), *(p[2] for p in parts)])
+        indptr += [part[0][1:] + end for part, end in zip(parts, ends, strict=False)]
+        indices = np.concatenate([np.zeros(0, np.int32), *(part[1] for part in parts)])
+        counts = np.concatenate([np.zeros(0, np.int32), *(part[2] for part in parts)])
         return Csr(counts.astype(dtype), indices, np.concatenate(indptr), width)
 
     prepared, original = _CutSettings(analyzer, True), _CutSettings(analyzer, False)
     whole_text = _CutSettings(_WHOLE_TEXT, True)
 
     def count_texts(texts: TextColumn) -> Csr:
-        if by_table:
-            hard = _find_hard(texts, analyzer)
+        if uses_table:
+            hard = _find_hard_texts(texts, analyzer)
             if not hard.any():
-                return run(texts, original)
-            easy_counts = run(texts[~hard], original)
-            hard_counts = run(_prepare(texts, hard, analyzer), prepared)
+                return count_parts(texts, original)
+            easy_counts = count_parts(texts[~hard], original)
+            hard_counts = count_parts(_prepare_texts(texts, hard, analyzer), prepared)
             rows = [np.flatnonzero(~hard)[easy_counts.rows], np.flatnonzero(hard)[hard_counts.rows]]
             return _merge_rows([easy_counts, hard_counts], rows, len(texts))
         features = [analyzer.features(texts.text(i)) for i in range(len(texts))]
@@ -77,9 +77,9 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
             return _count_in_vocabulary(features, make_indices(), dtype)
         tokens: Array = np.empty(sum(map(len, features)), object)
         tokens[:] = [token for row in features for token in row]
-        counted = run(TextColumn.from_values(tokens), whole_text)
-        rows_of = np.repeat(np.arange(len(texts)), [len(row) for row in features])
-        return _merge_rows([counted], [rows_of[counted.rows]], len(texts))
+        token_counts = count_parts(TextColumn.from_values(tokens), whole_text)
+        token_rows = np.repeat(np.arange(len(texts)), [len(row) for row in features])
+        return _merge_rows([token_counts], [token_rows[token_counts.rows]], len(texts))
 
     @cache
     def make_indices() -> dict[str, int]:
@@ -91,20 +91,21 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
         parts = [count_texts(column) for column in texts]
         if len(parts) == 1:
             return parts[0]
-        return _merge_rows(parts, [p.rows for p in parts], len(texts[0]))
+        return _merge_rows(parts, [part.rows for part in parts], len(texts[0]))
 
     return count
 
 
 Table = tuple[Array, Array, Array, Array]
-"""A hash table of packed words: the words, their ends, slots, and hashes by slot."""
+"""A hash table of packed words: the words, their ends, the slots, and the hashes by slot."""
 
 Vocabulary = tuple[Table, int, bool, bool]
-"""A table of words, the number of columns, and whether hashes are signed and replace the table."""
+"""A table of words, the number of columns, whether hashes are signed, and whether hashes are used
+instead of the table."""
 
 
 def make_vocabulary(attrs: Attrs, hashed: bool) -> Vocabulary:
-    """Return the columns of `count_tokens`, or of `hash_tokens` if `hashed`."""
+    """Return the vocabulary of `count_tokens`, or of `hash_tokens` if `hashed`."""
     if hashed:
         words, ends, width = _EMPTY, np.zeros(0, np.int64), int(attrs["width"])
     else:
@@ -113,7 +114,7 @@ def make_vocabulary(attrs: Attrs, hashed: bool) -> Vocabulary:
 
 
 def is_cut_by_table(analyzer: Analyzer) -> bool:
-    """Return True if kernels find the tokens; only Python has patterns other than word runs."""
+    """Return True if kernels can find the tokens; other patterns than word runs need Python."""
     return analyzer.kind != "word" or analyzer.pattern in WORD_RUN_PATTERNS
 
 
@@ -136,7 +137,7 @@ def _count_in_vocabulary(
 
 
 class _CutSettings:
-    """The arguments of the kernel that cuts texts."""
+    """The arguments of the kernel that splits texts."""
 
     def __init__(self, analyzer: Analyzer, prepared: bool) -> None:
         self.kind = analyzer.kind
@@ -150,26 +151,26 @@ class _CutSettings:
 
 
 def _split_chunks(texts: TextColumn) -> Iterator[TextColumn]:
-    """Split texts in order into groups of up to CHUNK bytes; a longer text is its own group."""
-    total = np.cumsum(texts.stop - texts.start)
-    first = 0
-    while first < len(texts):
-        before = int(total[first - 1]) if first else 0
-        stop = max(first + 1, int(np.searchsorted(total, before + CHUNK, side="right")))
-        yield texts[first:stop]
-        first = stop
+    """Split the texts into consecutive groups of up to CHUNK bytes, or of one longer text."""
+    total_bytes = np.cumsum(texts.stop - texts.start)
+    start = 0
+    while start < len(texts):
+        before = int(total_bytes[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(total_bytes, before + CHUNK, side="right")))
+        yield texts[start:stop]
+        start = stop
 
 
 def _count_ngrams(
     texts: TextColumn, settings: _CutSettings, vocabulary: tuple[Any, ...]
 ) -> tuple[Array, Array, Array]:
-    """Count n-grams: return indptr int64 (n + 1,), columns and counts int32 (stored,)."""
+    """Count n-grams; return indptr, int64 (n + 1,), and columns and counts, int32 (stored,)."""
     rows, size = len(texts), int((texts.stop - texts.start).sum())
     groups = np.arange(rows + 1)
     if settings.kind == "whole":
         cut = (texts.data.copy(), texts.start.copy(), texts.stop.copy(), groups)
     else:
-        max_units, max_bytes = kernels.room(size, rows)
+        max_units, max_bytes = kernels.measure_capacity(size, rows)
         max_heads = size + rows if settings.kind == "char_wb" else rows
         first, last = np.empty((2, max_units), np.int64)
         cut = (np.empty(max_bytes, np.uint8), first, last, np.empty(max_heads + 1, np.int64))
@@ -189,21 +190,21 @@ def _count_ngrams(
     return indptr, indices[: indptr[-1]], counts[: indptr[-1]]
 
 
-SAME = 64
-"""Characters whose lower case is looked up together."""
+BLOCK_CHARACTERS = 64
+"""How many characters are lowered together."""
 
 
 @cache
 def make_character_tables() -> tuple[Array, Array]:
-    """Return the lower case, int32, and the marks, uint8, of each code point."""
+    """Return the lower case, int32, and the marks, uint8, of every code point."""
     lower = np.arange(CODE_POINTS, dtype=np.int32)
     everything = lower.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
     marks = np.zeros(CODE_POINTS, np.uint8)
     for pattern, mark in ((r"\w+", WORD), (r"\s+", SPACE)):
         for run in re.finditer(pattern, everything):
             marks[run.start() : run.end()] |= mark
-    for start in range(0, CODE_POINTS, SAME):
-        block = everything[start : start + SAME]
+    for start in range(0, CODE_POINTS, BLOCK_CHARACTERS):
+        block = everything[start : start + BLOCK_CHARACTERS]
         if block.lower() == block:  # most characters have no case
             continue
         for i, character in enumerate(block, start):
@@ -212,12 +213,12 @@ def make_character_tables() -> tuple[Array, Array]:
                 marks[i] |= HARD
             elif lowered != character:
                 lower[i] = ord(lowered)
-    marks[0x3A3] |= HARD  # the Greek sigma: at the end of a word its lower case is another
+    marks[0x3A3] |= HARD  # the Greek sigma has another lower case at the end of a word
     return lower, marks
 
 
-def _find_hard(texts: TextColumn, analyzer: Analyzer) -> Array:
-    """Return bool (n,): the texts that Python must prepare."""
+def _find_hard_texts(texts: TextColumn, analyzer: Analyzer) -> Array:
+    """Return which texts Python must prepare, bool (n,)."""
     if not (analyzer.lowercase or analyzer.accents):
         return np.zeros(len(texts), bool)
     if texts.data.size == 0 or texts.data.max() < 0x80:
@@ -228,7 +229,7 @@ def _find_hard(texts: TextColumn, analyzer: Analyzer) -> Array:
     return is_hard
 
 
-def _prepare(texts: TextColumn, rows: Array, analyzer: Analyzer) -> TextColumn:
+def _prepare_texts(texts: TextColumn, rows: Array, analyzer: Analyzer) -> TextColumn:
     chosen = np.flatnonzero(rows)
     values: Array = np.empty(chosen.size, object)
     values[:] = [analyzer.normalize(texts.text(int(i))) for i in chosen]
@@ -236,19 +237,19 @@ def _prepare(texts: TextColumn, rows: Array, analyzer: Analyzer) -> TextColumn:
 
 
 def _merge_rows(parts: Sequence[Csr], rows: Sequence[Array], count: int) -> Csr:
-    """Move the entries of each part to its row of `rows`, and add entries of the same cell."""
+    """Move each part's entries to their rows in `rows`, and add up entries of the same cell."""
     row = np.concatenate(rows)
-    column = np.concatenate([p.indices for p in parts])
-    data = np.concatenate([p.data for p in parts])
+    column = np.concatenate([part.indices for part in parts])
+    data = np.concatenate([part.data for part in parts])
     order = np.lexsort((column, row))
     row, column, data = row[order], column[order], data[order]
     is_first = np.ones(row.size, bool)
     is_first[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1])
-    first = np.flatnonzero(is_first)
-    summed = np.add.reduceat(data, first) if first.size else data
+    first_entries = np.flatnonzero(is_first)
+    sums = np.add.reduceat(data, first_entries) if first_entries.size else data
     indptr = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(row[first], minlength=count), out=indptr[1:])
-    return Csr(summed, column[first], indptr, parts[0].width)
+    np.cumsum(np.bincount(row[first_entries], minlength=count), out=indptr[1:])
+    return Csr(sums, column[first_entries], indptr, parts[0].width)
 
 
 def _to_arrays(texts: TextColumn) -> tuple[Array, Array, Array]:
@@ -256,9 +257,10 @@ def _to_arrays(texts: TextColumn) -> tuple[Array, Array, Array]:
 
 
 def make_word_table(words: Array, ends: Array) -> Table:
-    """Return a hash table: packed words, their ends, and what the table adds.
+    """Return a hash table of packed words.
 
-    Slots, int32 (2**k,) with -1 for an empty one, and the hash of the word in each, uint32.
+    It has the words, their ends, the slots, int32 (2**k,), with -1 for an empty slot, and the hash
+    of the word in each slot, uint32.
     """
     words, ends = np.ascontiguousarray(words), np.ascontiguousarray(ends)
     size = 4
@@ -304,14 +306,16 @@ def _run(function: Callable[..., Any], *arguments: Any) -> None:
     specialise(function, _SIGNATURES[function])(*arguments)
 
 
-# `encode` and `fill` of texts as bytes, without a Python object per text.
+# `encode` and `fill` for strings as bytes, without a Python object per string.
 
 
-def text_encoder(categories: Array, missing: int) -> Callable[[TextColumn], Array]:
-    """Return a function that encodes texts as codes (n, 1), by a hash table of the categories."""
-    is_text = np.fromiter((isinstance(c, str) for c in categories), bool, categories.size)
+def make_text_encoder(categories: Array, missing: int) -> Callable[[TextColumn], Array]:
+    """Return a function that encodes strings as codes (n, 1), with a hash table of categories."""
+    is_text = np.fromiter(
+        (isinstance(category, str) for category in categories), bool, categories.size
+    )
     word_table = make_word_table(*pack_words(categories[is_text]))
-    codes = np.append(np.flatnonzero(is_text), -1)  # the last for non-categories
+    codes = np.append(np.flatnonzero(is_text), -1)  # the last code is for unknown strings
 
     def encode(x: TextColumn) -> Array:
         indices = np.empty(len(x), np.int64)
@@ -323,7 +327,7 @@ def text_encoder(categories: Array, missing: int) -> Callable[[TextColumn], Arra
     return encode
 
 
-def text_filler(attrs: Attrs) -> Callable[[TextColumn], TextColumn]:
+def make_text_fill(attrs: Attrs) -> Callable[[TextColumn], TextColumn]:
     """Return a function that fills a TextColumn as the reference's `fill` does."""
     value = np.frombuffer(attrs["value"].encode("utf-8", CODEC), np.uint8)
     marker = attrs.get("missing")
@@ -338,11 +342,11 @@ def text_filler(attrs: Attrs) -> Callable[[TextColumn], TextColumn]:
 
 
 def _find_equal(x: TextColumn, text: str) -> Array:
-    """Return bool (n,): the texts that equal `text`."""
+    """Return which strings equal `text`, bool (n,)."""
     pattern = np.frombuffer(text.encode("utf-8", CODEC), np.uint8)
     is_equal: Array = ~x.missing & (x.stop - x.start == pattern.size)
     rows = np.flatnonzero(is_equal)
     if pattern.size:
-        bytes_of = x.data[x.start[rows, None] + np.arange(pattern.size)]
-        is_equal[rows] = (bytes_of == pattern).all(axis=1)
+        candidates = x.data[x.start[rows, None] + np.arange(pattern.size)]
+        is_equal[rows] = (candidates == pattern).all(axis=1)
     return is_equal

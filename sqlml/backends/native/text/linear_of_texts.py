@@ -1,11 +1,11 @@
 """A linear layer over the counted tokens of texts, in one pass and without Python.
 
-Text by text this does what `count_tokens.py` and the operators of sparse rows do batch by batch:
-cut, count, look up, weight, normalize, and add to the sums. The order of every sum and each
-rounding are those of the operators.
+This does for one text after another what `count_tokens.py` and the operators of sparse rows do for
+a batch: split, count, look up, weight, normalize, and add to the sums. Every sum has the same order
+and every step the same rounding as in the operators.
 
-Python scores the blocks with a text that it must prepare (`is_hard`), a text that the model
-refuses, a text of MOST_TOKENS, or a logarithm of a count of LOGS or more.
+Python scores a block that contains a text that Python must prepare (`is_hard`), a text that the
+model rejects, a text of MOST_TOKENS or more, or the logarithm of a count of LOGS or more.
 """
 
 from __future__ import annotations
@@ -46,31 +46,34 @@ _MAPS = {"sublinear": LOG, "one": ONE, "positive": POSITIVE}
 _NORMS = {"l1": L1, "l2": L2}
 
 MOST_TOKENS = 1 << 24
-"""float32 counts fewer tokens than this exactly."""
+"""float32 represents counts below this exactly."""
 
 LOGS = 1024
-"""Logarithms of smaller counts come from numpy's table: others may differ in the last bit."""
+"""Logarithms of counts below this come from a table made by numpy: others may differ in a bit."""
 
 _cut_words, _drop_words = compiled_helper(kernels.cut_words), compiled_helper(kernels.drop_words)
 _cut_characters = compiled_helper(kernels.cut_characters)
-_cut_within, _room = compiled_helper(kernels.cut_within), compiled_helper(kernels.room)
+_cut_within, _measure_capacity = (
+    compiled_helper(kernels.cut_within),
+    compiled_helper(kernels.measure_capacity),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextSums:
-    """The sums that the counted tokens of a column of texts add to a linear layer."""
+    """The sums that the counted tokens of a string column add to a linear layer."""
 
     node: int  # The input that holds the texts.
     counted: Node  # Counts tokens.
-    # int64 (k, 4), per operator of the counts: its code, whether it is of float32, where its
-    # factors begin, and how many they are.
+    # int64 (k, 4), for each operator on the counts: its code, whether it is float32, where its
+    # factors begin, and how many factors it has.
     stored: Array
     factors: Array
     weights: Array | None  # (columns, m), or None to write the values themselves to their columns.
 
     @classmethod
     def of(cls, program: Program, i: int, weights: Array | None = None) -> TextSums | None:
-        """Return the sums of the sparse rows of node `i`; None where Python must compute them."""
+        """Return the sums for the sparse rows of node `i`, or None if Python must compute them."""
         stored: list[tuple[int, int, int, int]] = []
         factors: list[Array] = [np.empty(0)]
         node = program.nodes[i]
@@ -95,11 +98,11 @@ class TextSums:
         return cls(node.inputs[0], node, table, np.concatenate(factors), weights)
 
     def calls(self, start: Rows, stop: Rows, out: Rows) -> Iterator[Call]:
-        """Return the call that adds the sums to `out`, for texts between addresses."""
+        """Yield the call that adds the sums to `out`, for texts between the given addresses."""
         attrs = self.counted.attrs
         analyzer = make_analyzer(attrs)
-        least = WORD_RUN_PATTERNS[analyzer.pattern] if analyzer.kind == "word" else 1
-        settings = (_KINDS[analyzer.kind], analyzer.lowercase, bool(analyzer.accents), least)
+        min_length = WORD_RUN_PATTERNS[analyzer.pattern] if analyzer.kind == "word" else 1
+        settings = (_KINDS[analyzer.kind], analyzer.lowercase, bool(analyzer.accents), min_length)
         grams = (analyzer.kind == "char_wb", analyzer.min_n, analyzer.max_n)
         stop_table = (bool(analyzer.stop_words), make_stop_word_table(analyzer))
         vocabulary = make_vocabulary(attrs, self.counted.op == "hash_tokens")
@@ -108,13 +111,13 @@ class TextSums:
         sums = (self.weights is not None, np.ascontiguousarray(weights))
         layer = (make_character_tables(), settings, stop_table, grams, vocabulary, values, sums)
         address = reads(np.int64, 1, "C")
-        kinds = (reads(np.uint8, 1, "C"), address, address, kinds_of(*layer))
-        kernel = specialise(add_text_sums, (*kinds, writes(out.dtype, 2)))
+        argument_kinds = (reads(np.uint8, 1, "C"), address, address, kinds_of(*layer))
+        kernel = specialise(add_text_sums, (*argument_kinds, writes(out.dtype, 2)))
         yield Call(kernel, (MEMORY, start, stop, layer, out))
 
 
 def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
-    """Return the code, or None, and the factors of an operator of rows of `width` columns."""
+    """Return the code of an operator (None if unsupported) and its factors, for `width` columns."""
     no_factors = np.empty(0)
     if node.op == "scale_stored":
         return SCALE, node.attrs["factors"].astype(np.float64)
@@ -131,7 +134,7 @@ def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
 
 
 def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
-    """Return float64 (LOGS,): log(x) + 1 of counts, as numpy computes it in a dtype."""
+    """Return log(x) + 1 of all counts below LOGS, float64, as numpy computes it in `dtype`."""
     with np.errstate(divide="ignore"):
         values = np.log(np.arange(LOGS, dtype=dtype)) + dtype.type(1)
     logs: Array = values.astype(np.float64)
@@ -140,7 +143,7 @@ def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
 
 @compiled_helper
 def _cut_texts(texts: Any, tables: Any, settings: Any, stop: Any, groups: Any, cut: Any) -> None:
-    """Cut texts into units, and write which groups each text has."""
+    """Split texts into units, and write which groups each text has."""
     kind, lowering, _, least = settings
     for row in range(groups.size):
         groups[row] = row
@@ -158,8 +161,8 @@ def _cut_texts(texts: Any, tables: Any, settings: Any, stop: Any, groups: Any, c
 def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> Any:
     """Apply the operators to the counts of one text; return how many columns remain, or -1.
 
-    -1 means that the model refuses the text. `values` is float64 (count,), rounded to float32 where
-    an operator is of float32.
+    -1 means that the model rejects the text. `values` is float64 (count,), rounded to float32 after
+    each float32 operator.
     """
     stored, factors, logs = operators
     for k in range(stored.shape[0]):
@@ -204,10 +207,10 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
 
 @compiled_helper
 def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, hard: Any) -> Any:
-    """Return where the chunk from text `begin` on ends, and its first hard text, or -1.
+    """Return the end of the chunk that begins at text `begin`, and its first hard text, or -1.
 
-    A chunk has up to CHUNK bytes, or one longer text. `hard` are the mark of hard characters, and
-    whether all beyond ASCII are hard.
+    A chunk has up to CHUNK bytes, or one longer text. `hard` is the mark of hard characters, and
+    whether all characters beyond ASCII are hard.
     """
     mark, accents = hard
     end, size = begin, 0
@@ -220,17 +223,17 @@ def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, 
 
 
 def add_text_sums(memory: Any, start: Any, stop: Any, layer: Any, out: Any) -> Any:
-    """Add the products of the texts' values and weights to out (n, m), or write the values there.
+    """Add the products of the texts' values and the weights to out (n, m), or write the values.
 
-    Returns -1, or a text that Python must score (0 if memory runs out). One long function: a chunk
-    of texts passes through all steps while it is in the cache.
+    Returns -1, or the index of a text that Python must score (0 if memory runs out). This is one
+    long function: a chunk of texts passes through all steps while it is in the cache.
 
     Args:
         memory: all of the memory as uint8; start, stop: int64 (n,), addresses of the texts.
-        layer: tables, see `token_kernels`; how to cut texts, whether to lower them, whether to
-            strip accents, and the least characters of a word; whether words are dropped, and their
-            table; grams and vocabulary, see `token_kernels.count`; operators, factors and a table
-            of logarithms; whether there are weights, and the weights.
+        layer: the tables of `token_kernels`; how to split texts, whether to lower them, whether to
+            strip accents, and the fewest characters of a word; whether stop words are dropped, and
+            their table; grams and vocabulary of `token_kernels.count`; the operators, their factors
+            and a table of logarithms; whether there are weights, and the weights.
     """
     tables, settings, stop_table, grams, vocabulary, operators, sums = layer
     is_weighted, weights = sums
@@ -239,7 +242,7 @@ def add_text_sums(memory: Any, start: Any, stop: Any, layer: Any, out: Any) -> A
     rows, size = start.size, CHUNK
     for r in range(rows):
         size = max(size, stop[r] - start[r])
-    units, characters = _room(size, rows)
+    units, characters = _measure_capacity(size, rows)
     buffer_words = 2 * units + size + 2 * rows + 2
     buffer_address = malloc(8 * buffer_words + characters)
     if buffer_address == 0:

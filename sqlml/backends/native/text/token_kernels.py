@@ -1,15 +1,15 @@
 """Kernels of `count_tokens.py`: characters, tokens, n-grams, hashes and look-ups over UTF-8 bytes.
 
-Each loop over characters repeats the lines that read them: as a function, inlined or not, they
-halve the speed of a word counter.
+Each loop over characters repeats the lines that read a character: if they are a function, inlined
+or not, a word counter is only half as fast.
 
 Arguments that belong together are tuples:
 
 texts: data uint8, start and stop int64 (n,).
 table: packed words and their ends, slots and hashes (`count_tokens.Table`).
 tables: lower case int32 and marks uint8 of each code point.
-cut: out uint8; first and last: unit u is out[first[u]:last[u]]; heads: text (or group) i has units
-heads[i] up to heads[i + 1].
+cut: out, uint8; first and last, where unit u is out[first[u]:last[u]]; and heads, where text (or
+group) i has the units heads[i] up to heads[i + 1].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sqlml.backends.native.jit.helpers import compiled_helper
 
 CODE_POINTS = sys.maxunicode + 1
 WORD, SPACE, HARD = 1, 2, 4
-"""Marks of a character; only Python can lower a HARD one."""
+"""Marks of a character; only Python can lower a HARD character."""
 
 _U = np.uint64
 _MASK, _C1, _C2 = _U(0xFFFFFFFF), _U(0xCC9E2D51), _U(0x1B873593)
@@ -65,7 +65,7 @@ def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
 
 @compiled_helper
 def find_word(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
-    """Return the word that equals data[start:stop], or -1, and the slot where it is or would be."""
+    """Return the index of the word data[start:stop], or -1, and the slot where it is or belongs."""
     words, ends, slots, hashes = table
     last = slots.size - 1
     slot = np.int64(h) & last
@@ -84,7 +84,7 @@ def find_word(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
 
 
 def look_up(texts: Any, table: Any, words: Any) -> None:
-    """Write the word that each text equals, or -1, to int64 (n,)."""
+    """Write the index of the word that equals each text, or -1, to words, int64 (n,)."""
     data, start, stop = texts
     for i in range(start.size):
         h = hash_bytes(data, start[i], stop[i])
@@ -92,7 +92,7 @@ def look_up(texts: Any, table: Any, words: Any) -> None:
 
 
 def build(keys: Any, table: Any) -> None:
-    """Fill the table; of equal words it finds the last. `keys` is a copy of `words`.
+    """Fill the table. If words are equal, it finds the last of them. `keys` is a copy of `words`.
 
     The copy gives `find_word` the types that it has in `count`, so it is compiled only once.
     """
@@ -108,7 +108,10 @@ def build(keys: Any, table: Any) -> None:
 
 @compiled_helper
 def _decode(data: Any, position: Any, stop: Any) -> Any:
-    """Return a code point and the index after it; a byte that starts no character is U+FFFD."""
+    """Decode a character; return its code point and the index after it.
+
+    A byte that does not start a character gives U+FFFD.
+    """
     first = np.int64(data[position])
     if first < 0x80:
         return first, position + 1
@@ -130,7 +133,7 @@ def _decode(data: Any, position: Any, stop: Any) -> Any:
 
 @compiled_helper
 def _encode(code: Any, out: Any, index: Any) -> Any:
-    """Write a code point; return the index after it."""
+    """Write a code point as UTF-8; return the index after it."""
     if code < 0x80:
         out[index] = code
         return index + 1
@@ -150,18 +153,21 @@ def _encode(code: Any, out: Any, index: Any) -> Any:
     return index + 4
 
 
-def room(size: Any, rows: Any) -> Any:
-    """Return the most units, and the most bytes of them, that texts of `size` bytes are cut into.
+def measure_capacity(size: Any, rows: Any) -> Any:
+    """Return the most units that texts of `size` bytes can have, and the most bytes of these units.
 
-    A byte that is no character becomes the three of U+FFFD, lower case adds half of a character at
-    most, and `cut_within` puts a space before and behind each word.
+    A byte that is not a character becomes the three bytes of U+FFFD. Lower case adds at most half
+    of a character. `cut_within` puts a space before and after each word.
     """
     return 2 * size + 2 * rows + 8, 3 * size + 2 * rows + 8
 
 
 @compiled_helper
 def is_hard(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
-    """Return True if data[start:stop] has a marked character, or with `accents` a non-ASCII one."""
+    """Return True if data[start:stop] has a marked character.
+
+    If `accents`, every character beyond ASCII counts as marked.
+    """
     position = start
     while position < stop:
         if data[position] < 0x80:
@@ -174,13 +180,13 @@ def is_hard(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: An
 
 
 def scan(texts: Any, marks: Any, mark: Any, accents: Any, is_marked: Any) -> None:
-    """Mark the texts that are hard in bool (n,)."""
+    """Write which texts are hard to is_marked, bool (n,)."""
     data, start, stop = texts
     for row in range(start.size):
         is_marked[row] = is_hard(data, start[row], stop[row], marks, mark, accents)
 
 
-def cut_words(texts: Any, tables: Any, lowering: Any, least: Any, cut: Any) -> None:
+def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, cut: Any) -> None:
     """Write the words of the texts to `out`, separated by spaces; the units are words."""
     data, start, stop = texts
     lower, marks = tables
@@ -200,7 +206,7 @@ def cut_words(texts: Any, tables: Any, lowering: Any, least: Any, cut: Any) -> N
                 size = _encode(code, out, size)
                 length += 1
             elif length:
-                if length >= least:
+                if length >= min_length:
                     first[units], last[units] = word_start, size
                     units += 1
                     out[size] = 0x20
@@ -262,7 +268,7 @@ def cut_characters(texts: Any, tables: Any, lowering: Any, cut: Any) -> None:
 
 
 def cut_within(texts: Any, tables: Any, lowering: Any, cut: Any, groups: Any) -> None:
-    """Write each word of the texts between two spaces; the units are characters.
+    """Write each word of the texts, enclosed in spaces; the units are characters.
 
     Each word is a group; text i has the groups groups[i] up to groups[i + 1].
     """
@@ -302,7 +308,7 @@ def cut_within(texts: Any, tables: Any, lowering: Any, cut: Any, groups: Any) ->
 
 @compiled_helper
 def _sort(keys: Any, size: Any) -> None:
-    """Sort keys[:size] with Shell's sort; numba's own takes a second to compile."""
+    """Sort keys[:size] with Shellsort; numba's own sort takes a second to compile."""
     gap = 1
     while gap < size:
         gap = 3 * gap + 1
@@ -318,7 +324,7 @@ def _sort(keys: Any, size: Any) -> None:
 
 @compiled_helper
 def find_keys(cut: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys: Any) -> Any:
-    """Write the keys of the n-grams in groups `begin` up to `end` in order; return their number.
+    """Write the sorted keys of the n-grams in groups `begin` up to `end`; return their number.
 
     A key is twice a column, plus 1 where the n-gram counts as -1. The arguments are those of
     `count`.
@@ -372,12 +378,12 @@ def count_keys(keys: Any, key_count: Any, columns: Any, counts: Any) -> Any:
 
 
 def count(cut: Any, groups: Any, grams: Any, vocabulary: Any, keys: Any, result: Any) -> None:
-    """Count the n-grams of the units of each text, the columns of a text in order.
+    """Count the n-grams of each text; the columns of a text are in order.
 
     Args:
         groups: int64 (n + 1,), as `cut_within` writes them.
         grams: whether groups are words (a word that is shorter than an n-gram then counts once, as
-            a whole), the least n and the greatest.
+            a whole), the smallest n, and the largest n.
         vocabulary: a table, the number of columns, whether hashes are signed, and whether hashes
             replace the table.
         keys: int64 scratch space for the n-grams of one text.

@@ -13,19 +13,19 @@ from sqlml.ir.tree_shape import largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-# `SetBins`: tests for membership in a set, as columns of bins: 0 for members, 1 for others.
+# `SetBins`: tests for membership in a set, as columns of bins: 0 for members, 1 for non-members.
 #
-# A category is an integer. Each set is a table of bytes over the integers below the largest
-# category that any set of its column has, followed by two entries: not in any set, and NaN. So a
-# number becomes a code once per column, and each set costs one look-up per row.
+# A category is an integer. Each set is a table of bytes over the integers up to the largest
+# category in any set of its column, followed by an entry for other numbers and one for NaN. So a
+# number is converted to a code once per column, and each set costs one look-up per row.
 
-MOST_BYTES = 32 << 20
+MAX_TABLE_BYTES = 32 << 20
 """The most bytes of the tables of one ensemble."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetBins:
-    """S distinct sets over F columns."""
+    """The bins of S distinct sets over F columns."""
 
     columns: Array  # int64 (F,), of the ensemble's input.
     limit: Array  # int64 (F,), codes for numbers of a column.
@@ -35,12 +35,15 @@ class SetBins:
     of_node: Array  # int64 (M,), each node's set, -1 for a numeric node.
 
     def arrays(self) -> tuple[Array, ...]:
-        """Return the arrays that `fill_set_bins` reads besides the columns."""
+        """Return the arrays that `fill_set_bins` reads in addition to the columns."""
         return self.limit, self.table, self.begin, self.owner
 
 
 def make_set_bins(e: Ensemble) -> SetBins | None:
-    """Return the sets of an ensemble, possibly none; None if their tables take too much memory."""
+    """Return the bins of an ensemble's sets; None if their tables take too much memory.
+
+    An ensemble without set tests has 0 sets.
+    """
     of_node = np.full(e.nodes, -1, np.int64)
     if not e.has_categories or e.categorical is None or e.set_offsets is None:
         empty = np.zeros(0, np.int64)
@@ -51,7 +54,7 @@ def make_set_bins(e: Ensemble) -> SetBins | None:
     columns, owner_of = np.unique(e.feature[nodes], return_inverse=True)
     limit = np.zeros(columns.size, np.int64)
     np.maximum.at(limit, owner_of, sizes)
-    if (limit + 2)[owner_of].sum() > MOST_BYTES:
+    if (limit + 2)[owner_of].sum() > MAX_TABLE_BYTES:
         return None
     set_ids: dict[tuple[int, bytes], int] = {}
     tables: list[Array] = []
@@ -112,11 +115,11 @@ def fill_set_bins(x: Any, start: Any, sets: Any, value: Any, code: Any, panel: A
             bins_of_set[np.uint64(r)] = set_table[np.uint64(code[np.uint64(r)])]
 
 
-# `Ranks`: a value's bin is the number of its column's thresholds below it.
+# `Ranks`: the bin of a value is the number of its column's thresholds that are below the value.
 #
-# Then every node test compares two small integers, a bin and the rank of a threshold, with the
-# result of the float test. A booster trained on histograms has at most 255 thresholds per column,
-# so a bin is a byte.
+# Every node test then compares two small integers, a bin and the rank of a threshold, and has the
+# same result as the float test. A booster trained on histograms has at most 255 thresholds per
+# column, so a bin is a byte.
 #
 # A look-up and a short search find the bin: a column's range is cut into equal cells, a table says
 # how many thresholds lie in lower cells, and the few in the value's own cell are searched by
@@ -124,20 +127,20 @@ def fill_set_bins(x: Any, start: Any, sets: Any, value: Any, code: Any, panel: A
 # of the thresholds come from the same product, so a threshold of a lower cell is below the value.
 # Columns with crowded thresholds have one cell and are searched only by halving.
 
-MOST_CELLS = 16384
+MAX_CELLS = 16384
 """The most cells of a column: 64 KB. With 4,096, 10,000 thresholds took 1.5 times as long."""
 
 SPARE_STEPS = 2
 """Halving steps that a table of cells must save to be worth its look-up."""
 
 FEW = 16
-"""Columns with up to this many thresholds compare all with each value, which is fastest."""
+"""In columns with up to this many thresholds, each value is compared with all of them."""
 
 TILE = 16
-"""Columns whose values are read together: a cache line holds as many float32."""
+"""Columns whose values are read together: a cache line holds this many float32 numbers."""
 
 PAGE = 255
-"""The most thresholds of a page, which a bin of one byte can count."""
+"""The most thresholds of a page: a bin of one byte can count up to them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +171,7 @@ class Ranks:
     pages: Array  # int64 (C,).
 
     def arrays(self) -> tuple[Array, ...]:
-        """Return the arrays that `fill_bins` reads besides the columns, in field order."""
+        """Return the arrays that `fill_bins` reads in addition to the columns, in field order."""
         return tuple(getattr(self, field.name) for field in fields(self)[2:])
 
 
@@ -177,42 +180,42 @@ def make_ranks(
     nan_bin: Array,
     least: Array,
     shifted: Array,
-    kind: np.dtype[Any],
+    threshold_dtype: np.dtype[Any],
     paged: bool = False,
 ) -> Ranks | None:
-    """Build tables for `columns` of sorted, distinct thresholds of dtype `kind`.
+    """Build tables for `columns` of sorted, distinct thresholds of `threshold_dtype`.
 
-    Returns None if a bin takes over 16 bits.
+    Returns None if a bin needs more than 16 bits.
 
     Args:
         nan_bin: int64 (C,), the bin of NaN.
-        least: bool (C,), columns that also appear with NaN as the lowest number.
-        shifted: bool (C,), columns whose other bins are one higher there, so that a test can tell
-            NaN from every number.
-        paged: make all bins bytes.
+        least: bool (C,), the columns with a second panel column, where NaN is the lowest number.
+        shifted: bool (C,), the columns whose other bins are one higher in that panel column, so
+            that a test can tell NaN from every number.
+        paged: make every bin a byte.
     """
-    counts = np.array([c.size for c in columns], np.int64)
+    counts = np.array([thresholds.size for thresholds in columns], np.int64)
     shift = shifted.astype(np.int64)
     max_bin = int((counts + shift).max(initial=0))
     if max_bin > np.iinfo(np.uint16).max:
         return None
-    tables = [_make_grid(c) for c in columns]
-    padding = [np.full(1 << t.steps, np.inf, kind) for t in tables]
-    padded = [np.concatenate(pair) for pair in zip(columns, padding, strict=True)]
+    grids = [_make_grid(thresholds) for thresholds in columns]
+    padding = [np.full(1 << grid.steps, np.inf, threshold_dtype) for grid in grids]
+    padded = [np.concatenate(arrays) for arrays in zip(columns, padding, strict=True)]
     pages = np.maximum(1, -(-(counts + shift) // PAGE)) if paged else np.ones(counts.size, np.int64)
     copies = np.stack([np.ones_like(pages), least], axis=1)
     starts = _find_starts((copies * pages[:, None]).ravel()).reshape(-1, 2)
     return Ranks(
         dtype=np.dtype(np.uint8 if paged or max_bin <= PAGE else np.uint16),
         width=int((copies * pages[:, None]).sum()),
-        thresholds=np.concatenate([*padded, np.zeros(0, kind)]),
-        begin=_find_starts([p.size for p in padded]),
-        steps=np.array([t.steps for t in tables], np.int64),
-        low=np.array([t.low for t in tables], kind),
-        scale=np.array([t.scale for t in tables], kind),
-        top=np.array([t.cells.size - 1 for t in tables], kind),
-        cells=np.concatenate([*(t.cells for t in tables), np.zeros(0)]).astype(np.int32),
-        first=_find_starts([t.cells.size for t in tables]),
+        thresholds=np.concatenate([*padded, np.zeros(0, threshold_dtype)]),
+        begin=_find_starts([column.size for column in padded]),
+        steps=np.array([grid.steps for grid in grids], np.int64),
+        low=np.array([grid.low for grid in grids], threshold_dtype),
+        scale=np.array([grid.scale for grid in grids], threshold_dtype),
+        top=np.array([grid.cells.size - 1 for grid in grids], threshold_dtype),
+        cells=np.concatenate([*(grid.cells for grid in grids), np.zeros(0)]).astype(np.int32),
+        first=_find_starts([grid.cells.size for grid in grids]),
         high=starts[:, 0].copy(),
         least=np.where(least, starts[:, 1], -1),
         nan_bin=np.asarray(nan_bin, np.int64),
@@ -239,17 +242,19 @@ class _Grid:
 
 
 def _make_grid(thresholds: Array) -> _Grid:
-    kind = thresholds.dtype.type
-    single_cell = _Grid(kind(0), kind(0), np.zeros(1, np.int64), _count_halvings(thresholds.size))
+    number_type = thresholds.dtype.type
+    single_cell = _Grid(
+        number_type(0), number_type(0), np.zeros(1, np.int64), _count_halvings(thresholds.size)
+    )
     finite = thresholds[np.isfinite(thresholds)]
     if thresholds.size <= FEW or finite.size < 4:
         return single_cell
     best = single_cell
     low, high = finite[0], finite[-1]
-    size = min(1 << _count_halvings(2 * finite.size), MOST_CELLS)
-    while size <= MOST_CELLS:
+    size = min(1 << _count_halvings(2 * finite.size), MAX_CELLS)
+    while size <= MAX_CELLS:
         with np.errstate(all="ignore"):
-            scale = kind(size - 1) / (high - low)
+            scale = number_type(size - 1) / (high - low)
             cell_positions = (thresholds - low) * scale
         if not (np.isfinite(scale) and scale > 0 and not np.isnan(cell_positions).any()):
             return best
@@ -274,10 +279,10 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
         tables: the columns of x, int64 (C,), and `Ranks.arrays()`.
         tile, rank: scratch space (TILE * rows,) of the tests' dtype and (rows,) of uint32.
 
-    Rows after the end of x repeat its last row. Unsigned numbers spare numba's test for negative
-    indices. If rows are contiguous, TILE columns are read at a time: a cache line holds values of
-    as many neighbours, and would be evicted before the next one needs it. All steps of a column are
-    in one function because they share its values in the cache.
+    Rows after the end of x repeat its last row. With unsigned indices, numba omits the test for
+    negative indices. If rows are contiguous, TILE columns are read at a time: a cache line holds
+    the values of as many adjacent columns, and would be evicted before the next column needs it.
+    All steps of a column are in one function because they share its values in the cache.
     """
     columns, thresholds, begin, steps, low, scale, top, cells, first = tables[:9]
     high, least, nan_bins, count, shift, pages = tables[9:]
@@ -347,7 +352,7 @@ PanelArrays = tuple[tuple[Array, ...], tuple[Array, ...] | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binned:
-    """Node tests: a row goes right at node i if panel column `slot[i]` has `rank[i]` or more."""
+    """Node tests: a row goes right at node i if panel column `slot[i]` is at least `rank[i]`."""
 
     tables: Ranks  # The bins of numeric tests.
     columns: Array  # int64 (C,), the ensemble's columns that they are made from.
@@ -360,7 +365,7 @@ class Binned:
         return self.tables.width + self.sets.begin.size
 
     def arrays(self, columns: Array | None) -> PanelArrays:
-        """Return what `fill_bins` reads, and what `fill_set_bins` reads: None without sets.
+        """Return the arrays for `fill_bins`, and those for `fill_set_bins` (None without sets).
 
         Column j of the ensemble's input is column `columns[j]` of the batch (default: j).
         """
@@ -375,7 +380,7 @@ class Binned:
 
 
 def bin_tests(e: Ensemble, paged: bool = False) -> Binned | None:
-    """Return the tests of `e` (`paged`: byte bins); None if it has too many thresholds."""
+    """Return the tests of `e` (`paged`: with bins of bytes); None if it has too many thresholds."""
     sets = make_set_bins(e)
     if sets is None:
         return None
@@ -413,7 +418,7 @@ def bin_tests(e: Ensemble, paged: bool = False) -> Binned | None:
 
 
 def _find_nan_bin(rank: Array, goes_left: Array) -> int | None:
-    """Return a bin that every node sends the same way as NaN; None if no bin does.
+    """Return a bin that every node sends the same way as NaN, or None if there is no such bin.
 
     For features without missing values in training, some libraries send NaN with zero, or with the
     most rows.

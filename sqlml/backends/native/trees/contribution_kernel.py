@@ -36,61 +36,79 @@ LEFT, RIGHT, DONE = 0, 1, 2
 """The state of the walk at a node: before its left child, before its right one, after both."""
 
 
-def contributor(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
-    """Compute contributions of x (n, k) of `dtype`: float64 (n, outputs * (players + 1))."""
-    e, players = ensemble_of_attrs(attrs), int(attrs["players"])
-    owner = np.ascontiguousarray(attrs["player"][e.feature])
-    share, points = split_shares(e, attrs.get("background")), _count_points(e, owner)
-    tests = (e.feature, e.threshold, e.default_left, e.compare == "le")
+def make_contribution_kernel(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
+    """Return a kernel that computes contributions, float64 (n, outputs * (players + 1)).
+
+    It reads x (n, k) of `dtype`.
+    """
+    ensemble, players = ensemble_of_attrs(attrs), int(attrs["players"])
+    owner = np.ascontiguousarray(attrs["player"][ensemble.feature])
+    share, points = split_shares(ensemble, attrs.get("background")), _count_points(ensemble, owner)
+    tests = (ensemble.feature, ensemble.threshold, ensemble.default_left, ensemble.compare == "le")
     sets = (
-        np.zeros(0, np.bool_) if e.categorical is None else e.categorical,
-        np.zeros(0, np.int32) if e.set_offsets is None else e.set_offsets,
-        np.zeros(0, np.uint32) if e.set_words is None else e.set_words,
+        np.zeros(0, np.bool_) if ensemble.categorical is None else ensemble.categorical,
+        np.zeros(0, np.int32) if ensemble.set_offsets is None else ensemble.set_offsets,
+        np.zeros(0, np.uint32) if ensemble.set_words is None else ensemble.set_words,
     )
-    rules = max(int(points.max(initial=1)), 1)
-    t, weight = np.zeros((rules + 1, rules)), np.zeros((rules + 1, rules))
-    for q in np.unique(points).tolist():
-        t[q, :q], weight[q, :q] = quadrature(2 * q)
-    base = e.base + np.mean([_compute_expected(e, shares) for shares in share], axis=0)
-    numbers = max(1, e.outputs * players, e.leaf_values.shape[1] * rules * (e.depth + 1))
-    block_rows = int(np.clip(WIDE // numbers // FEWEST * FEWEST, FEWEST, ROWS))
+    max_points = max(int(points.max(initial=1)), 1)
+    point_table, weight_table = (
+        np.zeros((max_points + 1, max_points)),
+        np.zeros((max_points + 1, max_points)),
+    )
+    for count in np.unique(points).tolist():
+        point_table[count, :count], weight_table[count, :count] = quadrature(2 * count)
+    base = ensemble.base + np.mean(
+        [_compute_expected(ensemble, shares) for shares in share], axis=0
+    )
+    row_numbers = max(
+        1,
+        ensemble.outputs * players,
+        ensemble.leaf_values.shape[1] * max_points * (ensemble.depth + 1),
+    )
+    block_rows = int(np.clip(WIDE // row_numbers // FEWEST * FEWEST, FEWEST, ROWS))
     constants = (
         tests,
         sets,
-        (e.roots, e.left, e.right, share),
-        (e.leaf_values.astype(np.float64), e.target, base),
-        (points, t, weight),
-        (owner, players, max(e.depth, 1), block_rows),
+        (ensemble.roots, ensemble.left, ensemble.right, share),
+        (ensemble.leaf_values.astype(np.float64), ensemble.target, base),
+        (points, point_table, weight_table),
+        (owner, players, max(ensemble.depth, 1), block_rows),
     )
-    width = e.outputs * (players + 1)
+    width = ensemble.outputs * (players + 1)
     return RowKernel.of(contributions, dtype, constants, width, np.dtype(np.float64))
 
 
-def _count_points(e: Ensemble, owner: Array) -> Array:
-    """Return int32 (T,): how many points of t are exact for a tree; nodes test `owner` (M,)."""
-    max_players = np.zeros(e.trees, np.int32)
-    above = np.full(e.nodes, -1, np.int64)
-    for child in (e.left, e.right):
+def _count_points(ensemble: Ensemble, owner: Array) -> Array:
+    """Return, for each tree, how many points of t make the quadrature exact, int32 (T,).
+
+    `owner` (M,) is the player whose column a node tests.
+    """
+    max_players = np.zeros(ensemble.trees, np.int32)
+    parent_of = np.full(ensemble.nodes, -1, np.int64)
+    for child in (ensemble.left, ensemble.right):
         inner = child >= 0
-        above[child[inner]] = np.flatnonzero(inner)
+        parent_of[child[inner]] = np.flatnonzero(inner)
     # Find the nearest node above with the same player, one step up at a time for all nodes.
-    is_new, ancestor = np.ones(e.nodes, bool), above.copy()
+    is_new, ancestor = np.ones(ensemble.nodes, bool), parent_of.copy()
     while (pending := np.flatnonzero(ancestor >= 0)).size:
         has_same_player = owner[ancestor[pending]] == owner[pending]
         is_new[pending[has_same_player]] = False
-        ancestor[pending] = np.where(has_same_player, -1, above[ancestor[pending]])
-    players = np.zeros(e.nodes, np.int32)
-    depths = e.depths()
+        ancestor[pending] = np.where(has_same_player, -1, parent_of[ancestor[pending]])
+    players = np.zeros(ensemble.nodes, np.int32)
+    depths = ensemble.depths()
     for depth in range(int(depths.max(initial=-1)) + 1):
         nodes = np.flatnonzero(depths == depth)
-        parent = above[nodes]
+        parent = parent_of[nodes]
         players[nodes] = is_new[nodes] + np.where(parent >= 0, players[parent], 0)
-    np.maximum.at(max_players, e.node_roots(), players)
+    np.maximum.at(max_players, ensemble.node_roots(), players)
     return np.maximum((max_players + 1) // 2, 1).astype(np.int32)
 
 
 def _compute_expected(e: Ensemble, share: Array) -> Array:
-    """Return (K,) float64: the trees' expected values without any known column and the base."""
+    """Return the expected value of the trees for each output, float64 (K,), without the base.
+
+    No column is known.
+    """
     reached = np.zeros(e.nodes)
     leaf = np.zeros(e.leaf_values.shape[0])
     inner = e.roots >= 0
@@ -116,7 +134,7 @@ def _compute_expected(e: Ensemble, share: Array) -> Array:
 
 @inlined_helper
 def _evaluate_test(tests: Any, sets: Any, node: Any, column: Any, size: Any, out: Any) -> None:
-    """Set out[r] to 1.0 if row r of a block goes left at a node, else to 0.0."""
+    """Set out[r] to 1.0 if row r of a block goes left at `node`, otherwise to 0.0."""
     _, threshold, default_left, at_most = tests
     categorical, offsets, words = sets
     missing, bound = 1.0 if default_left[node] else 0.0, threshold[node]
@@ -144,10 +162,11 @@ def _evaluate_test(tests: Any, sets: Any, node: Any, column: Any, size: Any, out
 
 @inlined_helper
 def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
-    """Set out to the product of the path's factors and those of one more edge.
+    """Set `out` to the product of the path's factors and the factors of one more edge.
 
-    edge: 1 where a row passed the player's tests before this one, and where it passes with it;
-    whether the edge is the first of its player; whether it leads to a left child; rows to compute.
+    `edge` has five parts: 1 where a row passed the player's earlier tests; 1 where it also passes
+    this test; whether the edge is the first of its player; whether it leads to a left child; and
+    how many rows to compute.
     """
     before, passed, first, _, size = edge
     yes, no, neither = factors
@@ -162,9 +181,10 @@ def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
 
 @inlined_helper
 def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
-    """Add an edge's contribution for the leaves below it to `out`, and their sum to `sums`.
+    """Add an edge's contribution to `out`, and the sum of the leaves below the edge to `sums`.
 
-    If the edge is not the first of its player, this subtracts the part that was added above.
+    If the edge is not the first of its player, this also subtracts the part that an edge above has
+    added.
     """
     before, passed, first, is_left, size = edge
     yes, no = weights
@@ -190,7 +210,7 @@ def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
 def _add_leaf(
     product: Any, value: Any, edge: Any, factors: Any, weights: Any, out: Any, sums: Any
 ) -> None:
-    """Do `_extend_product` and `_add_edge` for an edge to a leaf."""
+    """Do what `_extend_product` and `_add_edge` do, for an edge that leads to a leaf."""
     before, passed, first, is_left, size = edge
     yes, no, neither = factors
     more, less = weights
@@ -220,7 +240,7 @@ def _add_leaf(
 
 @inlined_helper
 def _transpose(x: Any, start: Any, rows: Any, size: Any, columns: Any) -> None:
-    """Write rows of x as columns of a block, with 0 in its other rows."""
+    """Write rows of x to the columns of a block; its other rows are 0."""
     for c in range(x.shape[1]):
         for r in range(rows):
             columns[c, r] = x[start + r, c]
@@ -232,7 +252,7 @@ def _transpose(x: Any, start: Any, rows: Any, size: Any, columns: Any) -> None:
 def _enter_node(
     tests: Any, sets: Any, owner: Any, level: Any, columns: Any, size: Any, path: Any
 ) -> None:
-    """Evaluate the path's last node, and find the level above that tests the same player."""
+    """Evaluate the last node of the path, and find the level above that tests the same player."""
     feature = tests[0]
     node_at, _, earlier, _, goes_left, _ = path
     node = node_at[level]
@@ -245,7 +265,7 @@ def _enter_node(
 
 @inlined_helper
 def _follow_child(share: Any, level: Any, size: Any, path: Any) -> None:
-    """Go to the left or the right child: update which rows pass, and the share of rows that did."""
+    """Go to the left or the right child; update which rows pass, and the share of training rows."""
     node_at, stage, earlier, shares, goes_left, passed = path
     earlier_level, side = earlier[level], stage[level]
     passes, goes = passed[level], goes_left[level]
@@ -273,7 +293,7 @@ def _compute_factors(t: Any, z_before: Any, z: Any) -> Any:
 
 @inlined_helper
 def _compute_weights(t: Any, z_before: Any, z: Any) -> Any:
-    """Return an edge's contribution per unit below it, for rows that pass and that fail."""
+    """Return what an edge contributes per unit below it, for rows that pass and rows that fail."""
     scale = 1.0 / (z_before * (1.0 - t) + t)
     return (z_before - z) * scale / (z * (1.0 - t) + t), -scale / (1.0 - t)
 
@@ -281,10 +301,10 @@ def _compute_weights(t: Any, z_before: Any, z: Any) -> Any:
 def contributions(
     x: Any, tests: Any, sets: Any, nodes: Any, leaves: Any, rule: Any, game: Any, out: Any
 ) -> None:
-    """Write contributions and expected value of each output to out (n, K * (players + 1)).
+    """Write the contributions and expected value of each output to out (n, K * (players + 1)).
 
-    One long function with an argument per group of arrays: the walk keeps its state in local
-    arrays.
+    This is one long function, because the walk keeps its state in local arrays. Each argument is a
+    group of arrays.
 
     Args:
         x: (n, k) rows in the dtype of the thresholds.
@@ -292,9 +312,10 @@ def contributions(
         sets: categorical (M,), set_offsets, set_words; empty without categories.
         nodes: roots (T,), left, right (M,) as an Ensemble has them, and share (B, M, 2).
         leaves: leaf_values (L, V), target (T,), and base (K,) with the expected values.
-        rule: points (T,), the rule of a tree, and t and weight (rules, points) of each rule.
-        game: the player whose column a node tests (M,), the number of players, tests on the longest
-            path, and rows that are processed together, a multiple of 8.
+        rule: points (T,), the number of points for a tree, and the points t and weights (counts,
+            points) for each number of points.
+        game: the player whose column a node tests (M,), the number of players, the tests on the
+            longest path, and how many rows are processed together, a multiple of 8.
     """
     roots, left, right, share = nodes
     leaf_values, target, base = leaves

@@ -1,4 +1,4 @@
-"""`cursor_forest`: an Ensemble as the arrays that the leaf-cursor kernel reads."""
+"""`cursor_forest`: convert an Ensemble to the arrays that the leaf-cursor kernel reads."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from sqlml.types import Array
 # the last node the cursor is the exit leaf. This is the GEMM strategy of Hummingbird (section 4.1),
 # each node for each row, with comparisons of bytes instead of a product.
 #
-# The cost per node decides how fast trees are. A node and its two children are processed together
-# (`walk.py`): their steps are known before the rows at the node are, so one comparison of cursors
-# serves all three.
+# The speed depends on the cost per node. A node and its two children are processed together
+# (`walk.py`): their steps are computed before the rows at the node are known, so one comparison of
+# cursors serves all three nodes.
 #
 # Oblivious trees, as CatBoost grows them, test one condition per level and need no `last`: the
 # results are the bits of the exit leaf's number, the root's the highest. So a tree of depth 6 costs
@@ -62,19 +62,19 @@ def score(
 ) -> None:
     """Write base plus the exit leaves' values to out (n, K), summed tree by tree in out's dtype.
 
-    One function of many arguments: each array is an argument of its own, and a block of rows passes
-    all trees while its panel is in the cache.
+    This is one function with many arguments: each array is an argument, and a block of rows
+    passes all trees while its panel is in the cache.
 
     Args:
-        width: panel columns.
-        leaf_width: numbers per leaf in `values`, all added at once, or 0: `values` is one table per
-            tree and output, concatenated, each with PADDING.
+        width: the number of panel columns.
+        leaf_width: the numbers per leaf in `values`, which are all added at once. If it is 0,
+            `values` has one table per tree and output, concatenated, each with PADDING.
         tables, sets: as `fill_bins` and `fill_set_bins` read them.
         nodes: as `walk` reads them, and starts int64 (2 * trees + 1,).
         leaves: int64 (trees + 1,), the first leaf of each tree; target int64 (trees,); and bool
             (trees,), whether a tree is oblivious (`count`).
     """
-    first, target, oblivious = leaves
+    first_leaf, target, oblivious = leaves
     rank, starts = nodes[1], nodes[5]
     rows = BLOCK_BYTES // rank.itemsize
     tile = np.empty(TILE * rows, tables[1].dtype)
@@ -82,7 +82,7 @@ def score(
     panel = np.empty(width * rows, rank.dtype)
     cursor = np.empty(rows, rank.dtype)
     total = np.empty(max(base.size, leaf_width) * rows, base.dtype)
-    table_size = first[-1] + PADDING
+    table_size = first_leaf[-1] + PADDING
     by_row, by_output = (leaf_width, 1) if leaf_width else (1, rows)
     line_numbers = np.int64(LINE_BYTES // x.itemsize)
     # While trees score a block, the rows of the next one are prefetched.
@@ -103,12 +103,12 @@ def score(
             else:
                 find_exits(panel, nodes, t, cursor)
             if leaf_width:
-                add_rows(values, first[t], cursor, total, leaf_width)
+                add_rows(values, first_leaf[t], cursor, total, leaf_width)
                 continue
-            leaf_count = first[t + 1] - first[t]
+            leaf_count = first_leaf[t + 1] - first_leaf[t]
             for v in range(values.size // table_size):
                 sums = total[(target[t] + v) * rows : (target[t] + v + 1) * rows]
-                row = v * table_size + first[t]
+                row = v * table_size + first_leaf[t]
                 if leaf_count <= SMALL:
                     add_leaves(values, row, cursor, sums, 1)
                 elif leaf_count * sums.itemsize <= 1024:
@@ -126,8 +126,8 @@ def cursor_forest(
 ) -> RowKernel | None:
     """Compile `e` for input of dtype `source` (float32 or float64).
 
-    Column j of the ensemble's input is column `columns[j]` of the input (default: j). None if a
-    tree has more than 65,536 leaves.
+    Column j of the ensemble's input is column `columns[j]` of the input (default: j). Returns None
+    if a tree has more than 65,536 leaves.
     """
     leaves = number_exits(e)
     dtype = choose_cursor_dtype(tests, leaves)
@@ -147,7 +147,7 @@ def cursor_forest(
 
 
 def _keep_first_of_levels(e: Ensemble, leaves: Exits, oblivious: Array) -> Exits:
-    """Keep only the leftmost node of each level of oblivious trees."""
+    """Return `leaves` with only the leftmost node of each level of oblivious trees."""
     owner = e.node_roots()
     is_kept = ~oblivious[owner] | (leaves.lo == 0)
     starts = np.searchsorted(owner[is_kept], np.arange(e.trees + 1))
@@ -165,16 +165,18 @@ def count_padded_values(e: Ensemble) -> int:
 
 def choose_cursor_dtype(tests: Binned, numbered: Exits) -> np.dtype[Any] | None:
     """Return the dtype of bins and cursors: uint8, uint16, or None if a tree has too many exits."""
-    most = int(np.diff(numbered.first).max(initial=0))
-    if most > 1 << 16:
+    max_exits = int(np.diff(numbered.first).max(initial=0))
+    if max_exits > 1 << 16:
         return None
-    return np.dtype(np.uint8 if tests.tables.dtype == np.uint8 and most <= 1 << 8 else np.uint16)
+    return np.dtype(
+        np.uint8 if tests.tables.dtype == np.uint8 and max_exits <= 1 << 8 else np.uint16
+    )
 
 
 def make_upper_nodes(
     e: Ensemble, tests: Binned, numbered: Exits, dtype: np.dtype[Any], counted: Array | None = None
 ) -> tuple[Array, ...]:
-    """Return what `walk`, or `count` for the trees `counted` (T,), reads of the upper nodes."""
+    """Return the arrays of the upper nodes for `walk`, or for `count` in the trees `counted`."""
     rows = BLOCK_BYTES // dtype.itemsize
     positions = np.full(e.nodes + 1, numbered.node.size)  # the entry for no node follows the last
     positions[numbered.node] = np.arange(numbered.node.size)

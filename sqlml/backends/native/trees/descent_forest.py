@@ -1,4 +1,4 @@
-"""`descent_forest`: an Ensemble of deep trees as the arrays that the descent kernel reads."""
+"""`descent_forest`: convert an Ensemble of deep trees to the arrays of the descent kernel."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from sqlml.types import Array
 # in the panel (24 bits), its rank (16) and the first of its two adjacent children (24). Bins take
 # two bytes at most, so a block's panel stays in the cache, too.
 
-PASS = 8
-"""Blocks that pass a tree before the next tree, so that each tree is read less often from memory.
+PASS_BLOCKS = 8
+"""Blocks that pass a tree before the next tree, so that a tree is read from memory less often.
 For 30 columns, their panels fill an eighth of a usual second-level cache.
 """
 
@@ -46,9 +46,9 @@ OFFSET_SHIFT, RANK_SHIFT, CHILD_BITS = 40, 24, 24
 
 @inlined_helper
 def descend(panel: Any, nodes: Any, cursor: Any, state: Any, row: Any, arrived: Any) -> None:
-    """Send rows from node cursor + 1 of `nodes` to a leaf each: `arrived` (rows,) of uint32.
+    """Move each row from node cursor + 1 of `nodes` to a leaf, and write it to `arrived` (rows,).
 
-    `state` and `row` uint32 (rows,) are scratch space.
+    `arrived` is uint32; `state` and `row`, uint32 (rows,), are scratch space.
     """
     child = np.uint64((1 << CHILD_BITS) - 1)
     for r in range(cursor.size):
@@ -88,16 +88,17 @@ def score(
 ) -> None:
     """Write base plus the exit leaves' values to out (n, K), summed tree by tree in out's dtype.
 
-    One function of many arguments: each array is an argument of its own, and PASS blocks pass a
-    tree while it is in the cache.
+    This is one function of many arguments: each array is an argument of its own, and PASS_BLOCKS
+    blocks pass a tree while it is in the cache.
 
     Args:
-        width: panel columns.
-        outputs: values per leaf in `values`, or `leaf_width` if that is not 0.
+        width: the number of panel columns.
+        outputs: the values per leaf in `values`, unless `leaf_width` is not 0.
         tables, sets: as `fill_bins` and `fill_set_bins` read them.
         upper: offset, rank, flipped, last, step and starts, as `find_exits` reads them.
-        lower: nodes uint64, per tree an unused one, its exits and all nodes below them; leaf
-            uint32, the number of a leaf; begin int64 (trees,).
+        lower: nodes, uint64, for each tree an unused node, its exits and all nodes below them;
+            leaf, uint32, the number of the leaf at a node; begin, int64 (trees,), each tree's first
+            node.
         target: int64 (trees,).
     """
     rank = upper[1]
@@ -105,15 +106,15 @@ def score(
     rows = BLOCK_BYTES // rank.itemsize
     tile = np.empty(TILE * rows, tables[1].dtype)
     rank_scratch = np.empty(rows, np.uint32)
-    panels = np.empty((PASS, width * rows), rank.dtype)
+    panels = np.empty((PASS_BLOCKS, width * rows), rank.dtype)
     cursor = np.empty(rows, rank.dtype)
     state, row = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
     arrived = np.empty(rows, np.uint32)
-    totals = np.empty((PASS, max(base.size, leaf_width) * rows), base.dtype)
+    totals = np.empty((PASS_BLOCKS, max(base.size, leaf_width) * rows), base.dtype)
     by_row, by_output = (leaf_width, 1) if leaf_width else (1, rows)
     line_nodes = LINE_BYTES // nodes.itemsize
-    for start in range(0, x.shape[0], PASS * rows):
-        blocks = min(PASS, (x.shape[0] - start + rows - 1) // rows)
+    for start in range(0, x.shape[0], PASS_BLOCKS * rows):
+        blocks = min(PASS_BLOCKS, (x.shape[0] - start + rows - 1) // rows)
         for b in range(blocks):
             fill_bins(x, start + b * rows, tables, tile, rank_scratch, panels[b])
             if sets is not None:
@@ -145,25 +146,25 @@ def score(
                         index = np.uint64(row[np.uint64(r)]) * np.uint64(outputs) + np.uint64(v)
                         sums[np.uint64(r)] += values[index]
         for b in range(blocks):
-            first = start + b * rows
+            block_start = start + b * rows
             for k in range(base.size):
-                for r in range(min(rows, x.shape[0] - first)):
-                    out[first + r, k] = totals[b, r * by_row + k * by_output]
+                for r in range(min(rows, x.shape[0] - block_start)):
+                    out[block_start + r, k] = totals[b, r * by_row + k * by_output]
 
 
 def descent_forest(
     e: Ensemble, tests: Binned, cut: Array, source: np.dtype[Any], columns: Array | None = None
 ) -> RowKernel | None:
-    """Compile `e` for input of dtype `source`, its trees cut at the depths `cut` int64 (T,).
+    """Compile `e`, cut at the depths `cut`, int64 (T,), for input of dtype `source`.
 
-    Column j of the ensemble's input is column `columns[j]` of the input (default: j). None if a
-    tree or the panel is too large for a node's 64 bits.
+    Column j of the ensemble's input is column `columns[j]` of the input (default: j). Returns None
+    if a tree or the panel is too large for the 64 bits of a node.
     """
     numbered = number_exits(e, cut)
     dtype = choose_cursor_dtype(tests, numbered)
     if dtype is None:
         return None
-    lower = _lower_nodes(e, tests, numbered, BLOCK_BYTES // dtype.itemsize)
+    lower = _make_lower_nodes(e, tests, numbered, BLOCK_BYTES // dtype.itemsize)
     if lower is None:
         return None
     panel = tests.arrays(columns)
@@ -177,10 +178,10 @@ def descent_forest(
     return RowKernel.of(score, source, constants, e.base.size, e.base.dtype)
 
 
-def _lower_nodes(
+def _make_lower_nodes(
     e: Ensemble, tests: Binned, numbered: Exits, rows: int
 ) -> tuple[Array, Array, Array] | None:
-    """Return nodes, leaf and begin, as the kernel reads them."""
+    """Return the arrays nodes, leaf and begin of `score`; None if they are too large."""
     places = number_siblings(numbered.exit, np.diff(numbered.first), e.left, e.right)
     max_places = int(np.diff(places.begin).max(initial=0)) + 1
     if max_places > 1 << CHILD_BITS or tests.width * rows > 1 << (64 - OFFSET_SHIFT):

@@ -1,15 +1,16 @@
-"""The lockstep kernel: some rows descend some trees side by side, by the original tests.
+"""The lockstep kernel: rows descend trees side by side, with the original float tests.
 
 A step waits for the node that the previous step found, so one row in one tree leaves a processor
-idle. Here many pairs of a row and a tree take their steps in turns, and their loads overlap: one
-row in hundreds of trees as well as hundreds of rows in one. Nothing is prepared per batch, which
-suits few rows, and trees with so many thresholds that searching them takes longer than a tree.
+idle. Here many pairs of a row and a tree take their steps in turns, and their loads overlap. This
+works for one row in hundreds of trees as well as for hundreds of rows in one tree. Nothing is
+prepared per batch. That suits few rows, and also trees with so many thresholds that a search among
+them takes longer than the descent.
 
-A node is one record of 8 bytes for float32, else 16: the threshold of its `<=` test, and a link,
-whose low bits are the distance to its right child, which follows the left one, and whose high bits
-are the column. A leaf has distance 0 and threshold NaN, so no step branches: no number is <= NaN.
-The payload of that NaN is the leaf's number in its tree, so a row that has arrived reads no more of
-the tree.
+A node is one record, of 8 bytes for float32 and otherwise of 16: the threshold of its `<=` test,
+and a link. The high bits of the link are the column, and its low bits are the distance to the right
+child, which follows the left child. A leaf has distance 0 and threshold NaN. No number is <= NaN,
+so no step needs a branch. The payload of that NaN is the leaf's number in its tree, so a row at a
+leaf reads nothing else from the tree.
 
 Few rows descend the trees of a window by depth, the deepest first, so the pairs that may still move
 come first at every level. Many rows descend one tree block by block, as many blocks as a
@@ -40,13 +41,13 @@ from sqlml.types import Array
 # are combined bitwise into the position where each row continues.
 
 TOP = 4
-"""Levels that are evaluated for all rows of a block."""
+"""The number of upper levels that are evaluated for all rows of a block."""
 
 LANES = 64
 """Rows of a block."""
 
 LOW, TURNED_COLUMNS = 12, 12
-"""The most levels of trees and columns per tree for transposed blocks; more would not pay."""
+"""The most levels of trees and columns per tree for which transposed blocks pay off."""
 
 NODES, EXITS = (1 << TOP) - 1, 1 << TOP
 
@@ -64,9 +65,9 @@ def make_top_levels(
         right: int64 (positions,), the position of the right child, after the left one; a leaf's
             own.
 
-    Returns where the nodes' columns begin in a transposed block, uint32 (trees * NODES,), level by
-    level; their thresholds, NaN below a leaf; and the positions where rows continue, uint32
-    (trees * EXITS,).
+    Returns three arrays: where the column of each node begins in a transposed block, uint32
+    (trees * NODES,), level by level; the threshold of each node, NaN below a leaf; and the
+    positions where rows continue, uint32 (trees * EXITS,).
     """
     columns = np.zeros((roots.size, NODES), np.uint32)
     thresholds = np.full((roots.size, NODES), np.nan, threshold.dtype)
@@ -83,7 +84,10 @@ def make_top_levels(
 
 @inlined_helper
 def transpose_rows(flat: Any, first: Any, stride: Any, rows: Any, transposed: Any) -> None:
-    """Write rows of `stride` numbers from row `first` on to transposed (stride * LANES,)."""
+    """Transpose `rows` rows of `stride` numbers, from row `first` on, to `transposed`.
+
+    `transposed` is (stride * LANES,).
+    """
     square_rows = rows - rows % SIDE
     for r in range(0, square_rows, SIDE):
         begin = (first + r) * stride
@@ -99,9 +103,9 @@ def transpose_rows(flat: Any, first: Any, stride: Any, rows: Any, transposed: An
 
 @inlined_helper
 def pass_top_levels(transposed: Any, tops: Any, t: Any, scratch: Any, positions: Any) -> None:
-    """Write to positions (LANES,) where the rows of a transposed block are below the top of tree t.
+    """Find the positions (LANES,) at which the rows of a transposed block leave the top of tree t.
 
-    tops: see `make_top_levels`. scratch: uint64 (NODES,) and int32 (LANES,).
+    `tops` is the result of `make_top_levels`; `scratch` is uint64 (NODES,) and int32 (LANES,).
     """
     columns, thresholds, exits = tops
     w, exit_index = scratch
@@ -127,7 +131,7 @@ def _select_bits(where: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def _above(typing: Any, numbers: Any, begin: Any, threshold: Any) -> Any:
-    """Emit a word whose bits say which of LANES numbers from `begin` on are not <= a threshold."""
+    """Emit a word whose bits tell which of LANES numbers from `begin` on are not <= a threshold."""
     from numba import types  # only to compile
 
     return types.uint64(numbers, types.uint64, numbers.dtype), _generate_above
@@ -144,7 +148,7 @@ def _generate_above(context: Any, b: Any, signature: Any, arguments: Any) -> Any
 
 @intrinsic
 def _spread(typing: Any, a: Any, b: Any, c: Any, d: Any, to: Any) -> Any:
-    """Emit LANES numbers of TOP bits, whose lowest are the bits of the first word."""
+    """Emit LANES numbers of TOP bits; their lowest bits come from the first word."""
     from numba import types
 
     words = [types.uint64] * TOP
@@ -166,24 +170,24 @@ PAIRS = 256
 """Pairs of a row and a tree that descend together."""
 
 WINDOW, FEW_ROWS = 256, 64
-"""The trees of a window, which are walked by depth, and the most rows for which they are."""
+"""How many trees of a window are walked by depth, and the most rows for which this is done."""
 
 ROW_NUMBERS = 1 << 16
-"""Numbers of the rows that descend together: they stay in the first or second level cache."""
+"""The most numbers of the rows that descend together, so that they stay in the L1 or L2 cache."""
 
 PAYLOAD, LONG_PAYLOAD = 22, 51
 """Free bits of a quiet NaN of 32 and of 64 bits."""
 
 LEVELS, LOOKS = 12, 4
-"""Levels without a check for pairs that have arrived, and levels between two checks below them."""
+"""The upper levels, where no pairs are dropped, and the levels between two later checks."""
 
 PASS_NUMBERS = 1 << 17
-"""Numbers of the rows that descend a tree before the next tree: a quarter of a usual second-level
-cache, which also holds a tree of 10,000 nodes and the next one.
+"""Numbers of the rows that descend a tree before the next tree. They fill a quarter of a usual
+second-level cache, which also holds a tree of 10,000 nodes and the next tree.
 """
 
 ANY, FINITE, NAN_TOO = 0, 1, 2
-"""Numbers that rows may have: any, only finite ones, or also NaN."""
+"""Which numbers rows may have: any numbers, only finite numbers, or finite numbers and NaN."""
 
 
 @inlined_helper
@@ -198,10 +202,10 @@ def _descend_level(
     begin: Any,
     count: Any,
 ) -> None:
-    """Replace the first `count` positions in `state` with those of their children.
+    """Replace each of the first `count` positions in `state` with the position of a child.
 
-    begin: where their rows begin in `rows`. The other arguments are those of `score`, separately:
-    one row takes 40% longer if they are unpacked from tuples.
+    `begin` says where the row of each position begins in `rows`. The other arguments are those of
+    `score`. They are not tuples, because unpacking them makes one row 40% slower.
     """
     distance = nodes.link.dtype.type((1 << bits) - 1)
     shift = nodes.link.dtype.type(bits)
@@ -251,7 +255,7 @@ def _descend_to_leaves(
     count: Any,
     scratch: Any,
 ) -> None:
-    """Replace the first `count` positions in `state` with those of the leaves below them.
+    """Replace each of the first `count` positions in `state` with the position of a leaf.
 
     Pairs that have arrived are dropped at every check. `scratch` is three times as long as `state`;
     the other arguments are those of `_descend_level`.
@@ -277,10 +281,11 @@ def _descend_to_leaves(
 def _score_transposed(
     rows: Any, tops: Any, trees: Any, nodes: Any, bits: Any, leaves: Any, out: Any
 ) -> None:
-    """Add the leaves of some rows to out, block by block of LANES rows.
+    """Add the leaf values of some rows to `out`, in blocks of LANES rows.
 
-    No row has a NaN where NaN goes left. rows: flat, the first row, how many rows, the stride, and
-    scratch space for transposed blocks. leaves: leaf, target and values, see `score`.
+    No row has a NaN where NaN goes left. `rows` are `flat`, the first row, the number of rows, the
+    stride, and scratch space for transposed blocks. `leaves` are leaf, target and values of
+    `score`.
     """
     flat, pass_start, row_count, stride, transposed = rows
     leaf, target, values = leaves
@@ -316,7 +321,7 @@ def _score_transposed(
 
 @inlined_helper
 def _fetch_tree(trees: Any, t: Any, nodes: Any, part: Any, parts: Any) -> None:
-    """Prefetch one of `parts` parts of tree t."""
+    """Prefetch part number `part` of tree t, which is divided into `parts` parts."""
     line_nodes = LINE_BYTES // nodes.itemsize
     root, lines = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (parts * line_nodes) + 1
     for line in range(part * lines, (part + 1) * lines):
@@ -332,14 +337,14 @@ def _leaf_number_mask(leaf: Any) -> Any:
 
 @inlined_helper
 def _count_special(flat: Any, begin: Any, end: Any) -> Any:
-    """Return how many of the numbers from `begin` to `end` are infinite, and how many are NaN."""
-    odd, missing = 0, 0
+    """Count the numbers from `begin` to `end` that are infinite, and those that are NaN."""
+    non_finite_count, nan_count = 0, 0
     for i in range(_U(begin), _U(end)):
-        odd += 1 if flat[i] * 0 != 0 else 0
-    if odd > 0:
+        non_finite_count += 1 if flat[i] * 0 != 0 else 0
+    if non_finite_count > 0:
         for i in range(_U(begin), _U(end)):
-            missing += 1 if flat[i] != flat[i] else 0
-    return odd - missing, missing
+            nan_count += 1 if flat[i] != flat[i] else 0
+    return non_finite_count - nan_count, nan_count
 
 
 def score(
@@ -363,9 +368,9 @@ def score(
 ) -> Any:
     """Write base plus the exit leaves' values to out (n, K), summed tree by tree in out's dtype.
 
-    Returns -1, or a row at or before the first with a number that is not `allowed`; then `out` is
-    invalid. One function of many arguments: each array is an argument of its own, and rows pass all
-    trees of a window while they are in the cache.
+    Returns -1, or a row at or before the first row with a number that is not `allowed`; then `out`
+    is invalid. This is one function with many arguments: each array is an argument of its own, and
+    rows pass all trees of a window while they are in the cache.
 
     Args:
         flat: the rows, each `stride` numbers long.
@@ -378,7 +383,8 @@ def score(
         nodes: records (positions,), tree by tree; the last `bits` bits of a link are the distance
             to the right child.
         leaf: `nodes` as unsigned numbers of a threshold's size.
-        left: uint8 (positions,), where NaN goes left; may be empty without sets if that is nowhere.
+        left: uint8 (positions,), whether NaN goes left; empty if it goes left nowhere and `sets` is
+            None.
         sets: None, or the first word and the number of categories of each node's set, uint32
             (positions,), and the words; then the lowest bit of a link's column marks a set test.
         tops: None, or the result of `make_top_levels`.
@@ -406,17 +412,17 @@ def score(
     transposed = np.zeros(pass_rows * stride if is_turned else 0, flat.dtype)
     for pass_start in range(0, n, pass_rows):
         pass_count = min(pass_rows, n - pass_start)
-        missing = 0
+        nan_count = 0
         if allowed != ANY or left.size > 0:
             ends = (pass_start + pass_count) * stride
-            infinite, missing = _count_special(flat, pass_start * stride, ends)
-            if allowed != ANY and infinite + (missing if allowed == FINITE else 0) > 0:
+            infinite, nan_count = _count_special(flat, pass_start * stride, ends)
+            if allowed != ANY and infinite + (nan_count if allowed == FINITE else 0) > 0:
                 return pass_start
         if columns is not None:
             for r in range(pass_count):
                 for c in range(width):
                     tested_rows[r * width + c] = flat[(pass_start + r) * stride + columns[c]]
-        tests_nan = missing > 0 and left.size > 0
+        tests_nan = nan_count > 0 and left.size > 0
         for r in range(pass_count):
             for k in range(base.size):
                 out[pass_start + r, k] = base[k]
@@ -444,28 +450,43 @@ def score(
                     for i in range(0, group * row_count, row_count):
                         for r in range(row_count):
                             row[_U(i + r)] = r * width
-                for first in range(begin, end, group):
-                    last = min(end, first + group)
-                    from_tree = first if window > 1 else tree_index
-                    part = state[(first - begin) * row_count :]
+                for group_start in range(begin, end, group):
+                    group_end = min(end, group_start + group)
+                    from_tree = group_start if window > 1 else tree_index
+                    group_state = state[(group_start - begin) * row_count :]
                     slot = _U(0)
-                    for t in range(from_tree, from_tree + last - first):
+                    for t in range(from_tree, from_tree + group_end - group_start):
                         root = trees[t, 0]
                         for _ in range(row_count):
-                            part[slot] = root
+                            group_state[slot] = root
                             slot += _U(1)
                     depth = trees[from_tree, 1]
                     for level in range(min(depth, LEVELS)):
-                        alive = moving[begin // WINDOW, level] - (first - begin)
-                        alive = min(alive, last - first) if window > 1 else 1
-                        pairs = _U(alive * row_count)
-                        _descend_level(block, nodes, bits, left, sets, tests_nan, part, row, pairs)
+                        moving_trees = moving[begin // WINDOW, level] - (group_start - begin)
+                        moving_trees = (
+                            min(moving_trees, group_end - group_start) if window > 1 else 1
+                        )
+                        pairs = _U(moving_trees * row_count)
+                        _descend_level(
+                            block, nodes, bits, left, sets, tests_nan, group_state, row, pairs
+                        )
                     if depth > LEVELS:
-                        alive = moving[begin // WINDOW, LEVELS] - (first - begin)
-                        alive = min(alive, last - first) if window > 1 else 1
-                        going = _U(alive * row_count)
+                        moving_trees = moving[begin // WINDOW, LEVELS] - (group_start - begin)
+                        moving_trees = (
+                            min(moving_trees, group_end - group_start) if window > 1 else 1
+                        )
+                        pairs_left = _U(moving_trees * row_count)
                         _descend_to_leaves(
-                            block, nodes, bits, left, sets, tests_nan, part, row, going, scratch
+                            block,
+                            nodes,
+                            bits,
+                            left,
+                            sets,
+                            tests_nan,
+                            group_state,
+                            row,
+                            pairs_left,
+                            scratch,
                         )
                 if rows == 1 and outputs == base.size:
                     for k in range(outputs):

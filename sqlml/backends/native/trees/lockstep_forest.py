@@ -1,4 +1,4 @@
-"""`LockstepForest`: an Ensemble as the arrays that the lockstep kernel reads."""
+"""`LockstepForest`: convert an Ensemble to the arrays that the lockstep kernel reads."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Siblings:
-    """P positions, tree by tree and level by level; all arrays are int64."""
+    """A numbering of P positions, tree by tree and level by level; all arrays are int64."""
 
     reference: Array  # (P,), the inner node at a position, or ~leaf.
-    # (P,), the position of an inner node's left child, followed by the right one; a leaf's own.
+    # (P,), the position of an inner node's left child, which the right child follows; or a leaf's
+    # own position.
     first: Array
     begin: Array  # (T + 1,), the first position of each tree.
 
@@ -41,9 +42,10 @@ class Siblings:
 
 
 def number_siblings(starts: Array, trees: Array, left: Array, right: Array) -> Siblings:
-    """Number `starts`, references in order of their tree, and all nodes and leaves below them.
+    """Number `starts`, which are in order of their trees, and all nodes and leaves below them.
 
-    trees: int64, how many starts each tree has. left and right: references by inner node.
+    `trees`, int64, says how many starts each tree has. `left` and `right` are the children of the
+    inner nodes.
     """
     level, owner = starts.astype(np.int64), np.repeat(np.arange(trees.size), trees)
     references, owners, children = [level[:0]], [owner[:0]], [level[:0]]
@@ -79,7 +81,7 @@ class LockstepForest:
     arguments: tuple[Any, ...]
 
     def __call__(self, x: Array) -> Array:
-        """Score x (n, k) -> (n, outputs)."""
+        """Score the rows x (n, k); return the scores (n, outputs)."""
         out = np.empty((x.shape[0], self.base.size), self.base.dtype)
         self.fill(x, out, ANY)
         return out
@@ -101,7 +103,7 @@ class LockstepForest:
 def lockstep_forest(
     e: Ensemble, source: np.dtype[Any], columns: Array | None = None
 ) -> LockstepForest:
-    """Compile `e` for input of dtype `source`; its column j is input column `columns[j]`."""
+    """Compile `e` for input of dtype `source`, whose column `columns[j]` is column j of `e`."""
     used = np.unique(e.feature)
     columns_read = np.ascontiguousarray(used if columns is None else columns[used], np.int64)
     copied = None if source == e.threshold.dtype else np.empty(0, e.threshold.dtype)
@@ -115,7 +117,7 @@ def lockstep_forest(
         *(nodes, bits, nodes.view(f"u{nodes['threshold'].itemsize}")),
         _find_nan_left(e, numbered),
         _make_sets(e, numbered) if e.has_categories else None,
-        _make_tops(e, nodes, bits, numbered) if is_turned else None,
+        _make_upper_levels(e, nodes, bits, numbered) if is_turned else None,
         e.target.astype(np.int64),
         np.ascontiguousarray(e.leaf_values[~numbered.reference[~numbered.inner]]),
         np.ascontiguousarray(e.base),
@@ -126,19 +128,21 @@ def lockstep_forest(
 
 
 def _order_by_depth(e: Ensemble, numbered: Siblings) -> tuple[Array, Array]:
-    """Return `trees` and `moving` of the kernel."""
+    """Return the arrays `trees` and `moving` of the kernel (`lockstep.score`)."""
     depth = np.zeros(e.trees, np.int64)
     np.maximum.at(depth, e.node_roots(), e.depths() + 1)
-    window = np.arange(e.trees) // WINDOW
-    order = np.lexsort((-depth, window))
-    rank = np.empty(e.trees, np.int64)
-    rank[order] = np.arange(e.trees) % WINDOW
-    moving = np.zeros((window[-1] + 1 if e.trees else 0, LEVELS + 1), np.uint32)
+    window_index = np.arange(e.trees) // WINDOW
+    order = np.lexsort((-depth, window_index))
+    rank_in_window = np.empty(e.trees, np.int64)
+    rank_in_window[order] = np.arange(e.trees) % WINDOW
+    moving = np.zeros((window_index[-1] + 1 if e.trees else 0, LEVELS + 1), np.uint32)
     for level in range(LEVELS + 1):
-        np.add.at(moving[:, level], window[depth > level], 1)
+        np.add.at(moving[:, level], window_index[depth > level], 1)
     first_leaf = _count_leaves_before(numbered)[numbered.begin[:-1]]
     sizes = np.diff(numbered.begin)
-    trees = np.stack([numbered.begin[:-1][order], depth[order], rank, first_leaf, sizes], axis=1)
+    trees = np.stack(
+        [numbered.begin[:-1][order], depth[order], rank_in_window, first_leaf, sizes], axis=1
+    )
     return trees.astype(np.uint32), moving
 
 
@@ -148,7 +152,7 @@ def _count_leaves_before(numbered: Siblings) -> Array:
 
 
 def _make_nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, int]:
-    """Return `nodes` and `bits` as the kernel reads them; `column` is int64 (M,) by node."""
+    """Return `nodes` and `bits` of `lockstep.score`; `column` is int64 (M,), by node."""
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
     threshold = e.threshold if e.compare == "le" else largest_below(e.threshold)
     if e.categorical is not None:
@@ -159,9 +163,9 @@ def _make_nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, 
     bits = int(distance.max(initial=0)).bit_length()
     leaves = _count_leaves_before(numbered)
     tree = np.repeat(np.arange(numbered.begin.size - 1), np.diff(numbered.begin))
-    number = leaves[:-1] - leaves[numbered.begin[tree]]
+    leaf_number = leaves[:-1] - leaves[numbered.begin[tree]]
     is_short = int(column.max(initial=0)).bit_length() + bits <= 32
-    is_short &= threshold.dtype == np.float32 and int(number.max(initial=0)) >> PAYLOAD == 0
+    is_short &= threshold.dtype == np.float32 and int(leaf_number.max(initial=0)) >> PAYLOAD == 0
     dtype, size = (np.dtype(np.float32), 4) if is_short else (np.dtype(np.float64), 8)
     nodes = np.zeros(is_inner.size, [("threshold", dtype), ("link", f"u{size}")])
     bits = bits if is_short else 32
@@ -170,11 +174,11 @@ def _make_nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, 
     nodes["link"][is_inner] |= (column[node] << bits).astype(f"u{size}")
     words = nodes.view(f"u{size}").reshape(-1, 2)
     words[~is_inner, 0] = np.array(np.nan, dtype).view(words.dtype)
-    words[~is_inner, 0] |= number[~is_inner].astype(words.dtype)
+    words[~is_inner, 0] |= leaf_number[~is_inner].astype(words.dtype)
     return nodes, bits
 
 
-def _make_tops(
+def _make_upper_levels(
     e: Ensemble, nodes: Array, bits: int, numbered: Siblings
 ) -> tuple[Array, Array, Array]:
     link = nodes["link"].astype(np.int64)
@@ -184,7 +188,10 @@ def _make_tops(
 
 
 def _find_nan_left(e: Ensemble, numbered: Siblings) -> Array:
-    """Return where NaN goes left, uint8 by position; empty for nowhere, without sets."""
+    """Return whether NaN goes left at each position, uint8; empty if it goes left nowhere.
+
+    With set tests, the array is never empty.
+    """
     if not e.default_left.any() and not e.has_categories:
         return np.zeros(0, np.uint8)
     goes_left = np.zeros(numbered.inner.size, np.uint8)
@@ -193,7 +200,7 @@ def _find_nan_left(e: Ensemble, numbered: Siblings) -> Array:
 
 
 def _make_sets(e: Ensemble, numbered: Siblings) -> tuple[Array, Array, Array]:
-    """Return begin, size and words of the nodes' sets."""
+    """Return the first word and the size of each node's set, and the words of all sets."""
     assert e.set_offsets is not None and e.set_words is not None
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
     begin, size = np.zeros(is_inner.size, np.uint32), np.zeros(is_inner.size, e.threshold.dtype)

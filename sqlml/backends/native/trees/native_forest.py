@@ -1,7 +1,7 @@
-"""`Forest`: an Ensemble with the kernel that is fastest for its shape and the batch.
+"""`Forest`: an Ensemble with the fastest kernel for its shape and for the batch.
 
-Each kernel is built and compiled when it is first needed: opening a model stays quick, and a batch
-of a few rows never waits for the kernel of large ones.
+Each kernel is built and compiled when it is first needed. So a model opens quickly, and a batch of
+a few rows never waits for the kernel for large batches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sqlml.types import Array
 
 
 class Forest:
-    """An Ensemble for input of dtype `source`; column j of it is column `columns[j]`.
+    """An Ensemble for input of dtype `source`; its column j is input column `columns[j]`.
 
     The first batch raises BackendError if the kernel named by `strategy` cannot run the trees.
     """
@@ -48,30 +48,30 @@ class Forest:
         self._strategy = strategy
 
     def __call__(self, x: Array) -> Array:
-        """Score x (n, k) -> (n, outputs)."""
+        """Score the rows x (n, k); return the scores (n, outputs)."""
         return self.lockstep(x) if self.uses_lockstep(x.shape[0]) else self.blocks(x)
 
     def calls(
         self, x: Rows, out: Rows, places: Iterator[int], rows: int, allowed: int = ANY
     ) -> tuple[Call, ...]:
-        """Return the calls that write the scores of rows `x` to `out`, for a block of so many rows.
+        """Return the calls that write the scores of rows `x` to `out`, for a block of `rows` rows.
 
-        A number that is not `allowed` ends them; `places` yields scratch places.
+        The calls end at a number that is not `allowed`. `places` yields scratch places.
         """
-        checks: tuple[Call, ...] = ()
+        first_calls: tuple[Call, ...] = ()
         uses_lockstep = self.uses_lockstep(rows)
         if x.dtype != self.source or (uses_lockstep and not x.is_contiguous):
             copy = Rows(next(places), self.source, x.width)
-            checks, x = (call_take(x, np.arange(x.width), copy),), copy
+            first_calls, x = (call_take(x, np.arange(x.width), copy),), copy
         if uses_lockstep:
-            return (*checks, self.lockstep.call(x, out, allowed))
+            return (*first_calls, self.lockstep.call(x, out, allowed))
         if allowed != ANY:
-            checks += (call_check(x, allowed == NAN_TOO),)
+            first_calls += (call_check(x, allowed == NAN_TOO),)
         assert isinstance(self.blocks, RowKernel)
-        return (*checks, self.blocks.call(x, out))
+        return (*first_calls, self.blocks.call(x, out))
 
     def uses_lockstep(self, rows: int) -> bool:
-        """Return True if so many rows are scored by lockstep."""
+        """Return True if the lockstep kernel scores batches of `rows` rows."""
         return rows < self.few_rows or isinstance(self.blocks, LockstepForest)
 
     @cached_property
@@ -100,7 +100,7 @@ class Forest:
 
     @cached_property
     def few_rows(self) -> float:
-        """The number of rows from which on a whole block is as cheap as lockstep."""
+        """The row count from which a whole block is as cheap as lockstep."""
         if self._strategy != "traverse":
             return np.inf if self._strategy == "lockstep" else 0
         costs = self._costs
@@ -113,8 +113,8 @@ class Forest:
         return max(LANES, block_cost / max(costs.by_lockstep(LANES), 1e-3))
 
     def _make_block_forest(self) -> RowKernel | None:
-        costs, e = self._costs, self._ensemble
-        tests = bin_tests(e)
+        costs, ensemble = self._costs, self._ensemble
+        tests = bin_tests(ensemble)
         if tests is None:
             return None
         block_cost = min(costs.cursor, costs.descent)
@@ -122,6 +122,6 @@ class Forest:
             return None
         is_cursor_cheaper = self._strategy == "traverse" and costs.cursor <= costs.descent
         if self._strategy == "cursor" or is_cursor_cheaper:
-            tests = (bin_tests(e, paged=True) if costs.paged else None) or tests
-            return cursor_forest(e, tests, self.source, self._columns)
-        return descent_forest(e, tests, costs.cut, self.source, self._columns)
+            tests = (bin_tests(ensemble, paged=True) if costs.paged else None) or tests
+            return cursor_forest(ensemble, tests, self.source, self._columns)
+        return descent_forest(ensemble, tests, costs.cut, self.source, self._columns)

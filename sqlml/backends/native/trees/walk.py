@@ -1,14 +1,14 @@
 """`walk` and `count`: test a block of rows at nodes, with cursors in vector registers.
 
-numba cannot keep a loop over an array in registers, so the vectors are written in LLVM IR, which
-has them for every processor.
+numba cannot keep the array of a loop in registers, so these loops are written in LLVM IR, which has
+vectors for every processor.
 
 Processors with AVX-512 compare bytes into mask registers, at half the rate of plain arithmetic or
 less. The average of a bin and the complement of a rank, (bin + 255 - rank + 1) / 2, has its highest
-bit set where the bin is not below the rank, and there a byte shuffle gives 0: two plain
-instructions for "`step` where below, else 0" (three for bins of two bytes). Measured on a Zen 5
-with all data at hand, cycles per node and 64 rows: 1.72 with comparisons only, 1.21 this way, and
-0.81 in triples.
+bit set if the bin is not below the rank; a byte shuffle then gives 0. So two plain
+instructions compute "`step` if below, else 0" (three for bins of two bytes). Cycles per node and
+64 rows, measured on a Zen 5 with all data in the cache: 1.72 with comparisons only, 1.21 this way,
+and 0.81 in triples.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from sqlml.types import Array
 
 # `Exits`: the upper part of each tree, and where rows leave it.
 #
-# Exits are leaves, or subtrees where the upper part is cut. They are numbered from left to right,
-# tree by tree, so a row's exit is the leftmost one that its tests allow.
+# An exit is a leaf, or a subtree below the cut. Exits are numbered from left to right, tree by
+# tree, so a row leaves at the leftmost exit that its tests allow.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,14 +54,14 @@ class Exits:
 
 
 def number_exits(e: Ensemble, cut: Array | None = None) -> Exits:
-    """Number the exits of `e`, cut at depth `cut[t]` of tree t (default: not cut)."""
-    left, right, roots = (a.astype(np.int64) for a in (e.left, e.right, e.roots))
+    """Number the exits of `e`, where tree t is cut at depth `cut[t]` (default: no cut)."""
+    left, right, roots = (array.astype(np.int64) for array in (e.left, e.right, e.roots))
     depths, owner = e.depths(), e.node_roots()
     # The entry after the last node serves all leaves, whose numbers are negative.
-    upper = np.append(np.ones(e.nodes, bool) if cut is None else depths < cut[owner], False)
+    is_upper = np.append(np.ones(e.nodes, bool) if cut is None else depths < cut[owner], False)
     size = np.ones(e.nodes + 1, np.int64)
     by_depth = np.argsort(depths, kind="stable")
-    by_depth = by_depth[upper[by_depth]]
+    by_depth = by_depth[is_upper[by_depth]]
     levels = np.split(by_depth, np.flatnonzero(np.diff(depths[by_depth])) + 1)
 
     def exits_below(children: Array) -> Array:
@@ -74,7 +74,7 @@ def number_exits(e: Ensemble, cut: Array | None = None) -> Exits:
     exit_of = np.zeros(int(first[-1]), np.int64)
 
     def place_children(children: Array, position: Array) -> None:
-        inner = upper[np.maximum(children, -1)]
+        inner = is_upper[np.maximum(children, -1)]
         start[children[inner]] = position[inner]
         exit_of[position[~inner]] = children[~inner]
 
@@ -84,7 +84,7 @@ def number_exits(e: Ensemble, cut: Array | None = None) -> Exits:
         middle[level] = start[level] + exits_below(left[level])
         place_children(left[level], start[level])
         place_children(right[level], middle[level])
-    node = np.flatnonzero(upper[:-1])
+    node = np.flatnonzero(is_upper[:-1])
     tree_start = first[owner[node]]
     return Exits(
         first=first,
@@ -104,40 +104,40 @@ def number_exits(e: Ensemble, cut: Array | None = None) -> Exits:
 # remaining nodes without inner children come one by one, as do all nodes of a small tree.
 
 NONE = -1
-"""Stands for a child that is an exit."""
+"""Marks a child that is an exit."""
 
-FEW = 4
-"""The most nodes of a tree for which a second loop costs more than it saves."""
+MAX_SINGLE_NODES = 4
+"""Trees with up to this many nodes use a single loop: a second loop costs more than it saves."""
 
 
 def order_triples(e: Ensemble, numbered: Exits, alone: Array | None = None) -> tuple[Array, Array]:
-    """Return the upper nodes of `e`, and where those of each tree begin, both int64.
+    """Return the upper nodes of `e`, and the position where each tree's nodes begin; both int64.
 
     For tree t, entries starts[2t] to starts[2t + 1] are triples (a node, its left and its right
     child, or NONE); entries up to starts[2t + 2] are single nodes. Parents come before children.
-    The nodes of the trees `alone`, bool (T,), are all single.
+    `alone`, bool (T,), marks trees whose nodes are all single.
     """
     node, sizes = numbered.node, np.diff(numbered.starts)
     tree = np.repeat(np.arange(e.trees), sizes)
-    is_single_tree = sizes <= FEW
+    is_single_tree = sizes <= MAX_SINGLE_NODES
     if alone is not None:
         is_single_tree |= alone
-    upper = np.zeros(e.nodes + 1, bool)  # the entry after the last node serves all leaves
-    upper[node] = True
+    is_upper = np.zeros(e.nodes + 1, bool)  # the entry after the last node serves all leaves
+    is_upper[node] = True
 
-    def child(children: Array) -> Array:
-        below = np.maximum(children[node].astype(np.int64), NONE)
-        return np.where(upper[below], below, NONE)
+    def upper_children(children: Array) -> Array:
+        child_nodes = np.maximum(children[node].astype(np.int64), NONE)
+        return np.where(is_upper[child_nodes], child_nodes, NONE)
 
-    left, right = child(e.left), child(e.right)
-    first = e.depths()[node] % 2 == 0
+    left, right = upper_children(e.left), upper_children(e.right)
+    is_at_even_depth = e.depths()[node] % 2 == 0
     is_alone = is_single_tree[tree]
-    is_triple = first & ((left != NONE) | (right != NONE)) & ~is_alone
-    is_single = (first & ~is_triple) | is_alone
+    is_triple = is_at_even_depth & ((left != NONE) | (right != NONE)) & ~is_alone
+    is_single = (is_at_even_depth & ~is_triple) | is_alone
     nodes = np.concatenate([np.stack([node, left, right], 1)[is_triple].ravel(), node[is_single]])
-    kind = np.concatenate([np.repeat(2 * tree[is_triple], 3), 2 * tree[is_single] + 1])
-    order = np.argsort(kind, kind="stable")
-    return nodes[order], np.searchsorted(kind[order], np.arange(2 * e.trees + 1))
+    group = np.concatenate([np.repeat(2 * tree[is_triple], 3), 2 * tree[is_single] + 1])
+    order = np.argsort(group, kind="stable")
+    return nodes[order], np.searchsorted(group[order], np.arange(2 * e.trees + 1))
 
 
 VECTORS = 8
@@ -150,7 +150,7 @@ _SHUFFLES = has_feature("avx512bw")
 
 
 class _Block:
-    """Emits IR for a block of rows, as vectors of integers of `bits` bits."""
+    """Emits LLVM IR for a block of rows, as vectors of integers with `bits` bits."""
 
     def __init__(self, builder: Any, bits: int, columns: Any) -> None:
         self.builder, self.bits, self.columns = builder, bits, columns
@@ -165,7 +165,7 @@ class _Block:
         return vector_pointer(self.builder, array, long(k * self.lanes), self.vector)
 
     def column_pointer(self, offsets: Any, node: Any) -> Any:
-        """Emit a pointer to the bins that a node tests."""
+        """Emit a pointer to the column of bins that a node tests."""
         builder = self.builder
         start = builder.load(builder.gep(offsets, [node]))
         return builder.gep(self.columns, [builder.zext(start, LONG)])
@@ -174,7 +174,7 @@ class _Block:
         return self.builder.load(self.vector_pointer(column, k), align=1)
 
     def select_below(self, column: Any, k: int, rank: Any, flipped: Any, step: Any) -> Any:
-        """Emit `step` where the bin is below `rank`, whose complement is `flipped`, otherwise 0."""
+        """Emit `step` where the bin is below `rank`, otherwise 0; `flipped` is ~rank."""
         builder, bins = self.builder, self.load_bins(column, k)
         if self.bits == 8 and _SHUFFLES:
             means = self._call("llvm.x86.avx512.pavg.b.512", bins, flipped)
@@ -226,11 +226,12 @@ class _Loop:
 def walk(
     typing: Any, panel: Any, nodes: Any, begin: Any, singles: Any, end: Any, cursor: Any
 ) -> Any:
-    """Emit a walk of triples of nodes from `begin`, and of single ones from `singles` to `end`.
+    """Emit a walk over triples of nodes from `begin`, and single nodes from `singles` to `end`.
 
-    It writes the cursors of a block of rows. panel (C * rows,) and cursor (rows,) have one unsigned
-    dtype. nodes: offset uint32, where a node's column begins in the panel; of the panel's dtype
-    rank, flipped (~rank), last (one more than nodes) and step; and starts, which is not read.
+    The walk writes the cursors of a block of rows. panel (C * rows,) and cursor (rows,) have the
+    same unsigned dtype. `nodes` are the arrays offset (uint32, where a node's column begins in the
+    panel); rank, flipped (~rank), last (one more than nodes) and step, of the panel's dtype; and
+    starts, which is not read.
     """
     from numba import types  # only to compile
 
@@ -241,16 +242,16 @@ def walk(
 def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     panel, cursors = array_data(context, builder, signature, arguments, 0, 5)
     offsets, ranks, flipped, lasts, steps, _ = item_data(context, builder, signature, arguments, 1)
-    begin, singles, end = arguments[2:5]
+    first_triple, first_single, end = arguments[2:5]
     block = _Block(builder, signature.args[0].dtype.bitwidth, panel)
-    none = ir.Constant(block.vector, [0] * block.lanes)
-    has_triples = builder.icmp_signed("<", begin, end)
-    root = builder.select(has_triples, block.broadcast(lasts, begin), none)
-    cursors_now = [root] * VECTORS
+    zeros = ir.Constant(block.vector, [0] * block.lanes)
+    has_triples = builder.icmp_signed("<", first_triple, end)
+    root = builder.select(has_triples, block.broadcast(lasts, first_triple), zeros)
+    current_cursors = [root] * VECTORS
 
     def move(cursor: Any, last: Any, step: Any) -> Any:
-        at_node = builder.icmp_unsigned("==", cursor, last)
-        return builder.select(at_node, builder.add(cursor, step), cursor)
+        is_at_node = builder.icmp_unsigned("==", cursor, last)
+        return builder.select(is_at_node, builder.add(cursor, step), cursor)
 
     def load_node(node: Any) -> tuple[Any, ...]:
         return (
@@ -258,7 +259,7 @@ def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -
             *(block.broadcast(array, node) for array in (ranks, flipped, steps)),
         )
 
-    loop = _Loop(block, begin, singles, 3, cursors_now)
+    loop = _Loop(block, first_triple, first_single, 3, current_cursors)
     node, left, right = (load_node(builder.add(loop.node, long(k))) for k in range(3))
     last = block.broadcast(lasts, loop.node)
     column, rank, _, step = node
@@ -268,25 +269,28 @@ def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -
         right_step = block.select_below(right[0], k, *right[1:])
         goes_left = builder.icmp_unsigned("<", block.load_bins(column, k), rank)
         moved_cursors.append(move(cursor, last, builder.select(goes_left, left_step, right_step)))
-    cursors_now = loop.close(moved_cursors)
+    current_cursors = loop.close(moved_cursors)
 
-    loop = _Loop(block, singles, end, 1, cursors_now)
+    loop = _Loop(block, first_single, end, 1, current_cursors)
     column, rank, flipped_rank, step = load_node(loop.node)
     last = block.broadcast(lasts, loop.node)
-    cursors_now = loop.close(
+    current_cursors = loop.close(
         [
             move(cursor, last, block.select_below(column, k, rank, flipped_rank, step))
             for k, cursor in enumerate(loop.cursors)
         ]
     )
-    for k, cursor in enumerate(cursors_now):
+    for k, cursor in enumerate(current_cursors):
         builder.store(cursor, block.vector_pointer(cursors, k), align=1)
     return context.get_dummy_value()
 
 
 @intrinsic
 def count(typing: Any, panel: Any, nodes: Any, begin: Any, end: Any, cursor: Any) -> Any:
-    """Emit tests of rows at nodes: a bin of `rank` or more sets `step` in a cursor (see `walk`)."""
+    """Emit tests of rows at nodes: a bin of `rank` or more sets the bits `step` in the cursor.
+
+    The arguments are those of `walk`.
+    """
     from numba import types  # only to compile
 
     return types.void(panel, nodes, types.int64, types.int64, cursor), _generate_count
@@ -296,8 +300,8 @@ def _generate_count(context: Any, builder: Any, signature: Any, arguments: Any) 
     panel, cursors = array_data(context, builder, signature, arguments, 0, 4)
     offsets, ranks, _, _, bits, _ = item_data(context, builder, signature, arguments, 1)
     block = _Block(builder, signature.args[0].dtype.bitwidth, panel)
-    none = ir.Constant(block.vector, [0] * block.lanes)
-    loop = _Loop(block, arguments[2], arguments[3], 1, [none] * VECTORS)
+    zeros = ir.Constant(block.vector, [0] * block.lanes)
+    loop = _Loop(block, arguments[2], arguments[3], 1, [zeros] * VECTORS)
     column = block.column_pointer(offsets, loop.node)
     rank, bit = block.broadcast(ranks, loop.node), block.broadcast(bits, loop.node)
     moved_cursors = []
@@ -311,6 +315,6 @@ def _generate_count(context: Any, builder: Any, signature: Any, arguments: Any) 
 
 @inlined_helper
 def find_exits(panel: Any, nodes: Any, tree: Any, cursor: Any) -> None:
-    """Write the exits of a block of rows in tree `tree` to `cursor` (see `walk`)."""
+    """Write to `cursor` where the rows of a block leave tree `tree` (see `walk`)."""
     starts = nodes[5]
     walk(panel, nodes, starts[2 * tree], starts[2 * tree + 1], starts[2 * tree + 2], cursor)

@@ -1,7 +1,7 @@
-"""`assemble`: translate one output of a Program into bytecode, if the machine has all operators.
+"""`assemble`: translate one output of a Program to bytecode, if the VM supports all operators.
 
-A value is an array of registers with the shape of one of its rows: so `select`, `concat` and
-`reshape` need no instruction, and broadcasting is numpy's.
+A value is represented by an array of register numbers with the shape of one of its rows. So
+`select`, `concat` and `reshape` need no instruction, and numpy does the broadcasting.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
 KINDS = frozenset({"bool", "int64", "float32", "float64"})
-"""dtypes of values that the machine represents, all as float64."""
+"""The dtypes of values that the VM can represent; it represents all of them as float64."""
 
 EXACT = frozenset(
     "input select concat reshape require_finite require_known require impute where cast "
     "one_hot".split()
 )
-"""Operators that round nothing, so they may work on float32, too."""
+"""Operators that never round, so they also work on float32."""
 
 COMPARED = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "maximum", "minimum", "take"})
-"""Operators that are exact on integers that are exact as float64."""
+"""Operators that are exact on integers, if float64 represents the integers exactly."""
 
 ROUNDED = frozenset({"add", "sub", "mul", "div", "sqrt", "exp", "sigmoid", "softmax"})
-"""Operators whose float32 result is the rounded float64 result: their steps are rounded, too."""
+"""Operators whose float32 result is the rounded float64 result; inner steps are rounded, too."""
 
 SINGLE = frozenset({*EXACT, *ROUNDED, "constant", "maximum", "minimum", "neg", "abs", "max", "min"})
-"""Operators that may make float32."""
+"""Operators that may return float32."""
 
-MOST_WIDTH = 2048
+MAX_WIDTH = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class _RuleContext:
-    """Arguments of a rule: the assembler, the node, and its inputs' registers."""
+    """The arguments of a rule: Program, assembler, node, and the registers of its inputs."""
 
     program: Program
     asm: Assembler
@@ -69,51 +69,56 @@ class _RuleContext:
 
 
 class _UnsupportedError(Exception):
-    """The machine has no instructions for a node."""
+    """The VM has no instructions for a node."""
 
 
 def assemble(program: Program, output: str, single: bool = False) -> Code | None:
-    """Return the bytecode of an output, or None. The Program's only input is a float matrix.
+    """Return the bytecode of an output; None if the VM cannot compute it.
 
-    single: allow operators that round to float32, and an output of float32.
+    The Program's only input must be a float matrix. `single` allows operators that round to float32
+    and an output of float32.
     """
-    last = program.outputs[output]
-    live = program.find_needed([last])
-    inputs = [i for i in live if program.nodes[i].op == "input"]
-    kind = program.nodes[last].type
+    output_node = program.outputs[output]
+    needed = program.find_needed([output_node])
+    inputs = [i for i in needed if program.nodes[i].op == "input"]
+    output_type = program.nodes[output_node].type
     dtypes = ("int64", "float64", "float32") if single else ("int64", "float64")
     if len(inputs) != 1 or len(program.inputs) != 1:
         return None
-    if kind.dtype not in dtypes or not kind.rowwise:
+    if output_type.dtype not in dtypes or not output_type.rowwise:
         return None
-    below = program.nodes[inputs[0]].type
-    if below.dtype not in ("float32", "float64") or not 0 < below.width <= MOST_WIDTH:
+    input_type = program.nodes[inputs[0]].type
+    if input_type.dtype not in ("float32", "float64") or not 0 < input_type.width <= MAX_WIDTH:
         return None
-    if len(kind.shape) != 2 or not 0 < kind.width <= MOST_WIDTH:
+    if len(output_type.shape) != 2 or not 0 < output_type.width <= MAX_WIDTH:
         return None
-    if any(not _is_supported(program, program.nodes[i], SINGLE if single else EXACT) for i in live):
+    if any(
+        not _is_supported(program, program.nodes[i], SINGLE if single else EXACT) for i in needed
+    ):
         return None
-    asm, tables = Assembler(below.width), _find_tables(program, live)
+    asm, tables = Assembler(input_type.width), _find_tables(program, needed)
     values: dict[int, Array] = {i: np.empty(0, np.int64) for i in tables}
     try:
-        for i in live:
+        for i in needed:
             node = program.nodes[i]
             if i in tables:
                 continue
             if node.op == "input":
-                values[i] = np.arange(below.width)
+                values[i] = np.arange(input_type.width)
             else:
                 args = tuple(values[j] for j in node.inputs)
                 values[i] = RULES[node.op](_RuleContext(program, asm, node, args))
                 if node.type.dtype == "float32" and node.op in ROUNDED:
                     values[i] = _round_to_single(asm, values[i])
-        return asm.finish(range(below.width), values[last].tolist(), kind.dtype == "int64")
+        return asm.finish(
+            range(input_type.width), values[output_node].tolist(), output_type.dtype == "int64"
+        )
     except (TooLargeError, _UnsupportedError):
         return None
 
 
 def find_upper_bound(program: Program, i: int) -> int | None:
-    """Return an upper bound of the non-negative integers of node i; None if there is none."""
+    """Return an upper bound of the non-negative integers of node i, or None if it is unknown."""
     node = program.nodes[i]
     if node.op == "argmax":
         return program.nodes[node.inputs[0]].type.width
@@ -124,62 +129,64 @@ def find_upper_bound(program: Program, i: int) -> int | None:
     return None
 
 
-def _is_supported(program: Program, node: Node, single: frozenset[str]) -> bool:
+def _is_supported(program: Program, node: Node, float32_operators: frozenset[str]) -> bool:
     if node.op == "input":
         return True
     if node.op not in RULES or node.type.dtype not in KINDS or node.type.sparse:
         return False
     if node.op == "constant":
         return True
-    if not node.type.rowwise or np.prod(node.type.shape[1:], dtype=np.int64) > 4 * MOST_WIDTH:
+    if not node.type.rowwise or np.prod(node.type.shape[1:], dtype=np.int64) > 4 * MAX_WIDTH:
         return False
     if node.type.dtype == "float32":
-        return node.op in single
+        return node.op in float32_operators
     has_integers = any(program.nodes[j].type.dtype == "int64" for j in node.inputs)
     return not has_integers or node.op in EXACT or node.op in COMPARED
 
 
-def _constant(work: _RuleContext) -> Array:
+def _load_constant(work: _RuleContext) -> Array:
     value = work.node.attrs["value"].astype(np.float64)
-    if value.size > MOST_WIDTH or not np.array_equal(value, work.node.attrs["value"], True):
+    if value.size > MAX_WIDTH or not np.array_equal(value, work.node.attrs["value"], True):
         raise _UnsupportedError
     registers = [work.asm.constant(v) for v in value.ravel().tolist()]
     return np.array(registers, np.int64).reshape(value.shape)
 
 
 def _map_registers(work: _RuleContext, function: Callable[..., int], *args: Array) -> Array:
-    """Apply `function` to the registers at each position of the arguments, which are broadcast."""
-    tail = work.node.type.shape[1:]
-    columns = [_broadcast(a, tail).ravel().tolist() for a in (args or work.args)]
-    results = [function(*registers) for registers in zip(*columns, strict=True)]
-    return np.array(results, np.int64).reshape(tail)
+    """Broadcast the arguments, and apply `function` to the registers at each position."""
+    row_shape = work.node.type.shape[1:]
+    columns = [
+        _broadcast(registers, row_shape).ravel().tolist() for registers in (args or work.args)
+    ]
+    results = [function(*operands) for operands in zip(*columns, strict=True)]
+    return np.array(results, np.int64).reshape(row_shape)
 
 
-def _broadcast(value: Array, tail: tuple[int, ...]) -> Array:
-    """Broadcast registers to the shape of a row; a constant may have an axis for the rows."""
-    if value.ndim > len(tail):
-        if value.ndim != len(tail) + 1 or value.shape[0] != 1:
+def _broadcast(registers: Array, row_shape: tuple[int, ...]) -> Array:
+    """Broadcast registers to the shape of a row; a constant may also have an axis for rows."""
+    if registers.ndim > len(row_shape):
+        if registers.ndim != len(row_shape) + 1 or registers.shape[0] != 1:
             raise _UnsupportedError
-        value = value[0]
-    return np.broadcast_to(value, tail)
+        registers = registers[0]
+    return np.broadcast_to(registers, row_shape)
 
 
-def _round_to_single(asm: Assembler, value: Array) -> Array:
-    rounded = [asm.emit("single", r) for r in value.ravel().tolist()]
-    return np.array(rounded, np.int64).reshape(value.shape)
+def _round_to_single(asm: Assembler, registers: Array) -> Array:
+    rounded = [asm.emit("single", register) for register in registers.ravel().tolist()]
+    return np.array(rounded, np.int64).reshape(registers.shape)
 
 
-def _instruction(op: str) -> Callable[[_RuleContext], Array]:
+def _make_instruction_rule(op: str) -> Callable[[_RuleContext], Array]:
     return lambda work: _map_registers(work, partial(work.asm.emit, op))
 
 
-def _composed(function: Callable[..., int]) -> Callable[[_RuleContext], Array]:
+def _make_composed_rule(function: Callable[..., int]) -> Callable[[_RuleContext], Array]:
     return lambda work: _map_registers(work, partial(function, work.asm))
 
 
 def _sigmoid(work: _RuleContext) -> Array:
     single = work.node.type.dtype == "float32"
-    return _composed(single_sigmoid if single else sigmoid)(work)
+    return _make_composed_rule(single_sigmoid if single else sigmoid)(work)
 
 
 def _cast(work: _RuleContext) -> Array:
@@ -202,22 +209,24 @@ def _cast(work: _RuleContext) -> Array:
 def _require_finite(work: _RuleContext) -> Array:
     (x,), attrs = work.args, work.node.attrs
     largest = float(np.finfo(work.node.type.dtype).max)
-    low = np.broadcast_to(np.maximum(attrs.get("low", -largest), -largest), x.shape)
-    high = np.broadcast_to(np.minimum(attrs.get("high", largest), largest), x.shape)
-    nan = float(bool(attrs["allow_nan"]))
-    if not nan and "low" not in attrs and "high" not in attrs and x.size > LISTED:
-        # 0 * x is 0, or NaN if x is not finite: one check of a sum for all columns.
+    lower_limits = np.broadcast_to(np.maximum(attrs.get("low", -largest), -largest), x.shape)
+    upper_limits = np.broadcast_to(np.minimum(attrs.get("high", largest), largest), x.shape)
+    allows_nan = float(bool(attrs["allow_nan"]))
+    if not allows_nan and "low" not in attrs and "high" not in attrs and x.size > LISTED:
+        # 0 * x is 0, or NaN if x is not finite. So one check of a sum serves all columns.
         (total,) = _emit_lists(work, "linear", np.zeros((1, x.size)), work.asm.store(np.zeros(1)))
         work.asm.emit("check", int(total), 0, work.asm.store_numbers(0.0, 0.0, 0.0))
         return x
-    for register, least, greatest in zip(x.tolist(), low.tolist(), high.tolist(), strict=True):
-        limits = work.asm.store_numbers(float(least), float(greatest), nan)
+    for register, low, high in zip(
+        x.tolist(), lower_limits.tolist(), upper_limits.tolist(), strict=True
+    ):
+        limits = work.asm.store_numbers(float(low), float(high), allows_nan)
         work.asm.emit("check", register, 0, limits)
     return x
 
 
 def _check_range(work: _RuleContext, checked: Array, low: float, high: float) -> Array:
-    """Stop the machine where a register is out of range; return the rule's first argument."""
+    """Make the VM stop if a register is out of range; return the rule's first argument."""
     limits = work.asm.store_numbers(low, high, 0.0)
     for register in checked.ravel().tolist():
         work.asm.emit("check", register, 0, limits)
@@ -230,7 +239,7 @@ def _one_hot(work: _RuleContext) -> Array:
 
 
 def _take(work: _RuleContext) -> Array:
-    """Take rows of a constant table; an index out of range stops the machine."""
+    """Take rows of a constant table; the VM stops at an index out of range."""
     table = work.program.nodes[work.node.inputs[0]].attrs["value"].astype(np.float64)
     columns = table.reshape(len(table), -1).T.tolist()
     _check_range(work, work.args[1], 0.0, len(table) - 1.0)
@@ -239,14 +248,14 @@ def _take(work: _RuleContext) -> Array:
     return np.array(results, np.int64).reshape(work.node.type.shape[1:])
 
 
-def _find_tables(program: Program, live: Sequence[int]) -> frozenset[int]:
-    """Return the constants that are used only as tables of `take`."""
-    tables, others = set[int](), set(program.outputs.values())
-    for node in (program.nodes[i] for i in live):
-        table, *rest = node.inputs if node.op == "take" else (-1, *node.inputs)
-        others.update(rest)
+def _find_tables(program: Program, needed: Sequence[int]) -> frozenset[int]:
+    """Return the nodes of the constants that are used only as tables of `take`."""
+    tables, other_uses = set[int](), set(program.outputs.values())
+    for node in (program.nodes[i] for i in needed):
+        table, *other_inputs = node.inputs if node.op == "take" else (-1, *node.inputs)
+        other_uses.update(other_inputs)
         tables |= {table} if table >= 0 and program.nodes[table].op == "constant" else set()
-    return frozenset(tables - others)
+    return frozenset(tables - other_uses)
 
 
 def _impute(work: _RuleContext) -> Array:
@@ -262,8 +271,8 @@ def _impute(work: _RuleContext) -> Array:
     return _map_registers(work, choose, work.args[0], np.array(fills))
 
 
-def _registers_of_rows(work: _RuleContext) -> list[list[int]]:
-    """Return the registers along the last axis, which must be the one that is reduced."""
+def _list_reduced_registers(work: _RuleContext) -> list[list[int]]:
+    """Return lists of the registers along the last axis, which must be the axis that is reduced."""
     (x,) = work.args
     if work.node.attrs.get("axis", x.ndim) != x.ndim or not x.shape[-1]:
         raise _UnsupportedError
@@ -271,9 +280,11 @@ def _registers_of_rows(work: _RuleContext) -> list[list[int]]:
     return rows
 
 
-def _reduction(function: Callable[[Assembler, list[int]], int]) -> Callable[[_RuleContext], Array]:
+def _make_reduction_rule(
+    function: Callable[[Assembler, list[int]], int],
+) -> Callable[[_RuleContext], Array]:
     def reduce(work: _RuleContext) -> Array:
-        results = [function(work.asm, row) for row in _registers_of_rows(work)]
+        results = [function(work.asm, row) for row in _list_reduced_registers(work)]
         return np.array(results, np.int64).reshape(work.node.type.shape[1:])
 
     return reduce
@@ -305,7 +316,7 @@ def _multiply(work: _RuleContext, weights: Array, bias: Array) -> Array:
 def _multiply_with_lookups(
     work: _RuleContext, weights: Array, bias: Array, columns: Sequence[OneHot | None]
 ) -> Array:
-    """Multiply, with products of one-hot columns as look-ups of the weight of their 1."""
+    """Multiply; the product of one-hot columns is a look-up of the weight where the 1 is."""
     asm = work.asm
     is_plain = np.array([c is None for c in columns])
     groups: dict[int, list[int]] = {}
@@ -338,14 +349,14 @@ def _pairwise(work: _RuleContext) -> Array:
 
 
 def _emit_lists(work: _RuleContext, op: str, numbers: Array, biases: int) -> Array:
-    """Emit one result for each row of numbers (m, k), of all k columns."""
+    """Emit one result for each row of `numbers` (m, k), computed from all k columns."""
     columns = work.args[0].tolist()
     columns += [work.asm.constant(0.0)] * (-len(columns) % LISTED)
     padded = np.zeros((len(numbers), len(columns)))
     padded[:, : numbers.shape[1]] = numbers
-    first = work.asm.store(padded)
+    numbers_index = work.asm.store(padded)
     results = [
-        work.asm.emit_list(op, columns, first + m * len(columns), biases + m)
+        work.asm.emit_list(op, columns, numbers_index + m * len(columns), biases + m)
         for m in range(len(numbers))
     ]
     return np.array(results, np.int64)
@@ -353,7 +364,7 @@ def _emit_lists(work: _RuleContext, op: str, numbers: Array, biases: int) -> Arr
 
 RULES: Mapping[str, Callable[[_RuleContext], Array]] = MappingProxyType(
     {
-        "constant": _constant,
+        "constant": _load_constant,
         "select": lambda work: work.args[0][work.node.attrs["indices"]],
         "concat": lambda work: np.concatenate(work.args),
         "reshape": lambda work: work.args[0].reshape(work.node.attrs["shape"]),
@@ -364,37 +375,37 @@ RULES: Mapping[str, Callable[[_RuleContext], Array]] = MappingProxyType(
         "one_hot": _one_hot,
         "take": _take,
         "impute": _impute,
-        "add": _composed(add),
-        "sub": _composed(lambda asm, a, b: add(asm, a, b, -1.0)),
-        "mul": _instruction("mul"),
-        "div": _instruction("div"),
-        "maximum": _instruction("maximum"),
-        "minimum": _composed(minimum),
-        "gt": _composed(lambda asm, a, b: compare(asm, a, b, 1.0, 0.0)),
-        "ge": _composed(lambda asm, a, b: compare(asm, a, b, 1.0, 1.0)),
-        "lt": _composed(lambda asm, a, b: compare(asm, b, a, 1.0, 0.0)),
-        "le": _composed(lambda asm, a, b: compare(asm, b, a, 1.0, 1.0)),
-        "eq": _composed(lambda asm, a, b: compare(asm, a, b, 0.0, 1.0)),
-        "ne": _composed(lambda asm, a, b: negation(asm, compare(asm, a, b, 0.0, 1.0))),
-        "and": _instruction("mul"),
-        "or": _instruction("maximum"),
-        "not": _composed(negation),
-        "isnan": _composed(lambda asm, a: negation(asm, compare(asm, a, a, 0.0, 1.0))),
-        "where": _instruction("where"),
-        "neg": _composed(negative),
-        "abs": _composed(absolute),
-        "square": _composed(lambda asm, a: asm.emit("mul", a, a)),
-        "sqrt": _instruction("sqrt"),
-        "exp": _instruction("exp"),
-        "log": _composed(lambda asm, a: asm.emit("log", a, asm.constant(0.0))),
-        "log1p": _composed(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
-        "expm1": _composed(expm1),
+        "add": _make_composed_rule(add),
+        "sub": _make_composed_rule(lambda asm, a, b: add(asm, a, b, -1.0)),
+        "mul": _make_instruction_rule("mul"),
+        "div": _make_instruction_rule("div"),
+        "maximum": _make_instruction_rule("maximum"),
+        "minimum": _make_composed_rule(minimum),
+        "gt": _make_composed_rule(lambda asm, a, b: compare(asm, a, b, 1.0, 0.0)),
+        "ge": _make_composed_rule(lambda asm, a, b: compare(asm, a, b, 1.0, 1.0)),
+        "lt": _make_composed_rule(lambda asm, a, b: compare(asm, b, a, 1.0, 0.0)),
+        "le": _make_composed_rule(lambda asm, a, b: compare(asm, b, a, 1.0, 1.0)),
+        "eq": _make_composed_rule(lambda asm, a, b: compare(asm, a, b, 0.0, 1.0)),
+        "ne": _make_composed_rule(lambda asm, a, b: negation(asm, compare(asm, a, b, 0.0, 1.0))),
+        "and": _make_instruction_rule("mul"),
+        "or": _make_instruction_rule("maximum"),
+        "not": _make_composed_rule(negation),
+        "isnan": _make_composed_rule(lambda asm, a: negation(asm, compare(asm, a, a, 0.0, 1.0))),
+        "where": _make_instruction_rule("where"),
+        "neg": _make_composed_rule(negative),
+        "abs": _make_composed_rule(absolute),
+        "square": _make_composed_rule(lambda asm, a: asm.emit("mul", a, a)),
+        "sqrt": _make_instruction_rule("sqrt"),
+        "exp": _make_instruction_rule("exp"),
+        "log": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(0.0))),
+        "log1p": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
+        "expm1": _make_composed_rule(expm1),
         "sigmoid": _sigmoid,
-        "tanh": _composed(tanh),
-        "sum": _reduction(sum_registers),
-        "max": _reduction(largest),
-        "min": _reduction(smallest),
-        "argmax": _reduction(argmax),
+        "tanh": _make_composed_rule(tanh),
+        "sum": _make_reduction_rule(sum_registers),
+        "max": _make_reduction_rule(largest),
+        "min": _make_reduction_rule(smallest),
+        "argmax": _make_reduction_rule(argmax),
         "softmax": _softmax,
         "linear": lambda work: _multiply(
             work, work.node.attrs["weights"].T, work.node.attrs["bias"]

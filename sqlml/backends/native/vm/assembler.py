@@ -1,8 +1,8 @@
 """`Assembler`: write bytecode for `register_machine.py`, and allocate its registers.
 
-While code is written, each instruction writes a new register, and equal instructions are written
-once. `finish` reuses registers that are no longer read, and merges adjacent instructions that
-differ only by a step.
+While code is being written, each instruction writes to a new register, and equal instructions are
+written only once. `finish` reuses registers that are no longer read, and merges adjacent
+instructions whose fields differ by a constant step.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ NUMBERED = frozenset({OPS["sum"], OPS["compare"], OPS["check"], OPS["take"], *LI
 """Instructions whose field c is the index of a number, not a register."""
 
 _ONE_HOT = 1 << 40
-"""The first number that stands for a one-hot column."""
+"""The first of the register numbers that stand for one-hot columns."""
 
-MOST_REGISTERS = 4096
-MOST_INSTRUCTIONS = 8192
+MAX_REGISTERS = 4096
+MAX_INSTRUCTIONS = 8192
 
 BLOCK_BYTES = 160 << 10
-"""Memory of a block's registers: they stay in the second-level cache."""
+"""Bytes of a block's registers, which stay in the second-level cache."""
 
 MOST_ROWS, FEWEST_ROWS, ROWS_STEP = 128, 32, 32
-"""Rows of a block: multiples of the rows that an unrolled loop of vector instructions processes."""
+"""The most and the fewest rows of a block; an unrolled loop of vector instructions processes
+ROWS_STEP rows."""
 
 
 class TooLargeError(Exception):
@@ -42,7 +43,7 @@ class TooLargeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Arguments of the machine; see `register_machine._run`."""
+    """The arguments of the VM; see `register_machine._run`."""
 
     code: Array
     columns: Array
@@ -52,7 +53,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class OneHot:
-    """A column that is 1 where the code in register `code` is `place`, of `count`; else 0."""
+    """A column that is 1 where register `code`, with `count` codes, equals `place`; otherwise 0."""
 
     code: int
     place: int
@@ -62,8 +63,8 @@ class OneHot:
 class Assembler:
     """Writes instructions.
 
-    Registers from 0 up are inputs and then results; those from -1 down are constants. A one-hot
-    column has a number that stands for a register, which is only written on demand.
+    Registers from 0 up are inputs, followed by results; registers from -1 down are constants. A
+    one-hot column has a number that stands for a register, which is written only on demand.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -84,19 +85,19 @@ class Assembler:
         return -1 - self._constants.setdefault(key, len(self._constants))
 
     def store_numbers(self, *values: float) -> int:
-        """Return the index of the first of some numbers."""
+        """Store numbers, unless they are already stored; return the index of the first number."""
         if values not in self._places:
             self._places[values] = self.store(np.array(values, np.float64))
         return self._places[values]
 
     def store(self, values: Array) -> int:
-        """Return the index of the first of an array of numbers."""
+        """Store an array of numbers; return the index of the first number."""
         self._numbers.append(np.ravel(values))
         self._stored += values.size
         return self._stored - values.size
 
     def make_one_hot(self, code: int, count: int) -> list[int]:
-        """Return numbers that stand for columns that are 1 where a register is 0, 1, and so on."""
+        """Return the numbers of one-hot columns: column k is 1 where the register `code` is k."""
         first = _ONE_HOT + len(self._one_hot)
         self._one_hot.update({first + k: OneHot(code, k, count) for k in range(count)})
         return list(range(first, first + count))
@@ -105,11 +106,11 @@ class Assembler:
         return self._one_hot.get(register)
 
     def emit_take(self, code: int, values: Sequence[float]) -> int:
-        """Return the register with values[code]; 0 for a code out of range."""
+        """Return a register with values[code], or with 0 for a code out of range."""
         return self._write(OPS["take"], code, 0, self.store_numbers(float(len(values)), *values))
 
     def resolve(self, number: int) -> int:
-        """Return the register that a number stands for."""
+        """Return the register that a number stands for; a one-hot column is written first."""
         column = self._one_hot.get(number)
         if column is None:
             return number
@@ -117,12 +118,12 @@ class Assembler:
         return self._write(OPS["compare"], column.code, self.constant(float(column.place)), index)
 
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
-        """Return the register that an instruction writes; c may be the index of a number."""
+        """Write an instruction, and return its result register; c may be the index of a number."""
         third = c if OPS[op] in NUMBERED else self.resolve(c)
         return self._write(OPS[op], self.resolve(a), self.resolve(b), third)
 
     def emit_list(self, op: str, columns: Sequence[int], b: int, c: int) -> int:
-        """Return the register that an instruction writes from listed registers and numbers."""
+        """Write an instruction that reads a list of registers; return its result register."""
         columns = list(map(self.resolve, columns))
         list_index = self._lists.setdefault(tuple(columns), len(self._lists))
         return self._write(OPS[op], list_index, b, c)
@@ -136,39 +137,39 @@ class Assembler:
             register, self._next_register = self._next_register, self._next_register + 1
         self._results[op, a, b, c] = register
         self._code.append((op, a, b, c, register))
-        if len(self._code) > MOST_INSTRUCTIONS:
+        if len(self._code) > MAX_INSTRUCTIONS:
             raise TooLargeError
         return register
 
     def finish(self, inputs: Sequence[int], results: Sequence[int], is_integer: bool) -> Code:
-        """Return the code; `inputs` are columns of rows, `results` registers."""
+        """Return the code. `inputs` are columns of the rows, and `results` are registers."""
         results = list(map(self.resolve, results))
         lists = list(self._lists)
         self._code = self._drop_unused(lists, results)
-        constants = len(self._constants)
-        allocation, registers = self._allocate_registers(lists, results)
+        constant_count = len(self._constants)
+        allocation, register_count = self._allocate_registers(lists, results)
         columns = [*inputs, *(allocation[r] for r in results)]
         list_starts, list_sizes = [], []
-        read = {a for op, a, _, _, _ in self._code if op in LISTS}
+        lists_read = {a for op, a, _, _, _ in self._code if op in LISTS}
         for number, registers_of_list in enumerate(lists):
             # Registers that only dropped instructions read are not allocated.
-            registers_read = registers_of_list if number in read else ()
+            registers_read = registers_of_list if number in lists_read else ()
             list_starts.append(len(columns))
             list_sizes.append(len(registers_read))
             columns += [allocation[r] for r in registers_read]
         rows: list[list[int]] = []
         for op, a, b, c, out in self._code:
-            third = c + constants if op in NUMBERED else allocation.get(c, 0)
+            third = c + constant_count if op in NUMBERED else allocation.get(c, 0)
             if op in LISTS:
-                row = [op, 1, list_starts[a], list_sizes[a], b + constants, 0, third, 0]
+                row = [op, 1, list_starts[a], list_sizes[a], b + constant_count, 0, third, 0]
             else:
                 row = [op, 1, allocation[a], 0, allocation.get(b, 0), 0, third, 0]
             rows.append([*row, allocation.get(out, 0), 0])
         rows = _merge_steps(rows)
-        size = BLOCK_BYTES // (8 * registers) // ROWS_STEP * ROWS_STEP
+        fitting_rows = BLOCK_BYTES // (8 * register_count) // ROWS_STEP * ROWS_STEP
         values = [float(key) for key in self._constants]
-        block_rows = int(np.clip(size, FEWEST_ROWS, MOST_ROWS))
-        shape = (constants, registers, block_rows, len(results), is_integer)
+        block_rows = int(np.clip(fitting_rows, FEWEST_ROWS, MOST_ROWS))
+        shape = (constant_count, register_count, block_rows, len(results), is_integer)
         return Code(
             np.array(rows, np.int64).reshape(-1, FIELDS),
             np.array(columns, np.int64),
@@ -179,24 +180,24 @@ class Assembler:
     def _drop_unused(
         self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
     ) -> list[tuple[int, int, int, int, int]]:
-        """Return the code without instructions whose results nobody reads.
+        """Return the code without instructions whose results are never read.
 
-        The machine writes two results of a list at once, so neither may share the other's register:
-        a register that nobody reads would be free for the next result.
+        The VM writes two results of a list at once, so they must not share a register. A register
+        that is never read would be free for the next result.
         """
-        read = set(results)
-        used = []
+        registers_read = set(results)
+        used_instructions = []
         for i in range(len(self._code) - 1, -1, -1):
             op, *_, out = self._code[i]
-            if op == OPS["check"] or out in read:
-                used.append(self._code[i])
-                read.update(self._list_operands(i, lists))
-        return used[::-1]
+            if op == OPS["check"] or out in registers_read:
+                used_instructions.append(self._code[i])
+                registers_read.update(self._list_operands(i, lists))
+        return used_instructions[::-1]
 
     def _allocate_registers(
         self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
     ) -> tuple[dict[int, int], int]:
-        """Return the machine's register for each of ours, and how many there are."""
+        """Return a map from this assembler's registers to the VM's, and the VM's register count."""
         last_reads = dict.fromkeys(results, len(self._code))
         for i in range(len(self._code) - 1, -1, -1):
             for register in self._list_operands(i, lists):
@@ -215,7 +216,7 @@ class Assembler:
             for register in set(self._list_operands(i, lists)):
                 if register >= 0 and last_reads[register] == i:
                     heappush(free, allocation[register])
-        if count > MOST_REGISTERS:
+        if count > MAX_REGISTERS:
             raise TooLargeError
         return allocation, max(count, 1)
 
@@ -229,7 +230,7 @@ class Assembler:
 
 
 def _merge_steps(rows: list[list[int]]) -> list[list[int]]:
-    """Merge adjacent instructions with equal distances between their fields into one with steps."""
+    """Merge adjacent instructions whose fields advance by constant steps into one instruction."""
     merged: list[list[int]] = []
     for row in rows:
         if not merged or not _try_merge(merged[-1], row):
@@ -238,7 +239,7 @@ def _merge_steps(rows: list[list[int]]) -> list[list[int]]:
 
 
 def _try_merge(before: list[int], row: list[int]) -> bool:
-    """Extend `before` by `row` if that is its next step; return whether it is."""
+    """Extend the instruction `before` by `row` if `row` is its next step; return whether it is."""
     if before[0] != row[0]:
         return False
     count = before[1]
@@ -262,11 +263,11 @@ def _try_merge(before: list[int], row: list[int]) -> bool:
     return True
 
 
-# Functions of registers that the machine has no instruction for.
+# Functions of registers for which the VM has no instruction.
 
 
 def add(asm: Assembler, a: int, b: int, factor: float = 1.0) -> int:
-    """Return a + b * factor, with a factor whose products are exact, such as 1 and -1."""
+    """Return a + b * factor; products with `factor` must be exact, such as those with 1 and -1."""
     return asm.emit("sum", a, b, asm.store_numbers(factor))
 
 
@@ -285,7 +286,7 @@ def absolute(asm: Assembler, a: int) -> int:
 
 
 def minimum(asm: Assembler, a: int, b: int) -> int:
-    """Return the smaller of both, NaN where one is."""
+    """Return the smaller of a and b; NaN if either is NaN."""
     return negative(asm, asm.emit("maximum", negative(asm, a), negative(asm, b)))
 
 
@@ -295,25 +296,28 @@ def negation(asm: Assembler, a: int) -> int:
 
 
 def sum_registers(asm: Assembler, x: Sequence[int]) -> int:
-    """Return a sum in numpy's order: eight sums of every eighth number, halved from 128 on."""
+    """Return the sum of registers in numpy's order.
+
+    Eight partial sums add every eighth number each; more than 128 numbers are first halved.
+    """
     n = len(x)
     if n > 128:
         half = n // 2 - n // 2 % 8
         return add(asm, sum_registers(asm, x[:half]), sum_registers(asm, x[half:]))
-    lanes, rest = (list(x[:8]), x[n - n % 8 :]) if n >= 8 else ([x[0]], x[1:])
+    lanes, remaining = (list(x[:8]), x[n - n % 8 :]) if n >= 8 else ([x[0]], x[1:])
     if n >= 8:
         for i in range(8, n - n % 8):
             lanes[i % 8] = add(asm, lanes[i % 8], x[i])
         while len(lanes) > 1:
             lanes = [add(asm, lanes[i], lanes[i + 1]) for i in range(0, len(lanes), 2)]
     total = lanes[0]
-    for number in rest:
-        total = add(asm, total, number)
+    for register in remaining:
+        total = add(asm, total, register)
     return total
 
 
 def largest(asm: Assembler, x: Sequence[int]) -> int:
-    """Return the maximum of registers, NaN where one is."""
+    """Return the maximum of registers; NaN if any of them is NaN."""
     maximum = x[0]
     for register in x[1:]:
         maximum = asm.emit("maximum", maximum, register)
@@ -321,7 +325,7 @@ def largest(asm: Assembler, x: Sequence[int]) -> int:
 
 
 def smallest(asm: Assembler, x: Sequence[int]) -> int:
-    """Return the minimum of registers, NaN where one is."""
+    """Return the minimum of registers; NaN if any of them is NaN."""
     return negative(asm, largest(asm, [negative(asm, r) for r in x]))
 
 
@@ -335,10 +339,10 @@ def argmax(asm: Assembler, x: Sequence[int]) -> int:
 
 
 def _is_maximum(asm: Assembler, x: int, best: int) -> int:
-    """Return 1 if x equals the maximum or is itself NaN. (A NaN maximum is of a later column.)"""
-    equal = compare(asm, x, best, 0.0, 1.0)
-    number = compare(asm, x, x, 0.0, 1.0)
-    return asm.emit("where", number, equal, asm.constant(1.0))
+    """Return 1 if x equals the maximum or is NaN; otherwise a NaN maximum is in a later column."""
+    is_equal = compare(asm, x, best, 0.0, 1.0)
+    is_number = compare(asm, x, x, 0.0, 1.0)
+    return asm.emit("where", is_number, is_equal, asm.constant(1.0))
 
 
 # The sigmoid, XGBoost's sigmoid of float32, tanh and expm1.
@@ -359,8 +363,8 @@ def sigmoid(asm: Assembler, a: int) -> int:
 def single_sigmoid(asm: Assembler, a: int) -> int:
     """Return 1 / (1 + exp(-a)) with each step rounded to float32, as in XGBoost's common/math.h."""
     one = asm.constant(1.0)
-    limited = minimum(asm, negative(asm, a), asm.constant(float(np.float32(88.7))))
-    total = asm.emit("single", asm.emit("exp", limited))
+    exponent = minimum(asm, negative(asm, a), asm.constant(float(np.float32(88.7))))
+    total = asm.emit("single", asm.emit("exp", exponent))
     for number in (1.0, float(np.float32(1e-16))):
         total = asm.emit("single", add(asm, total, asm.constant(number)))
     return asm.emit("div", one, total)
@@ -369,28 +373,30 @@ def single_sigmoid(asm: Assembler, a: int) -> int:
 def tanh(asm: Assembler, x: int) -> int:
     """Return tanh(x): from exp where |x| >= 0.625, else the quotient of polynomials of Cephes."""
     one, two, zero = asm.constant(1.0), asm.constant(2.0), asm.constant(0.0)
-    size = absolute(asm, x)
-    grown = asm.emit("exp", add(asm, size, size))
-    large = add(asm, one, asm.emit("div", two, add(asm, grown, one)), -1.0)
-    large = asm.emit("where", compare(asm, x, zero, 1.0, 1.0), large, negative(asm, large))
-    z = asm.emit("mul", x, x)
-    numerator = _polynomial(asm, z, _P)
-    denominator = add(asm, z, asm.constant(_Q[0]))
+    absolute_x = absolute(asm, x)
+    exponential = asm.emit("exp", add(asm, absolute_x, absolute_x))
+    large_result = add(asm, one, asm.emit("div", two, add(asm, exponential, one)), -1.0)
+    large_result = asm.emit(
+        "where", compare(asm, x, zero, 1.0, 1.0), large_result, negative(asm, large_result)
+    )
+    square = asm.emit("mul", x, x)
+    numerator = _polynomial(asm, square, _P)
+    denominator = add(asm, square, asm.constant(_Q[0]))
     for number in _Q[1:]:
-        denominator = add(asm, asm.emit("mul", denominator, z), asm.constant(number))
-    share = asm.emit("div", asm.emit("mul", z, numerator), denominator)
-    small = add(asm, x, asm.emit("mul", x, share))
-    is_small = compare(asm, asm.constant(0.625), size, 1.0, 0.0)
-    result = asm.emit("where", is_small, small, large)
+        denominator = add(asm, asm.emit("mul", denominator, square), asm.constant(number))
+    quotient = asm.emit("div", asm.emit("mul", square, numerator), denominator)
+    small_result = add(asm, x, asm.emit("mul", x, quotient))
+    is_small = compare(asm, asm.constant(0.625), absolute_x, 1.0, 0.0)
+    result = asm.emit("where", is_small, small_result, large_result)
     return asm.emit("where", compare(asm, x, x, 0.0, 1.0), result, x)
 
 
 def expm1(asm: Assembler, x: int) -> int:
     """Return exp(x) - 1, from the Taylor series where |x| < 1.1."""
-    rest = asm.emit("mul", asm.emit("mul", x, x), _polynomial(asm, x, _TAYLOR))
-    large = add(asm, asm.emit("exp", x), asm.constant(1.0), -1.0)
+    higher_terms = asm.emit("mul", asm.emit("mul", x, x), _polynomial(asm, x, _TAYLOR))
+    large_result = add(asm, asm.emit("exp", x), asm.constant(1.0), -1.0)
     is_small = compare(asm, asm.constant(1.1), absolute(asm, x), 1.0, 0.0)
-    return asm.emit("where", is_small, add(asm, x, rest), large)
+    return asm.emit("where", is_small, add(asm, x, higher_terms), large_result)
 
 
 def _polynomial(asm: Assembler, x: int, coefficients: Sequence[float]) -> int:

@@ -1,25 +1,25 @@
-"""A register machine for whole models other than trees: rows are lanes, columns are registers.
+"""A register machine (VM) for models other than trees: rows are lanes, columns are registers.
 
 Vectorised interpretation (P. Boncz, M. Zukowski and N. Nes, "MonetDB/X100: Hyper-Pipelining Query
 Execution", CIDR 2005). A block of rows is transposed so that each column lies in one register of
 float64, and each instruction works on whole registers: only the rows and the results go through
-memory, and the machine is compiled once for all models. Arithmetic is that of the reference,
-operation by operation; `exp` and `log` are those below.
+memory, and the VM is compiled once for all models. The arithmetic is that of the reference,
+operation by operation; `exp` and `log` are defined below.
 
-An instruction is a row of bytecode, as `assembler.py` writes it. There are few, and none is a
-function of its own, because each loop takes 0.1 s to compile:
+An instruction is a row of bytecode, as `assembler.py` writes it. There are only a few instructions,
+and none has a function of its own, because each loop takes 0.1 s to compile:
 
 ===========  =================================================================================
 sum          a + b * (number k)
 mul, div     a * b, a / b
-maximum      the larger of a and b, NaN where one is
+maximum      the larger of a and b, NaN if either is NaN
 compare      number k where a > b, number k + 1 where a = b, else 0
 where        b where a is not 0, else c
-sqrt, exp    of a
+sqrt, exp    the square root of a, the exponential of a
 single       a rounded to float32
 log          log(a + b), where b is all 0 or all 1
-check        stops the machine where a is outside number k .. k + 1 (k + 2: unless it is NaN)
-take         number k + 1 + a, where a is from 0 to less than number k, else 0
+check        stops if a is outside number k to number k + 1 (number k + 2: whether NaN may pass)
+take         number k + 1 + a if 0 <= a < number k, else 0
 whole        a truncated as by a cast to int64: -2**63 beyond its range
 linear       for each of its results: the sum of listed columns times numbers, plus a number
 sqeuclidean  for each of its results: the sum of squared differences of columns and numbers
@@ -54,7 +54,7 @@ from sqlml.backends.native.jit.specialise import reads, specialise, writes
 # 20 floats took a linear model 11 ns per row instead of 19.
 
 LINE_BYTES = 64
-"""Bytes of a cache line on almost all processors; on others more is prefetched than needed."""
+"""Bytes of a cache line on almost all processors; on others, too many lines are prefetched."""
 
 
 @intrinsic
@@ -161,7 +161,7 @@ SIDE = 8
 def transpose(
     typing: Any, rows: Any, first: Any, width: Any, target: Any, start: Any, step: Any
 ) -> Any:
-    """Emit a transposition of numbers of rows (flat, `width` each) from `first` on.
+    """Emit the transposition of a square from index `first` of `rows` (flat, `width` numbers each).
 
     Row r and column c of the square go to target[start + c * step + r], possibly widened.
     """
@@ -221,10 +221,10 @@ LISTED = 3
 """Columns that one loop adds: with more, LLVM would have to compare too many addresses."""
 
 AHEAD = 64
-"""Rows that are prefetched ahead, at a block's end those of the next block."""
+"""How many rows ahead to prefetch; at the end of a block, these are rows of the next block."""
 
 PAD = 8
-"""Numbers between registers: a distance of a power of 2 would cause cache conflicts."""
+"""Unused numbers between registers: a distance of a power of 2 would cause cache conflicts."""
 
 _U = np.uint64
 _LIMIT = 2.0**63
@@ -235,24 +235,24 @@ def _run(
 ) -> Any:
     """Fill `out`; return -1, or the first row of a block in which a check fails.
 
-    One long function, because a loop over rows in a function of its own takes longer to compile
-    than this whole machine.
+    This is one long function, because a loop over rows in a function of its own takes longer to
+    compile than this whole VM.
 
     Args:
-        single, double: the rows, concatenated (n * k,): one of them, the other is empty.
+        single, double: the rows, concatenated (n * k,), as float32 or float64; the other is empty.
         code: bytecode (instructions, FIELDS).
-        columns: registers that instructions list: first the columns of the rows that registers 0,
-            1, ... hold, then the registers of the results, then lists.
-        numbers: first the values of constants, then weights and points.
-        shape: how many columns are read, constants, registers, rows per block, results, whether the
-            results are integers, and how many columns rows have.
+        columns: the columns of the rows that registers 0, 1, ... hold, followed by the registers of
+            the results, and by the lists of registers that instructions read.
+        numbers: the values of the constants, followed by weights and points.
+        shape: the counts of columns read, constants, registers, rows per block and results, whether
+            the results are integers, and the count of columns of the rows.
         out: (n * results,); int64 is written as its bits.
     """
     inputs, constants, results, is_integer = shape[0], shape[1], shape[4], shape[5]
     rows, width = out.size // results, shape[6]
     size = max(min(shape[3], rows), 1)
     step = _U(size + PAD)
-    # Unsigned numbers spare numba's test for negative indices.
+    # With unsigned indices, numba omits the test for negative indices.
     buffer = np.empty((shape[2] + 1) * (size + PAD) + 8)
     # Vectors that cross a cache line take twice as long.
     v = buffer[(-(buffer.ctypes.data >> 3)) & 7 :]
@@ -410,7 +410,7 @@ def _run(
 
 
 def compile_machine() -> Callable[..., Any]:
-    """Return the machine's code for this processor; see `_run`."""
+    """Return the VM, compiled for this processor; see `_run`."""
     doubles, integers = reads(np.float64, 1, "C"), reads(np.int64, 1, "C")
     rows = (reads(np.float32, 1, "C"), doubles)
     code = (reads(np.int64, 2, "C"), integers, doubles, integers)

@@ -1,4 +1,4 @@
-"""`Fused`: an output of a Program that one call of the register machine computes."""
+"""`Fused`: an output of a Program that one call of the VM computes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sqlml.types import Array, numpy_dtype
 
 _SINGLE, _DOUBLE = np.empty(0, np.float32), np.empty(0, np.float64)
 
-COPIED = 2048
-"""Rows that are copied at a time if they are not contiguous."""
+COPIED_ROWS = 2048
+"""How many rows are copied at a time if the rows are not contiguous."""
 
 
 class Fused:
-    """One output of a Program of one input, a matrix of floats. Thread-safe.
+    """One output of a Program whose only input is a matrix of floats. Thread-safe.
 
     Attributes:
-        node, name: the input.
-        input, dtype: dtypes of the rows and of the output.
-        columns, width: numbers of columns of the rows and of the output.
+        node, name: the input's node and name.
+        input, dtype: the dtypes of the rows and of the output.
+        columns, width: the column counts of the rows and of the output.
         rows: the most rows of a block.
         below: an upper bound of the output's non-negative integers, if known.
     """
@@ -49,11 +49,11 @@ class Fused:
         self._arguments = (code.code, code.columns, code.numbers, code.shape)
         self._kernel: Callable[..., Any] = compile_machine()
         self._map: LineKernel | None = None
-        self._chosen: tuple[Array, Fused] | None = None
+        self._columns_read: tuple[Array, Fused] | None = None
 
     @classmethod
     def of(cls, program: Program, output: str, single: bool = False) -> Fused | None:
-        """Return the output if the machine has all operators for it (`single`: see `assemble`)."""
+        """Return the fused output; None if the VM cannot compute it (`single`: see `assemble`)."""
         code = assemble(program, output, single)
         if code is None:
             return None
@@ -69,7 +69,7 @@ class Fused:
             return self
         narrowed = copy(self)
         narrowed.columns, narrowed._map = width, None
-        narrowed._chosen = (np.array(columns, np.int64), self)
+        narrowed._columns_read = (np.array(columns, np.int64), self)
         code, column_list, numbers, shape = self._arguments
         column_list = np.concatenate([np.array(columns, np.int64), column_list[self.columns :]])
         shape = shape.copy()
@@ -80,8 +80,8 @@ class Fused:
     def fill(self, x: Array, out: Array) -> int:
         """Write the output for rows `x` (n, k) of dtype `input` to `out` (n, width) of `dtype`.
 
-        Returns -1, or a row at or before the first with a number that the model rejects: `out` is
-        then invalid.
+        Returns -1 on success. If the model rejects a number, returns the index of a row at or
+        before the first row with such a number; then `out` is invalid.
         """
         if not x.flags.c_contiguous:
             return self._fill_strided(x, out)
@@ -111,11 +111,11 @@ class Fused:
         return (call, call_convert(flat_out, out.line())) if self._narrow else (call,)
 
     def _fill_strided(self, x: Array, out: Array) -> int:
-        for start in range(0, x.shape[0], COPIED):
-            stop = start + COPIED
+        for start in range(0, x.shape[0], COPIED_ROWS):
+            stop = start + COPIED_ROWS
             block, reader = x[start:stop], self
-            if self._chosen is not None:  # copy only the columns that are read
-                chosen, reader = self._chosen
+            if self._columns_read is not None:  # copy only the columns that are read
+                chosen, reader = self._columns_read
                 block = block[:, chosen]
             failed = reader.fill(np.ascontiguousarray(block), out[start:stop])
             if failed >= 0:
@@ -125,38 +125,38 @@ class Fused:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeTail:
-    """An output as a function of the margins, the value of node `trees`. Thread-safe."""
+    """Computes an output from the margins, which are the value of node `trees`. Thread-safe."""
 
     trees: int
     machine: Fused
 
     def __call__(self, margins: Array) -> Array:
-        """Compute the output (n, width) of margins (n, k)."""
+        """Compute the output (n, width) from margins (n, k)."""
         out = np.empty((margins.shape[0], self.machine.width), self.machine.dtype)
         self.machine.fill(margins, out)
         return out
 
     @classmethod
     def of(cls, program: Program, output: str) -> TreeTail | None:
-        """Return None if the output needs more than one ensemble's margins or other operators."""
-        live = program.find_needed([program.outputs[output]])
-        ensembles = [i for i in live if program.nodes[i].op == "tree_ensemble"]
-        if len(ensembles) != 1 or ensembles[0] == live[-1]:
+        """Return the tail of an output; None if margins of one ensemble do not determine it."""
+        needed = program.find_needed([program.outputs[output]])
+        ensembles = [i for i in needed if program.nodes[i].op == "tree_ensemble"]
+        if len(ensembles) != 1 or ensembles[0] == needed[-1]:
             return None
-        after = _make_tail_program(program, ensembles[0], live, output)
-        machine = None if after is None else Fused.of(after, output, single=True)
-        return None if machine is None else cls(ensembles[0], machine)
+        tail_program = _make_tail_program(program, ensembles[0], needed, output)
+        fused = None if tail_program is None else Fused.of(tail_program, output, single=True)
+        return None if fused is None else cls(ensembles[0], fused)
 
 
 def _make_tail_program(
-    program: Program, trees: int, live: list[int], output: str
+    program: Program, trees: int, needed: list[int], output: str
 ) -> Program | None:
-    """Return the output as a Program of the margins; None if it needs more from the rows."""
-    kind = program.nodes[trees].type
-    margins = {"name": "margins", "dtype": kind.dtype, "width": kind.width}
-    nodes = [Node("input", (), freeze(margins), kind)]
+    """Return a Program from the margins to the output; None if the output also needs the rows."""
+    margins_type = program.nodes[trees].type
+    margins = {"name": "margins", "dtype": margins_type.dtype, "width": margins_type.width}
+    nodes = [Node("input", (), freeze(margins), margins_type)]
     positions = {trees: 0}
-    for i in live:
+    for i in needed:
         node = program.nodes[i]
         if i <= trees and node.type.rowwise:
             continue
@@ -164,4 +164,4 @@ def _make_tail_program(
             return None
         positions[i] = len(nodes)
         nodes.append(Node(node.op, tuple(positions[j] for j in node.inputs), node.attrs, node.type))
-    return Program(tuple(nodes), {"margins": 0}, {output: positions[live[-1]]})
+    return Program(tuple(nodes), {"margins": 0}, {output: positions[needed[-1]]})

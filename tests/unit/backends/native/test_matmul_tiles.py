@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sqlml.backends.native import NativeBackend
-from sqlml.backends.native.rows.distance_kernels import expanded_search
-from sqlml.backends.native.rows.linear_kernels import wide_linear
+from sqlml.backends.native.rows.distance_kernels import make_expanded_search
+from sqlml.backends.native.rows.linear_kernels import make_wide_linear
 from sqlml.backends.native.rows.matmul_tiles import FUSES, HIGH, WIDE, make_panels, pad_rows
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
@@ -53,7 +53,7 @@ def test_factors_are_padded_to_whole_tiles() -> None:
 def test_a_linear_model_has_the_bits_of_the_reference(width: int, outputs: int) -> None:
     rng = np.random.default_rng(width)
     weights, bias = rng.normal(size=(width, outputs)), rng.normal(size=outputs)
-    score = wide_linear(weights, bias)
+    score = make_wide_linear(weights, bias)
     for rows in (0, 1, HIGH - 1, HIGH, 3 * HIGH + 1):
         x = rng.normal(size=(rows, width)) * 10.0 ** rng.integers(-9, 9, (rows, width))
         want = reference.FUNCTIONS["linear"]([x], {"weights": weights, "bias": bias})
@@ -64,7 +64,7 @@ def test_a_linear_model_has_the_bits_of_the_reference(width: int, outputs: int) 
 def test_infinity_and_nan_stay_in_their_row() -> None:
     x = np.zeros((HIGH + 2, 3))
     x[1, 0], x[HIGH + 1, 2] = np.inf, np.nan
-    made = wide_linear(np.ones((3, 5)), np.zeros(5))(x)
+    made = make_wide_linear(np.ones((3, 5)), np.zeros(5))(x)
     assert np.isinf(made[1]).all() and np.isnan(made[-1]).all()
     assert not np.delete(made, [1, HIGH + 1], axis=0).any()
 
@@ -114,7 +114,7 @@ def test_what_is_infinitely_far_is_never_taken(odd: float) -> None:
     want = reference.run(program, {"x": x})["transform"]
     np.testing.assert_array_equal(native(program, x), want)
     assert np.isinf(want[2, :3]).all() and not want[2, 3:].any()
-    search = expanded_search(points)
+    search = make_expanded_search(points)
     assert search is not None
     values, index = np.full((0, 3), np.inf), np.zeros((0, 3), np.int64)
     search(x[:0], values, index)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sqlml.backends.native.rows.piecewise_kernels import interpolator, searcher
+from sqlml.backends.native.rows.piecewise_kernels import (
+    make_interpolation_kernel,
+    make_search_kernel,
+)
 from sqlml.ir import reference
 
 
@@ -38,11 +41,11 @@ def test_as_many_edges_are_below_as_numpy_counts(dtype: type, side: str) -> None
             x = rows_among(count, len(sizes), dtype, count)
             attrs = {"edges": edges, "offsets": offsets, "side": side}
             want = reference.FUNCTIONS["search_sorted"]([x], attrs)
-            made = searcher(edges, offsets, side)(x)
+            made = make_search_kernel(edges, offsets, side)(x)
             assert made.dtype == np.int64
             np.testing.assert_array_equal(made, want)
             np.testing.assert_array_equal(
-                searcher(edges, offsets, side)(np.asfortranarray(x)), want
+                make_search_kernel(edges, offsets, side)(np.asfortranarray(x)), want
             )
 
 
@@ -59,4 +62,6 @@ def test_lines_are_numpys(ends: str) -> None:
             attrs = {"points": points, "values": values, "offsets": offsets}
             with np.errstate(all="ignore"):
                 want = reference.FUNCTIONS["interpolate"]([x], attrs)
-            np.testing.assert_array_equal(interpolator(points, values, offsets)(x), want)
+            np.testing.assert_array_equal(
+                make_interpolation_kernel(points, values, offsets)(x), want
+            )

@@ -7,7 +7,7 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
 import sqlml
-from sqlml.backends.native.trees.walk import FEW, NONE, number_exits, order_triples
+from sqlml.backends.native.trees.walk import MAX_SINGLE_NODES, NONE, number_exits, order_triples
 from sqlml.ir.trees import Ensemble
 
 
@@ -51,8 +51,8 @@ def test_trees_of_few_nodes_and_trees_that_are_named_stay_single() -> None:
     _, starts = order_triples(e, numbered, alone)
     sizes = np.diff(numbered.starts)
     in_triples = np.diff(starts)[::2]
-    assert (in_triples[alone | (sizes <= FEW)] == 0).all()
-    assert (in_triples[~alone & (sizes > FEW)] > 0).all()
+    assert (in_triples[alone | (sizes <= MAX_SINGLE_NODES)] == 0).all()
+    assert (in_triples[~alone & (sizes > MAX_SINGLE_NODES)] > 0).all()
 
 
 def test_two_full_levels_take_no_padding() -> None:

@@ -28,7 +28,7 @@ import sqlml
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.vm.assemble import assemble
 from sqlml.backends.native.vm.assembler import MOST_ROWS
-from sqlml.backends.native.vm.whole_output import COPIED, Fused
+from sqlml.backends.native.vm.whole_output import COPIED_ROWS, Fused
 from sqlml.errors import MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
@@ -115,7 +115,9 @@ def test_the_same_numbers_as_the_source_in_any_batch(name: str) -> None:
         assert scorer._matrix_scorers, "it is scored in place"
         for start, stop in [(0, 0), (5, 6), (3, 40), (100, 100 + MOST_ROWS + 1)]:
             np.testing.assert_array_equal(ours(x[start:stop]), whole[start:stop])
-        np.testing.assert_array_equal(ours(np.asfortranarray(x[: COPIED + 5])), whole[: COPIED + 5])
+        np.testing.assert_array_equal(
+            ours(np.asfortranarray(x[: COPIED_ROWS + 5])), whole[: COPIED_ROWS + 5]
+        )
         np.testing.assert_array_equal(ours(x[::3]), whole[::3])
         x.setflags(write=False)
         np.testing.assert_array_equal(ours(x[:9]), whole[:9])

@@ -34,7 +34,7 @@ from xgboost import XGBRegressor
 
 import sqlml
 from sqlml.backends import base
-from sqlml.backends.native.text.count_tokens import counter
+from sqlml.backends.native.text.count_tokens import make_token_counter
 from sqlml.errors import InputTypeError, MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import store
@@ -395,7 +395,7 @@ def test_bytes_that_are_no_text_do_no_harm() -> None:
                 alternate_sign=True,
             )
         )
-        assert counter(node.attrs, hashed=True)(texts).shape == (299, 9)
+        assert make_token_counter(node.attrs, hashed=True)(texts).shape == (299, 9)
 
 
 def test_the_hash_is_murmur3() -> None:

@@ -11,7 +11,7 @@ from sqlml.ir.builder import Builder
 from sqlml.types import Array
 from sqlml.udfs.batch_function import Lookup
 from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES, NULL_LENGTH
-from sqlml.udfs.duckdb.native.plan_bytecode import code_calls, texts_of
+from sqlml.udfs.duckdb.native.plan_bytecode import make_code_calls, texts_of
 from tests.unit.backends.native.test_kernel_calls import followed
 
 
@@ -61,7 +61,7 @@ def test_the_codes_are_those_of_the_look_up(seed: int, dtype: str) -> None:
     first, kept = as_duckdb(texts)
     second, also_kept = as_duckdb(texts[::-1])
     x = np.full((len(texts), 3), 0.5, dtype)
-    calls = KernelCalls(tuple(code_calls(lookup, 3)))
+    calls = KernelCalls(tuple(make_code_calls(lookup, 3)))
     assert followed(calls, x, x, [first, second]) == -1
     np.testing.assert_array_equal(x[:, 2], want["changed"][:, 0])
     np.testing.assert_array_equal(x[:, 0], want["plain"][:, 0])
