@@ -1,4 +1,4 @@
-"""Backends: they compile a verified Program to a `Compiled`, which scores batches of numpy arrays.
+"""Backends, which compile a verified Program to a `Compiled` that scores batches of numpy arrays.
 
 `native` runs model operators as machine code, `torch` and `onnxruntime` run Programs that
 `passes.lower` has lowered to tensor operators, and `reference` runs everything with slow numpy

@@ -36,9 +36,9 @@ class Compiled(Protocol):
 class Filler(Protocol):
     """A thread-safe writer of one output of a compiled Program into an array.
 
-    A Compiled may have a method `filler(output, columns, width)` that returns one. It reads rows
-    (n, width) of dtype `input`, whose `columns` are the Program's only input. Integer results are
-    from 0 to less than `below`, if that is known.
+    A Compiled may have a method `filler(output, columns, width)` that returns a Filler. The Filler
+    reads rows (n, width) of dtype `input`, whose `columns` are the Program's only input. Integer
+    results are at least 0 and less than `below`, unless it is None.
     """
 
     input: np.dtype[Any]
@@ -47,20 +47,26 @@ class Filler(Protocol):
     below: int | None
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write (n, `width`) of `dtype` to `out`; return a number below 0 if no row is rejected."""
+        """Write the results, (n, `width`) of `dtype`, to `out`.
+
+        Return a negative number if no row is rejected.
+        """
         ...
 
 
 def find_filler(
     compiled: Compiled, output: str, columns: Sequence[int], width: int
 ) -> Filler | None:
-    """Return the Filler of `compiled` for `output`; None if it has none."""
+    """Return the Filler of `compiled` for `output`, or None if it does not have one."""
     make_filler: Callable[..., Filler | None] | None = getattr(compiled, "filler", None)
     return None if make_filler is None else make_filler(output, columns, width)
 
 
 def find_text_filler(compiled: Compiled, output: str) -> Any:
-    """Return `compiled`'s writer of an output of a matrix and columns of texts, or None."""
+    """Return the function of `compiled` that fills `output` from a matrix and string columns.
+
+    Return None if it does not have one.
+    """
     make_filler = getattr(compiled, "text_filler", None)
     return None if make_filler is None else make_filler(output)
 
@@ -69,7 +75,7 @@ class Backend(Protocol):
     """An engine that runs Programs and never changes them."""
 
     def supports(self, program: Program) -> str | None:
-        """Return None if it can run the (lowered) Program, else the reason why not."""
+        """Return None if the backend can run the (lowered) Program, otherwise the reason."""
         ...
 
     def compile(
@@ -83,8 +89,8 @@ class Backend(Protocol):
 class BackendEntry:
     """The module of a backend, and the extra that must be installed for it.
 
-    It runs operators of `level` "model", as imported, or "tensor", once lowered. Each of its
-    `strategies` for trees is a lowering in `passes` or a kernel.
+    A backend of `level` "model" runs operators as imported, one of level "tensor" needs lowered
+    operators. Each of the `strategies` for trees is a lowering in `passes` or a kernel.
     """
 
     module: str
@@ -121,7 +127,7 @@ class ReferenceBackend:
         return ReferenceCompiled(program)
 
 
-# Strategy "traverse" uses the fastest kernel for a batch, the others always the same kernel.
+# Strategy "traverse" selects the fastest kernel for a batch; the others always use the same kernel.
 _NATIVE = ("traverse", "cursor", "descent", "lockstep")
 _LOWERED = ("gemm", "tt", "ptt")
 
@@ -162,19 +168,19 @@ def load_backend(name: str) -> Backend:
 
 
 def touches_sparse_rows(program: Program, i: int) -> bool:
-    """Return whether node i reads or makes sparse rows, which tensor backends leave to the host."""
+    """Return whether node i has sparse rows, so that tensor backends run it on the host."""
     node = program.nodes[i]
     return node.type.sparse or any(program.nodes[j].type.sparse for j in node.inputs)
 
 
 def require_support(backend: str, reason: str | None, hint: str = "") -> None:
-    """Raise BackendError if there is a reason why the backend does not support a Program."""
+    """Raise BackendError unless `reason`, the result of `Backend.supports`, is None."""
     if reason is not None:
         raise BackendError(f"the {backend} backend cannot run this model: {reason}{hint}")
 
 
 def explain_unsupported(program: Program, names: frozenset[str] | set[str]) -> str | None:
-    """Return the reason why a backend with functions for `names` cannot run `program`, or None."""
+    """Return the reason why a backend that only has the operators `names` cannot run `program`."""
     missing = sorted({node.op for node in program.nodes} - names)
     if not missing:
         return None

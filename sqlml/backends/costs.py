@@ -24,8 +24,8 @@ from sqlml.types import Array
 Costs = Mapping[str, float]
 
 SHIPPED: Costs = {
-    # A column in an expression of the engine; a level that rows pass, and a test, of a small
-    # tree there.
+    # A column in an expression of the engine; a level that a row passes in a small tree, and a test
+    # of such a tree.
     "sql.number": 0.7,
     "sql.level": 2.5,
     "sql.test": 0.5,
@@ -34,18 +34,18 @@ SHIPPED: Costs = {
     "sql.category": 33_000.0,
     "sql.lookup": 3.4,
     "udf.text": 230.0,
-    # A column that is packed and passed to a function, and a call of that for a batch of rows;
-    # the same for a native function.
+    # A column that is packed and passed to a function, and a call of this function for a batch of
+    # rows; then the same costs of a native function.
     "udf.number": 4.0,
     "udf.call": 40_000.0,
     "column.number": 1.2,
     "column.call": 10_000.0,
-    # Trees, per row: a node over a block of bytes, of 16-bit numbers or of their pages; a tree;
-    # a leaf value in registers, or in memory; a column's bin; a set's; entering a descent, and
-    # a step of it; a tree by lockstep, and a step of it; the top of a tree in a turned block,
-    # and a number that is turned. Far steps are those in trees of 64 MB, which exceed all
-    # caches; far nodes and wide steps are those in tables of 2,000 columns. native.batch is the
-    # extra cost of a batch by blocks compared with one by lockstep.
+    # Trees, per row: a node in a block of bytes, of 16-bit numbers or of pages of them; a tree; a
+    # leaf value in registers, or in memory; the bin of a column; the bin of a set; the start of a
+    # descent, and a step of it; a tree by lockstep, and a step of it; the top of a tree in a
+    # turned block, and a number that is turned. Far steps are steps in trees of 64 MB, which
+    # exceed all caches; far nodes and wide steps belong to tables of 2,000 columns. native.batch
+    # is the extra cost of a batch in blocks compared with a batch by lockstep.
     "native.node": 0.007,
     "native.far_node": 0.105,
     "native.short_node": 0.018,
@@ -79,7 +79,7 @@ SHIPPED: Costs = {
     "torch.number": 0.4,
     "torch.product": 0.03,
     "torch.step": 8.0,
-    # The same on a GPU, and a byte of a transfer.
+    # The same costs on a GPU, and the cost of transferring a byte.
     "cuda.call": 10_000.0,
     "cuda.number": 0.004,
     "cuda.product": 0.0002,
@@ -98,7 +98,7 @@ def costs_path() -> Path:
 
 @cache
 def current_costs() -> Costs:
-    """Return the costs measured on this machine, and shipped ones for all others."""
+    """Return the costs: those measured on this machine, and default costs for all others."""
     configured = os.environ.get("SQLML_COSTS")
     if configured == "default":
         return SHIPPED
@@ -112,7 +112,9 @@ def current_costs() -> Costs:
 
 
 def parse_costs(text: str) -> dict[str, float]:
-    """Parse costs by name from JSON; ValueError unless they have known names and are positive.
+    """Parse costs by name from JSON.
+
+    Raise ValueError if a name is unknown or a cost is not positive.
 
     >>> parse_costs('{"native.node": 0.01}')
     {'native.node': 0.01}
@@ -124,7 +126,9 @@ def parse_costs(text: str) -> dict[str, float]:
         if name not in SHIPPED:
             raise ValueError(f"unknown cost {name!r}; costs: {', '.join(SHIPPED)}")
         if type(value) not in (int, float) or not 0 < value < 1e12:
-            raise ValueError(f"{name} must be nanoseconds above 0, not {value!r}")
+            raise ValueError(
+                f"{name} must be a positive number of nanoseconds below 1e12, not {value!r}"
+            )
     return {name: float(value) for name, value in costs.items()}
 
 
@@ -138,22 +142,23 @@ def save_costs(measured: Mapping[str, float]) -> Path:
 
 
 BYTE_BINS, SHORT_BINS = 255, 65_535
-"""Most thresholds of a column for bins of one byte, and of two bytes."""
+"""Maximum number of thresholds of a column for bins of one byte, and for bins of two bytes."""
 
 MOST_PAGES = 1500
-"""Most bytes of a row's bins in pages; those of 512 rows fill a second-level cache."""
+"""Maximum number of bytes of a row's bins in pages; the bins of 512 rows fill a second-level cache.
+"""
 
 BYTE_EXITS, SHORT_EXITS = 256, 65_536
-"""Most exits of a tree's upper part for cursors of one byte, and of two bytes."""
+"""Maximum number of exits of a tree's upper part for cursors of one byte, and of two bytes."""
 
 BARE_NODE_BYTES, PACKED_NODE_BYTES = 16, 8
-"""Bytes of a node or leaf in the lockstep kernel and in the descent kernel."""
+"""Bytes of a node or leaf in the lockstep kernel, and in the descent kernel."""
 
 NEAR_BYTES, FAR_BYTES = 12 << 20, 64 << 20
 """Sizes of trees that mostly fit into a processor's caches, and of trees that lie in memory."""
 
 NEAR_BLOCK, FAR_BLOCK = 64 << 10, 1 << 20
-"""Bytes of a block's bins without extra cost for a node, and of a block of `WIDE` columns."""
+"""Bytes of a block's bins up to which nodes cost nothing extra, and for `WIDE` columns."""
 
 BLOCK_ROWS = 512
 
@@ -161,7 +166,8 @@ LANES, TOP = 64, 4
 """Rows of a turned block, and levels of a tree that are tested for all of them (`lockstep.py`)."""
 
 LOW, TURNED_COLUMNS = 12, 12
-"""Most levels of trees for turned blocks, and most columns per tree; turning more does not pay."""
+"""Maximum number of levels of trees for turned blocks, and of columns per tree; turning more does
+not pay off."""
 
 WIDE = 2000
 """Columns of the tables with which far nodes and wide steps are measured. The values of a few rows,
@@ -172,9 +178,9 @@ and the bins of a block, then exceed the near caches."""
 class TreeCosts:
     """Costs of scoring an Ensemble with each kernel, in nanoseconds per row on one thread.
 
-    They hold for large batches, and are infinite if a kernel cannot run the ensemble. `batch` are
-    extra nanoseconds of a batch in blocks of rows. `paged`: the cursor kernel reads its bins in
-    pages. `cut` int64 (T,): the depth at which the descent begins in each tree.
+    They are valid for large batches, and infinite if a kernel cannot run the ensemble. `batch` is
+    the extra time of a batch in blocks of rows. `paged` tells whether the cursor kernel reads its
+    bins in pages. `cut`, int64 (T,), is the depth at which the descent begins in each tree.
     """
 
     cursor: float
@@ -193,101 +199,117 @@ class TreeCosts:
 def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     """Estimate the costs of all kernels for `shape`."""
     trees, _ = shape.nodes.shape
-    values, slots = trees * shape.values, 2 * float(shape.nodes.sum())
-    pair_step = _step_cost(costs, "pair_step", slots * BARE_NODE_BYTES)
-    pair_step *= _width_slowdown(costs, "pair_step", shape.columns)
+    value_count, slots = trees * shape.values, 2 * float(shape.nodes.sum())
+    pair_step = _estimate_step_cost(costs, "pair_step", slots * BARE_NODE_BYTES)
+    pair_step *= _estimate_width_slowdown(costs, "pair_step", shape.columns)
     lockstep = float(
-        trees * costs["native.pair"] + shape.steps.sum() * pair_step + values * costs["native.leaf"]
+        trees * costs["native.pair"]
+        + shape.steps.sum() * pair_step
+        + value_count * costs["native.leaf"]
     )
     batch, turned = costs["native.batch"], _estimate_turned(shape, costs)
     if shape.thresholds > SHORT_BINS:
-        none = np.zeros(trees, np.int64)
-        return TreeCosts(np.inf, np.inf, lockstep, batch, False, none, turned)
-    step = _step_cost(costs, "step", slots * PACKED_NODE_BYTES)
-    step *= _width_slowdown(costs, "step", shape.columns)
-    far = _far_node_cost(costs, shape.columns)
+        no_cuts = np.zeros(trees, np.int64)
+        return TreeCosts(np.inf, np.inf, lockstep, batch, False, no_cuts, turned)
+    step_cost = _estimate_step_cost(costs, "step", slots * PACKED_NODE_BYTES)
+    step_cost *= _estimate_width_slowdown(costs, "step", shape.columns)
+    far_cost = _estimate_far_node_cost(costs, shape.columns)
 
     def find_cuts(node: str, exits: int) -> _Cuts:
-        return _find_best_cuts(shape, costs[node] + far, costs["native.descent"], step, exits)
+        return _find_best_cuts(
+            shape, costs[node] + far_cost, costs["native.descent"], step_cost, exits
+        )
 
     cuts = [find_cuts("native.short_node", SHORT_EXITS)]
     if shape.thresholds <= BYTE_BINS:
         cuts.append(find_cuts("native.node", BYTE_EXITS))
-    cursor_cost = min(way.cursor for way in cuts)
-    paged = np.inf
+    cursor_cost = min(candidate.cursor for candidate in cuts)
+    paged_cost = np.inf
     if BYTE_BINS < shape.thresholds and shape.all_thresholds < MOST_PAGES * BYTE_BINS:
-        paged = find_cuts("native.paged_node", BYTE_EXITS).cursor
-    enter = trees * costs["native.tree"] + shape.sets * costs["native.set"]
-    enter += shape.columns * costs["native.bin"] * _bin_slowdown(shape)
-    best = min(cuts, key=lambda way: way.descent)
+        paged_cost = find_cuts("native.paged_node", BYTE_EXITS).cursor
+    entry_cost = trees * costs["native.tree"] + shape.sets * costs["native.set"]
+    entry_cost += shape.columns * costs["native.bin"] * _estimate_bin_slowdown(shape)
+    best_cuts = min(cuts, key=lambda candidate: candidate.descent)
     return TreeCosts(
-        cursor=min(cursor_cost, paged) + enter + values * costs["native.cursor_leaf"],
-        descent=best.descent + enter + values * costs["native.leaf"],
+        cursor=min(cursor_cost, paged_cost)
+        + entry_cost
+        + value_count * costs["native.cursor_leaf"],
+        descent=best_cuts.descent + entry_cost + value_count * costs["native.leaf"],
         lockstep=lockstep,
         batch=batch,
-        paged=paged < cursor_cost,
-        cut=best.cut,
+        paged=paged_cost < cursor_cost,
+        cut=best_cuts.cut,
         turned=turned,
     )
 
 
 def _estimate_turned(shape: TreeShape, costs: Costs) -> float:
-    """Return the cost of lockstep in turned blocks: the top of a tree, and the steps below it."""
+    """Return the cost of lockstep in turned blocks: the tops of trees, and the steps below them."""
     trees, levels = shape.nodes.shape
     if shape.sets or levels > LOW or shape.columns > TURNED_COLUMNS * trees:
         return np.inf
-    step = _step_cost(costs, "pair_step", 2 * float(shape.nodes.sum()) * BARE_NODE_BYTES)
-    step *= _width_slowdown(costs, "pair_step", shape.columns, "wide_turned_step")
-    enter = trees * costs["native.top"] + shape.columns * costs["native.turned_number"]
+    step_cost = _estimate_step_cost(
+        costs, "pair_step", 2 * float(shape.nodes.sum()) * BARE_NODE_BYTES
+    )
+    step_cost *= _estimate_width_slowdown(costs, "pair_step", shape.columns, "wide_turned_step")
+    entry_cost = trees * costs["native.top"] + shape.columns * costs["native.turned_number"]
     values = trees * shape.values * costs["native.leaf"]
-    return float(enter + shape.inside[:, TOP:].sum() * step + values)
+    return float(entry_cost + shape.inside[:, TOP:].sum() * step_cost + values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cuts:
-    """Costs in the trees if all are walked to the leaves, and with a descent from the best cuts."""
+    """The costs of walking all trees to the leaves, and of descents from the best cuts `cut`."""
 
     cursor: float
     descent: float
     cut: Array
 
 
-def _find_best_cuts(shape: TreeShape, node: float, enter: float, step: float, most: int) -> _Cuts:
-    """Return the costs for upper parts of trees with `node` per node and at most `most` exits."""
+def _find_best_cuts(
+    shape: TreeShape, node: float, enter: float, step: float, max_exits: int
+) -> _Cuts:
+    """Return the costs of walking upper parts of trees and descending from there to the leaves.
+
+    `node` is the cost of a node in an upper part, which may have at most `max_exits` exits. `enter`
+    and `step` are the costs of starting a descent and of its steps.
+    """
     trees, levels = shape.nodes.shape
     nodes_tested = np.where(shape.oblivious[:, None], 1, shape.nodes)
     zero = np.zeros((trees, 1))
-    # In column c, trees are cut at depth c: the levels above it are walked, the rest descended.
+    # In column c, trees are cut at depth c: the levels above it are walked, the others descended.
     walked = np.concatenate([zero, nodes_tested.cumsum(1) * node], axis=1)
     exits = np.concatenate([zero, shape.nodes.cumsum(1)], axis=1) + 1
-    walked[exits > most] = np.inf
+    walked[exits > max_exits] = np.inf
     steps = shape.inside[:, ::-1].cumsum(1)[:, ::-1] * step + enter
     steps[shape.oblivious] = np.inf  # Oblivious trees are never cut.
     cost = walked + np.concatenate([steps, zero], axis=1)
     cut = cost.argmin(1)
-    least = cost[np.arange(trees), cut].sum()
-    return _Cuts(float(walked[:, levels].sum()), float(least), cut)
+    min_cost = cost[np.arange(trees), cut].sum()
+    return _Cuts(float(walked[:, levels].sum()), float(min_cost), cut)
 
 
-def _bin_slowdown(shape: TreeShape) -> float:
-    """Return the time of a bin relative to 100 thresholds: measured, up to 8.5 for 65,000."""
+def _estimate_bin_slowdown(shape: TreeShape) -> float:
+    """Return the time of a bin relative to 100 thresholds; up to 8.5 was measured for 65,000."""
     return float(1 + 2.6 * np.sqrt(shape.all_thresholds / max(1, shape.columns) / 10_000))
 
 
-def _far_node_cost(costs: Costs, columns: int) -> float:
+def _estimate_far_node_cost(costs: Costs, columns: int) -> float:
     """Return the extra time of a node, which grows as a block's bins exceed the caches."""
     size = max(columns * BLOCK_ROWS, NEAR_BLOCK)
     share = np.log(size / NEAR_BLOCK) / np.log(FAR_BLOCK / NEAR_BLOCK)
     return float((costs["native.far_node"] - costs["native.node"]) * min(share, 1.0))
 
 
-def _width_slowdown(costs: Costs, name: str, columns: int, wide: str | None = None) -> float:
-    """Return the time of a step in tables of `columns` relative to narrow ones."""
-    most = costs[f"native.{wide or f'wide_{name}'}"] / costs[f"native.{name}"]
-    return float(1 + (max(most, 1.0) - 1) * min(columns / WIDE, 1.0))
+def _estimate_width_slowdown(
+    costs: Costs, name: str, columns: int, wide: str | None = None
+) -> float:
+    """Return the time of a step in tables of `columns` columns relative to narrow tables."""
+    max_slowdown = costs[f"native.{wide or f'wide_{name}'}"] / costs[f"native.{name}"]
+    return float(1 + (max(max_slowdown, 1.0) - 1) * min(columns / WIDE, 1.0))
 
 
-def _step_cost(costs: Costs, name: str, size: float) -> float:
+def _estimate_step_cost(costs: Costs, name: str, size: float) -> float:
     """Return the time of a step in trees of `size` bytes, which grows as they exceed the caches."""
     near, far = costs[f"native.{name}"], costs[f"native.far_{name}"]
     share = np.log(max(size, NEAR_BYTES) / NEAR_BYTES) / np.log(FAR_BYTES / NEAR_BYTES)

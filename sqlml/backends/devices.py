@@ -1,4 +1,4 @@
-"""Tests for libraries and devices that do not import what is missing or slow to import."""
+"""Checks whether libraries and devices are available, without importing slow libraries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def is_installed(library: str) -> bool:
 
 
 def is_available(device: str) -> bool:
-    """Return whether torch can compute on "cpu" or "cuda"; imports torch if there is a driver."""
+    """Return whether torch can compute on `device`: "cpu", "cuda", ...
+
+    This imports torch if there is a driver.
+    """
     if device == "cpu":
         return is_installed("torch")
     if not device.startswith("cuda") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -34,7 +37,10 @@ def is_available(device: str) -> bool:
 
 
 def parse_cuda_number(device: str) -> int | None:
-    """Return the number in a device such as "cuda:1", None for "cuda"; BackendError for others."""
+    """Return the number in a device such as "cuda:1", or None for "cuda".
+
+    Raise BackendError for other devices.
+    """
     kind, _, number = device.partition(":")
     if kind != "cuda" or (number and not number.isdecimal()):
         raise BackendError(f"unknown device {device!r}; devices: auto, cpu, cuda, cuda:0, ...")
@@ -43,7 +49,7 @@ def parse_cuda_number(device: str) -> int | None:
 
 @cache
 def _has_driver() -> bool:
-    """Return whether NVIDIA's driver can be loaded; starting it would break later forks."""
+    """Return whether NVIDIA's driver can be loaded; it is not started, which would break forks."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         ctypes.CDLL(name)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 WAIT = "SQLML_WAIT_FOR_KERNELS"
-"""The environment variable that makes all threads wait if it is "1"."""
+"""The environment variable that makes all threads wait for kernels if it is "1"."""
 
 
 class NotReady(Exception):
@@ -34,7 +34,7 @@ class no_wait:
 
 @contextmanager
 def wait_for_kernels() -> Iterator[None]:
-    """Make all threads wait for kernels in this context, so that measurements time machine code."""
+    """Make all threads wait for kernels in this context, so that compiled code is measured."""
     global _waiting
     with _LOCK:
         _waiting += 1

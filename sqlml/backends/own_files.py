@@ -2,7 +2,7 @@
 
 A folder is private if it belongs to the user, nobody else may write into it, and nobody else can
 replace it: all folders and links on its path belong to the user or to root, and others may write
-only into sticky ones, such as /tmp. An access list shows in the group's bits of the mode.
+only into sticky folders, such as /tmp. An access list is visible in the group bits of the mode.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_MOST_LINKS = 40
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_MAX_LINKS = 40
 
 
 def is_private(folder: Path) -> bool:
     """Return whether `folder` exists and is private."""
     try:
-        *ancestors, last = _iterate_path(folder)
+        *ancestors, status = _iterate_path(folder)
     except OSError:
         return False
-    return all(map(_is_safe, ancestors)) and stat.S_ISDIR(last.st_mode) and _is_own(last)
+    return all(map(_is_safe, ancestors)) and stat.S_ISDIR(status.st_mode) and _is_own(status)
 
 
 def try_make_private(folder: Path) -> bool:
-    """Create missing parts of `folder` if that is safe; return whether it is private then."""
+    """Create missing parts of `folder` if that is safe, and return whether it is private."""
     with suppress(OSError):
         make_private(folder)
     return is_private(folder)
 
 
 class SharedFolderError(OSError):
-    """Others can change the content of a folder, whose path is `filename`."""
+    """Other users can change the content of the folder `filename`."""
 
 
 def make_private(folder: Path) -> None:
-    """Create missing parts of `folder`; SharedFolderError if others can write to its path."""
+    """Create missing parts of `folder`; raise SharedFolderError if others can write to its path."""
     missing = [p for p in (folder, *folder.parents) if not os.path.lexists(p)]
     for path in reversed(missing):
         if not all(map(_is_safe, _iterate_path(path.parent))):
@@ -54,8 +54,8 @@ def make_private(folder: Path) -> None:
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file in a private folder; OSError if others may write to it."""
-    descriptor = os.open(path, os.O_RDONLY | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK"))
+    """Return the content of a file in a private folder; raise OSError if others may write to it."""
+    descriptor = os.open(path, os.O_RDONLY | _get_flag("O_NOFOLLOW") | _get_flag("O_NONBLOCK"))
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not (stat.S_ISREG(status.st_mode) and _is_own(status)):
@@ -77,7 +77,7 @@ def replace(path: Path, content: bytes) -> None:
         raise
 
 
-def _flag(name: str) -> int:
+def _get_flag(name: str) -> int:
     return getattr(os, name, 0)  # Windows has none of these flags.
 
 
@@ -95,7 +95,7 @@ def _iterate_path(path: Path) -> Iterator[os.stat_result]:
             current = entry
             continue
         links += 1
-        if links > _MOST_LINKS:
+        if links > _MAX_LINKS:
             raise OSError(errno.ELOOP, "too many links", str(path))
         target = Path(os.readlink(entry))
         if target.is_absolute():
@@ -104,14 +104,16 @@ def _iterate_path(path: Path) -> Iterator[os.stat_result]:
 
 
 def _is_safe(status: os.stat_result) -> bool:
-    """Return whether others cannot change where a folder or a link on a path leads."""
+    """Return whether other users cannot change where a folder or a link on a path leads."""
     cannot_be_replaced = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX
-    return _is_trusted(status) and bool(cannot_be_replaced or not status.st_mode & _OTHERS)
+    return _is_trusted(status) and bool(
+        cannot_be_replaced or not status.st_mode & _WRITABLE_BY_OTHERS
+    )
 
 
 def _is_own(status: os.stat_result) -> bool:
-    """Return whether others cannot change a file, or the content of a folder."""
-    return _is_trusted(status) and not status.st_mode & _OTHERS
+    """Return whether other users cannot change a file, or the content of a folder."""
+    return _is_trusted(status) and not status.st_mode & _WRITABLE_BY_OTHERS
 
 
 def _is_trusted(status: os.stat_result) -> bool:

@@ -18,29 +18,30 @@ from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, numpy_dtype
 
 Block = Callable[[Mapping[str, Array]], dict[str, Array]]
-"""A function that scores one block: input name -> (n,) or (n, width) to output name -> (n, k)."""
+"""A function that scores one block. It maps inputs by name, (n,) or (n, width), to outputs by name,
+(n, k)."""
 
 
 def measure_row_bytes(program: Program) -> int:
-    """Return the peak size of the values of one row if each is freed after its last use."""
-    last = {j: i for i, node in enumerate(program.nodes) for j in node.inputs}
-    last |= dict.fromkeys(program.outputs.values(), len(program.nodes))
-    freed: Counter[int] = Counter()
-    current, most = 0, 1
+    """Return the peak size of the values of one row if each value is freed after its last use."""
+    last_use = {j: i for i, node in enumerate(program.nodes) for j in node.inputs}
+    last_use |= dict.fromkeys(program.outputs.values(), len(program.nodes))
+    freed_after: Counter[int] = Counter()
+    current_size, max_size = 0, 1
     for i, node in enumerate(program.nodes):
-        size = _entry_bytes(node.type)
-        current += size
-        most = max(most, current)
-        freed[last.get(i, i)] += size
-        current -= freed[i]
-    return most
+        size = _measure_value_bytes(node.type)
+        current_size += size
+        max_size = max(max_size, current_size)
+        freed_after[last_use.get(i, i)] += size
+        current_size -= freed_after[i]
+    return max_size
 
 
-def _entry_bytes(value: TensorType) -> int:
+def _measure_value_bytes(value: TensorType) -> int:
     if not value.rowwise:
         return 0
     if value.sparse:
-        return 2048  # The size of a text of some hundred words.
+        return 2048  # The size of a text with a few hundred words.
     return int(np.prod(value.shape[1:], dtype=np.int64)) * numpy_dtype(value.dtype).itemsize
 
 
@@ -53,11 +54,11 @@ def run_blocks(
     block: Block,
 ) -> dict[str, Array]:
     """Score a batch in blocks of at most `size` rows; every operator works row by row."""
-    arrays, rows = collect_columns(inputs, needed)
-    if rows <= size:
+    arrays, num_rows = collect_columns(inputs, needed)
+    if num_rows <= size:
         return block(arrays)
-    results = allocate_results(program, outputs, rows)
-    for start in range(0, rows, size):
+    results = allocate_results(program, outputs, num_rows)
+    for start in range(0, num_rows, size):
         block_results = block({n: a[start : start + size] for n, a in arrays.items()})
         for name, result in results.items():
             result[start : start + size] = block_results[name]
@@ -67,7 +68,7 @@ def run_blocks(
 def collect_columns(
     inputs: Mapping[str, Array], needed: Iterable[str]
 ) -> tuple[dict[str, Any], int]:
-    """Return the inputs called `needed` as arrays (or TextColumns), and their number of rows."""
+    """Return the inputs called `needed` as arrays or TextColumns, and their number of rows."""
     arrays: dict[str, Any] = {}
     for name in needed:
         if name not in inputs:
@@ -88,7 +89,7 @@ def allocate_results(program: Program, outputs: Sequence[str], rows: int) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A compiled node: the nodes whose values it reads, and the function to call on them."""
+    """A compiled node: the nodes that it reads, and the function that computes its value."""
 
     node: int
     inputs: tuple[int, ...]
@@ -97,7 +98,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps for some outputs; values of the nodes `done[i]` are not read after the i-th step."""
+    """Steps for some outputs; the values of nodes `done[i]` are not read after the i-th step."""
 
     steps: tuple[Step, ...]
     inputs: Mapping[str, int]
@@ -116,19 +117,19 @@ def make_schedule(
 ) -> Schedule:
     """Return the schedule for `outputs`; a step may bypass nodes, which then do not run."""
     output_nodes = {program.outputs[name] for name in outputs}
-    live = set(output_nodes)
+    needed = set(output_nodes)
     chosen: list[Step] = []
     done: list[tuple[int, ...]] = []
     for i in range(len(program.nodes) - 1, -1, -1):
         step = steps.get(i)
-        if i not in live or step is None:
+        if i not in needed or step is None:
             continue
         reads = set(step.inputs)
         chosen.append(step)
-        done.append(tuple(sorted(reads - live - set(constants))))
-        live |= reads
+        done.append(tuple(sorted(reads - needed - set(constants))))
+        needed |= reads
     return Schedule(
         tuple(reversed(chosen)),
-        {name: i for name, i in program.inputs.items() if i in live},
+        {name: i for name, i in program.inputs.items() if i in needed},
         tuple(reversed(done)),
     )

@@ -3,8 +3,8 @@
 Each column of a value gets a block of P + 1 numbers: the contributions of the P inputs, and the
 expected value of a row of which nothing is known. Sums and multiples of values with contributions
 have contributions too, so the walk goes from an output down to the tree ensembles and weighted sums
-below it. With a background, the expected value is the mean over its rows. Without one, trees use
-their covers, and the contributions to a weighted sum are weight times value.
+below it. With a background, the expected value is the mean over its rows. Without a background,
+trees use their covers, and the contributions to a weighted sum are weight times value.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from sqlml.types import FLOATS, Array
 
 
 class Additive:
-    """Contributions to the values of `program`, whose nodes `builder` holds as `values`.
+    """Computes contributions to the values of `program`, whose nodes are `values` in `builder`.
 
-    `lacks_cover` tells that trees lack the training rows per node, and `is_too_wide` that a value
-    has more columns than contributions are computed for.
+    `lacks_cover` is set if trees lack the number of training rows per node, and `is_too_wide` if a
+    value has too many columns for contributions to be computed.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Additive:
         return self._players + 1
 
     def contributions_of(self, i: int) -> Value | None:
-        """Return the contributions to node i, (n, width * block) float64, or None."""
+        """Return the contributions to node i, (n, width * block) float64, or None if unknown."""
         if i not in self._cache:
             self._cache[i] = self._compute_contributions(i)
         return self._cache[i]
@@ -60,7 +60,7 @@ class Additive:
         node = self._program.nodes[i]
         if not node.type.rowwise or node.type.dtype not in FLOATS or len(node.type.shape) != 2:
             return None
-        if self._exceeds(node.type.width * self.block, MAX_ROW_VALUES):
+        if self._check_exceeds(node.type.width * self.block, MAX_ROW_VALUES):
             return None
         contributions = _RULES[node.op](self, node) if node.op in _RULES else None
         if contributions is None and node.op != "tree_ensemble":
@@ -68,22 +68,25 @@ class Additive:
         return contributions
 
     def contributions_of_output(self, i: int) -> Value | None:
-        """Return the contributions to an explained node; without background, only a sum has any."""
+        """Return the contributions to an explained node, or None.
+
+        Without a background, only sums have contributions.
+        """
         rule = _RULES.get(self._program.nodes[i].op)
         has_rule = rule is not None and rule(self, self._program.nodes[i]) is not None
         return self.contributions_of(i) if has_rule or self._background is not None else None
 
     def _assign_to_owners(self, i: int) -> Value | None:
-        """Give each column to the one input that it depends on; None if a column has several."""
+        """Assign each column to its only input; return None if a column depends on several."""
         owner, width = self._owners[i], self._program.nodes[i].type.width
         if (owner < 0).any() or self._program.nodes[i].type.sparse:
             return None
-        if self._exceeds(width * width * self.block, _MAX_WEIGHTS):
+        if self._check_exceeds(width * width * self.block, _MAX_WEIGHTS):
             return None
         weights = np.zeros((width, width, self.block))
         weights[np.arange(width), np.arange(width), owner] = 1
         flat_weights, bias = weights.reshape(width, -1), np.zeros(width * self.block)
-        contributions = self._linear(self._values[i], flat_weights, bias)
+        contributions = self._append_linear(self._values[i], flat_weights, bias)
         return self._subtract_background_mean(contributions)
 
     def _subtract_background_mean(self, blocks: Value) -> Value:
@@ -99,11 +102,11 @@ class Additive:
         program = self._b.build({"value": value}, order=tuple(self._program.inputs))
         return reference.run(program, self._background)["value"]
 
-    def _exceeds(self, size: int, limit: int) -> bool:
+    def _check_exceeds(self, size: int, limit: int) -> bool:
         self.is_too_wide = self.is_too_wide or size > limit
         return size > limit
 
-    def _linear(self, x: Value, weights: Array, bias: Array) -> Value:
+    def _append_linear(self, x: Value, weights: Array, bias: Array) -> Value:
         return self._b.linear(self._b.cast(x, "float64"), weights, bias)
 
     def contributions_of_columns(self, i: int, chosen: Array) -> Value | None:
@@ -114,31 +117,39 @@ class Additive:
             attrs["leaf_values"] = np.ascontiguousarray(node.attrs["leaf_values"][:, chosen])
             attrs["base"] = np.ascontiguousarray(node.attrs["base"][chosen])
             return self.explain_trees(node.inputs[0], attrs)
-        multiple = self._match_constant_factor(node) if node.op in ("mul", "div") else None
-        if multiple is not None:
-            value, factors = multiple
-            inner = self.contributions_of_columns(value, chosen)
-            return None if inner is None else self._scale_blocks(node.op, inner, factors[chosen])
-        inner = self.contributions_of(i)
-        return None if inner is None else self._select_columns(inner, chosen)
+        scaled_node = self._match_constant_factor(node) if node.op in ("mul", "div") else None
+        if scaled_node is not None:
+            value, factors = scaled_node
+            inner_contributions = self.contributions_of_columns(value, chosen)
+            return (
+                None
+                if inner_contributions is None
+                else self._scale_blocks(node.op, inner_contributions, factors[chosen])
+            )
+        inner_contributions = self.contributions_of(i)
+        return (
+            None
+            if inner_contributions is None
+            else self._select_columns(inner_contributions, chosen)
+        )
 
     def _select_columns(self, blocks: Value, chosen: Array) -> Value:
         starts = chosen.astype(np.int64)[:, None] * self.block
         return self._b.op("select", blocks, indices=(starts + np.arange(self.block)).ravel())
 
-    def explain_trees(self, below: int, attrs: Mapping[str, Any]) -> Value | None:
-        """Return the contributions to trees of the columns of node `below`."""
+    def explain_trees(self, source: int, attrs: Mapping[str, Any]) -> Value | None:
+        """Return the contributions to the sum of trees that read the columns of node `source`."""
         if "cover" not in attrs and self._background is None:
             self.lacks_cover = True
             return None
-        used = np.unique(attrs["feature"]).astype(np.int64)
-        owner, shared_sets = self._owners[below][used], list[frozenset[int]]()
+        used_columns = np.unique(attrs["feature"]).astype(np.int64)
+        owner, shared_sets = self._owners[source][used_columns], list[frozenset[int]]()
         if (owner < NONE).any():
             if self._background is not None:
-                # Background values replace one input at a time, which a combination cannot do.
+                # Background values replace one input at a time, which combined inputs do not allow.
                 return None
-            input_sets = find_sharing_inputs(self._program, self._owners, below)
-            sets = [input_sets[k] for k in used.tolist()]
+            input_sets = find_sharing_inputs(self._program, self._owners, source)
+            sets = [input_sets[k] for k in used_columns.tolist()]
             known_sets = [inputs for inputs in sets if inputs is not None]
             if len(known_sets) < len(sets):
                 return None
@@ -150,14 +161,14 @@ class Additive:
                 for inputs in known_sets
             ]
             owner = np.array(players, np.int32)
-        if not used.size:
-            used = np.zeros(1, np.int64)
+        if not used_columns.size:
+            used_columns = np.zeros(1, np.int64)
             owner = np.zeros(1, np.int32)
-        x = self._b.op("select", self._values[below], indices=used)
+        x = self._b.op("select", self._values[source], indices=used_columns)
         op_attrs = {n: v for n, v in attrs.items() if n not in _UNUSED_STATISTICS}
-        op_attrs["feature"] = np.searchsorted(used, attrs["feature"]).astype(np.int32)
+        op_attrs["feature"] = np.searchsorted(used_columns, attrs["feature"]).astype(np.int32)
         player = np.maximum(owner, 0).astype(np.int32)
-        if self._exceeds(min(used.size, Ensemble.of(attrs).depth), _MAX_PATH_COLUMNS):
+        if self._check_exceeds(min(used_columns.size, Ensemble.of(attrs).depth), _MAX_PATH_COLUMNS):
             return None
         if self._background is not None:
             background = op_attrs["background"] = self._score_background(x)
@@ -171,7 +182,7 @@ class Additive:
         return self._divide_shared(contributions, shared_sets) if shared_sets else contributions
 
     def _divide_shared(self, blocks: Value, shared: list[frozenset[int]]) -> Value | None:
-        """Divide what several inputs contribute together equally among them."""
+        """Divide the joint contribution of several inputs equally among them."""
         wide_block = self.block + len(shared)
         share_matrix = np.zeros((wide_block, self.block))
         share_matrix[: self._players, : self._players] = np.eye(self._players)
@@ -179,43 +190,58 @@ class Additive:
         for k, inputs in enumerate(shared):
             share_matrix[self._players + k, sorted(inputs)] = 1 / len(inputs)
         outputs = blocks.type.width // wide_block
-        if self._exceeds(outputs * outputs * share_matrix.size, _MAX_WEIGHTS):
+        if self._check_exceeds(outputs * outputs * share_matrix.size, _MAX_WEIGHTS):
             return None
         weights = np.kron(np.eye(outputs), share_matrix)
-        return self._linear(blocks, weights, np.zeros(outputs * self.block))
+        return self._append_linear(blocks, weights, np.zeros(outputs * self.block))
 
     def explain_linear(self, node: Node) -> Value | None:
-        """Return the contributions to a weighted sum of owned columns, or of additive values."""
+        """Return the contributions to a weighted sum of columns with owners, or of sums."""
         weights: Array = np.asarray(node.attrs["weights"], np.float64)
-        below, (columns, outputs) = node.inputs[0], weights.shape
-        owner = self._owners[below]
+        source, (columns, outputs) = node.inputs[0], weights.shape
+        owner = self._owners[source]
         bias_blocks = np.zeros((outputs, self.block))
         bias_blocks[:, -1] = np.asarray(node.attrs["bias"], np.float64)
         if (owner < NONE).any():
-            inner = self.contributions_of(below)
-            if inner is None or self._exceeds(inner.type.width * bias_blocks.size, _MAX_WEIGHTS):
+            inner_contributions = self.contributions_of(source)
+            if inner_contributions is None or self._check_exceeds(
+                inner_contributions.type.width * bias_blocks.size, _MAX_WEIGHTS
+            ):
                 return None
-            return self._linear(inner, np.kron(weights, np.eye(self.block)), bias_blocks.ravel())
+            return self._append_linear(
+                inner_contributions, np.kron(weights, np.eye(self.block)), bias_blocks.ravel()
+            )
         if 0 < owner.size == np.unique(owner).size:
-            terms = self._multiply_terms(self._values[below], owner, weights, bias_blocks)
+            terms = self._multiply_terms(self._values[source], owner, weights, bias_blocks)
             return self._subtract_background_mean(terms)
-        if self._exceeds(weights.size * self.block, _MAX_WEIGHTS):
+        if self._check_exceeds(weights.size * self.block, _MAX_WEIGHTS):
             return None
         positions = np.where(owner == NONE, self._players, owner)
         spread = np.zeros((columns, outputs, self.block))
         spread[np.arange(columns), :, positions] = weights
         flat_weights = spread.reshape(columns, -1)
-        contributions = self._linear(self._values[below], flat_weights, bias_blocks.ravel())
+        contributions = self._append_linear(self._values[source], flat_weights, bias_blocks.ravel())
         return self._subtract_background_mean(contributions)
 
     def _multiply_terms(self, x: Value, owner: Array, weights: Array, bias_blocks: Array) -> Value:
-        """Return sums of columns of different inputs; a weight matrix would be mostly zeros."""
+        """Return the contributions to sums of columns of different inputs, as products.
+
+        A weight matrix would consist mostly of zeros.
+        """
         outputs = bias_blocks.shape[0]
-        column, by_column = np.zeros(self.block, np.int64), np.zeros((self.block, outputs))
+        column_of_position, weights_of_position = (
+            np.zeros(self.block, np.int64),
+            np.zeros((self.block, outputs)),
+        )
         positions = np.where(owner == NONE, self._players, owner)
-        column[positions], by_column[positions] = np.arange(owner.size), weights
-        spread = self._b.op("select", self._b.cast(x, "float64"), indices=np.tile(column, outputs))
-        terms = self._b.op("mul", spread, by_column.T.ravel())
+        column_of_position[positions], weights_of_position[positions] = (
+            np.arange(owner.size),
+            weights,
+        )
+        spread = self._b.op(
+            "select", self._b.cast(x, "float64"), indices=np.tile(column_of_position, outputs)
+        )
+        terms = self._b.op("mul", spread, weights_of_position.T.ravel())
         return self._b.op("add", terms, bias_blocks.ravel())
 
     def explain_addition(self, node: Node) -> Value | None:
@@ -225,7 +251,7 @@ class Additive:
         return self._b.op(node.op, operands[0], operands[1])
 
     def _operand_blocks(self, j: int, width: int) -> Value | Array | None:
-        """Return the blocks of an operand; a constant only has an expected value."""
+        """Return the contributions to an operand; a constant only has an expected value."""
         node = self._program.nodes[j]
         if node.op != "constant":
             return self.contributions_of(j) if node.type.width == width else None
@@ -244,7 +270,7 @@ class Additive:
         return self._scale_blocks(node.op, inner, multiple[1])
 
     def _match_constant_factor(self, node: Node) -> tuple[int, Array] | None:
-        """Return the node that is multiplied or divided, and the factor of each of its columns."""
+        """Return the node that is multiplied or divided by a constant, and a factor per column."""
         is_constant = [self._program.nodes[j].op == "constant" for j in node.inputs]
         if sum(is_constant) != 1 or (node.op == "div" and is_constant[0]):
             return None
@@ -277,10 +303,10 @@ class Additive:
         if len(below.shape) != 2 or node.attrs["axis"] != 1:
             return None
         inner = self.contributions_of(node.inputs[0])
-        if inner is None or self._exceeds(inner.type.width * self.block, _MAX_WEIGHTS):
+        if inner is None or self._check_exceeds(inner.type.width * self.block, _MAX_WEIGHTS):
             return None
         ones = np.tile(np.eye(self.block), (below.width, 1))
-        return self._linear(inner, ones, np.zeros(self.block))
+        return self._append_linear(inner, ones, np.zeros(self.block))
 
 
 _UNUSED_STATISTICS = frozenset(STATISTICS) - {"cover", "leaf_cover"}
@@ -308,4 +334,4 @@ _RULES: Mapping[str, Callable[[Additive, Node], Value | None]] = {
     "require_finite": lambda self, node: self.contributions_of(node.inputs[0]),
     "cast": lambda self, node: self.contributions_of(node.inputs[0]),
 }
-"""Operator -> the method that returns the contributions to its result."""
+"""Map an operator to the method that returns the contributions to its result."""

@@ -29,7 +29,7 @@ LINKS = frozenset({"sigmoid", "exp", "exp2", "expm1", "softmax", "tanh", "ndtr"}
 
 
 def find_explained_output(program: Program) -> str | None:
-    """Return the name of the output to explain; None without numbers and probabilities."""
+    """Return the name of the output to explain; None if no output has numbers or probabilities."""
     name = next((n for n in ("score", "samples", "proba", "label") if n in program.outputs), None)
     return None if name == "label" and program.labels else name
 
@@ -37,37 +37,37 @@ def find_explained_output(program: Program) -> str | None:
 def estimate_blocks(
     program: Program, b: Builder, background: Mapping[str, Array], pairs: int | None = None
 ) -> Value | None:
-    """Estimate the contributions to the explained output, against background rows.
+    """Estimate the contributions to the explained output, relative to background rows.
 
-    The result is (n, width * (2 * inputs + 1)): for each column of the output the contributions of
+    The result is (n, width * (2 * inputs + 1)): for each column of the output, the contributions of
     the inputs, the mean over the background rows, and the standard errors of the contributions.
     """
     name = find_explained_output(program)
     if name is None:
         return None
-    kinds = [program.input_type(i).dtype for i in program.inputs]
-    if any(kind in NESTED for kind in kinds):
+    dtypes = [program.input_type(i).dtype for i in program.inputs]
+    if any(dtype in NESTED for dtype in dtypes):
         raise UnsupportedModelError("explain cannot replace lists and maps, which this model reads")
     inputs = [b.input_of(program.nodes[i]) for i in program.inputs.values()]
-    width, players = program.output_type(name).width, len(inputs)
-    rows = len(next(iter(background.values())))
-    numbers, texts = np.zeros((rows, players)), np.full((rows, players), "", object)
-    missing = np.zeros((rows, players), bool)
-    for k, (input_name, kind) in enumerate(zip(program.inputs, kinds, strict=True)):
-        values = np.asarray(background[input_name]).reshape(rows)
-        if kind == "string":
+    width, num_inputs = program.output_type(name).width, len(inputs)
+    num_rows = len(next(iter(background.values())))
+    numbers, strings = np.zeros((num_rows, num_inputs)), np.full((num_rows, num_inputs), "", object)
+    missing = np.zeros((num_rows, num_inputs), bool)
+    for k, (input_name, dtype) in enumerate(zip(program.inputs, dtypes, strict=True)):
+        values = np.asarray(background[input_name]).reshape(num_rows)
+        if dtype == "string":
             missing[:, k] = [value is None for value in values]
-            texts[:, k] = ["" if value is None else str(value) for value in values]
+            strings[:, k] = ["" if value is None else str(value) for value in values]
         else:
             numbers[:, k] = values.astype(np.float64)
     if pairs is None:  # 64 per explained row, and at least 2 per background row
-        pairs = max(2, -(-64 // rows))
+        pairs = max(2, -(-64 // num_rows))
     return b.op(
         "sampled_contributions",
         *inputs,
         program=np.frombuffer(store.dumps(_isolate_output(program, name)), np.uint8),
         numbers=numbers,
-        texts=texts.ravel(),
+        texts=strings.ravel(),
         missing=missing,
         width=width,
         orders=pairs,
@@ -76,29 +76,30 @@ def estimate_blocks(
 
 
 def _isolate_output(program: Program, name: str) -> Program:
-    """Return an optimized Program with one output as `y` and inputs `x0`, `x1`, ..."""
-    part = run(select_outputs(program, [name]))
+    """Return an optimized Program that has output `name` as `y`, and inputs `x0`, `x1`, ..."""
+    optimized = run(select_outputs(program, [name]))
     b, values = Builder(), list[Value]()
     new_names = {input_name: f"x{k}" for k, input_name in enumerate(program.inputs)}
-    for node in part.nodes:
+    for node in optimized.nodes:
         if node.op == "input":
             input_name = new_names[str(node.attrs["name"])]
             values.append(b.input_of(node, input_name))
         else:
             values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
-    return b.build({"y": values[part.outputs[name]]})
+    return b.build({"y": values[optimized.outputs[name]]})
 
 
 OWN: Literal["contributions"] = "contributions"
 BY_CLASS = "class_contributions"
-"""Names of the outputs: the contributions to the prediction (one block per target, for a classifier
-that of the second of two classes or of the predicted class), and to each class (one block each).
-A block has one number per input, the expected value, and for estimates the standard errors."""
+"""The names of two outputs. OWN has the contributions to the prediction, one block per target; for
+a classifier, they explain the second of two classes or the predicted class. BY_CLASS has one block
+per class. A block has one number per input, the expected value, and for estimates the standard
+errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassContributions:
-    """A converter of contributions to scores or probabilities, in blocks, to those of classes."""
+    """Assigns the blocks of the explained output, scores or probabilities, to classes."""
 
     program: Program
     b: Builder
@@ -143,7 +144,7 @@ class ClassContributions:
         return self.b.op("select", blocks, indices=columns)
 
     def _complement(self, blocks: Value) -> Value:
-        """Derive the blocks of the first of two classes from those of the second."""
+        """Derive the blocks of the first of two classes from the blocks of the second class."""
         inputs = len(self.program.inputs)
         offset, sign = np.zeros(self.block), np.ones(self.block)
         sign[: inputs + 1] = -1
@@ -162,17 +163,21 @@ class ClassContributions:
         return self.b.linear(product, np.tile(np.eye(self.block), (classes, 1)))
 
     def _has_score_per_class(self) -> bool:
-        """Return whether the label is the argmax of the explained columns, not of class pairs."""
+        """Return whether the explained columns are classes rather than pairs of classes.
+
+        Then the label is the argmax of these columns.
+        """
         name = find_explained_output(self.program)
         if name == "proba" or "label" not in self.program.outputs:
             return name == "proba"
         index, score = self.program.outputs["label"], self.program.outputs["score"]
         while index != score:
             node = self.program.nodes[index]
-            rows = [j for j in node.inputs if self.program.nodes[j].type.rowwise]
-            if len(rows) != 1 or node.op not in (*LINKS, "argmax", "cast", "div", "mul"):
+            rowwise_inputs = [j for j in node.inputs if self.program.nodes[j].type.rowwise]
+            is_monotone = node.op in (*LINKS, "argmax", "cast", "div", "mul")
+            if len(rowwise_inputs) != 1 or not is_monotone:
                 return False
-            index = rows[0]
+            index = rowwise_inputs[0]
         return True
 
 
@@ -188,7 +193,7 @@ def explain_program(program: Program) -> Program:
 def explain_against_background(
     program: Program, background: Mapping[str, Array], pairs: int | None = None
 ) -> Program:
-    """Return `program` with contributions, exact or estimated, relative to background rows."""
+    """Return `program` with exact or estimated contributions, relative to background rows."""
     if pairs is not None and not 1 <= pairs <= MAX_ORDERS:
         raise ConfigError(f"permutations must be from 1 to {MAX_ORDERS:,}")
     rows = len(next(iter(background.values()))) if background else 0
@@ -212,7 +217,7 @@ def _build_explained(
     for node in program.nodes:
         values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
     additive = Additive(program, b, values, background)
-    blocks = _exact_blocks(program, b, additive)
+    blocks = _compute_exact_blocks(program, b, additive)
     block_size = additive.block
     if blocks is None and background is not None:
         blocks, block_size = estimate_blocks(program, b, background, pairs), 2 * block_size - 1
@@ -232,17 +237,20 @@ def block_of(program: Program) -> int:
 
 
 def ensure_explained(program: Program, output: str) -> Program:
-    """Return `program`, explained if it needs to be for the requested output."""
+    """Return `program`, with contributions added if the requested output needs them."""
     needs_explanation = output in (OWN, BY_CLASS) and OWN not in program.outputs
     return explain_program(program) if needs_explanation else program
 
 
-def _exact_blocks(program: Program, b: Builder, additive: Additive) -> Value | None:
-    """Return the exact blocks of the explained output, or None if it is no function of a sum."""
+def _compute_exact_blocks(program: Program, b: Builder, additive: Additive) -> Value | None:
+    """Return the exact blocks of the explained output.
+
+    Return None if the output is not a monotone function of a sum.
+    """
     name = find_explained_output(program)
     if name is None:
         return None
-    index, rises = program.outputs[name], True
+    index, is_increasing = program.outputs[name], True
     if name == "proba" and [len(labels) for labels in program.labels] == [2]:
         if additive.contributions_of_output(index) is None:
             return None
@@ -252,31 +260,36 @@ def _exact_blocks(program: Program, b: Builder, additive: Additive) -> Value | N
         step = _step_through_monotone(program, index)
         if step is None:
             return None
-        index, rises = step[0], rises == step[1]
-    return blocks if rises else b.op("neg", blocks)
+        index, is_increasing = step[0], is_increasing == step[1]
+    return blocks if is_increasing else b.op("neg", blocks)
 
 
 def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | None:
-    """Return the node below a monotone function, and whether the function rises; None otherwise."""
+    """Return the node that a monotone function reads, and whether the function is increasing.
+
+    Return None if node `index` is not a monotone function.
+    """
     node = program.nodes[index]
-    rows = [j for j in node.inputs if program.nodes[j].type.rowwise]
-    if len(rows) != 1:
+    rowwise_inputs = [j for j in node.inputs if program.nodes[j].type.rowwise]
+    if len(rowwise_inputs) != 1:
         return None
     if node.op in LINKS or node.op == "cast":
-        return rows[0], True
+        return rowwise_inputs[0], True
     if node.op == "neg":
-        return rows[0], False
+        return rowwise_inputs[0], False
     if node.op not in ("add", "sub", "mul", "div"):
         return None
-    others = [program.nodes[j] for j in node.inputs if j != rows[0]]
-    if len(others) != 1 or others[0].op != "constant":
+    other_inputs = [program.nodes[j] for j in node.inputs if j != rowwise_inputs[0]]
+    if len(other_inputs) != 1 or other_inputs[0].op != "constant":
         return None
-    constant_is_first = node.inputs[0] != rows[0]
-    value = np.asarray(others[0].attrs["value"])
+    constant_is_first = node.inputs[0] != rowwise_inputs[0]
+    value = np.asarray(other_inputs[0].attrs["value"])
     if node.op in ("add", "sub"):
-        return rows[0], not (node.op == "sub" and constant_is_first)
+        return rowwise_inputs[0], not (node.op == "sub" and constant_is_first)
     if (value > 0).all() or (value < 0).all():
-        return rows[0], bool((value > 0).all()) != (node.op == "div" and constant_is_first)
+        return rowwise_inputs[0], bool((value > 0).all()) != (
+            node.op == "div" and constant_is_first
+        )
     return None
 
 

@@ -1,7 +1,7 @@
 """Facts that a Program contains about its model, as rows of table functions.
 
-They are the values of features in training, the importance of features, linear weights, and the
-nodes of trees.
+They are the ranges and statistics of features in training, the importance of features, linear
+weights, and the nodes of trees.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True)
 class FeatureFacts:
-    """Training-time facts about one input; None where they are unknown."""
+    """Facts about one input in training; None where they are unknown."""
 
     feature: str
     kind: str
@@ -34,41 +34,46 @@ class FeatureFacts:
 
 
 def feature_facts(program: Program) -> list[FeatureFacts]:
-    """Return an entry per input, in order, from encoders, StandardScalers and LightGBM's bounds."""
+    """Return the facts about each input, in order.
+
+    They come from encoders, StandardScalers and the bounds that LightGBM stores.
+    """
     kinds = {feature.name: feature.kind for feature in program.features}
     facts = [FeatureFacts(name, kinds.get(name, "number")) for name in program.inputs]
     owner = find_owners(program)
     for node in program.nodes:
-        for name, values, columns in _facts_of_node(program, node):
-            for column, value in zip(columns, values, strict=True):
-                k = int(owner[column[0]][column[1]])
-                if k >= 0 and getattr(facts[k], name) is None:
-                    facts[k] = replace(facts[k], **{name: value})
+        for name, values, columns in _find_facts_of_node(program, node):
+            for node_and_column, value in zip(columns, values, strict=True):
+                input_index = int(owner[node_and_column[0]][node_and_column[1]])
+                if input_index >= 0 and getattr(facts[input_index], name) is None:
+                    facts[input_index] = replace(facts[input_index], **{name: value})
     return facts
 
 
 Facts = list[tuple[str, Sequence[Any], Sequence[tuple[int, int]]]]
-"""Facts by name: the values, and the node and column that each is about."""
+"""Tuples of the name of a fact, its values, and the node and column that each value is about."""
 
 
-def _facts_of_node(program: Program, node: Node) -> Facts:
-    """Return the facts that a node has about columns that are still original features."""
+def _find_facts_of_node(program: Program, node: Node) -> Facts:
+    """Return what a node reveals about columns that are unchanged input features."""
     if node.op == "encode":
         return [("categories", [len(node.attrs["categories"])], [(node.inputs[0], 0)])]
     if node.op in ("sub", "div"):
-        return _facts_of_scaler(program, node)
+        return _find_facts_of_scaler(program, node)
     if node.op == "tree_ensemble":
         ensemble, input_index = Ensemble.of(node.attrs), node.inputs[0]
         if ensemble.input_least is None or not _has_original_features(program, input_index):
             return []
         columns = [(input_index, j) for j in range(len(ensemble.input_least))]
         bounds = (("least", ensemble.input_least), ("most", ensemble.input_most))
-        return [(name, _numbers(values), columns) for name, values in bounds if values is not None]
+        return [
+            (name, _to_numbers(values), columns) for name, values in bounds if values is not None
+        ]
     return []
 
 
-def _facts_of_scaler(program: Program, node: Node) -> Facts:
-    """Return the means that a StandardScaler subtracts, or the deviations that it divides by."""
+def _find_facts_of_scaler(program: Program, node: Node) -> Facts:
+    """Return the means that a StandardScaler subtracts, or the deviations by which it divides."""
     operand, constant = (program.nodes[k] for k in node.inputs)
     index = node.inputs[0]
     if node.op == "div" and operand.op == "sub":
@@ -79,7 +84,7 @@ def _facts_of_scaler(program: Program, node: Node) -> Facts:
         return []
     values = np.ravel(constant.attrs["value"])
     name = "mean" if node.op == "sub" else "stddev"
-    return [(name, _numbers(values), [(index, j) for j in range(len(values))])]
+    return [(name, _to_numbers(values), [(index, j) for j in range(len(values))])]
 
 
 def _has_original_features(program: Program, index: int) -> bool:
@@ -91,7 +96,7 @@ def _has_original_features(program: Program, index: int) -> bool:
     return passes_through and all(_has_original_features(program, k) for k in node.inputs)
 
 
-def _numbers(values: Array) -> list[float | None]:
+def _to_numbers(values: Array) -> list[float | None]:
     return [None if np.isnan(v) else float(v) for v in values]
 
 
@@ -99,9 +104,9 @@ def _numbers(values: Array) -> list[float | None]:
 class Importance:
     """The importance of one input in a tree model.
 
-    `library_importance` is the library's `feature_importances_` (LightGBM's default: by splits),
-    and `splits` the number of tests of the input. A number is None if the Program lacks the
-    statistics.
+    `library_importance` is the library's `feature_importances_` (for LightGBM, the default, which
+    counts splits). `splits` is the number of tests of the input. A number is None if the Program
+    lacks the statistics.
     """
 
     feature: str
@@ -114,8 +119,8 @@ class Importance:
 def importances(program: Program, source: str) -> list[Importance] | None:
     """Return one entry per input, in order, computed as the library of the `source` class does.
 
-    Columns that belong to one input, such as its categories, are added up. The result is None
-    without trees, or if columns depend on several inputs.
+    Columns that belong to one input, such as its categories, are added up. Return None if there are
+    no trees, or if columns depend on several inputs.
     """
     owners_of_nodes = find_owners(program)
     forests = [
@@ -129,28 +134,34 @@ def importances(program: Program, source: str) -> list[Importance] | None:
     splits = np.zeros(input_count)
     gain: Array | None = np.zeros(input_count)
     cover: Array | None = np.zeros(input_count)
-    for e, owner in forests:
-        owners = owner[e.feature]
+    for ensemble, owner in forests:
+        owners = owner[ensemble.feature]
         if (owners < 0).any():
             return None
         splits += np.bincount(owners, minlength=input_count)
-        gain = _add_by_owner(gain, owners, e.gain)
-        cover = _add_by_owner(cover, owners, e.cover)
-    by_library = _compute_library_importances(source, forests, splits, gain)
+        gain = _add_by_owner(gain, owners, ensemble.gain)
+        cover = _add_by_owner(cover, owners, ensemble.cover)
+    library_importances = _compute_library_importances(source, forests, splits, gain)
 
-    def pick(numbers: Array | None, k: int) -> float | None:
-        return None if numbers is None else float(numbers[k])
+    def get_number(numbers: Array | None, i: int) -> float | None:
+        return None if numbers is None else float(numbers[i])
 
     return [
-        Importance(name, pick(by_library, k), int(splits[k]), pick(gain, k), pick(cover, k))
-        for k, name in enumerate(program.inputs)
+        Importance(
+            name,
+            get_number(library_importances, i),
+            int(splits[i]),
+            get_number(gain, i),
+            get_number(cover, i),
+        )
+        for i, name in enumerate(program.inputs)
     ]
 
 
 def _compute_library_importances(
     source: str, forests: list[tuple[Ensemble, Array]], splits: Array, gain: Array | None
 ) -> Array | None:
-    """Return the library's `feature_importances_`, (inputs,), or None."""
+    """Return the library's `feature_importances_`, (inputs,), or None if they are unknown."""
     if source.startswith("lightgbm."):
         return splits
     if gain is None or len(forests) != 1:
@@ -159,14 +170,18 @@ def _compute_library_importances(
         return _normalize(np.divide(gain, splits, out=np.zeros(gain.size), where=splits > 0))
     if not source.startswith(("sklearn.ensemble.", "sklearn.tree.")) or "hist_gradient" in source:
         return None
-    ((e, owner),) = forests
-    assert e.gain is not None
-    gain_by_tree = np.zeros((e.trees, gain.size))
-    np.add.at(gain_by_tree, (e.node_roots(), owner[e.feature]), e.gain.astype(np.float64))
+    ((ensemble, owner),) = forests
+    assert ensemble.gain is not None
+    gain_by_tree = np.zeros((ensemble.trees, gain.size))
+    np.add.at(
+        gain_by_tree,
+        (ensemble.node_roots(), owner[ensemble.feature]),
+        ensemble.gain.astype(np.float64),
+    )
     if "GradientBoosting" in source:  # `_gb.py`: shares of the total decrease
-        if e.cover is not None:
-            roots = e.roots >= 0
-            gain_by_tree[roots] /= e.cover[e.roots[roots], None]
+        if ensemble.cover is not None:
+            has_root = ensemble.roots >= 0
+            gain_by_tree[has_root] /= ensemble.cover[ensemble.roots[has_root], None]
         return _normalize(gain_by_tree.sum(axis=0))
     # `_forest.py`: the mean of the trees' shares
     shares = [_normalize(tree) for tree in gain_by_tree if tree.sum() > 0]
@@ -188,8 +203,8 @@ def _add_by_owner(total: Array | None, owner: Array, values: Array | None) -> Ar
 class Weight:
     """The weight of one column for one output of a linear model.
 
-    The intercept has no `feature`. `column` is the category, word, `MISSING`, or the number of a
-    column of an input that was encoded into several.
+    The intercept has no `feature`. `column` names one of several columns into which an input was
+    encoded: by its category, its word, `MISSING`, or its number.
     """
 
     feature: str | None
@@ -199,17 +214,17 @@ class Weight:
 
 
 def weights(program: Program) -> list[Weight] | None:
-    """Return the weights of the linear sum behind the explained output; None without such a sum."""
+    """Return the weights of the linear sum behind the explained output, or None without a sum."""
     inputs, node = list(program.inputs), _find_last_sum(program)
     if node is None:
         return None
     owner, names = find_owners(program)[node.inputs[0]], column_names(program, node.inputs[0])
     if (owner < 0).any():
         return None
-    unnamed = np.array([name is None for name in names], bool)
-    counts = np.bincount(owner[unnamed], minlength=len(inputs))
-    for j in np.flatnonzero(unnamed & (counts[owner] > 1)).tolist():
-        names[j] = str(int((unnamed[: j + 1] & (owner[: j + 1] == owner[j])).sum()))
+    is_unnamed = np.array([name is None for name in names], bool)
+    counts = np.bincount(owner[is_unnamed], minlength=len(inputs))
+    for j in np.flatnonzero(is_unnamed & (counts[owner] > 1)).tolist():
+        names[j] = str(int((is_unnamed[: j + 1] & (owner[: j + 1] == owner[j])).sum()))
     rows = []
     for output in range(node.attrs["weights"].shape[1]):
         rows.append(Weight(None, None, output, float(node.attrs["bias"][output])))
@@ -222,16 +237,16 @@ def weights(program: Program) -> list[Weight] | None:
 
 
 def _find_last_sum(program: Program) -> Node | None:
-    """Return the weighted sum that the explained output is, looking through links and casts."""
+    """Return the weighted sum behind the explained output, looking through links and casts."""
     name = find_explained_output(program)
     index = None if name is None else program.outputs[name]
     while index is not None:
         node = program.nodes[index]
         if node.op == "linear":
             return node
-        rows = [j for j in node.inputs if program.nodes[j].type.rowwise]
-        can_follow = node.op in (*LINKS, "cast", "select") and len(rows) == 1
-        index = rows[0] if can_follow else None
+        rowwise_inputs = [j for j in node.inputs if program.nodes[j].type.rowwise]
+        can_follow = node.op in (*LINKS, "cast", "select") and len(rowwise_inputs) == 1
+        index = rowwise_inputs[0] if can_follow else None
     return None
 
 
@@ -240,15 +255,15 @@ MISSING = "missing"
 
 
 def column_names(program: Program, i: int) -> list[str | None]:
-    """Return a name per column of node i, such as its category or word; None if it has none."""
+    """Return a name for each column of node i, such as its category or word, or None."""
     node = program.nodes[i]
     if node.op == "concat":
         return [name for j in node.inputs for name in column_names(program, j)]
     if node.op == "select":
-        inner = column_names(program, node.inputs[0])
-        return [inner[int(k)] for k in node.attrs["indices"]]
+        source_names = column_names(program, node.inputs[0])
+        return [source_names[int(k)] for k in node.attrs["indices"]]
     if node.op == "one_hot":
-        return _one_hot_names(program, node)
+        return _name_one_hot_columns(program, node)
     if node.op in ("count_tokens", "has_items"):
         text, ends = node.attrs["words"].tobytes(), node.attrs["ends"].tolist()
         return [text[a:b].decode("utf-8", "replace") for a, b in pairwise([0, *ends])]
@@ -256,21 +271,21 @@ def column_names(program: Program, i: int) -> list[str | None]:
     if node.op == "isnan":
         return [MISSING] * width
     if len(node.inputs) and program.nodes[node.inputs[0]].type.rowwise:
-        below = program.nodes[node.inputs[0]].type
-        if below.width == width and below.shape == node.type.shape:
+        source_type = program.nodes[node.inputs[0]].type
+        if source_type.width == width and source_type.shape == node.type.shape:
             return column_names(program, node.inputs[0])
     return [None] * width
 
 
-def _one_hot_names(program: Program, node: Node) -> list[str | None]:
-    """Return the categories of the encoder below a one-hot encoding, with "NULL" for missing."""
-    below, width = program.nodes[node.inputs[0]], node.type.width
-    while below.op not in ("encode", "input") and below.inputs:
-        below = program.nodes[below.inputs[0]]
-    if below.op != "encode":
+def _name_one_hot_columns(program: Program, node: Node) -> list[str | None]:
+    """Return the categories behind the columns of a one-hot encoding, with "NULL" for missing."""
+    encoder, width = program.nodes[node.inputs[0]], node.type.width
+    while encoder.op not in ("encode", "input") and encoder.inputs:
+        encoder = program.nodes[encoder.inputs[0]]
+    if encoder.op != "encode":
         return [None] * width
-    names: list[str | None] = [str(value) for value in below.attrs["categories"].tolist()]
-    if below.attrs["missing"] == len(names):
+    names: list[str | None] = [str(value) for value in encoder.attrs["categories"].tolist()]
+    if encoder.attrs["missing"] == len(names):
         names.append("NULL")
     return names if len(names) == width else [None] * width
 
@@ -279,9 +294,9 @@ def _one_hot_names(program: Program, node: Node) -> list[str | None]:
 class TreeNode:
     """A node of a decision tree; number 0 is the root. A leaf has `values` instead of a test.
 
-    `output` is the first of the outputs that the tree adds to. `column` is as in `Weight`.
+    `output` is the first of the outputs to which the tree adds. `column` is as in `Weight`.
     `operator` is "<", "<=" or "in", with a threshold or category codes. `yes`, `no` and `missing`
-    are the child nodes for rows that pass, do not pass, and lack the value.
+    are the children for rows that pass the test, fail it, or lack the value.
     """
 
     node: int
@@ -309,44 +324,49 @@ def tree_nodes(program: Program, tree: int) -> list[TreeNode]:
     for node in program.nodes:
         if node.op != "tree_ensemble":
             continue
-        e = Ensemble.of(node.attrs)
-        if tree < e.trees:
-            return _list_tree_nodes(program, node.inputs[0], e, tree)
-        tree -= e.trees
+        ensemble = Ensemble.of(node.attrs)
+        if tree < ensemble.trees:
+            return _list_tree_nodes(program, node.inputs[0], ensemble, tree)
+        tree -= ensemble.trees
     return []
 
 
-def _list_tree_nodes(program: Program, x: int, e: Ensemble, tree: int) -> list[TreeNode]:
+def _list_tree_nodes(program: Program, x: int, ensemble: Ensemble, tree: int) -> list[TreeNode]:
     """List the nodes of a tree whose input rows are node x of the Program."""
     owner, names = find_owners(program)[x], column_names(program, x)
     inputs, nodes = list(program.inputs), list[TreeNode]()
-    queue, numbers = [(int(e.roots[tree]), 0)], {int(e.roots[tree]): 0}
+    queue, numbers = [(int(ensemble.roots[tree]), 0)], {int(ensemble.roots[tree]): 0}
     for index, depth in queue:
-        common: dict[str, Any] = {"depth": depth, "output": int(e.target[tree])}
+        common_fields: dict[str, Any] = {"depth": depth, "output": int(ensemble.target[tree])}
         if index < 0:
-            values = tuple(e.leaf_values[~index].astype(np.float64).tolist())
-            cover = None if e.leaf_cover is None else float(e.leaf_cover[~index])
-            nodes.append(TreeNode(numbers[index], cover=cover, values=values, **common))
+            values = tuple(ensemble.leaf_values[~index].astype(np.float64).tolist())
+            cover = None if ensemble.leaf_cover is None else float(ensemble.leaf_cover[~index])
+            nodes.append(TreeNode(numbers[index], cover=cover, values=values, **common_fields))
             continue
-        for child in (int(e.left[index]), int(e.right[index])):
+        for child in (int(ensemble.left[index]), int(ensemble.right[index])):
             numbers[child] = len(numbers)
             queue.append((child, depth + 1))
-        k, is_set = int(e.feature[index]), e.categorical is not None and bool(e.categorical[index])
-        yes, no = numbers[int(e.left[index])], numbers[int(e.right[index])]
+        column, is_set = (
+            int(ensemble.feature[index]),
+            ensemble.categorical is not None and bool(ensemble.categorical[index]),
+        )
+        yes, no = numbers[int(ensemble.left[index])], numbers[int(ensemble.right[index])]
         nodes.append(
             TreeNode(
                 numbers[index],
-                feature=inputs[owner[k]] if owner[k] >= 0 else None,
-                column=names[k],
-                operator="in" if is_set else "<" if e.compare == "lt" else "<=",
-                threshold=None if is_set else float(e.threshold[index]),
-                categories=tuple(map(str, e.set_members(index).tolist())) if is_set else None,
+                feature=inputs[owner[column]] if owner[column] >= 0 else None,
+                column=names[column],
+                operator="in" if is_set else "<" if ensemble.compare == "lt" else "<=",
+                threshold=None if is_set else float(ensemble.threshold[index]),
+                categories=tuple(map(str, ensemble.set_members(index).tolist()))
+                if is_set
+                else None,
                 yes=yes,
                 no=no,
-                missing=yes if e.default_left[index] else no,
-                cover=None if e.cover is None else float(e.cover[index]),
-                gain=None if e.gain is None else float(e.gain[index]),
-                **common,
+                missing=yes if ensemble.default_left[index] else no,
+                cover=None if ensemble.cover is None else float(ensemble.cover[index]),
+                gain=None if ensemble.gain is None else float(ensemble.gain[index]),
+                **common_fields,
             )
         )
     return nodes

@@ -1,4 +1,4 @@
-"""The owners of columns: which single input each column of a value depends on."""
+"""The owners of columns: the single input on which each column of a value depends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NONE, SEVERAL = -1, -2
 """The owners of a constant column, and of a column that depends on several inputs."""
 
 _COLUMN_BY_COLUMN = frozenset({"interpolate"})
-"""Operators besides the injective ones whose output column j only depends on input columns j."""
+"""Further operators whose output column j depends only on input column j."""
 
 
 def find_owners(program: Program) -> list[Array]:
-    """Return an owner per column of each node, int32: the index of an input, NONE or SEVERAL."""
+    """Return, for each node, the owner of each column, int32: an input's index, NONE or SEVERAL."""
     input_index = {node: k for k, node in enumerate(program.inputs.values())}
     owners_of_nodes: list[Array] = []
     for i, node in enumerate(program.nodes):
@@ -33,10 +33,10 @@ def find_owners(program: Program) -> list[Array]:
 def find_sharing_inputs(
     program: Program, owners_of_nodes: Sequence[Array], i: int
 ) -> list[frozenset[int] | None]:
-    """Return the inputs that each column of node i depends on; None where they are unknown.
+    """Return the inputs on which each column of node i depends; None where they are unknown.
 
-    A look-up of combinations has several: the categories that it combines. CatBoost's own
-    contributions ignore tests of numbers in it, and so do we
+    A look-up of combinations depends on several inputs: the categories that it combines. CatBoost's
+    own contributions ignore tests of numbers in a combination, and so does this function
     (catboost/libs/fstr/shap_prepared_trees.cpp).
     """
 
@@ -47,18 +47,18 @@ def find_sharing_inputs(
     if node.op == "concat":
         return [inputs for j in node.inputs for inputs in find_below(j)]
     if node.op == "select":
-        below = find_below(node.inputs[0])
-        return [below[k] for k in node.attrs["indices"].tolist()]
+        source_sets = find_below(node.inputs[0])
+        return [source_sets[k] for k in node.attrs["indices"].tolist()]
     if node.op == "cast":
         return find_below(node.inputs[0])
     if node.op == "look_up_combinations":
         owner = owners_of_nodes[node.inputs[0]]
-        is_hash = _find_hashed_columns(program, node.inputs[0])
+        is_hashed = _find_hashed_columns(program, node.inputs[0])
         input_sets: list[frozenset[int] | None] = []
-        for c in unpack_combinations(node.attrs):
-            columns = c.columns[is_hash[c.columns]]
+        for combination in unpack_combinations(node.attrs):
+            columns = combination.columns[is_hashed[combination.columns]]
             inputs = frozenset(owner[columns].tolist()) - {NONE}
-            input_sets += [None if SEVERAL in inputs else inputs] * c.values.shape[1]
+            input_sets += [None if SEVERAL in inputs else inputs] * combination.values.shape[1]
         return input_sets
     special_cases = {SEVERAL: None, NONE: frozenset[int]()}
     return [special_cases.get(owner, frozenset({owner})) for owner in owners_of_nodes[i].tolist()]
@@ -84,7 +84,7 @@ def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
         return np.concatenate(input_owners)
     if node.op == "look_up_combinations":
         parts = [
-            np.full(c.values.shape[1], _common_owner(input_owners[0][c.columns]), np.int32)
+            np.full(c.values.shape[1], _find_common_owner(input_owners[0][c.columns]), np.int32)
             for c in unpack_combinations(node.attrs)
         ]
         return np.concatenate(parts)
@@ -95,10 +95,10 @@ def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
             agrees = (operand == NONE) | (operand == owner)
             owner = np.where(owner == NONE, operand, np.where(agrees, owner, SEVERAL))
         return owner.astype(np.int32)
-    return np.full(width, _common_owner(np.concatenate(input_owners)), np.int32)
+    return np.full(width, _find_common_owner(np.concatenate(input_owners)), np.int32)
 
 
-def _common_owner(column_owners: Array) -> int:
-    """Return the owner of a value that depends on columns with these owners."""
+def _find_common_owner(column_owners: Array) -> int:
+    """Return the owner of a value that depends on all columns with these owners."""
     distinct = np.unique(column_owners[column_owners != NONE])
     return int(distinct[0]) if distinct.size == 1 else SEVERAL if distinct.size else NONE

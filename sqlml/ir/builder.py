@@ -1,4 +1,4 @@
-"""`Builder` makes a Program node by node, and `rewrite` is the frame of most passes."""
+"""`Builder` builds a Program node by node, and `rewrite` is the framework of most passes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Builder:
     """
 
     def __init__(self, start: Sequence[Node] = ()) -> None:
-        """Begin with the nodes `start`, the first ones of another Program."""
+        """Begin with the nodes `start`, which are the first nodes of another Program."""
         self._nodes: list[Node] = list(start)
         self._first_columns: dict[int, Array] = {}
         self._inputs: dict[str, int] = {
@@ -45,8 +45,8 @@ class Builder:
     def input(self, name: str, dtype: DType, width: int = 1, kind: str | None = None) -> Value:
         """Return the input `name`, (n, width) of `dtype`; the first call adds it.
 
-        `kind` is DATETIME if the numbers stand for dates and timestamps. ProgramError if it exists
-        with another dtype, width or kind.
+        `kind` is DATETIME if the numbers stand for dates and timestamps. Raise ProgramError if the
+        input exists with another dtype, width or kind.
         """
         if name in self._inputs:
             index = self._inputs[name]
@@ -64,7 +64,10 @@ class Builder:
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
 
     def input_of(self, node: Node, name: str | None = None) -> Value:
-        """Return an input like the input node of another Program, renamed to `name` if given."""
+        """Return an input with the attributes of another Program's input `node`.
+
+        It is renamed if `name` is given.
+        """
         attrs = {**node.attrs, "name": name or str(node.attrs["name"])}
         return self.input(**attrs)
 
@@ -73,14 +76,14 @@ class Builder:
         return self._nodes[self._inputs[name]].attrs.get("kind") if name in self._inputs else None
 
     def constant(self, value: Array | float) -> Value:
-        """Append a constant array; a number becomes an array of no axes."""
+        """Append a constant array; a number becomes an array without axes."""
         return self.op("constant", value=np.asarray(value))
 
     def op(self, name: str, /, *inputs: Value | Array | float, **attrs: Any) -> Value:
         """Append operator `name`; see `ops.TABLE` for inputs and attributes.
 
-        An array or a number among the inputs becomes a constant. ProgramError if the operator's
-        rule does not allow the inputs or attributes.
+        An array or a number among the inputs becomes a constant. Raise ProgramError if the
+        operator's rule does not allow the inputs or attributes.
 
         >>> b = Builder()
         >>> x = b.input("x", "float64")
@@ -89,9 +92,9 @@ class Builder:
         """
         frozen = freeze(attrs)
         values = [v if isinstance(v, Value) else self.constant(v) for v in inputs]
-        result = ops.infer(name, [v.type for v in values], frozen)
-        self._nodes.append(Node(name, tuple(v.index for v in values), frozen, result))
-        return Value(len(self._nodes) - 1, result)
+        result_type = ops.infer(name, [v.type for v in values], frozen)
+        self._nodes.append(Node(name, tuple(v.index for v in values), frozen, result_type))
+        return Value(len(self._nodes) - 1, result_type)
 
     def concat(self, values: Sequence[Value]) -> Value:
         """Concatenate (n, k) values along their columns; a single value is returned as it is."""
@@ -100,11 +103,11 @@ class Builder:
     def linear(self, x: Value, weights: Array, bias: Array | float = 0.0) -> Value:
         """Append x (n, k) @ weights (k, w) + bias in float64; bias is (w,) or one number."""
         weights, bias = np.asarray(weights, np.float64), np.asarray(bias, np.float64)
-        each = bias if bias.ndim else np.full(weights.shape[1], bias)
-        return self.op("linear", x, weights=weights, bias=each)
+        bias_vector = bias if bias.ndim else np.full(weights.shape[1], bias)
+        return self.op("linear", x, weights=weights, bias=bias_vector)
 
     def first_columns(self, concat: Value) -> Array:
-        """Return the first column of each input of a concat, and its width, int64; cached."""
+        """Return the first column of each input of a concat, then its width, int64; cached."""
         if concat.index not in self._first_columns:
             widths = [self._nodes[i].type.width for i in self._nodes[concat.index].inputs]
             self._first_columns[concat.index] = np.cumsum([0, *widths], dtype=np.int64)
@@ -114,15 +117,17 @@ class Builder:
         return value if value.type.dtype == dtype else self.op("cast", value, dtype=dtype)
 
     def copy_node(self, node: Node, inputs: Sequence[Value]) -> Value:
-        """Append `node` on inputs of the same types as before, without inferring its type again."""
+        """Append `node` with inputs of the same types, without inferring its type again."""
         if node.op == "input":
             name = str(node.attrs["name"])
             if name in self._inputs:
                 return self.input_of(node)
             self._inputs[name] = len(self._nodes)
-        reads = tuple([v.index for v in inputs])
-        same = reads == node.inputs
-        self._nodes.append(node if same else Node(node.op, reads, node.attrs, node.type))
+        input_indices = tuple([v.index for v in inputs])
+        is_unchanged = input_indices == node.inputs
+        self._nodes.append(
+            node if is_unchanged else Node(node.op, input_indices, node.attrs, node.type)
+        )
         return Value(len(self._nodes) - 1, node.type)
 
     def node(self, value: Value) -> Node:
@@ -139,25 +144,28 @@ class Builder:
     ) -> Program:
         """Return the Program; nodes that no output needs are left out.
 
-        `order` is the order of the inputs (default: of their first use), and keeps unused ones.
+        `order` is the order of the inputs (default: the order of their first use), and keeps unused
+        inputs.
         """
         names = tuple(self._inputs) if order is None else order
-        live = [False] * len(self._nodes)
+        is_live = [False] * len(self._nodes)
         roots = [] if order is None else [self._inputs[n] for n in names]
         for i in (*(v.index for v in outputs.values()), *roots):
-            live[i] = True
-        for i in range(len(live) - 1, -1, -1):
-            if live[i]:
+            is_live[i] = True
+        for i in range(len(is_live) - 1, -1, -1):
+            if is_live[i]:
                 for j in self._nodes[i].inputs:
-                    live[j] = True
+                    is_live[j] = True
         new_index: dict[int, int] = {}
         nodes: list[Node] = []
         for i, node in enumerate(self._nodes):
-            if live[i]:
+            if is_live[i]:
                 new_index[i] = len(nodes)
-                moved = tuple([new_index[j] for j in node.inputs])
-                same = moved == node.inputs
-                nodes.append(node if same else Node(node.op, moved, node.attrs, node.type))
+                new_inputs = tuple([new_index[j] for j in node.inputs])
+                is_unchanged = new_inputs == node.inputs
+                nodes.append(
+                    node if is_unchanged else Node(node.op, new_inputs, node.attrs, node.type)
+                )
         inputs = {n: new_index[self._inputs[n]] for n in names if self._inputs[n] in new_index}
         return Program(
             tuple(nodes),
@@ -168,8 +176,8 @@ class Builder:
 
 
 Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
-"""A function of the new builder, an old node and its rebuilt inputs; it returns the replacement, or
-None to copy the node."""
+"""A function that receives the new builder, an old node and its rebuilt inputs. It returns the
+replacement, or None to copy the node."""
 
 
 def rewrite(
@@ -186,24 +194,24 @@ def rewrite(
     and if it replaces nothing, `program` itself is returned.
     """
     nodes = program.nodes
-    first = 0  # The nodes before it are copied as they are.
+    first_index = 0  # The nodes before it are copied as they are.
     if ops is not None:
-        first = next((i for i, node in enumerate(nodes) if node.op in ops), len(nodes))
-    builder = Builder(nodes[:first])
-    values = [Value(i, node.type) for i, node in enumerate(nodes[:first])]
-    replaced = retyped = False
-    for node in nodes[first:]:
+        first_index = next((i for i, node in enumerate(nodes) if node.op in ops), len(nodes))
+    builder = Builder(nodes[:first_index])
+    values = [Value(i, node.type) for i, node in enumerate(nodes[:first_index])]
+    has_replaced = has_retyped = False
+    for node in nodes[first_index:]:
         inputs = [values[i] for i in node.inputs]
         value = rule(builder, node, inputs) if ops is None or node.op in ops else None
         if value is not None:
-            replaced = True
-            retyped = retyped or value.type != node.type
-        elif retyped and [v.type for v in inputs] != [nodes[i].type for i in node.inputs]:
+            has_replaced = True
+            has_retyped = has_retyped or value.type != node.type
+        elif has_retyped and [v.type for v in inputs] != [nodes[i].type for i in node.inputs]:
             value = copy_retyped(builder, node, inputs)
         else:
             value = builder.copy_node(node, inputs)
         values.append(value)
-    if ops is not None and outputs is None and not replaced:
+    if ops is not None and outputs is None and not has_replaced:
         return program
     output_names = program.outputs if outputs is None else outputs
     return builder.build(
@@ -213,7 +221,7 @@ def rewrite(
     )
 
 
-def rewriting(*ops: str) -> Callable[[Rule], Callable[[Program], Program]]:
+def make_pass(*ops: str) -> Callable[[Rule], Callable[[Program], Program]]:
     """Return a decorator that turns a rule for nodes of `ops` into a pass of the same name."""
 
     def decorate(rule: Rule) -> Callable[[Program], Program]:
@@ -227,7 +235,7 @@ def rewriting(*ops: str) -> Callable[[Rule], Callable[[Program], Program]]:
 
 
 def copy_retyped(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
-    """Append the operator of `node` on inputs of any type, and infer its type again."""
+    """Append the operator of `node` with inputs of other types, and infer its type again."""
     if node.op == "input":
         return builder.input_of(node)
     return builder.op(node.op, *inputs, **node.attrs)

@@ -58,7 +58,7 @@ class Csr:
 
 
 def from_dense(dense: Array) -> Csr:
-    """Convert a dense (n, k) matrix; entries that are not zero are stored, NaN included."""
+    """Convert a dense (n, k) matrix; all entries except zeros are stored, NaN included."""
     rows, columns = np.nonzero(dense)
     indptr = np.zeros(dense.shape[0] + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=dense.shape[0]), out=indptr[1:])
@@ -74,37 +74,39 @@ def concat_columns(matrices: Sequence[Any]) -> Any:
     np.cumsum(np.sum(counts, axis=0), out=indptr[1:])
     data = np.empty(int(indptr[-1]), dtype)
     indices = np.empty(data.size, np.int32)
-    start, first = indptr[:-1].copy(), 0
+    next_position, first_column = indptr[:-1].copy(), 0
     for matrix, count in zip(sparse, counts, strict=True):
-        destination = np.arange(matrix.data.size) + np.repeat(start - matrix.indptr[:-1], count)
+        destination = np.arange(matrix.data.size) + np.repeat(
+            next_position - matrix.indptr[:-1], count
+        )
         data[destination] = matrix.data
-        indices[destination] = matrix.indices + np.int32(first)
-        start += count
-        first += matrix.width
-    return Csr(data, indices, indptr, first)
+        indices[destination] = matrix.indices + np.int32(first_column)
+        next_position += count
+        first_column += matrix.width
+    return Csr(data, indices, indptr, first_column)
 
 
 class ColumnSelector:
     """A selection of `indices` among `width` columns, in that order; an index may repeat."""
 
     def __init__(self, width: int, indices: Array) -> None:
-        self._columns = indices.size
+        self._column_count = indices.size
         self._order = np.argsort(indices, kind="stable").astype(np.int32)
         self._copies = np.bincount(indices, minlength=width)
         self._first = np.cumsum(self._copies) - self._copies
-        self._once = bool(self._copies.max(initial=0) <= 1)
+        self._has_no_repeats = bool(self._copies.max(initial=0) <= 1)
 
     def __call__(self, x: Csr) -> Any:
         copies = self._copies[x.indices]
         total = np.concatenate([[0], np.cumsum(copies)])
         first = self._first[x.indices]
-        if self._once:
+        if self._has_no_repeats:
             is_selected = copies > 0
             data, position = x.data[is_selected], first[is_selected]
         else:
             data = np.repeat(x.data, copies)
             position = np.repeat(first - total[:-1], copies) + np.arange(data.size)
-        return Csr(data, self._order[position], total[x.indptr], self._columns)
+        return Csr(data, self._order[position], total[x.indptr], self._column_count)
 
 
 def multiply(x: Csr, weights: Array, bias: Array) -> Array:
@@ -118,7 +120,7 @@ def multiply(x: Csr, weights: Array, bias: Array) -> Array:
 
 
 def normalize_rows(x: Csr, norm: Literal["l1", "l2"]) -> Csr:
-    """Divide each row by its norm, summed in float64; rows of zeros stay."""
+    """Divide each row by its norm, which is summed in float64; rows of zeros stay zero."""
     rows = x.rows
     sizes = np.abs(x.data) if norm == "l1" else x.data * x.data
     total = np.bincount(rows, sizes.astype(np.float64), minlength=x.shape[0])

@@ -18,7 +18,7 @@ READING_ERRORS: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
-"""Exceptions of plain Python and numpy on a document that differs from what a reader expects."""
+"""Exceptions that plain Python and numpy raise for a document that a reader does not expect."""
 
 ZIP_ERRORS: tuple[type[Exception], ...] = (
     EOFError,
@@ -30,7 +30,7 @@ ZIP_ERRORS: tuple[type[Exception], ...] = (
     zipfile.LargeZipFile,
     zlib.error,
 )
-"""Other exceptions of zipfile, for archives whose entries are stored or deflated."""
+"""Further exceptions of zipfile, for archives whose entries are stored or deflated."""
 
 
 @contextmanager

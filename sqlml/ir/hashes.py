@@ -24,7 +24,7 @@ def city_hash32(text: str) -> int:
 
 
 def city_hash64(s: bytes) -> int:
-    """Return the CityHash64, version 1.0, of some bytes."""
+    """Return the CityHash64 of bytes, in version 1.0."""
     size = len(s)
     if size <= 16:
         return _hash_up_to_16(s)
@@ -132,9 +132,9 @@ _MASK_32 = 0xFFFFFFFF
 
 
 def murmur3(content: bytes) -> int:
-    """Return the MurmurHash3 of some bytes with seed 0 as a signed number of 32 bits.
+    """Return the MurmurHash3 of bytes with seed 0, as a signed number of 32 bits.
 
-    scikit-learn's hashing vectorizer takes a word's column and sign from it.
+    scikit-learn's hashing vectorizer derives a word's column and sign from it.
 
     >>> murmur3(b""), murmur3(b"dog")
     (0, -1312749093)

@@ -33,37 +33,37 @@ MESSAGES: Mapping[str, Mapping[int, str]] = {
     "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
     "TensorProto": {},
 }
-"""Message of onnx.proto -> its fields that lead to tensors, and their messages."""
+"""Map each message of onnx.proto to its fields that lead to tensors, and their messages."""
 
 _OP_TYPE, _DOMAIN, _EXTERNAL_DATA, _DATA_LOCATION = 4, 7, 13, 14
-"""Two fields of a NodeProto, and two of a TensorProto."""
+"""Field numbers: two of a NodeProto, then two of a TensorProto."""
 _SHORT_STRING = b"|".join(b"\\x%02x[\\x00-\\xff]{%d}" % (n, n) for n in range(16))
 _LIST_ENTRIES = re.compile(
     rb"(?:\x3d[\x00-\xff]{4}|\x40[\x80-\xff]{0,9}[\x00-\x7f]|\x4a(?:"
     + _SHORT_STRING
     + rb")){1,4096}"
 )
-"""Entries of the lists `floats`, `ints` and `strings` of an AttributeProto. Trees have millions, so
-one match skips up to 4,096 of them."""
+"""Entries of the lists `floats`, `ints` and `strings` of an AttributeProto. Trees have millions of
+entries, so one match skips up to 4,096."""
 _VARINT, _LENGTH, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}
-"""Wire types of the encoding, and the bytes of fixed ones. (ONNX never used groups.)"""
+"""Wire types of the encoding, and the sizes of the fixed types. (ONNX never used groups.)"""
 
 
 def check_content(content: bytes) -> None:
     """Raise ArtifactError if a serialised onnx.ModelProto is damaged or too large.
 
-    Raise UnsupportedModelError if it has operators of other domains, local functions, weights in
-    other files, sparse weights, or a Loop.
+    Raise UnsupportedModelError if it has operators from domains other than `DOMAINS`, local
+    functions, weights in other files, sparse weights, or a Loop.
     """
     # onnxruntime would read its own format, which this function cannot check.
     if content[4:8] == b"ORTM":
         raise UnsupportedModelError("the model is in onnxruntime's own format; keep the ONNX file")
-    messages, nodes = [("ModelProto", 0, len(content), 0)], 0
-    while messages:
-        kind, offset, end, depth = messages.pop()
-        inner = MESSAGES[kind]
+    pending, node_count = [("ModelProto", 0, len(content), 0)], 0
+    while pending:
+        message, offset, end, depth = pending.pop()
+        message_fields = MESSAGES[message]
         while offset < end:
-            is_attribute = kind == "AttributeProto"
+            is_attribute = message == "AttributeProto"
             if is_attribute and (entries := _LIST_ENTRIES.match(content, offset, end)):
                 offset = entries.end()
                 continue
@@ -71,23 +71,23 @@ def check_content(content: bytes) -> None:
             field, wire_type = key >> 3, key & 7
             if wire_type == _VARINT:
                 value, offset = _read_varint(content, offset, end)
-                if kind == "TensorProto" and field == _DATA_LOCATION and value:
+                if message == "TensorProto" and field == _DATA_LOCATION and value:
                     raise _external_data_error()
             elif wire_type == _LENGTH:
                 size, start = _read_varint(content, offset, end)
                 offset = start + size
                 if offset > end:
                     raise _damage_error("a field is longer than its message")
-                if field in inner:
-                    _check_kind(kind, inner[field])
-                    below = depth + (inner[field] == "GraphProto")
-                    if below > MAX_DEPTH:
+                if field in message_fields:
+                    _check_message(message, message_fields[field])
+                    inner_depth = depth + (message_fields[field] == "GraphProto")
+                    if inner_depth > MAX_DEPTH:
                         raise ArtifactError("the ONNX graph is nested too deeply")
-                    nodes += inner[field] == "NodeProto"
-                    messages.append((inner[field], start, offset, below))
-                elif kind == "NodeProto" and field in (_OP_TYPE, _DOMAIN):
+                    node_count += message_fields[field] == "NodeProto"
+                    pending.append((message_fields[field], start, offset, inner_depth))
+                elif message == "NodeProto" and field in (_OP_TYPE, _DOMAIN):
                     _check_operator(field, content[start:offset])
-                elif kind == "TensorProto" and field == _EXTERNAL_DATA:
+                elif message == "TensorProto" and field == _EXTERNAL_DATA:
                     raise _external_data_error()
             elif wire_type in _FIXED_BYTES:
                 offset += _FIXED_BYTES[wire_type]
@@ -95,12 +95,12 @@ def check_content(content: bytes) -> None:
                 raise _damage_error(f"a field of unknown wire type {wire_type}")
         if offset > end:
             raise _damage_error("a field is longer than its message")
-        if nodes > MAX_NODES:
+        if node_count > MAX_NODES:
             raise ArtifactError(f"the ONNX graph has more than {MAX_NODES} nodes")
 
 
 def _read_varint(content: bytes, offset: int, end: int) -> tuple[int, int]:
-    """Return a number stored in 7 bits per byte, and the offset of its end."""
+    """Return a number that is stored in 7 bits per byte, and the offset after it."""
     value = shift = 0
     while offset < end and shift < 70:
         byte = content[offset]
@@ -109,15 +109,15 @@ def _read_varint(content: bytes, offset: int, end: int) -> tuple[int, int]:
         if byte < 128:
             return value & (2**64 - 1), offset
         shift += 7
-    raise _damage_error("a number is cut off")
+    raise _damage_error("a number is truncated")
 
 
-def _check_kind(outer: str, kind: str) -> None:
-    if kind == "FunctionProto":
+def _check_message(outer_message: str, message: str) -> None:
+    if message == "FunctionProto":
         raise UnsupportedModelError(
             "the ONNX model defines its own functions; inline them with onnx.inliner"
         )
-    if (outer, kind) == ("GraphProto", "SparseTensorProto"):
+    if (outer_message, message) == ("GraphProto", "SparseTensorProto"):
         raise UnsupportedModelError("the ONNX model has sparse weights; store them dense")
 
 
@@ -143,4 +143,4 @@ def _external_data_error() -> UnsupportedModelError:
 
 
 def _damage_error(reason: str) -> ArtifactError:
-    return ArtifactError(f"damaged or cut off: not an ONNX model ({reason})")
+    return ArtifactError(f"damaged or truncated: not an ONNX model ({reason})")

@@ -74,44 +74,47 @@ TABLE: tuple[Op, ...] = (
 )
 
 NEVER_STORED = frozenset({"tree_contributions", "sampled_contributions"})
-"""Operators that compute contributions for a query; no stored model has them."""
+"""Operators that compute contributions for a query; stored models do not contain them."""
 
 OPS: Mapping[str, Op] = {op.name: op for op in TABLE}
 
 
 def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
-    """Return the result type of operator `op` on inputs of `types`; ProgramError if illegal."""
+    """Return the result type of operator `op` for inputs of `types`.
+
+    Raise ProgramError if the operator does not allow these types or attributes.
+    """
     row = OPS.get(op)
     if row is None:
         raise ProgramError(f"unknown operator {op!r}")
-    fewest, most = row.arity
-    if len(types) < fewest or (most is not None and len(types) > most):
-        raise ProgramError(f"{op} takes {fewest} to {most} inputs, not {len(types)}")
+    min_inputs, max_inputs = row.arity
+    if len(types) < min_inputs or (max_inputs is not None and len(types) > max_inputs):
+        raise ProgramError(f"{op} takes {min_inputs} to {max_inputs} inputs, not {len(types)}")
     _check_attrs(row, attrs)
     if not row.sparse and any(t.sparse for t in types):
         raise ProgramError(f"{op} does not take sparse rows; densify them first")
     if not row.nested and any(t.dtype in NESTED for t in types):
         raise ProgramError(f"{op} does not take lists or maps")
-    result = row.rule(types, attrs)
+    result_type = row.rule(types, attrs)
     # An axis of length 0 counts as 1, because numpy limits the product of the others anyway.
-    count = math.prod(max(d, 1) for d in result.shape[1 if result.rowwise else 0 :])
-    stored = result.rowwise and not result.sparse
-    most = MAX_ROW_VALUES if stored else MAX_CONSTANT_VALUES
-    if count > most:
-        raise ProgramError(f"{op} makes {count} numbers, too many: the limit is {most}")
-    return result
+    count = math.prod(max(d, 1) for d in result_type.shape[1 if result_type.rowwise else 0 :])
+    is_dense = result_type.rowwise and not result_type.sparse
+    max_values = MAX_ROW_VALUES if is_dense else MAX_CONSTANT_VALUES
+    if count > max_values:
+        raise ProgramError(f"{op} makes {count} numbers, too many: the limit is {max_values}")
+    return result_type
 
 
 def _check_attrs(row: Op, attrs: Attrs) -> None:
     """Raise ProgramError if an attribute is missing, unknown or of the wrong type."""
-    for name, kind in row.attrs.items():
+    for name, attr_type in row.attrs.items():
         if name not in attrs:
-            require(kind.endswith("?"), f"{row.name} lacks attribute {name}")
+            require(attr_type.endswith("?"), f"{row.name} lacks attribute {name}")
             continue
         value = attrs[name]
-        expected = _KINDS[kind.removesuffix("?")]
+        expected = _PYTHON_TYPES[attr_type.removesuffix("?")]
         if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-            raise ProgramError(f"{row.name}: attribute {name} is not {kind}")
+            raise ProgramError(f"{row.name}: attribute {name} is not {attr_type}")
     for name in attrs:
         if name not in row.attrs:
             raise ProgramError(f"{row.name} has no attribute {name}")
@@ -122,7 +125,7 @@ def _check_attrs(row: Op, attrs: Attrs) -> None:
             raise ProgramError(f"{row.name} does not make lists or maps")
 
 
-_KINDS: Mapping[str, type] = {
+_PYTHON_TYPES: Mapping[str, type] = {
     **{kind.__name__: kind for kind in (str, int, float, bool, tuple)},
     "array": np.ndarray,
 }
@@ -132,37 +135,37 @@ OUTPUTS = ("label", "proba", "score", "samples", "transform")
 
 
 def verify(program: Program) -> Program:
-    """Return `program`; raise ProgramError, which names the node or label, unless it is legal."""
+    """Return `program` if it is legal, else raise a ProgramError that names the node or label."""
     for i, node in enumerate(program.nodes):
         if any(not 0 <= j < i for j in node.inputs):
             raise ProgramError(f"node {i} ({node.op}) reads a node that does not come before it")
         try:
-            result = infer(node.op, [program.nodes[j].type for j in node.inputs], node.attrs)
+            inferred_type = infer(node.op, [program.nodes[j].type for j in node.inputs], node.attrs)
         except ProgramError as error:
             raise ProgramError(f"node {i} ({node.op}): {error}") from None
-        if result != node.type:
-            raise ProgramError(f"node {i} ({node.op}) is {result!r}, not {node.type!r}")
+        if inferred_type != node.type:
+            raise ProgramError(f"node {i} ({node.op}) is {inferred_type!r}, not {node.type!r}")
     for name, i in program.inputs.items():
         if not 0 <= i < len(program.nodes) or program.nodes[i].op != "input":
             raise ProgramError(f"input {name!r} is not an input node")
         if program.nodes[i].attrs["name"] != name:
             raise ProgramError(f"input {name!r} has a different name in its node")
     input_nodes = {i for i, node in enumerate(program.nodes) if node.op == "input"}
-    unnamed = input_nodes - set(program.inputs.values())
-    if unnamed:
-        raise ProgramError(f"node {min(unnamed)} is an input without a name")
+    unnamed_inputs = input_nodes - set(program.inputs.values())
+    if unnamed_inputs:
+        raise ProgramError(f"node {min(unnamed_inputs)} is an input without a name")
     if not program.outputs:
         raise ProgramError("the Program has no output")
     for name, i in program.outputs.items():
         if not 0 <= i < len(program.nodes):
             raise ProgramError(f"output {name!r} points to no node")
-        kind = program.nodes[i].type
-        if not kind.rowwise or len(kind.shape) != 2:
-            raise ProgramError(f"output {name!r} is {kind!r}, not (n, k)")
-        if kind.dtype in NESTED:
-            raise ProgramError(f"output {name!r} is {kind!r}, not numbers")
-        if kind.sparse:
-            raise ProgramError(f"output {name!r} is {kind!r}: densify it")
+        output_type = program.nodes[i].type
+        if not output_type.rowwise or len(output_type.shape) != 2:
+            raise ProgramError(f"output {name!r} is {output_type!r}, not (n, k)")
+        if output_type.dtype in NESTED:
+            raise ProgramError(f"output {name!r} is {output_type!r}, not numbers")
+        if output_type.sparse:
+            raise ProgramError(f"output {name!r} is {output_type!r}: densify it")
     if program.labels:
         for labels in program.labels:
             _verify_labels(labels)
@@ -173,15 +176,18 @@ def verify(program: Program) -> Program:
 
 
 def find_invalid_unicode(program: Program) -> str | None:
-    """Return a name or category with half of a surrogate pair, which databases reject, or None."""
+    """Return a name or category that contains half of a surrogate pair, or None.
+
+    Databases reject such strings.
+    """
     values = (value for node in program.nodes for value in node.attrs.values())
     return next(
-        (text for value in values for text in _iterate_texts(value) if not is_unicode(text)), None
+        (text for value in values for text in _iterate_strings(value) if not is_unicode(text)), None
     )
 
 
-def _iterate_texts(value: Any) -> Iterator[str]:
-    """Yield the texts in an attribute, or nothing if all texts of an array are valid Unicode."""
+def _iterate_strings(value: Any) -> Iterator[str]:
+    """Yield the strings in an attribute; skip an array whose strings are all valid Unicode."""
     if isinstance(value, np.ndarray):
         value = value.ravel().tolist() if value.dtype.kind in "OU" else ()
         value = () if is_unicode("".join(v for v in value if isinstance(v, str))) else value
@@ -189,7 +195,7 @@ def _iterate_texts(value: Any) -> Iterator[str]:
         yield value
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _iterate_texts(item)
+            yield from _iterate_strings(item)
 
 
 def _verify_labels(labels: Labels) -> None:
@@ -205,15 +211,18 @@ def _verify_labels(labels: Labels) -> None:
 
 
 def _verify_classifier(program: Program) -> None:
-    targets, classes = len(program.labels), sum(map(len, program.labels))
+    num_targets, num_classes = len(program.labels), sum(map(len, program.labels))
     if "label" in program.outputs:
-        kind = program.output_type("label")
-        if kind.dtype != "int64" or kind.width != targets:
+        label_type = program.output_type("label")
+        if label_type.dtype != "int64" or label_type.width != num_targets:
             raise ProgramError(
-                f"output 'label' is {kind!r}, not the index of a label for {targets} targets"
+                f"output 'label' is {label_type!r}, not the index of a label for {num_targets} "
+                "targets"
             )
     if "proba" in program.outputs:
         width = program.output_type("proba").width
-        one_each = targets > 1 and width == targets and all(len(s) == 2 for s in program.labels)
-        if width != classes and not one_each:
-            raise ProgramError(f"{width} probabilities for {classes} labels")
+        has_one_per_target = (
+            num_targets > 1 and width == num_targets and all(len(s) == 2 for s in program.labels)
+        )
+        if width != num_classes and not has_one_per_target:
+            raise ProgramError(f"{width} probabilities for {num_classes} labels")

@@ -67,7 +67,7 @@ class Program:
     def __reduce__(self) -> tuple[Any, ...]:
         # Read-only mappings do not pickle, so workers receive plain ones and freeze them again.
         nodes = tuple((n.op, n.inputs, dict(n.attrs), n.type) for n in self.nodes)
-        return (_revive, (nodes, dict(self.inputs), dict(self.outputs), self.labels))
+        return (_restore_program, (nodes, dict(self.inputs), dict(self.outputs), self.labels))
 
     def __str__(self) -> str:
         return render(self)
@@ -84,11 +84,11 @@ class Program:
 
     def find_needed(self, targets: Iterable[int]) -> list[int]:
         """Return the indices of `targets` and of all nodes that they need, in order."""
-        live = set(targets)
-        for i in range(max(live, default=-1), -1, -1):
-            if i in live:
-                live.update(self.nodes[i].inputs)
-        return sorted(live)
+        needed = set(targets)
+        for i in range(max(needed, default=-1), -1, -1):
+            if i in needed:
+                needed.update(self.nodes[i].inputs)
+        return sorted(needed)
 
     def output_type(self, name: str) -> TensorType:
         return self.nodes[self.outputs[name]].type
@@ -103,7 +103,7 @@ class Program:
 
     @property
     def has_one_probability_per_target(self) -> bool:
-        """True if `proba` has one column per target instead of one per class."""
+        """Whether `proba` has one column per target instead of one per class."""
         targets, classes = len(self.labels), sum(map(len, self.labels))
         has_targets = targets > 1 and "proba" in self.outputs
         return has_targets and self.output_type("proba").width == targets != classes
@@ -159,19 +159,22 @@ class Program:
         )
 
 
-def _revive(
+def _restore_program(
     nodes: Any, inputs: dict[str, int], outputs: dict[str, int], labels: tuple[Labels, ...]
 ) -> Program:
-    frozen = tuple(Node(op, reads, freeze(attrs), result) for op, reads, attrs, result in nodes)
+    frozen = tuple(
+        Node(op, reads, freeze(attrs), result_type) for op, reads, attrs, result_type in nodes
+    )
     return Program(frozen, MappingProxyType(inputs), MappingProxyType(outputs), labels)
 
 
 MAX_PRINTED_NODES, MAX_PRINTED_TARGETS, MAX_PRINTED_CHARACTERS = 6, 4, 80
-"""Most inner nodes of a printed ensemble, targets with classes, and characters of an attribute."""
+"""Limits of printed Programs: inner nodes of an ensemble, targets whose classes are listed, and
+characters of an attribute."""
 
 
 def render(program: Program) -> str:
-    """Return a text with a line per node: number, type, operator, inputs, shortened attributes.
+    """Return a string with a line per node: number, type, operator, inputs, shortened attributes.
 
     >>> from sqlml.ir.builder import Builder
     >>> b = Builder()
@@ -189,45 +192,53 @@ def render(program: Program) -> str:
             args.append(_summarize_trees(Ensemble.of({k: node.attrs[k] for k in hidden})))
         args += [f"{k}={_abbreviate(v)}" for k, v in node.attrs.items() if k not in hidden]
         lines.append(" ".join([f"%{i} {node.type!r} =", node.op, *args]))
-    tail = " ".join(f"{name}=%{i}" for name, i in program.outputs.items())
+    return_clause = " ".join(f"{name}=%{i}" for name, i in program.outputs.items())
     if program.labels:
         sets = [_abbreviate(labels.values) for labels in program.labels[:MAX_PRINTED_TARGETS]]
         if len(program.labels) > MAX_PRINTED_TARGETS:
             sets.append(f"... {len(program.labels)} targets")
-        tail += f" labels={'; '.join(sets)}"
-    return "\n".join([*lines, f"return {tail}"])
+        return_clause += f" labels={'; '.join(sets)}"
+    return "\n".join([*lines, f"return {return_clause}"])
 
 
-def _summarize_trees(e: Ensemble) -> str:
-    kinds = " categorical" if e.has_categories else ""
-    tests = f" threshold={_abbreviate(e.threshold)}" if 0 < e.nodes <= MAX_PRINTED_NODES else ""
-    sides = {"left" if left else "right" for left in np.unique(e.default_left)}
+def _summarize_trees(ensemble: Ensemble) -> str:
+    categorical = " categorical" if ensemble.has_categories else ""
+    tests = (
+        f" threshold={_abbreviate(ensemble.threshold)}"
+        if 0 < ensemble.nodes <= MAX_PRINTED_NODES
+        else ""
+    )
+    sides = {"left" if left else "right" for left in np.unique(ensemble.default_left)}
     missing = f" missing={'/'.join(sorted(sides))}" if sides else ""
-    recorded = [name for name in ("cover", "gain") if getattr(e, name) is not None]
-    statistics = f" statistics={'/'.join(recorded)}" if recorded else ""
+    recorded_statistics = [
+        name for name in ("cover", "gain") if getattr(ensemble, name) is not None
+    ]
+    statistics = f" statistics={'/'.join(recorded_statistics)}" if recorded_statistics else ""
     return (
-        f"trees={e.trees} nodes={e.nodes} depth={e.depth} compare={e.compare}{missing}"
-        f" values={e.leaf_values.dtype}x{e.leaf_values.shape[1]}{kinds}{tests}{statistics}"
+        f"trees={ensemble.trees} nodes={ensemble.nodes} depth={ensemble.depth}"
+        f" compare={ensemble.compare}{missing}"
+        f" values={ensemble.leaf_values.dtype}x{ensemble.leaf_values.shape[1]}"
+        f"{categorical}{tests}{statistics}"
     )
 
 
 def _abbreviate(value: Any, limit: int = 6) -> str:
-    """Return the repr of `value`; long arrays become dtype and shape, long texts are cut."""
+    """Return the repr of `value`; of long arrays, return dtype and shape; truncate long strings."""
     if isinstance(value, np.ndarray):
-        full = repr(value.tolist()) if value.size <= limit else ""
-        if full and len(full) <= MAX_PRINTED_CHARACTERS:
-            return full
+        text = repr(value.tolist()) if value.size <= limit else ""
+        if text and len(text) <= MAX_PRINTED_CHARACTERS:
+            return text
         dtype = "string" if value.dtype == object else value.dtype
         return f"{dtype}{list(value.shape)}"
     if isinstance(value, tuple):
-        room = MAX_PRINTED_CHARACTERS // (limit if len(value) > 1 else 1)
-        items = [_shorten_text(item, room) for item in value[:limit]]
-        more = [f"... {len(value)}"] if len(value) > limit else []
-        return f"({', '.join([*items, *more])}{',' if len(value) == 1 else ''})"
-    return _shorten_text(value, MAX_PRINTED_CHARACTERS)
+        max_characters = MAX_PRINTED_CHARACTERS // (limit if len(value) > 1 else 1)
+        items = [_truncate_string(item, max_characters) for item in value[:limit]]
+        ellipsis = [f"... {len(value)}"] if len(value) > limit else []
+        return f"({', '.join([*items, *ellipsis])}{',' if len(value) == 1 else ''})"
+    return _truncate_string(value, MAX_PRINTED_CHARACTERS)
 
 
-def _shorten_text(value: Any, room: int) -> str:
-    if isinstance(value, str) and len(value) > room:
-        return f"{value[:room]!r}..."
+def _truncate_string(value: Any, max_characters: int) -> str:
+    if isinstance(value, str) and len(value) > max_characters:
+        return f"{value[:max_characters]!r}..."
     return repr(value)

@@ -1,7 +1,7 @@
 """The reference interpreter, which runs a Program with the numpy functions in `operators/`.
 
-These slow functions define what each operator means. Backends, lowerings and passes are tested
-against them, and they are tested against the source libraries.
+These slow functions define what each operator means. Tests compare backends, lowerings and passes
+with them, and compare them with the source libraries.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def run(
 ) -> dict[str, Array]:
     """Return `outputs` (default: all) of a batch by name, each (n, k) of the output's dtype.
 
-    `inputs` are (n,) or (n, width), of the input's dtype or one that casts to it; strings are
-    objects with None for NULL. All have the same n, which may be 0. InputTypeError if an input does
-    not fit, MissingValueError or UnknownCategoryError if a check in the model fails.
+    `inputs` are (n,) or (n, width), of the input's dtype or a dtype that casts to it; strings are
+    objects with None for NULL. All have the same n, which may be 0. Raise InputTypeError if an
+    input does not fit, MissingValueError or UnknownCategoryError if a check in the model fails.
     """
     output_names = tuple(program.outputs) if outputs is None else tuple(outputs)
     values: dict[int, Array] = {}
@@ -58,7 +58,10 @@ def run(
 
 
 def run_above(program: Program, known: Mapping[int, Array], target: int) -> Array | None:
-    """Return node `target` from the `known` nodes below; None if it needs an input or a check."""
+    """Compute node `target` from the values of `known` nodes that it depends on.
+
+    Return None if it also depends on an input or a check.
+    """
     values = dict(known)
     pending = [target]
     while pending:
@@ -79,16 +82,16 @@ def run_above(program: Program, known: Mapping[int, Array], target: int) -> Arra
 
 def _find_last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
     """Map each node that `outputs` need to the last node that reads it."""
-    last = {program.outputs[name]: len(program.nodes) for name in outputs}
+    last_use = {program.outputs[name]: len(program.nodes) for name in outputs}
     for i in range(len(program.nodes) - 1, -1, -1):
-        if i in last:
+        if i in last_use:
             for j in program.nodes[i].inputs:
-                last.setdefault(j, i)
-    return last
+                last_use.setdefault(j, i)
+    return last_use
 
 
 def convert_input(node: Node, inputs: Mapping[str, Array]) -> Array:
-    """Return the batch's array for the input `node`, (n, width) of its dtype."""
+    """Return the batch's array for the input `node`, (n, width), in the dtype of the node."""
     name = str(node.attrs["name"])
     if name not in inputs:
         raise InputTypeError(f"the batch has no column {name!r}")

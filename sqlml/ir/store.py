@@ -15,12 +15,12 @@ Layout, little-endian::
 
 Each array is stored in the narrowest dtype that keeps all its numbers: integers in fewer bytes,
 float64 as float32 if every value survives bit for bit. It is shuffled if that makes it smaller:
-first come the lowest bytes of all numbers, then the next ones, because bytes of one rank are alike
+first come the lowest bytes of all numbers, then the next bytes, because bytes of one rank are alike
 (F. Alted, "Why modern CPUs are starving", 2010, as in Blosc).
 
 Nothing is unpickled, every length is checked before memory is allocated for it, and the Program is
-verified before it is returned, so a damaged or hostile file ends in ArtifactError. An ONNX file
-that sqlml writes has the Program, too, as base64 in its metadata; edits of the graph invalidate it.
+verified before it is returned, so a damaged or hostile file raises ArtifactError. An ONNX file that
+sqlml writes also contains the Program, as base64 in its metadata; edits of the graph invalidate it.
 """
 
 from __future__ import annotations
@@ -56,38 +56,38 @@ STORABLE_DTYPES: Mapping[str, tuple[str, ...]] = {
     "uint64": ("uint8", "uint16", "uint32"),
     "float64": ("float32",),
 }
-"""Allowed dtypes of arrays -> the narrower dtypes that they may be stored in."""
+"""Map each allowed dtype of arrays to the narrower dtypes in which they may be stored."""
 
 
 def pack_array(array: Array) -> tuple[bytes, str, bool]:
-    """Return the stored bytes of `array`, the dtype they have, and whether they are shuffled."""
-    narrow = _narrow_array(np.ascontiguousarray(array))
-    plain, size = narrow.reshape(-1), narrow.dtype.itemsize
-    if size == 1 or plain.size < 16:
-        return plain.tobytes(), narrow.dtype.name, False
-    sample = plain[: (1 << 16) // size]  # Compressing all of it would take too long.
-    pays = _compressed_size(_shuffle(sample)) < _compressed_size(sample.tobytes())
-    return (_shuffle(plain) if pays else plain.tobytes()), narrow.dtype.name, pays
+    """Return the bytes that store `array`, their dtype, and whether they are shuffled."""
+    narrowed = _narrow_array(np.ascontiguousarray(array))
+    flat, size = narrowed.reshape(-1), narrowed.dtype.itemsize
+    if size == 1 or flat.size < 16:
+        return flat.tobytes(), narrowed.dtype.name, False
+    sample = flat[: (1 << 16) // size]  # Compressing the whole array would take too long.
+    is_shuffled = _compressed_size(_shuffle(sample)) < _compressed_size(sample.tobytes())
+    return (_shuffle(flat) if is_shuffled else flat.tobytes()), narrowed.dtype.name, is_shuffled
 
 
 def unpack_array(
     stored: memoryview, dtype: str, shape: tuple[int, ...], stored_dtype: str, shuffled: bool
 ) -> Array:
-    """Return the array at the beginning of `stored`; ValueError if that is impossible."""
+    """Return the array at the beginning of `stored`; raise ValueError if it is not valid."""
     if dtype not in STORABLE_DTYPES or (
         stored_dtype != dtype and stored_dtype not in STORABLE_DTYPES[dtype]
     ):
         raise ValueError(f"an array of {dtype} stored as {stored_dtype}")
-    kind = np.dtype(stored_dtype)
+    np_dtype = np.dtype(stored_dtype)
     count = math.prod(shape)
-    if count * kind.itemsize > len(stored):
+    if count * np_dtype.itemsize > len(stored):
         raise ValueError(f"an array of {dtype} {shape} reaches beyond the payload")
-    content = stored[: count * kind.itemsize]
+    content = stored[: count * np_dtype.itemsize]
     if shuffled:
-        ranks = np.frombuffer(content, np.uint8).reshape(kind.itemsize, count)
-        flat = np.ascontiguousarray(ranks.T).reshape(-1).view(kind)
+        byte_ranks = np.frombuffer(content, np.uint8).reshape(np_dtype.itemsize, count)
+        flat = np.ascontiguousarray(byte_ranks.T).reshape(-1).view(np_dtype)
     else:
-        flat = np.frombuffer(content, kind)
+        flat = np.frombuffer(content, np_dtype)
     array = flat.astype(dtype, copy=False).reshape(shape)
     array.setflags(write=False)
     return array
@@ -100,9 +100,11 @@ def _narrow_array(array: Array) -> Array:
         return array
     if array.dtype.kind == "f":
         with np.errstate(all="ignore"):
-            narrow = array.astype(np.float32)
-        same = np.array_equal(narrow.astype(np.float64).view(np.uint64), array.view(np.uint64))
-        return narrow if same else array
+            narrowed = array.astype(np.float32)
+        is_exact = np.array_equal(
+            narrowed.astype(np.float64).view(np.uint64), array.view(np.uint64)
+        )
+        return narrowed if is_exact else array
     low, high = int(array.min()), int(array.max())
     for name in names:
         if np.iinfo(name).min <= low and high <= np.iinfo(name).max:
@@ -110,8 +112,8 @@ def _narrow_array(array: Array) -> Array:
     return array
 
 
-def _shuffle(plain: Array) -> bytes:
-    return plain.view(np.uint8).reshape(plain.size, plain.dtype.itemsize).T.tobytes()
+def _shuffle(flat: Array) -> bytes:
+    return flat.view(np.uint8).reshape(flat.size, flat.dtype.itemsize).T.tobytes()
 
 
 def _compressed_size(content: bytes) -> int:
@@ -120,37 +122,40 @@ def _compressed_size(content: bytes) -> int:
 
 
 MAGIC = b"SQLML\0"
-_HEAD = struct.Struct("<6sHI")
-_SIZE = struct.Struct("<Q")
-_LENGTH = struct.Struct("<I")
-_DIGEST = 32
+_PREAMBLE = struct.Struct("<6sHI")
+_PAYLOAD_SIZE = struct.Struct("<Q")
+_HEADER_LENGTH = struct.Struct("<I")
+_DIGEST_SIZE = 32
 FOREIGN_MODELS: Mapping[str, tuple[str, Callable[[bytes], object]]] = {
     "onnx_graph": ("model", check_content),
     "torch_module": ("archive", read_exported),
 }
-"""Operator that another runtime runs -> the attribute with its model, and the check of that."""
+"""Map each operator that another runtime runs to the attribute with its model, and the check of the
+model."""
 _MAX_RATIO = 33_000
 """Largest compression ratio of zstandard (a block of 128 KiB in 4 bytes); a stated length beyond it
 is a decompression bomb."""
 _MAX_HEADER_RATIO = 200
-"""Largest compression ratio of a header, whose parsed JSON takes many times its length."""
+"""Largest compression ratio of a header, whose parsed JSON needs many times its size in memory."""
 _MAX_WIDENING = 8
-"""Most bytes of an array per byte in the payload: int64 stored as int8."""
+"""Maximum number of an array's bytes per byte in the payload: int64 stored as int8."""
 
 
 def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
-    """Serialise a Program, deterministically; `about` is the JSON description in a model file."""
+    """Serialize a Program deterministically; `about` is the JSON description in a model file."""
     payload = bytearray()
-    blobs: dict[bytes, int] = {}
+    start_of_blob: dict[bytes, int] = {}
 
     def pack(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             if value.dtype == object:
-                return {"strings": value.tolist()}  # They have one axis: only categories are text.
+                return {
+                    "strings": value.tolist()
+                }  # Only categories are strings; they have one axis.
             stored, stored_dtype, shuffled = pack_array(value)
             start = len(payload)
-            if value.dtype == np.uint8:  # A foreign model; nodes of several outputs share it.
-                start = blobs.setdefault(stored, start)
+            if value.dtype == np.uint8:  # A foreign model, which the nodes of its outputs share.
+                start = start_of_blob.setdefault(stored, start)
             if start == len(payload):
                 payload.extend(stored)
             return {"array": [value.dtype.name, list(value.shape), start, stored_dtype, shuffled]}
@@ -181,9 +186,9 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
     if about is not None:
         header["about"] = dict(about)
     text = _encode_header(json.dumps(header, separators=(",", ":"), allow_nan=False).encode())
-    head = _HEAD.pack(MAGIC, FORMAT_VERSION, len(text))
+    preamble = _PREAMBLE.pack(MAGIC, FORMAT_VERSION, len(text))
     body = _compress(payload) if payload else b""
-    blob = b"".join([head, text, _SIZE.pack(len(payload)), body])
+    blob = b"".join([preamble, text, _PAYLOAD_SIZE.pack(len(payload)), body])
     return blob + hashlib.sha256(blob).digest()
 
 
@@ -193,17 +198,18 @@ def _compress(content: bytes | bytearray) -> bytes:
 
 
 def _encode_header(text: bytes) -> bytes:
-    """Return the stored bytes of a header, compressed if that is shorter."""
+    """Return the bytes that store a header, compressed if that is shorter."""
     frame = _compress(text)
     if len(frame) + 5 >= len(text) or len(text) > len(frame) * _MAX_HEADER_RATIO:
         return text
-    return b"z" + _LENGTH.pack(len(text)) + frame
+    return b"z" + _HEADER_LENGTH.pack(len(text)) + frame
 
 
 def read_header(stored: bytes) -> Any:
+    """Return the JSON document of a header that `_encode_header` has encoded."""
     if stored[:1] == b"z":
-        (size,) = _LENGTH.unpack_from(stored, 1)
-        frame = stored[1 + _LENGTH.size :]
+        (size,) = _HEADER_LENGTH.unpack_from(stored, 1)
+        frame = stored[1 + _HEADER_LENGTH.size :]
         if size > len(frame) * _MAX_HEADER_RATIO:
             raise ArtifactError(f"the stored model claims a header of {size} bytes; too many")
         stored = _decompress(frame, size)
@@ -211,9 +217,9 @@ def read_header(stored: bytes) -> Any:
 
 
 def read_description(blob: bytes) -> Mapping[str, Any] | None:
-    """Return the description in a stored model, an unchecked JSON object, or None without one."""
-    (size,) = _LENGTH.unpack_from(blob, _HEAD.size - _LENGTH.size)
-    about = read_header(blob[_HEAD.size : _HEAD.size + size]).get("about")
+    """Return the description in a stored model, an unchecked JSON object, or None."""
+    (size,) = _HEADER_LENGTH.unpack_from(blob, _PREAMBLE.size - _HEADER_LENGTH.size)
+    about = read_header(blob[_PREAMBLE.size : _PREAMBLE.size + size]).get("about")
     if about is not None and not isinstance(about, dict):
         raise ArtifactError("the header of the model file is damaged; export it again")
     return about
@@ -228,11 +234,14 @@ def _decompress(frame: bytes, size: int) -> bytes:
 
 
 def loads(blob: bytes) -> Program:
-    """Read a Program that `dumps` wrote; ArtifactError if damaged, hostile or of another format."""
+    """Read a Program that `dumps` wrote.
+
+    Raise ArtifactError if it is damaged, hostile or in another format.
+    """
     errors = (OSError, MemoryError, struct.error, pa.ArrowException)
     try:
         with report_damage("the stored model", "create it again", *errors):
-            program = verify(_parse(blob))
+            program = verify(_parse_program(blob))
             _check_foreign_models(program)
             return program
     except ProgramError as error:
@@ -240,7 +249,7 @@ def loads(blob: bytes) -> Program:
 
 
 def _check_foreign_models(program: Program) -> None:
-    """Repeat the checks of imports on the models that other runtimes run."""
+    """Repeat the checks that imports make of models that other runtimes run."""
     # A model may have several nodes, one for each of its outputs.
     models = {
         (node.op, node.attrs[FOREIGN_MODELS[node.op][0]].tobytes())
@@ -257,18 +266,18 @@ def _check_foreign_models(program: Program) -> None:
             ) from error
 
 
-def _parse(blob: bytes) -> Program:
+def _parse_program(blob: bytes) -> Program:
     header, payload = _split_blob(blob)
     if len(header["nodes"]) > MAX_NODES:
         raise ArtifactError(f"the stored model has more than {MAX_NODES} operators")
     reader = _PayloadReader(payload)
     nodes = []
-    for op, inputs, attrs, (dtype, shape, *marks) in header["nodes"]:
+    for op, inputs, attrs, (dtype, shape, *flags) in header["nodes"]:
         if dtype not in DTYPES or not all(type(i) is int for i in [*inputs, *shape]):
             raise ValueError(f"node {op!r} has type {dtype!r} {shape!r}")
         frozen = freeze({k: reader.unpack(v) for k, v in attrs.items()})
-        result = TensorType(dtype, tuple(shape), "sparse" in marks)
-        nodes.append(Node(op, tuple(inputs), frozen, result))
+        result_type = TensorType(dtype, tuple(shape), "sparse" in flags)
+        nodes.append(Node(op, tuple(inputs), frozen, result_type))
     return Program(
         tuple(nodes),
         MappingProxyType({str(k): int(i) for k, i in header["inputs"]}),
@@ -278,9 +287,9 @@ def _parse(blob: bytes) -> Program:
 
 
 def _split_blob(blob: bytes) -> tuple[Any, memoryview]:
-    if len(blob) < _HEAD.size + _SIZE.size + _DIGEST or not blob.startswith(MAGIC):
+    if len(blob) < _PREAMBLE.size + _PAYLOAD_SIZE.size + _DIGEST_SIZE or not blob.startswith(MAGIC):
         raise ArtifactError("this is not a stored sqlml model: it lacks the magic bytes")
-    _, version, header_size = _HEAD.unpack_from(blob)
+    _, version, header_size = _PREAMBLE.unpack_from(blob)
     if version > FORMAT_VERSION:
         raise ArtifactError(
             f"the stored model has format {version}; this sqlml reads up to {FORMAT_VERSION}: "
@@ -291,14 +300,14 @@ def _split_blob(blob: bytes) -> tuple[Any, memoryview]:
             f"the stored model has format {version}, which this sqlml no longer reads; create it "
             "again"
         )
-    if hashlib.sha256(blob[:-_DIGEST]).digest() != blob[-_DIGEST:]:
+    if hashlib.sha256(blob[:-_DIGEST_SIZE]).digest() != blob[-_DIGEST_SIZE:]:
         raise ArtifactError("the stored model is damaged (its checksum differs); create it again")
-    start = _HEAD.size + header_size
-    if start + _SIZE.size + _DIGEST > len(blob):
-        raise ArtifactError("the stored model is cut off; create it again")
-    header = read_header(blob[_HEAD.size : start])
-    (size,) = _SIZE.unpack_from(blob, start)
-    body = blob[start + _SIZE.size : -_DIGEST]
+    start = _PREAMBLE.size + header_size
+    if start + _PAYLOAD_SIZE.size + _DIGEST_SIZE > len(blob):
+        raise ArtifactError("the stored model is truncated; create it again")
+    header = read_header(blob[_PREAMBLE.size : start])
+    (size,) = _PAYLOAD_SIZE.unpack_from(blob, start)
+    body = blob[start + _PAYLOAD_SIZE.size : -_DIGEST_SIZE]
     if size > MAX_PROGRAM_BYTES or size > len(body) * _MAX_RATIO:
         raise ArtifactError(f"the stored model claims {size} bytes; that is over the limit")
     return header, memoryview(_decompress(body, size) if size else b"")
@@ -309,7 +318,7 @@ class _PayloadReader:
 
     def __init__(self, payload: memoryview) -> None:
         self._payload = payload
-        self._widened = 0
+        self._unpacked_size = 0
 
     def unpack(self, value: Any) -> Any:
         if not isinstance(value, dict):
@@ -341,8 +350,8 @@ class _PayloadReader:
             raise ValueError(f"the shuffled flag {shuffled!r} of an array")
         # Overlapping arrays could otherwise demand many copies of the same bytes.
         if shuffled or stored_dtype != name:
-            self._widened += math.prod(shape) * np.dtype(name).itemsize
-            if self._widened > len(self._payload) * _MAX_WIDENING:
+            self._unpacked_size += math.prod(shape) * np.dtype(name).itemsize
+            if self._unpacked_size > len(self._payload) * _MAX_WIDENING:
                 raise ValueError("overlapping arrays")
         stored = self._payload[offset:]
         return unpack_array(stored, name, tuple(shape), stored_dtype, shuffled)
@@ -350,8 +359,8 @@ class _PayloadReader:
 
 def _read_labels(reader: _PayloadReader, kind: Any, values: Any, *sql_type: Any) -> Labels:
     labels = Labels(kind, tuple(reader.unpack(v) for v in values), *sql_type)
-    python = {"string": str, "int64": int, "float64": float, "bool": bool}[kind]
-    if not all(type(v) is python for v in labels.values):
+    python_type = {"string": str, "int64": int, "float64": float, "bool": bool}[kind]
+    if not all(type(v) is python_type for v in labels.values):
         raise ValueError("labels of mixed types")
     if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in labels.values):
         raise ValueError("a label beyond 64 bits")
@@ -367,7 +376,7 @@ MAX_PROTO_BYTES = (1 << 31) - 1
 
 
 def embed_program(proto: Any, stored: bytes) -> None:
-    """Add a stored Program to the onnx.ModelProto `proto`, unless the file becomes too large."""
+    """Add a stored Program to the onnx.ModelProto `proto`, unless the file gets too large."""
     text = base64.b64encode(stored).decode("ascii")
     if proto.ByteSize() + len(text) + 1024 > MAX_PROTO_BYTES:
         return
@@ -376,7 +385,7 @@ def embed_program(proto: Any, stored: bytes) -> None:
 
 
 def read_embedded_program(proto: Any) -> Program | None:
-    """Return the Program in an onnx.ModelProto; None if there is none, or the graph has changed."""
+    """Return the Program in an onnx.ModelProto; None if it is missing or the graph has changed."""
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     if PROGRAM_KEY not in metadata or metadata.get(GRAPH_DIGEST_KEY) != _hash_graph(proto):
         return None
@@ -388,7 +397,7 @@ def read_embedded_program(proto: Any) -> Program | None:
 
 
 def _hash_graph(proto: Any) -> str:
-    """Return the sha256 of the graph and the operator sets that it uses."""
+    """Return the sha256 of the graph and of the operator sets that it uses."""
     digest = hashlib.sha256(proto.graph.SerializeToString(deterministic=True))
     for domain, version in sorted((o.domain, o.version) for o in proto.opset_import):
         digest.update(f"\n{domain} {version}".encode())

@@ -27,7 +27,7 @@ DTYPES: Mapping[int, str] = {
     **dict(enumerate("uint8 int8 int16 int32 int64 float16 float32 float64".split(), start=1)),
     12: "bool",
 }
-"""torch's number of a dtype in archives -> its name."""
+"""Map torch's number of a dtype in archives to its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,10 @@ class DTypeArg:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A device, layout or memory format (torch's `number`) as an argument; it changes no values."""
+    """An argument that changes no values: a device, a layout, or a memory format.
+
+    `number` is torch's number of the memory format.
+    """
 
     kind: str
     number: int = 0
@@ -62,7 +65,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An argument of the module, a tensor; shape[0] is ROWS."""
+    """A tensor argument of the module; shape[0] is ROWS."""
 
     name: str
     dtype: str
@@ -75,9 +78,10 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExportedModule:
-    """An exported module, with its weights by name in `constants`, and the bytes of its archive.
+    """An exported module; `content` has the bytes of its archive.
 
-    It returns the tensor `output`, of `dtype` and `shape` (shape[0] is ROWS).
+    `constants` maps names to weights. The module returns the tensor `output` of `dtype` and `shape`
+    (shape[0] is ROWS).
     """
 
     written_by: str
@@ -101,8 +105,8 @@ class ExportedModule:
 def read_exported(content: bytes) -> ExportedModule:
     """Read an archive that torch.export.save of torch 2.9 or newer wrote.
 
-    UnsupportedModelError if it has another schema version, or a module that does not map rows of
-    numbers to one tensor.
+    Raise UnsupportedModelError if it has another schema version, or a module that does not map rows
+    of numbers to one tensor.
     """
     archive, fix = "the torch.export archive", "save it again with torch.export.save"
     with report_damage(archive, fix, *ZIP_ERRORS):
@@ -163,7 +167,7 @@ class _ArchiveReader:
         )
 
     def read_document(self) -> tuple[str, Any]:
-        """Return the name of the only model in the archive, and its JSON document."""
+        """Return the name and the JSON document of the only model in the archive."""
         models = self.find_names("models/", ".json")
         if "data.pkl" in self.names:
             raise ArtifactError(
@@ -215,7 +219,7 @@ class _ArchiveReader:
         return self.zip.read(self.names[name])
 
     def find_payload(self, folder: str, start: str) -> dict[str, tuple[str, Any]]:
-        """Map each weight to its entry in the archive and its metadata."""
+        """Map the name of each weight to its entry in the archive and its metadata."""
         prefix = f"data/{folder}/"
         configs = self.find_names(prefix + start, ".json")
         config = json.loads(self.read_bytes(configs[0]))["config"] if configs else {}
@@ -235,8 +239,9 @@ class _ArchiveReader:
         flat = np.frombuffer(self.read_bytes(name), dtype)
         strides = [_read_integer(s["as_int"]) for s in meta["strides"]]
         start = _read_integer(meta["storage_offset"]["as_int"])
-        last = start + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
-        if math.prod(shape) and (start < 0 or min(strides, default=0) < 0 or last >= flat.size):
+        last_offset = start + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
+        is_negative = start < 0 or min(strides, default=0) < 0
+        if math.prod(shape) and (is_negative or last_offset >= flat.size):
             raise ArtifactError("a weight of the archive is shorter than stated")
         if not math.prod(shape):
             return np.zeros(shape, dtype)
@@ -248,28 +253,28 @@ class _ArchiveReader:
 
 
 def _check_names(defined: set[Any], calls: tuple[Call, ...], output: str) -> None:
-    """Raise ArtifactError unless every name is defined once, and before it is read."""
+    """Raise ArtifactError unless every name is defined exactly once, before it is read."""
     if not all(isinstance(name, str) for name in defined):
         raise ArtifactError("a tensor of the archive has no name")
 
-    def check(value: Any) -> None:
+    def check_defined(value: Any) -> None:
         if isinstance(value, list):
-            for part in value:
-                check(part)
+            for item in value:
+                check_defined(item)
         elif isinstance(value, Ref) and value.name not in defined:
             raise ArtifactError(f"the graph reads {value.name!r} before it is defined")
 
     for call in calls:
-        check(list(call.arguments.values()))
+        check_defined(list(call.arguments.values()))
         for name in call.results:
             if name and name in defined:
                 raise ArtifactError(f"the graph defines {name!r} twice")
             defined.add(name)
-    check(Ref(output))
+    check_defined(Ref(output))
 
 
 def _read_dtype_and_shape(meta: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """Return dtype and shape; a dimension that is not fixed is ROWS."""
+    """Return the dtype and the shape in a tensor's metadata; a dimension that varies is ROWS."""
     dtype = DTYPES.get(meta["dtype"])
     if dtype is None:
         raise UnsupportedModelError(
@@ -279,14 +284,16 @@ def _read_dtype_and_shape(meta: Mapping[str, Any]) -> tuple[str, tuple[int, ...]
     return dtype, shape
 
 
-def _check_rowwise(shape: tuple[int, ...], what: str) -> tuple[int, ...]:
+def _check_rowwise(shape: tuple[int, ...], subject: str) -> tuple[int, ...]:
     if not shape or shape[0] != ROWS:
         raise UnsupportedModelError(
-            f"{what} of the module has the fixed shape {shape}; export it for any number of rows: "
-            "dynamic_shapes=({0: torch.export.Dim('rows')},)"
+            f"{subject} of the module has the fixed shape {shape}; export it for any number of "
+            "rows: dynamic_shapes=({0: torch.export.Dim('rows')},)"
         )
-    if len(shape) > 2 and what == "an input" or any(d < 0 for d in shape[1:]):
-        raise UnsupportedModelError(f"{what} of the module has shape {shape}, not (rows, columns)")
+    if len(shape) > 2 and subject == "an input" or any(d < 0 for d in shape[1:]):
+        raise UnsupportedModelError(
+            f"{subject} of the module has shape {shape}, not (rows, columns)"
+        )
     return shape
 
 
@@ -334,7 +341,7 @@ def _read_argument(arg: Mapping[str, Any]) -> Any:
         case "as_device" | "as_layout":
             return Placement(kind)
         case "as_float":
-            return float(value)  # Infinities are texts.
+            return float(value)  # Infinities are stored as strings.
         case "as_int" | "as_bool" | "as_string" | "as_ints" | "as_floats" | "as_bools":
             return value
     raise UnsupportedModelError(f"an operator of the archive has an argument of kind {kind}")

@@ -1,7 +1,7 @@
 """Properties of tree ensembles for cost models and fast kernels.
 
-`TreeShape` has the sizes on which the cost of scoring depends. `Decisions` has the node tests in
-the one form that all fast kernels run.
+`TreeShape` has the sizes on which the cost of scoring depends. `Decisions` has the tests of the
+nodes in the only form that fast kernels run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sqlml.types import Array
 class TreeShape:
     """The shape of an ensemble of T trees with V values per leaf, for cost models.
 
-    nodes int64 (T, L): inner nodes by level, with all deeper ones in the last level. inside float64
-    (T, L): the share of the leaves below a level. oblivious bool (T,): all nodes of a level have
-    the same test. columns: number of columns that the tests read. thresholds: the largest number of
-    distinct thresholds of a column; all_thresholds: their sum over all columns. sets: number of
-    categorical nodes.
+    `nodes`, int64 (T, L), counts the inner nodes of each level; the last level includes all deeper
+    nodes. `inside`, float64 (T, L), is the share of the leaves below a level. `oblivious`, bool
+    (T,), marks trees in which all nodes of a level have the same test. `columns` counts the columns
+    that the tests read. `thresholds` is the largest number of distinct thresholds of a column, and
+    `all_thresholds` is their sum over all columns. `sets` counts the categorical nodes.
     """
 
     nodes: Array
@@ -45,97 +45,115 @@ class TreeShape:
         return np.asarray(self.inside.sum(1))
 
 
-def measure_tree_shape(e: Ensemble) -> TreeShape:
-    """Return the shape of `e`, cached while its arrays are alive."""
-    arrays = [a for a in e.attrs().values() if not isinstance(a, str)]
-    return cache_by_arrays("shape", arrays, lambda: _measure_tree_shape(e))
+def measure_tree_shape(ensemble: Ensemble) -> TreeShape:
+    """Return the shape of `ensemble`, cached while its arrays are alive."""
+    arrays = [a for a in ensemble.attrs().values() if not isinstance(a, str)]
+    return cache_by_arrays("shape", arrays, lambda: _measure_tree_shape(ensemble))
 
 
-def _measure_tree_shape(e: Ensemble) -> TreeShape:
-    depths, owner = e.depths().astype(np.int64), e.node_roots().astype(np.int64)
-    level_count = min(e.depth, 64)  # Deeper levels count as the last.
+def _measure_tree_shape(ensemble: Ensemble) -> TreeShape:
+    depth_of_node, tree_of_node = (
+        ensemble.depths().astype(np.int64),
+        ensemble.node_roots().astype(np.int64),
+    )
+    level_count = min(ensemble.depth, 64)  # Deeper levels count as the last.
 
     def count_by_level(trees: Array, depth: Array) -> Array:
         if not level_count:
-            return np.zeros((e.trees, 0), np.int64)
+            return np.zeros((ensemble.trees, 0), np.int64)
         cell = trees * level_count + np.minimum(depth, level_count - 1)
-        return np.bincount(cell, minlength=e.trees * level_count).reshape(e.trees, level_count)
+        return np.bincount(cell, minlength=ensemble.trees * level_count).reshape(
+            ensemble.trees, level_count
+        )
 
-    children = np.concatenate([e.left, e.right])
-    leaf_depth = np.concatenate([depths, depths])[children < 0]  # Depth of the leaf's parent.
-    leaf_owner = np.concatenate([owner, owner])[children < 0]
-    leaves = np.maximum(np.bincount(leaf_owner, minlength=e.trees), 1)[:, None]
-    below = count_by_level(leaf_owner, leaf_depth)[:, ::-1].cumsum(1)[:, ::-1]
-    distinct = _count_thresholds(e)
+    children = np.concatenate([ensemble.left, ensemble.right])
+    leaf_depth = np.concatenate([depth_of_node, depth_of_node])[
+        children < 0
+    ]  # Depth of the leaf's parent.
+    tree_of_leaf = np.concatenate([tree_of_node, tree_of_node])[children < 0]
+    leaf_counts = np.maximum(np.bincount(tree_of_leaf, minlength=ensemble.trees), 1)[:, None]
+    leaves_below = count_by_level(tree_of_leaf, leaf_depth)[:, ::-1].cumsum(1)[:, ::-1]
+    threshold_counts = _count_thresholds(ensemble)
     return TreeShape(
-        nodes=count_by_level(owner, depths),
-        inside=below / leaves,
-        oblivious=find_oblivious_trees(e),
-        values=int(e.leaf_values.shape[1]),
-        columns=int((distinct > 0).sum()),
-        thresholds=int(distinct.max()),
-        all_thresholds=int(distinct.sum()),
-        sets=0 if e.categorical is None else int(e.categorical.sum()),
+        nodes=count_by_level(tree_of_node, depth_of_node),
+        inside=leaves_below / leaf_counts,
+        oblivious=find_oblivious_trees(ensemble),
+        values=int(ensemble.leaf_values.shape[1]),
+        columns=int((threshold_counts > 0).sum()),
+        thresholds=int(threshold_counts.max()),
+        all_thresholds=int(threshold_counts.sum()),
+        sets=0 if ensemble.categorical is None else int(ensemble.categorical.sum()),
     )
 
 
-def _count_thresholds(e: Ensemble) -> Array:
+def _count_thresholds(ensemble: Ensemble) -> Array:
     """Return the number of distinct thresholds of each column, int64 (columns,)."""
-    counts = np.bincount(e.feature, minlength=1)
-    values = e.threshold[np.argsort(e.feature, kind="stable")]
-    distinct = np.zeros_like(counts)
+    counts = np.bincount(ensemble.feature, minlength=1)
+    values = ensemble.threshold[np.argsort(ensemble.feature, kind="stable")]
+    distinct_counts = np.zeros_like(counts)
     start = 0
     for column, count in enumerate(counts.tolist()):
         column_values = np.sort(values[start : start + count])
-        distinct[column] = count and 1 + np.count_nonzero(column_values[1:] != column_values[:-1])
+        distinct_counts[column] = count and 1 + np.count_nonzero(
+            column_values[1:] != column_values[:-1]
+        )
         start += count
-    return distinct
+    return distinct_counts
 
 
-def find_oblivious_trees(e: Ensemble) -> Array:
+def find_oblivious_trees(ensemble: Ensemble) -> Array:
     """Return whether each tree has one test per level and all leaves at one depth, bool (T,)."""
-    depths, owner, depth = e.depths(), e.node_roots(), e.tree_depths()
-    nodes = np.bincount(owner, minlength=e.trees)
-    deepest = 16  # No library grows deeper oblivious trees.
-    perfect: Array = (depth <= deepest) & (nodes == (1 << np.minimum(depth, deepest)) - 1)
-    if not perfect[owner].any():
-        return perfect
-    order = np.lexsort((depths, owner))
+    depths, tree_of_node, tree_depths = (
+        ensemble.depths(),
+        ensemble.node_roots(),
+        ensemble.tree_depths(),
+    )
+    node_counts = np.bincount(tree_of_node, minlength=ensemble.trees)
+    max_depth = 16  # No library grows deeper oblivious trees.
+    is_oblivious: Array = (tree_depths <= max_depth) & (
+        node_counts == (1 << np.minimum(tree_depths, max_depth)) - 1
+    )
+    if not is_oblivious[tree_of_node].any():
+        return is_oblivious
+    order = np.lexsort((depths, tree_of_node))
 
     def differ(values: Array) -> Array:
         return np.asarray(values[order][1:] != values[order][:-1])
 
-    same_level = ~differ(depths) & ~differ(owner)
-    tests = (e.feature, e.threshold, e.default_left, _number_sets(e))
+    same_level = ~differ(depths) & ~differ(tree_of_node)
+    tests = (ensemble.feature, ensemble.threshold, ensemble.default_left, _number_sets(ensemble))
     has_changed = np.logical_or.reduce([differ(values) for values in tests])
-    perfect[owner[order][1:][has_changed & same_level]] = False
-    return perfect
+    is_oblivious[tree_of_node[order][1:][has_changed & same_level]] = False
+    return is_oblivious
 
 
-def _number_sets(e: Ensemble) -> Array:
-    """Return a number per node that equal sets of categories share; -1 for nodes without a set."""
-    numbers = np.full(e.nodes, -1, np.int64)
-    if e.categorical is None or e.set_offsets is None or e.set_words is None:
+def _number_sets(ensemble: Ensemble) -> Array:
+    """Return a number for each node's set of categories; equal sets have equal numbers.
+
+    Nodes without a set have -1.
+    """
+    numbers = np.full(ensemble.nodes, -1, np.int64)
+    if ensemble.categorical is None or ensemble.set_offsets is None or ensemble.set_words is None:
         return numbers
     number_of_set: dict[bytes, int] = {}
-    for i in np.flatnonzero(e.categorical).tolist():
-        words = e.set_words[e.set_offsets[i] : e.set_offsets[i + 1]].tobytes()
+    for i in np.flatnonzero(ensemble.categorical).tolist():
+        words = ensemble.set_words[ensemble.set_offsets[i] : ensemble.set_offsets[i + 1]].tobytes()
         numbers[i] = number_of_set.setdefault(words, len(number_of_set))
     return numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """Tests of M inner nodes: a row goes to `then` if `y <= threshold`, else to `otherwise`.
+    """The tests of M inner nodes: a row goes to `then` if `y <= threshold`, else to `otherwise`.
 
     y is column `feature` (int32) or, where `negated` (bool), minus that column. `then` and
     `otherwise` (int32) number nodes and leaves as `Ensemble.left` does. `threshold` has the
     ensemble's dtype; it is NaN where the test never holds, and at categorical nodes, whose NaN
     follows `default_left`.
 
-    All libraries' tests become this one, which NaN fails by itself: `x < t` is `x <= t'` with t'
-    the largest float below t. Where NaN goes left, the test becomes the opposite, `x > t`, written
-    as `-x <= t'`, and the children are swapped.
+    The tests of all libraries are converted to this form, in which NaN fails without a special
+    case: `x < t` is `x <= t'` with t' the largest float below t. Where NaN goes left, the test
+    becomes the opposite, `x > t`, written as `-x <= t'`, and the children are swapped.
     """
 
     feature: Array
@@ -145,27 +163,27 @@ class Decisions:
     otherwise: Array
 
 
-def unify_decisions(e: Ensemble) -> Decisions:
-    """Return the tests of `e`, which lead every row to the leaf that `e` does."""
-    negated = e.default_left.copy()
-    if e.categorical is not None:
-        negated &= ~e.categorical
-    exclusive = negated if e.compare == "le" else ~negated
-    threshold = np.where(negated, -e.threshold, e.threshold)
-    threshold = np.where(exclusive, largest_below(threshold), threshold)
-    if e.categorical is not None:
-        threshold[e.categorical] = np.nan
+def unify_decisions(ensemble: Ensemble) -> Decisions:
+    """Return tests that lead every row to the same leaf as the tests of `ensemble`."""
+    is_negated = ensemble.default_left.copy()
+    if ensemble.categorical is not None:
+        is_negated &= ~ensemble.categorical
+    is_exclusive = is_negated if ensemble.compare == "le" else ~is_negated
+    threshold = np.where(is_negated, -ensemble.threshold, ensemble.threshold)
+    threshold = np.where(is_exclusive, largest_below(threshold), threshold)
+    if ensemble.categorical is not None:
+        threshold[ensemble.categorical] = np.nan
     return Decisions(
-        feature=e.feature,
-        negated=negated,
-        threshold=threshold.astype(e.threshold.dtype),
-        then=np.where(negated, e.right, e.left).astype(np.int32),
-        otherwise=np.where(negated, e.left, e.right).astype(np.int32),
+        feature=ensemble.feature,
+        negated=is_negated,
+        threshold=threshold.astype(ensemble.threshold.dtype),
+        then=np.where(is_negated, ensemble.right, ensemble.left).astype(np.int32),
+        otherwise=np.where(is_negated, ensemble.left, ensemble.right).astype(np.int32),
     )
 
 
 def largest_below(value: Array) -> Array:
-    """Return the largest float of the same dtype below each entry; NaN below minus infinity.
+    """Return, for each entry, the largest smaller float of its dtype; NaN for minus infinity.
 
     >>> largest_below(np.array([1.0, -np.inf]))
     array([ 1., nan])
@@ -174,17 +192,19 @@ def largest_below(value: Array) -> Array:
     return np.where(value == -np.inf, np.array(np.nan, value.dtype), below)
 
 
-def narrow_thresholds(e: Ensemble) -> Ensemble:
+def narrow_thresholds(ensemble: Ensemble) -> Ensemble:
     """Return an ensemble with float32 thresholds that sends every float32 row to the same leaf.
 
-    A float32 is at most t if it is at most the largest float32 up to t. Kernels then read half the
-    bytes and compare twice as many values per vector instruction.
+    A float32 value is at most t if and only if it is at most the largest float32 up to t. Kernels
+    then read half the bytes and compare twice as many values per vector instruction.
     """
-    if e.threshold.dtype == np.float32:
-        return e
+    if ensemble.threshold.dtype == np.float32:
+        return ensemble
     with np.errstate(over="ignore"):
-        narrow = e.threshold.astype(np.float32)
-    down = e.compare == "le"
-    wrong = narrow > e.threshold if down else narrow < e.threshold
-    narrow[wrong] = np.nextafter(narrow[wrong], np.float32(-np.inf if down else np.inf))
-    return replace(e, threshold=narrow)
+        narrowed = ensemble.threshold.astype(np.float32)
+    rounds_down = ensemble.compare == "le"
+    is_wrong = narrowed > ensemble.threshold if rounds_down else narrowed < ensemble.threshold
+    narrowed[is_wrong] = np.nextafter(
+        narrowed[is_wrong], np.float32(-np.inf if rounds_down else np.inf)
+    )
+    return replace(ensemble, threshold=narrowed)

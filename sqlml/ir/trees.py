@@ -34,16 +34,16 @@ _TOO_DEEP = (
 class Ensemble:
     """T trees with M inner nodes and L leaves in all, V values per leaf and K outputs.
 
-    roots int32 (T,), feature int32 (M,), threshold float32|float64 (M,), left and right int32
-    (M,), default_left bool (M,), leaf_values float32|float64 (L, V), target int32 (T,), base
-    (K,) of the leaves' dtype, compare "lt" or "le". With categorical nodes also: categorical
-    bool (M,), set_offsets int32 (M+1,) into set_words uint32: the bits of node i's set are words
-    `set_offsets[i]` to `set_offsets[i+1] - 1`, category c is bit c % 32 of word c // 32.
+    The arrays are roots int32 (T,), feature int32 (M,), threshold float32|float64 (M,), left and
+    right int32 (M,), default_left bool (M,), leaf_values float32|float64 (L, V), target int32 (T,)
+    and base (K,) of the leaves' dtype. compare is "lt" or "le". With categorical nodes, there are
+    also categorical bool (M,), set_offsets int32 (M+1,) and set_words uint32. The set of node i has
+    the words `set_offsets[i]` to `set_offsets[i+1] - 1`; category c is bit c % 32 of word c // 32.
 
     Optional statistics, float32|float64: cover (M,) and leaf_cover (L,) are the number of training
-    rows that reached a node, or the sum of their weights or hessians; gain (M,) is the improvement
-    by its test, rounded to float32. input_least and input_most (columns of the input,) bound the
-    values that the input can have.
+    rows that reached a node, or the sum of their weights or hessians. gain (M,) is the improvement
+    by a node's test, rounded to float32. input_least and input_most, one number per column of the
+    input, bound the values that the input can have.
     """
 
     roots: Array
@@ -96,25 +96,27 @@ class Ensemble:
         return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
 
     def node_roots(self) -> Array:
+        """Return the tree of each inner node, int32 (M,)."""
         trees = np.flatnonzero(self.roots >= 0)
         counts = np.diff(np.append(self.roots[trees], self.nodes))
         return np.repeat(trees, counts).astype(np.int32)
 
     def depths(self) -> Array:
         """Return the depth of each inner node, int32 (M,); 0 for roots and for illegal depths."""
-        return cache_by_arrays("depths", (self.roots, self.left, self.right), self._depths)
+        arrays = (self.roots, self.left, self.right)
+        return cache_by_arrays("depths", arrays, self._compute_depths)
 
-    def _depths(self) -> Array:
-        depth = np.zeros(self.nodes, np.int32)
+    def _compute_depths(self) -> Array:
+        depths = np.zeros(self.nodes, np.int32)
         level = self.roots[self.roots >= 0]
-        for d in range(MAX_TREE_DEPTH + 1):
+        for depth in range(MAX_TREE_DEPTH + 1):
             if not level.size:
                 break
-            depth[level] = d
+            depths[level] = depth
             children = np.concatenate([self.left[level], self.right[level]])
             level = children[children >= 0]
-        depth.flags.writeable = False
-        return depth
+        depths.flags.writeable = False
+        return depths
 
     def tree_depths(self) -> Array:
         """Return the number of tests on the longest path of each tree, int64 (T,)."""
@@ -124,72 +126,77 @@ class Ensemble:
 
     @property
     def depth(self) -> int:
-        """Number of tests on the longest path: 0 when every tree is a single leaf."""
+        """The number of tests on the longest path: 0 if every tree is a single leaf."""
         return int(self.depths().max()) + 1 if self.nodes else 0
 
     def check(self, x: TensorType) -> None:
         """Raise ProgramError unless the arrays fit each other and an input of type `x`."""
-        m, trees = self.feature.size, self.roots.size
-        _need(x.dtype in FLOATS and x.rowwise and len(x.shape) == 2, f"cannot read {x!r}")
+        num_nodes, num_trees = self.feature.size, self.roots.size
+        _require(x.dtype in FLOATS and x.rowwise and len(x.shape) == 2, f"cannot read {x!r}")
         for name, dtype, size in (
-            ("roots", "int32", trees),
-            ("feature", "int32", m),
-            ("threshold", x.dtype, m),
-            ("left", "int32", m),
-            ("right", "int32", m),
-            ("default_left", "bool", m),
-            ("target", "int32", trees),
+            ("roots", "int32", num_trees),
+            ("feature", "int32", num_nodes),
+            ("threshold", x.dtype, num_nodes),
+            ("left", "int32", num_nodes),
+            ("right", "int32", num_nodes),
+            ("default_left", "bool", num_nodes),
+            ("target", "int32", num_trees),
         ):
             self._check_array(name, dtype, size)
-        _need(self.compare in ("lt", "le"), f"unknown comparison {self.compare!r}")
-        _need(self.leaf_values.ndim == 2, "leaf_values must have two axes")
-        leaves, values = self.leaf_values.shape
-        _need(self.leaf_values.dtype.name in FLOATS, "leaf_values must be floats")
+        _require(self.compare in ("lt", "le"), f"unknown comparison {self.compare!r}")
+        _require(self.leaf_values.ndim == 2, "leaf_values must have two axes")
+        num_leaves, values_per_leaf = self.leaf_values.shape
+        _require(self.leaf_values.dtype.name in FLOATS, "leaf_values must be floats")
         self._check_array("base", self.leaf_values.dtype.name, self.base.size)
-        _need(values > 0, "a leaf has no value")
-        if trees:
-            fits = self.target.min() >= 0 and int(self.target.max()) + values <= self.base.size
-            _need(fits, "a target reaches outside base")
-        if m:
-            _need(self.feature.min() >= 0 and self.feature.max() < x.width, "no such feature")
-        _need(not np.isnan(self.threshold).any(), "a threshold is NaN")
-        refs = (self.roots, self.left, self.right)
-        has_parents = _occur_once([r[r >= 0] for r in refs], m)
-        _need(has_parents, "every inner node needs exactly one parent")
-        has_parents = _occur_once([~r[r < 0] for r in refs], leaves)
-        _need(has_parents, "every leaf needs exactly one parent")
-        numbers = np.arange(m, dtype=np.int32)
+        _require(values_per_leaf > 0, "a leaf has no value")
+        if num_trees:
+            fits = (
+                self.target.min() >= 0
+                and int(self.target.max()) + values_per_leaf <= self.base.size
+            )
+            _require(fits, "a target reaches outside base")
+        if num_nodes:
+            _require(self.feature.min() >= 0 and self.feature.max() < x.width, "no such feature")
+        _require(not np.isnan(self.threshold).any(), "a threshold is NaN")
+        children = (self.roots, self.left, self.right)
+        has_parents = _occur_once([r[r >= 0] for r in children], num_nodes)
+        _require(has_parents, "every inner node needs exactly one parent")
+        has_parents = _occur_once([~r[r < 0] for r in children], num_leaves)
+        _require(has_parents, "every leaf needs exactly one parent")
+        numbers = np.arange(num_nodes, dtype=np.int32)
         for child in (self.left, self.right):
-            _need(((child < 0) | (child > numbers)).all(), "a child stands before its parent")
-        _need(m <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, _TOO_DEEP)
+            _require(((child < 0) | (child > numbers)).all(), "a child stands before its parent")
+        _require(num_nodes <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, _TOO_DEEP)
         self._check_sets()
-        _need((self.cover is None) == (self.leaf_cover is None), "cover and leaf_cover go together")
-        for name, size in (("cover", m), ("leaf_cover", leaves), ("gain", m)):
+        _require(
+            (self.cover is None) == (self.leaf_cover is None), "cover and leaf_cover go together"
+        )
+        for name, size in (("cover", num_nodes), ("leaf_cover", num_leaves), ("gain", num_nodes)):
             numbers = getattr(self, name)
             if numbers is not None:
                 fits = numbers.shape == (size,) and numbers.dtype.name in FLOATS
                 is_valid = fits and _are_valid_statistics(numbers, name == "gain")
-                _need(is_valid, f"{name} does not fit the nodes")
+                _require(is_valid, f"{name} does not fit the nodes")
         for name in ("input_least", "input_most"):
             bounds = getattr(self, name)
             fits = bounds is None or (bounds.shape == (x.width,) and bounds.dtype.name in FLOATS)
-            _need(fits, f"{name} does not fit the columns")
+            _require(fits, f"{name} does not fit the columns")
 
     def _check_array(self, name: str, dtype: str, size: int) -> None:
         array: Array = getattr(self, name)
         fits = array.dtype.name == dtype and array.shape == (size,)
-        _need(fits, f"{name} is {array.dtype}{array.shape}, not {dtype}({size},)")
+        _require(fits, f"{name} must be {dtype}({size},), not {array.dtype}{array.shape}")
 
     def _check_sets(self) -> None:
         are_present = [a is not None for a in (self.categorical, self.set_offsets, self.set_words)]
-        _need(all(are_present) or not any(are_present), "categorical nodes need their sets")
+        _require(all(are_present) or not any(are_present), "categorical nodes need their sets")
         if self.categorical is None or self.set_offsets is None or self.set_words is None:
             return
         self._check_array("categorical", "bool", self.feature.size)
         self._check_array("set_offsets", "int32", self.feature.size + 1)
         self._check_array("set_words", "uint32", self.set_words.size)
         steps = np.diff(self.set_offsets)
-        _need(
+        _require(
             self.set_offsets[0] == 0
             and self.set_offsets[-1] == self.set_words.size
             and (steps >= 0).all()
@@ -198,7 +205,7 @@ class Ensemble:
         )
 
 
-def _need(condition: object, message: str) -> None:
+def _require(condition: object, message: str) -> None:
     if not condition:
         raise ProgramError(f"tree_ensemble: {message}")
 
@@ -217,8 +224,8 @@ class RawTrees:
 
     All arrays have one entry per node, tree after tree. `left`, `right` and `roots` are absolute
     node numbers, `leaf` (bool) marks the leaves, and `value` (nodes, V) is read only for leaves.
-    `sets` maps a categorical node to the members that go left. A statistic, `cover` or `gain`, is
-    dropped if an entry is not finite, or if a cover is negative.
+    `sets` maps a categorical node to the categories that go left. The statistics `cover` and `gain`
+    are dropped if an entry is not finite, or if a cover is negative.
     """
 
     roots: Array
@@ -235,7 +242,7 @@ class RawTrees:
 
 
 BATCH_NODES = 1 << 13
-"""Nodes numbered at a time, which bounds the memory besides that of the result."""
+"""Number of nodes that are numbered at a time, which bounds the additional memory."""
 
 
 def build_ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ensemble:
@@ -247,7 +254,7 @@ def build_ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -
 
 
 class TreeCollector:
-    """Trees that are added in batches and then become one Ensemble."""
+    """Collects trees in batches and builds one Ensemble from them."""
 
     def __init__(self, leaf_dtype: np.dtype[Any]) -> None:
         self._leaf_dtype = leaf_dtype
@@ -255,22 +262,25 @@ class TreeCollector:
         self._sets: dict[int, Array] = {}
         self._inner_count = 0
         self._leaf_count = 0
-        self._lacking: set[str] = set()
+        self._missing_statistics: set[str] = set()
 
     def add(self, raw: RawTrees) -> None:
-        """Append the trees; ProgramError if a child does not exist or a node has two parents."""
-        leaf, roots = np.asarray(raw.leaf, bool), np.asarray(raw.roots, np.int64)
-        left, right = (_clean_children(child, leaf) for child in (raw.left, raw.right))
-        levels = _find_levels(roots, left, right, leaf)
-        parents = [level[~leaf[level]] for level in levels]
-        inner_number = _number_nodes(~leaf, roots, left, right, parents)
-        leaf_number = _number_nodes(leaf, roots, left, right, parents)
+        """Append the trees.
+
+        Raise ProgramError if a child does not exist or a node has two parents.
+        """
+        is_leaf, roots = np.asarray(raw.leaf, bool), np.asarray(raw.roots, np.int64)
+        left, right = (_clean_children(child, is_leaf) for child in (raw.left, raw.right))
+        levels = _find_levels(roots, left, right, is_leaf)
+        parents = [level[~is_leaf[level]] for level in levels]
+        inner_number = _number_nodes(~is_leaf, roots, left, right, parents)
+        leaf_number = _number_nodes(is_leaf, roots, left, right, parents)
         reached = np.concatenate(levels) if levels else roots.astype(np.int32)
-        nodes, leaves = reached[~leaf[reached]], reached[leaf[reached]]
+        nodes, leaves = reached[~is_leaf[reached]], reached[is_leaf[reached]]
         nodes = _reorder(nodes, inner_number[nodes])
         leaves = _reorder(leaves, leaf_number[leaves])
         inner_number += self._inner_count
-        reference = np.where(leaf, ~(leaf_number + self._leaf_count), inner_number)
+        reference = np.where(is_leaf, ~(leaf_number + self._leaf_count), inner_number)
         for name, array in (
             ("roots", reference[roots]),
             ("feature", raw.feature[nodes].astype(np.int32, copy=False)),
@@ -281,14 +291,14 @@ class TreeCollector:
             ("leaf_values", raw.value[leaves].astype(self._leaf_dtype, copy=False)),
         ):
             self._arrays.setdefault(name, []).append(array)
-        for name, statistic, rows in (
+        for name, statistic, positions in (
             ("cover", raw.cover, nodes),
             ("leaf_cover", raw.cover, leaves),
             ("gain", raw.gain, nodes),
         ):
-            self._add_statistic(name, None if statistic is None else statistic[rows])
+            self._add_statistic(name, None if statistic is None else statistic[positions])
         if raw.sets:
-            is_inner = np.zeros(leaf.size, bool)
+            is_inner = np.zeros(is_leaf.size, bool)
             is_inner[nodes] = True
             self._sets |= {
                 int(inner_number[node]): members
@@ -301,22 +311,22 @@ class TreeCollector:
             raise ProgramError("trees: more nodes than an ensemble can have")
 
     def _add_statistic(self, name: str, numbers: Array | None) -> None:
-        """Append a statistic, which all trees must have."""
+        """Append a statistic; it is dropped if it is missing or invalid in any tree."""
         is_gain = name == "gain"
-        narrow = None if numbers is None else _narrow_statistic(numbers, rounded=is_gain)
-        if narrow is None or not _are_valid_statistics(narrow, can_be_negative=is_gain):
-            self._lacking.add(name)
-        elif name not in self._lacking:
-            self._arrays.setdefault(name, []).append(narrow)
+        narrowed = None if numbers is None else _narrow_statistic(numbers, may_round=is_gain)
+        if narrowed is None or not _are_valid_statistics(narrowed, can_be_negative=is_gain):
+            self._missing_statistics.add(name)
+        elif name not in self._missing_statistics:
+            self._arrays.setdefault(name, []).append(narrowed)
 
     def build(self, *, target: Array, base: Array, compare: str) -> Ensemble:
         """Return the Ensemble of all added trees, with read-only arrays; call this only once."""
-        if self._lacking & {"cover", "leaf_cover"}:
-            self._lacking |= {"cover", "leaf_cover"}
-        for name in self._lacking:
+        if self._missing_statistics & {"cover", "leaf_cover"}:
+            self._missing_statistics |= {"cover", "leaf_cover"}
+        for name in self._missing_statistics:
             self._arrays.pop(name, None)
         arrays = {}
-        for name in list(self._arrays):  # Only one array at a time exists twice.
+        for name in list(self._arrays):  # At most one array at a time is in memory twice.
             chunks = self._arrays.pop(name)
             arrays[name] = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
         if self._sets:
@@ -327,7 +337,7 @@ class TreeCollector:
 
 
 def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
-    """Yield `raw` in batches of complete trees, or as it is if its trees are interleaved."""
+    """Yield `raw` in batches of complete trees; yield it unchanged if its trees are interleaved."""
     roots, n = np.asarray(raw.roots, np.int64), raw.feature.size
     if n <= BATCH_NODES or not roots.size or roots[0] < 0 or (np.diff(roots) <= 0).any():
         yield raw
@@ -365,37 +375,39 @@ def _number_nodes(
 
     Subtrees are counted from the bottom up, and their nodes numbered from the top down.
     """
-    size = is_counted.astype(np.int32)
+    counts = is_counted.astype(np.int32)
     for level in reversed(parents):
-        size[level] += size[left[level]] + size[right[level]]
-    number = np.zeros(size.size, np.int32)
-    number[roots] = np.cumsum(size[roots]) - size[roots]
+        counts[level] += counts[left[level]] + counts[right[level]]
+    numbers = np.zeros(counts.size, np.int32)
+    numbers[roots] = np.cumsum(counts[roots]) - counts[roots]
     for level in parents:
-        lefts = left[level]
-        number[lefts] = number[level] + is_counted[level]
-        number[right[level]] = number[lefts] + size[lefts]
-    return number
+        left_children = left[level]
+        numbers[left_children] = numbers[level] + is_counted[level]
+        numbers[right[level]] = numbers[left_children] + counts[left_children]
+    return numbers
 
 
-def _narrow_statistic(numbers: Array, rounded: bool) -> Array:
-    """Return float32 if that is exact or the numbers may be `rounded`, else float64."""
+def _narrow_statistic(numbers: Array, may_round: bool) -> Array:
+    """Convert to float32 if this is exact or `may_round`, else to float64."""
     with np.errstate(over="ignore"):
-        narrow = numbers.astype(np.float32, copy=False)
-    exact = numbers.dtype == np.float32 or bool((narrow.astype(np.float64) == numbers).all())
-    return narrow if exact or rounded else numbers.astype(np.float64, copy=False)
+        narrowed = numbers.astype(np.float32, copy=False)
+    is_exact = numbers.dtype == np.float32 or bool((narrowed.astype(np.float64) == numbers).all())
+    return narrowed if is_exact or may_round else numbers.astype(np.float64, copy=False)
 
 
-def _clean_children(numbers: Array, leaf: Array) -> Array:
-    """Return child numbers as int32, with -1 for children of leaves and for invalid numbers."""
-    child = np.asarray(numbers)
-    if child.dtype.kind not in "iu":
-        child = child.astype(np.int64)
-    return np.where(leaf | (child < 0) | (child >= leaf.size), -1, child).astype(np.int32)
+def _clean_children(numbers: Array, is_leaf: Array) -> Array:
+    """Return the children's numbers as int32, with -1 if invalid or if the parent is a leaf."""
+    children = np.asarray(numbers)
+    if children.dtype.kind not in "iu":
+        children = children.astype(np.int64)
+    return np.where(is_leaf | (children < 0) | (children >= is_leaf.size), -1, children).astype(
+        np.int32
+    )
 
 
-def _find_levels(roots: Array, left: Array, right: Array, leaf: Array) -> list[Array]:
+def _find_levels(roots: Array, left: Array, right: Array, is_leaf: Array) -> list[Array]:
     """Return the reachable nodes of each level, int32."""
-    n = leaf.size
+    n = is_leaf.size
     visited = np.zeros(n, bool)
     levels: list[Array] = []
     level = roots
@@ -409,8 +421,8 @@ def _find_levels(roots: Array, left: Array, right: Array, leaf: Array) -> list[A
             raise ProgramError("trees: a node has two parents, or the tree has a cycle")
         visited[level] = True
         levels.append(level)
-        inner = level[~leaf[level]]
-        level = np.stack([left[inner], right[inner]], axis=1).ravel()
+        inner_nodes = level[~is_leaf[level]]
+        level = np.stack([left[inner_nodes], right[inner_nodes]], axis=1).ravel()
     return levels
 
 
@@ -438,8 +450,10 @@ def _build_bitsets(sets: Mapping[int, Array], nodes: int) -> dict[str, Array]:
 
 
 def _occur_once(arrays: list[Array], count: int) -> bool:
-    """Return whether `arrays` (numbers from 0 on) have each number below `count` exactly once."""
-    if sum(p.size for p in arrays) != count or any(p.max(initial=-1) >= count for p in arrays):
+    """Return whether `arrays` together contain each number from 0 to `count` - 1 exactly once."""
+    if sum(numbers_of_array.size for numbers_of_array in arrays) != count or any(
+        numbers_of_array.max(initial=-1) >= count for numbers_of_array in arrays
+    ):
         return False
     occurs = np.zeros(count, bool)
     for numbers in arrays:

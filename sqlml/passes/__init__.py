@@ -4,9 +4,9 @@
 `split.split` then divides a Program into encoders that run as SQL and a core that runs as a
 kernel, and `lower.lower` writes the core as tensor operators for torch and onnxruntime.
 
-Nearly every pass is a rule for `ir.builder.rewrite`; `fold_layout.py` is a small one, whose helpers
-others use. All are exact, except `fold_scaling`, whose docstring bounds its rounding. To add a
-pass, write a module with a function from Program to Program, name it in `MODEL_PASSES` or
+Nearly every pass is a rule for `ir.builder.rewrite`; `fold_layout.py` is a small example, whose
+helpers other passes use. All are exact, except `fold_scaling`, whose docstring bounds its rounding.
+To add a pass, write a module with a function from Program to Program, name it in `MODEL_PASSES` or
 `TENSOR_PASSES`, and add a golden rewrite to `tests/unit/passes/test_golden.py`.
 """
 
@@ -50,7 +50,7 @@ MODEL_PASSES: tuple[Pass, ...] = (
 """Passes on a model once its outputs are chosen, before it is split between SQL and kernels."""
 
 TENSOR_PASSES: tuple[Pass, ...] = (sparse_weights, narrow_dtypes)
-"""Passes on a Program that is lowered for a backend of tensors."""
+"""Passes on a Program that is lowered for a tensor backend."""
 
 
 def run(
@@ -61,11 +61,11 @@ def run(
     for name in without:
         if name not in names:
             raise ConfigError(f"unknown pass {name!r}; passes: {', '.join(names)}")
-    result = program
+    rewritten = program
     for apply in passes:
         if apply.__name__ not in without:
-            result = apply(result)
-    return result if result is program else verify(result)
+            rewritten = apply(rewritten)
+    return rewritten if rewritten is program else verify(rewritten)
 
 
 def select_outputs(program: Program, outputs: Sequence[str]) -> Program:

@@ -1,7 +1,7 @@
 """Searches over the ordered floats for the value at which a condition changes.
 
 `find_margin_threshold` turns a filter on a probability into a comparison of the model's score. A
-`Step` is a column-wise operator that never decreases, so a chain of steps does not either.
+`Step` is a column-wise operator that never decreases, so a chain of steps never decreases either.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sqlml.types import FLOATS, Array, numpy_dtype
 _BITS = {"float64": np.int64, "float32": np.int32}
 
 POINTS = 257
-"""Floats that a round of the search evaluates, in equal steps over the remaining interval."""
+"""Number of floats, evenly spaced in the remaining interval, that a search round evaluates."""
 
 NEAR = 256
-"""Floats on each side of the turning point that must agree with it."""
+"""Number of floats on each side of the turning point that must agree with it."""
 
 
 def find_last_true(
@@ -34,24 +34,28 @@ def find_last_true(
     """Return the largest float for which each of `count` conditions holds, and the next float.
 
     `holds` maps values (count,) of `dtype`, float64 or float32, to bool (count,); entry i is true
-    up to some value and false above it. It is also called with both infinities. The results are
-    NaN if a condition holds for no value, or for all.
+    up to some value and false above it. It is also called with both infinities. If a condition
+    holds for no value, the largest float is NaN; if it holds for all values, the next float is NaN.
 
     >>> last, following = find_last_true(lambda x: x * 2 <= 1.0, 1, np.dtype("float64"))
     >>> last.tolist(), bool(following[0] > 0.5)
     ([0.5], True)
     """
-    most = int(np.array(np.inf, dtype).view(_BITS[dtype.name]))
-    low = np.full(count, -most - 1, np.int64)  # One below -inf, where all conditions hold.
-    high = np.full(count, most + 1, np.int64)
+    max_position = int(np.array(np.inf, dtype).view(_BITS[dtype.name]))
+    low = np.full(count, -max_position - 1, np.int64)  # One below -inf, where all conditions hold.
+    high = np.full(count, max_position + 1, np.int64)
     for _ in range(66):
         # This is the mean without overflow; it equals `low` once the two are neighbours.
         middle = (low >> 1) + (high >> 1) + (low & high & 1)
-        true = holds(_floats_at(np.clip(middle, -most, most), dtype)) | (middle == low)
-        low, high = np.where(true, middle, low), np.where(true, high, middle)
-    none, every = low == -most - 1, high == most + 1
-    last = np.where(none, np.nan, _floats_at(np.where(none, 0, low), dtype))
-    following = np.where(every, np.nan, _floats_at(np.where(every, 0, high), dtype))
+        is_true = holds(_get_floats_at(np.clip(middle, -max_position, max_position), dtype)) | (
+            middle == low
+        )
+        low, high = np.where(is_true, middle, low), np.where(is_true, high, middle)
+    never_holds, always_holds = low == -max_position - 1, high == max_position + 1
+    last = np.where(never_holds, np.nan, _get_floats_at(np.where(never_holds, 0, low), dtype))
+    following = np.where(
+        always_holds, np.nan, _get_floats_at(np.where(always_holds, 0, high), dtype)
+    )
     return last.astype(dtype), following.astype(dtype)
 
 
@@ -60,39 +64,39 @@ def find_turn(
 ) -> tuple[float, float, bool] | None:
     """Return the neighbouring floats between which `holds` changes, and whether it holds above.
 
-    None if it does not change, or changes more than once among the evaluated floats of `dtype`.
+    Return None if it does not change, or changes more than once among the evaluated floats.
 
     >>> find_turn(lambda x: x * 2 > 1.0, np.dtype("float32"))
     (0.5, 0.5000000596046448, True)
     """
-    most = int(np.array(np.inf, dtype).view(_BITS[dtype.name]))
-    low, high = -most, most
+    max_position = int(np.array(np.inf, dtype).view(_BITS[dtype.name]))
+    low, high = -max_position, max_position
 
     def evaluate(positions: Array) -> Array:
-        return holds(_floats_at(positions, dtype))
+        return holds(_get_floats_at(positions, dtype))
 
-    above = bool(evaluate(np.array([high]))[0])
-    if bool(evaluate(np.array([low]))[0]) == above:
+    holds_above = bool(evaluate(np.array([high]))[0])
+    if bool(evaluate(np.array([low]))[0]) == holds_above:
         return None
     while high - low > 1:
         step = max(1, (high - low) // (POINTS - 1))
         positions = np.array([*range(low, high, step), high])
-        answers = evaluate(positions) == above
-        first = int(answers.argmax())
-        if not answers[first:].all():
+        agrees = evaluate(positions) == holds_above
+        first_agreeing = int(agrees.argmax())
+        if not agrees[first_agreeing:].all():
             return None  # It changes more than once.
-        low, high = int(positions[first - 1]), int(positions[first])
-    near = np.arange(max(-most, low - NEAR), min(most, high + NEAR) + 1)
-    if not ((evaluate(near) == above) == (near >= high)).all():
+        low, high = int(positions[first_agreeing - 1]), int(positions[first_agreeing])
+    nearby = np.arange(max(-max_position, low - NEAR), min(max_position, high + NEAR) + 1)
+    if not ((evaluate(nearby) == holds_above) == (nearby >= high)).all():
         return None
-    last, following = _floats_at(np.array([low, high]), dtype).tolist()
-    return last, following, above
+    last, following = _get_floats_at(np.array([low, high]), dtype).tolist()
+    return last, following, holds_above
 
 
-def _floats_at(positions: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the floats at `positions` in their order, where position 0 is zero."""
-    size = np.abs(positions).astype(_BITS[dtype.name]).view(dtype)
-    return np.where(positions < 0, -size, size).astype(dtype)
+def _get_floats_at(positions: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the floats at `positions` in the order of all floats, where position 0 is zero."""
+    magnitudes = np.abs(positions).astype(_BITS[dtype.name]).view(dtype)
+    return np.where(positions < 0, -magnitudes, magnitudes).astype(dtype)
 
 
 COMPARISONS = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
@@ -110,7 +114,10 @@ class Threshold:
 def find_margin_threshold(
     program: Program, column: int, comparison: str, bound: float
 ) -> Threshold | None:
-    """Return the scores for which `proba[column]` passes; None if no score separates them."""
+    """Return a comparison of the score that is equivalent to a comparison of `proba[column]`.
+
+    Return None if no threshold of the score separates the rows in the same way.
+    """
     score, proba = _find_score(program), program.outputs.get("proba")
     if score is None or proba is None:
         return None
@@ -130,7 +137,7 @@ def find_margin_threshold(
 
 
 def _find_score(program: Program) -> int | None:
-    """Return the node of the score, below casts that lose nothing."""
+    """Return the node of the score, or the node below it that lossless casts read, or None."""
     if "score" not in program.outputs or "proba" not in program.outputs:
         return None
     index = program.outputs["score"]
@@ -144,14 +151,14 @@ def _find_score(program: Program) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operator of a chain; `operand` is its constant per column (k,), or None for a cast."""
+    """An operator in a chain; `operand` has a constant per column (k,), or is None for a cast."""
 
     op: str
     operand: Array | None
     dtype: str
 
     def apply(self, x: Array, columns: Array) -> Array:
-        """Apply the step to values x (m,), of which the i-th is in column `columns[i]`."""
+        """Apply the step to values x (m,), where x[i] is in column `columns[i]`."""
         with np.errstate(all="ignore"):
             if self.operand is None:
                 return x.astype(self.dtype)
@@ -163,20 +170,20 @@ _STEPS = ("add", "sub", "mul", "div", "maximum", "minimum")
 
 
 def match_step(b: Builder, x: Value) -> tuple[Value, Step] | None:
-    """Return the value that `x` is computed from and the step; None if `x` is not a step."""
+    """Return the value from which a step computes `x`, and this step; None if `x` is not a step."""
     node = b.node(x)
     if node.op == "cast":
-        below = b.value(node.inputs[0])
-        if below.type.dtype in FLOATS and x.type.dtype in FLOATS:
-            return below, Step("cast", None, x.type.dtype)
+        source = b.value(node.inputs[0])
+        if source.type.dtype in FLOATS and x.type.dtype in FLOATS:
+            return source, Step("cast", None, x.type.dtype)
         return None
     if node.op not in _STEPS or len(x.type.shape) != 2:
         return None
-    below, other = (b.value(i) for i in node.inputs)
-    if not below.type.rowwise and node.op in ("add", "mul", "maximum", "minimum"):
-        below, other = other, below
+    source, other = (b.value(i) for i in node.inputs)
+    if not source.type.rowwise and node.op in ("add", "mul", "maximum", "minimum"):
+        source, other = other, source
     constant = b.node(other)
-    if constant.op != "constant" or below.type != x.type or x.type.dtype not in FLOATS:
+    if constant.op != "constant" or source.type != x.type or x.type.dtype not in FLOATS:
         return None
     value: Array = constant.attrs["value"]
     if value.ndim > 1 or not np.isfinite(value).all():
@@ -184,4 +191,4 @@ def match_step(b: Builder, x: Value) -> tuple[Value, Step] | None:
     if node.op in ("mul", "div") and not (value > 0).all():
         return None
     operand = np.broadcast_to(value, (x.type.width,)).astype(numpy_dtype(x.type.dtype))
-    return below, Step(node.op, operand, x.type.dtype)
+    return source, Step(node.op, operand, x.type.dtype)

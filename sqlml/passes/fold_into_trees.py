@@ -1,9 +1,9 @@
 """Fold scalers and imputers in front of trees into their thresholds. Exact.
 
 A step that never decreases keeps each comparison monotone, also in floating point: f(x) <= t holds
-up to some largest float x and for none above it. Bisection over the ordered floats finds it with
-the operations of the chain themselves, so each row reaches the same leaf as before. An imputer
-sends NaN where its fill goes. `sink_checks` has moved checks below these steps.
+up to some largest float x and for no float above it. Bisection over the ordered floats finds x by
+evaluating the chain itself, so each row reaches the same leaf as before. An imputer sends NaN where
+its fill value goes. `sink_checks` has moved checks below these steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Impute:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The steps from value `x` up to the trees, the lowest first."""
+    """The steps from value `x` up to the trees, in the order in which they are computed."""
 
     x: Value
     steps: tuple[Step | Impute, ...]
@@ -47,34 +47,41 @@ class Chain:
 
 def fold_into_trees(program: Program) -> Program:
     """Return `program` with the monotone steps in front of its trees folded into thresholds."""
-    return rewrite(program, _rule, ops=("tree_ensemble",))
+    return rewrite(program, _fold_steps, ops=("tree_ensemble",))
 
 
 def fold_casts_into_trees(program: Program) -> Program:
-    """Fold chains of casts only, too, for SQL engines, which refuse to cast 1e300 to a float32."""
-    return rewrite(program, partial(_rule, casts=True), ops=("tree_ensemble",))
+    """Fold steps into thresholds, and chains that only consist of casts as well.
+
+    SQL engines need this because they refuse to cast 1e300 to a float32.
+    """
+    return rewrite(program, partial(_fold_steps, fold_casts=True), ops=("tree_ensemble",))
 
 
-def _rule(b: Builder, node: Node, inputs: Sequence[Value], casts: bool = False) -> Value | None:
-    e = Ensemble.of(node.attrs)
-    if e.has_categories or not e.nodes:
+def _fold_steps(
+    b: Builder, node: Node, inputs: Sequence[Value], fold_casts: bool = False
+) -> Value | None:
+    ensemble = Ensemble.of(node.attrs)
+    if ensemble.has_categories or not ensemble.nodes:
         return None
     chain = _find_chain(b, inputs[0])
-    only_casts = all(isinstance(s, Step) and s.op == "cast" for s in chain.steps)
-    if only_casts and not (casts and chain.steps):
+    has_only_casts = all(isinstance(s, Step) and s.op == "cast" for s in chain.steps)
+    if has_only_casts and not (fold_casts and chain.steps):
         return None
-    threshold = _fold_thresholds(e, chain)
+    threshold = _fold_thresholds(ensemble, chain)
     if threshold is None:
         return None
-    # NaN goes left by default, or because the fill of an imputer does.
-    nan = np.full(e.nodes, np.nan, numpy_dtype(chain.x.type.dtype))
-    default_left = goes_left(e, np.arange(e.nodes), chain.apply(nan, e.feature))
+    # NaN goes left by default, or because the fill value of an imputer goes left.
+    nan = np.full(ensemble.nodes, np.nan, numpy_dtype(chain.x.type.dtype))
+    default_left = goes_left(
+        ensemble, np.arange(ensemble.nodes), chain.apply(nan, ensemble.feature)
+    )
     attrs = {**node.attrs, "threshold": threshold, "default_left": default_left}
     return b.op("tree_ensemble", chain.x, **attrs)
 
 
 def match_step_or_impute(b: Builder, x: Value) -> tuple[Value, Step | Impute] | None:
-    """Return the value that `x` is computed from and the step; None if `x` is neither."""
+    """Return the value from which a step or imputer computes `x`, and this step, or None."""
     node = b.node(x)
     if node.op == "impute" and np.isnan(node.attrs["missing"]):
         return b.value(node.inputs[0]), Impute(node.attrs["fill"])
@@ -89,18 +96,24 @@ def _find_chain(b: Builder, x: Value) -> Chain:
     return Chain(x, tuple(reversed(steps)))
 
 
-def _fold_thresholds(e: Ensemble, chain: Chain) -> Array | None:
-    """Return thresholds for the values below the chain; None if a test holds for all or none."""
-    pairs = np.zeros(e.nodes, [("feature", e.feature.dtype), ("threshold", e.threshold.dtype)])
-    pairs["feature"], pairs["threshold"] = e.feature, e.threshold
+def _fold_thresholds(ensemble: Ensemble, chain: Chain) -> Array | None:
+    """Return thresholds for the values below the chain.
+
+    Return None if a test holds for all values or for no value.
+    """
+    pairs = np.zeros(
+        ensemble.nodes,
+        [("feature", ensemble.feature.dtype), ("threshold", ensemble.threshold.dtype)],
+    )
+    pairs["feature"], pairs["threshold"] = ensemble.feature, ensemble.threshold
     unique, inverse = np.unique(pairs, return_inverse=True)
     columns, threshold = unique["feature"], unique["threshold"]
 
     def goes_left(x: Array) -> Array:
         value = chain.apply(x, columns)
-        return np.asarray(value < threshold if e.compare == "lt" else value <= threshold)
+        return np.asarray(value < threshold if ensemble.compare == "lt" else value <= threshold)
 
     dtype = numpy_dtype(chain.x.type.dtype)
     last, following = find_last_true(goes_left, columns.size, dtype)
-    folded = following if e.compare == "lt" else last
+    folded = following if ensemble.compare == "lt" else last
     return None if np.isnan(folded).any() else folded[inverse]

@@ -2,7 +2,7 @@
 
 A select looks through selects and concats, neighbours in a concat that select from one value
 become one select, and a concat of casts becomes the cast of a concat. (A select of a concat stays
-if it selects a column twice, else it would become many small ones.)
+if it selects a column twice; otherwise it would become many small selects.)
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sqlml.types import Array
 
 
 def fold_layout(program: Program, keep_inputs: bool = False) -> Program:
-    return rewrite(program, _rule, keep_inputs=keep_inputs, ops=("cast", "concat", "select"))
+    return rewrite(program, _fold_node, keep_inputs=keep_inputs, ops=("cast", "concat", "select"))
 
 
-def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _fold_node(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     if node.op == "cast":
         return _fold_cast(b, inputs[0], str(node.attrs["dtype"]))
     if node.op == "select":
@@ -34,13 +34,16 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
 
 
 def match_sparsity(b: Builder, value: Value, sparse: bool) -> Value:
-    """Convert `value` to sparse or dense rows, because fewer columns may all be of one kind."""
+    """Convert `value` to sparse rows if `sparse`, else to dense rows.
+
+    A subset of columns may consist of dense or sparse values only, unlike all columns together.
+    """
     if value.type.sparse == sparse:
         return value
     return b.op("sparsify", value) if sparse else b.op("densify", value, fill=0.0)
 
 
-def _cast(b: Builder, x: Value, dtype: str) -> Value:
+def _cast_or_fold(b: Builder, x: Value, dtype: str) -> Value:
     folded = _fold_cast(b, x, dtype)
     return b.op("cast", x, dtype=dtype) if folded is None else folded
 
@@ -63,22 +66,22 @@ def fold_select(b: Builder, x: Value, indices: Array) -> Value:
 
 
 def _fold_select(b: Builder, x: Value, indices: Array) -> Value | None:
-    """Return the select of the values below `x`; None if there is nothing to fold."""
+    """Return a value equal to the select that reads below `x`; None if nothing can be folded."""
     width = x.type.width
     if indices.size == width and np.array_equal(indices, np.arange(width)):
         return x
     source = b.node(x)
     if source.op == "select":
-        through: Array = source.attrs["indices"]
-        return fold_select(b, b.value(source.inputs[0]), through[indices])
+        source_indices: Array = source.attrs["indices"]
+        return fold_select(b, b.value(source.inputs[0]), source_indices[indices])
     if source.op == "concat" and indices.size == np.unique(indices).size > 0:
-        chosen = select_from_concat(b, x, indices, partial(fold_select, b))
-        return match_sparsity(b, b.concat(_merge_neighbours(b, chosen)), x.type.sparse)
+        selected = select_from_concat(b, x, indices, partial(fold_select, b))
+        return match_sparsity(b, b.concat(_merge_neighbours(b, selected)), x.type.sparse)
     return None
 
 
 def flatten_concat(b: Builder, x: Value) -> list[Value]:
-    """Return the values that `x` concatenates if all have its dtype, else `x` itself."""
+    """Return the values that `x` concatenates if they all have its dtype, else only `x`."""
     node = b.node(x)
     if node.op != "concat" or any(b.value(i).type.dtype != x.type.dtype for i in node.inputs):
         return [x]
@@ -90,32 +93,33 @@ def select_from_concat(
 ) -> list[Value]:
     """Select columns `indices` of a concat `x` with one call of `select_from` per run.
 
-    A run is a sequence of columns of one input of the concat; `select_from` receives both.
+    A run is a sequence of columns of one input of the concat. `select_from` receives this input and
+    the columns.
     """
-    parts, first = b.node(x).inputs, b.first_columns(x)
-    owner = np.searchsorted(first, indices, "right") - 1
-    cuts = np.flatnonzero(np.diff(owner)) + 1
-    runs = zip(np.split(indices, cuts), owner[[0, *cuts]].tolist(), strict=True)
-    selected = [select_from(b.value(parts[k]), run - first[k]) for run, k in runs]
-    return [_cast(b, piece, x.type.dtype) for piece in selected]
+    input_indices, first_columns = b.node(x).inputs, b.first_columns(x)
+    input_of_column = np.searchsorted(first_columns, indices, "right") - 1
+    cuts = np.flatnonzero(np.diff(input_of_column)) + 1
+    runs = zip(np.split(indices, cuts), input_of_column[[0, *cuts]].tolist(), strict=True)
+    selected = [select_from(b.value(input_indices[k]), run - first_columns[k]) for run, k in runs]
+    return [_cast_or_fold(b, piece, x.type.dtype) for piece in selected]
 
 
 def _merge_neighbours(b: Builder, values: Sequence[Value]) -> list[Value]:
     """Merge neighbours that select from (or cast) the same value."""
     values = [p for p in values if p.type.width] or list(values[:1])
-    return [_merge_run(b, list(run)) for _, run in groupby(values, partial(_source, b))]
+    return [_merge_run(b, list(run)) for _, run in groupby(values, partial(_find_merge_key, b))]
 
 
-def _source(b: Builder, x: Value) -> tuple[object, ...]:
-    """Return the value that `x` selects from and the casts above it, as a key for merging."""
+def _find_merge_key(b: Builder, x: Value) -> tuple[object, ...]:
+    """Return a key for merging: the value from which `x` selects, and the casts above it."""
     casts: list[object] = []
     node = b.node(x)
     while node.op == "cast":
         casts.append(node.type.dtype)
         x = b.value(node.inputs[0])
         node = b.node(x)
-    below = node.inputs[0] if node.op == "select" else x.index
-    return (below, *casts)
+    source_index = node.inputs[0] if node.op == "select" else x.index
+    return (source_index, *casts)
 
 
 def _merge_run(b: Builder, run: Sequence[Value]) -> Value:
@@ -124,12 +128,13 @@ def _merge_run(b: Builder, run: Sequence[Value]) -> Value:
     node = b.node(run[0])
     if node.op == "cast":
         inner = _merge_run(b, [b.value(b.node(v).inputs[0]) for v in run])
-        return _cast(b, inner, run[0].type.dtype)
-    sources = [_selection(b, v) for v in run]
+        return _cast_or_fold(b, inner, run[0].type.dtype)
+    sources = [_split_selection(b, v) for v in run]
     return fold_select(b, sources[0][0], np.concatenate([indices for _, indices in sources]))
 
 
-def _selection(b: Builder, x: Value) -> tuple[Value, Array]:
+def _split_selection(b: Builder, x: Value) -> tuple[Value, Array]:
+    """Return the value from which `x` selects columns, and their indices."""
     node = b.node(x)
     if node.op == "select":
         return b.value(node.inputs[0]), node.attrs["indices"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sqlml.ir import reference
-from sqlml.ir.builder import Builder, Rule, Value, rewriting
+from sqlml.ir.builder import Builder, Rule, Value, make_pass
 from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.ir.program import Node
 from sqlml.passes.float_order import find_turn
@@ -20,30 +20,30 @@ from sqlml.types import Array, numpy_dtype
 
 
 def _cancel_inverse(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    below = b.node(inputs[0])
-    return b.value(below.inputs[0]) if below.op == node.op else None
+    source = b.node(inputs[0])
+    return b.value(source.inputs[0]) if source.op == node.op else None
 
 
-def _drop_repeated(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _drop_repetition(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     return inputs[0] if b.node(inputs[0]).op == node.op else None
 
 
 def _fold_abs(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    below = b.node(inputs[0])
-    if below.op == "neg":
-        return b.op("abs", b.value(below.inputs[0]))
-    return _drop_repeated(b, node, inputs)
+    source = b.node(inputs[0])
+    if source.op == "neg":
+        return b.op("abs", b.value(source.inputs[0]))
+    return _drop_repetition(b, node, inputs)
 
 
 def _merge_bounds(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Fold maximum(maximum(x, c), d) into maximum(x, max(c, d)), and minimum likewise."""
-    below = b.node(inputs[0])
-    if below.op != node.op:
+    source = b.node(inputs[0])
+    if source.op != node.op:
         return None
-    outer, inner = _read_constant(b, inputs[1]), _read_constant(b, b.value(below.inputs[1]))
+    outer, inner = _read_constant(b, inputs[1]), _read_constant(b, b.value(source.inputs[1]))
     if outer is None or inner is None:
         return None
-    return b.op(node.op, b.value(below.inputs[0]), UFUNCS[node.op](outer, inner))
+    return b.op(node.op, b.value(source.inputs[0]), UFUNCS[node.op](outer, inner))
 
 
 def _read_constant(b: Builder, value: Value) -> Array | None:
@@ -55,25 +55,25 @@ def _read_constant(b: Builder, value: Value) -> Array | None:
 
 
 def _drop_second_impute(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    below = b.node(inputs[0])
-    if below.op != "impute" or np.isnan(below.attrs["fill"]).any():
+    first_impute = b.node(inputs[0])
+    if first_impute.op != "impute" or np.isnan(first_impute.attrs["fill"]).any():
         return None
-    both_fill_nan = all(np.isnan(n.attrs["missing"]) for n in (node, below))
+    both_fill_nan = all(np.isnan(n.attrs["missing"]) for n in (node, first_impute))
     return inputs[0] if both_fill_nan else None
 
 
 def _drop_second_check(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    below = b.node(inputs[0])
-    if below.op != "require_finite" or "low" in node.attrs or "high" in node.attrs:
+    first_check = b.node(inputs[0])
+    if first_check.op != "require_finite" or "low" in node.attrs or "high" in node.attrs:
         return None
-    return inputs[0] if node.attrs["allow_nan"] or not below.attrs["allow_nan"] else None
+    return inputs[0] if node.attrs["allow_nan"] or not first_check.attrs["allow_nan"] else None
 
 
 _RULES: Mapping[str, Rule] = {
     "neg": _cancel_inverse,
     "not": _cancel_inverse,
     "abs": _fold_abs,
-    "trunc": _drop_repeated,
+    "trunc": _drop_repetition,
     "maximum": _merge_bounds,
     "minimum": _merge_bounds,
     "impute": _drop_second_impute,
@@ -81,18 +81,18 @@ _RULES: Mapping[str, Rule] = {
 }
 
 
-@rewriting(*_RULES)
+@make_pass(*_RULES)
 def fold_monotone(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Remove operators that undo or repeat their neighbours."""
     return _RULES[node.op](b, node, inputs)
 
 
-@rewriting("gt", "ge", "lt", "le")
+@make_pass("gt", "ge", "lt", "le")
 def compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """Turn a comparison of a sigmoid with a number into one of the margin.
+    """Turn a comparison of a sigmoid with a number into a comparison of the margin.
 
     The sigmoid never decreases, so bisection finds the float from which on sigmoid(x) > p holds. If
-    rounding makes it decrease near there, nothing is changed.
+    rounding makes it decrease near this float, nothing is changed.
     """
     left, right = (b.node(v) for v in inputs)
     if left.op != "sigmoid" or right.op != "constant" or right.attrs["value"].size != 1:
@@ -105,8 +105,8 @@ def compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | 
 
     def holds(x: Array) -> Array:
         with np.errstate(all="ignore"):
-            p = reference.FUNCTIONS["sigmoid"]([x], {})
-        return np.asarray(UFUNCS[node.op](p, bound))
+            probabilities = reference.FUNCTIONS["sigmoid"]([x], {})
+        return np.asarray(UFUNCS[node.op](probabilities, bound))
 
     neighbours = find_turn(holds, dtype)
     if neighbours is None:

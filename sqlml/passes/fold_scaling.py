@@ -2,7 +2,7 @@
 
 (x - m) / s @ w + b equals x @ (w / s) + (b - (m / s) @ w), which rounds differently, but keeps
 results to about 1e-13 of the largest term: |m / s| may be at most 2**10 in every column. Programs
-with a class label stay, because the label of a row on the decision boundary could change.
+with a class label are left alone, because the label of a row on the decision boundary could change.
 """
 
 from __future__ import annotations
@@ -23,39 +23,46 @@ def fold_scaling(program: Program) -> Program:
     """Return `program` with its scalers folded into linear weights, if that is allowed."""
     if program.labels and "label" in program.outputs:
         return program
-    return rewrite(program, _rule, ops=("linear",))
+    return rewrite(program, _fold_scalers, ops=("linear",))
 
 
-def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _fold_scalers(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     if node.type.dtype != "float64" or inputs[0].type.sparse:
         return None
     weights, bias = node.attrs["weights"], node.attrs["bias"]
-    parts = flatten_concat(b, inputs[0])
-    sources, factors, shifts = zip(*[_find_scaling(b, part) for part in parts], strict=True)
-    if all(source.index == part.index for source, part in zip(sources, parts, strict=True)):
+    inputs_of_concat = flatten_concat(b, inputs[0])
+    sources, factors, shifts = zip(
+        *[_find_scaling(b, part) for part in inputs_of_concat], strict=True
+    )
+    if all(
+        source.index == part.index for source, part in zip(sources, inputs_of_concat, strict=True)
+    ):
         return None
-    folded = weights * np.concatenate(factors)[:, None]
+    scaled_weights = weights * np.concatenate(factors)[:, None]
     bias = bias + np.concatenate(shifts) @ weights
-    if not (np.isfinite(folded).all() and np.isfinite(bias).all()):
+    if not (np.isfinite(scaled_weights).all() and np.isfinite(bias).all()):
         return None
-    if ((folded == 0) & (weights != 0)).any():
+    if ((scaled_weights == 0) & (weights != 0)).any():
         return None  # A weight has underflowed.
-    return b.op("linear", b.concat(sources), weights=folded, bias=bias)
+    return b.op("linear", b.concat(sources), weights=scaled_weights, bias=bias)
 
 
 def _find_scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:
-    """Return the value v below the scalers of `x`, and f and s per column with x = v * f + s."""
-    top, steps = x, list[Step]()
+    """Return the value v below the scalers of `x`, the factors f and the shifts s.
+
+    In every column, x = v * f + s.
+    """
+    unscaled, steps = x, list[Step]()
     while (match := match_step(b, x)) is not None and match[1].op in ("add", "sub", "mul", "div"):
         x = match[0]
         steps.append(match[1])
     factor, shift = np.ones(x.type.width), np.zeros(x.type.width)
     for step in reversed(steps):
-        assert step.operand is not None  # Only a cast has none.
+        assert step.operand is not None  # Only a cast has no operand.
         compute = UFUNCS[step.op]
         shift = compute(shift, step.operand)
         if step.op in ("mul", "div"):
             factor = compute(factor, step.operand)
     if np.abs(shift).max(initial=0) > 2**10 or not np.isfinite(factor).all():
-        return top, np.ones(x.type.width), np.zeros(x.type.width)
+        return unscaled, np.ones(x.type.width), np.zeros(x.type.width)
     return x, factor, shift

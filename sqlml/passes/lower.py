@@ -1,7 +1,7 @@
 """`lower`: rewrite model operators as tensor operators, with a strategy for trees.
 
 Checks (`require_finite`, `require_known`), strings (`fill`, `encode` of strings) and long lists of
-categories are not lowered; a backend of tensors runs them on the host.
+categories are not lowered; a tensor backend runs them on the host.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from sqlml.types import FLOATS, Array, numpy_dtype
 def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Value:
     """Lower a linear_leaves operator on `leaves` (n, trees) and `x` (n, features).
 
-    All trees are computed at once, term by term, with tables of the weight and the feature of each
-    leaf's k-th term. The additions have the order of the reference, so the results are equal.
+    All trees are computed at once, term by term: tables have the weight and the feature of each
+    leaf's k-th term. Terms are added in the order of the reference, so the results are equal.
     """
     value, weights = attrs["value"], attrs["weights"]
     begin, feature = (attrs[name].astype(np.int64) for name in ("begin", "feature"))
-    counts = np.diff(begin)
-    last = b.constant(np.array([value.size - 1], np.int64))
-    leaf = b.op("minimum", b.op("maximum", leaves, b.constant(np.zeros(1, np.int64))), last)
+    term_counts = np.diff(begin)
+    last_leaf = b.constant(np.array([value.size - 1], np.int64))
+    leaf = b.op("minimum", b.op("maximum", leaves, b.constant(np.zeros(1, np.int64))), last_leaf)
 
     def look_up(table: Array) -> Value:
         return b.op("take", b.constant(table), leaf)
 
-    out = look_up(attrs["const"])
+    total = look_up(attrs["const"])
     is_missing: Value | None = None
-    for k in range(int(counts.max(initial=0))):
-        leaf_has_term = k < counts
+    for k in range(int(term_counts.max(initial=0))):
+        leaf_has_term = k < term_counts
         position = np.where(leaf_has_term, begin[:-1] + k, 0)
         has_term = look_up(leaf_has_term)
         term = b.op("gather", x, look_up(feature[position]))
         term_is_missing = b.op("and", has_term, b.op("isnan", term))
         is_missing = b.op("or", is_missing, term_is_missing) if is_missing else term_is_missing
-        added = b.op("add", out, b.op("mul", look_up(weights[position]), term))
-        out = b.op("where", has_term, added, out)
+        sum_with_term = b.op("add", total, b.op("mul", look_up(weights[position]), term))
+        total = b.op("where", has_term, sum_with_term, total)
     if is_missing is not None:
-        out = b.op("where", is_missing, look_up(value), out)
-    out = b.op("reshape", out, shape=(leaves.type.width, 1))
-    return b.op("accumulate", out, base=attrs["base"], target=attrs["target"])
+        total = b.op("where", is_missing, look_up(value), total)
+    total = b.op("reshape", total, shape=(leaves.type.width, 1))
+    return b.op("accumulate", total, base=attrs["base"], target=attrs["target"])
 
 
 MAX_CATEGORIES = 256
-"""Longest list of categories that `encode` compares with each row; longer ones stay on the host."""
+"""Longest list of categories that `encode` compares with rows; longer lists stay on the host."""
 
 
 def lower_model_ops(program: Program) -> Program:
-    """Return `program` with all model operators but trees lowered."""
+    """Return `program` with all model operators except trees lowered."""
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-        lower = LOWERINGS.get(node.op)
-        return None if lower is None else lower(b, *inputs, node.attrs)
+        lower_node = LOWERINGS.get(node.op)
+        return None if lower_node is None else lower_node(b, *inputs, node.attrs)
 
     return rewrite(program, rule, keep_inputs=True)
 
@@ -90,9 +90,11 @@ def _lower_encode(b: Builder, x: Value, attrs: Attrs) -> Value | None:
         return None
     # The maximum of float32 codes is fast and exact; it selects the last of equal categories.
     codes = b.constant(np.arange(categories.size, dtype=np.float32))
-    none = b.constant(np.array([-1], np.float32))
+    unknown_code = b.constant(np.array([-1], np.float32))
     is_equal = b.op("eq", x, b.constant(categories))
-    code = b.op("cast", b.op("max", b.op("where", is_equal, codes, none), axis=1), dtype="int64")
+    code = b.op(
+        "cast", b.op("max", b.op("where", is_equal, codes, unknown_code), axis=1), dtype="int64"
+    )
     if x.type.dtype not in FLOATS:
         return code
     missing = b.constant(np.array([attrs["missing"]], np.int64))
@@ -109,11 +111,11 @@ LOWERINGS: Mapping[str, Callable[..., Value | None]] = {
 
 
 WHOLE_TREE_STRATEGIES = ("traverse", "fused")
-"""Strategies that use a kernel of the backend for whole trees."""
+"""Strategies that run whole trees with a kernel of the backend."""
 
 
 def explain_refusal(program: Program, strategy: str) -> str | None:
-    """Return why `strategy` does not suit the trees of `program`, or None if it does."""
+    """Return the reason why `strategy` does not suit the trees of `program`, or None if it does."""
     if strategy not in REFUSALS:
         return None
     trees = (Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble")
@@ -122,7 +124,7 @@ def explain_refusal(program: Program, strategy: str) -> str | None:
 
 
 def lower(program: Program, strategy: str) -> Program:
-    """Lower all of `program` for a backend of tensors; BackendError if `strategy` does not suit."""
+    """Lower `program` for a tensor backend; raise BackendError if `strategy` does not suit it."""
     if strategy in WHOLE_TREE_STRATEGIES:
         return lower_model_ops(program)
     if strategy not in STRATEGIES:

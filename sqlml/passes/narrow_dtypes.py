@@ -18,7 +18,7 @@ from sqlml.ir.program import Node, Program
 from sqlml.types import Array, DType
 
 Range = tuple[int, int]
-"""(least, greatest) bounds, which need not be attained."""
+"""A lower and an upper bound, which need not be attained."""
 
 MAX_BOUND = 1 << 53
 """Largest bound of a range; up to it, float64 represents every integer."""
@@ -28,48 +28,56 @@ EXACT: Mapping[str, int] = {
     "float16": 1 << 11,
     "float32": 1 << 24,
 }
-"""Dtype -> the magnitude up to which it represents every integer, so that sums are exact."""
+"""Map a dtype to the magnitude up to which it represents every integer, so that sums are exact."""
 
 
 def infer_ranges(program: Program) -> list[Range | None]:
-    """Return the range of each node of `program`; None if unknown."""
-    result: list[Range | None] = []
+    """Return the range of each node of `program`, or None where it is unknown."""
+    ranges: list[Range | None] = []
     for node in program.nodes:
-        candidate = _infer_range(program, node, [result[i] for i in node.inputs])
-        wide = candidate is None or max(-candidate[0], candidate[1]) > EXACT.get(
+        candidate = _infer_range(program, node, [ranges[i] for i in node.inputs])
+        is_too_wide = candidate is None or max(-candidate[0], candidate[1]) > EXACT.get(
             node.type.dtype, MAX_BOUND
         )
-        result.append(None if wide else candidate)
-    return result
+        ranges.append(None if is_too_wide else candidate)
+    return ranges
 
 
-def _infer_range(program: Program, node: Node, reads: Sequence[Range | None]) -> Range | None:
+def _infer_range(
+    program: Program, node: Node, input_ranges: Sequence[Range | None]
+) -> Range | None:
     if node.type.dtype == "bool" or node.op == "one_hot":
         return (0, 1)
     if node.op == "constant":
         return _range_of_array(node.attrs["value"])
     if node.op == "encode":
-        missing, last = int(node.attrs["missing"]), int(node.attrs["categories"].size) - 1
-        return (min(-1, missing), max(last, missing))
-    if node.op in ("matmul", "batch_matmul") and reads[0] is not None:
+        missing, last_code = int(node.attrs["missing"]), int(node.attrs["categories"].size) - 1
+        return (min(-1, missing), max(last_code, missing))
+    if node.op in ("matmul", "batch_matmul") and input_ranges[0] is not None:
         weights = program.nodes[node.inputs[1]]
         is_constant = weights.op == "constant"
-        return _range_of_product(reads[0], weights.attrs["value"]) if is_constant else None
+        return _range_of_product(input_ranges[0], weights.attrs["value"]) if is_constant else None
     if node.op == "sum":
-        return _range_of_sum(reads[0], program.nodes[node.inputs[0]].type.shape[node.attrs["axis"]])
+        return _range_of_sum(
+            input_ranges[0], program.nodes[node.inputs[0]].type.shape[node.attrs["axis"]]
+        )
     rule = RULES.get(node.op)
     if node.op in ("take", "gather"):
-        reads = reads[:1]  # The second input has the indices.
+        input_ranges = input_ranges[:1]  # The second input has the indices.
     elif node.op == "where":
-        reads = reads[1:]
-    ranges = [r for r in reads if r is not None]
-    return None if rule is None or len(ranges) < len(reads) else rule(*ranges)
+        input_ranges = input_ranges[1:]
+    ranges = [input_range for input_range in input_ranges if input_range is not None]
+    return None if rule is None or len(ranges) < len(input_ranges) else rule(*ranges)
 
 
-def _range_of_sum(each: Range | None, count: int) -> Range | None:
+def _range_of_sum(term_range: Range | None, count: int) -> Range | None:
     if not count:
         return (0, 0)
-    return None if each is None else (count * min(each[0], 0), count * max(each[1], 0))
+    return (
+        None
+        if term_range is None
+        else (count * min(term_range[0], 0), count * max(term_range[1], 0))
+    )
 
 
 def _range_of_array(value: Array) -> Range | None:
@@ -88,12 +96,12 @@ def _range_of_product(x: Range, weights: Array) -> Range | None:
     if _range_of_array(weights) is None:
         return None
     ends = np.stack([weights * float(x[0]), weights * float(x[1])]).astype(np.float64)
-    least = np.minimum(ends.min(axis=0), 0).sum(axis=-2)
-    most = np.maximum(ends.max(axis=0), 0).sum(axis=-2)
-    return (int(least.min(initial=0)), int(most.max(initial=0)))
+    lower_bounds = np.minimum(ends.min(axis=0), 0).sum(axis=-2)
+    upper_bounds = np.maximum(ends.max(axis=0), 0).sum(axis=-2)
+    return (int(lower_bounds.min(initial=0)), int(upper_bounds.max(initial=0)))
 
 
-def _hull(*ranges: Range) -> Range:
+def _join_ranges(*ranges: Range) -> Range:
     return (min(low for low, _ in ranges), max(high for _, high in ranges))
 
 
@@ -103,21 +111,21 @@ def _multiply(x: Range, y: Range) -> Range:
 
 
 RULES: Mapping[str, Callable[..., Range]] = {
-    **dict.fromkeys(("cast", "select", "concat", "reshape", "where"), _hull),
-    **dict.fromkeys(("take", "gather", "max", "min"), _hull),
+    **dict.fromkeys(("cast", "select", "concat", "reshape", "where"), _join_ranges),
+    **dict.fromkeys(("take", "gather", "max", "min"), _join_ranges),
     "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
     "sub": lambda x, y: (x[0] - y[1], x[1] - y[0]),
     "mul": _multiply,
     "maximum": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
     "minimum": lambda x, y: (min(x[0], y[0]), min(x[1], y[1])),
 }
-"""Operator -> the range of its result, from those of its inputs."""
+"""Map an operator to a function that computes the range of its result from its inputs' ranges."""
 
 NARROW_DTYPE: DType = "int32"
 SELECTING_OPERATORS = frozenset({"constant", "where", "max", "min", "select", "concat", "reshape"})
-"""Operators that only select numbers; only these are narrowed from float32, which has -0.0."""
+"""Operators that only select numbers; only they are narrowed from float32, which has -0.0."""
 INDEX_OPERATORS = SELECTING_OPERATORS | {"cast", "take", "add", "sub", "mul", "maximum", "minimum"}
-"""Operators of index arithmetic; `gather` is not one, because it needs an index of int64."""
+"""Operators of index arithmetic; `gather` is not included, because it needs an int64 index."""
 
 
 def narrow_dtypes(program: Program) -> Program:
@@ -125,7 +133,7 @@ def narrow_dtypes(program: Program) -> Program:
     chosen = _find_narrow_nodes(program)
     if not any(program.nodes[i].inputs for i in chosen):
         return program
-    narrow: dict[int, Value] = {}  # Keys are numbers of nodes in `program`.
+    narrow: dict[int, Value] = {}  # Keys are indices of nodes in `program`.
     number = -1
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
@@ -138,7 +146,7 @@ def narrow_dtypes(program: Program) -> Program:
         ]
         if number not in chosen:
             if node.op == "take" and node.inputs[0] in narrow:
-                operands[0] = inputs[0]  # Readers need its numbers in the original dtype.
+                operands[0] = inputs[0]  # Readers need the table in the original dtype.
             return copy_retyped(b, node, operands) if operands != list(inputs) else None
         if node.op == "constant":
             narrow[number] = b.constant(node.attrs["value"].astype(NARROW_DTYPE))
@@ -157,27 +165,30 @@ def _find_narrow_nodes(program: Program) -> set[int]:
     operators = {"int64": INDEX_OPERATORS, "float32": SELECTING_OPERATORS}
     chosen = {
         i
-        for i, (node, r) in enumerate(zip(program.nodes, infer_ranges(program), strict=True))
-        if r is not None
-        and limit.min <= r[0]
-        and r[1] <= limit.max
+        for i, (node, node_range) in enumerate(
+            zip(program.nodes, infer_ranges(program), strict=True)
+        )
+        if node_range is not None
+        and limit.min <= node_range[0]
+        and node_range[1] <= limit.max
         and node.op in operators.get(node.type.dtype, ())
     } - set(program.outputs.values())
     readers: dict[int, list[int]] = {}
     for i, node in enumerate(program.nodes):
         for j in node.inputs:
             readers.setdefault(j, []).append(i)
-    doubtful = set(chosen)
-    while doubtful:
-        i = doubtful.pop()
-        if i not in chosen or _can_stay(program, i, chosen, readers.get(i, [])):
+    pending = set(chosen)
+    while pending:
+        i = pending.pop()
+        if i not in chosen or _can_be_narrow(program, i, chosen, readers.get(i, [])):
             continue
         chosen.discard(i)
-        doubtful |= chosen & {*program.nodes[i].inputs, *readers.get(i, [])}
+        pending |= chosen & {*program.nodes[i].inputs, *readers.get(i, [])}
     return chosen
 
 
-def _can_stay(program: Program, i: int, chosen: set[int], readers: Sequence[int]) -> bool:
+def _can_be_narrow(program: Program, i: int, chosen: set[int], readers: Sequence[int]) -> bool:
+    """Return whether node i can be int32 if exactly the nodes `chosen` are."""
     node = program.nodes[i]
     if node.op == "constant":
         return True  # Readers that are not chosen read the original constant.
@@ -187,10 +198,10 @@ def _can_stay(program: Program, i: int, chosen: set[int], readers: Sequence[int]
             continue  # This input need not be narrowed.
         if j not in chosen:
             return False
-    for r in readers:
-        reader = program.nodes[r]
+    for reader_index in readers:
+        reader = program.nodes[reader_index]
         is_index = reader.op == "take" and reader.inputs[0] != i
-        if not (is_index or r in chosen or _is_integer_cast(program, r)):
+        if not (is_index or reader_index in chosen or _is_integer_cast(program, reader_index)):
             return False
     return True
 

@@ -1,8 +1,9 @@
 """`one_tree`: a small tree model as one tree over its input columns, with results as leaves. Exact.
 
-Each tree of an ensemble grows on the leaves of the one before; tests that the path has decided are
-left out. Everything after the margins is computed once for each leaf. Scalers, imputers and casts
-in front of the trees become part of the thresholds, and checks the ranges of accepted values.
+Each tree of an ensemble grows on the leaves of the previous tree; tests that the path has decided
+are left out. Everything after the margins is computed once for each leaf. Scalers, imputers and
+casts in front of the trees become part of the thresholds, and checks become ranges of accepted
+values.
 """
 
 from __future__ import annotations
@@ -23,20 +24,23 @@ from sqlml.passes.fold_into_trees import Impute, match_step_or_impute
 from sqlml.passes.sink_checks import read_check
 from sqlml.types import FLOATS, Array, DType, numpy_dtype
 
-MOST_TESTS, MOST_TREES = 63, 16
-"""Most tests of the one tree, and most trees; with more, a kernel is always faster."""
+MAX_TESTS, MAX_TREES = 63, 16
+"""Maximum number of tests of the one tree, and of trees; with more, a kernel is always faster."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf:
-    """A result of the model: `value` (width,)."""
+    """A leaf with a result of the model: `value` (width,)."""
 
     value: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Test:
-    """A test: x[column] <= threshold (which may be NaN) goes left; NaN does if `missing_left`."""
+    """A test: x[column] <= threshold goes left, and NaN goes left if `missing_left`.
+
+    A threshold of NaN sends all numbers right.
+    """
 
     column: int
     threshold: float
@@ -70,38 +74,41 @@ class OneTree:
 
     @property
     def tests(self) -> int:
-        return sum(1 for _ in _test_shares(self.tree))
+        return sum(1 for _ in _iterate_test_shares(self.tree))
 
     @property
     def mean_levels(self) -> float:
-        """Mean number of tests of a row if every test sends half of the rows each way."""
-        return sum(_test_shares(self.tree))
+        """The mean number of tests of a row if every test sends half of the rows each way."""
+        return sum(_iterate_test_shares(self.tree))
 
 
-def _test_shares(tree: Tree, share: float = 1.0) -> Iterator[float]:
-    """Yield the share of the rows that reach each test."""
+def _iterate_test_shares(tree: Tree, share: float = 1.0) -> Iterator[float]:
+    """Yield, for each test, the share of the rows that reach it."""
     if isinstance(tree, Test):
         yield share
-        yield from _test_shares(tree.left, share / 2)
-        yield from _test_shares(tree.right, share / 2)
+        yield from _iterate_test_shares(tree.left, share / 2)
+        yield from _iterate_test_shares(tree.right, share / 2)
 
 
 @cache_by_program
-def build_one_tree(program: Program, most: int = MOST_TESTS) -> OneTree | None:
-    """Return `program`, of one input and one output, as a tree of at most `most` tests, or None."""
+def build_one_tree(program: Program, max_tests: int = MAX_TESTS) -> OneTree | None:
+    """Return `program` as one tree of at most `max_tests` tests, or None if this is impossible.
+
+    The program must have one input and one output.
+    """
     ensembles = [i for i, node in enumerate(program.nodes) if node.op == "tree_ensemble"]
     if len(ensembles) != 1 or len(program.inputs) != 1 or len(program.outputs) != 1:
         return None
-    e = Ensemble.of(program.nodes[ensembles[0]].attrs)
-    if e.has_categories or e.nodes > most or e.trees > MOST_TREES:
+    ensemble = Ensemble.of(program.nodes[ensembles[0]].attrs)
+    if ensemble.has_categories or ensemble.nodes > max_tests or ensemble.trees > MAX_TREES:
         return None
     try:
         reader = _PathReader(program)
         paths = reader.find_paths(program.nodes[ensembles[0]].inputs[0])
-        tests = _fold_tests(e, paths)
+        tests = _fold_tests(ensemble, paths)
         ranges = reader.find_ranges()
-        grower = _TreeGrower(e, tests, ranges, most)
-        tree = grower.grow(0, int(e.roots[0]) if e.trees else 0, e.base, {})
+        grower = _TreeGrower(ensemble, tests, ranges, max_tests)
+        tree = grower.grow(0, int(ensemble.roots[0]) if ensemble.trees else 0, ensemble.base, {})
         (output,) = program.outputs.values()
         results = reference.run_above(program, {ensembles[0]: np.stack(grower.sums)}, output)
         if results is None:
@@ -117,7 +124,10 @@ class _NotOneTree(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The steps from a column of the input to a value, each with its column number there."""
+    """The steps from column `source` of the input to a value.
+
+    Each step comes with the index of the column to which it is applied.
+    """
 
     source: int
     dtype: DType
@@ -132,28 +142,29 @@ class _Path:
         return x
 
     def find_last_true(self, holds: Callable[[Array], Array]) -> tuple[float, float]:
-        """Return the last input for whose value a condition holds, and the next float."""
+        """Return the largest input for whose value a condition holds, and the next float."""
         dtype = numpy_dtype(self.dtype)
         last, following = find_last_true(lambda x: holds(self.apply(x)), 1, dtype)
         return float(last[0]), float(following[0])
 
     def map_missing(self) -> float:
+        """Return the value that NaN in the input column becomes."""
         return float(self.apply(np.full(1, np.nan, numpy_dtype(self.dtype)))[0])
 
 
 @dataclass(slots=True)
 class _PathReader:
-    """A search for the paths from columns of a node to the input, and the checks on them."""
+    """A search for the paths from the input to the columns of a node, and for their checks."""
 
     program: Program
     checks: list[tuple[_Path, float, float, bool]] = field(default_factory=list)
-    seen: dict[int, list[_Path]] = field(default_factory=dict)
+    paths_of_nodes: dict[int, list[_Path]] = field(default_factory=dict)
 
     def find_paths(self, index: int) -> list[_Path]:
         """Return the path to each column of node `index`."""
-        if index not in self.seen:
-            self.seen[index] = self._find_paths(index)
-        return self.seen[index]
+        if index not in self.paths_of_nodes:
+            self.paths_of_nodes[index] = self._find_paths(index)
+        return self.paths_of_nodes[index]
 
     def _find_paths(self, index: int) -> list[_Path]:
         node = self.program.nodes[index]
@@ -178,47 +189,59 @@ class _PathReader:
         return [p.append(step, k) for k, p in enumerate(self.find_paths(source.index))]
 
     def find_ranges(self) -> tuple[Range, ...]:
-        """Return the range of each input column that all checks accept."""
+        """Return, for each input column, the range that all checks accept."""
         (source,) = self.program.inputs.values()
         ranges = [Range()] * self.program.nodes[source].type.width
-        for path, low, high, nan in self.checks:
-            _, first = path.find_last_true(partial(np.greater, low))
-            last, _ = path.find_last_true(partial(np.greater_equal, high))
-            if np.isnan(first) or np.isnan(last):
+        for path, low, high, allows_nan in self.checks:
+            _, lowest = path.find_last_true(partial(np.greater, low))
+            highest, _ = path.find_last_true(partial(np.greater_equal, high))
+            if np.isnan(lowest) or np.isnan(highest):
                 raise _NotOneTree
-            value = path.map_missing()
-            takes_missing = nan if value != value else low <= value <= high
-            r = ranges[path.source]
-            low, high = max(r.low, first), min(r.high, last)
-            ranges[path.source] = Range(low, high, r.missing and takes_missing)
+            value_of_missing = path.map_missing()
+            accepts_missing = (
+                allows_nan
+                if value_of_missing != value_of_missing
+                else low <= value_of_missing <= high
+            )
+            current = ranges[path.source]
+            low, high = max(current.low, lowest), min(current.high, highest)
+            ranges[path.source] = Range(low, high, current.missing and accepts_missing)
         return tuple(ranges)
 
 
-def _fold_tests(e: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, float, bool]]:
-    """Return each node's test of the input: column, threshold, whether missing values go left."""
+def _fold_tests(ensemble: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, float, bool]]:
+    """Return, for each node, the equivalent test of the input.
+
+    A test is a tuple of the column, the threshold, and whether missing values go left.
+    """
     tests: list[tuple[int, float, bool]] = []
-    for k in range(e.nodes):
-        path, threshold = paths[int(e.feature[k])], e.threshold[k]
+    for k in range(ensemble.nodes):
+        path, threshold = paths[int(ensemble.feature[k])], ensemble.threshold[k]
 
         def goes_left(value: Array, threshold: Array = threshold) -> Array:
-            return np.asarray(value < threshold if e.compare == "lt" else value <= threshold)
+            is_strict = ensemble.compare == "lt"
+            return np.asarray(value < threshold if is_strict else value <= threshold)
 
         last, _ = path.find_last_true(goes_left)
-        value = path.map_missing()
-        missing = e.default_left[k] if value != value else goes_left(np.array(value))
+        value_of_missing = path.map_missing()
+        missing_left = (
+            ensemble.default_left[k]
+            if value_of_missing != value_of_missing
+            else goes_left(np.array(value_of_missing))
+        )
         if last == -np.inf:
             raise _NotOneTree
-        tests.append((path.source, last, bool(missing)))
+        tests.append((path.source, last, bool(missing_left)))
     return tests
 
 
 _PathRanges = Mapping[int, Range]
-"""Column -> the values that the path to a node allows: low < x <= high, or missing."""
+"""Map a column to the values that the path to a node allows: low < x <= high, or missing."""
 
 
 @dataclass(slots=True)
 class _TreeGrower:
-    """A builder of the one tree; `sums` has the sum of the trees in each of its leaves."""
+    """A builder of the one tree; `sums` has, for each of its leaves, the sum of all trees."""
 
     e: Ensemble
     tests: list[tuple[int, float, bool]]
@@ -265,14 +288,17 @@ class _TreeGrower:
         )
 
     def _first(self, column: int) -> Range:
-        """Return a column's range with an open lower end; -inf goes where the least number goes."""
+        """Return a column's range with an open lower end.
+
+        -inf goes to the same side as the smallest number.
+        """
         r = self.ranges[column]
         with np.errstate(over="ignore"):
             return replace(r, low=float(np.nextafter(r.low, -np.inf)))
 
 
 def _set_results(tree: Tree, results: Array) -> Tree:
-    """Return the tree with results in its leaves, without tests between equal results."""
+    """Return the tree with results in its leaves; tests between equal results are removed."""
     if isinstance(tree, Leaf):
         return Leaf(results[tree.value[0]])
     left, right = _set_results(tree.left, results), _set_results(tree.right, results)

@@ -2,7 +2,7 @@
 
 Hummingbird, section 5.2. A select moves down through operators that work column by column, so
 columns that a model ignores are never read. The source library also raises an error for a NULL,
-infinity or unknown category in such a column; that check is removed.
+infinity or unknown category in an ignored column; here, this check is removed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value, rewriting
+from sqlml.ir.builder import Builder, Value, make_pass
 from sqlml.ir.operators import elementwise
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node
@@ -21,7 +21,7 @@ from sqlml.passes.fold_layout import fold_select, match_sparsity, select_from_co
 from sqlml.types import TEXTUAL, Array
 
 
-@rewriting("select")
+@make_pass("select")
 def push_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Push selects as close to the inputs as possible."""
     return _push(b, inputs[0], node.attrs["indices"])
@@ -32,10 +32,10 @@ def _push(b: Builder, x: Value, indices: Array) -> Value:
         return x
     if not indices.size:
         return _select_nothing(b, x)
-    used, positions = np.unique(indices, return_inverse=True)
-    if used.size < indices.size:
+    used_columns, positions = np.unique(indices, return_inverse=True)
+    if used_columns.size < indices.size:
         # A column that is selected several times, such as a factor of products, is computed once.
-        return fold_select(b, _push(b, x, used), positions.astype(np.int64))
+        return fold_select(b, _push(b, x, used_columns), positions.astype(np.int64))
     node = b.node(x)
     if node.op == "concat":
         selected = select_from_concat(b, x, indices, partial(_push, b))
@@ -52,7 +52,7 @@ def _push(b: Builder, x: Value, indices: Array) -> Value:
 
 
 def _select_nothing(b: Builder, x: Value) -> Value:
-    """Select no column of `x`, from a value near the inputs that still has the number of rows."""
+    """Select no column of `x`; read a value near the inputs, which has the same number of rows."""
     dtype, sparse, node = x.type.dtype, x.type.sparse, b.node(x)
     while node.inputs and (source := b.value(node.inputs[0])).type.rowwise:
         if source.type.dtype in TEXTUAL or len(source.type.shape) != 2:
@@ -67,17 +67,17 @@ _ELEMENTWISE = frozenset(elementwise.UNARY_FLOAT) | frozenset(
 )
 
 
-def _push_operand(b: Builder, v: Value, x: Value, indices: Array) -> Value | None:
-    """Select columns of operand `v` of an elementwise operator with result `x`."""
-    if v.type.rowwise:
-        if len(v.type.shape) != 2:
+def _push_operand(b: Builder, operand: Value, x: Value, indices: Array) -> Value | None:
+    """Select columns of an operand of an elementwise operator with result `x`, or return None."""
+    if operand.type.rowwise:
+        if len(operand.type.shape) != 2:
             return None
-        return _push(b, v, indices) if v.type.width == x.type.width else v
-    node = b.node(v)
-    if node.op != "constant" or len(v.type.shape) > 1:
+        return _push(b, operand, indices) if operand.type.width == x.type.width else operand
+    node = b.node(operand)
+    if node.op != "constant" or len(operand.type.shape) > 1:
         return None
     value: Array = node.attrs["value"]
-    return b.constant(value[indices]) if value.shape == (x.type.width,) else v
+    return b.constant(value[indices]) if value.shape == (x.type.width,) else operand
 
 
 def _push_impute(b: Builder, node: Node, indices: Array) -> Value:
@@ -95,7 +95,7 @@ def _push_require_finite(b: Builder, node: Node, indices: Array) -> Value:
 
 
 def _push_one_hot(b: Builder, node: Node, indices: Array) -> Value:
-    """Drop categories whose one-hot column is unused, if an `encode` is right below."""
+    """Drop categories whose one-hot column is unused, if an `encode` computes the codes."""
     codes = b.value(node.inputs[0])
     source = b.node(codes)
     categories = source.attrs["categories"] if source.op == "encode" else np.empty(0)
@@ -119,12 +119,14 @@ def _push_columnwise(b: Builder, node: Node, indices: Array) -> Value:
 
 def _push_scale(b: Builder, node: Node, indices: Array) -> Value:
     factors: Array = node.attrs["factors"]
-    chosen = factors[indices] if factors.shape == (node.type.width,) else factors
-    return b.op("scale_stored", _push(b, b.value(node.inputs[0]), indices), factors=chosen)
+    selected_factors = factors[indices] if factors.shape == (node.type.width,) else factors
+    return b.op(
+        "scale_stored", _push(b, b.value(node.inputs[0]), indices), factors=selected_factors
+    )
 
 
 def _push_vocabulary(b: Builder, node: Node, indices: Array) -> Value:
-    """Drop words or items whose column is unused."""
+    """Drop the words or items whose column is unused."""
     x = b.value(node.inputs[0])
     if np.unique(indices).size != indices.size:  # A word has only one column.
         return fold_select(b, b.op(node.op, x, **node.attrs), indices)
@@ -146,20 +148,28 @@ def _push_piecewise(b: Builder, node: Node, indices: Array) -> Value:
     x = _push(b, b.value(node.inputs[0]), indices)
     offsets: Array = node.attrs["offsets"]
     ranges = [np.arange(offsets[i], offsets[i + 1]) for i in indices]
-    chosen = np.concatenate(ranges)
-    narrowed = {k: node.attrs[k][chosen] for k in ("edges", "points", "values") if k in node.attrs}
+    point_indices = np.concatenate(ranges)
+    narrowed = {
+        k: node.attrs[k][point_indices] for k in ("edges", "points", "values") if k in node.attrs
+    }
     cuts = np.cumsum([0, *map(len, ranges)]).astype(np.int64)
     return b.op(node.op, x, **{**node.attrs, **narrowed, "offsets": cuts})
 
 
 def _push_bspline(b: Builder, node: Node, indices: Array) -> Value:
-    """Select the columns of all selected basis functions, then these functions."""
+    """Select the columns that the selected basis functions need, then these functions."""
     knots: Array = node.attrs["knots"]
-    each = node.type.width // len(knots)
-    used, owner = np.unique(indices // each, return_inverse=True)
-    x = _push(b, b.value(node.inputs[0]), used)
-    splines = b.op("bspline", x, knots=knots[used], degree=node.attrs["degree"])
-    return fold_select(b, splines, owner.astype(np.int64) * each + indices % each)
+    functions_per_column = node.type.width // len(knots)
+    used_columns, column_of_function = np.unique(
+        indices // functions_per_column, return_inverse=True
+    )
+    x = _push(b, b.value(node.inputs[0]), used_columns)
+    splines = b.op("bspline", x, knots=knots[used_columns], degree=node.attrs["degree"])
+    return fold_select(
+        b,
+        splines,
+        column_of_function.astype(np.int64) * functions_per_column + indices % functions_per_column,
+    )
 
 
 _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = {
@@ -177,30 +187,30 @@ _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = {
 }
 
 
-def _reaches_vocabulary(b: Builder, x: Value) -> bool:
-    """Return whether a select pays off: on sparse rows, only if it shortens a vocabulary."""
+def _pays_off(b: Builder, x: Value) -> bool:
+    """Return whether a select pays off: for sparse rows, only if it shortens a vocabulary."""
     if not x.type.sparse:
         return True
     node = b.node(x)
     if node.op in ("concat", "scale_stored", "map_stored", "require_finite_stored", "cast"):
-        return any(_reaches_vocabulary(b, b.value(i)) for i in node.inputs)
+        return any(_pays_off(b, b.value(i)) for i in node.inputs)
     return node.op in ("count_tokens", "has_items")
 
 
-@rewriting("tree_ensemble", "linear")
+@make_pass("tree_ensemble", "linear")
 def inject_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Put a select before each operator that ignores some columns."""
     if node.op == "tree_ensemble":
         feature: Array = node.attrs["feature"]
-        used = np.unique(feature).astype(np.int64)
-        if used.size == inputs[0].type.width:
+        used_columns = np.unique(feature).astype(np.int64)
+        if used_columns.size == inputs[0].type.width:
             return None
-        new_feature = np.searchsorted(used, feature).astype(np.int32)
-        x = b.op("select", inputs[0], indices=used)
+        new_feature = np.searchsorted(used_columns, feature).astype(np.int32)
+        x = b.op("select", inputs[0], indices=used_columns)
         return b.op("tree_ensemble", x, **{**node.attrs, "feature": new_feature})
     weights: Array = node.attrs["weights"]
-    used = np.flatnonzero(weights.any(axis=1)).astype(np.int64)
-    if used.size == inputs[0].type.width or not _reaches_vocabulary(b, inputs[0]):
+    used_columns = np.flatnonzero(weights.any(axis=1)).astype(np.int64)
+    if used_columns.size == inputs[0].type.width or not _pays_off(b, inputs[0]):
         return None
-    x = b.op("select", inputs[0], indices=used)
-    return b.op("linear", x, **{**node.attrs, "weights": weights[used]})
+    x = b.op("select", inputs[0], indices=used_columns)
+    return b.op("linear", x, **{**node.attrs, "weights": weights[used_columns]})

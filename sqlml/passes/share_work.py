@@ -1,4 +1,4 @@
-"""Do equal work once: share equal nodes, merge linear models, fold constants. Exact.
+"""Compute equal values once: share equal nodes, merge linear models, fold constants. Exact.
 
 `merge_linears` follows Hummingbird, section 5.2. Each output of a merged model is still summed
 column by column, so its bits do not change.
@@ -19,7 +19,7 @@ from sqlml.ir.program import Node, Program
 
 
 def share_work(program: Program) -> Program:
-    """Return `program` without repeated nodes."""
+    """Return `program` with equal nodes replaced by a single node."""
     value_of: dict[Hashable, Value] = {}
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value:
@@ -71,9 +71,9 @@ def merge_linears(program: Program) -> Program:
 
 
 def fold_constants(program: Program) -> Program:
-    """Return `program` with a constant for each node that reads only constants."""
-    constant = [node.op == "constant" for node in program.nodes]
-    if not any(node.inputs and all(constant[i] for i in node.inputs) for node in program.nodes):
+    """Return `program` with a constant in place of each node that reads only constants."""
+    is_constant = [node.op == "constant" for node in program.nodes]
+    if not any(node.inputs and all(is_constant[i] for i in node.inputs) for node in program.nodes):
         return program
     return rewrite(program, _fold_constant)
 

@@ -11,30 +11,32 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value, rewriting
+from sqlml.ir.builder import Builder, Value, make_pass
 from sqlml.ir.program import Node
 from sqlml.ir.trees import STATISTICS
 
 
-@rewriting("tree_ensemble")
+@make_pass("tree_ensemble")
 def drop_statistics(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Drop the statistics of trees."""
     attrs = {name: value for name, value in node.attrs.items() if name not in STATISTICS}
-    changes = len(attrs) < len(node.attrs)
-    return b.op("tree_ensemble", inputs[0], **attrs) if changes else None
+    has_changed = len(attrs) < len(node.attrs)
+    return b.op("tree_ensemble", inputs[0], **attrs) if has_changed else None
 
 
 _NAN_PRESERVING = ("select", "concat", "cast")
-"""Operators whose result is NaN only if an input is."""
+"""Operators whose result is NaN only if an input is NaN."""
 
 
-@rewriting("tree_ensemble")
+@make_pass("tree_ensemble")
 def settle_missing(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Set one default direction in trees that NaN never reaches."""
-    left = node.attrs["default_left"]
-    if not left.any() or not _is_never_missing(b, inputs[0]):
+    default_left = node.attrs["default_left"]
+    if not default_left.any() or not _is_never_missing(b, inputs[0]):
         return None
-    return b.op("tree_ensemble", inputs[0], **{**node.attrs, "default_left": np.zeros_like(left)})
+    return b.op(
+        "tree_ensemble", inputs[0], **{**node.attrs, "default_left": np.zeros_like(default_left)}
+    )
 
 
 def _is_never_missing(b: Builder, value: Value) -> bool:

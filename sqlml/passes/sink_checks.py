@@ -1,8 +1,8 @@
 """Move checks for NaN and infinity down towards the inputs. Exact.
 
 One-hot columns need no check, and below an imputer NaN is allowed. The result of a scaler is finite
-exactly for inputs within a range, which bisection over the floats finds. So the check becomes one
-of the raw columns and merges with the check there, and no longer separates a scaler from the
+exactly for inputs within a range, which bisection over the floats finds. So the check moves to the
+raw columns, merges with a check that is already there, and no longer separates a scaler from the
 weights or thresholds that can absorb it.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value, rewriting
+from sqlml.ir.builder import Builder, Value, make_pass
 from sqlml.ir.program import Node
 from sqlml.passes.float_order import find_last_true, match_step
 from sqlml.types import FLOATS, Array, numpy_dtype
@@ -35,7 +35,7 @@ class FiniteCheck:
         return replace(self, features=self.features[start:stop], low=low, high=high)
 
 
-@rewriting("require_finite")
+@make_pass("require_finite")
 def sink_checks(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Move checks as close to the inputs as possible."""
     if node.type.dtype not in ("float32", "float64"):
@@ -44,25 +44,28 @@ def sink_checks(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None
 
 
 def read_check(node: Node) -> FiniteCheck:
-    most = np.full(node.type.width, np.finfo(numpy_dtype(node.type.dtype)).max)
+    """Return the check of a require_finite node; missing bounds are the largest finite numbers."""
+    max_number = np.full(node.type.width, np.finfo(numpy_dtype(node.type.dtype)).max)
     attrs = node.attrs
-    low = np.maximum(attrs.get("low", -most), -most)
-    high = np.minimum(attrs.get("high", most), most)
+    low = np.maximum(attrs.get("low", -max_number), -max_number)
+    high = np.minimum(attrs.get("high", max_number), max_number)
     return FiniteCheck(attrs["features"], attrs["allow_nan"], attrs["step"], low, high)
 
 
 def _sink(b: Builder, x: Value, check: FiniteCheck) -> Value:
-    """Return the value `x` with `check` as far below it as possible."""
+    """Return the value `x`, checked by `check` as close to the inputs as possible."""
     node = b.node(x)
-    if node.op == "one_hot" or (node.op == "cast" and _source(b, node).type.dtype not in FLOATS):
+    if node.op == "one_hot" or (
+        node.op == "cast" and _get_source(b, node).type.dtype not in FLOATS
+    ):
         return x  # Zeros and ones, or integers, are always finite.
     if node.op == "concat" and _can_sink(b, x):
         return _sink_below_concat(b, node, check)
     if node.op == "impute" and _fills_nan(node, check):
-        below = _sink(b, _source(b, node), replace(check, allow_nan=True))
-        return b.op("impute", below, **node.attrs)
+        source = _sink(b, _get_source(b, node), replace(check, allow_nan=True))
+        return b.op("impute", source, **node.attrs)
     if node.op == "require_finite" and node.type.dtype in ("float32", "float64"):
-        return _sink(b, _source(b, node), _merge_checks(check, read_check(node)))
+        return _sink(b, _get_source(b, node), _merge_checks(check, read_check(node)))
     below_step = _sink_below_step(b, x, check) if _can_sink(b, x) else None
     return _place_check(b, x, check) if below_step is None else below_step
 
@@ -72,16 +75,18 @@ def _can_sink(b: Builder, x: Value) -> bool:
     node = b.node(x)
     if node.op == "concat":
         parts = [b.value(i) for i in node.inputs]
-        same = all(p.type.dtype == x.type.dtype or p.type.dtype not in FLOATS for p in parts)
-        return same and not x.type.sparse and any(_can_sink(b, p) for p in parts)
+        have_same_dtype = all(
+            p.type.dtype == x.type.dtype or p.type.dtype not in FLOATS for p in parts
+        )
+        return have_same_dtype and not x.type.sparse and any(_can_sink(b, p) for p in parts)
     if node.op == "cast":
-        source = _source(b, node)
+        source = _get_source(b, node)
         return not x.type.sparse and (source.type.dtype not in FLOATS or _can_sink(b, source))
     return node.op in ("one_hot", "impute", "require_finite") or match_step(b, x) is not None
 
 
 def _sink_below_concat(b: Builder, node: Node, check: FiniteCheck) -> Value:
-    """Check each input of a concat; neighbours whose check cannot sink share one."""
+    """Check each input of a concat; neighbours whose check cannot sink share one check."""
     results: list[Value] = []
     pending: list[Value] = []
     start = stop = 0
@@ -91,21 +96,21 @@ def _sink_below_concat(b: Builder, node: Node, check: FiniteCheck) -> Value:
             results.append(_place_check(b, b.concat(pending), check.slice(start, stop)))
             pending.clear()
 
-    for part in (b.value(i) for i in node.inputs):
-        end = stop + part.type.width
-        if part.type.dtype in FLOATS and not _can_sink(b, part):
-            pending.append(part)
+    for operand in (b.value(i) for i in node.inputs):
+        end = stop + operand.type.width
+        if operand.type.dtype in FLOATS and not _can_sink(b, operand):
+            pending.append(operand)
         else:
             place_pending()
             start = end
-            moves = part.type.dtype in FLOATS
-            results.append(_sink(b, part, check.slice(stop, end)) if moves else part)
+            needs_check = operand.type.dtype in FLOATS
+            results.append(_sink(b, operand, check.slice(stop, end)) if needs_check else operand)
         stop = end
     place_pending()
     return b.concat(results)
 
 
-def _source(b: Builder, node: Node) -> Value:
+def _get_source(b: Builder, node: Node) -> Value:
     return b.value(node.inputs[0])
 
 
@@ -117,40 +122,45 @@ def _fills_nan(node: Node, check: FiniteCheck) -> bool:
 
 
 def _merge_checks(upper: FiniteCheck, lower: FiniteCheck) -> FiniteCheck:
-    """Merge two checks; the first one that forbids NaN reports it."""
-    reported = upper if lower.allow_nan and not upper.allow_nan else lower
+    """Merge two checks; the first check that forbids NaN reports it."""
+    reporting_check = upper if lower.allow_nan and not upper.allow_nan else lower
     return replace(
-        reported, low=np.maximum(upper.low, lower.low), high=np.minimum(upper.high, lower.high)
+        reporting_check,
+        low=np.maximum(upper.low, lower.low),
+        high=np.minimum(upper.high, lower.high),
     )
 
 
 def _sink_below_step(b: Builder, x: Value, check: FiniteCheck) -> Value | None:
-    """Return `x` with the check below its step, which never decreases; None if that fails."""
+    """Return `x` with the check below its last step, which never decreases.
+
+    Return None if the check cannot be moved below it.
+    """
     match = match_step(b, x)
     if match is None or not check.low.size:
         return None
-    below, step = match
-    if below.type.dtype not in ("float32", "float64") or x.type.dtype == "float16":
+    source, step = match
+    if source.type.dtype not in ("float32", "float64") or x.type.dtype == "float16":
         return None
-    columns, dtype = np.arange(check.low.size), numpy_dtype(below.type.dtype)
+    columns, dtype = np.arange(check.low.size), numpy_dtype(source.type.dtype)
     # A clip makes infinity finite, but a check below it would reject infinity.
     _, low = find_last_true(lambda v: step.apply(v, columns) < check.low, columns.size, dtype)
     high, _ = find_last_true(lambda v: step.apply(v, columns) <= check.high, columns.size, dtype)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return None
     node = b.node(x)
-    checked = _sink(b, below, replace(check, low=low, high=high))
-    operands = [checked if i == below.index else b.value(i) for i in node.inputs]
+    checked = _sink(b, source, replace(check, low=low, high=high))
+    operands = [checked if i == source.index else b.value(i) for i in node.inputs]
     return b.op(node.op, *operands, **node.attrs)
 
 
 def _place_check(b: Builder, x: Value, check: FiniteCheck) -> Value:
     dtype = numpy_dtype(x.type.dtype)
-    most = np.finfo(dtype).max
+    max_number = np.finfo(dtype).max
     bounds: dict[str, Array] = {}
-    if (check.low > -most).any():
+    if (check.low > -max_number).any():
         bounds["low"] = check.low.astype(dtype)
-    if (check.high < most).any():
+    if (check.high < max_number).any():
         bounds["high"] = check.high.astype(dtype)
     features, allow_nan, step = check.features, check.allow_nan, check.step
     return b.op("require_finite", x, features=features, allow_nan=allow_nan, step=step, **bounds)

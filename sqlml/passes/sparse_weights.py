@@ -1,10 +1,10 @@
 """Replace products with one-hot columns by lookups of weights (CMLCompiler, section 4.3.2).
 
 Only one-hot columns pay off (torch 2.13, one thread, best of 7): K = 2 to 200 columns times weights
-(K, 1) became 1.3 to 200 times as fast, and (K, 100) 0.1 to 9 times, which `_pays` approximates by a
-line. The sum of a row has fewer terms and another order, as BLAS may also choose. Weights that are
-not finite stay dense, because 0 * inf is NaN. `take_categories` does the same before the lowering,
-for very many categories, and is exact.
+(K, 1) became 1.3 to 200 times as fast, and (K, 100) 0.1 to 9 times, which `_lookup_pays_off`
+approximates by a line. The sum of a row has fewer terms and another order, which BLAS might also
+choose. Weights that are not finite stay dense, because 0 * inf is NaN. `take_categories` makes the
+same change before the lowering, for very many categories, and is exact.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import partial, reduce
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value, rewrite, rewriting
+from sqlml.ir.builder import Builder, Value, make_pass, rewrite
 from sqlml.ir.program import Node, Program
 from sqlml.passes.fold_layout import flatten_concat
 from sqlml.passes.narrow_dtypes import Range, infer_ranges
 from sqlml.types import FLOATS, INTEGERS, ROWS, Array, dtype_of
 
-FEWEST_COLUMNS = 5
-"""Least number of one-hot columns for which a lookup pays off."""
+MIN_COLUMNS = 5
+"""Minimum number of one-hot columns for which a lookup pays off."""
 
 
 def sparse_weights(program: Program) -> Program:
@@ -39,10 +39,10 @@ def sparse_weights(program: Program) -> Program:
         weights = program.nodes[node.inputs[1]]
         if weights.op != "constant" or node.type.dtype not in FLOATS:
             return None
-        below = program.nodes[node.inputs[0]]
+        left_side = program.nodes[node.inputs[0]]
         indices, values = node.inputs[:1], [inputs[0]]
-        if below.op == "concat":
-            indices, values = below.inputs, [b.value(i) for i in b.node(inputs[0]).inputs]
+        if left_side.op == "concat":
+            indices, values = left_side.inputs, [b.value(i) for i in b.node(inputs[0]).inputs]
         parts = []
         for i, value in zip(indices, values, strict=True):
             codes = _find_codes(program, i) if uses[i] == 1 else None
@@ -55,7 +55,7 @@ def sparse_weights(program: Program) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Columns of a product's left side, and the range of their codes if they are one-hot."""
+    """Some columns of a product's left side; `codes` is the range of their codes if `one_hot`."""
 
     value: Value
     one_hot: bool
@@ -63,7 +63,7 @@ class _Part:
 
 
 def _find_codes(program: Program, i: int) -> int | None:
-    """Return the codes (n, 1) if node i is their one-hot form cast(eq(codes, [0, ..., K-1]))."""
+    """Return the node of the codes (n, 1) if node i is cast(eq(codes, [0, ..., K-1])), or None."""
     cast = program.nodes[i]
     if cast.op != "cast":
         return None
@@ -81,27 +81,27 @@ def _find_codes(program: Program, i: int) -> int | None:
 
 
 def _multiply_parts(b: Builder, parts: Sequence[_Part], weights: Array) -> Value | None:
-    left: list[Value] = []
-    rows: list[Array] = []
+    dense_values: list[Value] = []
+    dense_blocks: list[Array] = []
     terms: list[Value] = []
     blocks = np.split(weights, np.cumsum([part.value.type.width for part in parts])[:-1])
     for part, block in zip(parts, blocks, strict=True):
-        if part.one_hot and _pays(block) and np.isfinite(block).all():
+        if part.one_hot and _lookup_pays_off(block) and np.isfinite(block).all():
             terms.append(_look_up(b, part, block))
         else:
-            left.append(part.value)
-            rows.append(block)
+            dense_values.append(part.value)
+            dense_blocks.append(block)
     if not terms:
         return None
-    if left:
-        x = b.cast(b.concat(left), dtype_of(weights))
-        terms.insert(0, b.op("matmul", x, b.constant(np.concatenate(rows))))
+    if dense_values:
+        x = b.cast(b.concat(dense_values), dtype_of(weights))
+        terms.insert(0, b.op("matmul", x, b.constant(np.concatenate(dense_blocks))))
     return reduce(partial(b.op, "add"), terms)
 
 
-def _pays(block: Array) -> bool:
+def _lookup_pays_off(block: Array) -> bool:
     width, outputs = block.shape
-    return bool(width >= max(FEWEST_COLUMNS, outputs // 2))
+    return bool(width >= max(MIN_COLUMNS, outputs // 2))
 
 
 def _look_up(b: Builder, part: _Part, block: Array) -> Value:
@@ -111,21 +111,22 @@ def _look_up(b: Builder, part: _Part, block: Array) -> Value:
         codes = b.op("cast", codes, dtype="int32")
     size, outputs = block.shape
 
-    def number(value: int) -> Value:
+    def make_constant(value: int) -> Value:
         return b.constant(np.array([value], codes.type.dtype))
 
     if part.codes is None or part.codes[0] < -1 or part.codes[1] > size:
-        codes = b.op("minimum", b.op("maximum", codes, number(-1)), number(size))
-    nothing = np.zeros((1, outputs), block.dtype)
-    table = b.constant(np.concatenate([nothing, block, nothing]))
-    return b.op("reshape", b.op("take", table, b.op("add", codes, number(1))), shape=(outputs,))
+        codes = b.op("minimum", b.op("maximum", codes, make_constant(-1)), make_constant(size))
+    zeros = np.zeros((1, outputs), block.dtype)
+    table = b.constant(np.concatenate([zeros, block, zeros]))
+    index = b.op("add", codes, make_constant(1))
+    return b.op("reshape", b.op("take", table, index), shape=(outputs,))
 
 
-FEWEST_CATEGORIES = 64
-"""Least number of one-hot columns for which `take_categories` pays off: measured, 32 to 128."""
+MIN_CATEGORIES = 64
+"""Minimum number of one-hot columns for which `take_categories` pays off: 32 to 128 if measured."""
 
 
-@rewriting("linear")
+@make_pass("linear")
 def take_categories(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     """Look up rows of a table instead of multiplying wide one-hot columns with weights."""
     weights: Array = node.attrs["weights"]
@@ -134,24 +135,27 @@ def take_categories(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | 
         return None
     parts = flatten_concat(b, x)
     blocks = np.split(weights, np.cumsum([part.type.width for part in parts])[:-1])
-    changed = False
+    has_changed = False
     for i, (part, block) in enumerate(zip(parts, blocks, strict=True)):
         match = _match_one_hot(b, part)
-        if match is None or part.type.width < max(FEWEST_CATEGORIES, 4 * outputs):
+        if match is None or part.type.width < max(MIN_CATEGORIES, 4 * outputs):
             continue
         codes, width, columns = match
         table = np.zeros((width + 1, outputs), weights.dtype)
         table[columns] = block
         parts[i], blocks[i] = _take_rows(b, codes, table), np.eye(outputs, dtype=weights.dtype)
-        changed = True
-    if not changed:
+        has_changed = True
+    if not has_changed:
         return None
     weights = np.concatenate(blocks)
     return b.op("linear", b.concat(parts), weights=weights, bias=node.attrs["bias"])
 
 
 def _match_one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
-    """Return the codes of one-hot columns, their number, and those of them that `part` has."""
+    """Match one-hot columns, or a select of them.
+
+    Return the codes, the number of one-hot columns, and the indices of the columns in `part`.
+    """
     node = b.node(part)
     columns = None
     if node.op == "select":
@@ -167,11 +171,11 @@ def _match_one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
 
 def _take_rows(b: Builder, codes: Value, table: Array) -> Value:
     """Return the rows of `table` for `codes`; unknown codes get the last row."""
-    last = b.constant(np.array([table.shape[0] - 1], np.int64))
+    last_row = b.constant(np.array([table.shape[0] - 1], np.int64))
     codes = b.cast(codes, "int64")
     zero = b.constant(np.array([0], np.int64))
-    is_known = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, last))
-    index = b.op("where", is_known, codes, last)
+    is_known = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, last_row))
+    index = b.op("where", is_known, codes, last_row)
     if table.shape[1] == 1:
         return b.op("take", b.constant(table[:, 0]), index)
     rows = b.op("take", b.constant(table), index)

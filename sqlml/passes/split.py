@@ -1,8 +1,9 @@
 """Split a Program where strings become numbers: the first part runs as SQL, the rest as kernels.
 
 Numbers enter the kernels packed as one (n, k) matrix, which is the fastest way through an Arrow
-UDF. SQL turns categories into codes. Texts of encoders with very many categories, which would all
-be written into the query, and texts that are split into tokens are passed beside it. Exact.
+UDF. SQL turns categories into codes. Two kinds of strings are passed in addition to the matrix:
+those of encoders with very many categories, which would all be written into the query, and those
+that are split into tokens. Exact.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from sqlml.types import TEXTUAL, DType
 Layout = Literal["f32", "f64"]
 _DTYPE: dict[str, DType] = {"f32": "float32", "f64": "float64"}
 _MIXED = frozenset({"hash_categories", "onnx_graph", "sampled_contributions"})
-"""Operators that may read both texts and numbers."""
+"""Operators that may read both strings and numbers."""
 _TEXT_READERS = (TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS) - _MIXED
-"""Operators that read texts themselves; lists and maps are JSON texts."""
+"""Operators that read the strings themselves; lists and maps are JSON strings."""
 PACKED = "x"
 """Name of the packed input of `Split.core`."""
 
@@ -36,8 +37,8 @@ PACKED = "x"
 class PackedColumn:
     """A column of the packed matrix: input `name`, or an output of the encoders or the lookup.
 
-    Features and outputs have separate namespaces, because a feature may have any name. The model
-    rejects codes below 0 of a column that `is_strict`.
+    Features and outputs have separate namespaces, because a feature may have any name. If
+    `is_strict`, the model rejects codes below 0.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Split:
 
     @property
     def text_inputs(self) -> tuple[str, ...]:
-        """The inputs whose texts the function receives: those of the core, then of the lookup."""
+        """The string inputs that the function receives: those of the core, then of the lookup."""
         return (*self.texts, *(self.lookup.inputs if self.lookup is not None else ()))
 
 
@@ -78,38 +79,41 @@ def text_input_name(position: int) -> str:
     return f"text{position}"
 
 
-def split(program: Program, layout: Layout = "f64", most: int | None = None) -> Split:
+def split(program: Program, layout: Layout = "f64", max_categories: int | None = None) -> Split:
     """Split `program` into string encoders and a core on a packed matrix of `layout`.
 
-    With layout "f32" the caller guarantees that all numbers are exact in float32. Encoders of more
-    than `most` categories (None: no limit) become the lookup.
+    With layout "f32" the caller guarantees that all numbers are exact in float32. Encoders with
+    more than `max_categories` categories (None: no limit) become the lookup.
     """
     nodes = program.nodes
-    textual = [
+    is_textual = [
         any(n.type.dtype in TEXTUAL for n in (node, *(nodes[j] for j in node.inputs)))
         for node in nodes
     ]
     text_nodes = _find_text_nodes(program)
     texts = tuple(name for name, i in program.inputs.items() if i in text_nodes)
-    readers = [j for i, node in enumerate(nodes) if not textual[i] for j in node.inputs]
+    readers = [j for i, node in enumerate(nodes) if not is_textual[i] for j in node.inputs]
     readers += program.outputs.values()
     # The textual nodes whose numbers the rest of the Program reads.
-    boundary = sorted({j for j in readers if textual[j] and not _reads_texts(program, j)})
-    columns = [PackedColumn(name) for name, i in program.inputs.items() if not textual[i]]
-    large = _find_large_encoders(program, boundary, most)
-    strict = _find_strict_encoders(program)
-    columns += [PackedColumn(_code_name(i), True, i in large, i in strict) for i in boundary]
-    core = _build_core(program, textual, text_nodes, columns, texts, layout)
-    in_sql = [i for i in boundary if i not in large]
+    boundary = sorted({j for j in readers if is_textual[j] and not _reads_texts(program, j)})
+    columns = [PackedColumn(name) for name, i in program.inputs.items() if not is_textual[i]]
+    large_encoders = _find_large_encoders(program, boundary, max_categories)
+    strict_encoders = _find_strict_encoders(program)
+    columns += [
+        PackedColumn(_make_code_name(i), True, i in large_encoders, i in strict_encoders)
+        for i in boundary
+    ]
+    core = _build_core(program, is_textual, text_nodes, columns, texts, layout)
+    sql_encoders = [i for i in boundary if i not in large_encoders]
     encoders, lookup = (
-        _build_encoders(program, textual, part) if part else None
-        for part in (in_sql, sorted(large))
+        _build_encoders(program, is_textual, encoder_nodes) if encoder_nodes else None
+        for encoder_nodes in (sql_encoders, sorted(large_encoders))
     )
     return Split(tuple(columns), encoders, core, texts, lookup)
 
 
 def _find_strict_encoders(program: Program) -> frozenset[int]:
-    """Return the encoders whose codes are only read by a check that rejects those below 0."""
+    """Return the encoders whose codes are only read by a check that rejects codes below 0."""
     readers: dict[int, set[str]] = {i: {"output"} for i in program.outputs.values()}
     for node in program.nodes:
         for j in node.inputs:
@@ -126,22 +130,24 @@ _LOOKUP_OPERATORS = ("input", "fill", "encode")
 
 
 def _find_large_encoders(
-    program: Program, boundary: Sequence[int], most: int | None
+    program: Program, boundary: Sequence[int], max_categories: int | None
 ) -> frozenset[int]:
-    """Return the nodes of `boundary` that encode more than `most` categories."""
-    if most is None:
+    """Return the nodes of `boundary` that encode more than `max_categories` categories."""
+    if max_categories is None:
         return frozenset()
     chains = {i: list(_iterate_chain(program, i)) for i in boundary}
     return frozenset(
         i
         for i, chain in chains.items()
         if all(node.op in _LOOKUP_OPERATORS for node in chain)
-        and any(node.op == "encode" and node.attrs["categories"].size > most for node in chain)
+        and any(
+            node.op == "encode" and node.attrs["categories"].size > max_categories for node in chain
+        )
     )
 
 
 def _iterate_chain(program: Program, i: int) -> Iterator[Node]:
-    """Yield node `i`, its first input, the first input of that, and so on."""
+    """Yield node `i`, its first input, the first input of this input, and so on."""
     yield program.nodes[i]
     while program.nodes[i].inputs:
         i = program.nodes[i].inputs[0]
@@ -149,7 +155,7 @@ def _iterate_chain(program: Program, i: int) -> Iterator[Node]:
 
 
 def _find_text_nodes(program: Program) -> frozenset[int]:
-    """Return the nodes that read texts themselves, and all nodes below them."""
+    """Return the nodes that read the strings themselves, and all nodes below them."""
     text_nodes: set[int] = set()
     for i in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[i]
@@ -163,26 +169,28 @@ def _find_text_nodes(program: Program) -> frozenset[int]:
 
 def _reads_texts(program: Program, i: int) -> bool:
     node = program.nodes[i]
-    reads = any(program.nodes[j].type.dtype in TEXTUAL for j in node.inputs)
-    return node.op in _TEXT_READERS or (node.op in _MIXED and reads)
+    reads_textual_input = any(program.nodes[j].type.dtype in TEXTUAL for j in node.inputs)
+    return node.op in _TEXT_READERS or (node.op in _MIXED and reads_textual_input)
 
 
-def _code_name(node: int) -> str:
+def _make_code_name(node: int) -> str:
     return f"code{node}"
 
 
-def _build_encoders(program: Program, textual: Sequence[bool], boundary: Sequence[int]) -> Program:
+def _build_encoders(
+    program: Program, is_textual: Sequence[bool], boundary: Sequence[int]
+) -> Program:
     b = Builder()
     values: dict[int, Value] = {}
     for i, node in enumerate(program.nodes):
-        if (textual[i] and not _reads_texts(program, i)) or node.op == "constant":
+        if (is_textual[i] and not _reads_texts(program, i)) or node.op == "constant":
             values[i] = copy_retyped(b, node, [values[j] for j in node.inputs])
-    return verify(b.build({_code_name(i): values[i] for i in boundary}))
+    return verify(b.build({_make_code_name(i): values[i] for i in boundary}))
 
 
 def _build_core(
     program: Program,
-    textual: Sequence[bool],
+    is_textual: Sequence[bool],
     text_nodes: frozenset[int],
     columns: Sequence[PackedColumn],
     texts: Sequence[str],
@@ -198,10 +206,10 @@ def _build_core(
         return b.cast(b.op("select", packed, indices=indices), dtype)
 
     for i, node in enumerate(program.nodes):
-        name, code = str(node.attrs.get("name")), (_code_name(i), True)
+        name, code = str(node.attrs.get("name")), (_make_code_name(i), True)
         if i in text_nodes and node.op == "input":
             values[i] = b.input(text_input_name(texts.index(name)), node.type.dtype)
-        elif textual[i] and i not in text_nodes:
+        elif is_textual[i] and i not in text_nodes:
             if code in position:
                 values[i] = read(code, node.type.dtype)
         elif node.op == "input":

@@ -1,8 +1,8 @@
 """The three lowerings of trees to tensor operators: GEMM, TT and PTT (Hummingbird, section 4.1).
 
 A strategy finds the number of the leaf in which each row leaves each tree. The three differ in the
-nodes that they test for a row; `NodeTests` writes the tests, and `lower_trees` does the rest.
-Trees of similar size form a group, so that small ones are not padded to the largest. Unlike in
+nodes that they test for a row; `NodeTests` builds the tests, and `lower_trees` does the rest.
+Trees of similar size form a group, so that small trees are not padded to the largest. Unlike in
 Hummingbird, leaf values are indexed and added in the order and the dtype of the source, so the
 result equals the reference bit for bit, also for infinite values.
 """
@@ -31,42 +31,46 @@ class NodeTests:
     first two entries are False and True.
     """
 
-    def __init__(self, builder: Builder, x: Value, e: Ensemble) -> None:
-        d = unify_decisions(e)
+    def __init__(self, builder: Builder, x: Value, ensemble: Ensemble) -> None:
+        decisions = unify_decisions(ensemble)
         self.builder = builder
-        self.ensemble = e
-        self.then: Array = np.append(d.then, 0).astype(np.int64)
-        self.otherwise: Array = np.append(d.otherwise, 0).astype(np.int64)
-        self._dtype = e.threshold.dtype
-        threshold = np.append(d.threshold, np.array([np.nan], self._dtype))
-        feature = d.feature.astype(np.int64)
-        if d.negated.any():
+        self.ensemble = ensemble
+        self.then: Array = np.append(decisions.then, 0).astype(np.int64)
+        self.otherwise: Array = np.append(decisions.otherwise, 0).astype(np.int64)
+        self._dtype = ensemble.threshold.dtype
+        threshold = np.append(decisions.threshold, np.array([np.nan], self._dtype))
+        feature = decisions.feature.astype(np.int64)
+        if decisions.negated.any():
             negated = builder.op("neg", x)
-            if not d.negated.all():
-                feature = np.where(d.negated, feature + x.type.width, feature)
+            if not decisions.negated.all():
+                feature = np.where(decisions.negated, feature + x.type.width, feature)
                 negated = builder.op("concat", x, negated)
             x = negated
         self.x = x
         self._feature = np.append(feature, 0)
         self._arrays: tuple[Array, ...] = (threshold,)
         self._members: Value | None = None
-        if e.has_categories:
-            self._add_sets(e)
+        if ensemble.has_categories:
+            self._add_sets(ensemble)
 
-    def _add_sets(self, e: Ensemble) -> None:
-        assert e.categorical is not None and e.set_offsets is not None and e.set_words is not None
-        bits = (e.set_words[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
+    def _add_sets(self, ensemble: Ensemble) -> None:
+        assert (
+            ensemble.categorical is not None
+            and ensemble.set_offsets is not None
+            and ensemble.set_words is not None
+        )
+        bits = (ensemble.set_words[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
         table = np.concatenate([[False, True], bits.ravel().astype(bool)])
         self._members = self.builder.constant(table)
-        counts = 32 * np.diff(e.set_offsets.astype(np.int64))
+        counts = 32 * np.diff(ensemble.set_offsets.astype(np.int64))
         self._arrays += (
-            np.append(2 + 32 * e.set_offsets[:-1].astype(np.int64), 0),
+            np.append(2 + 32 * ensemble.set_offsets[:-1].astype(np.int64), 0),
             np.append(counts, 0).astype(self._dtype),
-            np.append(e.categorical & e.default_left, False).astype(np.int64),
+            np.append(ensemble.categorical & ensemble.default_left, False).astype(np.int64),
         )
 
     def test_nodes(self, nodes: Array) -> Value:
-        """Return whether the tests of `nodes` hold for each row, bool (n, nodes.size)."""
+        """Build a value that tells which tests of `nodes` hold for a row, bool (n, nodes.size)."""
         b = self.builder
         values = b.op("select", self.x, indices=self._feature[nodes])
         return self._decide(values, [b.constant(array[nodes]) for array in self._arrays])
@@ -76,14 +80,14 @@ class NodeTests:
         return [self.builder.constant(array[nodes]) for array in (self._feature, *self._arrays)]
 
     def look_up(self, table: Sequence[Value], index: Value) -> Value:
-        """Return whether the test at each `index` (n, t) of the tables holds, bool (n, t)."""
+        """Build a value that tells whether the test at each `index` (n, t) of the tables holds."""
         b = self.builder
         feature, *parameters = table
         values = b.op("gather", self.x, b.op("take", feature, index))
         return self._decide(values, [b.op("take", part, index) for part in parameters])
 
     def _decide(self, values: Value, parameters: Sequence[Value]) -> Value:
-        """Return whether the tests hold; `parameters` are threshold, then begin, size, absent."""
+        """Build the comparison; `parameters` are threshold, and for sets begin, size and absent."""
         b = self.builder
         threshold, *set_parameters = parameters
         holds = b.op("le", values, threshold)
@@ -91,11 +95,11 @@ class NodeTests:
             return holds
         begin, size, absent = set_parameters
         zero = b.constant(np.zeros(1, self._dtype))
-        none = b.constant(np.zeros(1, np.int64))
-        inside = b.op("and", b.op("ge", values, zero), b.op("lt", values, size))
-        code = b.op("cast", b.op("where", inside, values, zero), dtype="int64")
-        missing = b.op("where", b.op("isnan", values), absent, none)
-        position = b.op("where", inside, b.op("add", begin, code), missing)
+        no_offset = b.constant(np.zeros(1, np.int64))
+        is_in_range = b.op("and", b.op("ge", values, zero), b.op("lt", values, size))
+        code = b.op("cast", b.op("where", is_in_range, values, zero), dtype="int64")
+        missing = b.op("where", b.op("isnan", values), absent, no_offset)
+        position = b.op("where", is_in_range, b.op("add", begin, code), missing)
         return b.op("or", holds, b.op("take", self._members, position))
 
 
@@ -114,30 +118,34 @@ class TreeStructure:
     depth: Array
 
 
-def measure_structure(e: Ensemble) -> TreeStructure:
-    leaves = e.leaf_values.shape[0]
-    node_tree, node_parent = np.full((2, e.nodes), -1, np.int64)
-    leaf_tree, leaf_parent = np.full((2, leaves), -1, np.int64)
-    depth = np.zeros(e.trees, np.int64)
-    level, tree = e.roots.astype(np.int64), np.arange(e.trees)
-    parent = np.full(e.trees, -1, np.int64)
+def measure_structure(ensemble: Ensemble) -> TreeStructure:
+    """Return the structure of the trees, found by a walk over their levels."""
+    num_leaves = ensemble.leaf_values.shape[0]
+    node_tree, node_parent = np.full((2, ensemble.nodes), -1, np.int64)
+    leaf_tree, leaf_parent = np.full((2, num_leaves), -1, np.int64)
+    depth = np.zeros(ensemble.trees, np.int64)
+    level, tree = ensemble.roots.astype(np.int64), np.arange(ensemble.trees)
+    parent = np.full(ensemble.trees, -1, np.int64)
     while level.size:
-        inner = level >= 0
-        nodes, exits = level[inner], ~level[~inner]
-        node_tree[nodes], node_parent[nodes] = tree[inner], parent[inner]
-        leaf_tree[exits], leaf_parent[exits] = tree[~inner], parent[~inner]
-        depth[np.unique(tree[inner])] += 1
-        level = np.concatenate([e.left[nodes], e.right[nodes]]).astype(np.int64)
-        tree, parent = np.tile(tree[inner], 2), np.tile(nodes, 2)
+        is_inner = level >= 0
+        nodes, leaves_of_level = level[is_inner], ~level[~is_inner]
+        node_tree[nodes], node_parent[nodes] = tree[is_inner], parent[is_inner]
+        leaf_tree[leaves_of_level], leaf_parent[leaves_of_level] = (
+            tree[~is_inner],
+            parent[~is_inner],
+        )
+        depth[np.unique(tree[is_inner])] += 1
+        level = np.concatenate([ensemble.left[nodes], ensemble.right[nodes]]).astype(np.int64)
+        tree, parent = np.tile(tree[is_inner], 2), np.tile(nodes, 2)
     return TreeStructure(node_tree, leaf_tree, node_parent, leaf_parent, depth)
 
 
 Find = Callable[[Array], Value]
-"""A function from tree numbers, none a single leaf, to exit leaves, int64 (n, trees)."""
+"""A function that maps the numbers of trees with inner nodes to exit leaves, int64 (n, trees)."""
 Strategy = Callable[[NodeTests, TreeStructure], Find]
 """A function that returns a Find, or raises BackendError if it does not suit the trees."""
 Size = Callable[[TreeStructure], Array]
-"""A function that returns tree sizes, int64 (T,); trees up to the same power of two are a group."""
+"""A function that returns tree sizes, int64 (T,); sizes with the same power of two form a group."""
 
 
 def lower_trees(program: Program, strategy: Strategy, size: Size) -> Program:
@@ -146,26 +154,28 @@ def lower_trees(program: Program, strategy: Strategy, size: Size) -> Program:
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op != "tree_ensemble":
             return None
-        e = Ensemble.of(node.attrs)
-        leaves = _find_exit_leaves(builder, inputs[0], e, strategy, size)
-        values = builder.op("take", builder.constant(e.leaf_values), leaves)
-        return builder.op("accumulate", values, base=e.base, target=e.target)
+        ensemble = Ensemble.of(node.attrs)
+        leaves = _find_exit_leaves(builder, inputs[0], ensemble, strategy, size)
+        values = builder.op("take", builder.constant(ensemble.leaf_values), leaves)
+        return builder.op("accumulate", values, base=ensemble.base, target=ensemble.target)
 
     return rewrite(program, rule, keep_inputs=True)
 
 
 def _find_exit_leaves(
-    builder: Builder, x: Value, e: Ensemble, strategy: Strategy, size: Size
+    builder: Builder, x: Value, ensemble: Ensemble, strategy: Strategy, size: Size
 ) -> Value:
-    shape = measure_structure(e)
-    group = np.where(e.roots < 0, -1, np.ceil(np.log2(np.maximum(size(shape), 1))).astype(np.int64))
-    if not e.nodes:
-        return _constant_leaves(builder, x, ~e.roots)
-    members = [np.flatnonzero(group == number) for number in np.unique(group)]
+    shape = measure_structure(ensemble)
+    group_of_tree = np.where(
+        ensemble.roots < 0, -1, np.ceil(np.log2(np.maximum(size(shape), 1))).astype(np.int64)
+    )
+    if not ensemble.nodes:
+        return _repeat_leaves(builder, x, ~ensemble.roots)
+    members = [np.flatnonzero(group_of_tree == number) for number in np.unique(group_of_tree)]
     leaves_of_groups: list[Value] = []
-    if group.min() < 0:
-        leaves_of_groups.append(_constant_leaves(builder, x, ~e.roots[members[0]]))
-    find = strategy(NodeTests(builder, x, e), shape)
+    if group_of_tree.min() < 0:
+        leaves_of_groups.append(_repeat_leaves(builder, x, ~ensemble.roots[members[0]]))
+    find = strategy(NodeTests(builder, x, ensemble), shape)
     leaves_of_groups += [find(trees) for trees in members[len(leaves_of_groups) :]]
     leaves = builder.concat(leaves_of_groups)
     order = np.argsort(np.concatenate(members))
@@ -174,7 +184,7 @@ def _find_exit_leaves(
     return builder.op("select", leaves, indices=order)
 
 
-def _constant_leaves(builder: Builder, x: Value, leaves: Array) -> Value:
+def _repeat_leaves(builder: Builder, x: Value, leaves: Array) -> Value:
     """Return the same leaves for every row, int64 (n, leaves.size)."""
     nothing = builder.op("select", x, indices=np.zeros(0, np.int64))
     zero = builder.op("cast", builder.op("sum", nothing, axis=1), dtype="int64")
@@ -182,16 +192,17 @@ def _constant_leaves(builder: Builder, x: Value, leaves: Array) -> Value:
 
 
 MAX_ENTRIES = 1 << 26
-"""Most entries of the matrices C of an ensemble: 256 MB in float32, before padding."""
+"""Maximum number of entries of the matrices C of an ensemble: 256 MB in float32, before padding."""
 
 
 def lower_gemm(program: Program) -> Program:
     """Lower each tree_ensemble to matrix products: all nodes are tested for every row.
 
-    Hummingbird, algorithm 1. The second product counts, for each leaf, the tests that hold among
-    those that should, minus those that should not. The exit leaf is the one whose count is D, the
-    number of tests that should hold. Counts are exact in float32, also on hardware that rounds
-    products. The matrix C grows with the square of a tree's nodes, and is limited to MAX_ENTRIES.
+    Hummingbird, algorithm 1. The second product counts, for each leaf, the tests that hold and
+    should hold, minus the tests that hold and should not. The exit leaf is the leaf whose count is
+    D, the number of tests that should hold. Counts are exact in float32, also on hardware that
+    rounds products. The matrix C grows with the square of a tree's nodes, and is limited to
+    MAX_ENTRIES.
     """
     return lower_trees(program, _plan_gemm, _count_inner_nodes)
 
@@ -205,7 +216,7 @@ def _count_leaves(shape: TreeStructure) -> Array:
 
 
 def explain_gemm_refusal(shape: TreeStructure) -> str | None:
-    """Return why GEMM does not suit trees of this shape, or None if it does."""
+    """Return the reason why GEMM does not suit trees of this shape, or None if it does."""
     nodes_of = _count_inner_nodes(shape)
     entries = int((nodes_of * _count_leaves(shape)).sum())
     if entries <= MAX_ENTRIES:
@@ -218,7 +229,7 @@ def explain_gemm_refusal(shape: TreeStructure) -> str | None:
 
 
 def _plan_gemm(tests: NodeTests, shape: TreeStructure) -> Find:
-    b, e = tests.builder, tests.ensemble
+    b, ensemble = tests.builder, tests.ensemble
     reason = explain_gemm_refusal(shape)
     if reason is not None:
         raise BackendError(reason)
@@ -227,20 +238,20 @@ def _plan_gemm(tests: NodeTests, shape: TreeStructure) -> Find:
     leaf_position = _number_within_trees(shape.leaf_tree)
 
     def find(trees: Array) -> Value:
-        count, inner = trees.size, int(nodes_of[trees].max())
-        exits = int(leaves_of[trees].max())
-        row = np.full(shape.depth.size, -1, np.int64)
-        row[trees] = np.arange(count)
-        group_nodes = np.flatnonzero(row[shape.node_tree] >= 0)
-        nodes = np.full((count, inner), e.nodes, np.int64)
-        nodes[row[shape.node_tree[group_nodes]], node_position[group_nodes]] = group_nodes
-        leaves = np.flatnonzero(row[shape.leaf_tree] >= 0)
-        tree, position = row[shape.leaf_tree[leaves]], leaf_position[leaves]
-        numbers = np.zeros((count, exits), np.int64)
+        num_trees, max_nodes = trees.size, int(nodes_of[trees].max())
+        max_leaves = int(leaves_of[trees].max())
+        row_of_tree = np.full(shape.depth.size, -1, np.int64)
+        row_of_tree[trees] = np.arange(num_trees)
+        group_nodes = np.flatnonzero(row_of_tree[shape.node_tree] >= 0)
+        nodes = np.full((num_trees, max_nodes), ensemble.nodes, np.int64)
+        nodes[row_of_tree[shape.node_tree[group_nodes]], node_position[group_nodes]] = group_nodes
+        leaves = np.flatnonzero(row_of_tree[shape.leaf_tree] >= 0)
+        tree, position = row_of_tree[shape.leaf_tree[leaves]], leaf_position[leaves]
+        numbers = np.zeros((num_trees, max_leaves), np.int64)
         numbers[tree, position] = leaves
-        paths = np.zeros((count, inner, exits), np.float32)
+        paths = np.zeros((num_trees, max_nodes, max_leaves), np.float32)
         # No count reaches this number, so padding is never the exit leaf.
-        expected = np.full((count, exits), inner + 1, np.float32)
+        expected = np.full((num_trees, max_leaves), max_nodes + 1, np.float32)
         expected[tree, position] = 0
         child, parent = ~leaves, shape.leaf_parent[leaves]
         while leaves.size:
@@ -252,18 +263,18 @@ def _plan_gemm(tests: NodeTests, shape: TreeStructure) -> Find:
             leaves, tree, position = leaves[has_parent], tree[has_parent], position[has_parent]
             child, parent = child[has_parent], parent[has_parent]
         holds_by_node = b.op("cast", tests.test_nodes(nodes.ravel()), dtype="float32")
-        holds_by_node = b.op("reshape", holds_by_node, shape=(count, inner))
+        holds_by_node = b.op("reshape", holds_by_node, shape=(num_trees, max_nodes))
         counts = b.op("batch_matmul", holds_by_node, b.constant(paths))
         # A product is 1.2 to 1.4 times as fast as `where` with 0.
         is_exit = b.op("cast", b.op("eq", counts, b.constant(expected)), dtype="int64")
         leaf_numbers = b.op("mul", is_exit, b.constant(numbers))
-        return b.op("reshape", b.op("max", leaf_numbers, axis=2), shape=(count,))
+        return b.op("reshape", b.op("max", leaf_numbers, axis=2), shape=(num_trees,))
 
     return find
 
 
 def _number_within_trees(tree: Array) -> Array:
-    """Return the number of each entry among those of the same tree, in their order."""
+    """Return, for each entry, how many earlier entries belong to the same tree."""
     order = np.argsort(tree, kind="stable")
     start = np.searchsorted(tree[order], np.arange(int(tree.max(initial=-1)) + 1))
     positions = np.empty(tree.size, np.int64)
@@ -282,8 +293,8 @@ def lower_tt(program: Program) -> Program:
 
 
 def _plan_traversal(tests: NodeTests, shape: TreeStructure) -> Find:
-    b, e = tests.builder, tests.ensemble
-    nodes, leaves = e.nodes, e.leaf_values.shape[0]
+    b, ensemble = tests.builder, tests.ensemble
+    nodes, leaves = ensemble.nodes, ensemble.leaf_values.shape[0]
 
     def number_children(child: Array) -> Array:
         inner = np.where(child >= 0, child, nodes + ~child)[:nodes]
@@ -294,10 +305,10 @@ def _plan_traversal(tests: NodeTests, shape: TreeStructure) -> Find:
     child_table, two = b.constant(children.ravel()), b.constant(np.array([2], np.int64))
 
     def find(trees: Array) -> Value:
-        roots = e.roots[trees]
+        roots = ensemble.roots[trees]
         step = b.op("cast", tests.test_nodes(roots), dtype="int64")
-        first = b.op("add", step, b.constant(2 * np.arange(trees.size, dtype=np.int64)))
-        position = b.op("take", b.constant(children[roots].ravel()), first)
+        first_index = b.op("add", step, b.constant(2 * np.arange(trees.size, dtype=np.int64)))
+        position = b.op("take", b.constant(children[roots].ravel()), first_index)
         for _ in range(int(shape.depth[trees].max()) - 1):
             holds = tests.look_up(table, position)
             step = b.op("cast", holds, dtype="int64")
@@ -308,42 +319,43 @@ def _plan_traversal(tests: NodeTests, shape: TreeStructure) -> Find:
 
 
 MAX_DEPTH = 10
-"""Deepest tree for PTT, whose size doubles with each level; the paper's limit (section 5.1)."""
+"""Maximum depth of a tree for PTT, whose size doubles with each level: the limit of the paper
+(section 5.1)."""
 
 
 def lower_ptt(program: Program) -> Program:
     """Lower each tree_ensemble to perfect tree traversal (PTT), which needs no table of children.
 
-    Hummingbird, algorithm 3. A leaf above the last level becomes a perfect subtree whose leaves
-    all are that leaf. Node i of a level has the children 2i and 2i + 1 in the next; a row that
-    passes the test goes to 2i + 1, so the test itself is the step.
+    Hummingbird, algorithm 3. A leaf above the last level becomes a perfect subtree, all of whose
+    leaves are that leaf. Node i of a level has the children 2i and 2i + 1 in the next level. A row
+    that passes the test goes to 2i + 1, so the test itself is the step.
     """
     return lower_trees(program, _plan_perfect_traversal, lambda shape: shape.depth)
 
 
 def explain_ptt_refusal(shape: TreeStructure) -> str | None:
-    """Return why PTT does not suit trees of this shape, or None if it does."""
-    deepest = int(shape.depth.max(initial=0))
-    if deepest <= MAX_DEPTH:
+    """Return the reason why PTT does not suit trees of this shape, or None if it does."""
+    max_depth = int(shape.depth.max(initial=0))
+    if max_depth <= MAX_DEPTH:
         return None
     return (
-        f"strategy ptt pads every tree to a perfect one, and a tree of depth {deepest} would "
-        f"get 2^{deepest} leaves (the limit is depth {MAX_DEPTH}); use strategy='tt'"
+        f"strategy ptt pads every tree to a perfect one, and a tree of depth {max_depth} would "
+        f"get 2^{max_depth} leaves (the limit is depth {MAX_DEPTH}); use strategy='tt'"
     )
 
 
 def _plan_perfect_traversal(tests: NodeTests, shape: TreeStructure) -> Find:
-    b, e = tests.builder, tests.ensemble
+    b, ensemble = tests.builder, tests.ensemble
     reason = explain_ptt_refusal(shape)
     if reason is not None:
         raise BackendError(reason)
 
     def find(trees: Array) -> Value:
-        level = e.roots[trees].astype(np.int64)
+        level = ensemble.roots[trees].astype(np.int64)
         two = b.constant(np.array([2], np.int64))
         index: Value | None = None
         for _ in range(int(shape.depth[trees].max())):
-            nodes = np.where(level >= 0, level, e.nodes)
+            nodes = np.where(level >= 0, level, ensemble.nodes)
             if index is None:
                 step = b.op("cast", tests.test_nodes(nodes), dtype="int64")
                 index = b.op("add", step, b.constant(2 * np.arange(trees.size, dtype=np.int64)))
@@ -363,4 +375,4 @@ def _plan_perfect_traversal(tests: NodeTests, shape: TreeStructure) -> Find:
 STRATEGIES = {"gemm": lower_gemm, "tt": lower_tt, "ptt": lower_ptt}
 
 REFUSALS = {"gemm": explain_gemm_refusal, "ptt": explain_ptt_refusal}
-"""Strategy -> a function that returns the reason why it does not suit a shape, or None."""
+"""Map a strategy to a function that returns the reason why it does not suit a shape, or None."""

@@ -2,7 +2,7 @@
 
 Read first:
 
-* `verification.py`: which rows are compared, and the verdict.
+* `verification.py`: which rows are compared, and the result of the comparison.
 * `source.py`: where a source is scored: in this process, in a child process, or by Spark.
 * `ask_library.py`: one function per library that returns its predictions.
 

@@ -1,4 +1,4 @@
-"""Predictions of the library that a model came from, by the library's own methods.
+"""Predictions by the library that a model comes from, made with the library's own methods.
 
 A child process imports this module, so it must stay cheap to import.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # pandas is optional: without it, models are registered unver
 
 @dataclass(frozen=True, slots=True)
 class PredictionRequest:
-    """The predictions to ask a library for; `labels` are the classes of the first target."""
+    """The predictions that a library must make; `labels` are the classes of the first target."""
 
     outputs: tuple[str, ...]
     has_classes: bool
@@ -46,21 +46,21 @@ class PredictionRequest:
 
 
 Predictions = dict[str, Array]
-"""Output -> numbers (n, k), or labels (n, targets)."""
+"""Map outputs to numbers (n, k) or labels (n, targets)."""
 
 
 def has_source(model: Any) -> bool:
     """Return whether `predict_with_library` can score a model with comparable results."""
-    return family_of(model) is not None and _first_step_class(model) not in _INCOMPARABLE_CLASSES
+    return find_family(model) is not None and _first_step_class(model) not in _INCOMPARABLE_CLASSES
 
 
 def predict_with_library(
     model: Any, frame: pd.DataFrame, request: PredictionRequest
 ) -> Predictions:
-    """Return all outputs of the source model for a frame with the model's own columns."""
-    family = family_of(model)
+    """Return all outputs of the source model for a frame that has the model's own columns."""
+    family = find_family(model)
     if family is None:
-        raise VerificationError(f"cannot ask a {type(model).__name__} for its predictions")
+        raise VerificationError(f"sqlml cannot get the predictions of a {type(model).__name__}")
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -69,12 +69,12 @@ def predict_with_library(
     except Exception as error:  # a library may raise any exception for rows that it rejects
         reason = (str(error).splitlines() or [""])[0]
         raise VerificationError(
-            f"the model's own library does not score these rows: {type(error).__name__}: {reason}"
+            f"the model's own library cannot score these rows: {type(error).__name__}: {reason}"
         ) from error
 
 
-def family_of(model: Any) -> str | None:
-    """Return the package in `FAMILIES` that a model belongs to, or None."""
+def find_family(model: Any) -> str | None:
+    """Return the package in `FAMILIES` to which a model belongs, or None."""
     packages = (c.__module__.split(".")[0] for c in type(model).__mro__)
     return next((package for package in packages if package in FAMILIES), None)
 
@@ -93,19 +93,21 @@ METHODS: Mapping[str, str] = {
     "samples": "score_samples",
     "transform": "transform",
 }
-"""Output -> the scikit-learn method that returns it; `Scorer` has the same methods."""
+"""Map outputs to the scikit-learn methods that return them; `Scorer` has the same methods."""
 
 
 def _predict_sklearn(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
-    has = {o: m for o, m in METHODS.items() if o in request.outputs and hasattr(model, m)}
+    method_of_output = {
+        o: m for o, m in METHODS.items() if o in request.outputs and hasattr(model, m)
+    }
     if _first_step_class(model) in _ONE_COLUMN_CLASSES:
-        return _call_methods(model, has, frame.iloc[:, 0])
+        return _call_methods(model, method_of_output, frame.iloc[:, 0])
     if hasattr(model, "feature_names_in_") or not request.are_all_numbers:
-        return _call_methods(model, has, frame)
+        return _call_methods(model, method_of_output, frame)
     try:
-        return _call_methods(model, has, frame.to_numpy(np.float64))
+        return _call_methods(model, method_of_output, frame.to_numpy(np.float64))
     except Exception:  # a custom step may read its columns by name
-        return _call_methods(model, has, frame)
+        return _call_methods(model, method_of_output, frame)
 
 
 def _call_methods(model: Any, methods: Mapping[str, str], rows: Any) -> Predictions:
@@ -131,7 +133,7 @@ def _first_step_class(model: Any) -> str:
 def _predict_xgboost(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
     import xgboost
 
-    # Boosters are trained on texts as categories.
+    # Boosters are trained on strings as categories.
     frame = frame.astype(dict.fromkeys(request.text_columns, "category"))
     if isinstance(model, xgboost.Booster):
         x: Any = frame if model.feature_names else frame.set_axis(range(frame.shape[1]), axis=1)
@@ -147,7 +149,7 @@ def _predict_xgboost(model: Any, frame: pd.DataFrame, request: PredictionRequest
 
 
 def _read_booster_predictions(predictions: Array, request: PredictionRequest) -> Predictions:
-    """Return a booster's predictions: probabilities if the model has classes."""
+    """Assign a booster's predictions to an output: probabilities if the model has classes."""
     if not request.has_classes:
         return {"label": predictions}
     if predictions.ndim == 1:
@@ -187,20 +189,20 @@ def _predict_catboost(model: Any, frame: pd.DataFrame, request: PredictionReques
 def _predict_statsmodels(
     model: Any, frame: pd.DataFrame, request: PredictionRequest
 ) -> Predictions:
-    design = model.model
-    # The linear predictor; least squares has no such argument.
-    is_linear = type(design).__module__.startswith("statsmodels.regression")
-    linear = {} if is_linear else {"which": "linear"}
-    if getattr(design, "formula", None) is not None:
-        return {"label": model.predict(frame), "score": model.predict(frame, **linear)}
+    statsmodel = model.model
+    # These arguments select the linear predictor; least squares has no such argument.
+    is_linear = type(statsmodel).__module__.startswith("statsmodels.regression")
+    predictor_arguments = {} if is_linear else {"which": "linear"}
+    if getattr(statsmodel, "formula", None) is not None:
+        return {"label": model.predict(frame), "score": model.predict(frame, **predictor_arguments)}
     names = iter(frame.columns)
     columns = []
-    for name, weight in zip(design.exog_names, np.asarray(model.params), strict=True):
+    for name, weight in zip(statsmodel.exog_names, np.asarray(model.params), strict=True):
         column = 1.0 if name in ("const", "Intercept") else frame[next(names)].to_numpy(float)
         # Columns with weight 0 are not read, because 0 times NaN would be NaN.
         columns.append(np.broadcast_to(column if weight else 0.0, len(frame)))
     x = np.column_stack(columns)
-    return {"label": model.predict(x), "score": model.predict(x, **linear)}
+    return {"label": model.predict(x), "score": model.predict(x, **predictor_arguments)}
 
 
 def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
@@ -216,21 +218,21 @@ def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -
     ports = session.get_inputs()
     batch_size = next((p.shape[0] for p in ports if p.shape and isinstance(p.shape[0], int)), None)
     batches = [frame]
-    if batch_size is not None:  # The last batch is filled up with the first rows.
+    if batch_size is not None:  # The last batch is padded with the first rows.
         starts = range(0, len(frame), batch_size)
         batches = [frame.iloc[np.arange(s, s + batch_size) % len(frame)] for s in starts]
     outputs = [_run_onnx_batch(session, batch, request) for batch in batches]
     values = [np.concatenate(batch)[: len(frame)] for batch in zip(*outputs, strict=True)]
-    return _onnx_outputs(session.get_outputs(), values, request)
+    return _assign_onnx_outputs(session.get_outputs(), values, request)
 
 
-def _onnx_outputs(
+def _assign_onnx_outputs(
     ports: Sequence[Any], values: Sequence[Array], request: PredictionRequest
 ) -> Predictions:
-    """Return the outputs of a graph, (n, k) each, assigned as the importer does."""
+    """Return the outputs of a graph, (n, k) each, under the names that the importer gives them."""
     predictions: Predictions = {}
     scores = {}
-    maps = {port.name for port in ports if port.type.startswith("seq(map")}
+    map_names = {port.name for port in ports if port.type.startswith("seq(map")}
     for name, value in zip([port.name for port in ports], values, strict=True):
         if value.dtype.kind == "f":
             scores[name] = value
@@ -243,7 +245,7 @@ def _onnx_outputs(
         return {**predictions, "proba": np.concatenate([scores[n] for n in label_columns], axis=1)}
     for name, value in scores.items():
         has_classes = request.has_classes and value.shape[1] == len(request.labels)
-        is_proba = (name in maps or has_classes) and not is_score_name(name)
+        is_proba = (name in map_names or has_classes) and not is_score_name(name)
         predictions.setdefault("proba" if is_proba else "score", value)
     return predictions
 
@@ -253,20 +255,22 @@ def _run_onnx_batch(session: Any, frame: pd.DataFrame, request: PredictionReques
     ports = session.get_inputs()
     widths = [math.prod(d for d in p.shape[1:] if isinstance(d, int)) for p in ports]
     for port, width in zip(ports, widths, strict=True):
-        if not all(isinstance(d, int) for d in port.shape[1:]):  # this port gets the rest
+        if not all(
+            isinstance(d, int) for d in port.shape[1:]
+        ):  # This port gets the remaining columns.
             width = frame.shape[1] - sum(widths) + width
         dtype = _ONNX_TYPES[port.type]
         columns = frame.iloc[:, first_column : first_column + width]
-        part = columns.to_numpy(object if dtype == "object" else np.float64).astype(dtype)
+        array = columns.to_numpy(object if dtype == "object" else np.float64).astype(dtype)
         shape = [d if isinstance(d, int) else -1 for d in port.shape[1:]]
-        feed[port.name] = part.reshape(len(frame), *shape)
+        feed[port.name] = array.reshape(len(frame), *shape)
         first_column += width
     outputs = [_order_by_label(m, request.labels) for m in session.run(None, feed)]
     return [m.reshape(len(frame), -1) if m.size else m for m in outputs]
 
 
 def _order_by_label(output: Any, labels: Sequence[Any]) -> Array:
-    """Return an output as an array. The columns of maps are the labels, then other keys."""
+    """Return an output as an array; maps become columns for the labels, then for other keys."""
     if not isinstance(output, list):
         return np.asarray(output)
     keys = dict.fromkeys([*labels, *(key for row in output for key in row)])
@@ -325,4 +329,4 @@ FAMILIES: Mapping[str, Predictor] = {
     "torch": _predict_torch,
     "pyspark": _predict_pyspark,
 }
-"""The package of a model's class -> the function that returns its predictions."""
+"""Map the package of a model's class to the function that returns the model's predictions."""

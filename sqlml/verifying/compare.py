@@ -1,4 +1,4 @@
-"""Differences between a model's outputs and its source's, and whether they are within tolerance."""
+"""Differences between the outputs of a model and of its source, and whether they are tolerated."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def tolerance_of_family(family: str | None) -> float:
 
 
 NEAR_ZERO = 1e-3
-"""Numbers below this share of the largest are compared relative to that share. For a source that
-predicts in float32, whose sums keep seven digits of the terms, the share is 1."""
+"""Numbers that are smaller than this share of the largest number are compared relative to that
+share. For a source that predicts in float32, whose sums keep seven digits of the terms, it is 1."""
 
 TIE_SHARE = 0.01
-"""The share of labels that may differ if no score shows which are ties. For clusters and for
+"""The share of labels that may differ if no score shows which labels are ties. For clusters and for
 neighbours at equal distances, the library itself decides differently from batch to batch."""
 
 
@@ -34,8 +34,9 @@ neighbours at equal distances, the library itself decides differently from batch
 class Difference:
     """The difference of one output over `rows` rows.
 
-    `absolute` and `relative` are the largest ones, and `tolerance` is the allowed relative one.
-    `flips` is the number of labels that differ, and `certain_flips` of those that are not ties.
+    `absolute` and `relative` are the largest absolute and relative differences, and `tolerance` is
+    the largest relative difference that is allowed. `flips` counts the labels that differ, and
+    `certain_flips` counts those that are not ties.
     """
 
     output: str
@@ -52,12 +53,12 @@ class Difference:
 
 
 def compare_outputs(
-    program: Program,
-    ours: Mapping[str, Array],
-    theirs: Mapping[str, Array],
-    tolerance: float,
+    program: Program, ours: Mapping[str, Array], theirs: Mapping[str, Array], tolerance: float
 ) -> tuple[Difference, ...]:
-    """Return a difference for each output that both have, numbers (n, k) or labels (n, targets)."""
+    """Return the difference of each output that both have.
+
+    Outputs are numbers (n, k) or labels (n, targets).
+    """
     return tuple(
         _compare_labels(name, ours, theirs, tolerance)
         if name == "label" and program.labels
@@ -75,13 +76,15 @@ def _compare_numbers(name: str, ours: Array, theirs: Array, tolerance: float) ->
         distances = np.abs(a - b)
         distances[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
         distances[np.isnan(distances)] = np.inf
-        finite = np.abs(b[np.isfinite(b)])
-        floor = 1.0 if theirs.dtype == np.float32 else NEAR_ZERO
-        scale = np.maximum(np.abs(b), floor * (finite.max() if finite.size else 0.0))
+        finite_magnitudes = np.abs(b[np.isfinite(b)])
+        share = 1.0 if theirs.dtype == np.float32 else NEAR_ZERO
+        scale = np.maximum(
+            np.abs(b), share * (finite_magnitudes.max() if finite_magnitudes.size else 0.0)
+        )
         relative = np.where(distances == 0.0, 0.0, distances / scale)
     relative[np.isnan(relative)] = np.inf
-    absolute, largest = (float(x.max(initial=0.0)) for x in (distances, relative))
-    return Difference(name, len(theirs), absolute, largest, 0, 0, tolerance)
+    max_absolute, max_relative = (float(x.max(initial=0.0)) for x in (distances, relative))
+    return Difference(name, len(theirs), max_absolute, max_relative, 0, 0, tolerance)
 
 
 def _compare_labels(
@@ -90,18 +93,21 @@ def _compare_labels(
     a, b = ours[name], theirs[name]
     if a.shape != b.shape:
         return Difference(name, len(b), 0.0, 0.0, len(b), len(b), tolerance)
-    differs = (a.astype(object) != b.astype(object)).any(axis=tuple(range(1, a.ndim)))
-    flips = int(differs.sum())
-    near_ties = _find_near_ties(theirs, tolerance)
-    if near_ties is None:
+    is_different = (a.astype(object) != b.astype(object)).any(axis=tuple(range(1, a.ndim)))
+    flips = int(is_different.sum())
+    is_near_tie = _find_near_ties(theirs, tolerance)
+    if is_near_tie is None:
         certain_flips = flips if flips > TIE_SHARE * len(b) else 0
     else:
-        certain_flips = int((differs & ~near_ties).sum())
+        certain_flips = int((is_different & ~is_near_tie).sum())
     return Difference(name, len(b), 0.0, 0.0, flips, certain_flips, tolerance)
 
 
 def _find_near_ties(theirs: Mapping[str, Array], tolerance: float) -> Array | None:
-    """Return the rows (n,) whose best two classes are nearly equal; None if no output shows it."""
+    """Return, for each row, whether its best two classes are nearly equal, bool (n,).
+
+    Return None if no output shows this.
+    """
     for name in ("proba", "score"):
         scores = theirs.get(name)
         if scores is None or not len(scores):

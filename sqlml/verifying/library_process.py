@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 def load_original(kind: str, path: str, content: bytes, *, classes: bool) -> Any:
-    """Return the object in a model file, as its library loads it: a classifier if it has classes.
+    """Return the object in a model file, loaded by its library.
 
-    Libraries trust the files that they load, so call this in a separate process only. Errors of the
-    library become ArtifactError.
+    `classes` tells whether the model is a classifier. Libraries trust the files that they load, so
+    call this in a separate process only. Errors of the library become ArtifactError.
     """
     try:
         return _load_model(kind, content, classes)
@@ -64,11 +64,11 @@ LIBRARIES: Mapping[str, str] = {
     "SKOPS": "sklearn",
     "TORCH": "torch",
 }
-"""File format -> the package of its library."""
+"""Map file formats to the packages of their libraries."""
 
 
-def _load_model(kind: str, content: bytes, classes: bool) -> Any:
-    match kind:
+def _load_model(file_format: str, content: bytes, is_classifier: bool) -> Any:
+    match file_format:
         case "XGBOOST":
             import xgboost
 
@@ -80,7 +80,7 @@ def _load_model(kind: str, content: bytes, classes: bool) -> Any:
         case "CATBOOST":
             import catboost
 
-            model = catboost.CatBoostClassifier() if classes else catboost.CatBoost()
+            model = catboost.CatBoostClassifier() if is_classifier else catboost.CatBoost()
             format_name = "cbm" if content.startswith(MAGIC) else "json"
             # CatBoost reads JSON from files only.
             with NamedTemporaryFile(suffix=f".{format_name}") as copy:
@@ -97,7 +97,7 @@ def _load_model(kind: str, content: bytes, classes: bool) -> Any:
             return torch.export.load(io.BytesIO(content))
         case "SKOPS":
             return pickle.loads(content)  # The parent pickled the checked object.
-    raise KeyError(kind)
+    raise KeyError(file_format)
 
 
 ROWS_PER_SECOND = 1000
@@ -116,7 +116,7 @@ class FileSource:
         self.knows_null_texts: bool = self._library != "onnx"
 
     def __enter__(self) -> FileSource:
-        """Start the child and load the file in it; errors are those of `load_original`."""
+        """Start the child and load the file in it; this raises the errors of `load_original`."""
         try:
             self._child.__enter__()
         except (ChildEnded, ChildFailed) as error:
@@ -128,9 +128,9 @@ class FileSource:
 
     def predict(self, frame: pd.DataFrame) -> Predictions:
         """Score `frame` in the child, with a timeout that grows with the number of rows."""
-        question = pickle.dumps(frame, pickle.HIGHEST_PROTOCOL)
+        request = pickle.dumps(frame, pickle.HIGHEST_PROTOCOL)
         try:
-            reply = self._child.ask(question, SECONDS + len(frame) / ROWS_PER_SECOND)
+            reply = self._child.ask(request, SECONDS + len(frame) / ROWS_PER_SECOND)
         except (ChildEnded, ChildFailed) as error:
             raise self._describe_failure(error, "predicts with") from None
         with report_damage(f"the answer about {self._path}", "try again"):
@@ -164,7 +164,7 @@ def serve_file(about: bytes, content: bytes) -> Generator[bytes, bytes, None]:
 
 
 def _pack_predictions(predictions: Predictions) -> bytes:
-    """Serialize predictions: a line of JSON with the labels that are objects, then all numbers."""
+    """Serialize predictions: a line of JSON, with the labels that are objects, then numbers."""
     headers: dict[str, Any] = {}
     contents = []
     for name, array in predictions.items():
@@ -185,8 +185,8 @@ def _to_json_value(value: Any) -> Any:
 
 
 def _unpack_predictions(content: bytes) -> Predictions:
-    head, _, rest = content.partition(b"\n")
-    message = json.loads(head)
+    header_line, _, body = content.partition(b"\n")
+    message = json.loads(header_line)
     if "refused" in message:
         raise VerificationError(message["refused"])
     predictions: dict[str, Array] = {}
@@ -198,7 +198,7 @@ def _unpack_predictions(content: bytes) -> Predictions:
             array.reshape(-1)[:] = header["values"]
         else:
             dtype = np.dtype(header["dtype"])
-            array = np.frombuffer(rest, dtype, int(np.prod(shape)), start).reshape(shape)
+            array = np.frombuffer(body, dtype, int(np.prod(shape)), start).reshape(shape)
             start += array.nbytes
         predictions[name] = array
     return predictions

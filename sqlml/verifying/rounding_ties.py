@@ -1,8 +1,8 @@
 """Rounding ties: rows in which only rounding decides between our predictions and the library's.
 
-The terms of a sum may be added in any order, and a library adds differently for one row than for
-several, and on another machine: each sum is exact for weights that are about an ulp off. This may
-decide between neighbours at the same distance, or change a difference of two distances of 1e19.
+The terms of a sum may be added in any order. A library adds one row differently from several, and
+differently on another machine: each result is exact for weights that are about an ulp off. This may
+decide between neighbours at the same distance, or change the difference of two distances of 1e19.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _SUM_CONSTANTS: Mapping[str, tuple[str, ...]] = {
     "sum": (),
     "sub": (),
 }
-"""Operators that add terms -> their constants. The terms of `sum` and `sub` come from other nodes.
-"""
+"""Map operators that add terms to the attributes with their constants. The terms of `sum` and `sub`
+come from other nodes."""
 
 
 def find_rounding_ties(
@@ -35,7 +35,7 @@ def find_rounding_ties(
     theirs: Predictions,
     tolerance: float,
 ) -> frozenset[int]:
-    """Return the rows that differ, but might agree if sums were rounded as in some variant."""
+    """Return the rows that differ, but might agree if sums were rounded as in a variant."""
     rows = find_differing_rows(ours, theirs, tolerance)
     if not len(rows):
         return frozenset()
@@ -54,7 +54,7 @@ def find_rounding_ties(
 
 
 def perturb_sums(program: Program) -> Iterator[Program]:
-    """Yield variants of `program`, if it has sums, with their constants an ulp up or down."""
+    """Yield variants of `program` in which the constants of sums are an ulp larger or smaller."""
     if not any(node.op in _SUM_CONSTANTS for node in program.nodes):
         return
     for seed in range(VARIANT_COUNT):
@@ -81,10 +81,10 @@ def perturb_sums(program: Program) -> Iterator[Program]:
 
 
 def _perturb_terms(b: Builder, terms: Value, rng: np.random.Generator) -> Value:
-    """Perturb the terms of a sum (n, ...) by an ulp, if they are floats of a fixed number."""
+    """Perturb the terms of a sum (n, ...) by an ulp if they are floats and of a fixed number."""
     type_, shape = terms.type, terms.type.shape[1:]
-    is_fixed = not type_.rowwise or type_.sparse or min(shape, default=-1) < 0
-    if is_fixed or np.dtype(type_.dtype).kind != "f":
+    has_unknown_size = not type_.rowwise or type_.sparse or min(shape, default=-1) < 0
+    if has_unknown_size or np.dtype(type_.dtype).kind != "f":
         return terms
     return b.op("mul", terms, _nudge(np.ones(shape, type_.dtype), rng))
 
@@ -92,7 +92,10 @@ def _perturb_terms(b: Builder, terms: Value, rng: np.random.Generator) -> Value:
 def _perturb_squared_distances(
     b: Builder, distance: Value, x: Value, rng: np.random.Generator
 ) -> Value:
-    """Perturb distances (n, m) by the error of a sum of k squares: sqrt(k) / 2 ulps of |x|^2."""
+    """Perturb distances (n, m) by the expected error of a sum of k squares.
+
+    The error is sqrt(k) / 2 ulps of |x|^2.
+    """
     dtype = np.dtype(distance.type.dtype)
     signs = rng.choice([-1, 1], distance.type.width)
     squared_norm = b.op("sum", b.op("square", x), axis=1)
@@ -102,16 +105,16 @@ def _perturb_squared_distances(
 
 
 def _nudge(values: Array, rng: np.random.Generator) -> Array:
-    """Move values by one ulp up or down. Zeros stay, since their terms add nothing."""
+    """Move each value up or down by one ulp; zeros stay, because their terms add nothing."""
     direction = np.where(rng.integers(0, 2, values.shape) == 1, np.inf, -np.inf)
-    moved = np.nextafter(values, direction.astype(values.dtype))
-    return np.where((values == 0) | ~np.isfinite(values), values, moved)
+    nudged = np.nextafter(values, direction.astype(values.dtype))
+    return np.where((values == 0) | ~np.isfinite(values), values, nudged)
 
 
 def _is_within_reach(
     ours: Array, theirs: Array, variants: Sequence[Array], tolerance: float
 ) -> bool:
-    """Return whether the source's prediction is about as near to ours as the variants' are."""
+    """Return whether the source's prediction is about as close to ours as those of the variants."""
     a, b = np.atleast_1d(ours), np.atleast_1d(theirs)
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return any(np.array_equal(np.atleast_1d(v), b) for v in (a, *variants))
@@ -121,7 +124,7 @@ def _is_within_reach(
 
 
 def find_differing_rows(ours: Predictions, theirs: Predictions, tolerance: float) -> Array:
-    """The indices of the rows in which some output differs; none if the shapes differ.
+    """Return the indices of the rows in which an output differs; no rows if the shapes differ.
 
     >>> ours, theirs = {"score": np.array([[1.0], [2]])}, {"score": np.array([[1.0], [3]])}
     >>> find_differing_rows(ours, theirs, 0.1)
@@ -133,8 +136,8 @@ def find_differing_rows(ours: Predictions, theirs: Predictions, tolerance: float
         if a.shape != b.shape:
             return np.empty(0, np.int64)
         if a.dtype.kind == "f" and b.dtype.kind == "f":
-            differs = ~np.isclose(a, b, rtol=tolerance, atol=0.0, equal_nan=True)
+            is_different = ~np.isclose(a, b, rtol=tolerance, atol=0.0, equal_nan=True)
         else:
-            differs = a.astype(object) != b.astype(object)
-        differing.update(np.flatnonzero(differs.reshape(len(b), -1).any(axis=1)).tolist())
+            is_different = a.astype(object) != b.astype(object)
+        differing.update(np.flatnonzero(is_different.reshape(len(b), -1).any(axis=1)).tolist())
     return np.array(sorted(differing), np.int64)

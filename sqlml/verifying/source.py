@@ -30,7 +30,7 @@ from sqlml.verifying.ask_library import (
     METHODS,
     PredictionRequest,
     Predictions,
-    family_of,
+    find_family,
     predict_with_library,
 )
 from sqlml.verifying.compare import tolerance_of_family
@@ -62,26 +62,30 @@ class LocalSource:
     knows_null_texts: bool = True
 
 
-def _object_source(model: Any, program: Program) -> LocalSource:
+def _make_object_source(model: Any, program: Program) -> LocalSource:
     predict = partial(predict_with_library, model, request=PredictionRequest.for_program(program))
-    return LocalSource(predict, tolerance_of_family(family_of(model)))
+    return LocalSource(predict, tolerance_of_family(find_family(model)))
 
 
-def _program_source(program: Program) -> LocalSource:
+def _make_program_source(program: Program) -> LocalSource:
     scorer = Scorer(program, program.features, {"backend": "reference"})
     predict = partial(score_frame, scorer, outputs=program.outputs)
     return LocalSource(predict, tolerance_of_family("sqlml"))
 
 
-def source_of_object(model: Any, program: Program) -> AbstractContextManager[Source]:
-    """Return an object's source, in this process except for ONNX: onnxruntime may abort."""
-    if family_of(model) == "onnx":
+def open_object_source(model: Any, program: Program) -> AbstractContextManager[Source]:
+    """Return an object's source.
+
+    It is scored in this process, except for ONNX models, because onnxruntime may abort.
+    """
+    if find_family(model) == "onnx":
         request = PredictionRequest.for_program(program)
         return FileSource("ONNX", "the model", model.SerializeToString(), request)
-    return nullcontext(_object_source(model, program))
+    return nullcontext(_make_object_source(model, program))
 
 
 def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Predictions:
+    """Return `outputs` of a Scorer for the rows of a frame, (n, k) each."""
     predictions: Predictions = {}
     for name in outputs:
         value = getattr(scorer, METHODS[name])(frame)
@@ -92,26 +96,29 @@ def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> 
 
 @contextmanager
 def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
-    """Open a file's model as a source; UntrustedArtifactError if reading it may execute code."""
+    """Open the model in a file as a source.
+
+    Raise UntrustedArtifactError if reading it may execute code and `allow_pickle` is false.
+    """
     is_automatic = file.format.upper() == "AUTO"
-    kind = detect_format(file.content, file.path) if is_automatic else file.format
-    if kind.upper() == "TORCH" and not allow_pickle:
+    file_format = detect_format(file.content, file.path) if is_automatic else file.format
+    if file_format.upper() == "TORCH" and not allow_pickle:
         raise UntrustedArtifactError(
             f"{file.path}: torch itself may execute code that such a file contains; connect with "
             "allow_pickle=True if you trust it"
         )
     if isinstance(file.model, SparkModel):
-        yield _object_source(load_spark_model(file.path), program)
+        yield _make_object_source(load_spark_model(file.path), program)
     elif isinstance(file.model, StoredModel | Program):
         stored_program = file.model if isinstance(file.model, Program) else file.model.program
         try_foreign(stored_program)
-        yield _program_source(stored_program)
-    elif kind.upper() == "PICKLE":
-        yield _object_source(file.model, program)
+        yield _make_program_source(stored_program)
+    elif file_format.upper() == "PICKLE":
+        yield _make_object_source(file.model, program)
     else:
-        content = _pickle_model(file) if kind.upper() == "SKOPS" else file.content
+        content = _pickle_model(file) if file_format.upper() == "SKOPS" else file.content
         request = PredictionRequest.for_program(program)
-        with FileSource(kind.upper(), file.path, content, request) as source:
+        with FileSource(file_format.upper(), file.path, content, request) as source:
             yield source
 
 

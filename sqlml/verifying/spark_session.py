@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def load_spark_model(path: str) -> Any:
-    """Return the pyspark.ml object in a folder whose classes the importer knows."""
-    session = _active_session()
+    """Return the pyspark.ml object in a folder; the importer has checked its classes."""
+    session = _get_active_session()
     if session is None:
         raise ConfigError(
             f"verifying {path!r} needs a SparkSession, and this process has none: create one with "
@@ -39,7 +39,7 @@ def load_spark_model(path: str) -> Any:
         ) from error
 
 
-def _active_session() -> Any:
+def _get_active_session() -> Any:
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -52,9 +52,9 @@ def _active_session() -> Any:
 def predict_with_spark(
     model: Any, frame: pd.DataFrame, request: PredictionRequest
 ) -> dict[str, Array]:
-    """Return the outputs of `model.transform` for the rows of a frame; missing values are NULL."""
+    """Return the outputs of `model.transform` for a frame; missing values become NULL."""
     pipeline = make_plan(read_object(model, trees=False))
-    rows = _active_session().createDataFrame(*_to_spark_rows(frame, request, pipeline.vector))
+    rows = _get_active_session().createDataFrame(*_to_spark_rows(frame, request, pipeline.vector))
     columns = _match_columns(pipeline, request)
     column_names = dict.fromkeys(name for names in columns.values() for name in names)
     results = model.transform(rows).select(*column_names).collect()
@@ -67,7 +67,7 @@ def predict_with_spark(
 def _to_spark_rows(
     frame: pd.DataFrame, request: PredictionRequest, vector: str | None
 ) -> tuple[list[Any], Any]:
-    """Return the rows and their schema, as one column if the model reads a single `vector`."""
+    """Return the rows and their schema: one column if the model reads a single `vector` column."""
     from pyspark.ml.linalg import Vectors, VectorUDT
     from pyspark.sql.types import DoubleType, StringType, StructType
 
@@ -86,7 +86,7 @@ def _to_spark_rows(
 
 
 def _match_columns(pipeline: Plan, request: PredictionRequest) -> dict[str, tuple[str, ...]]:
-    """Return output -> the names of the corresponding Spark columns."""
+    """Map each output to the names of the corresponding Spark columns."""
     if pipeline.predictor is None:
         return {"transform": pipeline.outputs}
     stage, naming = pipeline.predictor, pipeline.naming

@@ -1,4 +1,4 @@
-"""Verification of an imported Program against its source library, on generated or given rows."""
+"""Verification of an imported Program against its source library, on generated rows or a frame."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sqlml.types import Feature
 from sqlml.verifying.ask_library import Predictions, has_source
 from sqlml.verifying.compare import Difference, compare_outputs
 from sqlml.verifying.rounding_ties import find_rounding_ties
-from sqlml.verifying.source import Source, score_frame, source_of_object
+from sqlml.verifying.source import Source, open_object_source, score_frame
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 LARGE_PROGRAM_BYTES, LARGE_PROGRAM_ROWS = 64 << 20, 16
-"""A Program of at least this many bytes is compared on this many rows per frame only."""
+"""A Program with more than this many bytes is compared on only this many rows per frame."""
 
 TIME_LIMIT = 1.0
 """Seconds after which no more frames are compared, so that registering a model stays quick."""
@@ -36,7 +36,10 @@ TIME_LIMIT = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The largest difference of each output over all rows; `skipped` says why there is none."""
+    """The largest difference of each output over all rows.
+
+    `skipped` is the reason if nothing was compared.
+    """
 
     differences: tuple[Difference, ...] = ()
     rows: int = 0
@@ -48,7 +51,7 @@ class Verification:
 
     @property
     def complaint(self) -> str:
-        """Describe the differences beyond the contract."""
+        """A description of the differences that exceed the tolerance."""
         return "; ".join(
             f"{d.certain_flips} of {d.rows} labels differ"
             if d.certain_flips
@@ -71,7 +74,7 @@ def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> 
     """Compare a Program with the object that it was imported from, as `verify_source` does."""
     if not has_source(model):
         return Verification(skipped=f"no way to score a {type(model).__name__}")
-    return verify_source(source_of_object(model, program), program, features)
+    return verify_source(open_object_source(model, program), program, features)
 
 
 def verify_source(
@@ -114,10 +117,10 @@ def verify_rows(
     options: Mapping[str, Any],
     frame: pd.DataFrame,
 ) -> Verification:
-    """Compare a Program with its source on the rows of a frame, as it is registered with `options`.
+    """Compare a Program, registered with `options`, with its source on the rows of a frame.
 
     Rows that score as NULL because of the options are left out, since the library may reject them.
-    VerificationError if no rows are left, or the library rejects them.
+    Raise VerificationError if no rows are left, or if the library rejects them.
     """
     scorer = Scorer(program, features, options)
     frame = frame[frame[sorted(find_null_inputs(options, program))].notna().all(axis=1)]
@@ -133,17 +136,20 @@ def verify_rows(
 
 
 def _drop_null_texts(frame: pd.DataFrame, source: Source, program: Program) -> pd.DataFrame:
-    """Drop rows with a missing text if the source, such as ONNX, has no NULL for texts."""
+    """Drop rows with a missing string if the source, such as ONNX, has no NULL for strings."""
     if source.knows_null_texts:
         return frame
-    texts = [f.name for f in program.features if f.kind == "string"]
-    return frame[frame[texts].notna().all(axis=1)]
+    string_columns = [f.name for f in program.features if f.kind == "string"]
+    return frame[frame[string_columns].notna().all(axis=1)]
 
 
 def _compare_frame(
     source: Source, scorer: Scorer, frame: pd.DataFrame, skip_random: bool
 ) -> tuple[Difference, ...]:
-    """Compare predictions for rows; `skip_random` leaves out outputs that the source randomizes."""
+    """Compare predictions for rows; `skip_random` leaves out outputs that the source randomizes.
+
+    If they differ, try other representations of missing strings, and ignore rounding ties.
+    """
     program, tolerance = scorer.program, source.tolerance
     variants = _vary_missing_texts(frame, [f.name for f in program.features if f.kind == "string"])
     frame = next(variants)
@@ -151,37 +157,41 @@ def _compare_frame(
     ours = score_frame(scorer, frame, program.outputs) if skip_random else {}
     theirs = source.predict(frame)
     ours = ours or score_frame(scorer, frame, theirs)
-    first = compare_outputs(program, ours, theirs, tolerance)
-    if all(d.agrees for d in first):
-        return first
+    differences = compare_outputs(program, ours, theirs, tolerance)
+    if all(d.agrees for d in differences):
+        return differences
 
-    def predict_variant(other: Program) -> Predictions:
-        return score_frame(Scorer(other, scorer.features, {"backend": "reference"}), frame, ours)
+    def predict_variant(variant: Program) -> Predictions:
+        return score_frame(Scorer(variant, scorer.features, {"backend": "reference"}), frame, ours)
 
-    for other in chain([frame], variants):
+    for variant in chain([frame], variants):
         with suppress(VerificationError):  # the library may score None but not NaN
-            intended = source.predict(other)
-            ties = find_rounding_ties(program, predict_variant, ours, intended, tolerance)
-            decided = [i for i in range(len(frame)) if i not in ties]
-            ours_decided, intended_decided = (
-                {name: values[decided] for name, values in predictions.items()}
-                for predictions in (ours, intended)
+            variant_predictions = source.predict(variant)
+            ties = find_rounding_ties(
+                program, predict_variant, ours, variant_predictions, tolerance
             )
-            second = compare_outputs(program, ours_decided, intended_decided, tolerance)
-            if all(d.agrees for d in second):
-                return second
+            rows_without_ties = [i for i in range(len(frame)) if i not in ties]
+            ours_without_ties, variant_without_ties = (
+                {name: values[rows_without_ties] for name, values in predictions.items()}
+                for predictions in (ours, variant_predictions)
+            )
+            other_differences = compare_outputs(
+                program, ours_without_ties, variant_without_ties, tolerance
+            )
+            if all(d.agrees for d in other_differences):
+                return other_differences
     if not skip_random:
-        return first
-    again = compare_outputs(program, source.predict(frame), theirs, tolerance)
-    deterministic = {d.output for d in again if d.agrees}
-    return tuple(d for d in first if d.output in deterministic)
+        return differences
+    repeated_differences = compare_outputs(program, source.predict(frame), theirs, tolerance)
+    deterministic = {d.output for d in repeated_differences if d.agrees}
+    return tuple(d for d in differences if d.output in deterministic)
 
 
-def _vary_missing_texts(frame: pd.DataFrame, texts: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """Yield the frame with None for missing texts, then with NaN in some or all such columns."""
-    text_columns = {name: frame[name].astype(object) for name in texts}
+def _vary_missing_texts(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield the frame with None for missing strings, then with NaN in some or all such columns."""
+    text_columns = {name: frame[name].astype(object) for name in names}
     is_present = {n: column.notna() for n, column in text_columns.items() if column.isna().any()}
-    # Four columns are varied separately, and further ones share the choice of the fourth.
+    # Four columns are varied separately; further columns share the choice of the fourth.
     for values in product((None, np.nan), repeat=min(len(is_present), 4)):
         choices = [*values, *values[-1:] * len(is_present)]
         filled = dict(text_columns)
@@ -192,14 +202,14 @@ def _vary_missing_texts(frame: pd.DataFrame, texts: Sequence[str]) -> Iterator[p
 
 def _merge_by_output(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     merged: dict[str, Difference] = {}
-    for d in differences:
-        before = merged.get(d.output, replace(d, rows=0, flips=0, certain_flips=0))
-        merged[d.output] = replace(
-            before,
-            rows=before.rows + d.rows,
-            absolute=max(before.absolute, d.absolute),
-            relative=max(before.relative, d.relative),
-            flips=before.flips + d.flips,
-            certain_flips=before.certain_flips + d.certain_flips,
+    for difference in differences:
+        total = merged.get(difference.output, replace(difference, rows=0, flips=0, certain_flips=0))
+        merged[difference.output] = replace(
+            total,
+            rows=total.rows + difference.rows,
+            absolute=max(total.absolute, difference.absolute),
+            relative=max(total.relative, difference.relative),
+            flips=total.flips + difference.flips,
+            certain_flips=total.certain_flips + difference.certain_flips,
         )
     return tuple(merged.values())

@@ -22,7 +22,7 @@ from sqlml import errors
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.types import Labels
-from sqlml.verifying.source import source_of_object
+from sqlml.verifying.source import open_object_source
 from sqlml.verifying.verification import verify_source
 
 RNG = np.random.default_rng(5)
@@ -129,9 +129,9 @@ def test_a_comparison_sees_other_labels_and_keys(tmp_path: Path, wrong: tuple[in
     imported = import_model(read_artifact(content, format="ONNX", path=path, allow_pickle=False))
     program = imported.program
     model = onnx.load_from_string(content)
-    agreed = verify_source(source_of_object(model, program), program, imported.features)
+    agreed = verify_source(open_object_source(model, program), program, imported.features)
     assert agreed.agrees and agreed.rows >= 128
     forged = replace(program, labels=(Labels("int64", wrong),))
-    found = verify_source(source_of_object(model, forged), forged, imported.features)
+    found = verify_source(open_object_source(model, forged), forged, imported.features)
     assert not found.agrees
     assert {d.output for d in found.differences if not d.agrees} == {"label", "proba"}

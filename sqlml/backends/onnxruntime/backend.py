@@ -35,7 +35,7 @@ from sqlml.types import Array
 
 
 def find_providers(device: str) -> list[Any]:
-    """Return onnxruntime's execution providers for "cpu", "cuda", "cuda:1", ... or "auto"."""
+    """Return onnxruntime's execution providers for a device: "cpu", "cuda", "cuda:1" or "auto"."""
     if device == "cpu":
         return ["CPUExecutionProvider"]
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
@@ -54,9 +54,10 @@ def find_providers(device: str) -> list[Any]:
 
 
 def open_session_on(model: bytes, device: str) -> Any:
-    chosen = find_providers(device)
-    session = open_session(model, chosen)
-    if len(chosen) > 1 and "CUDAExecutionProvider" not in session.get_providers():
+    """Open a session on `device`; raise BackendError if its CUDA libraries are missing."""
+    providers = find_providers(device)
+    session = open_session(model, providers)
+    if len(providers) > 1 and "CUDAExecutionProvider" not in session.get_providers():
         raise BackendError(
             f"onnxruntime cannot use device {device!r}: its CUDA libraries are missing; run pip "
             "install 'sqlml[gpu]', or use device='cpu'"
@@ -65,13 +66,13 @@ def open_session_on(model: bytes, device: str) -> Any:
 
 
 BLOCK_BYTES: Mapping[str, int] = {"cpu": 1 << 20, "cuda": 1 << 30}
-"""Most memory for the intermediate values of a block; on the CPU they then stay in the cache."""
+"""Maximum memory for a block's intermediate values; on the CPU, they then stay in the cache."""
 
 FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
 
 Values = dict[int, Array]
 Run = Callable[[Values], None]
-"""A function that runs a stage: it reads values by node and adds its results."""
+"""A function that runs a stage: it reads values by node, and adds its results to them."""
 
 
 class _OutOfMemory(Exception):
@@ -79,7 +80,7 @@ class _OutOfMemory(Exception):
 
 
 class OnnxRuntimeCompiled:
-    """A Program that onnxruntime runs. Thread-safe; it pickles as its Program and device."""
+    """A Program that onnxruntime runs. It is thread-safe, and pickled as its Program and device."""
 
     def __init__(self, program: Program, device: str) -> None:
         self.program = program
@@ -121,9 +122,9 @@ class OnnxRuntimeCompiled:
         plan = self._plans.get(names)
         if plan is None:  # Two threads may both build it, with equal results.
             program, device = self.program, self.device
-            live = program.find_needed(program.outputs[name] for name in names)
-            needed = {name: i for name, i in program.inputs.items() if i in live}
-            stages = split_into_stages(program, names, lambda i: _on_host(program, i))
+            needed_nodes = program.find_needed(program.outputs[name] for name in names)
+            needed = {name: i for name, i in program.inputs.items() if i in needed_nodes}
+            stages = split_into_stages(program, names, lambda i: _runs_on_host(program, i))
             make_stage = {True: _make_host_stage, False: _make_graph_stage}
             runs = tuple(make_stage[stage.host](program, stage, device) for stage in stages)
             plan = self._plans[names] = needed, runs
@@ -133,7 +134,7 @@ class OnnxRuntimeCompiled:
         return (OnnxRuntimeCompiled, (self.program, self.device))
 
 
-def _on_host(program: Program, i: int) -> bool:
+def _runs_on_host(program: Program, i: int) -> bool:
     node = program.nodes[i]
     types = [node.type, *(program.nodes[j].type for j in node.inputs)]
     if node.op in ("accumulate", "tree_ensemble") and node.type.dtype == "float16":
@@ -180,8 +181,8 @@ def _convert_error(error: Exception, device: str) -> Exception:
 def _make_host_stage(program: Program, stage: Stage, device: str) -> Run:
     nodes = program.nodes
     steps = [(i, nodes[i].inputs, _make_host_function(program, i, device)) for i in stage.nodes]
-    read = {j for _, reads, _ in steps for j in reads}
-    constants = {j: nodes[j].attrs["value"] for j in read if nodes[j].op == "constant"}
+    read_nodes = {j for _, reads, _ in steps for j in reads}
+    constants = {j: nodes[j].attrs["value"] for j in read_nodes if nodes[j].op == "constant"}
 
     def run(values: Values) -> None:
         for i, reads, function in steps:
@@ -201,12 +202,12 @@ def _make_host_function(
         encode = make_encoder(node.attrs["categories"], node.attrs["missing"])
         return lambda args: encode(args[0])
     if node.op == "onnx_graph":
-        return _make_foreign_graph(node.attrs, device)
+        return _make_foreign_function(node.attrs, device)
     function, attrs = reference.FUNCTIONS[node.op], node.attrs
     return lambda args: function(args, attrs)
 
 
-def _make_foreign_graph(
+def _make_foreign_function(
     attrs: Mapping[str, Any], device: str
 ) -> Callable[[Sequence[Array]], Array]:
     """Return a function that runs the ONNX model of an onnx_graph node."""

@@ -29,361 +29,393 @@ from sqlml.types import FLOATS, Array, DType, TensorType, numpy_dtype
 _BRANCH_LEQ, _BRANCH_LT = 0, 1
 
 
-def accumulate(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+def accumulate(graph: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
     """Add the values of the trees to the base one by one, with each sum rounded."""
     trees, values = types[0].shape[1:]
-    flat = g.add("Reshape", args[0], g.ints(-1, trees * values)) if trees * values else None
-    return ordered_sum(g, flat, args[0], node.attrs["base"], node.attrs["target"], values)
+    flat = graph.add("Reshape", args[0], graph.ints(-1, trees * values)) if trees * values else None
+    return emit_ordered_sum(graph, flat, args[0], node.attrs["base"], node.attrs["target"], values)
 
 
-def ordered_sum(
-    g: Graph, flat: str | None, rows_of: str, base: Array, target: Array, values: int
+def emit_ordered_sum(
+    graph: Graph, flat: str | None, rows_of: str, base: Array, target: Array, values: int
 ) -> str:
-    """Return (n, K): for each output, the base plus its columns of `flat` (n, T * V), in order.
+    """Emit sums (n, K): each output is its base plus columns of `flat` (n, T * V), added in order.
 
-    Tree t has columns t*V to t*V + V - 1 and adds them to the outputs from target[t] on.
+    Tree t has columns t*V to t*V + V - 1, and adds them to the outputs from target[t] on.
     """
     if base.dtype == np.float16:
         raise BackendError("ONNX has no float16 sum that rounds after each term")
     outputs, width = base.size, target.size * values
-    rows = g.add("Shape", rows_of, start=0, end=1)
+    rows = graph.add("Shape", rows_of, start=0, end=1)
     # Outputs with fewer terms are padded with -0.0, which changes no sum.
-    tail = g.constant(np.append(base, -0.0).astype(base.dtype))
-    tail = g.add("Expand", tail, g.add("Concat", rows, g.ints(outputs + 1), axis=0))
-    wide = tail if flat is None else g.add("Concat", flat, tail, axis=1)
-    owner = (target[:, None] + np.arange(values)).ravel()
-    terms = [np.flatnonzero(owner == k) for k in range(outputs)]
-    longest = max((t.size for t in terms), default=0)
-    order = np.full((outputs, 1 + longest), width + outputs, np.int64)
+    padding_and_base = graph.constant(np.append(base, -0.0).astype(base.dtype))
+    padding_and_base = graph.add(
+        "Expand", padding_and_base, graph.add("Concat", rows, graph.ints(outputs + 1), axis=0)
+    )
+    all_columns = (
+        padding_and_base if flat is None else graph.add("Concat", flat, padding_and_base, axis=1)
+    )
+    output_of_column = (target[:, None] + np.arange(values)).ravel()
+    terms = [np.flatnonzero(output_of_column == k) for k in range(outputs)]
+    max_terms = max((t.size for t in terms), default=0)
+    order = np.full((outputs, 1 + max_terms), width + outputs, np.int64)
     order[:, 0] = width + np.arange(outputs)
-    for row, chosen in zip(order, terms, strict=True):
-        row[1 : 1 + chosen.size] = chosen
-    lined = g.add("Gather", wide, g.constant(order), axis=1)
-    sums = g.add("CumSum", lined, g.constant(np.array(2, np.int64)))
-    return g.add("Gather", sums, g.constant(np.array(longest, np.int64)), axis=2)
+    for row, columns in zip(order, terms, strict=True):
+        row[1 : 1 + columns.size] = columns
+    ordered_terms = graph.add("Gather", all_columns, graph.constant(order), axis=1)
+    sums = graph.add("CumSum", ordered_terms, graph.constant(np.array(2, np.int64)))
+    return graph.add("Gather", sums, graph.constant(np.array(max_terms, np.int64)), axis=2)
 
 
-def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
-    """Emit a tree_ensemble operator; BackendError if it has categorical nodes."""
-    e = Ensemble.of(node.attrs)
-    if e.has_categories:
+def tree_ensemble(
+    graph: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]
+) -> str:
+    """Emit a tree_ensemble operator; raise BackendError if it has categorical nodes."""
+    ensemble = Ensemble.of(node.attrs)
+    if ensemble.has_categories:
         raise BackendError("ONNX has no category sets with the same meaning")
-    values = e.leaf_values.shape[1]
-    if not e.nodes:
-        return _emit_constant_sum(g, node, args[0], types[0])
-    inner = np.bincount(e.node_roots(), minlength=e.trees)
-    first = np.concatenate([[0], np.cumsum(inner + 1)[:-1]]).astype(np.int64)
-    owner = np.repeat(np.arange(e.trees), np.diff(np.append(first, e.leaf_values.shape[0])))
-    number = np.arange(owner.size) - first[owner]
+    values_per_leaf = ensemble.leaf_values.shape[1]
+    if not ensemble.nodes:
+        return _emit_constant_sum(graph, node, args[0], types[0])
+    inner_counts = np.bincount(ensemble.node_roots(), minlength=ensemble.trees)
+    first_leaves = np.concatenate([[0], np.cumsum(inner_counts + 1)[:-1]]).astype(np.int64)
+    tree_of_leaf = np.repeat(
+        np.arange(ensemble.trees), np.diff(np.append(first_leaves, ensemble.leaf_values.shape[0]))
+    )
+    leaf_numbers = np.arange(tree_of_leaf.size) - first_leaves[tree_of_leaf]
     x, dtype = args[0], types[0].dtype
     if dtype == "float16":
-        x, dtype = g.cast(x, "float32"), "float32"
-    elif dtype == "float32" and number.size and number.max() >= 1 << 24:
-        x, dtype = g.cast(x, "float64"), "float64"
-    leaves = g.cast(_emit_exit_numbers(g, e, x, dtype, owner, number), "int64")
-    positions = g.add("Add", leaves, g.constant(first))
-    picked = g.add("Gather", g.constant(e.leaf_values), positions, axis=0)
-    flat = g.add("Reshape", picked, g.ints(-1, e.trees * values))
-    return ordered_sum(g, flat, args[0], e.base, e.target, values)
+        x, dtype = graph.cast(x, "float32"), "float32"
+    elif dtype == "float32" and leaf_numbers.size and leaf_numbers.max() >= 1 << 24:
+        x, dtype = graph.cast(x, "float64"), "float64"
+    leaves = graph.cast(
+        _emit_exit_numbers(graph, ensemble, x, dtype, tree_of_leaf, leaf_numbers), "int64"
+    )
+    positions = graph.add("Add", leaves, graph.constant(first_leaves))
+    leaf_values_of_row = graph.add(
+        "Gather", graph.constant(ensemble.leaf_values), positions, axis=0
+    )
+    flat = graph.add(
+        "Reshape", leaf_values_of_row, graph.ints(-1, ensemble.trees * values_per_leaf)
+    )
+    return emit_ordered_sum(graph, flat, args[0], ensemble.base, ensemble.target, values_per_leaf)
 
 
-def _emit_constant_sum(g: Graph, node: Node, x: str, kind: TensorType) -> str:
-    """Return the same value for every row if no tree has a test; there may be no column to read."""
-    nothing = np.zeros((1, kind.width), numpy_dtype(kind.dtype))
-    total: Array = reference.FUNCTIONS["tree_ensemble"]([nothing], node.attrs)[0]
-    value = g.constant(total)
-    if not kind.width:
-        rows = g.add("Shape", x, start=0, end=1)
-        return g.add("Expand", value, g.add("Concat", rows, g.ints(total.size), axis=0))
+def _emit_constant_sum(graph: Graph, node: Node, x: str, x_type: TensorType) -> str:
+    """Emit the same value for every row, for trees without tests; `x` may have no columns."""
+    zeros = np.zeros((1, x_type.width), numpy_dtype(x_type.dtype))
+    total: Array = reference.FUNCTIONS["tree_ensemble"]([zeros], node.attrs)[0]
+    value = graph.constant(total)
+    if not x_type.width:
+        rows = graph.add("Shape", x, start=0, end=1)
+        return graph.add("Expand", value, graph.add("Concat", rows, graph.ints(total.size), axis=0))
     # This shows the importer of ONNX that there is one value per row.
-    first = g.add("Gather", x, g.ints(0), axis=1)
-    return g.add("Where", g.add("IsNaN", first), value, value)
+    first = graph.add("Gather", x, graph.ints(0), axis=1)
+    return graph.add("Where", graph.add("IsNaN", first), value, value)
 
 
 def _emit_exit_numbers(
-    g: Graph, e: Ensemble, x: str, dtype: DType, owner: Array, number: Array
+    graph: Graph, ensemble: Ensemble, x: str, dtype: DType, tree_of_leaf: Array, leaf_numbers: Array
 ) -> str:
     # A tree that is a single leaf gets a node with that leaf on both sides.
-    lone = np.flatnonzero(e.roots < 0)
-    extra = e.nodes + np.arange(lone.size)
-    roots = e.roots.astype(np.int64)
-    roots[lone] = extra
-    mode = _BRANCH_LT if e.compare == "lt" else _BRANCH_LEQ
+    single_leaf_trees = np.flatnonzero(ensemble.roots < 0)
+    added_nodes = ensemble.nodes + np.arange(single_leaf_trees.size)
+    roots = ensemble.roots.astype(np.int64)
+    roots[single_leaf_trees] = added_nodes
+    mode = _BRANCH_LT if ensemble.compare == "lt" else _BRANCH_LEQ
 
     def extend(values: Array) -> Array:
-        return np.concatenate([values, np.zeros(lone.size, values.dtype)])
+        return np.concatenate([values, np.zeros(single_leaf_trees.size, values.dtype)])
 
     def numbers(values: Array) -> TensorProto:
         return numpy_helper.from_array(values.astype(dtype))
 
     children: dict[str, Any] = {}
-    for side, child in (("true", e.left), ("false", e.right)):
-        node = np.concatenate([child, e.roots[lone]])
+    for side, child in (("true", ensemble.left), ("false", ensemble.right)):
+        node = np.concatenate([child, ensemble.roots[single_leaf_trees]])
         children[f"nodes_{side}nodeids"] = np.where(node < 0, ~node, node).tolist()
         children[f"nodes_{side}leafs"] = (node < 0).astype(int).tolist()
 
-    return g.add(
+    return graph.add(
         "TreeEnsemble",
         x,
         domain="ai.onnx.ml",
-        n_targets=e.trees,
+        n_targets=ensemble.trees,
         aggregate_function=1,
         post_transform=0,
         tree_roots=roots.tolist(),
-        nodes_featureids=extend(e.feature).tolist(),
-        nodes_modes=numpy_helper.from_array(np.full(e.nodes + lone.size, mode, np.uint8)),
-        nodes_splits=numbers(extend(e.threshold)),
+        nodes_featureids=extend(ensemble.feature).tolist(),
+        nodes_modes=numpy_helper.from_array(
+            np.full(ensemble.nodes + single_leaf_trees.size, mode, np.uint8)
+        ),
+        nodes_splits=numbers(extend(ensemble.threshold)),
         **children,
-        nodes_missing_value_tracks_true=extend(e.default_left).astype(int).tolist(),
-        leaf_targetids=owner.tolist(),
-        leaf_weights=numbers(number),
+        nodes_missing_value_tracks_true=extend(ensemble.default_left).astype(int).tolist(),
+        leaf_targetids=tree_of_leaf.tolist(),
+        leaf_weights=numbers(leaf_numbers),
     )
 
 
 Args = Sequence[str]
 Types = Sequence[TensorType]
 Emit = Callable[[Graph, Node, Args, Types], str]
-"""A function that appends a node to a graph, given its inputs as values with types; it returns the
-node's value."""
+"""A function that appends nodes for an operator to a graph, given the names and types of its
+inputs, and returns the name of the result."""
 
 NARROW = frozenset({"bool", "int8", "int16"})
 """Dtypes that most kernels of onnxruntime lack; int32 represents all their values."""
 
 
-def _single_node(op: str) -> Emit:
+def _emit_single_node(op: str) -> Emit:
     return lambda g, node, args, types: g.add(op, *args)
 
 
 def _widen_to_int32(op: str, is_comparison: bool = False) -> Emit:
-    """Return an emitter that computes in int32 if the kernel is missing."""
+    """Return an emitter of `op` that computes in int32 if onnxruntime lacks the kernel."""
 
-    def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
+    def emit(graph: Graph, node: Node, args: Args, types: Types) -> str:
         if types[0].dtype not in NARROW:
-            return g.add(op, *args)
-        result = g.add(op, *[g.cast(a, "int32") for a in args])
-        return result if is_comparison else g.cast(result, node.type.dtype)
+            return graph.add(op, *args)
+        result = graph.add(op, *[graph.cast(a, "int32") for a in args])
+        return result if is_comparison else graph.cast(result, node.type.dtype)
 
     return emit
 
 
-_comparison = partial(_widen_to_int32, is_comparison=True)
+_emit_comparison = partial(_widen_to_int32, is_comparison=True)
 
 
-def _not_equal(g: Graph, node: Node, args: Args, types: Types) -> str:
-    return g.add("Not", _comparison("Equal")(g, node, args, types))
+def _emit_not_equal(graph: Graph, node: Node, args: Args, types: Types) -> str:
+    return graph.add("Not", _emit_comparison("Equal")(graph, node, args, types))
 
 
-def _exp(g: Graph, x: str, dtype: DType) -> str:
+def _exp(graph: Graph, x: str, dtype: DType) -> str:
     if dtype != "float32":
-        return g.add("Exp", x)
-    return g.cast(g.add("Exp", g.cast(x, "float64")), dtype)
+        return graph.add("Exp", x)
+    return graph.cast(graph.add("Exp", graph.cast(x, "float64")), dtype)
 
 
-def _log1p(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _log1p(graph: Graph, node: Node, args: Args, types: Types) -> str:
     """Emit log(u) * (x / (u - 1)) with u = 1 + x, the accurate formula of the HP-15C."""
-    (x,), one = args, g.scalar(1, node.type.dtype)
-    u = g.add("Add", x, one)
-    exact = g.add("Mul", g.add("Log", u), g.add("Div", x, g.add("Sub", u, one)))
-    small = g.add("Equal", u, one)
-    infinite = g.add("Equal", x, g.scalar(np.inf, node.type.dtype))
-    return g.add("Where", g.add("Or", small, infinite), x, exact)
+    (x,), one = args, graph.scalar(1, node.type.dtype)
+    u = graph.add("Add", x, one)
+    exact = graph.add("Mul", graph.add("Log", u), graph.add("Div", x, graph.add("Sub", u, one)))
+    is_small = graph.add("Equal", u, one)
+    is_infinite = graph.add("Equal", x, graph.scalar(np.inf, node.type.dtype))
+    return graph.add("Where", graph.add("Or", is_small, is_infinite), x, exact)
 
 
-def _expm1(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _expm1(graph: Graph, node: Node, args: Args, types: Types) -> str:
     """Emit u - 1 with u = exp(x) for |x| > 1, and (u - 1) * x / log(u) otherwise."""
     (x,), dtype = args, node.type.dtype
-    one = g.scalar(1, dtype)
-    u = _exp(g, x, dtype)
-    difference = g.add("Sub", u, one)
-    near = g.add("Div", g.add("Mul", difference, x), g.add("Log", u))
-    small = g.add("Equal", u, one)
-    far = g.add("Greater", g.add("Abs", x), one)
-    return g.add("Where", small, x, g.add("Where", far, difference, near))
+    one = graph.scalar(1, dtype)
+    u = _exp(graph, x, dtype)
+    difference = graph.add("Sub", u, one)
+    result_near_zero = graph.add("Div", graph.add("Mul", difference, x), graph.add("Log", u))
+    is_small = graph.add("Equal", u, one)
+    is_far = graph.add("Greater", graph.add("Abs", x), one)
+    return graph.add("Where", is_small, x, graph.add("Where", is_far, difference, result_near_zero))
 
 
-def _sigmoid(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _sigmoid(graph: Graph, node: Node, args: Args, types: Types) -> str:
     (x,), dtype = args, node.type.dtype
-    one = g.scalar(1, dtype)
+    one = graph.scalar(1, dtype)
     if dtype == "float32":  # This is XGBoost's formula.
-        limited = g.add("Min", g.add("Neg", x), g.scalar(88.7, dtype))
-        limited = g.add("Where", g.add("IsNaN", x), x, limited)
-        total = g.add("Add", _exp(g, limited, dtype), one)
-        return g.add("Div", one, g.add("Add", total, g.scalar(1e-16, dtype)))
-    return g.add("Div", one, g.add("Add", one, _exp(g, g.add("Neg", x), dtype)))
+        clipped = graph.add("Min", graph.add("Neg", x), graph.scalar(88.7, dtype))
+        clipped = graph.add("Where", graph.add("IsNaN", x), x, clipped)
+        total = graph.add("Add", _exp(graph, clipped, dtype), one)
+        return graph.add("Div", one, graph.add("Add", total, graph.scalar(1e-16, dtype)))
+    return graph.add("Div", one, graph.add("Add", one, _exp(graph, graph.add("Neg", x), dtype)))
 
 
-def _mod(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit C's remainder with the sign changed to that of the divisor, as in Python."""
-    rest, zero = g.add("Mod", *args, fmod=1), g.scalar(0, node.type.dtype)
-    signs = [g.add("Less", value, zero) for value in (rest, args[1])]
-    moved = g.add("And", g.add("Xor", *signs), g.add("Not", g.add("Equal", rest, zero)))
-    return g.add("Where", moved, g.add("Add", rest, args[1]), rest)
+def _mod(graph: Graph, node: Node, args: Args, types: Types) -> str:
+    """Emit C's remainder, adjusted to have the sign of the divisor as in Python."""
+    remainder, zero = graph.add("Mod", *args, fmod=1), graph.scalar(0, node.type.dtype)
+    signs = [graph.add("Less", value, zero) for value in (remainder, args[1])]
+    needs_adjustment = graph.add(
+        "And", graph.add("Xor", *signs), graph.add("Not", graph.add("Equal", remainder, zero))
+    )
+    return graph.add("Where", needs_adjustment, graph.add("Add", remainder, args[1]), remainder)
 
 
-def _search_sorted(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """Compare each number with all edges of its column, and count those below; all for NaN."""
+def _search_sorted(graph: Graph, node: Node, args: Args, types: Types) -> str:
+    """Emit the number of edges of a column below each number; NaN is above all edges."""
     (x,) = args
     columns = list(split_points(node.attrs["edges"], node.attrs["offsets"]))
-    most = max((edges.size for edges in columns), default=0)
-    edges = np.zeros((1, len(columns), max(most, 1)), numpy_dtype(types[0].dtype))
+    max_edges = max((edges.size for edges in columns), default=0)
+    edges = np.zeros((1, len(columns), max(max_edges, 1)), numpy_dtype(types[0].dtype))
     is_edge = np.zeros(edges.shape, bool)
     for j, column_edges in enumerate(columns):
         edges[0, j, : column_edges.size], is_edge[0, j, : column_edges.size] = column_edges, True
     compare = "Less" if node.attrs["side"] == "left" else "LessOrEqual"
-    below = g.add(compare, g.constant(edges), g.add("Unsqueeze", x, g.ints(2)))
-    is_below = g.add("And", below, g.constant(is_edge))
-    count = g.add("ReduceSum", g.cast(is_below, "int64"), g.ints(2), keepdims=0)
-    edge_count = g.constant(is_edge.sum(axis=2).astype(np.int64))
-    return g.add("Where", g.add("IsNaN", x), edge_count, count)
+    is_below_or_equal = graph.add(
+        compare, graph.constant(edges), graph.add("Unsqueeze", x, graph.ints(2))
+    )
+    is_below = graph.add("And", is_below_or_equal, graph.constant(is_edge))
+    count = graph.add("ReduceSum", graph.cast(is_below, "int64"), graph.ints(2), keepdims=0)
+    edge_count = graph.constant(is_edge.sum(axis=2).astype(np.int64))
+    return graph.add("Where", graph.add("IsNaN", x), edge_count, count)
 
 
-def _trunc(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _trunc(graph: Graph, node: Node, args: Args, types: Types) -> str:
     (x,) = args
-    negative = g.add("Less", x, g.scalar(0, node.type.dtype))
-    return g.add("Where", negative, g.add("Ceil", x), g.add("Floor", x))
+    negative = graph.add("Less", x, graph.scalar(0, node.type.dtype))
+    return graph.add("Where", negative, graph.add("Ceil", x), graph.add("Floor", x))
 
 
-def _sign(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _sign(graph: Graph, node: Node, args: Args, types: Types) -> str:
     (x,) = args
-    signs = g.add("Sign", x)
-    return g.add("Where", g.add("IsNaN", x), x, signs) if node.type.dtype in FLOATS else signs
+    signs = graph.add("Sign", x)
+    return (
+        graph.add("Where", graph.add("IsNaN", x), x, signs) if node.type.dtype in FLOATS else signs
+    )
 
 
-def _square(g: Graph, node: Node, args: Args, types: Types) -> str:
-    return _widen_to_int32("Mul")(g, node, [args[0], args[0]], [types[0], types[0]])
+def _square(graph: Graph, node: Node, args: Args, types: Types) -> str:
+    return _widen_to_int32("Mul")(graph, node, [args[0], args[0]], [types[0], types[0]])
 
 
-def _shift_right(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _shift_right(graph: Graph, node: Node, args: Args, types: Types) -> str:
     """Emit an arithmetic shift; ONNX only shifts unsigned numbers, and its division truncates."""
-    x, by = (g.cast(a, "int64") for a in args)
-    minus_one, zero = g.scalar(-1, "int64"), g.scalar(0, "int64")
-    powers = g.constant(np.int64(1) << np.arange(63, dtype=np.int64))
-    power = g.add("Gather", powers, g.add("Min", by, g.scalar(62, "int64")))
-    negative = g.add("Less", x, zero)
-    inverted = g.add("Sub", minus_one, x)
-    shifted = g.add("Div", g.add("Where", negative, inverted, x), power)
-    shifted = g.add("Where", g.add("Equal", by, g.scalar(63, "int64")), zero, shifted)
-    result = g.add("Where", negative, g.add("Sub", minus_one, shifted), shifted)
-    return g.cast(result, node.type.dtype)
+    x, by = (graph.cast(a, "int64") for a in args)
+    minus_one, zero = graph.scalar(-1, "int64"), graph.scalar(0, "int64")
+    powers = graph.constant(np.int64(1) << np.arange(63, dtype=np.int64))
+    power = graph.add("Gather", powers, graph.add("Min", by, graph.scalar(62, "int64")))
+    negative = graph.add("Less", x, zero)
+    inverted = graph.add("Sub", minus_one, x)
+    shifted = graph.add("Div", graph.add("Where", negative, inverted, x), power)
+    shifted = graph.add("Where", graph.add("Equal", by, graph.scalar(63, "int64")), zero, shifted)
+    result = graph.add("Where", negative, graph.add("Sub", minus_one, shifted), shifted)
+    return graph.cast(result, node.type.dtype)
 
 
-def _where(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _where(graph: Graph, node: Node, args: Args, types: Types) -> str:
     condition, *sides = args
     if node.type.dtype not in NARROW:
-        return g.add("Where", condition, *sides)
-    chosen = g.add("Where", condition, *[g.cast(s, "int32") for s in sides])
-    return g.cast(chosen, node.type.dtype)
+        return graph.add("Where", condition, *sides)
+    selected = graph.add("Where", condition, *[graph.cast(s, "int32") for s in sides])
+    return graph.cast(selected, node.type.dtype)
 
 
-def _concat(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _concat(graph: Graph, node: Node, args: Args, types: Types) -> str:
     dtype = node.type.dtype
-    parts = [a if t.dtype == dtype else g.cast(a, dtype) for a, t in zip(args, types, strict=True)]
-    return parts[0] if len(parts) == 1 else g.add("Concat", *parts, axis=1)
+    parts = [
+        a if t.dtype == dtype else graph.cast(a, dtype) for a, t in zip(args, types, strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else graph.add("Concat", *parts, axis=1)
 
 
-def _select(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _select(graph: Graph, node: Node, args: Args, types: Types) -> str:
     indices: Array = node.attrs["indices"]
     if indices.size == types[0].width and np.array_equal(indices, np.arange(indices.size)):
         return args[0]
-    return g.add("Gather", args[0], g.constant(indices), axis=1)
+    return graph.add("Gather", args[0], graph.constant(indices), axis=1)
 
 
-def _reshape(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _reshape(graph: Graph, node: Node, args: Args, types: Types) -> str:
     shape: tuple[int, ...] = node.attrs["shape"]
     if 0 in shape:  # With an empty axis, -1 would be ambiguous.
-        rows = g.add("Shape", args[0], start=0, end=1)
-        return g.add("Reshape", args[0], g.add("Concat", rows, g.ints(*shape), axis=0), allowzero=1)
-    return g.add("Reshape", args[0], g.ints(-1, *shape))
+        rows = graph.add("Shape", args[0], start=0, end=1)
+        return graph.add(
+            "Reshape", args[0], graph.add("Concat", rows, graph.ints(*shape), axis=0), allowzero=1
+        )
+    return graph.add("Reshape", args[0], graph.ints(-1, *shape))
 
 
-def _index(g: Graph, x: str, dtype: DType) -> str:
-    return x if dtype in ("int32", "int64") else g.cast(x, "int64")
+def _index(graph: Graph, x: str, dtype: DType) -> str:
+    return x if dtype in ("int32", "int64") else graph.cast(x, "int64")
 
 
-def _take(g: Graph, node: Node, args: Args, types: Types) -> str:
-    return g.add("Gather", args[0], _index(g, args[1], types[1].dtype), axis=0)
+def _take(graph: Graph, node: Node, args: Args, types: Types) -> str:
+    return graph.add("Gather", args[0], _index(graph, args[1], types[1].dtype), axis=0)
 
 
-def _gather(g: Graph, node: Node, args: Args, types: Types) -> str:
-    return g.add("GatherElements", args[0], _index(g, args[1], types[1].dtype), axis=1)
+def _gather(graph: Graph, node: Node, args: Args, types: Types) -> str:
+    return graph.add("GatherElements", args[0], _index(graph, args[1], types[1].dtype), axis=1)
 
 
-def _mark_nan(g: Graph, x: str, axis: int) -> tuple[str, str]:
-    """Return marks of NaN in x, as float32 0 or 1, and whether there is any along the axis."""
-    marks = g.cast(g.add("IsNaN", x), "float32")
-    most = g.add("ReduceMax", marks, g.ints(axis), keepdims=1)
-    return marks, g.add("Greater", most, g.scalar(0, "float32"))
+def _mark_nan(graph: Graph, x: str, axis: int) -> tuple[str, str]:
+    """Emit marks of NaN in x, float32 0 or 1, and a bool that tells whether the axis has any."""
+    marks = graph.cast(graph.add("IsNaN", x), "float32")
+    max_mark = graph.add("ReduceMax", marks, graph.ints(axis), keepdims=1)
+    return marks, graph.add("Greater", max_mark, graph.scalar(0, "float32"))
 
 
-def _extreme(op: str) -> Emit:
-    def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _make_extreme(op: str) -> Emit:
+    def emit(graph: Graph, node: Node, args: Args, types: Types) -> str:
         axis: int = node.attrs["axis"]
         (x,), dtype = args, node.type.dtype
         if dtype == "int16":
-            x = g.cast(x, "int32")
-        result = g.add(op, x, g.ints(axis), keepdims=1)
+            x = graph.cast(x, "int32")
+        result = graph.add(op, x, graph.ints(axis), keepdims=1)
         if dtype in FLOATS:  # The kernel ignores NaN.
-            result = g.add("Where", _mark_nan(g, x, axis)[1], g.scalar(np.nan, dtype), result)
-        return g.cast(result, dtype) if dtype == "int16" else result
+            result = graph.add(
+                "Where", _mark_nan(graph, x, axis)[1], graph.scalar(np.nan, dtype), result
+            )
+        return graph.cast(result, dtype) if dtype == "int16" else result
 
     return emit
 
 
-def _sum(g: Graph, node: Node, args: Args, types: Types) -> str:
-    axes, dtype = g.ints(node.attrs["axis"]), node.type.dtype
+def _sum(graph: Graph, node: Node, args: Args, types: Types) -> str:
+    axes, dtype = graph.ints(node.attrs["axis"]), node.type.dtype
     if dtype not in NARROW:
-        return g.add("ReduceSum", args[0], axes, keepdims=1)
-    return g.cast(g.add("ReduceSum", g.cast(args[0], "int32"), axes, keepdims=1), dtype)
+        return graph.add("ReduceSum", args[0], axes, keepdims=1)
+    return graph.cast(graph.add("ReduceSum", graph.cast(args[0], "int32"), axes, keepdims=1), dtype)
 
 
-def _argmax(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _argmax(graph: Graph, node: Node, args: Args, types: Types) -> str:
     axis: int = node.attrs["axis"]
     (x,), dtype = args, types[0].dtype
     if dtype in FLOATS:  # NaN is the largest, and the first one is selected.
-        marks, some = _mark_nan(g, x, axis)
-        x = g.add("Where", some, marks if dtype == "float32" else g.cast(marks, dtype), x)
+        marks, has_nan = _mark_nan(graph, x, axis)
+        x = graph.add(
+            "Where", has_nan, marks if dtype == "float32" else graph.cast(marks, dtype), x
+        )
     elif dtype == "int16":
-        x = g.cast(x, "int32")
-    return g.add("ArgMax", x, axis=axis, keepdims=1)
+        x = graph.cast(x, "int32")
+    return graph.add("ArgMax", x, axis=axis, keepdims=1)
 
 
-def _softmax(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _softmax(graph: Graph, node: Node, args: Args, types: Types) -> str:
     (x,), dtype = args, node.type.dtype
     wide: DType = node.attrs["sum_dtype"]
     if not node.type.width:
         return x
-    most = g.add("ReduceMax", x, g.ints(1), keepdims=1)
-    nan = g.add("Where", _mark_nan(g, x, 1)[1], g.scalar(np.nan, dtype), most)
-    e = _exp(g, g.add("Sub", x, nan), dtype)
-    total = g.add("ReduceSum", g.cast(e, wide), g.ints(1), keepdims=1)
-    return g.add("Div", e, g.cast(total, dtype))
+    maximum = graph.add("ReduceMax", x, graph.ints(1), keepdims=1)
+    maximum_or_nan = graph.add(
+        "Where", _mark_nan(graph, x, 1)[1], graph.scalar(np.nan, dtype), maximum
+    )
+    exponentials = _exp(graph, graph.add("Sub", x, maximum_or_nan), dtype)
+    total = graph.add("ReduceSum", graph.cast(exponentials, wide), graph.ints(1), keepdims=1)
+    return graph.add("Div", exponentials, graph.cast(total, dtype))
 
 
-def _batch_matmul(g: Graph, node: Node, args: Args, types: Types) -> str:
-    trees_first = g.add("Transpose", args[0], perm=[1, 0, 2])
-    product = _widen_to_int32("MatMul")(g, node, [trees_first, args[1]], types)
-    return g.add("Transpose", product, perm=[1, 0, 2])
+def _batch_matmul(graph: Graph, node: Node, args: Args, types: Types) -> str:
+    trees_first = graph.add("Transpose", args[0], perm=[1, 0, 2])
+    product = _widen_to_int32("MatMul")(graph, node, [trees_first, args[1]], types)
+    return graph.add("Transpose", product, perm=[1, 0, 2])
 
 
 FUNCTIONS: Mapping[str, Emit] = {
     **{
-        op.lower(): _single_node(op)
+        op.lower(): _emit_single_node(op)
         for op in (
             *("Log", "Sqrt", "Tanh", "Floor", "Ceil", "Sin", "Cos", "Pow", "Neg", "Abs", "Div"),
             *("And", "Or", "Not", "IsNaN"),
         )
     },
-    "rint": _single_node("Round"),
-    "bit_and": _single_node("BitwiseAnd"),
+    "rint": _emit_single_node("Round"),
+    "bit_and": _emit_single_node("BitwiseAnd"),
     **{op.lower(): _widen_to_int32(op) for op in ("Add", "Sub", "Mul", "MatMul")},
     "maximum": _widen_to_int32("Max"),
     "minimum": _widen_to_int32("Min"),
-    "lt": _comparison("Less"),
-    "le": _comparison("LessOrEqual"),
-    "gt": _comparison("Greater"),
-    "ge": _comparison("GreaterOrEqual"),
-    "eq": _comparison("Equal"),
-    "ne": _not_equal,
+    "lt": _emit_comparison("Less"),
+    "le": _emit_comparison("LessOrEqual"),
+    "gt": _emit_comparison("Greater"),
+    "ge": _emit_comparison("GreaterOrEqual"),
+    "eq": _emit_comparison("Equal"),
+    "ne": _emit_not_equal,
     "constant": lambda g, node, args, types: g.constant(node.attrs["value"]),
     "exp": lambda g, node, args, types: _exp(g, args[0], node.type.dtype),
     "cast": lambda g, node, args, types: g.cast(args[0], node.type.dtype),
@@ -403,38 +435,42 @@ FUNCTIONS: Mapping[str, Emit] = {
     "take": _take,
     "gather": _gather,
     "sum": _sum,
-    "max": _extreme("ReduceMax"),
-    "min": _extreme("ReduceMin"),
+    "max": _make_extreme("ReduceMax"),
+    "min": _make_extreme("ReduceMin"),
     "argmax": _argmax,
     "softmax": _softmax,
     "accumulate": accumulate,
     "batch_matmul": _batch_matmul,
     "tree_ensemble": tree_ensemble,
 }
-"""Operator -> the emitter of its ONNX form, for values that are not strings."""
+"""Map operators to emitters of their ONNX form, for values that are not strings."""
 
 
-def _fast_take(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _fast_take(graph: Graph, node: Node, args: Args, types: Types) -> str:
     table, index = types
-    plain = table.dtype == "string" or int(np.prod(table.shape[1:], dtype=np.int64)) != 1
-    if plain or 0 in (*table.shape, *index.shape[1:]):
-        return FUNCTIONS["take"](g, node, args, types)
-    flat = g.add("Reshape", _index(g, args[1], index.dtype), g.ints(-1))
-    taken = g.add("GatherElements", g.add("Reshape", args[0], g.ints(-1)), flat, axis=0)
-    return g.add("Reshape", taken, g.ints(-1, *node.type.shape[1:]))
+    is_unsupported = table.dtype == "string" or int(np.prod(table.shape[1:], dtype=np.int64)) != 1
+    if is_unsupported or 0 in (*table.shape, *index.shape[1:]):
+        return FUNCTIONS["take"](graph, node, args, types)
+    flat = graph.add("Reshape", _index(graph, args[1], index.dtype), graph.ints(-1))
+    taken_values = graph.add(
+        "GatherElements", graph.add("Reshape", args[0], graph.ints(-1)), flat, axis=0
+    )
+    return graph.add("Reshape", taken_values, graph.ints(-1, *node.type.shape[1:]))
 
 
-def _fast_select(g: Graph, node: Node, args: Args, types: Types) -> str:
+def _fast_select(graph: Graph, node: Node, args: Args, types: Types) -> str:
     indices: Array = node.attrs["indices"]
     start, size = int(indices[0]) if indices.size else 0, indices.size
-    following = np.array_equal(indices, np.arange(start, start + size))
+    is_consecutive = np.array_equal(indices, np.arange(start, start + size))
     # Gather selects up to 4 columns as fast as GatherElements.
-    if following or size <= 4 or len(types[0].shape) != 2 or types[0].dtype == "string":
-        return FUNCTIONS["select"](g, node, args, types)
-    rows = g.add("Shape", args[0], start=0, end=1)
-    shape = g.add("Concat", rows, g.ints(size), axis=0)
-    chosen = g.add("Expand", g.constant(indices.reshape(1, -1).astype(np.int32)), shape)
-    return g.add("GatherElements", args[0], chosen, axis=1)
+    if is_consecutive or size <= 4 or len(types[0].shape) != 2 or types[0].dtype == "string":
+        return FUNCTIONS["select"](graph, node, args, types)
+    rows = graph.add("Shape", args[0], start=0, end=1)
+    shape = graph.add("Concat", rows, graph.ints(size), axis=0)
+    expanded_indices = graph.add(
+        "Expand", graph.constant(indices.reshape(1, -1).astype(np.int32)), shape
+    )
+    return graph.add("GatherElements", args[0], expanded_indices, axis=1)
 
 
 EMIT: Mapping[str, Emit] = {**FUNCTIONS, "take": _fast_take, "select": _fast_select}

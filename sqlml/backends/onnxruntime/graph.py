@@ -2,7 +2,7 @@
 
 Strings, checks that raise, and operators without an ONNX equivalent run in numpy; everything
 between them becomes one graph. A node is in stage s if all nodes that it reads are in stages up to
-s. Even stages are graphs, odd ones run on the host.
+s. Even stages are graphs, and odd stages run on the host.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ELEMENT: Mapping[str, int] = {
     },
     "string": TensorProto.STRING,
 }
-"""Dtype -> its number in ONNX."""
+"""Map dtypes to their numbers in ONNX."""
 
 
 class Graph:
@@ -46,7 +46,7 @@ class Graph:
         self._names: set[str] = set()
 
     def constant(self, value: Array) -> str:
-        """Return a constant; equal ones are stored once."""
+        """Return the name of a constant; equal constants are stored once."""
         value = np.ascontiguousarray(value) if value.ndim else value
         if value.dtype == object:
             return self._store(helper.make_tensor("", TensorProto.STRING, value.shape, list(value)))
@@ -63,6 +63,7 @@ class Graph:
         return self.constant(np.array(values, np.int64))
 
     def add(self, op: str, *inputs: str, domain: str = "", name: str = "", **attrs: Any) -> str:
+        """Append a node with one result, and return the name of the result."""
         result = self._new_name("v")
         if name in self._names:  # onnxruntime rejects two nodes of the same name.
             name = f"{name} {result}"
@@ -84,7 +85,7 @@ class Graph:
         text: str = "",
         stored: bytes = b"",
     ) -> bytes:
-        """Return a ModelProto with doc_string `text` and the embedded Program `stored`, if any."""
+        """Return a ModelProto with doc_string `text`, and with the Program `stored` if any."""
         graph = helper.make_graph(
             self._nodes,
             "sqlml",
@@ -122,7 +123,8 @@ def _describe_value(name: str, value: TensorType) -> onnx.ValueInfoProto:
 class Stage:
     """Nodes that run together in order, on the host or as one graph.
 
-    It reads inputs and nodes of earlier stages, and gives what later stages or outputs read.
+    A stage reads inputs and nodes of earlier stages, and gives the nodes that later stages or
+    outputs read.
     """
 
     host: bool
@@ -134,22 +136,24 @@ class Stage:
 def split_into_stages(
     program: Program, outputs: Sequence[str], on_host: Callable[[int], bool]
 ) -> tuple[Stage, ...]:
-    """Return the stages that `outputs` need, in order, without inputs and constants."""
+    """Return the stages that compute `outputs`, in order; inputs and constants are in no stage."""
     output_nodes = {program.outputs[name] for name in outputs}
-    number: dict[int, int] = {}
+    stage_of_node: dict[int, int] = {}
     for i in program.find_needed(output_nodes):
         node = program.nodes[i]
         if node.op in ("input", "constant"):
             continue
-        earliest = max((number.get(j, 0) for j in node.inputs), default=0)
-        number[i] = earliest + ((earliest % 2 == 1) != on_host(i))
-    result: list[Stage] = []
-    for s in sorted(set(number.values())):
-        nodes = tuple(i for i in sorted(number) if number[i] == s)
+        earliest = max((stage_of_node.get(j, 0) for j in node.inputs), default=0)
+        stage_of_node[i] = earliest + ((earliest % 2 == 1) != on_host(i))
+    stages: list[Stage] = []
+    for stage in sorted(set(stage_of_node.values())):
+        nodes = tuple(i for i in sorted(stage_of_node) if stage_of_node[i] == stage)
         stage_nodes = set(nodes)
-        read = {j for i in nodes for j in program.nodes[i].inputs} - stage_nodes
-        reads = {j for j in read if program.nodes[j].op != "constant"}
-        later = {j for i in number if number[i] > s for j in program.nodes[i].inputs}
-        gives = stage_nodes & (later | output_nodes)
-        result.append(Stage(s % 2 == 1, nodes, tuple(sorted(reads)), tuple(sorted(gives))))
-    return tuple(result)
+        read_nodes = {j for i in nodes for j in program.nodes[i].inputs} - stage_nodes
+        reads = {j for j in read_nodes if program.nodes[j].op != "constant"}
+        read_later = {
+            j for i in stage_of_node if stage_of_node[i] > stage for j in program.nodes[i].inputs
+        }
+        gives = stage_nodes & (read_later | output_nodes)
+        stages.append(Stage(stage % 2 == 1, nodes, tuple(sorted(reads)), tuple(sorted(gives))))
+    return tuple(stages)

@@ -2,7 +2,7 @@
 
 Read first:
 
-* `expression.py`: `Expression`, a number of a row as SQL, and `Printing`, a node that is printed.
+* `expression.py`: `Expression`, a number of a row as SQL, and `Printing`, a node to be printed.
 * `printer.py`: the walk over the Program. `layers.py` turns it into queries for other databases.
 * `column_sql.py`, `elementwise_sql.py`, `tree_sql.py`: a printer per operator.
 

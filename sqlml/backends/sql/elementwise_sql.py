@@ -1,4 +1,4 @@
-"""Operators that compute each number from those at the same position, as SQL."""
+"""Operators that compute each number from the numbers at the same position, as SQL."""
 
 from __future__ import annotations
 
@@ -12,379 +12,439 @@ from sqlml.backends.sql.expression import Expression, Printer, Printing, Value
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.portable import MAX_EXPONENT
 from sqlml.errors import BackendError
-from sqlml.ir.operators.imputation import not_finite_error
+from sqlml.ir.operators.imputation import make_not_finite_error
 from sqlml.types import FLOATS
 
 LARGEST = "'3.4028235677973366e38'::DOUBLE"
-"""Least float64 that rounds to an infinite float32, for which the engine's cast raises an error."""
+"""Smallest float64 that rounds to an infinite float32; the engine's cast raises an error for it."""
 
 Form = Callable[[Dialect, str], str]
-"""A function from a dialect and a number to SQL."""
+"""A function that maps a dialect and the SQL of a number to SQL."""
 
 
-def _unary(form: Form, twice: bool = False) -> Printer:
+def _make_unary_printer(form: Form, twice: bool = False) -> Printer:
     """Return a printer of `form`; `twice` means that it repeats the number."""
 
-    def printer(p: Printing) -> Value:
-        (x,) = p.values
-        operands = p.bind(x) if twice else x
-        return tuple(Expression(form(p.dialect, e.sql), nan=e.nan) for e in operands)
+    def printer(node: Printing) -> Value:
+        (x,) = node.values
+        operands = node.bind(x) if twice else x
+        return tuple(
+            Expression(form(node.dialect, operand.sql), nan=operand.nan) for operand in operands
+        )
 
     return printer
 
 
-def _call(name: str) -> Form:
+def _make_call(name: str) -> Form:
     return lambda d, x: d.call(name, x)
 
 
-def _function(form: Form, twice: bool = False, nan: bool = True) -> Printer:
-    """Return a printer of a function of DOUBLE, rounded once; if `nan`, it may return NaN."""
+def _make_function_printer(form: Form, twice: bool = False, nan: bool = True) -> Printer:
+    """Return a printer of a function of a DOUBLE, rounded once; if `nan`, it may return NaN.
 
-    def printer(p: Printing) -> Value:
-        (x,) = p.values
-        operands = p.bind(x) if twice or p.dialect.missing_is_null else x
-        texts = [form(p.dialect, _double(e, p.dtype)) for e in operands]
+    `twice` means that `form` repeats the number.
+    """
+
+    def printer(node: Printing) -> Value:
+        (x,) = node.values
+        operands = node.bind(x) if twice or node.dialect.missing_is_null else x
+        texts = [form(node.dialect, _cast_to_double(operand, node.dtype)) for operand in operands]
         return tuple(
-            Expression(t if p.dtype == "float64" else p.dialect.narrowed(t), nan=nan or e.nan)
-            for t, e in zip(texts, operands, strict=True)
+            Expression(
+                t if node.dtype == "float64" else node.dialect.narrowed(t), nan=nan or operand.nan
+            )
+            for t, operand in zip(texts, operands, strict=True)
         )
 
     return printer
 
 
-def _double(e: Expression, dtype: str) -> str:
-    return e.sql if dtype == "float64" else f"CAST({e.sql} AS DOUBLE)"
+def _cast_to_double(operand: Expression, dtype: str) -> str:
+    return operand.sql if dtype == "float64" else f"CAST({operand.sql} AS DOUBLE)"
 
 
-def _sigmoid(p: Printing) -> Value:
-    (x,) = p.values
-    d = p.dialect
-    if p.dtype == "float64":
-        x = p.bind(x) if d.missing_is_null else x
-        powers = [d.call("exp", d.negated(e.sql)) for e in x]
-        quotients = [d.operator("/", "1", d.operator("+", "1", power)) for power in powers]
-        if d.missing_is_null:  # The power may overflow, and not every engine has infinity.
+def _print_sigmoid(node: Printing) -> Value:
+    (x,) = node.values
+    dialect = node.dialect
+    if node.dtype == "float64":
+        x = node.bind(x) if dialect.missing_is_null else x
+        powers = [dialect.call("exp", dialect.negated(operand.sql)) for operand in x]
+        quotients = [
+            dialect.operator("/", "1", dialect.operator("+", "1", power)) for power in powers
+        ]
+        if dialect.missing_is_null:  # The power may overflow, and not every engine has infinity.
             quotients = [
-                f"CASE WHEN {e.sql} < {p.number(-MAX_EXPONENT)} THEN {p.number(0)} ELSE {sql} END"
-                for e, sql in zip(x, quotients, strict=True)
+                f"CASE WHEN {operand.sql} < {node.number(-MAX_EXPONENT)} "
+                f"THEN {node.number(0)} ELSE {sql} END"
+                for operand, sql in zip(x, quotients, strict=True)
             ]
-        return tuple(Expression(sql, nan=e.nan) for e, sql in zip(x, quotients, strict=True))
-    return tuple(_sigmoid_of_xgboost(p, e) for e in p.bind(x))
+        return tuple(
+            Expression(sql, nan=operand.nan) for operand, sql in zip(x, quotients, strict=True)
+        )
+    return tuple(_print_xgboost_sigmoid(node, operand) for operand in node.bind(x))
 
 
-def _sigmoid_of_xgboost(p: Printing, e: Expression) -> Expression:
-    """Return XGBoost's formula, as in the reference."""
-    d = p.dialect
-    limited = d.call("least", d.negated(e.sql), p.number(88.7))
-    if e.nan:
-        limited = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {limited} END"
-    wide = f"CAST({limited} AS DOUBLE)"
-    if d.missing_is_null:
-        (bound,) = p.bind([Expression(wide)])
-        wide = bound.sql
-    power = d.narrowed(d.call("exp", wide))
-    one = p.number(1)
-    denominator = p.total([power, one, p.number(1e-16)])
-    return Expression(d.rounded(d.divided(one, denominator, p.sql_type)), nan=e.nan)
+def _print_xgboost_sigmoid(node: Printing, operand: Expression) -> Expression:
+    """Print XGBoost's formula for the sigmoid, as in the reference."""
+    dialect = node.dialect
+    clipped = dialect.call("least", dialect.negated(operand.sql), node.number(88.7))
+    if operand.nan:
+        clipped = f"CASE WHEN {node.missing(operand)} THEN {operand.sql} ELSE {clipped} END"
+    double_sql = f"CAST({clipped} AS DOUBLE)"
+    if dialect.missing_is_null:
+        (bound,) = node.bind([Expression(double_sql)])
+        double_sql = bound.sql
+    power = dialect.narrowed(dialect.call("exp", double_sql))
+    one = node.number(1)
+    denominator = node.total([power, one, node.number(1e-16)])
+    return Expression(
+        dialect.rounded(dialect.divided(one, denominator, node.sql_type)), nan=operand.nan
+    )
 
 
-def _arithmetic(symbol: str) -> Printer:
-    def printer(p: Printing) -> Value:
+def _make_arithmetic_printer(symbol: str) -> Printer:
+    def printer(node: Printing) -> Value:
         # NaN can result from infinities: inf - inf, inf * 0.
         return tuple(
-            Expression(p.operator(symbol, a.sql, b.sql), nan=p.dtype in FLOATS)
-            for a, b in p.side_by_side()
+            Expression(node.operator(symbol, a.sql, b.sql), nan=node.dtype in FLOATS)
+            for a, b in node.side_by_side()
         )
 
     return printer
 
 
-def _square(p: Printing) -> Value:
-    x = p.bind(p.values[0])
-    return tuple(Expression(p.operator("*", e.sql, e.sql), nan=e.nan) for e in x)
+def _print_square(node: Printing) -> Value:
+    x = node.bind(node.values[0])
+    return tuple(
+        Expression(node.operator("*", operand.sql, operand.sql), nan=operand.nan) for operand in x
+    )
 
 
-def _divide(p: Printing) -> Value:
-    """Return quotients; if the engine rejects x / 0, only for literal divisors, or with a CASE."""
-    by_cases = p.dialect.missing_is_null
+def _print_quotient(node: Printing) -> Value:
+    """Print quotients; if the engine rejects x / 0, divisors that are not literals need a CASE."""
+    by_cases = node.dialect.missing_is_null
     quotients = []
-    for a, b in p.side_by_side(bound=by_cases):
-        sql = p.dialect.divided(a.sql, b.sql, p.sql_type)
+    for a, b in node.side_by_side(bound=by_cases):
+        sql = node.dialect.divided(a.sql, b.sql, node.sql_type)
         if not _is_nonzero(b) and by_cases:
-            high, low = p.dialect.overflow(), p.dialect.overflow("-")
+            high, low = node.dialect.overflow(), node.dialect.overflow("-")
             by_zero = f"WHEN {a.sql} > 0 THEN {high} WHEN {a.sql} < 0 THEN {low}"
             sql = f"CASE WHEN {b.sql} <> 0 THEN {sql} {by_zero} END"
-        elif p.dialect is not DUCKDB and not _is_nonzero(b):
+        elif node.dialect is not DUCKDB and not _is_nonzero(b):
             raise BackendError("a division is not printed as Spark SQL, which rejects x / 0")
-        if p.dtype == "float32":
-            sql = p.dialect.rounded(sql)
-        quotients.append(Expression(sql, nan=p.dtype in FLOATS))
+        if node.dtype == "float32":
+            sql = node.dialect.rounded(sql)
+        quotients.append(Expression(sql, nan=node.dtype in FLOATS))
     return tuple(quotients)
 
 
-def _mod(p: Printing) -> Value:
-    """Return remainders with the sign of the divisor, a positive literal, unlike engines."""
-    if p.dialect.missing_is_null:
-        return tuple(_remainder(p, a, b) for a, b in p.side_by_side(bound=True))
+def _print_mod(node: Printing) -> Value:
+    """Print remainders that have the sign of the divisor, unlike in engines.
+
+    The divisor must be a positive literal.
+    """
+    if node.dialect.missing_is_null:
+        return tuple(_print_remainder(node, a, b) for a, b in node.side_by_side(bound=True))
     remainders = []
-    for a, b in p.side_by_side(bound=True):
+    for a, b in node.side_by_side(bound=True):
         if not (_is_nonzero(b) and not b.sql.startswith("'-")):
             raise BackendError("mod is printed as SQL only by a positive number")
-        rest = p.dialect.operator("%", a.sql, b.sql)
-        above = p.dialect.operator("+", rest, b.sql)
+        remainder = node.dialect.operator("%", a.sql, b.sql)
+        adjusted = node.dialect.operator("+", remainder, b.sql)
         remainders.append(
-            Expression(f"CASE WHEN {rest} < 0 THEN {above} ELSE {rest} END", nan=p.dtype in FLOATS)
+            Expression(
+                f"CASE WHEN {remainder} < 0 THEN {adjusted} ELSE {remainder} END",
+                nan=node.dtype in FLOATS,
+            )
         )
     return tuple(remainders)
 
 
-def _remainder(p: Printing, a: Expression, b: Expression) -> Expression:
-    """Return a remainder without the operator, which few engines have for fractions.
+def _print_remainder(node: Printing, a: Expression, b: Expression) -> Expression:
+    """Print a remainder without the operator, which few engines support for fractions.
 
-    The quotient may be rounded up to the next integer; then the rest is negative. The model rejects
-    numbers whose integer quotient times the divisor may exceed 53 bits, so the difference is exact
-    (Sterbenz, Floating-Point Computation, 1974, theorem 4.3.1), or rounded once, as in numpy.
+    The quotient may be rounded up to the next integer; then the remainder is negative. The model
+    rejects numbers whose integer quotient times the divisor may exceed 53 bits, so the difference
+    is exact (Sterbenz, Floating-Point Computation, 1974, theorem 4.3.1), or rounded once, as in
+    numpy.
     """
-    divisor = _literal(b) or 0.0
-    if p.dtype != "float64" or not 1 <= divisor <= 1 << 53 or not divisor.is_integer():
+    divisor = _parse_literal(b) or 0.0
+    if node.dtype != "float64" or not 1 <= divisor <= 1 << 53 or not divisor.is_integer():
         raise BackendError(
             "a remainder becomes SQL of other databases only if a float64 is divided by a whole "
             "number from 1 to 2^53"
         )
-    d = p.dialect
+    dialect = node.dialect
     zeros = int(divisor) & -int(divisor)  # 2 to the power of the number of trailing zero bits.
-    most = p.number(float((1 << 52) * zeros))
-    quotient = d.call("floor", d.operator("/", a.sql, b.sql))
-    (rest,) = p.bind([Expression(d.operator("-", a.sql, d.operator("*", quotient, b.sql)))])
-    sql = f"CASE WHEN {rest.sql} < 0 THEN {d.operator('+', rest.sql, b.sql)} ELSE {rest.sql} END"
-    return p.reject_when(Expression(sql, nan=a.nan), [(f"(abs({a.sql}) > {most})", "")], nan=a.nan)
+    max_number = node.number(float((1 << 52) * zeros))
+    quotient = dialect.call("floor", dialect.operator("/", a.sql, b.sql))
+    (remainder,) = node.bind(
+        [Expression(dialect.operator("-", a.sql, dialect.operator("*", quotient, b.sql)))]
+    )
+    positive = dialect.operator("+", remainder.sql, b.sql)
+    sql = f"CASE WHEN {remainder.sql} < 0 THEN {positive} ELSE {remainder.sql} END"
+    return node.reject_when(
+        Expression(sql, nan=a.nan), [(f"(abs({a.sql}) > {max_number})", "")], nan=a.nan
+    )
 
 
-def _literal(e: Expression) -> float | None:
+def _parse_literal(operand: Expression) -> float | None:
     """Return the number of a literal, or None for another expression."""
-    match = re.fullmatch(r"'([^']*)'::(FLOAT|DOUBLE)", e.sql)
+    match = re.fullmatch(r"'([^']*)'::(FLOAT|DOUBLE)", operand.sql)
     return None if match is None else float(match[1])
 
 
-def _is_nonzero(e: Expression) -> bool:
-    return bool(_literal(e))
+def _is_nonzero(operand: Expression) -> bool:
+    return bool(_parse_literal(operand))
 
 
-def _duckdb_only(name: str) -> Printer:
-    """Return a printer of a function that returns another type in other engines."""
-    printer = _unary(_call(name))
+def _make_duckdb_printer(name: str) -> Printer:
+    """Return a printer of a function that other engines support with another type of result."""
+    printer = _make_unary_printer(_make_call(name))
 
-    def print_if_supported(p: Printing) -> Value:
-        is_portable = p.dialect.missing_is_null and name != "trunc"
-        if p.dialect is not DUCKDB and not is_portable:
-            raise BackendError(f"operator {p.op} is not printed as SQL of {p.dialect.name}")
-        return printer(p)
+    def print_if_supported(node: Printing) -> Value:
+        is_portable = node.dialect.missing_is_null and name != "trunc"
+        if node.dialect is not DUCKDB and not is_portable:
+            raise BackendError(f"operator {node.op} is not printed as SQL of {node.dialect.name}")
+        return printer(node)
 
     return print_if_supported
 
 
-def _sign(p: Printing) -> Value:
+def _print_sign(node: Printing) -> Value:
     signs = []
-    for e in p.bind(p.values[0]):
-        sql = f"CASE WHEN {e.sql} < 0 THEN -1 WHEN {e.sql} = 0 THEN 0 "
-        sql += f"WHEN {p.missing(e)} THEN {e.sql} " if e.nan else ""
-        signs.append(Expression(f"CAST({sql}ELSE 1 END AS {p.sql_type})", nan=e.nan))
+    for operand in node.bind(node.values[0]):
+        sql = f"CASE WHEN {operand.sql} < 0 THEN -1 WHEN {operand.sql} = 0 THEN 0 "
+        sql += f"WHEN {node.missing(operand)} THEN {operand.sql} " if operand.nan else ""
+        signs.append(Expression(f"CAST({sql}ELSE 1 END AS {node.sql_type})", nan=operand.nan))
     return tuple(signs)
 
 
-def _extreme_of_two(name: str) -> Printer:
-    """Return a printer of the greatest or least of two numbers; a missing one is the result."""
+def _make_extreme_printer(name: str) -> Printer:
+    """Return a printer of the greatest or least of two numbers; missing if one of them is."""
 
-    def printer(p: Printing) -> Value:
-        must_guard = name == "least" or p.dialect.missing_is_null
+    def printer(node: Printing) -> Value:
+        must_guard = name == "least" or node.dialect.missing_is_null
         extremes = []
-        for a, b in p.side_by_side(bound=must_guard):
-            sql = p.dialect.call(name, a.sql, b.sql)
-            for e in (a, b):
-                if e.nan and must_guard:
-                    sql = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {sql} END"
+        for a, b in node.side_by_side(bound=must_guard):
+            sql = node.dialect.call(name, a.sql, b.sql)
+            for operand in (a, b):
+                if operand.nan and must_guard:
+                    sql = f"CASE WHEN {node.missing(operand)} THEN {operand.sql} ELSE {sql} END"
             extremes.append(Expression(sql, nan=a.nan or b.nan))
         return tuple(extremes)
 
     return printer
 
 
-def _comparison(symbol: str, suspects: str) -> Printer:
-    """Return a printer of a comparison that tests the sides `suspects` ("a", "b") for NaN."""
+def _make_comparison_printer(symbol: str, suspects: str) -> Printer:
+    """Return a printer of a comparison that tests the sides in `suspects` ("a", "b") for NaN."""
 
-    def printer(p: Printing) -> Value:
-        must_guard = any(e.nan for v in p.values for e in v) and p.operand in FLOATS
+    def printer(node: Printing) -> Value:
+        must_guard = (
+            any(operand.nan for v in node.values for operand in v) and node.operand in FLOATS
+        )
         tests = []
-        for a, b in p.side_by_side(bound=must_guard):
+        for a, b in node.side_by_side(bound=must_guard):
             sql = f"({a.sql} {symbol} {b.sql})"
-            sides = "ab" if p.dialect.missing_is_null else suspects
-            checks = [e for side, e in (("a", a), ("b", b)) if side in sides and e.nan]
-            if checks and p.operand in FLOATS:
+            sides = "ab" if node.dialect.missing_is_null else suspects
+            checks = [
+                operand for side, operand in (("a", a), ("b", b)) if side in sides and operand.nan
+            ]
+            if checks and node.operand in FLOATS:
                 if symbol == "<>":
-                    sql = f"({sql} OR {' OR '.join(map(p.missing, checks))})"
+                    sql = f"({sql} OR {' OR '.join(map(node.missing, checks))})"
                 else:
-                    sql = f"({sql} AND {' AND '.join(f'NOT {p.missing(e)}' for e in checks)})"
+                    conditions = [f"NOT {node.missing(operand)}" for operand in checks]
+                    sql = f"({sql} AND {' AND '.join(conditions)})"
             tests.append(Expression(sql, nan=False))
         return tuple(tests)
 
     return printer
 
 
-def _logical(symbol: str) -> Printer:
+def _make_logical_printer(symbol: str) -> Printer:
     return lambda p: tuple(
         Expression(f"({a.sql} {symbol} {b.sql})", nan=False) for a, b in p.side_by_side()
     )
 
 
-def _where(p: Printing) -> Value:
+def _print_where(node: Printing) -> Value:
     return tuple(
-        Expression(f"CASE WHEN {c.sql} THEN {a.sql} ELSE {b.sql} END", nan=a.nan or b.nan)
-        for c, a, b in p.side_by_side()
+        Expression(f"CASE WHEN {condition.sql} THEN {a.sql} ELSE {b.sql} END", nan=a.nan or b.nan)
+        for condition, a, b in node.side_by_side()
     )
 
 
-def _cast(p: Printing) -> Value:
-    source, target = p.operand, p.dtype
+def _print_cast(node: Printing) -> Value:
+    source, target = node.operand, node.dtype
     if source == target:
-        return p.values[0]
+        return node.values[0]
     if source == "float64" and target == "float32":
-        return tuple(_narrow(p, e) for e in p.bind(p.values[0]))
+        return tuple(_print_narrowed(node, operand) for operand in node.bind(node.values[0]))
     if target == "bool":
-        zero = p.number(0, source)
-        return tuple(Expression(f"({e.sql} <> {zero})", nan=False) for e in p.values[0])
+        zero = node.number(0, source)
+        return tuple(
+            Expression(f"({operand.sql} <> {zero})", nan=False) for operand in node.values[0]
+        )
     to_integer = source in FLOATS and target not in FLOATS
-    kind = p.type_of(target)
+    sql_type = node.type_of(target)
     results = []
-    for e in p.bind(p.values[0]) if to_integer and p.dialect.missing_is_null else p.values[0]:
-        sql = f"CAST({e.sql} AS {kind})"
+    for operand in (
+        node.bind(node.values[0]) if to_integer and node.dialect.missing_is_null else node.values[0]
+    ):
+        sql = f"CAST({operand.sql} AS {sql_type})"
         if to_integer:
-            sql = p.dialect.truncated(e.sql, kind)
+            sql = node.dialect.truncated(operand.sql, sql_type)
         elif source == "bool":
-            sql = p.dialect.number_of(e.sql, kind)
-        results.append(Expression(sql, nan=e.nan and target in FLOATS))
+            sql = node.dialect.number_of(operand.sql, sql_type)
+        results.append(Expression(sql, nan=operand.nan and target in FLOATS))
     return tuple(results)
 
 
-def _narrow(p: Printing, e: Expression) -> Expression:
-    small = f"{p.dialect.call('abs', e.sql)} < {LARGEST}" + (f" OR {p.missing(e)}" if e.nan else "")
-    low, high = (p.number(np.inf * sign) for sign in (-1, 1))
+def _print_narrowed(node: Printing, operand: Expression) -> Expression:
+    """Print a cast of a float64 to float32 in which large numbers become infinite."""
+    fits = f"{node.dialect.call('abs', operand.sql)} < {LARGEST}" + (
+        f" OR {node.missing(operand)}" if operand.nan else ""
+    )
+    low, high = (node.number(np.inf * sign) for sign in (-1, 1))
     return Expression(
-        f"CASE WHEN {small} THEN {p.dialect.narrowed(e.sql)} "
-        f"WHEN {e.sql} > 0 THEN {high} ELSE {low} END",
-        nan=e.nan,
+        f"CASE WHEN {fits} THEN {node.dialect.narrowed(operand.sql)} "
+        f"WHEN {operand.sql} > 0 THEN {high} ELSE {low} END",
+        nan=operand.nan,
     )
 
 
-def _require_finite(p: Printing) -> Value:
+def _print_require_finite(node: Printing) -> Value:
     checked = []
-    x = p.bind(p.values[0])
-    names, all_numbers = p.attrs["features"], np.full(len(x), np.inf)
-    lows, highs = p.attrs.get("low", -all_numbers), p.attrs.get("high", all_numbers)
-    for e, feature, low, high in zip(x, names, lows.tolist(), highs.tolist(), strict=True):
-        bad = _outside(p, e.sql, low, high)
-        if p.attrs["allow_nan"] and high < math.inf:  # NaN is greater than all numbers.
-            bad[-1] = f"({bad[-1]} AND NOT {p.missing(e)})"
-        whens = [(" OR ".join(bad), p.error(not_finite_error(feature, p.attrs["step"], False)))]
-        if e.nan and not p.attrs["allow_nan"]:
-            missing = p.error(not_finite_error(feature, p.attrs["step"], True))
-            whens.insert(0, (p.missing(e), missing))
-        checked.append(p.reject_when(e, whens, nan=e.nan and p.attrs["allow_nan"]))
+    x = node.bind(node.values[0])
+    names, all_numbers = node.attrs["features"], np.full(len(x), np.inf)
+    lows, highs = node.attrs.get("low", -all_numbers), node.attrs.get("high", all_numbers)
+    for operand, feature, low, high in zip(x, names, lows.tolist(), highs.tolist(), strict=True):
+        conditions = _print_range_conditions(node, operand.sql, low, high)
+        if node.attrs["allow_nan"] and high < math.inf:  # NaN is greater than all numbers.
+            conditions[-1] = f"({conditions[-1]} AND NOT {node.missing(operand)})"
+        whens = [
+            (
+                " OR ".join(conditions),
+                node.error(make_not_finite_error(feature, node.attrs["step"], False)),
+            )
+        ]
+        if operand.nan and not node.attrs["allow_nan"]:
+            missing = node.error(make_not_finite_error(feature, node.attrs["step"], True))
+            whens.insert(0, (node.missing(operand), missing))
+        checked.append(
+            node.reject_when(operand, whens, nan=operand.nan and node.attrs["allow_nan"])
+        )
     return tuple(checked)
 
 
-def _outside(p: Printing, sql: str, low: float, high: float) -> list[str]:
-    """Return the conditions under which a number is infinite or out of bounds."""
+def _print_range_conditions(node: Printing, sql: str, low: float, high: float) -> list[str]:
+    """Return the conditions under which a number is infinite or outside of `low` and `high`."""
     if math.isfinite(high) and low == -high:
-        return [f"{p.dialect.call('abs', sql)} > {p.number(high)}"]
-    bad = [] if math.isfinite(low) and math.isfinite(high) else [p.dialect.is_infinite(sql)]
+        return [f"{node.dialect.call('abs', sql)} > {node.number(high)}"]
+    conditions = (
+        [] if math.isfinite(low) and math.isfinite(high) else [node.dialect.is_infinite(sql)]
+    )
     if low > -math.inf:
-        bad.append(f"{sql} < {p.number(low)}")
+        conditions.append(f"{sql} < {node.number(low)}")
     if high < math.inf:
-        bad.append(f"{sql} > {p.number(high)}")
-    return bad
+        conditions.append(f"{sql} > {node.number(high)}")
+    return conditions
 
 
-def _impute(p: Printing) -> Value:
-    fills = p.constants(p.attrs["fill"])
-    missing = p.attrs["missing"]
+def _print_impute(node: Printing) -> Value:
+    fills = node.constants(node.attrs["fill"])
+    missing = node.attrs["missing"]
     filled = []
-    for e, fill in zip(p.bind(p.values[0]), fills, strict=True):
-        is_missing = p.missing(e) if missing != missing else f"{e.sql} = {p.number(missing)}"
-        sql = f"CASE WHEN {is_missing} THEN {fill.sql} ELSE {e.sql} END"
-        nan_stays = missing == missing and e.nan
+    for operand, fill in zip(node.bind(node.values[0]), fills, strict=True):
+        is_missing = (
+            node.missing(operand)
+            if missing != missing
+            else f"{operand.sql} = {node.number(missing)}"
+        )
+        sql = f"CASE WHEN {is_missing} THEN {fill.sql} ELSE {operand.sql} END"
+        nan_stays = missing == missing and operand.nan
         filled.append(Expression(sql, nan=fill.nan or nan_stays))
     return tuple(filled)
 
 
-def _log(d: Dialect, x: str) -> str:
-    of_others = f"WHEN {x} = 0 THEN {d.overflow('-')} ELSE {d.missing('DOUBLE')}"
-    return f"CASE WHEN {x} > 0 THEN {d.call('ln', x)} {of_others} END"
+def _print_log(dialect: Dialect, x: str) -> str:
+    other_cases = f"WHEN {x} = 0 THEN {dialect.overflow('-')} ELSE {dialect.missing('DOUBLE')}"
+    return f"CASE WHEN {x} > 0 THEN {dialect.call('ln', x)} {other_cases} END"
 
 
-def _log1p(d: Dialect, x: str) -> str:
-    """Return log(1 + x) by Kahan's formula, in which the quotient repeats the rounding of 1 + x."""
-    more = d.operator("+", "1", x)
-    result = d.operator("/", x, d.operator("-", more, "1"))  # About 1, so no product overflows.
-    result = d.operator("*", d.call("ln", more), result)
-    below = f"CASE WHEN {x} = -1 THEN {d.overflow('-')} ELSE {d.missing('DOUBLE')} END"
+def _print_log1p(dialect: Dialect, x: str) -> str:
+    """Print log(1 + x) by Kahan's formula, whose quotient repeats the rounding of 1 + x."""
+    one_plus_x = dialect.operator("+", "1", x)
+    result = dialect.operator(
+        "/", x, dialect.operator("-", one_plus_x, "1")
+    )  # About 1, so no product overflows.
+    result = dialect.operator("*", dialect.call("ln", one_plus_x), result)
+    not_above_minus_one = (
+        f"CASE WHEN {x} = -1 THEN {dialect.overflow('-')} ELSE {dialect.missing('DOUBLE')} END"
+    )
     return (
-        f"CASE WHEN {x} <= -1 THEN {below} "
-        f"WHEN {more} = 1 OR {d.is_infinite(x)} THEN {x} ELSE {result} END"
+        f"CASE WHEN {x} <= -1 THEN {not_above_minus_one} "
+        f"WHEN {one_plus_x} = 1 OR {dialect.is_infinite(x)} THEN {x} ELSE {result} END"
     )
 
 
-def _expm1(d: Dialect, x: str) -> str:
-    power = d.call("exp", x)
-    less = d.operator("-", power, "1")
-    result = d.operator("*", less, d.operator("/", x, d.call("ln", power)))
+def _print_expm1(dialect: Dialect, x: str) -> str:
+    power = dialect.call("exp", x)
+    power_minus_one = dialect.operator("-", power, "1")
+    result = dialect.operator(
+        "*", power_minus_one, dialect.operator("/", x, dialect.call("ln", power))
+    )
     return (
-        f"CASE WHEN {power} = 1 THEN {x} WHEN {power} < 1e-16::DOUBLE OR {d.is_infinite(power)} "
-        f"THEN {less} ELSE {result} END"
+        f"CASE WHEN {power} = 1 THEN {x} "
+        f"WHEN {power} < 1e-16::DOUBLE OR {dialect.is_infinite(power)} THEN {power_minus_one} "
+        f"ELSE {result} END"
     )
 
 
-def _sqrt(d: Dialect, x: str) -> str:
-    return f"CASE WHEN {x} >= 0 THEN {d.call('sqrt', x)} ELSE {d.missing('DOUBLE')} END"
+def _print_sqrt(dialect: Dialect, x: str) -> str:
+    return f"CASE WHEN {x} >= 0 THEN {dialect.call('sqrt', x)} ELSE {dialect.missing('DOUBLE')} END"
 
 
 PRINTERS: Mapping[str, Printer] = {
-    "exp": _function(_call("exp"), nan=False),
-    "log": _function(_log, twice=True),
-    "log1p": _function(_log1p, twice=True),
-    "expm1": _function(_expm1, twice=True),
-    "sqrt": _function(_sqrt, twice=True),
-    "sigmoid": _sigmoid,
-    "tanh": _function(_call("tanh"), nan=False),
-    "exp2": _function(lambda d, x: d.call("pow", "2", x), nan=False),
-    "cbrt": _function(_call("cbrt"), nan=False),
-    "trunc": _duckdb_only("trunc"),
-    "floor": _duckdb_only("floor"),
-    "ceil": _duckdb_only("ceil"),
-    "rint": _unary(lambda d, x: d.rounded_to_even(x), twice=True),
-    "neg": _unary(lambda d, x: d.negated(x)),
-    "abs": _unary(_call("abs")),
-    "square": _square,
-    "sign": _sign,
-    "add": _arithmetic("+"),
-    "sub": _arithmetic("-"),
-    "mul": _arithmetic("*"),
-    "div": _divide,
-    "mod": _mod,
-    "maximum": _extreme_of_two("greatest"),
-    "minimum": _extreme_of_two("least"),
+    "exp": _make_function_printer(_make_call("exp"), nan=False),
+    "log": _make_function_printer(_print_log, twice=True),
+    "log1p": _make_function_printer(_print_log1p, twice=True),
+    "expm1": _make_function_printer(_print_expm1, twice=True),
+    "sqrt": _make_function_printer(_print_sqrt, twice=True),
+    "sigmoid": _print_sigmoid,
+    "tanh": _make_function_printer(_make_call("tanh"), nan=False),
+    "exp2": _make_function_printer(lambda d, x: d.call("pow", "2", x), nan=False),
+    "cbrt": _make_function_printer(_make_call("cbrt"), nan=False),
+    "trunc": _make_duckdb_printer("trunc"),
+    "floor": _make_duckdb_printer("floor"),
+    "ceil": _make_duckdb_printer("ceil"),
+    "rint": _make_unary_printer(lambda d, x: d.rounded_to_even(x), twice=True),
+    "neg": _make_unary_printer(lambda d, x: d.negated(x)),
+    "abs": _make_unary_printer(_make_call("abs")),
+    "square": _print_square,
+    "sign": _print_sign,
+    "add": _make_arithmetic_printer("+"),
+    "sub": _make_arithmetic_printer("-"),
+    "mul": _make_arithmetic_printer("*"),
+    "div": _print_quotient,
+    "mod": _print_mod,
+    "maximum": _make_extreme_printer("greatest"),
+    "minimum": _make_extreme_printer("least"),
     # In the engine, NaN is the greatest number and equals itself.
-    "lt": _comparison("<", "b"),
-    "le": _comparison("<=", "b"),
-    "gt": _comparison(">", "a"),
-    "ge": _comparison(">=", "a"),
-    "eq": _comparison("=", "a"),
-    "ne": _comparison("<>", "a"),
-    "and": _logical("AND"),
-    "or": _logical("OR"),
-    "not": _unary(lambda d, x: f"(NOT {x})"),
+    "lt": _make_comparison_printer("<", "b"),
+    "le": _make_comparison_printer("<=", "b"),
+    "gt": _make_comparison_printer(">", "a"),
+    "ge": _make_comparison_printer(">=", "a"),
+    "eq": _make_comparison_printer("=", "a"),
+    "ne": _make_comparison_printer("<>", "a"),
+    "and": _make_logical_printer("AND"),
+    "or": _make_logical_printer("OR"),
+    "not": _make_unary_printer(lambda d, x: f"(NOT {x})"),
     "isnan": lambda p: tuple(Expression(p.missing(e), nan=False) for e in p.values[0]),
-    "where": _where,
-    "cast": _cast,
-    "require_finite": _require_finite,
-    "impute": _impute,
+    "where": _print_where,
+    "cast": _print_cast,
+    "require_finite": _print_require_finite,
+    "impute": _print_impute,
 }

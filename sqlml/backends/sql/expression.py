@@ -1,4 +1,4 @@
-"""`Expression`, a number of a row as SQL, `Bindings`, which name long ones, and `Printing`.
+"""`Expression`, a number of a row as SQL, `Bindings`, which name long expressions, and `Printing`.
 
 A value that is read several times is bound to a name first, by a lambda over a list of one struct:
 `list_transform([{'v1': a + b}], lambda row: row.v1 * row.v1)[1]`. A missing number is NaN and never
@@ -30,11 +30,11 @@ TYPES = {
     "int8": "TINYINT",
     "bool": "BOOLEAN",
 }
-"""Dtype -> the engine's type."""
+"""Map dtypes to the engine's types."""
 
 
 def number_literal(value: float, dtype: str = "float64", dialect: Dialect = DUCKDB) -> str:
-    """Return a number as a literal of its exact value and type; a bare 0.1 would be a DECIMAL.
+    """Return a number as a SQL literal of its exact value and type; a bare 0.1 would be a DECIMAL.
 
     >>> number_literal(0.1), number_literal(0.1, "float32")
     ("'0.1'::DOUBLE", "'0.1'::FLOAT")
@@ -54,7 +54,7 @@ def number_literal(value: float, dtype: str = "float64", dialect: Dialect = DUCK
 
 
 def string_literal(text: str, dialect: Dialect = DUCKDB) -> str:
-    """Return a text as a SQL literal.
+    """Return a string as a SQL literal.
 
     >>> string_literal("it's")
     "'it''s'"
@@ -67,15 +67,15 @@ def string_literal(text: str, dialect: Dialect = DUCKDB) -> str:
 
 
 LONGEST_SUM = 400
-"""Most terms of one sum; the engine rejects expressions that are nested 1000 deep."""
+"""Maximum number of terms of one sum; the engine rejects expressions that are nested 1000 deep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
     """A number of a row as SQL: `cheap` if it may be written several times, `nan` if it may be NaN.
 
-    `raw` is a cheaper form that is NULL or NaN if this one is NaN, and `category` the text of a
-    code's category for error messages.
+    `raw` is a cheaper form that is NULL or NaN if this expression is NaN. `category` is SQL for the
+    category of a code, for error messages.
     """
 
     sql: str
@@ -102,16 +102,16 @@ def constants(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
 
 
 Walked = Callable[[Ensemble, Value], str]
-"""A function from trees and the columns that they test to SQL for the list of their sums."""
+"""A function that maps trees and the columns that they test to SQL for the list of their sums."""
 
 
 @dataclass(slots=True)
 class Bindings:
     """Named expressions, in the order in which they were bound.
 
-    They become stages, each a lambda over the list of one struct from the stage before, because
-    engines take exponential time to bind nested lambdas. `row` is the lambda's parameter.
-    `rejected` are the conditions under which the model rejects a row, if the SQL itself does not
+    They become stages, because engines take exponential time to bind nested lambdas: each stage is
+    a lambda over a list with the struct of the previous stage. `row` is the lambda's parameter.
+    `rejected` has the conditions under which the model rejects a row, if the SQL itself does not
     raise errors. `sum_trees`, if given, sums trees outside of the expression.
     """
 
@@ -122,12 +122,15 @@ class Bindings:
     sum_trees: Walked | None = None
 
     def bind(self, value: Sequence[Expression]) -> Value:
-        if all(e.cheap for e in value):
+        """Return cheap expressions with the same results, after binding `value` to a name."""
+        if all(operand.cheap for operand in value):
             return tuple(value)
-        name = self.name(self.dialect.array([e.sql for e in value]))
+        name = self.name(self.dialect.array([operand.sql for operand in value]))
         return tuple(
-            Expression(self.dialect.at(name, k), cheap=True, nan=e.nan, category=e.category)
-            for k, e in enumerate(value, 1)
+            Expression(
+                self.dialect.at(name, k), cheap=True, nan=operand.nan, category=operand.category
+            )
+            for k, operand in enumerate(value, 1)
         )
 
     def bind_conditions(self, value: Sequence[Expression]) -> Value:
@@ -138,7 +141,7 @@ class Bindings:
         return self._read(len(self.bound))
 
     def total(self, terms: Sequence[str], dtype: str) -> str:
-        """Return the sum of numbers of a dtype from left to right, in groups if they are very many.
+        """Return the sum of numbers of a dtype from left to right; very many are added in groups.
 
         >>> from sqlml.dialects import SPARK
         >>> Bindings(dialect=SPARK).total(["a", "b", "c"], "float64")
@@ -153,24 +156,26 @@ class Bindings:
         return self.dialect.member(self.row, f"v{number}")
 
     def wrap(self, sql: str) -> str:
-        """Wrap `sql`, which reads bound names, into an expression that defines them."""
+        """Wrap `sql`, which reads bound names, into an expression that defines these names."""
         if not self.bound:
             return sql
-        texts = [*self.bound, sql]
+        expressions = [*self.bound, sql]
         pattern = re.compile(re.escape(self._read("@")).replace("@", r"(\d+)\b"))
-        reads = [{int(n) - 1 for n in pattern.findall(text)} for text in texts]
-        stage: list[int] = []
-        for needed in reads:
-            stage.append(1 + max((stage[j] for j in needed), default=0))
-        last = max(stage[:-1])
-        stage[-1] = last + 1
+        reads_of = [{int(n) - 1 for n in pattern.findall(sql_text)} for sql_text in expressions]
+        stages: list[int] = []
+        for needed in reads_of:
+            stages.append(1 + max((stages[j] for j in needed), default=0))
+        last_stage = max(stages[:-1])
+        stages[-1] = last_stage + 1
         bound = range(len(self.bound))
-        until = [max((stage[i] for i, r in enumerate(reads) if j in r), default=0) for j in bound]
+        last_readers = [
+            max((stages[i] for i, r in enumerate(reads_of) if j in r), default=0) for j in bound
+        ]
         sql_so_far = ""
-        for s in range(1, last + 1):
-            passed_on = {j: self._read(j + 1) for j in bound if stage[j] < s < until[j]}
-            fields = passed_on | {j: texts[j] for j in bound if stage[j] == s}
-            struct = self.dialect.struct({f"v{j + 1}": text for j, text in fields.items()})
+        for s in range(1, last_stage + 1):
+            passed_on = {j: self._read(j + 1) for j in bound if stages[j] < s < last_readers[j]}
+            fields = passed_on | {j: expressions[j] for j in bound if stages[j] == s}
+            struct = self.dialect.struct({f"v{j + 1}": sql_text for j, sql_text in fields.items()})
             sql_so_far = (
                 self.dialect.each(sql_so_far, self.row, struct)
                 if sql_so_far
@@ -183,8 +188,8 @@ VALUE = "\x01"
 """Placeholder in a message for a value that only the engine knows."""
 
 
-def row_shape(kind: TensorType) -> tuple[int, ...]:
-    """Return the shape of a value for one row, or of a constant."""
+def get_row_shape(kind: TensorType) -> tuple[int, ...]:
+    """Return the shape of one row of a value, or of a constant."""
     return kind.shape[1:] if kind.rowwise else kind.shape
 
 
@@ -213,17 +218,20 @@ class Printing:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return row_shape(self.type)
+        return get_row_shape(self.type)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(map(row_shape, self.operands))
+        return tuple(map(get_row_shape, self.operands))
 
     def bind(self, value: Sequence[Expression]) -> Value:
         return self.bindings.bind(value)
 
     def side_by_side(self, bound: bool = False) -> list[Value]:
-        """Broadcast the values as numpy does; `bound` operands may be written several times."""
+        """Broadcast the values as numpy does, and return the operands of each number of the result.
+
+        If `bound`, they may be written several times.
+        """
         size = math.prod(self.shape)
         operands = []
         for value, shape in zip(self.values, self.shapes, strict=True):
@@ -235,15 +243,15 @@ class Printing:
         return list(zip(*operands, strict=True))
 
     def lines(self) -> list[Value]:
-        """Return the first value's lines along `axis`, in the order of the results."""
+        """Return the lines of the first value along `axis`, in the order of the results."""
         (shape, *_) = self.shapes
         indices = np.arange(len(self.values[0])).reshape(shape)
         along = np.moveaxis(indices, self.attrs["axis"] - 1, -1)
         flat = along.reshape(-1, along.shape[-1]).tolist()
         return [tuple(self.values[0][i] for i in line) for line in flat]
 
-    def missing(self, e: Expression) -> str:
-        return "false" if not e.nan else self.dialect.is_missing(e.sql)
+    def missing(self, operand: Expression) -> str:
+        return "false" if not operand.nan else self.dialect.is_missing(operand.sql)
 
     def number(self, value: float, dtype: str | None = None) -> str:
         return number_literal(value, dtype or self.dtype, self.dialect)
@@ -261,7 +269,7 @@ class Printing:
         return TYPES["float64" if narrow else dtype]
 
     def operator(self, symbol: str, a: str, b: str) -> str:
-        """Apply an arithmetic operator, with the result rounded to the node's type."""
+        """Return SQL for an arithmetic operation, rounded to the node's type."""
         sql = self.dialect.operator(symbol, a, b)
         return self.dialect.rounded(sql) if self.dtype == "float32" else sql
 
@@ -269,16 +277,21 @@ class Printing:
         """Return the sum of numbers of the node's type from left to right, or 0 without terms."""
         return self.bindings.total(terms, self.dtype) if terms else self.number(0)
 
-    def reject_when(self, e: Expression, whens: Sequence[tuple[str, str]], nan: bool) -> Expression:
-        """Return a number that the model rejects under conditions, each with SQL for its error."""
+    def reject_when(
+        self, operand: Expression, whens: Sequence[tuple[str, str]], nan: bool
+    ) -> Expression:
+        """Return a number that the model rejects under conditions.
+
+        `whens` has pairs of a condition and SQL that raises its error.
+        """
         if self.dialect.missing_is_null:
             self.bindings.rejected += [condition for condition, _ in whens]
-            return replace(e, nan=nan)
+            return replace(operand, nan=nan)
         cases = " ".join(f"WHEN {condition} THEN {error}" for condition, error in whens)
-        return Expression(f"CASE {cases} ELSE {e.sql} END", nan=nan)
+        return Expression(f"CASE {cases} ELSE {operand.sql} END", nan=nan)
 
     def error(self, error: ScoringError, value: str | None = None) -> str:
-        """Return SQL that raises `error`, with the text of the SQL `value` in place of `VALUE`."""
+        """Return SQL that raises `error`; the SQL `value` replaces `VALUE` in its message."""
         message = f"{type(error).__name__}: {error.message}"
         if "\0" in message:
             raise BackendError(f"{message!r} contains a NUL character, which SQL cannot represent")

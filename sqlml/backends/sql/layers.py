@@ -1,4 +1,4 @@
-"""`print_layers`: outputs of a Program as columns of queries, each over the one before it.
+"""`print_layers`: outputs of a Program as columns of queries, each over the previous query.
 
 A value that DuckDB binds in a lambda is a column here, which the next query reads. So expressions
 are short, and none is written twice.
@@ -16,19 +16,19 @@ from sqlml.dialects.portable import Portable
 from sqlml.ir.program import Program
 
 LONGEST_SUM = 40
-"""Terms of a sum in one expression, for example of trees; more if they fit into `SHORT_SUM`."""
+"""Number of terms of a sum in one expression, unless more fit into `SHORT_SUM`."""
 
 SHORT_SUM = 8_000
-"""Most characters of a sum with more than `LONGEST_SUM` terms."""
+"""Maximum number of characters of a sum with more than `LONGEST_SUM` terms."""
 
-IN_A_ROW = 100
-"""Most conditions in one expression."""
+MAX_CONDITIONS = 100
+"""Maximum number of conditions in one expression."""
 
 ROUNDED_SUM = "sqlml_rounded_sum"
 """Placeholder of a sum that is rounded after each addition, which would be deeply nested."""
 
 _COLUMN = re.compile(r"'(?:[^']|'')*'|\bsqlml_v(\d+)\b")
-"""A text literal, which contains no columns, or a column."""
+"""A string literal, which contains no columns, or a column."""
 
 
 class Verbatim(str):
@@ -40,15 +40,20 @@ class Layers(Bindings):
 
     def bind(self, value: Sequence[Expression]) -> Value:
         return tuple(
-            e if e.cheap else replace(e, sql=self.name(e.sql), cheap=True, raw=None) for e in value
+            operand
+            if operand.cheap
+            else replace(operand, sql=self.name(operand.sql), cheap=True, raw=None)
+            for operand in value
         )
 
     def bind_conditions(self, value: Sequence[Expression]) -> Value:
         """Bind conditions as numbers, because columns of some databases cannot be conditions."""
-        numbers = [Expression(f"CASE WHEN {e.sql} THEN 1 ELSE 0 END", nan=False) for e in value]
+        numbers = [
+            Expression(f"CASE WHEN {operand.sql} THEN 1 ELSE 0 END", nan=False) for operand in value
+        ]
         return tuple(
-            e if e.cheap else Expression(f"({number.sql} = 1)", cheap=True, nan=False)
-            for e, number in zip(value, self.bind(numbers), strict=True)
+            operand if operand.cheap else Expression(f"({number.sql} = 1)", cheap=True, nan=False)
+            for operand, number in zip(value, self.bind(numbers), strict=True)
         )
 
     def total(self, terms: Sequence[str], dtype: str) -> str:
@@ -83,8 +88,8 @@ class Layers(Bindings):
 class PrintedLayers:
     """Queries in their order, the first of which reads the inputs.
 
-    `layers` has for each query its columns by name. `values` has the columns of each output, and
-    `rejected` the condition under which a row is rejected (or ""), in terms of the last query.
+    `layers` has, for each query, its columns by name. In terms of the last query, `values` has the
+    columns of each output, and `rejected` is the condition under which a row is rejected, or "".
     """
 
     layers: tuple[Mapping[str, str], ...]
@@ -113,25 +118,28 @@ def print_layers(
 ) -> PrintedLayers:
     """Return outputs of `program` as layers of queries, in which a missing value is NULL.
 
-    `inputs` has the columns of each input in the first query. `refused` are conditions under which
-    a row is rejected, besides those of the model. `walked` sums the trees that should not be CASEs.
+    `inputs` has the columns of each input in the first query. `refused` has conditions under which
+    a row is rejected, in addition to those of the model. `walked` sums trees that should not become
+    CASEs.
     """
     bindings = Layers(dialect=dialect, sum_trees=walked)
     columns = print_columns(program, [program.outputs[name] for name in outputs], inputs, bindings)
-    values = {name: tuple(e.sql for e in columns[program.outputs[name]]) for name in outputs}
-    last = [sql for value in values.values() for sql in value]
+    values = {
+        name: tuple(operand.sql for operand in columns[program.outputs[name]]) for name in outputs
+    }
+    output_columns = [sql for value in values.values() for sql in value]
     condition = _join_conditions(list(dict.fromkeys([*bindings.rejected, *refused])))
-    if condition and len(last) > 1:  # The condition is computed once for all columns.
+    if condition and len(output_columns) > 1:  # The condition is computed once for all columns.
         condition = bindings.name(f"CASE WHEN {condition} THEN 1 ELSE 0 END") + " = 1"
-    layers = _arrange_layers(bindings.bound, [*last, condition])
+    layers = _arrange_layers(bindings.bound, [*output_columns, condition])
     return PrintedLayers(tuple(layers), values, condition)
 
 
 def _join_conditions(conditions: Sequence[str]) -> str:
-    """Join conditions with OR, in groups because sqlglot and some databases limit long chains."""
-    while len(conditions) > IN_A_ROW:
-        groups = range(0, len(conditions), IN_A_ROW)
-        conditions = [f"({' OR '.join(conditions[g : g + IN_A_ROW])})" for g in groups]
+    """Join conditions with OR, in groups, because sqlglot and some databases limit long chains."""
+    while len(conditions) > MAX_CONDITIONS:
+        groups = range(0, len(conditions), MAX_CONDITIONS)
+        conditions = [f"({' OR '.join(conditions[g : g + MAX_CONDITIONS])})" for g in groups]
     return " OR ".join(conditions)
 
 
@@ -144,33 +152,33 @@ def _find_columns(sql: str) -> list[int]:
     return [int(number) - 1 for number in _COLUMN.findall(sql) if number]
 
 
-def _arrange_layers(bound: Sequence[str], last: Sequence[str]) -> list[dict[str, str]]:
+def _arrange_layers(bound: Sequence[str], final_expressions: Sequence[str]) -> list[dict[str, str]]:
     """Return the columns of each query.
 
     Each column is computed as late as possible, so that few exist at a time, and is passed on until
     its last use.
     """
-    reads = [_find_columns(sql) for sql in bound]
-    level: list[int] = []
-    for needed in reads:
-        level.append(1 + max((level[j] for j in needed), default=-1))
-    count = 1 + max(level, default=-1)
-    level, until = [count - 1] * len(bound), [0] * len(bound)
-    for sql in last:
+    columns_read_by = [_find_columns(sql) for sql in bound]
+    layer_of_column: list[int] = []
+    for needed in columns_read_by:
+        layer_of_column.append(1 + max((layer_of_column[j] for j in needed), default=-1))
+    layer_count = 1 + max(layer_of_column, default=-1)
+    layer_of_column, last_layer_of_column = [layer_count - 1] * len(bound), [0] * len(bound)
+    for sql in final_expressions:
         for j in _find_columns(sql):
-            until[j] = count
+            last_layer_of_column[j] = layer_count
     for i in reversed(range(len(bound))):  # The readers of a column come after it.
-        for j in reads[i]:
-            level[j] = min(level[j], level[i] - 1)
-            until[j] = max(until[j], level[i])
+        for j in columns_read_by[i]:
+            layer_of_column[j] = min(layer_of_column[j], layer_of_column[i] - 1)
+            last_layer_of_column[j] = max(last_layer_of_column[j], layer_of_column[i])
     layers: list[dict[str, str]] = []
-    for number in range(count):
+    for number in range(layer_count):
         columns = {}
         for j, sql in enumerate(bound):
             name = f"sqlml_v{j + 1}"
-            if level[j] == number and until[j] > number:
+            if layer_of_column[j] == number and last_layer_of_column[j] > number:
                 columns[name] = sql
-            elif level[j] < number < until[j]:
+            elif layer_of_column[j] < number < last_layer_of_column[j]:
                 columns[name] = name
         layers.append(columns)
     return layers

@@ -1,8 +1,8 @@
-"""Models of one weighted sum as SQL expressions, which are faster than any function call.
+"""Models that consist of one weighted sum as SQL expressions, which are faster than function calls.
 
 A NULL, NaN or infinity makes the sum NULL, NaN or infinite, because each column is a term of it,
-and the caller then runs the Program, whose errors name the column. So nothing before the sum may
-turn such a value into a number, except impute, for values that no step before it rejects.
+and the caller then runs the Program, whose errors name the column. So no operator before the sum
+may turn such a value into a number, except impute, for values that no previous step rejects.
 """
 
 from __future__ import annotations
@@ -18,27 +18,30 @@ from sqlml.backends.sql.expression import number_literal
 from sqlml.dialects import DUCKDB
 from sqlml.ir.program import Attrs, Program
 
-MOST_COLUMNS = 256
-"""Most columns; the sum, with each column in it, is written two or three times."""
+MAX_COLUMNS = 256
+"""Maximum number of columns; the sum, which contains each column, is written two or three times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """The output `value`, which is correct if the weighted sum `sum` is finite."""
+    """SQL for the output `value`, which is correct if the weighted sum `sum` is finite."""
 
     value: str
     sum: str
 
 
 def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
-    """Return the output of a model of one sum; `columns` are cheap DOUBLEs of its only input."""
-    if len(program.inputs) != 1 or len(program.outputs) != 1 or len(columns) > MOST_COLUMNS:
+    """Return the SQL of a model with one sum, or None if the model cannot be printed.
+
+    `columns` are cheap expressions of type DOUBLE for the columns of its only input.
+    """
+    if len(program.inputs) != 1 or len(program.outputs) != 1 or len(columns) > MAX_COLUMNS:
         return None
     sums = [i for i, node in enumerate(program.nodes) if node.op == "linear"]
     if len(sums) != 1 or program.nodes[sums[0]].type.width != 1:
         return None
-    (last,) = program.outputs.values()
-    if program.nodes[last].type.width != 1:
+    (output_node,) = program.outputs.values()
+    if program.nodes[output_node].type.width != 1:
         return None
     printed_values: list[list[str]] = []
     # For each node: whether it depends on columns other than through the sum, and whether rows with
@@ -69,49 +72,52 @@ def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
         if printed is None:
             return None
         printed_values.append(printed)
-    return Linear(printed_values[last][0], printed_values[sums[0]][0])
+    return Linear(printed_values[output_node][0], printed_values[sums[0]][0])
 
 
 _NAN_PRESERVING = frozenset(
     {"select", "concat", "cast", "require_finite", "impute", "add", "sub", "mul", "div", "neg"}
 )
-"""Operators that map NULL, NaN and infinity to NULL, NaN or infinity, except impute."""
+"""Operators that map NULL, NaN and infinity to NULL, NaN or infinity; impute is an exception."""
 
 Values = list[str]
-"""An expression for each column of a value."""
+"""One expression for each column of a value."""
 Printer = Callable[[Sequence[Values], Attrs], Values | None]
 
 
-def _cast(args: Sequence[Values], attrs: Attrs) -> Values | None:
+def _print_cast(args: Sequence[Values], attrs: Attrs) -> Values | None:
     if attrs["dtype"] == "float64":
         return list(args[0])
     return [f"CAST({v} AS BIGINT)" for v in args[0]] if attrs["dtype"] == "int64" else None
 
 
-def _require_finite(args: Sequence[Values], attrs: Attrs) -> Values | None:
+def _print_require_finite(args: Sequence[Values], attrs: Attrs) -> Values | None:
     bounds = [attrs[name] for name in ("low", "high") if name in attrs]
     # Such wide bounds only detect overflow, which the sum shows.
     are_wide = all((np.abs(bound) >= 1e290).all() for bound in bounds)
     return list(args[0]) if are_wide else None
 
 
-def _impute(args: Sequence[Values], attrs: Attrs) -> Values | None:
+def _print_impute(args: Sequence[Values], attrs: Attrs) -> Values | None:
     if attrs["missing"] == attrs["missing"]:
         return None
     filled = zip(args[0], attrs["fill"].astype(np.float64).tolist(), strict=True)
     return [
-        f"CASE WHEN {v} IS NULL OR {DUCKDB.call('isnan', v)} THEN {_number(fill)} ELSE {v} END"
+        f"CASE WHEN {v} IS NULL OR {DUCKDB.call('isnan', v)} "
+        f"THEN {_format_number(fill)} ELSE {v} END"
         for v, fill in filled
     ]
 
 
-def _linear(args: Sequence[Values], attrs: Attrs) -> Values | None:
+def _print_weighted_sum(args: Sequence[Values], attrs: Attrs) -> Values | None:
     weights = attrs["weights"].astype(np.float64)[:, 0].tolist()
-    terms = [DUCKDB.operator("*", v, _number(w)) for v, w in zip(args[0], weights, strict=True)]
-    return [DUCKDB.total([*terms, _number(float(attrs["bias"][0]))])]
+    terms = [
+        DUCKDB.operator("*", v, _format_number(w)) for v, w in zip(args[0], weights, strict=True)
+    ]
+    return [DUCKDB.total([*terms, _format_number(float(attrs["bias"][0]))])]
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """Return a literal that is a DOUBLE without a cast, which the engine parses faster."""
     if not math.isfinite(value):
         return number_literal(value)
@@ -119,7 +125,7 @@ def _number(value: float) -> str:
     return text if "e" in text else f"{text}e0"
 
 
-def _binary(form: Callable[[str, str], str]) -> Printer:
+def _make_binary_printer(form: Callable[[str, str], str]) -> Printer:
     def printer(args: Sequence[Values], attrs: Attrs) -> Values | None:
         a, b = args
         width = max(len(a), len(b))
@@ -131,36 +137,36 @@ def _binary(form: Callable[[str, str], str]) -> Printer:
     return printer
 
 
-def _unary(form: Callable[[str], str]) -> Printer:
+def _make_unary_printer(form: Callable[[str], str]) -> Printer:
     return lambda args, attrs: [form(v) for v in args[0]]
 
 
-def _compare(x: str, y: str, symbol: str) -> str:
+def _print_comparison(x: str, y: str, symbol: str) -> str:
     return f"({x} {symbol} {y})"
 
 
-def _sigmoid(x: str) -> str:
+def _print_sigmoid(x: str) -> str:
     denominator = DUCKDB.operator("+", "1", DUCKDB.call("exp", DUCKDB.negated(x)))
     return DUCKDB.operator("/", "1", denominator)
 
 
 PRINTERS: Mapping[str, Printer] = {
-    "constant": lambda args, attrs: [_number(float(v)) for v in attrs["value"].flat],
+    "constant": lambda args, attrs: [_format_number(float(v)) for v in attrs["value"].flat],
     "select": lambda args, attrs: [args[0][j] for j in attrs["indices"].tolist()],
     "concat": lambda args, attrs: [value for part in args for value in part],
-    "cast": _cast,
-    "require_finite": _require_finite,
-    "impute": _impute,
-    "linear": _linear,
+    "cast": _print_cast,
+    "require_finite": _print_require_finite,
+    "impute": _print_impute,
+    "linear": _print_weighted_sum,
     **{
-        op: _binary(partial(DUCKDB.operator, symbol))
+        op: _make_binary_printer(partial(DUCKDB.operator, symbol))
         for op, symbol in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))
     },
     **{
-        op: _binary(partial(_compare, symbol=symbol))
+        op: _make_binary_printer(partial(_print_comparison, symbol=symbol))
         for op, symbol in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
     },
-    "neg": _unary(DUCKDB.negated),
-    "sigmoid": _unary(_sigmoid),
-    "exp": _unary(lambda x: DUCKDB.call("exp", x)),
+    "neg": _make_unary_printer(DUCKDB.negated),
+    "sigmoid": _make_unary_printer(_print_sigmoid),
+    "exp": _make_unary_printer(lambda x: DUCKDB.call("exp", x)),
 }

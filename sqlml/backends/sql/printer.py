@@ -1,7 +1,7 @@
 """`print_sql`: a Program as expressions that the engine computes without sqlml.
 
-`print_encoders` looks categories up in a constant MAP: with 256 categories and 300K strings in
-DuckDB 2.0, it took 22 ms, list_position 55, CASE 65, and a TRY_CAST to an ENUM 1300.
+`print_encoders` looks categories up in a constant MAP. With 256 categories and 300K strings in
+DuckDB 2.0, this took 22 ms; list_position took 55 ms, CASE 65, and a TRY_CAST to an ENUM 1300.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from sqlml.backends.sql import column_sql, elementwise_sql
-from sqlml.backends.sql.column_sql import quoted_value
+from sqlml.backends.sql.column_sql import format_quoted_value
 from sqlml.backends.sql.expression import (
     TYPES,
     Bindings,
@@ -30,10 +30,10 @@ from sqlml.limits import MAX_SQL_CHARACTERS
 from sqlml.types import TensorType
 
 MAX_TEXT = 16 << 20
-"""Most characters of one expression."""
+"""Maximum number of characters of one expression."""
 
 _LONGEST_TEXT = 200
-"""Most characters of an expression that is repeated to report its value in an error."""
+"""Maximum number of characters of an expression that is repeated to report its value."""
 
 
 def print_encoders(
@@ -42,10 +42,10 @@ def print_encoders(
     dialect: Dialect = DUCKDB,
     unknown: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return an expression for each output of `program`, operators of `TEXT_PRINTERS` on strings.
+    """Return an expression for each output of `program`, whose operators are in `TEXT_PRINTERS`.
 
     `inputs` are expressions of type VARCHAR. `unknown` maps outputs to the SQL function that
-    returns the code of an unknown text; for other outputs it is -1.
+    returns the code of an unknown string; for other outputs, this code is -1.
     """
     functions = {program.outputs[name]: f for name, f in (unknown or {}).items()}
     printed: list[str] = []
@@ -83,8 +83,8 @@ def _print_encode(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: 
     if categories:
         vocabulary = [string_literal(c, dialect) for c in categories]
         has_function = unknown is not None and len(args[0]) <= _LONGEST_TEXT
-        other = f"{unknown}({args[0]})" if has_function else "-1"
-        code = dialect.place_of(args[0], vocabulary, other)
+        unknown_code = f"{unknown}({args[0]})" if has_function else "-1"
+        code = dialect.place_of(args[0], vocabulary, unknown_code)
     if missing == -1:
         return code
     return f"CASE WHEN {args[0]} IS NULL THEN {missing} ELSE {code} END"
@@ -105,29 +105,26 @@ PRINTERS: Mapping[str, Printer] = {
 
 
 def explain_unprintable(program: Program) -> str | None:
-    """Return why the operators of `program` cannot be printed, or None if all can."""
+    """Return the reason why operators of `program` cannot be printed, or None if all can."""
     names = {"input", "constant", *PRINTERS, *TEXT_PRINTERS}
     missing = sorted({node.op for node in program.nodes} - names)
     return f"no SQL for operator {', '.join(missing)}" if missing else None
 
 
 def print_sql(
-    program: Program,
-    output: str,
-    inputs: Mapping[str, Sequence[str]],
-    dialect: Dialect = DUCKDB,
+    program: Program, output: str, inputs: Mapping[str, Sequence[str]], dialect: Dialect = DUCKDB
 ) -> str:
     """Return an output of `program` as a SQL expression: a number, or a list if it is wider than 1.
 
     `inputs` has a cheap expression for each column of each input; numbers may be of any type, and
-    NULL. BackendError if an operator cannot be printed.
+    NULL. Raise BackendError if an operator cannot be printed.
     """
     used_names = " ".join(c.lower() for columns in inputs.values() for c in columns)
     row = next(name for k in count() if (name := f"sqlml{k or ''}") not in used_names)
     bindings = Bindings(row, dialect)
     node = program.outputs[output]
     value = print_columns(program, [node], inputs, bindings)[node]
-    sql = value[0].sql if len(value) == 1 else dialect.array([e.sql for e in value])
+    sql = value[0].sql if len(value) == 1 else dialect.array([operand.sql for operand in value])
     sql = bindings.wrap(sql)
     if len(sql) > MAX_SQL_CHARACTERS:
         raise BackendError(
@@ -142,12 +139,12 @@ def print_columns(
     inputs: Mapping[str, Sequence[str]],
     bindings: Bindings,
 ) -> dict[int, Value]:
-    """Return the columns of the nodes `targets` and of all nodes that they need."""
+    """Print the nodes `targets` and all nodes that they need; return the columns of each node."""
     nodes = program.nodes
-    live = program.find_needed(targets)
-    readers = Counter(j for i in live for j in nodes[i].inputs)
+    needed = program.find_needed(targets)
+    readers = Counter(j for i in needed for j in nodes[i].inputs)
     columns: dict[int, Value] = {}
-    for i in live:
+    for i in needed:
         node = nodes[i]
         if node.op == "input":
             value = _print_input(node, inputs[str(node.attrs["name"])], bindings.dialect)
@@ -157,7 +154,7 @@ def print_columns(
         if readers[i] > 1 and node.type.dtype != "string":
             is_condition = node.type.dtype == "bool"
             value = (bindings.bind_conditions if is_condition else bindings.bind)(value)
-        if sum(len(e.sql) for e in value) > MAX_SQL_CHARACTERS:
+        if sum(len(operand.sql) for operand in value) > MAX_SQL_CHARACTERS:
             raise BackendError("the SQL expression of the model is too long")
         columns[i] = value
     return columns
@@ -171,7 +168,7 @@ def _print_node(
             raise BackendError(f"a constant {node.type!r} is not printed as SQL")
         return constants(node.attrs["value"], node.type.dtype, bindings.dialect)
     if "string" in (t.dtype for t in operand_types):
-        return _print_text(node, values, bindings.dialect)
+        return _print_text_operator(node, values, bindings.dialect)
     printer = PRINTERS.get(node.op)
     if node.op == "tree_ensemble" and bindings.dialect.missing_is_null:
         printer = print_tree_columns
@@ -185,20 +182,25 @@ def _print_input(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:
         return tuple(Expression(c, cheap=True) for c in columns)
     if node.type.dtype not in ("float32", "float64"):
         raise BackendError(f"an input of {node.type.dtype} is not printed as SQL")
-    kind = TYPES[node.type.dtype]
-    raws = [f"CAST({column} AS {kind})" for column in columns]
-    return tuple(Expression(f"coalesce({raw}, 'nan'::{kind})", cheap=True, raw=raw) for raw in raws)
+    sql_type = TYPES[node.type.dtype]
+    casts = [f"CAST({column} AS {sql_type})" for column in columns]
+    return tuple(
+        Expression(f"coalesce({cast_sql}, 'nan'::{sql_type})", cheap=True, raw=cast_sql)
+        for cast_sql in casts
+    )
 
 
-def _print_text(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Value:
+def _print_text_operator(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Value:
     printer = TEXT_PRINTERS.get(node.op)
     if printer is None:
         raise BackendError(f"operator {node.op} on strings is not printed as SQL")
     (x,) = values
     results = []
-    for e in x:
-        sql = printer([e.sql], node.attrs, dialect, None)
+    for operand in x:
+        sql = printer([operand.sql], node.attrs, dialect, None)
         if node.type.dtype != "string":
             sql = f"CAST({sql} AS {TYPES[node.type.dtype]})"
-        results.append(Expression(sql, nan=False, category=quoted_value(e.sql, dialect)))
+        results.append(
+            Expression(sql, nan=False, category=format_quoted_value(operand.sql, dialect))
+        )
     return tuple(results)

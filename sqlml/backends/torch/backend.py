@@ -1,8 +1,8 @@
 """`TorchBackend`: run a lowered Program with torch, with its constants on the device.
 
 Operators are called one by one. torch.compile does not pay off on the CPU (torch 2.13, one thread):
-it takes 2 to 22 s for a model, and most models then ran 0.4 to 1.7 times as fast, with other last
-digits. On a GPU, strategy `fused` is equivalent to a compiled graph.
+it takes 2 to 22 s for a model, after which most models ran 0.4 to 1.7 times as fast, with different
+last digits. On a GPU, strategy `fused` is equivalent to a compiled graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from sqlml.backends.row_blocks import Schedule, Step, make_schedule, measure_row
 from sqlml.backends.torch.functions import FUNCTIONS
 from sqlml.backends.torch.fused_trees import bind as bind_fused
 from sqlml.backends.torch.fused_trees import explain_unavailable
-from sqlml.backends.torch.gpu_transfers import Overlap, is_lost, is_out_of_memory, lost_device_error
+from sqlml.backends.torch.gpu_transfers import (
+    Overlap,
+    is_lost,
+    is_out_of_memory,
+    make_lost_device_error,
+)
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
@@ -31,16 +36,18 @@ from sqlml.types import TEXTUAL, Array
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device called "cpu", "cuda", "cuda:1", ... or "auto" (a GPU if there is one)."""
+    """Return the device "cpu", "cuda", "cuda:1", ... or, for "auto", a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cpu":
         return torch.device("cpu")
     number = parse_cuda_number(name)
     if not torch.cuda.is_available():
-        why = "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU only"
+        reason = (
+            "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU only"
+        )
         raise BackendError(
-            f"device {name!r} is not available: {why}; use device='cpu' or 'auto', or run pip "
+            f"device {name!r} is not available: {reason}; use device='cpu' or 'auto', or run pip "
             "install 'sqlml[gpu]' on a machine with an NVIDIA driver"
         )
     if number is not None and number >= torch.cuda.device_count():
@@ -55,18 +62,18 @@ HOST = frozenset(
     ("couple", "encode", "encode_hashed", "fill", "hash_categories", "knn_impute")
     + ("look_up_combinations", "mod", "nearest")
 )
-"""Operators that run in numpy on any device: numpy's choice among equally near rows cannot be
-reproduced, and torch's `remainder` returns NaN if the quotient overflows."""
+"""Operators that run in numpy on any device. For example, numpy's choice among equally near rows
+cannot be reproduced, and torch's `remainder` returns NaN if the quotient overflows."""
 
 BLOCK_BYTES = 4 << 20
-"""Most memory for the intermediate values of a block on the CPU, which then stay in the cache:
+"""Maximum memory for the intermediate values of a block on the CPU, which then stay in the cache:
 forests of 100 trees and 10,000 rows ran 1.1 to 1.7 times as fast as with 8 MB."""
 
 FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
 
 
 class TorchCompiled:
-    """A Program that torch runs. Thread-safe; it pickles as its Program and its device name."""
+    """A Program that torch runs. It is thread-safe, and pickled as its Program and device name."""
 
     def __init__(self, program: Program, device: str) -> None:
         self.program = program
@@ -77,8 +84,8 @@ class TorchCompiled:
         self._overlap: Overlap | None = None
         if self._device.type == "cuda":
             # A fused kernel has up to two columns of ranks for each column of x.
-            wide = [program.nodes[n.inputs[0]].type for n in program if n.op == "tree_ensemble"]
-            size += sum(8 * t.width for t in wide)
+            types = [program.nodes[n.inputs[0]].type for n in program if n.op == "tree_ensemble"]
+            size += sum(8 * t.width for t in types)
             self._overlap = Overlap(program, self._device, size)
         self._constants: dict[int, Any] = {}
         self._steps: dict[int, Step] = {}
@@ -91,7 +98,7 @@ class TorchCompiled:
                     "(other processes show in nvidia-smi), or use device='cpu'"
                 ) from error
             if self._overlap is not None and is_lost(error):
-                raise lost_device_error(error, self._device) from error
+                raise make_lost_device_error(error, self._device) from error
             raise
         self._schedules = {
             names: make_schedule(program, self._steps, names, self._constants)
@@ -138,7 +145,7 @@ class TorchCompiled:
         return run_blocks(self.program, inputs, plan.inputs, names, self._rows, block)
 
     def run_tensors(self, inputs: Mapping[str, Tensor], output: str) -> Tensor:
-        """Score rows on the device and the current stream; the result (n, k) stays there."""
+        """Score rows on the device and the current stream; the result (n, k) is not copied."""
         plan = self._plan((output,))
         values = {i: inputs[name] for name, i in plan.inputs.items()} | self._constants
         with torch.inference_mode(), np.errstate(all="ignore"):
@@ -188,12 +195,18 @@ class TorchBackend:
     """A backend of tensor operators; trees are lowered as in Hummingbird, or fused on a GPU."""
 
     def supports(self, program: Program) -> str | None:
-        host = {n.op for i, n in enumerate(program.nodes) if touches_sparse_rows(program, i)}
-        names = set(FUNCTIONS) | HOST | (host & set(reference.FUNCTIONS)) | {"input"}
-        reason = explain_unsupported(program, names | {"tree_ensemble"})
+        host_operators = {
+            n.op for i, n in enumerate(program.nodes) if touches_sparse_rows(program, i)
+        }
+        operators = set(FUNCTIONS) | HOST | (host_operators & set(reference.FUNCTIONS)) | {"input"}
+        reason = explain_unsupported(program, operators | {"tree_ensemble"})
         if reason is None and any(node.op == "tree_ensemble" for node in program):
-            fused = explain_unavailable()
-            reason = None if fused is None else f"no function for operator tree_ensemble: {fused}"
+            missing_feature = explain_unavailable()
+            reason = (
+                None
+                if missing_feature is None
+                else f"no function for operator tree_ensemble: {missing_feature}"
+            )
         return reason
 
     def compile(

@@ -27,7 +27,7 @@ Put = Callable[[Array], Tensor]
 Bind = Callable[[Node, Put], Function]
 
 
-def _plain(function: Callable[..., Any]) -> Bind:
+def _ignore_node(function: Callable[..., Any]) -> Bind:
     return lambda node, put: function
 
 
@@ -39,24 +39,24 @@ def _compute_in_float64(function: Callable[..., Tensor]) -> Bind:
 
 
 def _cbrt(x: Tensor) -> Tensor:
-    """Return the cube root: a power, and a step of Newton's method if that cannot overflow."""
+    """Return the cube root: a power, and a step of Newton's method if this cannot overflow."""
     root = torch.copysign(torch.pow(torch.abs(x), 1 / 3), x)
-    better = root - (root * root * root - x) / (3 * root * root)
-    fine = (torch.abs(x) > 1e-280) & torch.isfinite(x)
-    return torch.where(fine, better, root)
+    improved = root - (root * root * root - x) / (3 * root * root)
+    can_improve = (torch.abs(x) > 1e-280) & torch.isfinite(x)
+    return torch.where(can_improve, improved, root)
 
 
 def _ndtr(x: Tensor) -> Tensor:
-    twice: Tensor = torch.special.erfc(-x * 0.5**0.5)
-    return 0.5 * twice
+    doubled_result: Tensor = torch.special.erfc(-x * 0.5**0.5)
+    return 0.5 * doubled_result
 
 
-def _columns(node: Node, put: Put, name: str) -> list[Tensor]:
+def _put_columns(node: Node, put: Put, name: str) -> list[Tensor]:
     return [put(part) for part in split_points(node.attrs[name], node.attrs["offsets"])]
 
 
 def _search_sorted(node: Node, put: Put) -> Function:
-    edges, right = _columns(node, put, "edges"), node.attrs["side"] == "right"
+    edges, right = _put_columns(node, put, "edges"), node.attrs["side"] == "right"
 
     def search(x: Tensor) -> Tensor:
         index = torch.empty(x.shape, dtype=torch.int64, device=x.device)
@@ -68,7 +68,7 @@ def _search_sorted(node: Node, put: Put) -> Function:
 
 
 def _interpolate(node: Node, put: Put) -> Function:
-    points, values = _columns(node, put, "points"), _columns(node, put, "values")
+    points, values = _put_columns(node, put, "points"), _put_columns(node, put, "values")
 
     def interpolate(x: Tensor) -> Tensor:
         result = torch.empty_like(x)
@@ -80,7 +80,7 @@ def _interpolate(node: Node, put: Put) -> Function:
 
 
 def _interpolate_column(x: Tensor, points: Tensor, values: Tensor) -> Tensor:
-    """Interpolate as `np.interp` does, on the line right of the last point that is not above x."""
+    """Interpolate as `np.interp` does: on the line that starts at the last point not above x."""
     position = torch.searchsorted(points, x, right=True) - 1
     low = position.clamp(0, max(0, points.shape[0] - 2))
     high = (low + 1).clamp(max=points.shape[0] - 1)
@@ -95,16 +95,20 @@ def _interpolate_column(x: Tensor, points: Tensor, values: Tensor) -> Tensor:
 def _bspline(node: Node, put: Put) -> Function:
     degree: int = node.attrs["degree"]
     knots = [put(row) for row in node.attrs["knots"]]
-    each = node.type.width // max(1, len(knots))
+    functions_per_column = node.type.width // max(1, len(knots))
 
     def bspline(x: Tensor) -> Tensor:
-        result = torch.zeros((x.shape[0], len(knots), each), dtype=x.dtype, device=x.device)
+        result = torch.zeros(
+            (x.shape[0], len(knots), functions_per_column), dtype=x.dtype, device=x.device
+        )
         step = torch.arange(degree + 1, device=x.device)
         for j, t in enumerate(knots):
             column = x[:, j].contiguous()
             is_missing = torch.isnan(column)
             sought = torch.where(is_missing, torch.full_like(column, -np.inf), column)
-            span = degree + torch.searchsorted(t[degree + 1 : each], sought, right=True)
+            span = degree + torch.searchsorted(
+                t[degree + 1 : functions_per_column], sought, right=True
+            )
             result[:, j].scatter_(
                 1, span[:, None] - degree + step, _evaluate_basis(t, column, span, degree)
             )
@@ -118,19 +122,19 @@ def _evaluate_basis(t: Tensor, x: Tensor, span: Tensor, degree: int) -> Tensor:
     zero = torch.zeros_like(x)
     h = [torch.ones_like(x)]
     for j in range(1, degree + 1):
-        before, h = h, [zero]
+        previous, h = h, [zero]
         for n in range(1, j + 1):
             high, low = t[span + n], t[span + n - j]
             width = high - low
-            none = width == 0
-            share = before[n - 1] / torch.where(none, torch.ones_like(width), width)
-            h[n - 1] = h[n - 1] + torch.where(none, zero, share * (high - x))
-            h.append(torch.where(none, zero, share * (x - low)))
+            is_empty = width == 0
+            share = previous[n - 1] / torch.where(is_empty, torch.ones_like(width), width)
+            h[n - 1] = h[n - 1] + torch.where(is_empty, zero, share * (high - x))
+            h.append(torch.where(is_empty, zero, share * (x - low)))
     return torch.stack(h, dim=1)
 
 
 Terms = tuple["slice | Array | None", ...]
-"""For each output, the columns of (n, trees * values) that it adds in order, or None."""
+"""For each output, the columns of (n, trees * values) that are added to it in order, or None."""
 
 
 def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
@@ -148,30 +152,30 @@ def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
 
     def add_by_runs(x: Tensor) -> Tensor:
         # With trees first, the values of a tree for all rows are contiguous.
-        trees = x.permute(1, 2, 0).contiguous()
-        out: Tensor = base.reshape(-1, 1).repeat(1, x.shape[0])
+        values_by_tree = x.permute(1, 2, 0).contiguous()
+        sums: Tensor = base.reshape(-1, 1).repeat(1, x.shape[0])
         for start, stop in runs_of(x.shape[2]):
-            first = int(target[start])
-            added = trees[start:stop].flatten(0, 1)
-            out[first : first + added.shape[0]] += added
-        return out.transpose(0, 1)
+            first_output = int(target[start])
+            run_values = values_by_tree[start:stop].flatten(0, 1)
+            sums[first_output : first_output + run_values.shape[0]] += run_values
+        return sums.transpose(0, 1)
 
     def add_by_outputs(x: Tensor) -> Tensor:
         rows, trees, values = x.shape
         trees_first = torch.empty((trees, values, rows), dtype=x.dtype).copy_(x.permute(1, 2, 0))
         lines = trees_first.flatten(0, 1).numpy()
-        out = np.empty((host_base.size, rows), lines.dtype)
+        sums = np.empty((host_base.size, rows), lines.dtype)
         for k, terms in enumerate(terms_of(values)):
             if terms is None:
-                out[k] = host_base[k]
+                sums[k] = host_base[k]
                 continue
-            chosen = lines[terms]
-            chosen[0] += host_base[k]
+            selected = lines[terms]
+            selected[0] += host_base[k]
             if rows == 1:
-                out[k] = np.add.accumulate(chosen, axis=0)[-1]
+                sums[k] = np.add.accumulate(selected, axis=0)[-1]
             else:
-                np.add.reduce(chosen, axis=0, out=out[k])
-        return torch.from_numpy(out).transpose(0, 1)
+                np.add.reduce(selected, axis=0, out=sums[k])
+        return torch.from_numpy(sums).transpose(0, 1)
 
     def add_on_host(x: Tensor) -> Tensor:
         fewer_runs = len(runs_of(x.shape[2])) < host_base.size
@@ -182,16 +186,16 @@ def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _find_runs(target: Array, values: int) -> list[tuple[int, int]]:
-    """Return runs of trees with consecutive targets, which one addition covers."""
+    """Return runs of trees with consecutive targets, whose values one addition can add."""
     edges = np.flatnonzero(np.diff(target) != values) + 1
     return list(zip([0, *edges], [*edges, target.size], strict=True)) if target.size else []
 
 
 def _find_terms(target: Array, values: int, outputs: int) -> Terms:
-    owner = (target[:, None] + np.arange(values)).ravel()
+    output_of_column = (target[:, None] + np.arange(values)).ravel()
     terms: list[slice | Array | None] = []
     for k in range(outputs):
-        columns = np.flatnonzero(owner == k)
+        columns = np.flatnonzero(output_of_column == k)
         steps = np.unique(np.diff(columns))
         if not columns.size:
             terms.append(None)
@@ -248,12 +252,12 @@ def _reshape(node: Node, put: Put) -> Function:
 
 def _take(table: Tensor, index: Tensor) -> Tensor:
     # index_select also accepts int32, and is twice as fast as torch.take.
-    wide = index if index.dtype == torch.int32 else index.to(torch.int64)
-    flat = torch.index_select(table, 0, wide.reshape(-1))
+    wide_index = index if index.dtype == torch.int32 else index.to(torch.int64)
+    flat = torch.index_select(table, 0, wide_index.reshape(-1))
     return flat.reshape(*index.shape, *table.shape[1:])
 
 
-def _reduction(function: Callable[..., Tensor]) -> Bind:
+def _bind_reduction(function: Callable[..., Tensor]) -> Bind:
     def bind(node: Node, put: Put) -> Function:
         axis = node.attrs["axis"]
         return lambda x: function(x, dim=axis, keepdim=True)
@@ -272,8 +276,8 @@ def _softmax(node: Node, put: Put) -> Function:
         return lambda x: x
 
     def softmax(x: Tensor) -> Tensor:
-        e = torch.exp(x - torch.amax(x, dim=1, keepdim=True))
-        return e / torch.sum(e, dim=1, keepdim=True, dtype=dtype).to(x.dtype)
+        exponentials = torch.exp(x - torch.amax(x, dim=1, keepdim=True))
+        return exponentials / torch.sum(exponentials, dim=1, keepdim=True, dtype=dtype).to(x.dtype)
 
     return softmax
 
@@ -284,8 +288,8 @@ def _weighted_median(node: Node, put: Put) -> Function:
     def weighted_median(x: Tensor) -> Tensor:
         ordered, order = torch.sort(x, dim=1, stable=True)
         cumulative = torch.cumsum(weights[order], dim=1)
-        is_enough = (cumulative >= 0.5 * cumulative[:, -1:]).to(torch.int8)
-        return torch.gather(ordered, 1, torch.argmax(is_enough, dim=1, keepdim=True))
+        reaches_half = (cumulative >= 0.5 * cumulative[:, -1:]).to(torch.int8)
+        return torch.gather(ordered, 1, torch.argmax(reaches_half, dim=1, keepdim=True))
 
     return weighted_median
 
@@ -321,33 +325,35 @@ def _pairwise(node: Node, put: Put) -> Function:
     return pairwise
 
 
-def _check_on_host(node: Node, bad: Callable[..., Tensor]) -> Function:
-    attrs, explain = node.attrs, reference.FUNCTIONS[node.op]
+def _bind_check(node: Node, find_bad: Callable[..., Tensor]) -> Function:
+    attrs, raise_error = node.attrs, reference.FUNCTIONS[node.op]
 
-    def check(x: Tensor, *more: Tensor) -> Tensor:
-        if bool(bad(x, *more).any()):
-            explain([a.cpu().numpy() for a in (x, *more)], attrs)  # This raises the error.
+    def check(x: Tensor, *other_inputs: Tensor) -> Tensor:
+        if bool(find_bad(x, *other_inputs).any()):
+            raise_error(
+                [a.cpu().numpy() for a in (x, *other_inputs)], attrs
+            )  # This raises the error.
         return x
 
     return check
 
 
 def _require_finite(node: Node, put: Put) -> Function:
-    finite = torch.isinf if node.attrs["allow_nan"] else lambda x: ~torch.isfinite(x)
+    find_not_finite = torch.isinf if node.attrs["allow_nan"] else lambda x: ~torch.isfinite(x)
     low, high = (put(node.attrs[k]) if k in node.attrs else None for k in ("low", "high"))
-    bounded = low is not None or high is not None
+    has_bounds = low is not None or high is not None
 
-    def bad(x: Tensor) -> Tensor:
-        is_bad = finite(x)
+    def find_bad(x: Tensor) -> Tensor:
+        is_bad = find_not_finite(x)
         if low is not None:
             is_bad = is_bad | (x < low)
         return is_bad if high is None else is_bad | (x > high)
 
-    check = _check_on_host(node, bad)
+    check = _bind_check(node, find_bad)
 
     def require_finite(x: Tensor) -> Tensor:
         # A finite sum implies finite numbers. Others may have overflowed, so they are checked.
-        if not bounded and x.is_floating_point() and math.isfinite(float(x.sum())):
+        if not has_bounds and x.is_floating_point() and math.isfinite(float(x.sum())):
             return x
         return check(x)
 
@@ -361,22 +367,22 @@ def _torch_module(node: Node, put: Put) -> Function:
 
 FUNCTIONS: Mapping[str, Bind] = {
     **{
-        name: _plain(getattr(torch, name))
+        name: _ignore_node(getattr(torch, name))
         for name in (
             *("exp", "log", "log1p", "expm1", "sqrt", "tanh", "trunc", "floor", "ceil"),
             *("neg", "abs", "square", "add", "sub", "mul", "maximum", "minimum"),
             *("lt", "le", "gt", "ge", "eq", "ne", "isnan", "where"),
         )
     },
-    "rint": _plain(torch.round),
-    "sigmoid": _plain(_sigmoid),
-    "sign": _plain(_sign),
-    "div": _plain(torch.true_divide),
-    "and": _plain(torch.logical_and),
-    "or": _plain(torch.logical_or),
-    "not": _plain(torch.logical_not),
-    "shift_right": _plain(torch.bitwise_right_shift),
-    "bit_and": _plain(torch.bitwise_and),
+    "rint": _ignore_node(torch.round),
+    "sigmoid": _ignore_node(_sigmoid),
+    "sign": _ignore_node(_sign),
+    "div": _ignore_node(torch.true_divide),
+    "and": _ignore_node(torch.logical_and),
+    "or": _ignore_node(torch.logical_or),
+    "not": _ignore_node(torch.logical_not),
+    "shift_right": _ignore_node(torch.bitwise_right_shift),
+    "bit_and": _ignore_node(torch.bitwise_and),
     **{
         name: _compute_in_float64(getattr(torch, name))
         for name in (
@@ -392,23 +398,23 @@ FUNCTIONS: Mapping[str, Bind] = {
     "concat": _concat,
     "select": _select,
     "reshape": _reshape,
-    "take": _plain(_take),
-    "gather": _plain(lambda x, index: torch.gather(x, 1, index.to(torch.int64))),
+    "take": _ignore_node(_take),
+    "gather": _ignore_node(lambda x, index: torch.gather(x, 1, index.to(torch.int64))),
     "sum": _sum,
-    "max": _reduction(torch.amax),
-    "min": _reduction(torch.amin),
-    "argmax": _reduction(torch.argmax),
+    "max": _bind_reduction(torch.amax),
+    "min": _bind_reduction(torch.amin),
+    "argmax": _bind_reduction(torch.argmax),
     "softmax": _softmax,
     "weighted_median": _weighted_median,
     "accumulate": bind_accumulate,
-    "matmul": _plain(_matmul),
-    "batch_matmul": _plain(_batch_matmul),
+    "matmul": _ignore_node(_matmul),
+    "batch_matmul": _ignore_node(_batch_matmul),
     "pairwise": _pairwise,
     "search_sorted": _search_sorted,
     "interpolate": _interpolate,
     "bspline": _bspline,
-    "require": lambda node, put: _check_on_host(node, lambda x, condition: ~condition),
+    "require": lambda node, put: _bind_check(node, lambda x, condition: ~condition),
     "require_finite": _require_finite,
-    "require_known": lambda node, put: _check_on_host(node, lambda x: x < 0),
+    "require_known": lambda node, put: _bind_check(node, lambda x: x < 0),
     "torch_module": _torch_module,
 }

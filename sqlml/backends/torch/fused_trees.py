@@ -1,10 +1,10 @@
 """`bind`: a tree_ensemble as two kernel launches per block of rows.
 
-A GPU reads few bytes fast. So each value becomes its rank among the thresholds of its column:
-`y <= threshold` is `rank(y) <= rank(threshold)`, exactly (see `ir/tree_shape.py` for y, which is x
-or -x). NaN has a rank above all; a test that never holds has rank -1. Trees of few levels are
-padded to perfect ones, so a step reads 4 bytes and no child. Other trees are stored level by level,
-with both children of a node side by side.
+A GPU is fast if it reads few bytes. So each value becomes its rank among the thresholds of its
+column: `y <= threshold` is exactly `rank(y) <= rank(threshold)` (see `ir/tree_shape.py` for y, x or
+-x). NaN has a rank above all others; a test that never holds has rank -1. Trees with few
+levels are padded to perfect trees, so a step reads 4 bytes and no child. Other trees are stored
+level by level, with both children of a node side by side.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
 NARROW = np.iinfo(np.int16).max
-"""Largest column, rank and code that fits 16 bits, so that a node fits 32."""
+"""Largest column, rank and code that fits into 16 bits, so that a node fits into 32 bits."""
 
 MAX_EDGES = 1 << 28
-"""Most thresholds, counted as if all columns had as many as the one with the most."""
+"""Maximum number of thresholds if all columns had as many as the column with the most."""
 
 MAX_WORDS = 1 << 24
-"""Most words (4 bytes) of category sets, counted as if all sets of a feature were equally long.
-Multiples of 32 up to 2^29 codes, their number of bits, are exact in float32."""
+"""Maximum number of words (4 bytes) of category sets if all sets of a feature were equally long.
+Their number of bits, a multiple of 32 up to 2^29, is exact in float32."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """The C columns that nodes test, numeric ones before categories, and the tests.
+    """The C columns that nodes test, numeric columns before categorical columns, and the tests.
 
-    For each column: its `feature`, int32, and whether it is `negated`, int8. A numeric column has
-    `size` -1 and contains ranks among its `edges` (C, 2^steps - 1), padded with infinity; NaN has
-    rank `missing`. A column of categories contains trunc(x) for 0 <= x < size (int32), size for
-    other numbers, and size + 1 for NaN. For each inner node, int64 (M,): its `column`, and its
-    `test`, which is a rank, or for `categorical` nodes (bool) the first word of its set in `words`
-    (uint32) with a bit per code. If `narrow`, ranks, codes and columns fit 16 bits.
+    Each column has a `feature`, int32, and may be `negated`, int8. A numeric column has `size` -1
+    and contains ranks among its `edges` (C, 2^steps - 1), which are padded with infinity; NaN has
+    rank `missing`. A categorical column contains trunc(x) for 0 <= x < size (int32), size for other
+    numbers, and size + 1 for NaN. Each inner node has a `column` and a `test`, int64 (M,). The test
+    is a rank, or for `categorical` nodes (bool) the first word of its set in `words` (uint32), with
+    a bit per code. If `narrow`, ranks, codes and columns fit into 16 bits.
     """
 
     feature: Array
@@ -64,44 +64,47 @@ class Columns:
         return NARROW if self.narrow else int(np.iinfo(np.int32).max)
 
 
-def collect_columns(e: Ensemble) -> Columns:
-    """Return the columns that the nodes of `e` test, if they need few edges and words."""
-    d = unify_decisions(e)
-    none = np.zeros(e.nodes, bool)
-    categorical = none if e.categorical is None else e.categorical
-    number = np.flatnonzero(~categorical)
+def collect_columns(ensemble: Ensemble) -> Columns:
+    """Return the columns that the nodes of `ensemble` test, if they need few edges and words."""
+    decisions = unify_decisions(ensemble)
+    no_nodes = np.zeros(ensemble.nodes, bool)
+    categorical = no_nodes if ensemble.categorical is None else ensemble.categorical
+    numeric_nodes = np.flatnonzero(~categorical)
     # Columns of x come first, then those of -x.
-    kinds, of_node = np.unique(
-        d.negated[number].astype(np.int64) << 32 | d.feature[number], return_inverse=True
+    numeric_columns, column_of_node = np.unique(
+        decisions.negated[numeric_nodes].astype(np.int64) << 32 | decisions.feature[numeric_nodes],
+        return_inverse=True,
     )
-    column, test = np.zeros((2, e.nodes), np.int64)
-    column[number] = of_node
+    column, test = np.zeros((2, ensemble.nodes), np.int64)
+    column[numeric_nodes] = column_of_node
     edges_of_columns: list[Array] = []
-    for j in range(kinds.size):
-        nodes = number[of_node == j]
-        thresholds = d.threshold[nodes]
+    for j in range(numeric_columns.size):
+        nodes = numeric_nodes[column_of_node == j]
+        thresholds = decisions.threshold[nodes]
         never_holds = np.isnan(thresholds)
         edges_of_columns.append(np.unique(thresholds[~never_holds]))
         test[nodes] = np.where(never_holds, -1, np.searchsorted(edges_of_columns[-1], thresholds))
-    longest = max((edges.size for edges in edges_of_columns), default=0)
-    set_feature, set_size, words = _lay_out_sets(e, column, test, kinds.size)
-    feature = np.concatenate([kinds & 0xFFFFFFFF, set_feature])
-    steps = longest.bit_length()
+    max_edges = max((edges.size for edges in edges_of_columns), default=0)
+    set_feature, set_size, words = _lay_out_sets(ensemble, column, test, numeric_columns.size)
+    feature = np.concatenate([numeric_columns & 0xFFFFFFFF, set_feature])
+    steps = max_edges.bit_length()
     # Thresholds of float16 are searched in float32, which is exact.
-    wide = np.float64 if e.threshold.dtype == np.float64 else np.float32
+    edge_dtype = np.float64 if ensemble.threshold.dtype == np.float64 else np.float32
     if feature.size << steps > MAX_EDGES:
         raise BackendError(
             f"strategy fused gives all {feature.size} columns as many thresholds as the one with "
-            f"the most, {longest} (the limit is {MAX_EDGES} in all); use strategy='tt'"
+            f"the most, {max_edges} (the limit is {MAX_EDGES} in all); use strategy='tt'"
         )
-    edges = np.full((max(1, feature.size), (1 << steps) - 1), np.inf, wide)
+    edges = np.full((max(1, feature.size), (1 << steps) - 1), np.inf, edge_dtype)
     for row, values in zip(edges, edges_of_columns, strict=False):
         row[: values.size] = values
-    largest = max(feature.size, longest, int(set_size.max(initial=0)) + 1)
+    largest = max(feature.size, max_edges, int(set_size.max(initial=0)) + 1)
     return Columns(
         feature=feature.astype(np.int32),
-        negated=np.append(kinds >> 32, np.zeros(set_feature.size, np.int64)).astype(np.int8),
-        size=np.append(np.full(kinds.size, -1), set_size).astype(np.int32),
+        negated=np.append(numeric_columns >> 32, np.zeros(set_feature.size, np.int64)).astype(
+            np.int8
+        ),
+        size=np.append(np.full(numeric_columns.size, -1), set_size).astype(np.int32),
         edges=edges,
         steps=steps,
         column=column,
@@ -113,19 +116,22 @@ def collect_columns(e: Ensemble) -> Columns:
 
 
 def _lay_out_sets(
-    e: Ensemble, column: Array, test: Array, numeric: int
+    ensemble: Ensemble, column: Array, test: Array, num_numeric: int
 ) -> tuple[Array, Array, Array]:
-    """Set `column` and `test` of categorical nodes; return features, sizes and words of sets."""
-    nothing = np.zeros(0, np.int64)
-    if e.categorical is None or e.set_offsets is None or e.set_words is None:
-        return nothing, nothing, np.zeros(1, np.uint32)
-    nodes = np.flatnonzero(e.categorical)
-    features, of_node = np.unique(e.feature[nodes], return_inverse=True)
-    counts = np.diff(e.set_offsets)[nodes].astype(np.int64)
-    most = np.zeros(features.size, np.int64)
-    np.maximum.at(most, of_node, counts)
+    """Set `column` and `test` of categorical nodes.
+
+    Return the features, the sizes and the words of their sets.
+    """
+    empty = np.zeros(0, np.int64)
+    if ensemble.categorical is None or ensemble.set_offsets is None or ensemble.set_words is None:
+        return empty, empty, np.zeros(1, np.uint32)
+    nodes = np.flatnonzero(ensemble.categorical)
+    features, feature_of_node = np.unique(ensemble.feature[nodes], return_inverse=True)
+    counts = np.diff(ensemble.set_offsets)[nodes].astype(np.int64)
+    max_counts = np.zeros(features.size, np.int64)
+    np.maximum.at(max_counts, feature_of_node, counts)
     # The last word is for numbers that are not a category and for NaN.
-    begin = np.concatenate([[0], np.cumsum(most[of_node] + 1)])
+    begin = np.concatenate([[0], np.cumsum(max_counts[feature_of_node] + 1)])
     if begin[-1] > MAX_WORDS:
         raise BackendError(
             f"strategy fused gives all sets of a feature the same length, and that is {begin[-1]} "
@@ -133,11 +139,11 @@ def _lay_out_sets(
         )
     words = np.zeros(max(1, int(begin[-1])), np.uint32)
     for position, node in enumerate(nodes):
-        first, stop = e.set_offsets[node], e.set_offsets[node + 1]
-        words[begin[position] : begin[position] + counts[position]] = e.set_words[first:stop]
-    words[begin[1:] - 1] = np.where(e.default_left[nodes], 2, 0)
-    column[nodes], test[nodes] = numeric + of_node, begin[:-1]
-    return features.astype(np.int64), 32 * most, words
+        first, stop = ensemble.set_offsets[node], ensemble.set_offsets[node + 1]
+        words[begin[position] : begin[position] + counts[position]] = ensemble.set_words[first:stop]
+    words[begin[1:] - 1] = np.where(ensemble.default_left[nodes], 2, 0)
+    column[nodes], test[nodes] = num_numeric + feature_of_node, begin[:-1]
+    return features.astype(np.int64), 32 * max_counts, words
 
 
 PERFECT_DEPTH = 10
@@ -145,21 +151,21 @@ PERFECT_GROWTH = 8
 """Largest depth, and largest growth of the number of nodes, for which trees become perfect."""
 
 PERFECT_BYTES = 1 << 28
-"""Most bytes of the leaf values of perfect trees."""
+"""Maximum number of bytes of the leaf values of perfect trees."""
 
 WIDEST = 128
-"""Most outputs that one program of the kernel sums; more are divided among several."""
+"""Maximum number of outputs that one program of the kernel sums."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
     """The arrays of trees and of groups of outputs that the kernel reads.
 
-    For each tree, int32 (T,): its `depth`, its first slot, and its first row of `values` (rows, V)
-    if `perfect`. For each slot: `node`, packed by `_pack_nodes`, and unless perfect `child`: the
-    slot of the child for rows that fail the test, relative to the tree's first (the other child
-    follows it), or ~leaf. Group g sums `count[g]` outputs from `output[g]` on, over `terms` (tree,
-    first value of a leaf), int32 (Q, 2), from `begin[g]` to `begin[g+1] - 1`.
+    Each tree, int32 (T,), has a `depth`, a first slot and, if `perfect`, a first row of `values`
+    (rows, V). Each slot has a `node`, packed by `_pack_nodes`, and unless perfect a `child`: ~leaf,
+    or the slot of the child for rows that fail the test, relative to the tree's first slot (the
+    other child follows it). Group g sums `count[g]` outputs from `output[g]` on, over `terms`
+    (tree, first value of a leaf), int32 (Q, 2), from `begin[g]` to `begin[g+1] - 1`.
     """
 
     perfect: bool
@@ -175,102 +181,110 @@ class Layout:
     terms: Array
 
 
-def lay_out(e: Ensemble, c: Columns) -> Layout:
-    """Return the layout of the trees of `e`, whose nodes test the columns of `c`."""
-    packed = _pack_nodes(c)
-    d = unify_decisions(e)
-    children = np.stack([d.otherwise, d.then], axis=1).astype(np.int64)
-    depth = e.tree_depths()
+def make_layout(ensemble: Ensemble, columns: Columns) -> Layout:
+    """Return the layout of the trees of `ensemble`, whose nodes test `columns`."""
+    packed = _pack_nodes(columns)
+    decisions = unify_decisions(ensemble)
+    children = np.stack([decisions.otherwise, decisions.then], axis=1).astype(np.int64)
+    depth = ensemble.tree_depths()
     leaves = (1 << np.minimum(depth, PERFECT_DEPTH + 1)).sum()
     perfect = bool(
         depth.max(initial=0) <= PERFECT_DEPTH
-        and leaves <= PERFECT_GROWTH * (e.nodes + e.trees)
-        and leaves * e.leaf_values[:1].nbytes <= PERFECT_BYTES
+        and leaves <= PERFECT_GROWTH * (ensemble.nodes + ensemble.trees)
+        and leaves * ensemble.leaf_values[:1].nbytes <= PERFECT_BYTES
     )
     if perfect:
-        node, values, first_slot, first_value = _lay_out_perfect(e, children, packed, depth)
+        node, values, first_slot, first_value = _lay_out_perfect(ensemble, children, packed, depth)
         child = np.zeros(1, np.int32)
     else:
-        node, child, first_slot = _lay_out_by_level(e, children, packed)
-        values, first_value = e.leaf_values, np.zeros(e.trees, np.int64)
+        node, child, first_slot = _lay_out_by_level(ensemble, children, packed)
+        values, first_value = ensemble.leaf_values, np.zeros(ensemble.trees, np.int64)
     depth, first_slot, first_value = (a.astype(np.int32) for a in (depth, first_slot, first_value))
     arrays = (node, child, depth, first_slot, first_value, values)
-    return Layout(perfect, *arrays, *_group_outputs(e))
+    return Layout(perfect, *arrays, *_group_outputs(ensemble))
 
 
-def _pack_nodes(c: Columns) -> Array:
-    """Return each node's column (~column for categories) above its test, of 16 or 32 bits each."""
-    column = np.where(c.categorical, ~c.column, c.column)
-    if c.narrow and not c.categorical.any():
-        return (column << 16 | (c.test & 0xFFFF)).astype(np.int32)
-    return column << 32 | (c.test & 0xFFFFFFFF)
+def _pack_nodes(columns: Columns) -> Array:
+    """Return one integer per node: its column (~column for categories), then its test.
+
+    Both have 16 bits, or both have 32.
+    """
+    column = np.where(columns.categorical, ~columns.column, columns.column)
+    if columns.narrow and not columns.categorical.any():
+        return (column << 16 | (columns.test & 0xFFFF)).astype(np.int32)
+    return column << 32 | (columns.test & 0xFFFFFFFF)
 
 
 def _lay_out_perfect(
-    e: Ensemble, children: Array, packed: Array, depth: Array
+    ensemble: Ensemble, children: Array, packed: Array, depth: Array
 ) -> tuple[Array, Array, Array, Array]:
-    leaves = 1 << depth
-    first_slot = np.cumsum(leaves - 1) - (leaves - 1)
-    first_value = np.cumsum(leaves) - leaves
-    node = np.zeros(max(1, int((leaves - 1).sum())), packed.dtype)
-    leaf = np.zeros(int(leaves.sum()), np.int64)
+    leaf_counts = 1 << depth
+    first_slot = np.cumsum(leaf_counts - 1) - (leaf_counts - 1)
+    first_value = np.cumsum(leaf_counts) - leaf_counts
+    node = np.zeros(max(1, int((leaf_counts - 1).sum())), packed.dtype)
+    leaf = np.zeros(int(leaf_counts.sum()), np.int64)
     for d in np.unique(depth):
         trees = np.flatnonzero(depth == d)
-        level = e.roots[trees].astype(np.int64)[:, None]
+        level = ensemble.roots[trees].astype(np.int64)[:, None]
         for nodes_of_level in 1 << np.arange(d):
-            inner = level >= 0
+            is_inner = level >= 0
             slots = first_slot[trees][:, None] + nodes_of_level - 1 + np.arange(nodes_of_level)
-            node[slots[inner]] = packed[level[inner]]
-            both = np.stack([level, level], axis=2)  # A leaf is its own child.
-            both[inner] = children[level[inner]]
-            level = both.reshape(trees.size, -1)
+            node[slots[is_inner]] = packed[level[is_inner]]
+            children_of_level = np.stack([level, level], axis=2)  # A leaf is its own child.
+            children_of_level[is_inner] = children[level[is_inner]]
+            level = children_of_level.reshape(trees.size, -1)
         leaf[first_value[trees][:, None] + np.arange(1 << int(d))] = ~level
-    return node, e.leaf_values[leaf], first_slot, first_value
+    return node, ensemble.leaf_values[leaf], first_slot, first_value
 
 
-def _lay_out_by_level(e: Ensemble, children: Array, packed: Array) -> tuple[Array, Array, Array]:
-    level, tree = e.roots.astype(np.int64), np.arange(e.trees)
+def _lay_out_by_level(
+    ensemble: Ensemble, children: Array, packed: Array
+) -> tuple[Array, Array, Array]:
+    level, tree = ensemble.roots.astype(np.int64), np.arange(ensemble.trees)
     levels, trees, first_child = [level], [tree], []
     entries = level.size
     while level.size:
-        inner = level >= 0
+        is_inner = level >= 0
         position = np.full(level.size, -1, np.int64)
-        position[inner] = entries + 2 * np.arange(int(inner.sum()))
+        position[is_inner] = entries + 2 * np.arange(int(is_inner.sum()))
         first_child.append(position)
-        level, tree = children[level[inner]].ravel(), np.repeat(tree[inner], 2)
+        level, tree = children[level[is_inner]].ravel(), np.repeat(tree[is_inner], 2)
         levels.append(level)
         trees.append(tree)
         entries += level.size
     entry = np.concatenate(levels)
     first_child_of = np.concatenate([*first_child, np.zeros(0, np.int64)])
-    owner = np.concatenate(trees)  # The root of tree t is entry t.
-    order = np.argsort(owner, kind="stable")  # The order is by tree, then by level.
+    tree_of_entry = np.concatenate(trees)  # The root of tree t is entry t.
+    order = np.argsort(tree_of_entry, kind="stable")  # The order is by tree, then by level.
     slot = np.empty(order.size, np.int64)
     slot[order] = np.arange(order.size)
-    inner = entry >= 0
+    is_inner = entry >= 0
     node = np.zeros(max(1, entry.size), packed.dtype)
     child = np.zeros(max(1, entry.size), np.int32)
-    node[slot[inner]] = packed[entry[inner]]
-    child[slot[inner]] = slot[first_child_of[inner]] - slot[owner[inner]]
-    child[slot[~inner]] = entry[~inner]
-    return node, child, slot[: e.trees]
+    node[slot[is_inner]] = packed[entry[is_inner]]
+    child[slot[is_inner]] = slot[first_child_of[is_inner]] - slot[tree_of_entry[is_inner]]
+    child[slot[~is_inner]] = entry[~is_inner]
+    return node, child, slot[: ensemble.trees]
 
 
-def _group_outputs(e: Ensemble) -> tuple[Array, Array, Array, Array]:
-    """Return groups of at most WIDEST outputs to which the same trees add."""
-    values = e.leaf_values.shape[1]
-    targets = np.unique(e.target)
+def _group_outputs(ensemble: Ensemble) -> tuple[Array, Array, Array, Array]:
+    """Return groups of at most WIDEST outputs to which the same trees add.
+
+    The result has the arrays `output`, `count`, `begin` and `terms` of a `Layout`.
+    """
+    values = ensemble.leaf_values.shape[1]
+    targets = np.unique(ensemble.target)
     groups: list[tuple[int, int, Array]] = []
     if (np.diff(targets) >= values).all():
         for target in targets:
-            trees = np.flatnonzero(e.target == target)
+            trees = np.flatnonzero(ensemble.target == target)
             for first in range(0, values, WIDEST):
                 terms = np.stack([trees, np.full(trees.size, first)], axis=1)
                 groups.append((int(target) + first, min(WIDEST, values - first), terms))
     else:  # Some targets overlap, so each output has its own order.
-        for k in range(e.outputs):
-            trees = np.flatnonzero((e.target <= k) & (k < e.target + values))
-            groups.append((k, 1, np.stack([trees, k - e.target[trees]], axis=1)))
+        for k in range(ensemble.outputs):
+            trees = np.flatnonzero((ensemble.target <= k) & (k < ensemble.target + values))
+            groups.append((k, 1, np.stack([trees, k - ensemble.target[trees]], axis=1)))
     sizes = [terms.shape[0] for _, _, terms in groups]
     return (
         np.array([output for output, _, _ in groups], np.int32),
@@ -285,16 +299,16 @@ Put = Callable[[Array], Tensor]
 
 WARPS = 4
 _LAUNCHING = threading.Lock()
-"""Lock of launches: the first one compiles a kernel, which two threads must not do at once."""
+"""Lock for launches: the first launch compiles a kernel, which two threads must not do at once."""
 
 COLUMNS = 32
-"""Columns that one program ranks, so that it reads its rows from memory only once."""
+"""Number of columns that one program ranks, so that it reads its rows from memory only once."""
 TILE = 8192
-"""Most sums of one program of the kernel, which take 64 registers per thread."""
+"""Maximum number of sums of one program of the kernel, which need 64 registers per thread."""
 
 ROWS = ((1 << 18, 512), (1 << 16, 256), (0, 128))
-"""Pairs (least rows of a batch, rows per program). Small batches should fill more processors of the
-GPU; large ones should read the trees less often."""
+"""Pairs (minimum rows of a batch, rows per program). Small batches should fill more processors of
+the GPU; large batches should read the trees less often."""
 
 
 def is_interpreted() -> bool:
@@ -303,7 +317,7 @@ def is_interpreted() -> bool:
 
 
 def explain_unavailable() -> str | None:
-    """Return why no fused kernel can run here and what to do, or None if one can."""
+    """Return the reason why no fused kernel can run here and what to do, or None if one can."""
     if find_spec("triton") is None:
         return "strategy fused needs triton, which pip install 'sqlml[gpu]' brings on Linux"
     if not is_interpreted() and not torch.cuda.is_available():
@@ -312,21 +326,21 @@ def explain_unavailable() -> str | None:
 
 
 def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
-    """Return a function (n, F) -> (n, K) that runs a tree_ensemble node on the device."""
-    e = Ensemble.of(node.attrs)
-    base = put(e.base)
+    """Return a function that runs a tree_ensemble node on the device: it maps (n, F) to (n, K)."""
+    ensemble = Ensemble.of(node.attrs)
+    base = put(ensemble.base)
     reason = explain_unavailable()
     if reason is None and not (base.is_cuda or is_interpreted()):
         reason = "strategy fused runs only on a GPU; use device='cuda'"
     if reason is not None:
         raise BackendError(f"tree_ensemble must be lowered for this device: {reason}")
-    c = collect_columns(e)
-    trees = lay_out(e, c)
-    launch = _bind_kernels(e, c, trees, base, put)
+    columns = collect_columns(ensemble)
+    layout = make_layout(ensemble, columns)
+    launch = _bind_kernels(ensemble, columns, layout, base, put)
 
     def run(x: Tensor) -> Tensor:
         out = base.repeat(x.shape[0], 1)  # Outputs without trees keep their base.
-        if x.shape[0] and trees.output.size:
+        if x.shape[0] and layout.output.size:
             launch(x, out)
         return out
 
@@ -334,9 +348,9 @@ def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
 
 
 def _bind_kernels(
-    e: Ensemble, c: Columns, trees: Layout, base: Tensor, put: Put
+    ensemble: Ensemble, c: Columns, trees: Layout, base: Tensor, put: Put
 ) -> Callable[[Tensor, Tensor], None]:
-    """Return a function of rows (n, F) that writes their sums to a tensor (n, K)."""
+    """Return a function that writes the sums of rows (n, F) to a tensor (n, K)."""
     # Triton is available only with a GPU.
     from sqlml.backends.torch.triton_kernels import rank_columns, sum_trees
 
@@ -352,21 +366,17 @@ def _bind_kernels(
         tile = min(next(tile for least, tile in ROWS if n >= least), TILE // width)
         blocks = -(-n // tile)
         staged = torch.empty((blocks, max(1, count), tile), dtype=dtype, device=x.device)
-        common = {"SETS": e.has_categories, "ROWS": tile, "num_warps": WARPS}
+        common = {"SETS": ensemble.has_categories, "ROWS": tile, "num_warps": WARPS}
         of_columns = (x.contiguous(), n, columns, count, *tests, staged)
         of_trees = (staged, n, count, *arrays, base, out)
         with _LAUNCHING:
             rank_columns[(blocks, -(-count // COLUMNS) or 1)](
-                *of_columns,
-                MISSING=c.missing,
-                STEPS=c.steps,
-                EACH=COLUMNS,
-                **common,
+                *of_columns, MISSING=c.missing, STEPS=c.steps, EACH=COLUMNS, **common
             )
             sum_trees[(blocks * groups,)](
                 *of_trees,
-                e.leaf_values.shape[1],
-                e.outputs,
+                ensemble.leaf_values.shape[1],
+                ensemble.outputs,
                 groups,
                 PERFECT=trees.perfect,
                 PACKED=trees.node.dtype == np.int32,

@@ -23,23 +23,23 @@ _MEMORY = ("out of memory", "ALLOC_FAILED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether torch's allocator, CUDA or cuBLAS ran out of memory."""
+    """Return whether `error` means that torch's allocator, CUDA or cuBLAS ran out of memory."""
     return any(
         isinstance(e, torch.OutOfMemoryError) or any(m in str(e) for m in _MEMORY)
-        for e in _torch_errors(error)
+        for e in _list_torch_errors(error)
     )
 
 
 def is_lost(error: BaseException) -> bool:
-    """Return whether the device failed, in which case later calls on it may also fail."""
+    """Return whether `error` means that the device failed; later calls on it may also fail."""
     accelerator: type[Exception] = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
     return any(
         isinstance(e, accelerator) or "CUDA" in str(e) or "NVIDIA driver" in str(e)
-        for e in _torch_errors(error)
+        for e in _list_torch_errors(error)
     )
 
 
-def lost_device_error(error: BaseException, device: torch.device) -> BackendError:
+def make_lost_device_error(error: BaseException, device: torch.device) -> BackendError:
     first = str(error).strip().partition("\n")[0]
     return BackendError(
         f"device {str(device)!r} failed while scoring ({first}); no result of this batch was "
@@ -47,7 +47,7 @@ def lost_device_error(error: BaseException, device: torch.device) -> BackendErro
     )
 
 
-def _torch_errors(error: BaseException) -> list[RuntimeError]:
+def _list_torch_errors(error: BaseException) -> list[RuntimeError]:
     return [e for e in (error, error.__cause__) if isinstance(e, RuntimeError)]
 
 
@@ -66,9 +66,10 @@ def run_in_blocks(
 ) -> None:
     """Score rows in blocks of `size`, which is halved after `release` while memory is short.
 
-    `load(a, b)` sends rows a to b - 1 to the device, `start(loaded, a, b)` computes them. While a
-    block is computed, the next one is sent and the results of the previous one return, so both must
-    return before their work is done. BackendError if not even `fewest` rows fit.
+    `load(a, b)` sends rows a to b - 1 to the device, and `start(loaded, a, b)` computes them. While
+    a block is computed, the next block is sent and the results of the previous block are returned,
+    so both functions must return before their work is done. Raise BackendError if not even `fewest`
+    rows fit.
     """
     begin = 0
     next_block: Loaded | None = None
@@ -107,17 +108,18 @@ def run_in_blocks(
 
 
 SHARE = 4
-"""A block may use a quarter of the free memory: two are in progress, and other threads run, too."""
+"""A block may use a quarter of the free memory, because two are in progress, and so are threads."""
 
 FEWEST_ROWS, SMALL_ROWS, MOST_ROWS = 16, 1 << 16, 1 << 18
-"""Least, small and most rows of a block. 65,536 keep a GPU busy; over 2^18, little overlaps."""
+"""Minimum, small and maximum number of rows of a block. 65,536 rows keep a GPU busy; with more than
+2^18, little overlaps."""
 
 PINNED_BYTES = 64 << 20
-"""Most bytes of a block's inputs in pinned memory of the host."""
+"""Maximum number of bytes of a block's inputs in pinned memory of the host."""
 
 Values = dict[int, Any]
 Compute = Callable[[Values], Mapping[str, Any]]
-"""A function from inputs by node, on the device (texts on the host), to outputs by name."""
+"""A function that maps inputs by node to outputs by name, all on the device except strings."""
 
 
 class Overlap:
@@ -150,11 +152,11 @@ class Overlap:
         except Exception as error:
             if not is_lost(error):
                 raise
-            raise lost_device_error(error, self._device) from error
+            raise make_lost_device_error(error, self._device) from error
         return results
 
     def _choose_block_rows(self, rows: int, needed: Mapping[str, int]) -> int:
-        """Return the rows of a block: an eighth of a batch if that is efficient and fits."""
+        """Return the number of rows of a block: an eighth of a batch if this is efficient."""
         nodes = [self._program.nodes[i].type for i in needed.values()]
         sent = sum(8 * t.width for t in nodes if t.dtype not in TEXTUAL)
         target_rows = min(max(-(-rows // 8), SMALL_ROWS), MOST_ROWS, PINNED_BYTES // max(1, sent))
@@ -167,7 +169,7 @@ class Overlap:
 
 
 class _Batch:
-    """The transfers of one batch, on three streams: to the device, work, and back."""
+    """The transfers and the work of one batch, on three streams: to the device, work, and back."""
 
     def __init__(
         self,
@@ -183,7 +185,7 @@ class _Batch:
         self._results, self._compute = results, compute
 
     def load(self, begin: int, end: int) -> tuple[Values, Any]:
-        """Send rows to the device; return them by node, and the event of their arrival."""
+        """Send rows to the device; return their values by node, and the event of their arrival."""
         part = {name: a[begin:end] for name, a in self._arrays.items()}
         values: Values = {}
         with torch.cuda.stream(self._to):
@@ -219,7 +221,7 @@ class _Batch:
         return store
 
     def _send(self, array: Array) -> Tensor:
-        """Start a copy to the device on the current stream, and return it."""
+        """Start a copy to the device on the current stream, and return the copy."""
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
         pinned = torch.empty(array.shape, dtype=dtype, pin_memory=True)
         if array.flags.writeable and array.flags.aligned and min(array.strides) >= 0:
@@ -230,7 +232,7 @@ class _Batch:
 
 
 def _fetch(value: Any, stream: Any) -> Any:
-    """Start a copy to pinned memory on `stream`, and return it; host arrays are returned as is."""
+    """Start a copy to pinned memory on `stream`, and return it; return host arrays unchanged."""
     if not isinstance(value, Tensor):
         return value
     value.record_stream(stream)

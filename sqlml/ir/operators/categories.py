@@ -82,11 +82,11 @@ def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
 def unknown_category_error(
     feature: str, step: str, value: str, query: str = ""
 ) -> UnknownCategoryError:
-    """Return the error of estimator `step`, which rejects `value`; the SQL `query` finds those."""
+    """Return the error that estimator `step` rejects `value`; the SQL `query` finds such rows."""
     if step == ONNX_GRAPH:
         message = f"{feature!r} in the ONNX graph looks up an entry outside its table"
     elif step == MISSING_INDICATOR:
-        message = f"column {feature!r} has NULL, but had none when {step} was fitted"
+        message = f"column {feature!r} has NULL, but had no NULL when {step} was fitted"
     elif step == LABEL_BINARIZER:  # It accepts unknown labels, so this is a NULL.
         message = f"column {feature!r} has NULL, which {step} does not take"
     else:
@@ -101,7 +101,7 @@ def unknown_category_error(
 
 
 EMBEDDING = "the module's embedding"
-"""Begin of the step of a torch embedding, which continues with a range, such as " (0 to 7)"."""
+"""How the step of a torch embedding starts; a range such as " (0 to 7)" follows."""
 LABEL_BINARIZER = "LabelBinarizer"
 MISSING_INDICATOR = "MissingIndicator"
 ONNX_GRAPH = "the ONNX graph"
@@ -116,10 +116,10 @@ _FIXES: Mapping[str, str] = {
         "replace such a value with NULL, which XGBoost takes (in SQL, the option on_unknown = "
         "'null' does this), or train with it"
     ),
-    EMBEDDING: "give the column numbers of that range",
+    EMBEDDING: "use numbers within that range",
     MISSING_INDICATOR: "fit it with error_on_new=False",
 }
-"""Step -> a fix other than filtering rows."""
+"""Map a step to a fix other than filtering rows."""
 
 
 def _one_hot(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -128,10 +128,10 @@ def _one_hot(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 HASHING_OPERATORS: frozenset[str] = frozenset({"encode_hashed", "hash_categories"})
-"""Operators that hash texts, which SQL cannot do."""
+"""Operators that hash strings, which SQL cannot compute."""
 
 MAX_EXACT_INTEGER = 1 << 53
-"""Largest magnitude up to which float64 represents every integer, so that its text is known."""
+"""Largest magnitude up to which float64 represents every integer, so its decimal text is exact."""
 
 
 def _encode_hashed_type(types: Types, attrs: Attrs) -> TensorType:
@@ -150,58 +150,58 @@ def _hash_categories_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _encode_hashed(args: Sequence[Any], attrs: Attrs) -> Array:
     code_of = {h: code for code, h in enumerate(attrs["hashes"].tolist())}
-    hashes = _hash_texts(args[0])
+    hashes = _hash_strings(args[0])
     is_missing = np.isnan(hashes)
-    low = np.where(is_missing, 0, hashes).astype(np.int64) & _LOW
-    codes = np.array([code_of.get(h, -1) for h in low.tolist()], np.int64)
+    lower_bits = np.where(is_missing, 0, hashes).astype(np.int64) & _LOWER_32_BITS
+    codes = np.array([code_of.get(h, -1) for h in lower_bits.tolist()], np.int64)
     return np.where(is_missing, attrs["missing"], codes).reshape(-1, 1)
 
 
 def _hash_categories(args: Sequence[Any], attrs: Attrs) -> Array:
-    """Return signed 32-bit hashes as float64; NaN for missing texts and for fractions."""
+    """Return signed 32-bit hashes as float64, with NaN for missing strings and for fractions."""
     x = args[0]
-    texts = isinstance(x, TextColumn) or x.dtype == object
-    return (_hash_texts(x) if texts else _hash_numbers(x[:, 0])).reshape(-1, 1)
+    has_strings = isinstance(x, TextColumn) or x.dtype == object
+    return (_hash_strings(x) if has_strings else _hash_numbers(x[:, 0])).reshape(-1, 1)
 
 
-def _hash_texts(column: Any) -> Array:
-    """Return the hash of each text as float64 (n,), with NaN for missing texts."""
-    texts, hash_category = TextColumn.from_values(column), cache(_hash_category)
-    content = texts.data.tobytes()
-    hashed = np.full(len(texts), np.nan)
-    for row in np.flatnonzero(~texts.missing).tolist():
-        hashed[row] = hash_category(content[texts.start[row] : texts.stop[row]])
-    return hashed
+def _hash_strings(column: Any) -> Array:
+    """Return the hash of each string as float64 (n,), with NaN for missing strings."""
+    strings, hash_category = TextColumn.from_values(column), cache(_hash_category)
+    utf8 = strings.data.tobytes()
+    hashes = np.full(len(strings), np.nan)
+    for row in np.flatnonzero(~strings.missing).tolist():
+        hashes[row] = hash_category(utf8[strings.start[row] : strings.stop[row]])
+    return hashes
 
 
 def _hash_numbers(x: Array) -> Array:
     """Return the hash of each integer as float64 (n,), with NaN for other numbers."""
     is_integer = (np.abs(x) <= MAX_EXACT_INTEGER) & (np.trunc(x) == x)
-    distinct, position = np.unique(x[is_integer].astype(np.int64), return_inverse=True)
+    distinct, positions = np.unique(x[is_integer].astype(np.int64), return_inverse=True)
     hashes = np.array([_hash_category(str(n).encode()) for n in distinct.tolist()])
-    hashed = np.full(x.shape, np.nan)
-    hashed[is_integer] = hashes[position]
-    return hashed
+    hashes_of_rows = np.full(x.shape, np.nan)
+    hashes_of_rows[is_integer] = hashes[positions]
+    return hashes_of_rows
 
 
-_LOW = 0xFFFFFFFF
+_LOWER_32_BITS = 0xFFFFFFFF
 
 
 def _hash_category(category: bytes) -> float:
-    low = city_hash64(category) & _LOW
-    return float(low - (1 << 32) if low >> 31 else low)
+    lower_bits = city_hash64(category) & _LOWER_32_BITS
+    return float(lower_bits - (1 << 32) if lower_bits >> 31 else lower_bits)
 
 
 MULTIPLIER = 0x4906BA494954CB65
-"""Multiplier of CatBoost's hash of several values: the hash h of the values so far becomes
-MULTIPLIER * (h + MULTIPLIER * v) with the next value v."""
+"""Multiplier of CatBoost's hash of several values: with the next value v, the hash h of the values
+so far becomes MULTIPLIER * (h + MULTIPLIER * v)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combination:
-    """A table that is looked up by the values of several columns, which are hashed to `keys`.
+    """A lookup table whose `keys` are hashes of the values of several columns.
 
-    `values` (k + 1, outputs) has a last row for unknown combinations.
+    The last row of `values` (k + 1, outputs) is for unknown combinations.
     """
 
     columns: Array
@@ -210,20 +210,23 @@ class Combination:
 
 
 def unpack_combinations(attrs: Attrs) -> Iterator[Combination]:
+    """Yield the tables that `pack_combinations` has stored in an operator's attributes."""
     columns, keys, values = attrs["columns"], attrs["keys"], attrs["values"]
-    first_column = first_key = first_value = 0
+    column_start = key_start = value_start = 0
     ends = (attrs[name].tolist() for name in ("column_ends", "key_ends", "widths"))
-    for column, key, width in zip(*ends, strict=True):
-        last_value = first_value + (key - first_key + 1) * width
+    for column_end, key_end, width in zip(*ends, strict=True):
+        value_end = value_start + (key_end - key_start + 1) * width
         yield Combination(
-            columns[first_column:column],
-            keys[first_key:key],
-            values[first_value:last_value].reshape(-1, width),
+            columns[column_start:column_end],
+            keys[key_start:key_end],
+            values[value_start:value_end].reshape(-1, width),
         )
-        first_column, first_key, first_value = column, key, last_value
+        column_start, key_start, value_start = column_end, key_end, value_end
 
 
 def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
+    """Return the attributes of `look_up_combinations`: all tables, joined end to end."""
+
     def ends(sizes: Sequence[int]) -> Array:
         return np.cumsum(sizes, dtype=np.int64)
 
@@ -242,10 +245,10 @@ def hash_combinations(x: Array, columns: Array) -> Array:
     multiplier = np.uint64(MULTIPLIER)
     hashed = np.zeros(x.shape[0], np.uint64)
     for column in columns:
-        value = x[:, column]
-        exact = np.where(np.abs(value) < MAX_EXACT_INTEGER, value, 0)
-        integer = exact.astype(np.int64).view(np.uint64)
-        hashed = multiplier * (hashed + multiplier * integer)
+        values = x[:, column]
+        exact_values = np.where(np.abs(values) < MAX_EXACT_INTEGER, values, 0)
+        integers = exact_values.astype(np.int64).view(np.uint64)
+        hashed = multiplier * (hashed + multiplier * integers)
     return hashed.view(np.int64)
 
 
@@ -259,30 +262,31 @@ def _look_up_type(types: Types, attrs: Attrs) -> TensorType:
     require(widths.size > 0, "look_up_combinations needs a combination")
     key_ends = array_attribute(attrs, "key_ends", "int64", widths.shape)
     column_ends = array_attribute(attrs, "column_ends", "int64", widths.shape)
-    for end, size in ((column_ends, columns.size), (key_ends, keys.size)):
-        ascends = (np.diff(end, prepend=0) >= 0).all()
-        require(ascends and end[-1] == size, "ends do not fit columns and keys")
+    for ends, size in ((column_ends, columns.size), (key_ends, keys.size)):
+        is_ascending = (np.diff(ends, prepend=0) >= 0).all()
+        require(is_ascending and ends[-1] == size, "ends do not fit columns and keys")
     require(((columns >= 0) & (columns < x.width)).all(), "no such column")
     require((widths > 0).all() and widths.max() <= values.size, "a width is out of range")
     sizes = (np.diff(key_ends, prepend=0) + 1).astype(object) * widths.astype(object)
-    require(int(sizes.sum()) == values.size, "as many values as keys and one more, for each output")
-    ascending = np.ones(keys.size, bool)
-    ascending[1:] = keys[1:] > keys[:-1]
-    ascending[key_ends[key_ends < keys.size]] = True
-    require(ascending.all(), "keys must ascend")
+    has_all_values = int(sizes.sum()) == values.size
+    require(has_all_values, "each output needs one value per key, and one for unknown combinations")
+    is_sorted = np.ones(keys.size, bool)
+    is_sorted[1:] = keys[1:] > keys[:-1]
+    is_sorted[key_ends[key_ends < keys.size]] = True
+    require(is_sorted.all(), "keys must ascend")
     return matrix(dtype_of(values), int(widths.sum()))
 
 
 def _look_up(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the values of each combination of columns, found by the hash of the row's values."""
+    """Look up each row's values in the table of each combination, by their hash."""
     (x,) = args
     values = []
     for combination in unpack_combinations(attrs):
         row_hashes = hash_combinations(x, combination.columns)
-        position = np.searchsorted(combination.keys, row_hashes)
-        is_known = position < combination.keys.size
-        is_known[is_known] = combination.keys[position[is_known]] == row_hashes[is_known]
-        values.append(combination.values[np.where(is_known, position, combination.keys.size)])
+        positions = np.searchsorted(combination.keys, row_hashes)
+        is_known = positions < combination.keys.size
+        is_known[is_known] = combination.keys[positions[is_known]] == row_hashes[is_known]
+        values.append(combination.values[np.where(is_known, positions, combination.keys.size)])
     return np.concatenate(values, axis=1)
 
 

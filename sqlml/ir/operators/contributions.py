@@ -8,7 +8,7 @@ background row does.
 
 For one leaf, the worth is a product over the m players on its path: o_k if k is known (1 if the row
 passes all tests of k on the path, else 0), and z_k if not (the product of the shares of rows that
-passed them). So the Shapley value of k is the integral of (o_k - z_k) times the product of z_i (1 -
+passed). So the Shapley value of k is the integral of (o_k - z_k) times the product of z_i (1 -
 t) + o_i t over the other players i, for t from 0 to 1. This is a polynomial of degree m - 1, for
 which the Gauss-Legendre rule with ceil(m / 2) points is exact.
 
@@ -36,49 +36,57 @@ from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, matrix
 
 _SAMPLED = "program, numbers, texts, missing, width: int, orders: int, seed: int"
-"""program: a stored Program with inputs `x0`, `x1`, ... and an output `y` (n, width). numbers
-float64 (B, p) and texts object (B * p,): the B background rows; an input is in one of the two.
-missing bool (B, p): texts that are NULL. orders: pairs of orders for each background row."""
+"""`program` is a stored Program with inputs `x0`, `x1`, ... and an output `y` (n, width). The B
+background rows are in `numbers`, float64 (B, p), and `texts`, object (B * p,): each input uses one
+of them. `missing`, bool (B, p), marks strings that are NULL. `orders` counts the pairs of orders
+for each background row."""
 
 Run = Callable[[Mapping[str, Array]], Array]
-"""A function that runs the Program, from inputs by name, (n, 1) each, to (n, width)."""
+"""A function that runs the Program, from inputs by name, (n, 1) each, to an output (n, width)."""
 
 Mixer = Callable[[slice, Array, Array], Array]
 
 MAX_BACKGROUND, MAX_ORDERS = 1000, 1000
-"""Most background rows, and most pairs of orders for each of them."""
+"""Maximum number of background rows, and of pairs of orders for each of them."""
 
-_CELLS = 1 << 20
-"""Most cells that the Program is run on at a time."""
+_MAX_CELLS = 1 << 20
+"""Maximum number of cells that the Program is run on at a time."""
 
 
 def _sampled_type(types: Types, attrs: Attrs) -> TensorType:
-    """Return (n, width * (2 p + 1)): contributions, expectation and standard errors by output."""
-    inputs = len(types)
+    """Return the type (n, width * (2 p + 1)).
+
+    Each output has p contributions, the expected score, and p standard errors.
+    """
+    num_inputs = len(types)
     for x in types:
         require_matrix(x, width=1)
     array_attribute(attrs, "program", "uint8", (None,))
-    numbers = array_attribute(attrs, "numbers", "float64", (None, inputs))
+    numbers = array_attribute(attrs, "numbers", "float64", (None, num_inputs))
     array_attribute(attrs, "texts", "string", (numbers.size,))
     array_attribute(attrs, "missing", "bool", numbers.shape)
-    require(0 < numbers.shape[0] <= MAX_BACKGROUND, "background rows are missing, or too many")
+    has_valid_background = 0 < numbers.shape[0] <= MAX_BACKGROUND
+    require(has_valid_background, "background rows are missing, or there are too many")
     require(attrs["width"] > 0, "width must be an integer above 0")
     require(0 < attrs["orders"] <= MAX_ORDERS, f"orders must be 1 to {MAX_ORDERS}")
     require(attrs["seed"] >= 0, "a seed must not be negative")
-    return matrix("float64", attrs["width"] * (2 * inputs + 1))
+    return matrix("float64", attrs["width"] * (2 * num_inputs + 1))
 
 
 def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the contributions to the output of `run`; `args` has one (n, 1) array per input."""
-    players = len(args)
+    """Return each input's contributions to the output of `run`; `args` are the inputs, (n, 1) each.
+
+    The result has the layout that `_sampled_type` describes.
+    """
+    num_players = len(args)
     mixers = [_make_mixer(x, k, attrs) for k, x in enumerate(args)]
-    rows, width = len(args[0]), int(attrs["width"])
-    result = np.empty((rows, width, 2 * players + 1))
+    num_rows, width = len(args[0]), int(attrs["width"])
+    result = np.empty((num_rows, width, 2 * num_players + 1))
     # All sets are tried if that costs no more than the sampled orders.
-    tries_all_sets = 2**players <= 2 * attrs["orders"] * (players + 1)
+    tries_all_sets = 2**num_players <= 2 * attrs["orders"] * (num_players + 1)
     estimate = _sum_all_sets if tries_all_sets else _sample_orders
-    evaluations_per_row = 2**players if tries_all_sets else 2 * (players + 1)
-    step = max(1, _CELLS // (players * evaluations_per_row))
+    evaluations_per_row = 2**num_players if tries_all_sets else 2 * (num_players + 1)
+    rows_per_step = max(1, _MAX_CELLS // (num_players * evaluations_per_row))
 
     def worth(start: int, stop: int, backgrounds: Array, masks: Array) -> Array:
         """Run the Program on rows mixed with background rows; return (masks, rows, width)."""
@@ -90,10 +98,10 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
             )
         return outputs.reshape(len(masks), stop - start, width).astype(np.float64)
 
-    for start in range(0, rows, step):
-        stop = min(rows, start + step)
-        result[start:stop] = estimate(start, stop, players, attrs, worth)
-    return result.reshape(rows, width * (2 * players + 1))
+    for start in range(0, num_rows, rows_per_step):
+        stop = min(num_rows, start + rows_per_step)
+        result[start:stop] = estimate(start, stop, num_players, attrs, worth)
+    return result.reshape(num_rows, width * (2 * num_players + 1))
 
 
 def _make_mixer(x: Array, k: int, attrs: Attrs) -> Mixer:
@@ -107,8 +115,8 @@ def _make_mixer(x: Array, k: int, attrs: Attrs) -> Mixer:
             background = attrs["numbers"][:, k].astype(x.dtype)
 
     def mix(rows: slice, backgrounds: Array, is_known: Array) -> Array:
-        known, unknown = x[rows, 0][None, :], background[backgrounds][:, None]
-        return np.where(is_known[:, None], known, unknown).reshape(-1, 1)
+        row_values, background_values = x[rows, 0][None, :], background[backgrounds][:, None]
+        return np.where(is_known[:, None], row_values, background_values).reshape(-1, 1)
 
     return mix
 
@@ -116,57 +124,67 @@ def _make_mixer(x: Array, k: int, attrs: Attrs) -> Mixer:
 Worth = Callable[[int, int, Array, Array], Array]
 
 
-def _sum_all_sets(start: int, stop: int, players: int, attrs: Attrs, worth: Worth) -> Array:
-    """Compute exact contributions from each set of inputs with each background row."""
-    sets = np.array(list(itertools.product([False, True], repeat=players)), bool)
-    background = len(attrs["numbers"])
-    mean = sum(worth(start, stop, np.full(len(sets), b), sets) for b in range(background))
-    mean = np.asarray(mean) / background
-    index_of = {tuple(members): i for i, members in enumerate(sets.tolist())}
-    result = np.zeros((stop - start, mean.shape[2], 2 * players + 1))
-    for members, i in index_of.items():
+def _sum_all_sets(start: int, stop: int, num_players: int, attrs: Attrs, worth: Worth) -> Array:
+    """Compute exact contributions by evaluating each set of inputs with each background row."""
+    sets = np.array(list(itertools.product([False, True], repeat=num_players)), bool)
+    num_background = len(attrs["numbers"])
+    mean_worths = sum(
+        worth(start, stop, np.full(len(sets), b), sets) for b in range(num_background)
+    )
+    mean_worths = np.asarray(mean_worths) / num_background
+    index_of = {tuple(members): index for index, members in enumerate(sets.tolist())}
+    contributions = np.zeros((stop - start, mean_worths.shape[2], 2 * num_players + 1))
+    for members, index in index_of.items():
         size = sum(members)
-        for k in range(players):
+        for k in range(num_players):
             if members[k]:
                 continue
-            weight = math.factorial(size) * math.factorial(players - size - 1)
+            weight = math.factorial(size) * math.factorial(num_players - size - 1)
             with_player = index_of[(*members[:k], True, *members[k + 1 :])]
-            result[:, :, k] += weight / math.factorial(players) * (mean[with_player] - mean[i])
-    result[:, :, players] = mean[index_of[(False,) * players]]
-    return result
+            contributions[:, :, k] += (
+                weight
+                / math.factorial(num_players)
+                * (mean_worths[with_player] - mean_worths[index])
+            )
+    contributions[:, :, num_players] = mean_worths[index_of[(False,) * num_players]]
+    return contributions
 
 
-def _sample_orders(start: int, stop: int, players: int, attrs: Attrs, worth: Worth) -> Array:
+def _sample_orders(start: int, stop: int, num_players: int, attrs: Attrs, worth: Worth) -> Array:
     """Estimate contributions from random orders of the inputs.
 
     All rows share the orders, so a row has the same contributions in any batch. Each background row
     has the same number of orders, and the standard errors are those of the means over its orders.
     """
-    background, orders = len(attrs["numbers"]), int(attrs["orders"])
-    shape = (players, stop - start, int(attrs["width"]))
+    num_background, num_orders = len(attrs["numbers"]), int(attrs["orders"])
+    shape = (num_players, stop - start, int(attrs["width"]))
     mean, variance, expected = np.zeros(shape), np.zeros(shape), np.zeros(shape[1:])
     generator = np.random.default_rng(attrs["seed"])
-    for b in range(background):
-        added_by_order = []
-        for _ in range(orders):
-            order = generator.permutation(players)
+    for b in range(num_background):
+        contributions_by_order = []
+        for _ in range(num_orders):
+            order = generator.permutation(num_players)
             positions = np.stack([np.argsort(order), np.argsort(order[::-1])])
-            # The set j of an order has its first j players.
-            flat = (positions[:, None] < np.arange(players + 1)[:, None]).reshape(-1, players)
-            values = worth(start, stop, np.full(len(flat), b), flat)
-            steps = np.diff(values.reshape(2, players + 1, *shape[1:]), axis=1)
-            added = np.empty(shape)
-            added[order] = steps[0] / 2
-            added[order[::-1]] += steps[1] / 2
-            added_by_order.append(added)
-        mean += np.mean(added_by_order, axis=0) / background
-        if orders > 1:
-            variance += np.var(added_by_order, axis=0, ddof=1) / orders / background**2
-        expected += values[0] / background
-    result = np.empty((*shape[1:], 2 * players + 1))
-    result[:, :, :players] = np.moveaxis(mean, 0, 2)
-    result[:, :, players] = expected
-    result[:, :, players + 1 :] = np.moveaxis(np.sqrt(variance), 0, 2)
+            # Set j of an order consists of its first j players.
+            masks = (positions[:, None] < np.arange(num_players + 1)[:, None]).reshape(
+                -1, num_players
+            )
+            worths = worth(start, stop, np.full(len(masks), b), masks)
+            changes = np.diff(worths.reshape(2, num_players + 1, *shape[1:]), axis=1)
+            contributions = np.empty(shape)
+            contributions[order] = changes[0] / 2
+            contributions[order[::-1]] += changes[1] / 2
+            contributions_by_order.append(contributions)
+        mean += np.mean(contributions_by_order, axis=0) / num_background
+        if num_orders > 1:
+            variance += (
+                np.var(contributions_by_order, axis=0, ddof=1) / num_orders / num_background**2
+            )
+        expected += worths[0] / num_background
+    result = np.empty((*shape[1:], 2 * num_players + 1))
+    result[:, :, :num_players] = np.moveaxis(mean, 0, 2)
+    result[:, :, num_players] = expected
+    result[:, :, num_players + 1 :] = np.moveaxis(np.sqrt(variance), 0, 2)
     return result
 
 
@@ -178,88 +196,102 @@ def ensemble_of_attrs(attrs: Attrs) -> Ensemble:
 
 
 def _type(types: Types, attrs: Attrs) -> TensorType:
-    e, (x,), players = ensemble_of_attrs(attrs), types, attrs["players"]
-    e.check(x)
+    ensemble, (x,), num_players = ensemble_of_attrs(attrs), types, attrs["players"]
+    ensemble.check(x)
     if "background" in attrs:
-        rows = array_attribute(attrs, "background", x.dtype, (None, x.width)).shape[0]
-        require(0 < rows <= MAX_BACKGROUND, "background rows are missing, or too many")
+        num_rows = array_attribute(attrs, "background", x.dtype, (None, x.width)).shape[0]
+        is_valid = 0 < num_rows <= MAX_BACKGROUND
+        require(is_valid, "background rows are missing, or there are too many")
     else:
-        require(e.cover is not None, "contributions need covers, or background rows")
-    player = array_attribute(attrs, "player", "int32", (x.width,))
-    require(players > 0, "contributions need a player")
-    require(((player >= 0) & (player < players)).all(), "a column belongs to no player")
-    return matrix("float64", e.outputs * (players + 1))
+        require(ensemble.cover is not None, "contributions need covers, or background rows")
+    player_of_column = array_attribute(attrs, "player", "int32", (x.width,))
+    require(num_players > 0, "contributions need a player")
+    require(
+        ((player_of_column >= 0) & (player_of_column < num_players)).all(),
+        "a column belongs to no player",
+    )
+    return matrix("float64", ensemble.outputs * (num_players + 1))
 
 
 def quadrature(features: int) -> tuple[Array, Array]:
-    """Return points in (0, 1) and weights of the rule that is exact for paths of `features`."""
+    """Return the points in (0, 1) and the weights of a rule that is exact for `features` players.
+
+    This is the number of different features on a path from the root to a leaf.
+    """
     points, weights = np.polynomial.legendre.leggauss(max(1, (features + 1) // 2))
     return (points + 1) / 2, weights / 2
 
 
-def split_shares(e: Ensemble, background: Array | None) -> Array:
-    """Return the shares of a node's rows that go to its left and right child, (B, M, 2).
+def split_shares(ensemble: Ensemble, background: Array | None) -> Array:
+    """Return the shares of each node's rows that go to its left and right child, (B, M, 2).
 
-    Without background rows, B = 1 and the shares are those of the training rows (0.5 each if none
-    reached the node). Each of B background rows has shares of its own, 1 on one side and 0 on the
-    other.
+    Without background rows, B is 1 and the training rows are counted (0.5 on each side if no row
+    reached the node). Otherwise each of the B background rows goes to one side, so its shares are
+    1 and 0.
     """
     if background is not None:
-        nodes = np.arange(e.nodes)
-        left = np.stack([goes_left(e, nodes, row[e.feature]) for row in background])
-        return np.stack([left, ~left], axis=2).astype(np.float64)
-    assert e.cover is not None and e.leaf_cover is not None
-    cover = e.cover.astype(np.float64)
-    children = np.stack([e.left, e.right], axis=1)
-    inner = children >= 0
-    below = np.empty(children.shape)
-    below[inner] = cover[children[inner]]
-    below[~inner] = e.leaf_cover[~children[~inner]]
+        nodes = np.arange(ensemble.nodes)
+        goes_left_by_row = np.stack(
+            [goes_left(ensemble, nodes, row[ensemble.feature]) for row in background]
+        )
+        return np.stack([goes_left_by_row, ~goes_left_by_row], axis=2).astype(np.float64)
+    assert ensemble.cover is not None and ensemble.leaf_cover is not None
+    cover = ensemble.cover.astype(np.float64)
+    children = np.stack([ensemble.left, ensemble.right], axis=1)
+    is_inner = children >= 0
+    child_cover = np.empty(children.shape)
+    child_cover[is_inner] = cover[children[is_inner]]
+    child_cover[~is_inner] = ensemble.leaf_cover[~children[~is_inner]]
     with np.errstate(all="ignore"):
-        share = below / cover[:, None]
-    return np.where(cover[:, None] > 0, share, 0.5)[None]
+        shares = child_cover / cover[:, None]
+    return np.where(cover[:, None] > 0, shares, 0.5)[None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A leaf with the tests on its path: each node, and whether the path goes left there."""
+    """A leaf and the tests on its path: pairs of a node and whether the path goes left there."""
 
     tree: int
     leaf: int
     tests: tuple[tuple[int, bool], ...]
 
 
-def _iterate_leaves(e: Ensemble) -> Iterator[_Leaf]:
-    for tree, root in enumerate(e.roots.tolist()):
+def _iterate_leaves(ensemble: Ensemble) -> Iterator[_Leaf]:
+    for tree, root in enumerate(ensemble.roots.tolist()):
         stack: list[tuple[int, tuple[tuple[int, bool], ...]]] = [(root, ())]
         while stack:
             node, tests = stack.pop()
             if node < 0:
                 yield _Leaf(tree, ~node, tests)
             else:
-                stack.append((int(e.right[node]), (*tests, (node, False))))
-                stack.append((int(e.left[node]), (*tests, (node, True))))
+                stack.append((int(ensemble.right[node]), (*tests, (node, False))))
+                stack.append((int(ensemble.left[node]), (*tests, (node, True))))
 
 
 def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return (n, K * (players + 1)); the last of a block is the expected score of unknown rows."""
+    """Return the contributions to K outputs as (n, K * (players + 1)).
+
+    The last number of each output is the expected score if no input is known.
+    """
     (x,) = args
-    e, players = ensemble_of_attrs(attrs), int(attrs["players"])
-    n, values = x.shape[0], e.leaf_values.shape[1]
-    sides = split_shares(e, attrs.get("background"))
-    result = np.zeros((n, e.outputs, players + 1))
-    result[:, :, -1] = e.base
-    for leaf, share in itertools.product(_iterate_leaves(e), sides):
+    ensemble, num_players = ensemble_of_attrs(attrs), int(attrs["players"])
+    n, values_per_leaf = x.shape[0], ensemble.leaf_values.shape[1]
+    shares_by_background = split_shares(ensemble, attrs.get("background"))
+    result = np.zeros((n, ensemble.outputs, num_players + 1))
+    result[:, :, -1] = ensemble.base
+    for leaf, shares in itertools.product(_iterate_leaves(ensemble), shares_by_background):
         passed: dict[int, Array] = {}
         share_of: dict[int, float] = {}
-        for node, left in leaf.tests:
-            column = int(e.feature[node])
+        for node, is_left in leaf.tests:
+            column = int(ensemble.feature[node])
             k = int(attrs["player"][column])
-            passes = goes_left(e, np.full(n, node), x[:, column]) == left
-            passed[k] = passed.get(k, True) & passes
-            share_of[k] = share_of.get(k, 1.0) * float(share[node, 0 if left else 1])
-        outputs = slice(int(e.target[leaf.tree]), int(e.target[leaf.tree]) + values)
-        value = e.leaf_values[leaf.leaf].astype(np.float64) / len(sides)
+            is_passed = goes_left(ensemble, np.full(n, node), x[:, column]) == is_left
+            passed[k] = passed.get(k, True) & is_passed
+            share_of[k] = share_of.get(k, 1.0) * float(shares[node, 0 if is_left else 1])
+        outputs = slice(
+            int(ensemble.target[leaf.tree]), int(ensemble.target[leaf.tree]) + values_per_leaf
+        )
+        value = ensemble.leaf_values[leaf.leaf].astype(np.float64) / len(shares_by_background)
         result[:, outputs, -1] += np.prod(list(share_of.values())) * value
         for k in share_of:
             total = np.zeros(n)
@@ -268,7 +300,7 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
                 total += weight * np.prod([np.ones(n), *others], axis=0)
             contribution = (passed[k] - share_of[k]) * total
             result[:, outputs, k] += contribution[:, None] * value
-    return result.reshape(n, e.outputs * (players + 1))
+    return result.reshape(n, ensemble.outputs * (num_players + 1))
 
 
 _GAME_ATTRIBUTES = "player, players: int, background?"

@@ -9,7 +9,7 @@ are zero; `canberra` and `chi2` leave such terms out.
 compute them, because the last bits of equal distances decide which points are neighbours. They
 reproduce BLAS: products by a chain of fused multiply-adds over the columns, squares by its dot
 product. A BLAS without fused multiply-add, one that splits more than a few hundred columns into
-blocks, and the source itself for a single row round differently.
+blocks, and scikit-learn itself for a single row round differently.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ SPLIT = 134217729.0
 
 
 def square_norms(x: Array) -> Array:
+    """Return the squared length of each row, (n,)."""
     return np.asarray(np.vecdot(np.ascontiguousarray(x), np.ascontiguousarray(x)))
 
 
 def rounding_slack(x_squares: Array, point_squares: Array, width: int) -> Array:
-    """Return a bound for the difference of expanded and direct distances of each row, (n,)."""
-    most = point_squares.max(initial=0.0)
-    return np.asarray((width + 8) * 2.0**-51 * (x_squares + most))
+    """Return, for each row, a bound on how far expanded and direct distances may differ, (n,)."""
+    max_square = point_squares.max(initial=0.0)
+    return np.asarray((width + 8) * 2.0**-51 * (x_squares + max_square))
 
 
 def multiply_add(a: Array, b: Array, c: Array) -> Array:
@@ -46,14 +47,17 @@ def multiply_add(a: Array, b: Array, c: Array) -> Array:
     low_a, low_b = a - high_a, b - high_b
     error = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
     total = product + c
-    part = total - product
-    error = error + ((product - (total - part)) + (c - part))
+    rounded_product = total - product
+    error = error + ((product - (total - rounded_product)) + (c - rounded_product))
     result = total + error
     return np.where(np.isfinite(result), result, total)
 
 
 def expanded_distances(x: Array, points: Array, x_squares: Array, point_squares: Array) -> Array:
-    """Return squared distances (n, m) of rows to points (m, k), or to points (n, m, k) per row."""
+    """Return the squared distances (n, m) from each row to `points`.
+
+    `points` is (m, k), or (n, m, k) if each row has its own points.
+    """
     return np.maximum(0.0, (x_squares[:, None] + -2.0 * _products(x, points)) + point_squares)
 
 
@@ -65,7 +69,7 @@ def _products(x: Array, points: Array) -> Array:
 
 
 def scale_to_unit(x: Array) -> Array:
-    """Scale rows to length 1 as `sklearn.preprocessing.normalize` does; rows of zeros stay."""
+    """Scale rows to length 1 as `sklearn.preprocessing.normalize` does; rows of zeros stay zero."""
     x = np.ascontiguousarray(x)
     length = np.sqrt(np.einsum("ij,ij->i", x, x))
     length[length < 10 * np.finfo(np.float64).eps] = 1.0
@@ -91,7 +95,7 @@ METRIC = "points, metric: str, p: float?, weights?, inverse?"
 
 
 def check_metric(types: Types, attrs: Attrs) -> int:
-    """Return the number of points; raise ProgramError if the attributes are no distance."""
+    """Return the number of points; raise ProgramError if the attributes define no distance."""
     x, metric = require_matrix(types[0]), attrs["metric"]
     require_float(x.dtype)
     require(x.width > 0, "distances need a column")
@@ -112,12 +116,17 @@ def check_metric(types: Types, attrs: Attrs) -> int:
 def distances(
     xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any, inverse: Any = None
 ) -> Any:
-    """Return `pairwise` of x (n, k) and points (m, k) in arrays of `xp`: numpy, or like numpy."""
+    """Return the reduced distances (n, m) between the rows of x (n, k) and of points (m, k).
+
+    `xp` is numpy or another array module with the same functions.
+    """
     if metric == "mahalanobis":
         return _sum_mahalanobis(x, points, inverse)
     if metric == "cosine":
-        similar = distances(xp, _scale_to_unit(xp, x), _scale_to_unit(xp, points), "dot", p, None)
-        return xp.clip(1.0 - similar, 0.0, 2.0)
+        similarity = distances(
+            xp, _scale_to_unit(xp, x), _scale_to_unit(xp, points), "dot", p, None
+        )
+        return xp.clip(1.0 - similarity, 0.0, 2.0)
     total: Any = None
     size_sum: Any = None
     width = points.shape[1]
@@ -158,15 +167,15 @@ def distances(
 
 
 def _sum_mahalanobis(x: Any, points: Any, inverse: Any) -> Any:
-    """Sum in the order of `sklearn/metrics/_dist_metrics.pyx`."""
+    """Return Mahalanobis distances, summed in the order of `sklearn/metrics/_dist_metrics.pyx`."""
     width = points.shape[1]
-    gaps = [x[:, j : j + 1] - points[:, j] for j in range(width)]
+    differences = [x[:, j : j + 1] - points[:, j] for j in range(width)]
     total: Any = 0.0
     for i in range(width):
-        line: Any = 0.0
+        inner_sum: Any = 0.0
         for j in range(width):
-            line = line + inverse[i, j] * gaps[j]
-        total = total + line * gaps[i]
+            inner_sum = inner_sum + inverse[i, j] * differences[j]
+        total = total + inner_sum * differences[i]
     return total
 
 
@@ -181,12 +190,12 @@ def _scale_to_unit(xp: Any, x: Any) -> Any:
 def reduced_distances(x: Array, attrs: Attrs) -> Array:
     """Return the reduced distances (n, m) of rows `x` under the metric in `attrs`."""
     metric, p, weights = attrs["metric"], attrs.get("p", 0.0), attrs.get("weights")
-    result: Array = distances(np, x, attrs["points"], metric, p, weights, attrs.get("inverse"))
-    return result.astype(x.dtype, copy=False)
+    reduced: Array = distances(np, x, attrs["points"], metric, p, weights, attrs.get("inverse"))
+    return reduced.astype(x.dtype, copy=False)
 
 
-def rounded_like_source(x: Array, attrs: Attrs) -> Array:
-    """Return distances (n, m) by a metric of `EXPANDED`, rounded as scikit-learn does."""
+def round_like_source(x: Array, attrs: Attrs) -> Array:
+    """Return distances (n, m) for a metric in `EXPANDED`, rounded as scikit-learn rounds them."""
     points = attrs["points"]
     if attrs["metric"] == "cosine":
         return cosine_distances(x, points)
@@ -194,18 +203,18 @@ def rounded_like_source(x: Array, attrs: Attrs) -> Array:
 
 
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
-    points = check_metric(types, attrs)
+    num_points = check_metric(types, attrs)
     if attrs.get("expanded", False):
         require(
             attrs["metric"] in EXPANDED and "weights" not in attrs and types[0].dtype == "float64",
             "only euclidean and cosine distances in float64, without weights, are expanded",
         )
-    return matrix(types[0].dtype, points)
+    return matrix(types[0].dtype, num_points)
 
 
 def _pairwise(args: Sequence[Array], attrs: Attrs) -> Array:
-    distances_to_points = rounded_like_source if attrs.get("expanded") else reduced_distances
-    return distances_to_points(args[0], attrs)
+    compute_distances = round_like_source if attrs.get("expanded") else reduced_distances
+    return compute_distances(args[0], attrs)
 
 
 OPERATORS: tuple[Op, ...] = (

@@ -59,7 +59,7 @@ _TAIL = (
      1.48753612908506148525e-2, 7.86869131145613259100e-4, 1.84631831751005468180e-5,
      1.42151175831644588870e-7, 2.04426310338993978564e-15),
 )
-"""Coefficients beyond that."""
+"""Coefficients for sqrt(-log(tail)) > 5."""
 # fmt: on
 
 
@@ -69,13 +69,13 @@ def ndtr(x: Array) -> Array:
     >>> ndtr(np.array([-np.inf, 0.0]))
     array([0. , 0.5])
     """
-    wide = -np.asarray(x, np.float64) * math.sqrt(0.5)
-    twice = np.asarray(_erfc(wide), np.float64)
-    return (0.5 * twice).astype(x.dtype)
+    scaled = -np.asarray(x, np.float64) * math.sqrt(0.5)
+    doubled_result = np.asarray(_erfc(scaled), np.float64)
+    return (0.5 * doubled_result).astype(x.dtype)
 
 
 def ndtri(p: Array) -> Array:
-    """Return the x with ndtr(x) = p, in the dtype of `p`; NaN outside [0, 1].
+    """Return the x for which ndtr(x) = p, in the dtype of `p`; NaN if p is outside [0, 1].
 
     >>> ndtri(np.array([0.0, 0.5, 2.0]))
     array([-inf,   0.,  nan])
@@ -85,15 +85,15 @@ def ndtri(p: Array) -> Array:
     with np.errstate(all="ignore"):
         tail = np.minimum(wide, 1 - wide)
         r = np.sqrt(-np.log(tail))
-        outside = np.where(r <= 5, _ratio(_OUTER, r - 1.6), _ratio(_TAIL, r - 5))
-        outside = np.where(tail == 0, np.inf, outside)
-        middle = centred * _ratio(_MIDDLE, 0.180625 - centred * centred)
-        x = np.where(np.abs(centred) <= 0.425, middle, np.copysign(outside, centred))
+        outer_x = np.where(r <= 5, _ratio(_OUTER, r - 1.6), _ratio(_TAIL, r - 5))
+        outer_x = np.where(tail == 0, np.inf, outer_x)
+        middle_x = centred * _ratio(_MIDDLE, 0.180625 - centred * centred)
+        x = np.where(np.abs(centred) <= 0.425, middle_x, np.copysign(outer_x, centred))
     return np.where((wide < 0) | (wide > 1), np.nan, x).astype(p.dtype)
 
 
-def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
-    numerator, denominator = (polyval(x, coefficients) for coefficients in polynomials)
+def _ratio(coefficient_pairs: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
+    numerator, denominator = (polyval(x, coefficients) for coefficients in coefficient_pairs)
     return np.asarray(numerator / denominator)
 
 
@@ -102,7 +102,7 @@ WIDE = (
     *("exp2", "log2", "log10", "cbrt", "sin", "cos", "tan", "arcsin", "arccos", "arctan"),
     *("sinh", "cosh", "arcsinh", "arccosh", "arctanh"),
 )
-"""Functions of numpy that are computed in float64."""
+"""Functions of numpy that are computed in float64 for inputs of either float dtype."""
 UNARY_FLOAT = (
     *("exp", "log", "log1p", "expm1", "sqrt", "sigmoid", "tanh", *ROUNDING),
     *(*WIDE, "ndtr", "ndtri"),
@@ -115,14 +115,17 @@ BITWISE = ("shift_right", "bit_and")
 DIVISION = ("div", "pow", "mod")
 
 
-def _elementwise_rule(dtypes: Collection[str], result: DType | None = None) -> Rule:
-    """Return the rule of an operator on inputs of one of `dtypes`, with a result of that dtype."""
+def _make_elementwise_rule(dtypes: Collection[str], result_dtype: DType | None = None) -> Rule:
+    """Return the type rule of an operator whose inputs share one of `dtypes`.
+
+    The result has `result_dtype` (default: the dtype of the inputs).
+    """
 
     def rule(types: Types, attrs: Attrs) -> TensorType:
         dtype = require_same_dtype(types)
         if dtype not in dtypes:
             raise ProgramError(f"{dtype} is not one of {', '.join(sorted(dtypes))}")
-        return TensorType(result or dtype, broadcast_shape(types))
+        return TensorType(result_dtype or dtype, broadcast_shape(types))
 
     return rule
 
@@ -148,12 +151,12 @@ def _cast(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def exp(x: Array) -> Array:
-    """Return the exponential; float32 goes through float64, so it is rounded once, as in libm."""
+    """Return e to the power of x; float32 is computed in float64 and rounded once, as in libm."""
     return np.exp(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.exp(x)
 
 
 def _compute_in_float64(function: Callable[..., Any]) -> Function:
-    """Return an operator's function that computes in float64 and rounds once."""
+    """Return an operator function that calls `function` in float64 and rounds the result once."""
 
     def compute(args: Sequence[Array], attrs: Attrs) -> Array:
         dtype = args[0].dtype
@@ -164,11 +167,11 @@ def _compute_in_float64(function: Callable[..., Any]) -> Function:
 
 
 def _sigmoid(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return 1 / (1 + exp(-x)) as scipy's expit and the boosters do: 0 once exp overflows."""
+    """Return 1 / (1 + exp(-x)) as scipy's expit and the boosters compute it: 0 if exp overflows."""
     (x,) = args
     if x.dtype == np.float32:  # XGBoost's formula (common/math.h), except that NaN stays NaN.
-        limited = np.where(np.isnan(x), x, np.minimum(-x, np.float32(88.7)))
-        return np.float32(1) / (exp(limited) + np.float32(1) + np.float32(1e-16))
+        clipped = np.where(np.isnan(x), x, np.minimum(-x, np.float32(88.7)))
+        return np.float32(1) / (exp(clipped) + np.float32(1) + np.float32(1e-16))
     one = x.dtype.type(1)
     return np.asarray(one / (one + np.exp(-x)))
 
@@ -215,7 +218,7 @@ UFUNCS: Mapping[str, np.ufunc] = {
     "shift_right": np.right_shift,
     "bit_and": np.bitwise_and,
 }
-"""Operators that are one ufunc for all inputs."""
+"""Map each operator that is a single ufunc for all dtypes to this ufunc."""
 
 _FUNCTIONS: Mapping[str, Function] = {
     **{name: ignore_attributes(ufunc) for name, ufunc in UFUNCS.items()},
@@ -231,14 +234,14 @@ OPERATORS: tuple[Op, ...] = (
     *(
         Op(name, "injective", rule, _FUNCTIONS[name], arity=(inputs, inputs))
         for names, inputs, rule in (
-            (UNARY_FLOAT, 1, _elementwise_rule(FLOATS)),
-            (UNARY_NUMERIC, 1, _elementwise_rule(FLOATS | INTEGERS)),
-            (ARITHMETIC, 2, _elementwise_rule(FLOATS | INTEGERS)),
-            (DIVISION, 2, _elementwise_rule(FLOATS)),
-            (COMPARISON, 2, _elementwise_rule(DTYPES - TEXTUAL, "bool")),
-            (LOGICAL, 2, _elementwise_rule({"bool"})),
-            (BITWISE, 2, _elementwise_rule(INTEGERS)),
-            (("not",), 1, _elementwise_rule({"bool"})),
+            (UNARY_FLOAT, 1, _make_elementwise_rule(FLOATS)),
+            (UNARY_NUMERIC, 1, _make_elementwise_rule(FLOATS | INTEGERS)),
+            (ARITHMETIC, 2, _make_elementwise_rule(FLOATS | INTEGERS)),
+            (DIVISION, 2, _make_elementwise_rule(FLOATS)),
+            (COMPARISON, 2, _make_elementwise_rule(DTYPES - TEXTUAL, "bool")),
+            (LOGICAL, 2, _make_elementwise_rule({"bool"})),
+            (BITWISE, 2, _make_elementwise_rule(INTEGERS)),
+            (("not",), 1, _make_elementwise_rule({"bool"})),
         )
         for name in names
     ),

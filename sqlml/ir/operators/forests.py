@@ -1,4 +1,4 @@
-"""Operators that score tree ensembles and sum leaf values in the order of the source library."""
+"""Operators that score tree ensembles and add leaf values in the order of the source library."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def _accumulate_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _sum_type(dtype: DType, attrs: Attrs, trees: int, values: int) -> TensorType:
-    """Return the type of sums of trees with `values` per leaf, from `base`, into `target`."""
+    """Return the type of `base` plus the trees' leaf values.
+
+    Each tree adds its `values` per leaf to the columns of `base` from its `target` on.
+    """
     base = array_attribute(attrs, "base", dtype, (None,))
     target = array_attribute(attrs, "target", "int32", (trees,))
     fits = target.size == 0 or (target.min() >= 0 and int(target.max()) + values <= base.size)
@@ -56,44 +59,48 @@ def _linear_leaves_type(types: Types, attrs: Attrs) -> TensorType:
     return _sum_type(dtype, attrs, leaves.width, 1)
 
 
-def find_exit_leaves(e: Ensemble, x: Array) -> Array:
+def find_exit_leaves(ensemble: Ensemble, x: Array) -> Array:
     """Return the exit leaf of each row in each tree, int64 (n, trees)."""
     n = x.shape[0]
-    position = np.broadcast_to(e.roots.astype(np.int64), (n, e.trees)).copy()
+    position = np.broadcast_to(ensemble.roots.astype(np.int64), (n, ensemble.trees)).copy()
     rows = np.arange(n)[:, None]
     while (position >= 0).any():
         node = np.maximum(position, 0)
-        value = x[rows, e.feature[node]] if e.nodes else np.zeros(position.shape, x.dtype)
-        child = np.where(goes_left(e, node, value), e.left[node], e.right[node])
+        value = (
+            x[rows, ensemble.feature[node]] if ensemble.nodes else np.zeros(position.shape, x.dtype)
+        )
+        child = np.where(
+            goes_left(ensemble, node, value), ensemble.left[node], ensemble.right[node]
+        )
         position = np.where(position < 0, position, child)
     return ~position
 
 
-def goes_left(e: Ensemble, node: Array, value: Array) -> Array:
+def goes_left(ensemble: Ensemble, node: Array, value: Array) -> Array:
     """Return whether a row goes left at `node`, whose column has `value` in that row."""
-    threshold = e.threshold[node]
-    left = value < threshold if e.compare == "lt" else value <= threshold
-    if e.categorical is not None:
-        left = np.where(e.categorical[node], _is_member(e, node, value), left)
-    return np.where(np.isnan(value), e.default_left[node], left)
+    threshold = ensemble.threshold[node]
+    is_left = value < threshold if ensemble.compare == "lt" else value <= threshold
+    if ensemble.categorical is not None:
+        is_left = np.where(ensemble.categorical[node], _is_member(ensemble, node, value), is_left)
+    return np.where(np.isnan(value), ensemble.default_left[node], is_left)
 
 
-def _is_member(e: Ensemble, node: Array, value: Array) -> Array:
+def _is_member(ensemble: Ensemble, node: Array, value: Array) -> Array:
     """Return whether trunc(value) is a member of the categorical node's set; NaN is not."""
-    if e.set_offsets is None or e.set_words is None or not e.set_words.size:
+    if ensemble.set_offsets is None or ensemble.set_words is None or not ensemble.set_words.size:
         return np.zeros(value.shape, bool)
-    begin, end = e.set_offsets[node], e.set_offsets[node + 1]
+    begin, end = ensemble.set_offsets[node], ensemble.set_offsets[node + 1]
     category = np.trunc(np.where(np.isnan(value), -1, value))
-    inside = (category >= 0) & (value >= 0) & (category < (end - begin).astype(np.int64) * 32)
-    code = np.where(inside, category, 0).astype(np.int64)
-    words = e.set_words[np.minimum(begin + code // 32, e.set_words.size - 1)]
-    return np.asarray(inside & ((words >> (code % 32).astype(np.uint32)) & 1).astype(bool))
+    is_in_range = (category >= 0) & (value >= 0) & (category < (end - begin).astype(np.int64) * 32)
+    code = np.where(is_in_range, category, 0).astype(np.int64)
+    words = ensemble.set_words[np.minimum(begin + code // 32, ensemble.set_words.size - 1)]
+    return np.asarray(is_in_range & ((words >> (code % 32).astype(np.uint32)) & 1).astype(bool))
 
 
 def _tree_ensemble(args: Sequence[Array], attrs: Attrs) -> Array:
-    e = Ensemble.of(attrs)
-    leaves = find_exit_leaves(e, args[0])
-    return _add_trees((e.leaf_values[leaf] for leaf in leaves.T), args[0].shape[0], attrs)
+    ensemble = Ensemble.of(attrs)
+    leaves = find_exit_leaves(ensemble, args[0])
+    return _add_trees((ensemble.leaf_values[leaf] for leaf in leaves.T), args[0].shape[0], attrs)
 
 
 def _accumulate(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -101,12 +108,12 @@ def _accumulate(args: Sequence[Array], attrs: Attrs) -> Array:
     return _add_trees(np.moveaxis(x, 1, 0), x.shape[0], attrs)
 
 
-def _add_trees(values_of_trees: Iterable[Array], rows: int, attrs: Attrs) -> Array:
-    """Add values (n, V) tree by tree to the columns of `base` from the tree's target on."""
-    out: Array = np.repeat(attrs["base"][None, :], rows, axis=0)
+def _add_trees(values_of_trees: Iterable[Array], num_rows: int, attrs: Attrs) -> Array:
+    """Add the values (n, V) of each tree to the columns of `base` from the tree's target on."""
+    totals: Array = np.repeat(attrs["base"][None, :], num_rows, axis=0)
     for values, start in zip(values_of_trees, attrs["target"].tolist(), strict=True):
-        out[:, start : start + values.shape[1]] += values
-    return out
+        totals[:, start : start + values.shape[1]] += values
+    return totals
 
 
 def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -118,17 +125,19 @@ def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
     leaves, x = args
     value, begin = attrs["value"], attrs["begin"]
     leaf = np.clip(leaves, 0, value.size - 1)
-    counts = np.diff(begin)[leaf]
-    out: Array = attrs["const"][leaf]
+    term_counts = np.diff(begin)[leaf]
+    leaf_outputs: Array = attrs["const"][leaf]
     is_missing = np.zeros(leaf.shape, bool)
-    for k in range(int(counts.max(initial=0))):
-        has_term = k < counts
+    for k in range(int(term_counts.max(initial=0))):
+        has_term = k < term_counts
         index = np.where(has_term, begin[leaf] + k, 0)
         term = np.take_along_axis(x, attrs["feature"][index].astype(np.int64), axis=1)
         is_missing |= has_term & np.isnan(term)
-        out = np.where(has_term, out + attrs["weights"][index] * term, out)
-    out = np.where(is_missing, value[leaf], out)
-    return _accumulate([out[:, :, None]], attrs)
+        leaf_outputs = np.where(
+            has_term, leaf_outputs + attrs["weights"][index] * term, leaf_outputs
+        )
+    leaf_outputs = np.where(is_missing, value[leaf], leaf_outputs)
+    return _accumulate([leaf_outputs[:, :, None]], attrs)
 
 
 _LINEAR_LEAVES = "value, const, begin, feature, weights, base, target"

@@ -1,8 +1,8 @@
 """Operators that check columns and fill missing numbers, as estimators do before they compute.
 
 `knn_impute` fills a number with the mean of the nearest training rows that have it. Distances are
-scikit-learn's `nan_euclidean_distances`: over the columns that both rows have, scaled up for the
-others (J. K. Dixon, "Pattern recognition with partly missing data", 1979).
+scikit-learn's `nan_euclidean_distances`: over the columns that both rows have, scaled up to make up
+for the other columns (J. K. Dixon, "Pattern recognition with partly missing data", 1979).
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ def _require_finite(args: Sequence[Array], attrs: Attrs) -> Array:
     is_bad = find_out_of_bounds(x, attrs)
     if is_bad.any():
         row, col = np.argwhere(is_bad)[0]
-        raise not_finite_error(attrs["features"][col], attrs["step"], bool(np.isnan(x[row, col])))
+        raise make_not_finite_error(
+            attrs["features"][col], attrs["step"], bool(np.isnan(x[row, col]))
+        )
     return x
 
 
 def find_out_of_bounds(x: Array, attrs: Attrs) -> Array:
-    """Return a bool array of the numbers that a require_finite with these attributes rejects."""
+    """Return a bool array that marks the numbers that `require_finite` rejects."""
     is_bad = np.isinf(x) if attrs["allow_nan"] else ~np.isfinite(x)
     if "low" in attrs:
         is_bad |= x < attrs["low"]
@@ -69,8 +71,8 @@ def find_out_of_bounds(x: Array, attrs: Attrs) -> Array:
     return is_bad
 
 
-def not_finite_error(feature: str, step: str, missing: bool) -> MissingValueError:
-    """Return the error of `require_finite`, about NaN if `missing`, else about infinity."""
+def make_not_finite_error(feature: str, step: str, missing: bool) -> MissingValueError:
+    """Return the error of `require_finite`: about NaN if `missing`, otherwise about infinity."""
     problem = "NULL or NaN" if missing else "infinity (or a value too large)"
     fix = (
         "put an imputer before it, fill the column in SQL (coalesce), or filter such rows"
@@ -89,7 +91,7 @@ def _impute(args: Sequence[Array], attrs: Attrs) -> Array:
 
 Order = Literal["C", "F"]
 CHUNK = 1 << 21
-"""Most distances in memory at a time."""
+"""Maximum number of distances in memory at a time."""
 BLOCK = 64
 """Rows that BLAS multiplies at a time."""
 
@@ -107,40 +109,40 @@ def _knn_impute_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _knn_impute(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
-    result = x.copy()
+    filled = x.copy()
     receivers = np.flatnonzero(np.isnan(x).any(axis=1))
-    step = max(1, CHUNK // attrs["rows"].shape[0])
-    for start in range(0, receivers.size, step):
-        batch = receivers[start : start + step]
-        result[batch] = _fill_rows(x[batch], attrs)
-    return result
+    rows_per_step = max(1, CHUNK // attrs["rows"].shape[0])
+    for start in range(0, receivers.size, rows_per_step):
+        batch = receivers[start : start + rows_per_step]
+        filled[batch] = _fill_rows(x[batch], attrs)
+    return filled
 
 
 def _fill_rows(x: Array, attrs: Attrs) -> Array:
-    """Fill rows that all miss a number; a column that no training row has stays as it is."""
+    """Fill the missing numbers of rows, except in columns that all training rows lack."""
     rows: Array = attrs["rows"]
     distances = nan_distances(x, rows, attrs["order"])
-    result = x.copy()
+    filled = x.copy()
     for j in range(x.shape[1]):
         receivers = np.flatnonzero(np.isnan(x[:, j]))
         donors = np.flatnonzero(~np.isnan(rows[:, j]))
         if not receivers.size or not donors.size:
             continue
-        near = distances[receivers][:, donors]
-        has_no_donor = np.isnan(near).all(axis=1)
-        result[receivers[has_no_donor], j] = np.nan_to_num(rows[:, j]).sum() / donors.size
+        donor_distances = distances[receivers][:, donors]
+        has_no_donor = np.isnan(donor_distances).all(axis=1)
+        filled[receivers[has_no_donor], j] = np.nan_to_num(rows[:, j]).sum() / donors.size
         if not has_no_donor.all():
-            result[receivers[~has_no_donor], j] = _mean_of_nearest(
-                near[~has_no_donor], rows[donors, j], attrs
+            filled[receivers[~has_no_donor], j] = _mean_of_nearest(
+                donor_distances[~has_no_donor], rows[donors, j], attrs
             )
-    return result
+    return filled
 
 
 def nan_distances(x: Array, y: Array, order: Order = "F") -> Array:
-    """Return distances (n, m) between the rows of x and y; NaN if they share no column.
+    """Return the distances (n, m) between the rows of x and y; NaN if two rows share no column.
 
-    Rounding decides between equally near rows, so squares are summed as numpy sums them for the
-    layout of each side: "C" for selected rows x, and `order` for y, "F" if it was a pandas frame.
+    Rounding decides between equally near rows, so squares are summed as numpy sums them in the
+    memory layout of each array: "C" for x, and `order` for y ("F" if it was a pandas frame).
     """
     missing_x, missing_y = np.isnan(x), np.isnan(y)
     x, y = np.where(missing_x, 0, x), np.where(missing_y, 0, y)
@@ -151,9 +153,9 @@ def nan_distances(x: Array, y: Array, order: Order = "F") -> Array:
     squared -= _multiply(x * x, missing_y.astype(np.float64))
     squared -= _multiply(missing_x.astype(np.float64), y * y)
     np.maximum(squared, 0, out=squared)
-    shared = _multiply((~missing_x).astype(np.float64), (~missing_y).astype(np.float64))
-    squared[shared == 0] = np.nan
-    squared /= np.maximum(1, shared)
+    shared_count = _multiply((~missing_x).astype(np.float64), (~missing_y).astype(np.float64))
+    squared[shared_count == 0] = np.nan
+    squared /= np.maximum(1, shared_count)
     squared *= x.shape[1]
     return np.asarray(np.sqrt(squared))
 
@@ -163,29 +165,35 @@ def _square_norms(x: Array, order: Order) -> Array:
 
 
 def _multiply(x: Array, y: Array) -> Array:
-    """Return x @ y.T by BLAS, in blocks of one size: a row has the same product in every batch."""
-    full = -(-x.shape[0] // BLOCK) * BLOCK
-    padded = np.zeros((full, x.shape[1]))
+    """Return x @ y.T, computed by BLAS in blocks of a fixed size.
+
+    So a row has the same product in every batch.
+    """
+    padded_rows = -(-x.shape[0] // BLOCK) * BLOCK
+    padded = np.zeros((padded_rows, x.shape[1]))
     padded[: x.shape[0]] = x
-    result = np.empty((full, y.shape[0]))
-    for start in range(0, full, BLOCK):
-        np.dot(padded[start : start + BLOCK], y.T, out=result[start : start + BLOCK])
-    return result[: x.shape[0]]
+    product = np.empty((padded_rows, y.shape[0]))
+    for start in range(0, padded_rows, BLOCK):
+        np.dot(padded[start : start + BLOCK], y.T, out=product[start : start + BLOCK])
+    return product[: x.shape[0]]
 
 
 def _mean_of_nearest(distances: Array, values: Array, attrs: Attrs) -> Array:
-    """Return the mean of the nearest values, (n,); argpartition chooses among equal distances."""
+    """Return the mean of the nearest values for each row, (n,).
+
+    Among equal distances, the order of argpartition decides, as in scikit-learn.
+    """
     count = min(attrs["neighbours"], values.size)
     nearest = np.argpartition(distances, count - 1, axis=1)[:, :count]
-    near = np.take_along_axis(distances, nearest, axis=1)
+    nearest_distances = np.take_along_axis(distances, nearest, axis=1)
     if attrs["weights"] == "distance":
-        weights = 1 / near
-        infinite = np.isinf(weights)
-        exact = infinite.any(axis=1)
-        weights[exact] = infinite[exact]
+        weights = 1 / nearest_distances
+        is_infinite = np.isinf(weights)
+        has_exact_match = is_infinite.any(axis=1)
+        weights[has_exact_match] = is_infinite[has_exact_match]
         weights[np.isnan(weights)] = 0
     else:
-        weights = np.where(np.isnan(near), 0.0, 1.0)
+        weights = np.where(np.isnan(nearest_distances), 0.0, 1.0)
     total = weights.sum(axis=1)
     weighted_sum = (values[nearest] * weights).sum(axis=1)
     return np.asarray(weighted_sum / np.where(total == 0, 1, total))

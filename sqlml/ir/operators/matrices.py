@@ -3,7 +3,7 @@
 Reductions keep the reduced axis with length 1. `couple` turns probabilities of pairs of classes
 into probabilities of classes by the second method of Wu, Lin and Weng, "Probability Estimates for
 Multi-class Classification by Pairwise Coupling" (2004). It repeats each step of libsvm's iteration
-(`multiclass_probability`), because that stops at a tolerance of 0.005 / K, which shows in results.
+(`multiclass_probability`), which stops at a tolerance of 0.005 / K that is visible in the results.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from sqlml.types import INTEGERS, ROWS, Array, TensorType, matrix, promote
 
 
 def _concat_type(types: Types, attrs: Attrs) -> TensorType:
-    sparse = any(t.sparse for t in types)
+    is_sparse = any(t.sparse for t in types)
     width = sum(require_matrix(t).width for t in types)
     dtype = promote(*[t.dtype for t in types])
-    require(not sparse or dtype != "string", "sparse rows must be numbers")
-    return matrix(dtype, width, sparse)
+    require(not is_sparse or dtype != "string", "sparse rows must be numbers")
+    return matrix(dtype, width, is_sparse)
 
 
 def _select_type(types: Types, attrs: Attrs) -> TensorType:
@@ -53,7 +53,7 @@ def _select_type(types: Types, attrs: Attrs) -> TensorType:
 def _reshape_type(types: Types, attrs: Attrs) -> TensorType:
     shape = attrs["shape"]
     require(
-        isinstance(shape, tuple) and all(type(d) is int and d >= 0 for d in shape),
+        isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape),
         "shape must be a tuple of integers",
     )
     require(types[0].rowwise, "reshape takes a row-wise value; shape is that of one row")
@@ -94,18 +94,18 @@ def _reshape(args: Sequence[Array], attrs: Attrs) -> Array:
 
 def _take(args: Sequence[Array], attrs: Attrs) -> Array:
     table, index = args
-    _check_reach("take", index, table.shape[0])
+    _require_in_range("take", index, table.shape[0])
     return table[index]
 
 
 def _gather(args: Sequence[Array], attrs: Attrs) -> Array:
     x, index = args
-    _check_reach("gather", index, x.shape[1])
+    _require_in_range("gather", index, x.shape[1])
     return np.take_along_axis(x, index.astype(np.int64), 1)
 
 
-def _check_reach(op: str, index: Array, length: int) -> None:
-    """Raise ProgramError if an index is out of range; only the rows show that, no type rule."""
+def _require_in_range(op: str, index: Array, length: int) -> None:
+    """Raise ProgramError if an index is out of range, which type rules cannot find out."""
     if index.size and (index.min() < 0 or index.max() >= length):
         raise ProgramError(f"{op} reaches outside its table of {length}; create the model again")
 
@@ -135,14 +135,14 @@ def _batch_matmul(args: Sequence[Array], attrs: Attrs) -> Array:
 def _linear_type(types: Types, attrs: Attrs) -> TensorType:
     dtype = require_float(types[0].dtype)
     weights = array_attribute(attrs, "weights", dtype, (types[0].width, None))
-    outputs = weights.shape[1]
-    array_attribute(attrs, "bias", dtype, (outputs,))
-    require(outputs > 0, "the weights have no column")
-    return matrix(dtype, outputs)
+    num_outputs = weights.shape[1]
+    array_attribute(attrs, "bias", dtype, (num_outputs,))
+    require(num_outputs > 0, "the weights have no column")
+    return matrix(dtype, num_outputs)
 
 
 def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Sum column by column, so that a row has the same score in every batch, unlike with BLAS."""
+    """Add products column by column: unlike with BLAS, a row has the same score in any batch."""
     (x,) = args
     if isinstance(x, Csr):
         return csr.multiply(x, attrs["weights"], attrs["bias"])
@@ -157,14 +157,14 @@ def _reduce_type(types: Types, attrs: Attrs) -> TensorType:
     axis = attrs["axis"]
     require(isinstance(axis, int) and 0 < axis < len(types[0].shape), "axis must be a column axis")
     require_numeric(types[0].dtype)
-    shape = tuple(1 if i == axis else d for i, d in enumerate(types[0].shape))
+    shape = tuple(1 if i == axis else size for i, size in enumerate(types[0].shape))
     return TensorType(types[0].dtype, shape)
 
 
 def _extreme_type(types: Types, attrs: Attrs) -> TensorType:
-    result = _reduce_type(types, attrs)
+    result_type = _reduce_type(types, attrs)
     require(types[0].shape[attrs["axis"]] > 0, f"{types[0]!r} has no value to choose")
-    return result
+    return result_type
 
 
 def _argmax_type(types: Types, attrs: Attrs) -> TensorType:
@@ -182,12 +182,12 @@ def _softmax(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
     if not x.shape[1]:
         return x
-    e = exp(x - x.max(axis=1, keepdims=True))
-    total = e.sum(axis=1, keepdims=True, dtype=str(attrs["sum_dtype"]))
-    return np.asarray(e / total.astype(x.dtype))
+    exponentials = exp(x - x.max(axis=1, keepdims=True))
+    total = exponentials.sum(axis=1, keepdims=True, dtype=str(attrs["sum_dtype"]))
+    return np.asarray(exponentials / total.astype(x.dtype))
 
 
-def _reduction(function: Callable[..., Any]) -> Function:
+def _make_reduction(function: Callable[..., Any]) -> Function:
     return lambda args, attrs: function(args[0], axis=attrs["axis"], keepdims=True)
 
 
@@ -204,14 +204,17 @@ def _weighted_median_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _weighted_median(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the least value of a row up to which half of the weight lies; NaN is the largest."""
+    """Return the smallest value in each row at which the cumulative weight reaches one half.
+
+    NaN counts as the largest value.
+    """
     (x,) = args
     weights: Array = attrs["weights"]
     order = np.argsort(x, axis=1, kind="stable")
     cumulative = np.cumsum(weights[order], axis=1)
-    is_enough = cumulative >= 0.5 * cumulative[:, -1:]
-    column = np.take_along_axis(order, is_enough.argmax(axis=1)[:, None], axis=1)
-    return np.take_along_axis(x, column, axis=1)
+    reaches_half = cumulative >= 0.5 * cumulative[:, -1:]
+    columns = np.take_along_axis(order, reaches_half.argmax(axis=1)[:, None], axis=1)
+    return np.take_along_axis(x, columns, axis=1)
 
 
 MAX_CLASSES = 1000
@@ -225,17 +228,21 @@ def _couple_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _couple(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return probabilities of classes from those of the first one in pairs (0, 1), (0, 2), ..."""
+    """Return the class probabilities, (n, classes).
+
+    The input has, for each pair of classes (0, 1), (0, 2), ..., the probability of the first one.
+    """
     (x,) = args
-    k: int = attrs["classes"]
-    out = np.empty((x.shape[0], k))
-    block = max(1, (1 << 20) // (k * k))
+    num_classes: int = attrs["classes"]
+    probabilities = np.empty((x.shape[0], num_classes))
+    block = max(1, (1 << 20) // (num_classes * num_classes))
     for start in range(0, x.shape[0], block):
-        out[start : start + block] = _couple_block(x[start : start + block], k)
-    return out
+        probabilities[start : start + block] = _couple_block(x[start : start + block], num_classes)
+    return probabilities
 
 
 def _couple_block(x: Array, k: int) -> Array:
+    """Run libsvm's iteration on a block of rows; r, q and p are the names of the paper."""
     r = np.zeros((x.shape[0], k, k))
     for column, (i, j) in enumerate(combinations(range(k), 2)):
         r[:, i, j] = x[:, column]
@@ -287,9 +294,9 @@ OPERATORS: tuple[Op, ...] = (
     Op("batch_matmul", "complex", _batch_matmul_type, _batch_matmul, arity=(2, 2)),
     Op("linear", "complex", _linear_type, _linear, "weights, bias", sparse=True),
     Op("sum", "reduction", _reduce_type, _sum, "axis: int"),
-    Op("max", "reduction", _extreme_type, _reduction(np.max), "axis: int"),
-    Op("min", "reduction", _extreme_type, _reduction(np.min), "axis: int"),
-    Op("argmax", "reduction", _argmax_type, _reduction(np.argmax), "axis: int"),
+    Op("max", "reduction", _extreme_type, _make_reduction(np.max), "axis: int"),
+    Op("min", "reduction", _extreme_type, _make_reduction(np.min), "axis: int"),
+    Op("argmax", "reduction", _argmax_type, _make_reduction(np.argmax), "axis: int"),
     Op("softmax", "reduction", _softmax_type, _softmax, "sum_dtype: str"),
     Op("weighted_median", "reduction", _weighted_median_type, _weighted_median, "weights"),
     Op("couple", "opaque", _couple_type, _couple, "classes: int"),

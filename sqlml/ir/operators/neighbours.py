@@ -1,7 +1,8 @@
 """`nearest`: the k nearest of constant points, with ties resolved as scikit-learn's searches do.
 
-The result is (n, 2 * k): the distances in ascending order, equal ones by the numbers of the points,
-followed by these numbers. `ties` names the search, which selects among points at the k-th distance:
+The result is (n, 2 * k): the distances in ascending order, followed by the indices of the points.
+Points at equal distances are ordered by index. `ties` names the search, which decides which of the
+points at the k-th distance are selected:
 
 * "heap": the points pass in their order through a heap of the k best (`utils/_heap.pyx`), as in
   brute searches with one thread or many rows.
@@ -22,7 +23,7 @@ from sqlml.ir.operators.distances import (
     check_metric,
     expanded_distances,
     reduced_distances,
-    rounded_like_source,
+    round_like_source,
     rounding_slack,
     square_norms,
 )
@@ -31,7 +32,7 @@ from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, matrix
 
 BLOCK_VALUES = 1 << 21
-"""Most distances in memory at a time."""
+"""Maximum number of distances in memory at a time."""
 
 MAX_NEIGHBOURS = 1 << 16
 TREES = ("kd_tree", "ball_tree")
@@ -59,59 +60,68 @@ def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
     return matrix("float64", 2 * k)
 
 
-def _check_tree(types: Types, attrs: Attrs, points: int) -> None:
+def _check_tree(types: Types, attrs: Attrs, num_points: int) -> None:
+    """Raise ProgramError unless the nodes form a complete tree whose bounds contain its points."""
     require({"order", "leaves", "bounds"} <= set(attrs), "a tree has order, leaves and bounds")
-    order = array_attribute(attrs, "order", "int64", (points,))
-    leaves = array_attribute(attrs, "leaves", "int64", (None, 2))
-    nodes, width = leaves.shape[0], types[0].width
-    require(np.array_equal(np.sort(order), np.arange(points)), "order must name each point once")
-    # The tree is complete: the children of node i are 2i + 1 and 2i + 2.
-    require(nodes > 0 and (nodes + 1) & nodes == 0, "a tree has 2^depth - 1 nodes")
-    start, end = leaves.T
-    require(start[0] == 0 and end[0] == points and (start <= end).all(), "nodes are ranges")
-    left, right = leaves[1::2], leaves[2::2]
-    divided = np.stack([left[:, 0], left[:, 1], right[:, 1]])
-    parent = leaves[: len(left)]
+    order = array_attribute(attrs, "order", "int64", (num_points,))
+    node_ranges = array_attribute(attrs, "leaves", "int64", (None, 2))
+    num_nodes, width = node_ranges.shape[0], types[0].width
     require(
-        np.array_equal(divided, np.stack([parent[:, 0], right[:, 0], parent[:, 1]])),
+        np.array_equal(np.sort(order), np.arange(num_points)), "order must name each point once"
+    )
+    # The tree is complete: the children of node i are 2i + 1 and 2i + 2.
+    require(num_nodes > 0 and (num_nodes + 1) & num_nodes == 0, "a tree has 2^depth - 1 nodes")
+    start, end = node_ranges.T
+    require(start[0] == 0 and end[0] == num_points and (start <= end).all(), "nodes are ranges")
+    left, right = node_ranges[1::2], node_ranges[2::2]
+    child_ranges = np.stack([left[:, 0], left[:, 1], right[:, 1]])
+    parent_ranges = node_ranges[: len(left)]
+    require(
+        np.array_equal(
+            child_ranges, np.stack([parent_ranges[:, 0], right[:, 0], parent_ranges[:, 1]])
+        ),
         "the children of a node must divide its points",
     )
-    extra = 1 if attrs["ties"] == "ball_tree" else width
-    bounds = array_attribute(attrs, "bounds", "float64", (nodes, width + extra))
+    extra_columns = 1 if attrs["ties"] == "ball_tree" else width
+    bounds = array_attribute(attrs, "bounds", "float64", (num_nodes, width + extra_columns))
     points_in_order = attrs["points"][order]
     if attrs["ties"] == "kd_tree":
         has_tree = attrs["metric"] in _KD_POWER and "weights" not in attrs
         require(has_tree, "not a metric of a kd_tree")
-        inside = _boxes_contain_points(bounds, leaves, points_in_order)
+        contain_points = _boxes_contain_points(bounds, node_ranges, points_in_order)
     else:
-        inside = _balls_contain_points(bounds, leaves, points_in_order, attrs)
+        contain_points = _balls_contain_points(bounds, node_ranges, points_in_order, attrs)
     # Searches skip nodes by their bounds, so a wrong bound would make their results differ.
-    require(inside, "a node's bounds exclude some of its points")
+    require(contain_points, "a node's bounds exclude some of its points")
 
 
-def _boxes_contain_points(bounds: Array, leaves: Array, points: Array) -> bool:
-    """Return whether the box of each leaf contains its points, and other boxes their children."""
+def _boxes_contain_points(bounds: Array, node_ranges: Array, points: Array) -> bool:
+    """Return whether each leaf's box contains its points, and each other box its children."""
     width = points.shape[1]
-    least, most = bounds[:, :width], bounds[:, width:]
-    inner = len(leaves) // 2
+    box_min, box_max = bounds[:, :width], bounds[:, width:]
+    num_inner = len(node_ranges) // 2
     for children in (slice(1, None, 2), slice(2, None, 2)):
         # A box without points may be anything.
-        has_points = (leaves[children, 0] < leaves[children, 1])[:, None]
-        sticks_out = (least[children] < least[:inner]) | (most[children] > most[:inner])
+        has_points = (node_ranges[children, 0] < node_ranges[children, 1])[:, None]
+        sticks_out = (box_min[children] < box_min[:num_inner]) | (
+            box_max[children] > box_max[:num_inner]
+        )
         if (has_points & sticks_out).any():
             return False
     return all(
         ((points[start:end] >= low) & (points[start:end] <= high)).all()
-        for (start, end), low, high in zip(leaves[inner:], least[inner:], most[inner:], strict=True)
+        for (start, end), low, high in zip(
+            node_ranges[num_inner:], box_min[num_inner:], box_max[num_inner:], strict=True
+        )
     )
 
 
-def _balls_contain_points(bounds: Array, leaves: Array, points: Array, attrs: Attrs) -> bool:
+def _balls_contain_points(bounds: Array, node_ranges: Array, points: Array, attrs: Attrs) -> bool:
     """Return whether each node's points lie within its radius, up to rounding."""
-    for (start, end), ball in zip(leaves, bounds, strict=True):
-        around = {**attrs, "points": ball[None, :-1]}
-        distance = true_distance(reduced_distances(points[start:end], around), attrs)
-        if not (distance <= ball[-1] + 1e-9 * abs(ball[-1])).all():
+    for (start, end), ball in zip(node_ranges, bounds, strict=True):
+        centre_attrs = {**attrs, "points": ball[None, :-1]}
+        distances = true_distance(reduced_distances(points[start:end], centre_attrs), attrs)
+        if not (distances <= ball[-1] + 1e-9 * abs(ball[-1])).all():
             return False
     return True
 
@@ -120,6 +130,7 @@ _KD_POWER = {"sqeuclidean": 2.0, "manhattan": 1.0, "chebyshev": np.inf, "minkows
 
 
 def true_distance(values: Array, attrs: Attrs) -> Array:
+    """Convert reduced distances to distances, unless the operator returns squares."""
     if attrs["metric"] in SQUARES and not attrs.get("squared", False):
         return np.asarray(np.sqrt(values))
     return values ** (1.0 / attrs["p"]) if attrs["metric"] == "minkowski" else values
@@ -128,103 +139,128 @@ def true_distance(values: Array, attrs: Attrs) -> Array:
 def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
     k: int = attrs["k"]
-    out = np.empty((x.shape[0], 2 * k))
-    rows = max(1, BLOCK_VALUES // attrs["points"].shape[0])
+    result = np.empty((x.shape[0], 2 * k))
+    rows_per_block = max(1, BLOCK_VALUES // attrs["points"].shape[0])
     select, measure = select_nearest, reduced_distances
     if attrs.get("expanded", False) and attrs["ties"] == "heap":
         select = select_nearest_expanded
     elif attrs.get("expanded", False):
-        measure = rounded_like_source
-    for start in range(0, x.shape[0], rows):
-        block = x[start : start + rows]
-        values, index = select(measure(block, attrs), block, attrs)
-        out[start : start + rows, :k] = true_distance(values, attrs)
-        out[start : start + rows, k:] = index
-    return out
+        measure = round_like_source
+    for start in range(0, x.shape[0], rows_per_block):
+        block = x[start : start + rows_per_block]
+        distances, indices = select(measure(block, attrs), block, attrs)
+        result[start : start + rows_per_block, :k] = true_distance(distances, attrs)
+        result[start : start + rows_per_block, k:] = indices
+    return result
 
 
-def select_nearest(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Return the k least of each row of reduced distances `d` (n, m), and their columns."""
+def select_nearest(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
+    """Return the k smallest reduced distances of each row, and the indices of their points.
+
+    `distances` (n, m) has the reduced distances of the rows `x` to all points.
+    """
     k: int = attrs["k"]
-    index = np.argpartition(d, k - 1, axis=1)[:, :k]
-    values = np.take_along_axis(d, index, axis=1)
+    indices = np.argpartition(distances, k - 1, axis=1)[:, :k]
+    nearest = np.take_along_axis(distances, indices, axis=1)
     if attrs["ties"] != "partition":
         # The order of the search matters if more than k points are that near, or if one of the k
         # is infinitely far, because a heap rejects such points.
-        worst = values.max(axis=1, initial=-np.inf)
+        farthest = nearest.max(axis=1, initial=-np.inf)
         # A tree's bounds are rounded, so it may skip a point that is barely near enough.
-        edge = worst * (1 + 1e-9) if attrs["ties"] in TREES else worst
-        tied = np.flatnonzero(((d <= edge[:, None]).sum(axis=1) > k) | ~np.isfinite(worst))
+        limit = farthest * (1 + 1e-9) if attrs["ties"] in TREES else farthest
+        has_ties = ((distances <= limit[:, None]).sum(axis=1) > k) | ~np.isfinite(farthest)
+        tied = np.flatnonzero(has_ties)
         if tied.size:
-            values[tied], index[tied] = _search_in_order(d[tied], x[tied], attrs)
-    return _sort_nearest(values, index)
+            nearest[tied], indices[tied] = _search_in_order(distances[tied], x[tied], attrs)
+    return _sort_nearest(nearest, indices)
 
 
-def select_nearest_expanded(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Select by expanded distances, computed only for rows that the direct ones do not decide."""
+def select_nearest_expanded(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
+    """Return the k smallest expanded distances of each row, and the indices of their points.
+
+    `distances` are the direct ones. Rows in which they are too close to decide are searched again
+    with the expanded distances to all points.
+    """
     k, points = attrs["k"], attrs["points"]
     x_squares, point_squares = square_norms(x), square_norms(points)
-    index = np.argpartition(d, k - 1, axis=1)[:, :k]
-    worst = np.take_along_axis(d, index, axis=1).max(axis=1, initial=-np.inf)
-    values = expanded_distances(x, points[index], x_squares, point_squares[index])
-    edge = worst + rounding_slack(x_squares, point_squares, x.shape[1])
-    close = np.flatnonzero(((d <= edge[:, None]).sum(axis=1) > k) | ~np.isfinite(worst))
+    indices = np.argpartition(distances, k - 1, axis=1)[:, :k]
+    farthest = np.take_along_axis(distances, indices, axis=1).max(axis=1, initial=-np.inf)
+    nearest = expanded_distances(x, points[indices], x_squares, point_squares[indices])
+    limit = farthest + rounding_slack(x_squares, point_squares, x.shape[1])
+    is_close = ((distances <= limit[:, None]).sum(axis=1) > k) | ~np.isfinite(farthest)
+    close = np.flatnonzero(is_close)
     if close.size:
-        values[close], index[close] = select_with_heap(
+        nearest[close], indices[close] = select_with_heap(
             expanded_distances(x[close], points, x_squares[close], point_squares), k
         )
-    return _sort_nearest(values, index)
+    return _sort_nearest(nearest, indices)
 
 
-def _sort_nearest(values: Array, index: Array) -> tuple[Array, Array]:
-    order = np.lexsort((index, values), axis=1)
-    return np.take_along_axis(values, order, axis=1), np.take_along_axis(index, order, axis=1)
+def _sort_nearest(distances: Array, indices: Array) -> tuple[Array, Array]:
+    order = np.lexsort((indices, distances), axis=1)
+    return np.take_along_axis(distances, order, axis=1), np.take_along_axis(indices, order, axis=1)
 
 
-def _search_in_order(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Return the k best of each row by a heap that visits the points in the source's order."""
+def _search_in_order(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
+    """Return the distances and the indices of the k nearest points of each row.
+
+    A heap visits the points in the order of the source's search, which decides between ties.
+    """
     if attrs["ties"] == "heap":
-        return select_with_heap(d, attrs["k"])
-    near = _bound_node_distances(x, attrs)
-    values, index = np.empty((len(d), attrs["k"])), np.empty((len(d), attrs["k"]), np.int64)
-    for row in range(len(d)):
-        values[row], index[row] = _search_tree(d[row], near[row], attrs)
-    return values, index
+        return select_with_heap(distances, attrs["k"])
+    node_lower_bounds = _bound_node_distances(x, attrs)
+    shape = (len(distances), attrs["k"])
+    nearest, indices = np.empty(shape), np.empty(shape, np.int64)
+    for row, bounds in enumerate(node_lower_bounds):
+        nearest[row], indices[row] = _search_tree(distances[row], bounds, attrs)
+    return nearest, indices
 
 
-def _search_tree(d: Array, near: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Return the k best of one row by a depth-first search of the tree."""
-    order, leaves = attrs["order"], attrs["leaves"]
-    values, index = np.full((1, attrs["k"]), np.inf), np.zeros((1, attrs["k"]), np.int64)
-    stack, first_row = [0], np.zeros(1, np.int64)
+def _search_tree(distances: Array, node_lower_bounds: Array, attrs: Attrs) -> tuple[Array, Array]:
+    """Return the distances and the indices of the k nearest points of one row.
+
+    The search is depth-first and skips nodes whose points are all farther than the heap's.
+    """
+    order, node_ranges = attrs["order"], attrs["leaves"]
+    nearest, indices = np.full((1, attrs["k"]), np.inf), np.zeros((1, attrs["k"]), np.int64)
+    stack, row_zero = [0], np.zeros(1, np.int64)
     while stack:
         node = stack.pop()
-        if node and near[node] > values[0, 0]:
+        if node and node_lower_bounds[node] > nearest[0, 0]:
             continue
         left, right = 2 * node + 1, 2 * node + 2
-        if left < len(leaves):
-            stack += [right, left] if near[left] <= near[right] else [left, right]
+        if left < len(node_ranges):
+            is_left_nearer = node_lower_bounds[left] <= node_lower_bounds[right]
+            stack += [right, left] if is_left_nearer else [left, right]
             continue
-        for point in order[leaves[node, 0] : leaves[node, 1]]:
-            if d[point] < values[0, 0]:
-                _replace_top(values, index, first_row, d[point : point + 1], int(point))
-    return values[0], index[0]
+        start, end = node_ranges[node]
+        for point in order[start:end]:
+            if distances[point] < nearest[0, 0]:
+                distance = distances[point : point + 1]
+                _replace_top(nearest, indices, row_zero, distance, int(point))
+    return nearest[0], indices[0]
 
 
-def select_with_heap(d: Array, k: int) -> tuple[Array, Array]:
-    """Return what a heap of the k least of each row keeps, unsorted; (inf, 0) if empty."""
-    n = d.shape[0]
-    values = np.full((n, k), np.inf)
-    index = np.zeros((n, k), np.int64)
-    for j in range(d.shape[1]):
-        rows = np.flatnonzero(d[:, j] < values[:, 0])
+def select_with_heap(distances: Array, k: int) -> tuple[Array, Array]:
+    """Return the k smallest distances of each row and their columns, in the order of a heap.
+
+    A heap with fewer than k finite distances is filled up with distance inf and column 0.
+    """
+    n = distances.shape[0]
+    nearest = np.full((n, k), np.inf)
+    indices = np.zeros((n, k), np.int64)
+    for j in range(distances.shape[1]):
+        rows = np.flatnonzero(distances[:, j] < nearest[:, 0])
         if rows.size:
-            _replace_top(values, index, rows, d[rows, j], j)
-    return values, index
+            _replace_top(nearest, indices, rows, distances[rows, j], j)
+    return nearest, indices
 
 
 def _replace_top(values: Array, index: Array, rows: Array, new: Array, j: int) -> None:
-    """Replace the greatest value of each heap with `new`, and sift it down."""
+    """Replace the greatest value in the heaps of `rows` with `new`, and sift it down.
+
+    `values` and `index` are the heaps, (n, k); j is the index of the new values.
+    """
     k = values.shape[1]
     position = np.zeros(rows.size, np.int64)
     while True:
@@ -234,18 +270,26 @@ def _replace_top(values: Array, index: Array, rows: Array, new: Array, j: int) -
         right_value = np.where(right < k, values[rows, np.minimum(right, k - 1)], -np.inf)
         child = np.where(left_value >= right_value, left, right)
         greatest = np.maximum(left_value, right_value)
-        sinks = (left < k) & (new < greatest)
-        done = ~sinks
-        values[rows[done], position[done]], index[rows[done], position[done]] = new[done], j
-        if done.all():
+        is_sinking = (left < k) & (new < greatest)
+        is_placed = ~is_sinking
+        (
+            values[rows[is_placed], position[is_placed]],
+            index[rows[is_placed], position[is_placed]],
+        ) = new[is_placed], j
+        if is_placed.all():
             return
-        rows, position, child, new = rows[sinks], position[sinks], child[sinks], new[sinks]
-        values[rows, position], index[rows, position] = greatest[sinks], index[rows, child]
+        rows, position, child, new = (
+            rows[is_sinking],
+            position[is_sinking],
+            child[is_sinking],
+            new[is_sinking],
+        )
+        values[rows, position], index[rows, position] = greatest[is_sinking], index[rows, child]
         position = child
 
 
 def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
-    """Return the least reduced distance that a point of each node can have, (n, nodes)."""
+    """Return lower bounds on the reduced distances of rows to the points of nodes, (n, nodes)."""
     bounds, metric, width = attrs["bounds"], attrs["metric"], x.shape[1]
     if attrs["ties"] == "ball_tree":
         centres = {**attrs, "points": bounds[:, :width]}
@@ -257,10 +301,14 @@ def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
     power = attrs["p"] if metric == "minkowski" else _KD_POWER[metric]
     total = np.zeros((x.shape[0], bounds.shape[0]))
     for j in range(width):
-        low = bounds[:, j] - x[:, j : j + 1]
-        high = x[:, j : j + 1] - bounds[:, width + j]
-        outside = 0.5 * ((low + np.abs(low)) + (high + np.abs(high)))
-        total = np.maximum(total, outside) if np.isinf(power) else total + outside**power
+        below_box = bounds[:, j] - x[:, j : j + 1]
+        above_box = x[:, j : j + 1] - bounds[:, width + j]
+        distance_to_box = 0.5 * ((below_box + np.abs(below_box)) + (above_box + np.abs(above_box)))
+        total = (
+            np.maximum(total, distance_to_box)
+            if np.isinf(power)
+            else total + distance_to_box**power
+        )
     return total
 
 

@@ -1,4 +1,4 @@
-"""`Op`, a row of the operator table, and the checks that type rules are made of."""
+"""`Op`, a row of the operator table, and the checks that type rules use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rule = Callable[[Types, Attrs], TensorType]
 Group = Literal["source", "injective", "reduction", "complex", "opaque"]
 
 Function = Callable[[Sequence[Any], Attrs], Any]
-"""A function from inputs and attributes to a result: arrays, `Csr` or `TextColumn`."""
+"""A function that maps inputs and attributes to a result; all are arrays, `Csr` or `TextColumn`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Op:
     `group` is the fusion class of Chen's thesis, section 4.2. An input has no `function`.
     `attributes` are written as in "width: int, fill: float?, words, ends?": a name without a type
     is an array, and `?` marks an optional one. `attrs` maps their names to their types. `arity` is
-    the (least, most) number of inputs; most is None if there is no limit. Only `sparse` operators
+    the minimum and the maximum number of inputs; None means no limit. Only `sparse` operators
     also take sparse rows (`ir/csr.py`), and `nested` ones columns with many values per row
     (`types.NESTED`).
     """
@@ -43,8 +43,8 @@ class Op:
     def __post_init__(self, attributes: str) -> None:
         pairs = (part.partition(": ") for part in attributes.split(", ") if part)
         attrs = {
-            name.removesuffix("?"): kind or ("array?" if name.endswith("?") else "array")
-            for name, _, kind in pairs
+            name.removesuffix("?"): attr_type or ("array?" if name.endswith("?") else "array")
+            for name, _, attr_type in pairs
         }
         object.__setattr__(self, "attrs", attrs)
 
@@ -57,7 +57,10 @@ def require(condition: object, message: str) -> None:
 def array_attribute(
     attrs: Attrs, name: str, dtype: str | None = None, shape: tuple[int | None, ...] | None = None
 ) -> Array:
-    """Return an array, which must have this dtype and shape; an axis of None has any length."""
+    """Return the array `name`; raise ProgramError if its dtype or shape differs from those given.
+
+    An axis of None may have any length.
+    """
     value: Array = attrs[name]
     actual = "string" if value.dtype.kind in "OUT" else value.dtype.name
     fits = shape is None or (
@@ -67,13 +70,14 @@ def array_attribute(
     if not fits or dtype not in (None, actual):
         expected = "" if shape is None else str(["any" if d is None else d for d in shape])
         raise ProgramError(
-            f"{name} is {actual}{list(value.shape)}, not {dtype or 'an array of shape '}{expected}"
+            f"{name} must be {dtype or 'an array of shape '}{expected}, "
+            f"not {actual}{list(value.shape)}"
         )
     return value
 
 
 def require_matrix(x: TensorType, dtype: str | None = None, width: int | None = None) -> TensorType:
-    """Return the type of an (n, k) value, checked to have this dtype and width, if given."""
+    """Return `x`; raise ProgramError unless it is an (n, k) value of the given dtype and width."""
     fits = x.rowwise and len(x.shape) == 2 and dtype in (None, x.dtype)
     if not fits or width not in (None, x.width):
         raise ProgramError(f"needs {dtype or ''}[n,{width or 'k'}] values, not {x!r}")
@@ -81,7 +85,7 @@ def require_matrix(x: TensorType, dtype: str | None = None, width: int | None = 
 
 
 def broadcast_shape(types: Types) -> tuple[int, ...]:
-    """Return the shape that numpy broadcasts to; ROWS only fits itself and 1."""
+    """Return the shape to which numpy broadcasts; ROWS is only compatible with itself and 1."""
     rank = max(len(t.shape) for t in types)
     shape: list[int] = []
     for axis in range(rank):
@@ -110,5 +114,5 @@ def require_float(dtype: DType) -> DType:
 
 
 def ignore_attributes(function: Callable[..., Any]) -> Function:
-    """Return an operator's function that calls `function` with the arrays only."""
+    """Return an operator function that calls `function` without the attributes."""
     return lambda args, attrs: function(*args)

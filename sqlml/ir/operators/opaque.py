@@ -19,10 +19,10 @@ from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, matrix
 
 OWNING_BACKENDS: Mapping[str, str] = {"onnx_graph": "onnxruntime", "torch_module": "torch"}
-"""Operator -> the only backend that runs it."""
+"""Map an operator to the only backend that runs it."""
 
 NATIVE_ONLY = frozenset({"tree_contributions", "sampled_contributions"})
-"""Operators of explanations, which the native backend runs even if a model asks for another one."""
+"""Operators of explanations, which the native backend runs even if a model requests another one."""
 
 
 def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
@@ -45,7 +45,7 @@ def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def open_session(model: bytes, providers: Sequence[Any]) -> Any:
-    """Return an onnxruntime.InferenceSession of one thread; callers run it in their own threads."""
+    """Return an onnxruntime.InferenceSession that computes in the thread of the caller."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
@@ -64,12 +64,12 @@ def open_session(model: bytes, providers: Sequence[Any]) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _session(model: bytes) -> Any:
+def _open_cached_session(model: bytes) -> Any:
     return open_session(model, ["CPUExecutionProvider"])
 
 
 def make_graph_feed(args: Sequence[Any], attrs: Attrs) -> dict[str, Array]:
-    """Return the inputs of a graph by name: numbers as they are, columns of texts as str."""
+    """Return the inputs of a graph by name: numeric columns unchanged, string columns as str."""
     inputs = zip(attrs["inputs"], args, strict=True)
     return {name: _convert_for_graph(name, x) for name, x in inputs}
 
@@ -77,29 +77,32 @@ def make_graph_feed(args: Sequence[Any], attrs: Attrs) -> dict[str, Array]:
 def _convert_for_graph(name: str, x: Any) -> Array:
     if not isinstance(x, TextColumn) and x.dtype != object:
         return np.require(x, requirements=("C", "A"))
-    texts = TextColumn.from_values(x)
-    if texts.missing.any():
+    strings = TextColumn.from_values(x)
+    if strings.missing.any():
         raise MissingValueError(
             f"column {name!r} has NULL, which the ONNX graph does not take; fill it in SQL "
             "(coalesce(..., '')), or filter such rows"
         )
-    return texts.objects()
+    return strings.objects()
 
 
 def check_graph_result(result: Any, rows: int, attrs: Attrs) -> Array:
-    """Return the result of a graph as (rows, width) of the dtype in `attrs`."""
+    """Return the result of a graph as an array (rows, width) of the dtype in `attrs`.
+
+    Raise ScoringError if it has another number of values.
+    """
     array, width = np.asarray(result), int(attrs["width"])
     if array.size != rows * width or array.shape[:1] != (rows,):
         raise ScoringError(
-            f"the ONNX graph made {array.shape} for {rows} rows, not ({rows}, {width})"
+            f"the ONNX graph returned {array.shape} for {rows} rows, not ({rows}, {width})"
         )
     return array.reshape(rows, width).astype(str(attrs["dtype"]), copy=False)
 
 
-def _onnx_graph(args: Sequence[Array], attrs: Attrs) -> Array:
+def _run_onnx_graph(args: Sequence[Array], attrs: Attrs) -> Array:
     if not args[0].shape[0]:  # Kernels may divide by the number of rows.
         return np.empty((0, attrs["width"]), str(attrs["dtype"]))
-    session = _session(attrs["model"].tobytes())
+    session = _open_cached_session(attrs["model"].tobytes())
     feed = make_graph_feed(args, attrs)
     try:
         result = session.run([attrs["output"]], feed)[0]
@@ -111,5 +114,5 @@ def _onnx_graph(args: Sequence[Array], attrs: Attrs) -> Array:
 _GRAPH = "model, inputs: tuple, output: str, dtype: str, width: int"
 
 OPERATORS: tuple[Op, ...] = (
-    Op("onnx_graph", "opaque", _onnx_graph_type, _onnx_graph, _GRAPH, arity=(1, None)),
+    Op("onnx_graph", "opaque", _onnx_graph_type, _run_onnx_graph, _GRAPH, arity=(1, None)),
 )

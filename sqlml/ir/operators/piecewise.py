@@ -1,6 +1,6 @@
 """Piecewise functions, one per column: search among edges, linear interpolation, B-splines.
 
-The sorted break points of all columns are in one array; those of column j are from `offsets[j]` to
+The sorted break points of all columns are in one array; column j has the points `offsets[j]` to
 `offsets[j + 1] - 1`.
 """
 
@@ -18,20 +18,22 @@ MAX_DEGREE = 20
 """Highest degree of a spline."""
 
 
-def _check_points(x: TensorType, attrs: Attrs, name: str, fewest: int) -> None:
-    """Raise ProgramError unless each column has at least `fewest` sorted points."""
+def _check_points(x: TensorType, attrs: Attrs, name: str, min_count: int) -> None:
+    """Raise ProgramError unless each column has at least `min_count` sorted points."""
     points = array_attribute(attrs, name, require_matrix(x).dtype, (None,))
     offsets = array_attribute(attrs, "offsets", "int64", (x.width + 1,))
-    has_enough = (np.diff(offsets) >= fewest).all()
+    has_enough = (np.diff(offsets) >= min_count).all()
     require(
         has_enough and offsets[0] == 0 and offsets[-1] == points.size,
         "offsets must divide all points among the columns",
     )
     require(not np.isnan(points).any(), "a point is NaN")
-    within = np.ones(max(0, points.size - 1), bool)
-    cuts = offsets[1:-1] - 1
-    within[cuts[(cuts >= 0) & (cuts < within.size)]] = False
-    is_sorted = (points[1:] >= points[:-1])[within].all()
+    is_within_column = np.ones(max(0, points.size - 1), bool)
+    column_ends = offsets[1:-1] - 1
+    is_within_column[column_ends[(column_ends >= 0) & (column_ends < is_within_column.size)]] = (
+        False
+    )
+    is_sorted = (points[1:] >= points[:-1])[is_within_column].all()
     require(is_sorted, "the points of a column must be sorted")
 
 
@@ -67,7 +69,10 @@ def split_points(points: Array, offsets: Array) -> Iterator[Array]:
 
 
 def _search_sorted(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Count the edges of each column below x, or (side "right") not above x; all edges for NaN."""
+    """Count the edges of each column that are below x, or at most x if side is "right".
+
+    NaN is above all edges.
+    """
     (x,) = args
     index = np.empty(x.shape, np.int64)
     for j, edges in enumerate(split_points(attrs["edges"], attrs["offsets"])):
@@ -76,7 +81,7 @@ def _search_sorted(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _interpolate(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Interpolate as `np.interp` does, constant beyond the points; NaN stays NaN."""
+    """Interpolate as `np.interp` does: constant outside the range of the points; NaN stays NaN."""
     (x,) = args
     result = np.empty(x.shape)
     points, values = (split_points(attrs[name], attrs["offsets"]) for name in ("points", "values"))
@@ -87,36 +92,42 @@ def _interpolate(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _bspline(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return all basis functions of each column by de Boor's recurrence, in scipy's order."""
+    """Return the values of all basis functions of each column, summed in scipy's order.
+
+    They are computed by de Boor's recurrence.
+    """
     (x,) = args
     knots, degree = attrs["knots"], attrs["degree"]
-    each = knots.shape[1] - degree - 1
-    result = np.zeros((x.shape[0], x.shape[1], each))
+    num_functions = knots.shape[1] - degree - 1
+    result = np.zeros((x.shape[0], x.shape[1], num_functions))
     rows = np.arange(x.shape[0])[:, None]
     for j, t in enumerate(knots):
         values_of_column = x[:, j]
-        inside = t[degree + 1 : each]
+        inner_knots = t[degree + 1 : num_functions]
         span = degree + np.searchsorted(
-            inside, np.nan_to_num(values_of_column, nan=-np.inf), side="right"
+            inner_knots, np.nan_to_num(values_of_column, nan=-np.inf), side="right"
         )
         values = _evaluate_basis(t, values_of_column, span, degree)
         values[np.isnan(values_of_column)] = np.nan
         result[rows, j, span[:, None] - degree + np.arange(degree + 1)] = values
         result[np.isnan(values_of_column), j] = np.nan
-    return result.reshape(x.shape[0], x.shape[1] * each)
+    return result.reshape(x.shape[0], x.shape[1] * num_functions)
 
 
 def _evaluate_basis(t: Array, x: Array, span: Array, degree: int) -> Array:
-    """Return the degree + 1 basis functions that are not zero between knots span and span + 1."""
+    """Return the degree + 1 basis functions that are not zero between knots span and span + 1.
+
+    `t` has the knots; `h` is the array of scipy's `_deBoor_D`, after which the names are chosen.
+    """
     h = np.zeros((x.size, degree + 1))
     h[:, 0] = 1
     for j in range(1, degree + 1):
-        before = h[:, :j].copy()
+        previous = h[:, :j].copy()
         h[:, 0] = 0
         for n in range(1, j + 1):
             high, low = t[span + n], t[span + n - j]
             width = high - low
-            share = before[:, n - 1] / np.where(width == 0, 1, width)
+            share = previous[:, n - 1] / np.where(width == 0, 1, width)
             h[:, n - 1] += np.where(width == 0, 0, share * (high - x))
             h[:, n] = np.where(width == 0, 0, share * (x - low))
     return h

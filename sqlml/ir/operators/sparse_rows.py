@@ -1,7 +1,7 @@
 """Operators on sparse rows (`ir/csr.py`), and conversions to and from them.
 
 `has_items` and `hash_items` make sparse rows from columns with many values per row
-(`types.NESTED`), by known values or by a hash. A row is a JSON text as Python's json module reads
+(`types.NESTED`), by known values or by a hash. A row is a JSON string as Python's json module reads
 it: NaN and Infinity are numbers, and integers have any size. Values that are equal in Python are
 the same item, for example 1, 1.0 and true.
 """
@@ -39,14 +39,15 @@ STORED_FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
 
 
 def _stored_type(types: Types, attrs: Attrs) -> TensorType:
-    require(types[0].sparse, "it needs sparse rows")
+    require(types[0].sparse, "the operator needs sparse rows")
     return types[0]
 
 
 def _scale_type(types: Types, attrs: Attrs) -> TensorType:
     factors = array_attribute(attrs, "factors")
     require_float(dtype_of(factors))
-    require(factors.shape in ((types[0].width,), (1,)), "one factor a column, or one for all")
+    is_valid = factors.shape in ((types[0].width,), (1,))
+    require(is_valid, "factors must have one number per column, or one for all columns")
     return _stored_type(types, attrs)
 
 
@@ -55,7 +56,7 @@ def _map_type(types: Types, attrs: Attrs) -> TensorType:
     return _stored_type(types, attrs)
 
 
-def _normalise_type(types: Types, attrs: Attrs) -> TensorType:
+def _normalize_type(types: Types, attrs: Attrs) -> TensorType:
     require(attrs["norm"] in ("l1", "l2"), f"unknown norm {attrs['norm']!r}")
     return _stored_type(types, attrs)
 
@@ -83,7 +84,7 @@ def _map(args: Sequence[Any], attrs: Attrs) -> Any:
     return x.with_data(STORED_FUNCTIONS[attrs["function"]](x.data))
 
 
-def _normalise(args: Sequence[Any], attrs: Attrs) -> Any:
+def _normalize(args: Sequence[Any], attrs: Attrs) -> Any:
     return csr.normalize_rows(args[0], attrs["norm"])
 
 
@@ -103,7 +104,7 @@ def _require_finite(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 ITEM_OPERATORS: frozenset[str] = frozenset({"has_items", "hash_items"})
-"""Operators over nested columns, which SQL look-ups cannot replace."""
+"""Operators on nested columns, which lookups in SQL cannot replace."""
 
 Pair = tuple[Any, Any]
 
@@ -116,11 +117,11 @@ _ROWS: Mapping[str, tuple[str, str, str]] = {
     ),
     "pairs": ("a list of pairs (name, value)", "[]", "list_filter(...)"),
 }
-"""Kind of column -> a row in words, an empty row in SQL, and SQL that removes items of a row."""
+"""Map a kind of column to a row in words, an empty row in SQL, and SQL that removes items."""
 
 
 def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
-    """Encode scalars as JSON texts in the attributes `words` and `ends`.
+    """Encode scalars as JSON strings, and return the attributes `words` and `ends`.
 
     >>> unpack_words(*pack_items(["a", 1, None, 0.5]))
     ['"a"', '1', 'null', '0.5']
@@ -129,19 +130,19 @@ def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
 
 
 def unpack_items(words: Array, ends: Array) -> list[Any]:
-    """Decode the items of `pack_items`; ValueError or RecursionError if a word is damaged."""
+    """Decode what `pack_items` encoded; raise ValueError or RecursionError if a word is damaged."""
     return [json.loads(word) for word in unpack_words(words, ends)]
 
 
 class _Members(list[Pair]):
-    """The members of a JSON object; a pair may be an object of any two names, even equal ones."""
+    """The members of a JSON object as a list, so that two members may have equal names."""
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_Members)
 
 
 class _RowReader:
-    """A reader of one column's rows, and of the errors about them."""
+    """A reader of one column's rows, which also makes the errors about them."""
 
     def __init__(self, kind: str, attrs: Attrs) -> None:
         self._form, self._empty, self._without = _ROWS[kind]
@@ -149,6 +150,7 @@ class _RowReader:
         self._step: str = attrs["step"]
 
     def parse(self, column: TextColumn, i: int) -> Any:
+        """Decode row i; raise MissingValueError if it is NULL, InputTypeError if it is not JSON."""
         if column.missing[i]:
             raise self.null_row_error("NULL")
         try:
@@ -170,7 +172,7 @@ class _RowReader:
         return row
 
     def read_pairs(self, column: TextColumn, i: int) -> Iterable[Pair]:
-        """Return row i, which must be an array of pairs: arrays or objects of two values."""
+        """Return the pairs (name, value) of row i, an array of arrays or objects of two values."""
         pairs: list[Pair] = []
         for item in self.read_items(column, i):
             if item is None:
@@ -182,21 +184,21 @@ class _RowReader:
         return pairs
 
     def read_members(self, column: TextColumn, i: int) -> Iterable[Pair]:
-        """Return row i, which must be an object; the last of several members of a name counts."""
+        """Return the members of row i, an object; the last one counts if several have one name."""
         row = self.parse(column, i)
         if not isinstance(row, _Members):
             raise self.type_error(row)
         return dict(row).items()
 
-    def read_number(self, name: Any, value: Any) -> float:
+    def read_number(self, key: Any, value: Any) -> float:
         if value is None:
-            raise self.null_item_error(f"as the value of {name!r:.60}")
+            raise self.null_item_error(f"as the value of {key!r:.60}")
         try:
             if isinstance(value, int | float):
                 return float(value)
         except OverflowError:
             raise InputTypeError(
-                f"column {self._name!r} has a number under {name!r} that is too large for a float"
+                f"column {self._name!r} has a number under {key!r} that is too large for a float"
             ) from None
         raise self.type_error(value)
 
@@ -261,7 +263,7 @@ def _hash_items_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _has_items(args: Sequence[Any], attrs: Attrs) -> Any:
-    """Return 1 in the column of each known item that the row has at least once."""
+    """Return sparse rows with 1 in the column of each known item that occurs in the row."""
     column_of = {item: k for k, item in enumerate(unpack_items(attrs["words"], attrs["ends"]))}
     column, reader = TextColumn.from_values(args[0]), _RowReader(attrs["kind"], attrs)
     indptr, indices = [0], []
@@ -281,20 +283,21 @@ def _has_items(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
-    """Return the weight of each name in the column, and with the sign, that its hash determines.
+    """Return sparse rows with the weight of each name in the column that its hash determines.
 
-    A text value becomes part of the name ("name=value", weight 1); a weight of 0 is left out.
+    With `alternate_sign`, the hash also determines the sign. A string value becomes part of the
+    name ("name=value", weight 1), and a weight of 0 is left out.
     Weights in the same column are added up in the order of the row, as scipy does for up to 16
     items.
     """
-    kind, width, signed = attrs["kind"], int(attrs["width"]), bool(attrs["alternate_sign"])
+    kind, width, is_signed = attrs["kind"], int(attrs["width"]), bool(attrs["alternate_sign"])
     column, reader = TextColumn.from_values(args[0]), _RowReader(kind, attrs)
     read_pairs: Mapping[str, Callable[[TextColumn, int], Iterable[Pair]]] = {
         "list": lambda column, i: ((item, 1) for item in reader.read_items(column, i)),
         "map": reader.read_members,
         "pairs": reader.read_pairs,
     }
-    position_of: dict[Any, tuple[int, int]] = {}
+    position_and_sign_of: dict[Any, tuple[int, int]] = {}
     rows: list[int] = []
     columns: list[int] = []
     weights: list[float] = []
@@ -306,13 +309,16 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
                 weight = reader.read_number(name, value)
             if weight == 0:
                 continue
-            position = position_of.get(name) if isinstance(name, str) else None
-            if position is None:
-                h = murmur3(reader.encode_name(name))
-                position = position_of[name] = (abs(h) % width, -1 if signed and h < 0 else 1)
+            position_and_sign = position_and_sign_of.get(name) if isinstance(name, str) else None
+            if position_and_sign is None:
+                hash_value = murmur3(reader.encode_name(name))
+                position_and_sign = position_and_sign_of[name] = (
+                    abs(hash_value) % width,
+                    -1 if is_signed and hash_value < 0 else 1,
+                )
             rows.append(i)
-            columns.append(position[0])
-            weights.append(weight * position[1])
+            columns.append(position_and_sign[0])
+            weights.append(weight * position_and_sign[1])
     with np.errstate(over="ignore"):
         data = np.array(weights, np.float64).astype(str(attrs["dtype"]))
     return _sum_duplicates(
@@ -320,16 +326,16 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
     )
 
 
-def _sum_duplicates(rows: Array, columns: Array, data: Array, count: int, width: int) -> Csr:
-    """Return a Csr in which numbers of the same row and column are added up in their order."""
+def _sum_duplicates(rows: Array, columns: Array, data: Array, num_rows: int, width: int) -> Csr:
+    """Return a Csr in which numbers in the same row and column are added up in their order."""
     order = np.lexsort((columns, rows))
     rows, columns, data = rows[order], columns[order], data[order]
-    first = np.ones(rows.size, bool)
-    first[1:] = (np.diff(rows) != 0) | (np.diff(columns) != 0)
-    sums = np.zeros(int(first.sum()), data.dtype)
-    np.add.at(sums, np.cumsum(first) - 1, data)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[first], minlength=count))])
-    return Csr(sums, columns[first].astype(np.int32), indptr.astype(np.int64), width)
+    is_first = np.ones(rows.size, bool)
+    is_first[1:] = (np.diff(rows) != 0) | (np.diff(columns) != 0)
+    sums = np.zeros(int(is_first.sum()), data.dtype)
+    np.add.at(sums, np.cumsum(is_first) - 1, data)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[is_first], minlength=num_rows))])
+    return Csr(sums, columns[is_first].astype(np.int32), indptr.astype(np.int64), width)
 
 
 _ITEMS = "kind: str, dtype: str, feature: str, step: str"
@@ -339,7 +345,7 @@ _CHECK = "feature: str, step: str"
 OPERATORS: tuple[Op, ...] = (
     Op("scale_stored", "injective", _scale_type, _scale, "factors", sparse=True),
     Op("map_stored", "injective", _map_type, _map, "function: str", sparse=True),
-    Op("normalise_stored", "complex", _normalise_type, _normalise, "norm: str", sparse=True),
+    Op("normalise_stored", "complex", _normalize_type, _normalize, "norm: str", sparse=True),
     Op("require_finite_stored", "injective", _stored_type, _require_finite, _CHECK, sparse=True),
     Op("densify", "injective", _densify_type, _densify, "fill: float", sparse=True),
     Op("sparsify", "injective", _sparsify_type, ignore_attributes(csr.from_dense)),

@@ -1,6 +1,6 @@
-"""Operators that count the tokens of texts, by a vocabulary or by a hash.
+"""Operators that count the tokens of strings, by a vocabulary or by a hash.
 
-`Analyzer` splits a text as scikit-learn does (`sklearn/feature_extraction/text.py`), in its order:
+`Analyzer` splits a string as scikit-learn does (`sklearn/feature_extraction/text.py`), in order:
 lower case, accents, tokens, stop words, n-grams. `\\w`, `\\s` and lower case are Python's.
 """
 
@@ -31,20 +31,20 @@ MAX_PATTERN = 1000
 MAX_N = 1000
 
 WORD_RUN_PATTERNS: Mapping[str, int] = {
-    f"{flag}{begin}{body}{end}": least
-    for least, body in ((1, r"\w+"), (2, r"\w\w+"), (3, r"\w\w\w+"))
+    f"{flag}{begin}{body}{end}": min_length
+    for min_length, body in ((1, r"\w+"), (2, r"\w\w+"), (3, r"\w\w\w+"))
     for flag in ("", "(?u)")
     for begin in ("", r"\b")
     for end in ("", r"\b")
 }
-"""Patterns that match maximal runs of word characters -> the least length of a run."""
+"""Map each pattern that matches maximal runs of word characters to the minimum length of a run."""
 
 _SPACES = re.compile(r"\s\s+")
 
 
 @dataclass(frozen=True)
 class Analyzer:
-    """The settings of splitting a text; only kind "word" uses `pattern` and `stop_words`."""
+    """The settings for splitting a string; only kind "word" uses `pattern` and `stop_words`."""
 
     kind: str
     lowercase: bool
@@ -76,7 +76,7 @@ class Analyzer:
         return re.compile(self.pattern)
 
     def features(self, text: str) -> list[str]:
-        """Return the features of one text, each as often as it occurs."""
+        """Return the features of one string, each as often as it occurs."""
         text = self.normalize(text)
         if self.kind == "whole":
             return [text]
@@ -89,7 +89,7 @@ class Analyzer:
         return [n for word in words for n in _ngrams_of_word(word, self.min_n, self.max_n)]
 
     def normalize(self, text: str) -> str:
-        """Apply lower case and remove accents, if the settings ask for it."""
+        """Convert to lower case and remove accents, as far as the settings require it."""
         if self.lowercase:
             text = text.lower()
         if not self.accents or text.isascii():
@@ -100,7 +100,7 @@ class Analyzer:
         return "".join(c for c in decomposed if not unicodedata.combining(c))
 
     def tokens(self, text: str) -> list[str]:
-        """Return the words of a normalized text without the stop words."""
+        """Return the words of a normalized string, without the stop words."""
         return [t for t in self._pattern.findall(text) if t not in self.stop_words]
 
 
@@ -124,7 +124,7 @@ def _ngrams_of_word(word: str, min_n: int, max_n: int) -> list[str]:
 
 
 TEXT_OPERATORS: frozenset[str] = frozenset({"count_tokens", "hash_tokens"})
-"""Operators on the texts themselves, which SQL look-ups cannot replace."""
+"""Operators that split strings, which lookups in SQL cannot replace."""
 
 _ANALYZER = (
     "analyzer: str, accents: str, pattern: str, min_n: int, max_n: int, lowercase: bool, "
@@ -133,7 +133,7 @@ _ANALYZER = (
 
 
 def make_analyzer(attrs: Attrs) -> Analyzer:
-    """Return the analyzer with the settings in an operator's attributes, if these are valid."""
+    """Return the analyzer that attributes describe; raise ProgramError if they are invalid."""
     names = ("lowercase", "accents", "pattern", "min_n", "max_n")
     return Analyzer(
         kind=attrs["analyzer"],
@@ -143,8 +143,8 @@ def make_analyzer(attrs: Attrs) -> Analyzer:
 
 
 def require_no_missing_texts(columns: Sequence[TextColumn], attrs: Attrs) -> None:
-    for name, texts in zip(attrs["features"], columns, strict=True):
-        if texts.missing.any():
+    for name, strings in zip(attrs["features"], columns, strict=True):
+        if strings.missing.any():
             raise MissingValueError(
                 f"column {name!r} has NULL, which {attrs['step']} does not take; fill it in SQL "
                 "(coalesce(..., '')), or filter such rows"
@@ -159,7 +159,7 @@ def _check_analyzer(types: Types, attrs: Attrs) -> None:
     features = attrs["features"]
     require(
         len(features) == len(types) and all(isinstance(f, str) for f in features),
-        "features must name each column of texts",
+        "features must name each string column",
     )
     require(attrs["dtype"] in ("float32", "float64"), "counts are float32 or float64")
 
@@ -184,11 +184,11 @@ def _count_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _hash_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
-    width, signed = attrs["width"], attrs["alternate_sign"]
+    width, is_signed = attrs["width"], attrs["alternate_sign"]
 
     def look_up(feature: str) -> tuple[int, int]:
-        h = murmur3(feature.encode("utf-8", CODEC))
-        return abs(h) % width, -1 if signed and h < 0 else 1
+        hash_value = murmur3(feature.encode("utf-8", CODEC))
+        return abs(hash_value) % width, -1 if is_signed and hash_value < 0 else 1
 
     return _count_features(args, attrs, look_up, width)
 
@@ -199,20 +199,23 @@ def _count_features(
     look_up: Callable[[str], tuple[int, int] | None],
     width: int,
 ) -> Any:
-    """Sum the signs of each row's features by column, in the order of the columns."""
+    """Return sparse rows with the sum of the signs of each row's features by column.
+
+    `look_up` maps a feature to its column and sign, or to None if it is unknown.
+    """
     analyzer = make_analyzer(attrs)
     columns = [TextColumn.from_values(x) for x in args]
     require_no_missing_texts(columns, attrs)
     indptr, indices, data = [0], [], []
     for i in range(len(columns[0])):
-        row: Counter[int] = Counter()
-        for texts in columns:
-            for feature in analyzer.features(texts.text(i)):
-                entry = look_up(feature)
-                if entry is not None:
-                    row[entry[0]] += entry[1]
-        indices += sorted(row)
-        data += [row[column] for column in sorted(row)]
+        sum_of_column: Counter[int] = Counter()
+        for strings in columns:
+            for feature in analyzer.features(strings.text(i)):
+                column_and_sign = look_up(feature)
+                if column_and_sign is not None:
+                    sum_of_column[column_and_sign[0]] += column_and_sign[1]
+        indices += sorted(sum_of_column)
+        data += [sum_of_column[column] for column in sorted(sum_of_column)]
         indptr.append(len(indices))
     return Csr(
         np.array(data, str(attrs["dtype"])),

@@ -35,25 +35,25 @@ COMPOSITE = frozenset(
         "true_divide unbind unflatten unsqueeze var view where zeros_like"
     ).split()
 )
-"""Other operators that an archive may call: they map tensors to tensors."""
+"""Further operators that an archive may call: they map tensors to tensors."""
 
 REFUSED = frozenset(("as_strided", "empty", "empty_like", "empty_strided", "rand", "randn"))
 """Core operators that read uninitialised memory or are random."""
 
 
-def _only_integers(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
-    """Return `function` restricted to integers, for arithmetic with numbers of rows and columns."""
+def _require_integers(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
+    """Return `function` for integers only; the graph computes sizes with it."""
 
-    def count(a: Any, b: Any) -> int:
+    def compute_size(a: Any, b: Any) -> int:
         if type(a) is not int or type(b) is not int:
             raise TypeError("a size that is not an integer")
         return function(a, b)
 
-    return count
+    return compute_size
 
 
-_COUNTS: Mapping[str, Callable[[Any, Any], int]] = {
-    f"_operator.{name}": _only_integers(getattr(operator, name))
+_SIZE_ARITHMETIC: Mapping[str, Callable[[Any, Any], int]] = {
+    f"_operator.{name}": _require_integers(getattr(operator, name))
     for name in ("add", "sub", "mul", "floordiv")
 }
 
@@ -83,10 +83,10 @@ def _torch_module_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
-    """Return a function from input tensors, (n, k) each, to a tensor (n, width) on `device`.
+    """Return a function that maps input tensors, (n, k) each, to a tensor (n, width) on `device`.
 
-    `attrs` have the dtype and width of the result. `device` is a torch device (default: the CPU).
-    UnsupportedModelError if the archive calls an operator that is not allowed.
+    `attrs` has the dtype and the width of the result. `device` is a torch device (default: the
+    CPU). Raise UnsupportedModelError if the archive calls an operator that is not allowed.
     """
     torch = _import_torch()
     graph = read_exported(content)
@@ -131,24 +131,29 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
 
 
 def find_operator(torch: Any, call: Call) -> Any:
-    """Return the torch operator that `call` names, if archives may call it."""
+    """Return the torch operator that `call` names.
+
+    Raise UnsupportedModelError if archives may not call it.
+    """
     package, _, rest = call.target.partition(".")
     name, _, overload = rest.partition(".")
     if call.target in _ASSERTIONS:
-        return lambda *args, **named: None
-    plain = name.removesuffix("_")
+        return lambda *args, **keywords: None
+    functional_name = name.removesuffix("_")
     if package == "aten" and name.isidentifier() and overload.isidentifier():
         function = getattr(getattr(torch.ops.aten, name, None), overload, None)
-        base = getattr(getattr(torch.ops.aten, plain, None), overload, None)
+        base = getattr(getattr(torch.ops.aten, functional_name, None), overload, None)
         tags = () if base is None else base.tags
         is_core, is_random = torch.Tag.core in tags, torch.Tag.nondeterministic_seeded in tags
-        is_allowed = plain in COMPOSITE or (is_core and not is_random and plain not in REFUSED)
+        is_allowed = functional_name in COMPOSITE or (
+            is_core and not is_random and functional_name not in REFUSED
+        )
         if function is not None and is_allowed:
             return function
         if call.target == "aten.sym_size.int":
             return lambda x, dim: int(x.shape[dim])
-    if call.target in _COUNTS:
-        return _COUNTS[call.target]
+    if call.target in _SIZE_ARITHMETIC:
+        return _SIZE_ARITHMETIC[call.target]
     raise UnsupportedModelError(
         f"the module calls {call.target}, which sqlml does not run; write it with other operators"
     )

@@ -140,9 +140,9 @@ def test_a_damaged_model_is_an_error_of_ours() -> None:
         try:
             check_content(content[:cut])
         except ArtifactError as error:
-            assert "damaged or cut off" in str(error)
+            assert "damaged or truncated" in str(error)
     for damaged in (b"\x0b", b"\x08" + b"\xff" * 11, b"\x3a\xff\xff\xff\xff\x0f"):
-        with pytest.raises(ArtifactError, match="damaged or cut off"):
+        with pytest.raises(ArtifactError, match="damaged or truncated"):
             check_content(damaged)
 
 

@@ -15,7 +15,7 @@ from sqlml.ir.program import Program
 from sqlml.passes import TENSOR_PASSES, run
 from sqlml.passes.lower import STRATEGIES, lower
 from sqlml.passes.narrow_dtypes import infer_ranges, narrow_dtypes
-from sqlml.passes.sparse_weights import FEWEST_COLUMNS, sparse_weights
+from sqlml.passes.sparse_weights import MIN_COLUMNS, sparse_weights
 from tests.support.random_trees import Recipe, grow, program_of, rows_for
 
 quick = settings(
@@ -190,7 +190,7 @@ def test_what_a_lookup_may_not_replace() -> None:
     infinite[4] = np.inf
     lowered = lower(encoded(6, 1, -1, infinite), "tt")
     assert sum(n.op == "take" for n in sparse_weights(lowered)) == 1
-    narrow = lower(encoded(FEWEST_COLUMNS - 1, 1, -1), "tt")
+    narrow = lower(encoded(MIN_COLUMNS - 1, 1, -1), "tt")
     many = lower(encoded(20, 50, -1), "tt")
     for program in (narrow, many):
         assert not any(n.op == "take" for n in sparse_weights(program))

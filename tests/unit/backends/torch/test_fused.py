@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from sqlml.backends.torch.backend import TorchBackend
-from sqlml.backends.torch.fused_trees import WIDEST, Columns, collect_columns, lay_out
+from sqlml.backends.torch.fused_trees import WIDEST, Columns, collect_columns, make_layout
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.forests import find_exit_leaves
@@ -111,11 +111,11 @@ def _stump(e: Ensemble, node: int) -> Ensemble:
 
 def test_shallow_trees_are_perfect_and_others_lie_level_by_level() -> None:
     shallow = grow(Recipe(seed=1, trees=4, depth=3))
-    made = lay_out(shallow, collect_columns(shallow))
+    made = make_layout(shallow, collect_columns(shallow))
     assert made.perfect and made.node.dtype == np.int32
     assert made.values.shape[0] == (1 << made.depth).sum()
     deep = grow(Recipe(seed=8, trees=3, depth=14, chain=True))
-    made = lay_out(deep, collect_columns(deep))
+    made = make_layout(deep, collect_columns(deep))
     assert not made.perfect and made.depth.tolist() == [14] * 3
     assert made.child.size == deep.nodes + deep.leaf_values.shape[0]
     # Both children of a node are slots of the same tree; every leaf is there once.
@@ -124,12 +124,12 @@ def test_shallow_trees_are_perfect_and_others_lie_level_by_level() -> None:
 
 def test_outputs_are_summed_together_where_the_same_trees_add_to_them() -> None:
     wide = grow(Recipe(seed=1, trees=3, depth=2, values=WIDEST + 2, outputs=WIDEST + 2))
-    made = lay_out(wide, collect_columns(wide))
+    made = make_layout(wide, collect_columns(wide))
     assert made.output.tolist() == [0, WIDEST] and made.count.tolist() == [WIDEST, 2]
     assert made.terms.tolist() == [[0, 0], [1, 0], [2, 0], [0, 128], [1, 128], [2, 128]]
     e = grow(Recipe(seed=1, trees=3, depth=2, values=2, outputs=3))
     overlapping = Ensemble(**{**e.attrs(), "target": np.array([0, 1, 0], np.int32)})
-    made = lay_out(overlapping, collect_columns(overlapping))
+    made = make_layout(overlapping, collect_columns(overlapping))
     assert made.output.tolist() == [0, 1, 2] and made.count.tolist() == [1, 1, 1]
     assert made.terms.tolist() == [[0, 0], [2, 0], [0, 1], [1, 0], [2, 1], [1, 1]]
 

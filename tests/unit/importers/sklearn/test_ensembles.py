@@ -158,7 +158,7 @@ def test_weighted_median_puts_nan_last() -> None:
 def test_weighted_median_wants_one_float64_weight_a_column(weights: Any) -> None:
     b = Builder()
     x = b.input("x", "float64", 3)
-    with pytest.raises(ProgramError, match=r"weights is float\d+\[.*\], not float64\[3\]"):
+    with pytest.raises(ProgramError, match=r"weights must be float64\[3\], not float\d+\[.*\]"):
         b.op("weighted_median", x, weights=weights)
 
 

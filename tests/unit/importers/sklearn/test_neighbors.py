@@ -238,7 +238,7 @@ def test_points_that_are_infinitely_far_are_never_taken() -> None:
         ({"p": 2.0}, "has a p"),
         ({"metric": "minkowski", "p": float("nan")}, "positive and finite"),
         ({"metric": "minkowski"}, "has a p"),
-        ({"weights": np.ones(3)}, r"weights is float64\[3\], not float64\[2\]"),
+        ({"weights": np.ones(3)}, r"weights must be float64\[2\], not float64\[3\]"),
         ({"metric": "manhattan", "weights": np.ones(2)}, "has no weights"),
         ({"points": np.zeros((40, 3))}, "points"),
         ({"points": np.zeros((40, 2), np.float32)}, "points"),

@@ -14,7 +14,7 @@ from sqlml.errors import ScoringError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.passes.one_tree import MOST_TESTS, OneTree, build_one_tree
+from sqlml.passes.one_tree import MAX_TESTS, OneTree, build_one_tree
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.model_sql.tree_expression import build_tree_sql
 from sqlml.types import DType
@@ -96,7 +96,7 @@ def test_the_same_as_the_reference(seed: int) -> None:
     one = build_one_tree(model)
     if one is None:
         pytest.skip("too large, or a threshold of -inf")
-    assert one.tests <= MOST_TESTS and one.mean_levels >= 0
+    assert one.tests <= MAX_TESTS and one.mean_levels >= 0
     thresholds = [n.attrs["threshold"] for n in model.nodes if n.op == "tree_ensemble"][0]
     near = [
         f(thresholds)

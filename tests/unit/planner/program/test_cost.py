@@ -151,8 +151,8 @@ def test_costs_are_read_from_the_file_that_is_named(
         for text, why in (
             ("[1]", "not an object"),
             ('{"native.nod": 1}', "unknown cost 'native.nod'"),
-            ('{"native.node": -1}', "native.node must be nanoseconds above 0"),
-            ('{"native.node": true}', "native.node must be nanoseconds above 0"),
+            ('{"native.node": -1}', "native.node must be a positive number of nanoseconds"),
+            ('{"native.node": true}', "native.node must be a positive number of nanoseconds"),
             ("{", "Expecting"),
         ):
             path.write_text(text)
