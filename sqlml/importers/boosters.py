@@ -1,6 +1,6 @@
 """The steps from margins to outputs, which XGBoost, LightGBM and CatBoost share.
 
-Each library's importer reads its document, finds the row of the objective in its table, computes
+Each library's importer reads its document, looks up the objective in its table, computes
 the margins, and calls `import_regression`, `import_binary`, `import_multiclass` or
 `import_multilabel` for the rest. Margins are (n, K), float32 in XGBoost and float64 in the others.
 """
@@ -26,8 +26,8 @@ Link = Literal["identity", "exp", "log1p_exp", "sigmoid", "softmax", "step", "va
 class Objective:
     """A row of a library's table of objectives.
 
-    `link` takes margins to predictions. `base_link` takes XGBoost's base score, which is kept in
-    the space of predictions, to a margin.
+    `link` maps margins to predictions. XGBoost stores its base score in the space of predictions,
+    and `base_link` maps it to a margin.
     """
 
     task: Task
@@ -36,46 +36,48 @@ class Objective:
 
 
 REGRESSION = Objective("regression", "identity")
-"""The row of an objective that predicts the margin itself."""
+"""An objective that predicts the margin itself."""
 
 
 def find_objective(
     objectives: Mapping[str, Objective], name: str, description: str = "objective"
 ) -> Objective:
-    """Return an objective's row; `description` is the library's word for objectives."""
+    """Return the objective called `name`; `description` is the library's word for objectives."""
     if name not in objectives:
         raise UnsupportedModelError(
-            f"{description} {name!r} is not covered; covered: {', '.join(objectives)}"
+            f"{description} {name!r} is not supported; supported: {', '.join(objectives)}"
         )
     return objectives[name]
 
 
-def check_width(frame: Frame, features: int, library: str) -> None:
-    if not features:
+def check_width(frame: Frame, num_features: int, library: str) -> None:
+    if not num_features:
         raise UnsupportedModelError(f"the {library} model has no features")
-    if frame.width != features:
+    if frame.width != num_features:
         raise UnsupportedModelError(
-            f"the {library} model reads {features} columns, but gets {frame.width}"
+            f"the {library} model reads {num_features} columns, but gets {frame.width}"
         )
 
 
-def build_schema(names: tuple[str, ...] | None, numbered: tuple[str, ...]) -> Schema:
-    """Return the columns of a model: named in training, or else `numbered` by the library."""
-    if names is None or names == numbered:
-        return Schema(None, len(numbered), numbered)
+def build_schema(names: tuple[str, ...] | None, default_names: tuple[str, ...]) -> Schema:
+    """Return the columns of a model, with the names of training or the library's default names."""
+    if names is None or names == default_names:
+        return Schema(None, len(default_names), default_names)
     return Schema(names, len(names))
 
 
 def apply_link(b: Builder, link: Link, margin: Value) -> Value:
-    """Return predictions (n, K) of margins (n, K)."""
+    """Convert margins (n, K) to predictions (n, K)."""
     return _LINKS[link](b, margin)
 
 
-def _exponentiate_second(b: Builder, margin: Value) -> Value:
-    """Return the mean, and the variance: the second margin is half its logarithm."""
+def _exponentiate_variance(b: Builder, margin: Value) -> Value:
+    """Return the mean and the variance; the second margin is half the variance's logarithm."""
     mean = b.op("select", margin, indices=np.array([0], np.int64))
-    deviation = b.op("select", margin, indices=np.array([1], np.int64))
-    return b.op("concat", mean, b.op("exp", b.op("mul", deviation, _constant(b, 2.0, margin))))
+    half_log_variance = b.op("select", margin, indices=np.array([1], np.int64))
+    return b.op(
+        "concat", mean, b.op("exp", b.op("mul", half_log_variance, _constant(b, 2.0, margin)))
+    )
 
 
 _LINKS: Mapping[Link, Callable[[Builder, Value], Value]] = {
@@ -84,8 +86,10 @@ _LINKS: Mapping[Link, Callable[[Builder, Value], Value]] = {
     "log1p_exp": lambda b, margin: b.op("log1p", b.op("exp", margin)),
     "sigmoid": lambda b, margin: b.op("sigmoid", margin),
     "softmax": lambda b, margin: b.op("softmax", margin, sum_dtype="float64"),
-    "step": lambda b, x: b.cast(b.op("gt", x, _constant(b, 0.0, x)), x.type.dtype),
-    "variance": _exponentiate_second,
+    "step": lambda b, margin: b.cast(
+        b.op("gt", margin, _constant(b, 0.0, margin)), margin.type.dtype
+    ),
+    "variance": _exponentiate_variance,
 }
 
 
@@ -98,7 +102,7 @@ def import_binary(
 ) -> Outputs:
     """Return the outputs of a classifier with one margin and one `positive` probability per row.
 
-    If all training rows had the same class there are no probabilities, because the second column
+    If all training rows had the same class, there are no probabilities, because the second column
     would have no label.
     """
     if len(labels) == 1:
@@ -108,21 +112,21 @@ def import_binary(
 
 
 def import_multiclass(
-    b: Builder, compared: Value, proba: Value, margin: Value, labels: Labels
+    b: Builder, class_scores: Value, proba: Value, margin: Value, labels: Labels
 ) -> Outputs:
-    """Return the outputs of a classifier of K classes, of which the largest of `compared` wins."""
-    label = b.op("argmax", compared, axis=1)
+    """Return the outputs of a multiclass classifier, which predicts the class of the top score."""
+    label = b.op("argmax", class_scores, axis=1)
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
 def import_multilabel(label: Value, proba: Value, margin: Value) -> Outputs:
-    """Return the outputs of a model of several labels per row: 0 or 1 each, with P(1)."""
+    """Return the outputs of a multilabel classifier; each label is 0 or 1, `proba` is that of 1."""
     labels = (Labels("int64", (0, 1)),) * label.type.width
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
 def label_above(b: Builder, x: Value, threshold: Value | float) -> Value:
-    """Return 1 where `x` is above a threshold and 0 elsewhere, int64 of the shape of `x`."""
+    """Return 1 where `x` is above `threshold` and 0 elsewhere, int64 in the shape of `x`."""
     limit = _constant(b, threshold, x) if isinstance(threshold, float) else threshold
     return b.op("cast", b.op("gt", x, limit), dtype="int64")
 

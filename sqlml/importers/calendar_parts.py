@@ -21,9 +21,9 @@ _EPOCH = 719_468
 class Moment:
     """Timestamps as microseconds since 1970-01-01, float64 (n, 1), and their calendar parts.
 
-    All parts are whole numbers, or NaN for NaN. The calendar is the proleptic Gregorian one. Years
-    begin in March, so that the leap day comes last: H. Hinnant, "chrono-Compatible Low-Level Date
-    Algorithms", civil_from_days, days_from_civil.
+    All parts are whole numbers, or NaN for NaN. The calendar is the proleptic Gregorian calendar.
+    Internally, years begin in March, so that the leap day comes last (H. Hinnant,
+    "chrono-Compatible Low-Level Date Algorithms", civil_from_days and days_from_civil).
     """
 
     def __init__(self, builder: Builder, microseconds: Value) -> None:
@@ -43,20 +43,20 @@ class Moment:
 
     @cached_property
     def _era(self) -> Value:
-        """The number of the period of 400 years, which always have 146,097 days."""
+        """The index of the 400-year period; each period has 146,097 days."""
         return self._floor_divide(self._op("add", self.days, float(_EPOCH)), 146_097)
 
     @cached_property
     def _year_of_era(self) -> Value:
         day = self._day_of_era
-        leap = self._op("sub", self._floor_divide(day, 36_524), self._floor_divide(day, 1_460))
-        leap = self._op("sub", leap, self._floor_divide(day, 146_096))
-        return self._floor_divide(self._op("add", day, leap), 365)
+        leap_days = self._op("sub", self._floor_divide(day, 36_524), self._floor_divide(day, 1_460))
+        leap_days = self._op("sub", leap_days, self._floor_divide(day, 146_096))
+        return self._floor_divide(self._op("add", day, leap_days), 365)
 
     @cached_property
     def _day_of_era(self) -> Value:
-        since = self._op("add", self.days, float(_EPOCH))
-        return self._op("sub", since, self._op("mul", self._era, 146_097.0))
+        days_since_epoch = self._op("add", self.days, float(_EPOCH))
+        return self._op("sub", days_since_epoch, self._op("mul", self._era, 146_097.0))
 
     @cached_property
     def _day_of_year(self) -> Value:
@@ -71,9 +71,9 @@ class Moment:
     @cached_property
     def day(self) -> Value:
         """The day of the month, from 1."""
-        before = self._op("add", self._op("mul", self._month_from_march, 153.0), 2.0)
+        month_start = self._op("add", self._op("mul", self._month_from_march, 153.0), 2.0)
         return self._op(
-            "add", self._op("sub", self._day_of_year, self._floor_divide(before, 5)), 1.0
+            "add", self._op("sub", self._day_of_year, self._floor_divide(month_start, 5)), 1.0
         )
 
     @cached_property
@@ -169,7 +169,7 @@ class Moment:
 
     @cached_property
     def is_leap_year(self) -> Value:
-        """bool; false for NaN."""
+        """Whether the year is a leap year, as bool; false for NaN."""
         b = self.builder
         fourth, hundredth, four_hundredth = (
             b.op("eq", b.op("mod", self.year, years), 0.0) for years in (4.0, 100.0, 400.0)
@@ -185,27 +185,27 @@ class Moment:
         return self._op("eq", self.day, self.days_in_month)
 
     def is_month(self, *months: int) -> Value:
-        """Return whether the month is one of these, bool; false for NaN."""
+        """Return whether the month is one of `months`, as bool; false for NaN."""
         matches = [self._op("eq", self.month, float(month)) for month in months]
         return reduce(lambda a, b: self._op("or", a, b), matches)
 
     def first_of_year(self, year: Value) -> Value:
-        """Return the days from 1970-01-01 to the first of January of a year."""
-        march_year = self._op("sub", year, 1.0)  # January belongs to the year that began in March
+        """Return the days from 1970-01-01 to the first of January of `year`."""
+        march_year = self._op("sub", year, 1.0)  # January belongs to the last March.
         return self._op("sub", self._op("add", self._count_days(march_year), 306.0), float(_EPOCH))
 
     def _count_days(self, years: Value) -> Value:
-        """Return the days of a number of years that begin in March."""
+        """Return the number of days in the first `years` years, which begin in March."""
         days = self._op("add", self._op("mul", years, 365.0), self._floor_divide(years, 4))
         days = self._op("sub", days, self._floor_divide(years, 100))
         return self._op("add", days, self._floor_divide(years, 400))
 
-    def _floor_divide(self, value: Value, by: int) -> Value:
-        """Return the floor of whole numbers divided by `by`; exact for numbers below 2**47."""
-        return self._op("floor", self._op("div", value, float(by)))
+    def _floor_divide(self, value: Value, divisor: int) -> Value:
+        """Return the floor of `value / divisor`; exact for whole numbers below 2**47."""
+        return self._op("floor", self._op("div", value, float(divisor)))
 
     def flag(self, condition: Value) -> Value:
-        """Return 1 where a condition holds, else 0."""
+        """Return 1 where `condition` is true, otherwise 0."""
         return self._op("where", condition, 1.0, 0.0)
 
     def _op(self, name: str, *inputs: Value | float) -> Value:
@@ -225,4 +225,4 @@ PARTS: Mapping[str, Callable[[Moment], Value]] = {
     "millisecond": attrgetter("milliseconds_of_minute"),
     "weekofyear": attrgetter("week"),
 }
-"""DuckDB's functions of dates, by name."""
+"""Maps each date function of DuckDB to a function that computes it."""

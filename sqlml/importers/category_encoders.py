@@ -1,7 +1,7 @@
 """Import category_encoders, which encode each column by a table of its categories.
 
-Their tables and options have many forms. Each column is encoded by itself, so the encoder itself is
-called: on each category, on one that it has not seen, and on a missing one.
+The encoders store their tables and options in many forms, but encode each column independently.
+Therefore the encoder is called on each category, on an unseen category and on a missing value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ UNSEEN = "a category that sqlml made up"
 class ColumnOutputs:
     """The outputs (k, outputs) of an encoder for the k categories of one column.
 
-    unseen, missing: (outputs,) for another category and for NULL; None if they are errors.
+    `unseen` and `missing`, (outputs,), are the outputs for any other category and for NULL, or None
+    if the encoder raises an error.
     """
 
     categories: Array
@@ -40,22 +41,26 @@ class ColumnOutputs:
     missing: Array | None
 
     def table(self, outputs: slice, default: Array) -> Array:
-        """Return the outputs of categories, missing and unseen, (k + 2, n), or `default`."""
+        """Return a table (k + 2, n): the outputs of the categories, of NULL and of any other.
+
+        `default` stands for outputs that are errors. `outputs` selects the n columns.
+        """
         others = [default if row is None else row for row in (self.missing, self.unseen)]
         return np.concatenate([self.of_categories, others])[:, outputs]
 
 
 def apply_encoder(model: Any, frame: Frame, categories: Mapping[Any, Array]) -> Frame:
-    """Encode the columns of a frame like a fitted encoder; others stay as they are.
+    """Encode the columns of a frame as the fitted encoder does; other columns stay unchanged.
 
-    `categories` are those of training without NULL, objects for strings, else float64.
+    `categories` maps each column to its non-NULL training categories: an object array for strings,
+    otherwise float64.
     """
-    # Unknown categories, about which the encoders warn, are passed on purpose.
+    # The probes contain unknown categories, about which the encoders warn.
     with warnings.catch_warnings(action="ignore"):
-        return _apply_encoder(model, frame, categories)
+        return _encode_frame(model, frame, categories)
 
 
-def _apply_encoder(model: Any, frame: Frame, training_categories: Mapping[Any, Array]) -> Frame:
+def _encode_frame(model: Any, frame: Frame, training_categories: Mapping[Any, Array]) -> Frame:
     if not all(isinstance(name, str) for name in training_categories):
         raise UnsupportedModelError(
             f"{type(model).__name__} was fitted on an array; fit it on a frame with named columns"
@@ -64,58 +69,69 @@ def _apply_encoder(model: Any, frame: Frame, training_categories: Mapping[Any, A
 
     # A row of training categories, with zeros in the other columns.
     names = [str(name) for name in model.feature_names_in_]
-    first = {name: categories[:1].tolist() for name, categories in training_categories.items()}
-    base = pd.DataFrame({name: first.get(name, [0.0]) for name in model.feature_names_in_})
-    encoded_base = model.transform(base)
+    first_categories = {
+        name: categories[:1].tolist() for name, categories in training_categories.items()
+    }
+    base_row = pd.DataFrame(
+        {name: first_categories.get(name, [0.0]) for name in model.feature_names_in_}
+    )
+    encoded_base = model.transform(base_row)
     outputs = [str(name) for name in encoded_base.columns]
     column_outputs = {
-        name: _probe_column(model, base, name, categories)
+        name: _probe_column(model, base_row, name, categories)
         for name, categories in training_categories.items()
     }
-    constant = encoded_base.to_numpy(np.float64)[0]
-    owners = _find_owners(model, names, outputs, column_outputs)
+    constant_outputs = encoded_base.to_numpy(np.float64)[0]
+    input_of_output = _find_input_of_outputs(model, names, outputs, column_outputs)
     codes: dict[str, Value] = {}
     blocks: list[Frame] = []
-    for owner, group in groupby(range(len(outputs)), key=owners.__getitem__):
+    for input_name, group in groupby(range(len(outputs)), key=input_of_output.__getitem__):
         positions = list(group)
-        if owner is None:
+        if input_name is None:
             blocks += [frame.select([names.index(outputs[position])]) for position in positions]
             continue
-        chosen = slice(positions[0], positions[-1] + 1)
-        column, i = column_outputs[owner], names.index(owner)
-        value = _encode_one_hot(model, frame, i, column, chosen)
+        output_range = slice(positions[0], positions[-1] + 1)
+        column, i = column_outputs[input_name], names.index(input_name)
+        value = _encode_one_hot(model, frame, i, column, output_range)
         if value is None:
-            if owner not in codes:
-                codes[owner] = _encode_column(model, frame, i, column)
-            value = look_up_rows(frame.builder, column.table(chosen, constant), codes[owner])
-        blocks.append(Frame.from_value(frame.builder, value, outputs[chosen]))
+            if input_name not in codes:
+                codes[input_name] = _encode_column(model, frame, i, column)
+            value = look_up_rows(
+                frame.builder, column.table(output_range, constant_outputs), codes[input_name]
+            )
+        blocks.append(Frame.from_value(frame.builder, value, outputs[output_range]))
     return Frame.hstack(frame.builder, blocks)
 
 
-def _find_owners(
+def _find_input_of_outputs(
     model: Any, names: list[str], outputs: list[str], column_outputs: Mapping[str, ColumnOutputs]
 ) -> list[str | None]:
-    """Return the column that each output depends on; None for one that is not encoded."""
-    moved = {name: _find_dependent(column) for name, column in column_outputs.items()}
-    owners: list[str | None] = []
+    """Return, for each output, the column that it depends on, or None if it is not encoded."""
+    varying_outputs_of = {
+        name: _find_varying_outputs(column) for name, column in column_outputs.items()
+    }
+    input_names: list[str | None] = []
     for position, output in enumerate(outputs):
         if output in names and output not in column_outputs:
-            owners.append(None)
+            input_names.append(None)
             continue
-        columns = [name for name, moves in moved.items() if moves[position]]
+        columns = [name for name, varies in varying_outputs_of.items() if varies[position]]
         if len(columns) > 1:
             raise UnsupportedModelError(
-                f"{type(model).__name__} makes column {output!r} of several columns "
+                f"{type(model).__name__} computes column {output!r} from several columns "
                 f"({', '.join(map(str, columns[:3]))}); encode them one by one"
             )
-        owners.append(str(columns[0] if columns else next(iter(column_outputs))))
-    return owners
+        input_names.append(str(columns[0] if columns else next(iter(column_outputs))))
+    return input_names
 
 
 def _encode_one_hot(
     model: Any, frame: Frame, i: int, column: ColumnOutputs, outputs: slice
 ) -> Value | None:
-    """Return outputs that are 1 for one category and 0 for the others, without a table, or None."""
+    """Return outputs that are 1 for one category and 0 for the others, or None for other outputs.
+
+    Such outputs need no table.
+    """
     table = column.table(outputs, np.zeros(column.of_categories.shape[1]))
     count, width = len(column.categories), table.shape[1]
     ones = table == 1
@@ -124,35 +140,39 @@ def _encode_one_hot(
         return None
     b, category_of = frame.builder, ones.argmax(axis=0).astype(np.int64)
     codes = _encode_column(model, frame, i, column, unseen=bool(ones[count + 1].any()))
-    width_of_codes = count if category_of.max() < count else count + 2
-    hot = b.op("one_hot", codes, width=width_of_codes, dtype="float64")
-    is_in_order = np.array_equal(category_of, np.arange(width_of_codes))
-    return hot if is_in_order else b.op("select", hot, indices=category_of)
+    code_count = count if category_of.max() < count else count + 2
+    indicators = b.op("one_hot", codes, width=code_count, dtype="float64")
+    is_in_order = np.array_equal(category_of, np.arange(code_count))
+    return indicators if is_in_order else b.op("select", indicators, indices=category_of)
 
 
-def _probe_column(model: Any, base: pd.DataFrame, name: Any, categories: Array) -> ColumnOutputs:
-    other = UNSEEN if categories.dtype == object else float(np.abs(categories).max()) + 1.5
+def _probe_column(
+    model: Any, base_row: pd.DataFrame, name: Any, categories: Array
+) -> ColumnOutputs:
+    unseen_category = (
+        UNSEEN if categories.dtype == object else float(np.abs(categories).max()) + 1.5
+    )
     return ColumnOutputs(
         categories,
-        _encode_rows(model, base, name, categories),
-        _encode_value(model, base, name, other),
-        _encode_value(model, base, name, None if categories.dtype == object else np.nan),
+        _encode_rows(model, base_row, name, categories),
+        _encode_value(model, base_row, name, unseen_category),
+        _encode_value(model, base_row, name, None if categories.dtype == object else np.nan),
     )
 
 
-def _encode_rows(model: Any, base: pd.DataFrame, name: Any, values: Array) -> Array:
-    """Encode rows that differ in one column, (rows, outputs) float64."""
-    rows = base.iloc[[0] * len(values)].reset_index(drop=True)
+def _encode_rows(model: Any, base_row: pd.DataFrame, name: Any, values: Array) -> Array:
+    """Encode copies of the base row that differ only in column `name`: (rows, outputs) float64."""
+    rows = base_row.iloc[[0] * len(values)].reset_index(drop=True)
     rows[name] = values
     try:
         outputs: Array = model.transform(rows).to_numpy(np.float64)
-        again = model.transform(rows.head(REPEATED_ROWS)).to_numpy(np.float64)
+        repeated_outputs = model.transform(rows.head(REPEATED_ROWS)).to_numpy(np.float64)
     except (TypeError, ValueError) as error:
         raise UnsupportedModelError(
             f"{type(model).__name__} does not encode its own categories of {name!r}: {error}"
         ) from None
-    if not np.array_equal(outputs[:REPEATED_ROWS], again, equal_nan=True):
-        raise UnsupportedModelError(f"{type(model).__name__} encodes at random; set its sigma None")
+    if not np.array_equal(outputs[:REPEATED_ROWS], repeated_outputs, equal_nan=True):
+        raise UnsupportedModelError(f"{type(model).__name__} encodes at random; set sigma=None")
     return outputs
 
 
@@ -160,19 +180,22 @@ REPEATED_ROWS = 64
 """The number of rows that are encoded twice to detect random outputs."""
 
 
-def _encode_value(model: Any, base: pd.DataFrame, name: Any, value: Any) -> Array | None:
-    """Encode a value in a row after a training category, which sets pandas' type, or None."""
+def _encode_value(model: Any, base_row: pd.DataFrame, name: Any, value: Any) -> Array | None:
+    """Encode `value` in column `name`, or return None if the encoder raises an error.
+
+    A row with a training category comes first, so that pandas infers the right type.
+    """
     import pandas as pd
 
-    rows = base.iloc[[0, 0]].reset_index(drop=True)
-    rows[name] = pd.Series([base[name].iloc[0], value])
+    rows = base_row.iloc[[0, 0]].reset_index(drop=True)
+    rows[name] = pd.Series([base_row[name].iloc[0], value])
     try:
         return np.asarray(model.transform(rows).to_numpy(np.float64)[1])
     except ValueError:  # The option handle_unknown or handle_missing is "error".
         return None
 
 
-def _find_dependent(column: ColumnOutputs) -> Array:
+def _find_varying_outputs(column: ColumnOutputs) -> Array:
     values = column.table(slice(None), column.of_categories[0])
     is_same = (values == values[:1]) | (np.isnan(values) & np.isnan(values[:1]))
     return np.asarray(~is_same.all(axis=0))
@@ -181,9 +204,9 @@ def _find_dependent(column: ColumnOutputs) -> Array:
 def _encode_column(
     model: Any, frame: Frame, i: int, column: ColumnOutputs, unseen: bool = True
 ) -> Value:
-    """Return column `i` as indices into the table of categories, the missing and the unseen one.
+    """Return column `i` as row indices of `ColumnOutputs.table`.
 
-    Without `unseen`, the index of the unseen category may be -1.
+    Without `unseen`, the index of an unseen category may be -1.
     """
     b = frame.builder
     count, step = len(column.categories), type(model).__name__
@@ -200,6 +223,7 @@ def _encode_column(
 
 
 def import_encoder(model: Any, frame: Frame) -> Frame:
+    """Import a fitted category_encoders encoder, and return the encoded frame."""
     if not getattr(model, "_dim", None):
         raise explain_unfitted(model)
     return apply_encoder(model, frame, {name: _read_categories(model, name) for name in model.cols})

@@ -1,6 +1,6 @@
 """Import feature_engine: encoders, imputers, cappers, selectors, and steps for numbers and dates.
 
-Missing or infinite values and numbers outside a function's domain are the same errors as there.
+Missing or infinite values and numbers outside a function's domain are errors, as in feature_engine.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def _check_fitted(model: Any, *attributes: str) -> None:
 
 def _find_column(frame: Frame, name: str) -> int:
     if name not in frame.names:
-        raise UnsupportedModelError(f"column {name!r} is not among those that this step gets")
+        raise UnsupportedModelError(f"column {name!r} is not an input of this step")
     return frame.names.index(name)
 
 
 def _change_columns(
     frame: Frame, chosen: Iterable[Any], change: Callable[[Value, str], Value]
 ) -> Frame:
-    """Apply `change` to each chosen column and its name; others stay as they are."""
+    """Apply `change` to each chosen column and its name; other columns stay unchanged."""
     b, names = frame.builder, set(map(str, chosen))
     blocks = [
         Frame.from_value(b, change(frame.numbers(i), name), (name,))
@@ -58,7 +58,7 @@ def _change_columns(
 def _append_columns(
     frame: Frame, columns: Iterable[tuple[str, Value]], dropped: Iterable[Any] = ()
 ) -> Frame:
-    """Append columns to those of a frame that are not dropped."""
+    """Remove the `dropped` columns from a frame, and append `columns`."""
     b, names = frame.builder, set(map(str, dropped))
     remaining = frame.select([i for i, name in enumerate(frame.names) if name not in names])
     added = [Frame.from_value(b, value, (name,)) for name, value in columns]
@@ -84,6 +84,7 @@ def _require_finite(b: Builder, x: Value, model: Any, *names: str, feature: str 
 
 
 def _require(b: Builder, x: Value, is_valid: Value, model: Any, name: str, what: str) -> Value:
+    """Return `x`; it is an error while scoring if it is not valid, because it is `what`."""
     message = (
         f"column {name!r} has {what}, which {type(model).__name__} does not take; filter such rows"
     )
@@ -96,7 +97,7 @@ def _transform(b: Builder, x: Value, model: Any, name: str) -> Value:
             x = _require_positive(b, x, model, name)
             return b.op("log10" if model.base == "10" else "log", x)
         case "LogCpTransformer":
-            x = b.op("add", x, _find_parameter(model.C_, name))
+            x = b.op("add", x, _get_parameter(model.C_, name))
             x = _require_positive(b, x, model, name, " with C added")
             return b.op("log" if model.base == "e" else "log10", x)
         case "PowerTransformer":
@@ -116,8 +117,8 @@ def _transform(b: Builder, x: Value, model: Any, name: str) -> Value:
             return box_cox(b, x, np.array([float(model.lambda_dict_[name])]))
         case "YeoJohnsonTransformer":
             return yeo_johnson(b, x, np.array([float(model.lambda_dict_[name])]))
-    x = b.op("sub", x, _find_parameter(model.mean_, name))  # MeanNormalizationScaler
-    return b.op("div", x, _find_parameter(model.range_, name))
+    x = b.op("sub", x, _get_parameter(model.mean_, name))  # MeanNormalizationScaler
+    return b.op("div", x, _get_parameter(model.range_, name))
 
 
 def _require_positive(b: Builder, x: Value, model: Any, name: str, detail: str = "") -> Value:
@@ -125,23 +126,26 @@ def _require_positive(b: Builder, x: Value, model: Any, name: str, detail: str =
     return _require(b, x, b.op("gt", x, 0.0), model, name, what)
 
 
-def _find_parameter(parameter: Any, name: str) -> float:
+def _get_parameter(parameter: Any, name: str) -> float:
     is_number = isinstance(parameter, int | float | np.number)
     return float(parameter if is_number else parameter[name])
 
 
 def import_discretiser(model: Any, frame: Frame) -> Frame:
-    """Replace each column of `binner_dict_` by the number of its interval, like pandas.cut."""
+    """Replace each value in the columns of `binner_dict_` by the index of its interval.
+
+    The intervals are those of pandas.cut.
+    """
     _check_fitted(model, "binner_dict_")
     if model.return_boundaries:
-        raise _explain_texts(model, "return_boundaries=False")
+        raise _explain_interval_strings(model, "return_boundaries=False")
     b = frame.builder
-    refuses = getattr(model, "errors", "ignore") == "raise"
+    raises_outside = getattr(model, "errors", "ignore") == "raise"
 
     def change(x: Value, name: str) -> Value:
         x = _require_finite(b, x, model, name)
         interval = _find_interval(b, x, np.asarray(model.binner_dict_[name], np.float64))
-        if not refuses:
+        if not raises_outside:
             return interval
         is_inside = b.op("not", b.op("isnan", interval))
         return _require(b, interval, is_inside, model, name, "a number outside of all intervals")
@@ -150,21 +154,23 @@ def import_discretiser(model: Any, frame: Frame) -> Frame:
 
 
 def _find_interval(b: Builder, x: Value, edges: Array) -> Value:
-    """Return the index of the interval (a, b] of each number, NaN outside; the first includes a."""
+    """Return the index of each number's interval (a, b], or NaN; the first interval includes a."""
     offsets = np.array([0, edges.size], np.int64)
-    below = b.op("search_sorted", x, edges=edges, offsets=offsets, side="left")
-    below = b.op("where", b.op("eq", x, float(edges[0])), np.ones(1, np.int64), below)
-    is_below = b.op("eq", below, np.zeros(1, np.int64))
-    is_above = b.op("eq", below, np.array([edges.size], np.int64))
-    outside = b.op("or", is_below, is_above)
-    return b.op("where", outside, np.nan, b.op("sub", b.op("cast", below, dtype="float64"), 1.0))
+    edges_below = b.op("search_sorted", x, edges=edges, offsets=offsets, side="left")
+    edges_below = b.op("where", b.op("eq", x, float(edges[0])), np.ones(1, np.int64), edges_below)
+    is_too_small = b.op("eq", edges_below, np.zeros(1, np.int64))
+    is_too_large = b.op("eq", edges_below, np.array([edges.size], np.int64))
+    is_outside = b.op("or", is_too_small, is_too_large)
+    return b.op(
+        "where", is_outside, np.nan, b.op("sub", b.op("cast", edges_below, dtype="float64"), 1.0)
+    )
 
 
 def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame:
-    """Replace each column of `binner_dict_` by its tree's prediction, or by its interval."""
+    """Replace each column of `binner_dict_` by its tree's prediction, or by an interval index."""
     _check_fitted(model, "binner_dict_")
     if model.bin_output == "boundaries":
-        raise _explain_texts(model, "bin_output='prediction'")
+        raise _explain_interval_strings(model, "bin_output='prediction'")
     b = frame.builder
 
     def change(x: Value, name: str) -> Value:
@@ -180,21 +186,21 @@ def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame
         prediction = b.cast(prediction, "float64")
         if model.precision is None:
             return prediction
-        scale = float(10 ** int(model.precision))  # As in numpy.round.
+        scale = float(10 ** int(model.precision))  # This is how numpy.round rounds.
         return b.op("div", b.op("rint", b.op("mul", prediction, scale)), scale)
 
     return _change_columns(frame, model.variables_, change)
 
 
-def _explain_texts(model: Any, instead: str) -> UnsupportedModelError:
+def _explain_interval_strings(model: Any, instead: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"{type(model).__name__} makes texts of intervals, which is not covered; fit it with "
+        f"{type(model).__name__} returns intervals as strings, which is not supported; fit it with "
         f"{instead}"
     )
 
 
 def import_cyclical(model: Any, frame: Frame) -> Frame:
-    """Append sine and cosine of each column of `variables_`, whose period is its maximum."""
+    """Append the sine and cosine of each column of `variables_`; its maximum is the period."""
     _check_fitted(model, "max_values_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     for name in map(str, model.variables_):
@@ -227,11 +233,12 @@ def import_relative_features(model: Any, frame: Frame) -> Frame:
     return _append_columns(frame, columns, names if model.drop_original else ())
 
 
-def _check_functions(step: str, functions: Iterable[str], covered: Mapping[str, Any]) -> None:
-    unknown = [name for name in functions if name not in covered]
-    if unknown:
+def _check_functions(step: str, functions: Iterable[str], supported: Mapping[str, Any]) -> None:
+    unsupported = [name for name in functions if name not in supported]
+    if unsupported:
         raise UnsupportedModelError(
-            f"{step} computes {unknown[0]!r}, which is not covered; covered: {', '.join(covered)}"
+            f"{step} computes {unsupported[0]!r}, which is not supported; "
+            f"supported: {', '.join(supported)}"
         )
 
 
@@ -243,7 +250,7 @@ _DIVISIONS = frozenset({"div", "truediv", "mod"})
 
 
 def import_math_features(model: Any, frame: Frame) -> Frame:
-    """Aggregate the columns of `variables` by row: sums, means, and others."""
+    """Aggregate the columns of `variables` in each row: sums, means and other functions."""
     _check_fitted(model, "feature_names_in_")
     b = frame.builder
     functions = model.func if isinstance(model.func, list) else [model.func]
@@ -252,14 +259,19 @@ def import_math_features(model: Any, frame: Frame) -> Frame:
     x = b.concat([frame.numbers(_find_column(frame, name)) for name in names])
     if model.missing_values == "raise":
         x = _require_finite(b, x, model, *names)
-    new = model.new_variables_names or [f"{f}_{'_'.join(names)}" for f in functions]
-    row = _Row(b, x)
-    columns = [(str(name), _ROW_AGGREGATES[f](row)) for name, f in zip(new, functions, strict=True)]
+    new_names = model.new_variables_names or [
+        f"{function}_{'_'.join(names)}" for function in functions
+    ]
+    aggregates = _RowAggregates(b, x)
+    columns = [
+        (str(name), _ROW_AGGREGATES[function](aggregates))
+        for name, function in zip(new_names, functions, strict=True)
+    ]
     return _append_columns(frame, columns, names if model.drop_original else ())
 
 
-class _Row:
-    """Aggregates of the numbers in a row, without missing ones."""
+class _RowAggregates:
+    """Aggregates of the numbers in each row; missing values are ignored."""
 
     def __init__(self, b: Builder, x: Value) -> None:
         self.b, self.x = b, x
@@ -267,46 +279,46 @@ class _Row:
         self.is_known = b.op("cast", b.op("not", self.is_missing), dtype="float64")
         self.count = b.op("sum", self.is_known, axis=1)
 
-    def filled(self, value: float) -> Value:
+    def fill_missing(self, value: float) -> Value:
         return self.b.op("where", self.is_missing, value, self.x)
 
-    def where_known(self, value: Value, least: int = 1) -> Value:
-        return self.b.op("where", self.b.op("lt", self.count, float(least)), np.nan, value)
+    def require_count(self, value: Value, min_count: int = 1) -> Value:
+        return self.b.op("where", self.b.op("lt", self.count, float(min_count)), np.nan, value)
 
-    def sum(self) -> Value:
-        """Return the sum; 0 without numbers."""
-        return self.b.op("sum", self.filled(0.0), axis=1)
+    def build_sum(self) -> Value:
+        """Return the sum, which is 0 if the row has no numbers."""
+        return self.b.op("sum", self.fill_missing(0.0), axis=1)
 
-    def mean(self) -> Value:
-        return self.where_known(self.b.op("div", self.sum(), self.count))
+    def build_mean(self) -> Value:
+        return self.require_count(self.b.op("div", self.build_sum(), self.count))
 
-    def product(self) -> Value:
-        """Return the product; 1 without numbers."""
-        b, filled = self.b, self.filled(1.0)
-        result = b.op("select", filled, indices=np.array([0], np.int64))
+    def build_product(self) -> Value:
+        """Return the product, which is 1 if the row has no numbers."""
+        b, numbers = self.b, self.fill_missing(1.0)
+        product = b.op("select", numbers, indices=np.array([0], np.int64))
         for i in range(1, self.x.type.width):
-            result = b.op("mul", result, b.op("select", filled, indices=np.array([i], np.int64)))
-        return result
+            product = b.op("mul", product, b.op("select", numbers, indices=np.array([i], np.int64)))
+        return product
 
-    def extreme(self, op: str) -> Value:
-        filled = self.filled(math.inf if op == "min" else -math.inf)
-        return self.where_known(self.b.op(op, filled, axis=1))
+    def build_extreme(self, op: str) -> Value:
+        numbers = self.fill_missing(math.inf if op == "min" else -math.inf)
+        return self.require_count(self.b.op(op, numbers, axis=1))
 
-    def variance(self) -> Value:
+    def build_variance(self) -> Value:
         b = self.b
-        away = b.op("sub", self.filled(0.0), self.mean())
-        total = b.op("sum", b.op("mul", b.op("square", away), self.is_known), axis=1)
-        return self.where_known(b.op("div", total, b.op("sub", self.count, 1.0)), 2)
+        deviation = b.op("sub", self.fill_missing(0.0), self.build_mean())
+        total = b.op("sum", b.op("mul", b.op("square", deviation), self.is_known), axis=1)
+        return self.require_count(b.op("div", total, b.op("sub", self.count, 1.0)), 2)
 
 
-_ROW_AGGREGATES: Mapping[str, Callable[[_Row], Value]] = {
-    "sum": _Row.sum,
-    "mean": _Row.mean,
-    "prod": _Row.product,
-    "min": lambda row: row.extreme("min"),
-    "max": lambda row: row.extreme("max"),
-    "var": _Row.variance,
-    "std": lambda row: row.b.op("sqrt", row.variance()),
+_ROW_AGGREGATES: Mapping[str, Callable[[_RowAggregates], Value]] = {
+    "sum": _RowAggregates.build_sum,
+    "mean": _RowAggregates.build_mean,
+    "prod": _RowAggregates.build_product,
+    "min": lambda row: row.build_extreme("min"),
+    "max": lambda row: row.build_extreme("max"),
+    "var": _RowAggregates.build_variance,
+    "std": lambda row: row.b.op("sqrt", row.build_variance()),
 }
 
 
@@ -319,7 +331,7 @@ def import_encoder(model: Any, frame: Frame) -> Frame:
 
 
 def import_imputer(model: Any, frame: Frame) -> Frame:
-    """Replace missing values of each column of `imputer_dict_` by its number."""
+    """Replace missing values in each column of `imputer_dict_` by the column's number."""
     _check_fitted(model, "imputer_dict_")
     numbers = {str(name): number for name, number in model.imputer_dict_.items()}
     b = frame.builder
@@ -331,7 +343,7 @@ def _fill_number(b: Builder, x: Value, number: Any) -> Value:
 
 
 def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
-    """Replace missing values of each column of `imputer_dict_` by its text."""
+    """Replace missing values in each column of `imputer_dict_` by the column's fill value."""
     _check_fitted(model, "imputer_dict_")
     b, blocks = frame.builder, []
     for i, name in enumerate(frame.names):
@@ -346,7 +358,7 @@ def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
 
 
 def import_missing_indicator(model: Any, frame: Frame) -> Frame:
-    """Append a column of 0 and 1 for each column of `variables_`."""
+    """Append a 0/1 column for each column of `variables_`: whether its value is missing."""
     _check_fitted(model, "variables_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     for name in map(str, model.variables_):
@@ -356,20 +368,20 @@ def import_missing_indicator(model: Any, frame: Frame) -> Frame:
 
 
 def import_capper(model: Any, frame: Frame) -> Frame:
-    """Limit numbers to `right_tail_caps_` and `left_tail_caps_`."""
+    """Limit numbers to the range from `left_tail_caps_` to `right_tail_caps_`."""
     _check_fitted(model, "right_tail_caps_", "left_tail_caps_")
     if getattr(model, "add_indicators", False):
         raise UnsupportedModelError(
-            f"add_indicators of {type(model).__name__} is not covered; fit it without"
+            f"add_indicators of {type(model).__name__} is not supported; fit it without that option"
         )
     b = frame.builder
 
     def cap(x: Value, name: str) -> Value:
         if model.missing_values == "raise":
             x = _require_finite(b, x, model, name)
-        for beyond, caps in (("gt", model.right_tail_caps_), ("lt", model.left_tail_caps_)):
+        for comparison, caps in (("gt", model.right_tail_caps_), ("lt", model.left_tail_caps_)):
             if name in caps:
-                x = b.op("where", b.op(beyond, x, float(caps[name])), float(caps[name]), x)
+                x = b.op("where", b.op(comparison, x, float(caps[name])), float(caps[name]), x)
         return x
 
     return _change_columns(frame, model.variables_, cap)
@@ -382,14 +394,14 @@ def import_selector(model: Any, frame: Frame) -> Frame:
 
 
 _UNIX_ORDINAL = 719_163
-"""The result of Python's `toordinal` for 1970-01-01."""
+"""The value of `datetime.date(1970, 1, 1).toordinal()`."""
 
 
 def import_datetime_features(model: Any, frame: Frame) -> Frame:
-    """Append `features_to_extract_` of each of `variables_`.
+    """Append the `features_to_extract_` of each column of `variables_`.
 
-    For missing dates they are what comparisons with NaT give: 0, but 1 for weekend and 2 for
-    semester. For week and days_in_month missing dates are errors.
+    For a missing date, a feature is the result of comparisons with NaT: 0, but 1 for weekend and 2
+    for semester. For week and days_in_month, a missing date is an error.
     """
     _check_fitted(model, "variables_", "features_to_extract_")
     if model.variables == "index":
@@ -401,15 +413,15 @@ def import_datetime_features(model: Any, frame: Frame) -> Frame:
     for variable in map(str, model.variables_):
         moment = _read_moment(model, frame, variable)
         for feature in model.features_to_extract_:
-            value = _FEATURES[feature](moment)
-            if feature in _NOT_FOR_MISSING:
+            value = _DATETIME_FEATURES[feature](moment)
+            if feature in _REQUIRE_DATE:
                 value = _require_finite(frame.builder, value, model, variable, feature=feature)
             columns.append((f"{variable}_{feature}", value))
     return _append_columns(frame, columns, model.variables_ if model.drop_original else ())
 
 
 def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
-    """Subtract each of `reference_` from each of `variables_`, in `output_unit`."""
+    """Append the differences of `variables_` minus `reference_`, in `output_unit`."""
     _check_fitted(model, "variables_", "reference_")
     b = frame.builder
     dates = [*map(str, model.variables_), *map(str, model.reference_)]
@@ -427,7 +439,7 @@ def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
 
 
 def import_datetime_ordinal(model: Any, frame: Frame) -> Frame:
-    """Append the number of the day of each of `variables_`."""
+    """Append the day number of each column of `variables_`."""
     _check_fitted(model, "variables_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     start = getattr(model, "start_date_ordinal_", None)
@@ -445,16 +457,16 @@ def _read_moment(model: Any, frame: Frame, name: str) -> Moment:
     return Moment(frame.builder, moments)
 
 
-def _flag_both(m: Moment, edge: Value, *months: int) -> Value:
+def _flag_in_months(m: Moment, edge: Value, *months: int) -> Value:
     return m.flag(m.builder.op("and", edge, m.is_month(*months)))
 
 
-_NOT_FOR_MISSING = frozenset({"week", "days_in_month"})
+_REQUIRE_DATE = frozenset({"week", "days_in_month"})
 """The features that feature_engine converts to integers, which pandas rejects for NaT."""
 
 _SAME_AS_MOMENT = "month quarter year week day_of_year days_in_month hour minute second".split()
 
-_FEATURES: Mapping[str, Callable[[Moment], Value]] = {
+_DATETIME_FEATURES: Mapping[str, Callable[[Moment], Value]] = {
     **{name: attrgetter(name) for name in _SAME_AS_MOMENT},
     "semester": lambda m: m.builder.op("where", m.builder.op("le", m.month, 6.0), 1.0, 2.0),
     "day_of_week": attrgetter("weekday"),
@@ -462,10 +474,10 @@ _FEATURES: Mapping[str, Callable[[Moment], Value]] = {
     "weekend": lambda m: m.builder.op("where", m.builder.op("le", m.weekday, 4.0), 0.0, 1.0),
     "month_start": lambda m: m.flag(m.is_month_start),
     "month_end": lambda m: m.flag(m.is_month_end),
-    "quarter_start": lambda m: _flag_both(m, m.is_month_start, 1, 4, 7, 10),
-    "quarter_end": lambda m: _flag_both(m, m.is_month_end, 3, 6, 9, 12),
-    "year_start": lambda m: _flag_both(m, m.is_month_start, 1),
-    "year_end": lambda m: _flag_both(m, m.is_month_end, 12),
+    "quarter_start": lambda m: _flag_in_months(m, m.is_month_start, 1, 4, 7, 10),
+    "quarter_end": lambda m: _flag_in_months(m, m.is_month_end, 3, 6, 9, 12),
+    "year_start": lambda m: _flag_in_months(m, m.is_month_start, 1),
+    "year_end": lambda m: _flag_in_months(m, m.is_month_end, 12),
     "leap_year": lambda m: m.flag(m.is_leap_year),
 }
 

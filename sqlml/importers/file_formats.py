@@ -36,16 +36,16 @@ from sqlml.ir import store
 from sqlml.ir.torch_archive import read_exported
 from sqlml.limits import MAX_ARTIFACT_BYTES
 
-_COMPRESSED = (b"\x78", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18", b"ZF")
-"""The first bytes of joblib's compressed files: zlib, gzip, bz2, xz, lz4, and its old form."""
+_COMPRESSED_MAGIC = (b"\x78", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18", b"ZF")
+"""The first bytes of joblib's compressed files: zlib, gzip, bz2, xz, lz4, and an old format."""
 
-_BLANK = b" \t\r\n\xef\xbb\xbf"
-_CATBOOST = re.compile(
+_BLANKS = b" \t\r\n\xef\xbb\xbf"
+_CATBOOST_START = re.compile(
     rb'\{\s*"(ctr_data|features_info|model_info|oblivious_trees|scale_and_bias|trees)"'
 )
 """The beginning of a JSON document of CatBoost, whose keys are sorted."""
-_ONNX = re.compile(rb"\x08[\x01-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]")
-"""The beginning of an ONNX file: field 1 with the version, and one of the next fields."""
+_ONNX_START = re.compile(rb"\x08[\x01-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]")
+"""The beginning of an ONNX file: field 1 with the version, then one of the next fields."""
 
 _EXTRAS = frozenset(("catboost", "lightgbm", "sklearn", "torch", "xgboost"))
 """The extras that install the libraries of pickled objects."""
@@ -54,8 +54,8 @@ _EXTRAS = frozenset(("catboost", "lightgbm", "sklearn", "torch", "xgboost"))
 def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool) -> Any:
     """Read the model in a file, which may run code if `allow_pickle`.
 
-    `format` is AUTO, or one of `READERS` in any case; `path` is for messages. A damaged, hostile or
-    too large file raises ArtifactError.
+    `format` is AUTO or one of `READERS`, in upper or lower case; `path` is for messages. A damaged,
+    hostile or too large file raises ArtifactError.
     """
     format_name = format.upper()
     if format_name == FOLDER_FORMAT:
@@ -103,20 +103,20 @@ def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
 def detect_format(content: bytes, path: str) -> str:
     if content.startswith(store.MAGIC):
         return "SQLML"
-    head = content[:64].lstrip(_BLANK)
-    if head.startswith(b"{"):
-        return "CATBOOST" if _CATBOOST.match(head) else "XGBOOST"
-    if head.startswith((b"tree\n", b"tree\r\n")):
+    start = content[:64].lstrip(_BLANKS)
+    if start.startswith(b"{"):
+        return "CATBOOST" if _CATBOOST_START.match(start) else "XGBOOST"
+    if start.startswith((b"tree\n", b"tree\r\n")):
         return "LIGHTGBM"
     if content.startswith(b"PK"):
         try:
             return "SKOPS" if "schema.json" in check_archive(content).namelist() else "TORCH"
         except ArtifactError as error:
             raise ArtifactError(f"{path}: {error}") from None
-    if _ONNX.match(content):
+    if _ONNX_START.match(content):
         return "ONNX"
     # Protocol 2 and later begin with 0x80 and the protocol; earlier ones only end with ".".
-    if content[0] == 0x80 or content.startswith(_COMPRESSED):
+    if content[0] == 0x80 or content.startswith(_COMPRESSED_MAGIC):
         return "PICKLE"
     if content[:1] in b"(]}c" and content.rstrip().endswith(b"."):
         return "PICKLE"
@@ -154,7 +154,7 @@ _UNREADABLE: tuple[tuple[re.Pattern[bytes], str], ...] = (
         f"PMML, which sqlml does not read; {_ADVICE}",
     ),
 )
-"""The beginnings of formats that are not read, each with its name and advice."""
+"""The beginnings of unsupported formats, each with the name of the format and advice."""
 
 
 def _reject_unreadable(content: bytes, path: str) -> None:
@@ -164,8 +164,8 @@ def _reject_unreadable(content: bytes, path: str) -> None:
 
 
 def _read_xgboost(content: bytes) -> Any:
-    text = content.lstrip(_BLANK)
-    # A quote or blank follows the brace in JSON, and the marker of a length in UBJSON.
+    text = content.lstrip(_BLANKS)
+    # In JSON, a quote or blank follows the brace; in UBJSON, the marker of a length does.
     if text[:1] == b"{" and text[1:2] not in b'" \t\r\n}':
         return xgboost.read_document(read_ubjson(content, compact))
     document = _parse_json(text, compact)
@@ -182,7 +182,7 @@ _LIGHTGBM_DUMP = (
 
 def _read_catboost(content: bytes) -> Any:
     is_binary = content.startswith(MAGIC)
-    text = (convert_to_json(content) if is_binary else content).lstrip(_BLANK)
+    text = (convert_to_json(content) if is_binary else content).lstrip(_BLANKS)
     document = _parse_json(text, catboost.compact, strict=True)
     return catboost.read_document(document, is_file=not is_binary)
 
@@ -211,7 +211,7 @@ def _read_pickle(content: bytes) -> Any:
         import joblib
     except ImportError:
         joblib = None
-    if joblib is None and content.startswith(_COMPRESSED):
+    if joblib is None and content.startswith(_COMPRESSED_MAGIC):
         raise MissingDependencyError(
             "a joblib file needs joblib, which is not installed: pip install 'sqlml[sklearn]'"
         )

@@ -31,7 +31,7 @@ MAX_DENSE = 4096
 
 @dataclass(frozen=True, slots=True)
 class RawColumn:
-    """A column of the table that no step has read yet; the first that reads it decides its kind."""
+    """A column of the table that no step has read yet; the first reader decides its kind."""
 
     name: str
 
@@ -70,7 +70,10 @@ class Frame:
         *,
         stem: str = "x",
     ) -> Frame:
-        """Return a frame of an (n, k) value; default names are `stem` with a number."""
+        """Return a frame whose columns are those of an (n, k) value.
+
+        The default names are `stem` with a number.
+        """
         numbered = (f"{stem}{i}" for i in range(value.type.width))
         return cls(builder, (value,), tuple(names or numbered), sparse)
 
@@ -89,12 +92,14 @@ class Frame:
 
     def select(self, indices: Sequence[int]) -> Frame:
         widths = [1 if isinstance(b, RawColumn) else b.type.width for b in self.blocks]
-        first = np.cumsum([0, *widths])
+        block_starts = np.cumsum([0, *widths])
         blocks: list[RawColumn | Value] = []
-        block_of = np.searchsorted(first, np.asarray(indices, np.int64), "right") - 1
-        for number, group in groupby(zip(block_of.tolist(), indices, strict=True), itemgetter(0)):
-            block = self.blocks[number]
-            columns = [int(i - first[number]) for _, i in group]
+        block_of = np.searchsorted(block_starts, np.asarray(indices, np.int64), "right") - 1
+        for block_index, group in groupby(
+            zip(block_of.tolist(), indices, strict=True), itemgetter(0)
+        ):
+            block = self.blocks[block_index]
+            columns = [int(i - block_starts[block_index]) for _, i in group]
             if isinstance(block, RawColumn):
                 blocks += [block] * len(columns)
                 continue
@@ -110,10 +115,10 @@ class Frame:
         return any(isinstance(b, Value) and b.type.sparse for b in self.blocks)
 
     def matrix(self, dtype: DType = "float64", rows: Rows = "dense") -> Value:
-        """Return all columns as one (n, width) value of numbers.
+        """Return all columns as one numeric (n, width) value.
 
-        Sparse rows become dense, up to MAX_DENSE columns; without a limit if `rows` is "wide", for
-        trees, which read few columns. "sparse" leaves them as they are.
+        Sparse rows become dense if they have at most MAX_DENSE columns. With `rows` "wide" there is
+        no limit, for trees, which read few columns. With "sparse" they stay sparse.
         """
         value = self.builder.concat([self._number(block, dtype) for block in self.blocks])
         if not value.type.sparse or rows == "sparse":
@@ -128,15 +133,15 @@ class Frame:
         return self.builder.op("densify", value, fill=0.0)
 
     def to_value(self) -> Value:
-        """Return all columns as one (n, width) value: strings if all of them are, else numbers."""
+        """Return all columns as one (n, width) value, strings if all columns are strings."""
         strings = [b for b in self.blocks if isinstance(b, Value) and b.type.dtype == "string"]
         if not strings:
             return self.matrix()
         if len(strings) < len(self.blocks):
             raise UnsupportedModelError(
                 "the model returns columns of strings and of numbers, which do not form one "
-                "matrix; compile a transformer of the strings and one of the numbers, or encode "
-                "the strings"
+                "matrix; compile one transformer for the strings and one for the numbers, or "
+                "encode the strings"
             )
         return self.builder.concat(strings)
 
@@ -163,7 +168,7 @@ class Frame:
         return block
 
     def moments(self, i: int) -> Value:
-        """Return column `i`, of dates or timestamps, as (n, 1) microseconds since 1970, float64."""
+        """Return column `i`, dates or timestamps, as float64 microseconds since 1970, (n, 1)."""
         return self._unchanged_input(i, "dates", "float64", DATETIME)
 
     def nested(self, i: int, dtype: DType) -> Value:
@@ -231,15 +236,15 @@ class Outputs:
 
 
 Leaf = Callable[[Any, Frame], Frame | Outputs]
-"""An importer: a fitted object and the columns that it reads -> its columns or outputs."""
+"""An importer: it gets a fitted object and its input columns, and returns columns or outputs."""
 Recurse = Leaf
 """A function that imports a part of a composite object."""
 Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
-"""An importer of an object that contains others, which it passes to Recurse."""
+"""An importer of an object that contains other objects, which it passes to Recurse."""
 
 
 def expand_paths(text: str) -> Iterator[str]:
-    """Yield the paths in a text, in which a name without a module is in that of the one before."""
+    """Yield the dotted paths in `text`; a name without a module is in the previous one's module."""
     module = ""
     for path in text.split():
         module, _, name = path.rpartition(".") if "." in path else (module, "", path)
@@ -247,7 +252,8 @@ def expand_paths(text: str) -> Iterator[str]:
 
 
 def index_by_class(package: str, classes: Mapping[C, str]) -> dict[str, C]:
-    """Return class path -> value from a table of value -> paths below a package, to be expanded."""
+    """Map class paths to values; `classes` maps each value to its paths below `package`, as in
+    `expand_paths`."""
     return {
         f"{package}.{path}": value
         for value, paths in classes.items()
@@ -264,7 +270,7 @@ class Schema:
     """The columns that a model reads.
 
     Attributes:
-        names: in training order; None if the model was fitted without names.
+        names: the columns in training order; None if the model was fitted without names.
         count: the number of columns, or ANY_COUNT.
         default_names: the names that the model's library gives to columns without names. They
             apply if the model has no names and the user gives none.
@@ -276,7 +282,7 @@ class Schema:
 
     @classmethod
     def from_model(cls, model: Any) -> Schema | None:
-        """Return the columns that an object of scikit-learn's conventions was fitted on, if any."""
+        """Return the columns that an estimator records as scikit-learn does, or None."""
         names = getattr(model, "feature_names_in_", None)
         if names is not None:
             return cls(tuple(str(n) for n in names), len(names))
@@ -288,17 +294,17 @@ class Schema:
         if self.default_names is None or len(inputs) == self.count:
             return inputs
         columns: dict[str, str] = {}
-        for name, kind in inputs.items():
-            array = _ARRAY.fullmatch(kind.strip())
+        for name, sql_type in inputs.items():
+            array = _ARRAY.fullmatch(sql_type.strip())
             if array is None or int(array[2]) > MAX_ROW_VALUES:
-                columns[name] = kind
+                columns[name] = sql_type
             else:
                 columns |= {f"{name}_{i}": array[1] for i in range(int(array[2]))}
         return columns
 
 
 _ARRAY = re.compile(r"([^\[\]]+?)\s*\[(\d{1,9})\]")
-"""A SQL type of fixed-length arrays: the type of the elements, and the length."""
+"""The SQL type of fixed-length arrays: the type of the elements, and the length."""
 
 
 _KINDS: tuple[tuple[type, LabelKind], ...] = (
@@ -310,15 +316,15 @@ _KINDS: tuple[tuple[type, LabelKind], ...] = (
 
 
 def to_python(values: Iterable[Any]) -> list[Any]:
-    """Return values with numpy's scalars converted to Python's."""
+    """Return the values with numpy scalars converted to Python objects."""
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
 def build_labels(classes: Sequence[Any]) -> Labels:
-    """Return the Labels of a `classes_` array: strings, integers, booleans or floats."""
+    """Convert a `classes_` array of strings, integers, booleans or floats to Labels."""
     values = to_python(classes)
-    for python, kind in _KINDS:
-        if all(type(v) is python for v in values):
+    for python_type, kind in _KINDS:
+        if all(type(v) is python_type for v in values):
             if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in values):
                 raise UnsupportedModelError(
                     f"class label {max(values, key=abs)} does not fit in a signed 64-bit integer, "
@@ -331,7 +337,7 @@ def build_labels(classes: Sequence[Any]) -> Labels:
 
 
 def to_category_array(values: Sequence[Any], column: str) -> Array:
-    """Return categories for `encode`: objects for strings, float64 for numbers and booleans."""
+    """Convert categories for `encode`: strings to objects, numbers and booleans to float64."""
     items = to_python(values)
     if items and all(isinstance(v, str) for v in items):
         return np.array(items, object)
@@ -346,7 +352,7 @@ def to_category_array(values: Sequence[Any], column: str) -> Array:
 
 
 def look_up_rows(b: Builder, table: Array, codes: Value) -> Value:
-    """Return the row of a table (categories, k) for each code (n, 1), (n, k)."""
+    """Return, for each code (n, 1), its row of the table (categories, k): a value (n, k)."""
     if table.shape[1] == 1:
         return b.op("take", table[:, 0].copy(), codes)
     return b.op("reshape", b.op("take", table, codes), shape=(table.shape[1],))
@@ -359,7 +365,10 @@ def encode_columns(
     codes: Callable[[Frame, int, C], Value],
     dtype: DType,
 ) -> Value:
-    """Return the `chosen` columns side by side, (n, k) of `dtype`, categorical ones as codes."""
+    """Return the `chosen` columns side by side, (n, k) of `dtype`.
+
+    `codes` encodes each column in `categorical`, a mapping of columns to their categories.
+    """
     blocks: list[Value] = []
     for is_categorical, run in groupby(chosen, categorical.__contains__):
         if is_categorical:
@@ -372,9 +381,10 @@ def encode_columns(
 def encode_categories(
     frame: Frame, i: int, categories: Array, dtype: DType, refuse: str | None = None
 ) -> Value:
-    """Return column `i` as codes 0, 1, ... in the order of `categories`, (n, 1); NaN if missing.
+    """Return column `i` as codes 0, 1, ... in the order of `categories`, (n, 1).
 
-    An unknown category is NaN, too, or raises if `refuse` names the model.
+    A missing value is NaN. An unknown category is NaN, too, or an error if `refuse` names the
+    model.
     """
     b = frame.builder
     x = frame.strings(i) if categories.dtype == object else frame.numbers(i, "float64")
@@ -391,10 +401,13 @@ def encode_categories(
 class Gaps:
     """The source library's treatment of rows with unstated values, and of names with blanks.
 
-    cell: the value of a cell that a sparse matrix does not store: 0, or NaN (XGBoost); None if
-    unknown or ambiguous. separator: of the DictVectorizer that reads the rows, for which a missing
-    key is the number 0. blanks: LightGBM replaces blanks in names of columns by _, so a column `my
-    col` is read as the feature `my_col`.
+    Attributes:
+        cell: the value of a cell that a sparse matrix does not store: 0, or NaN (XGBoost); None if
+            unknown or ambiguous.
+        separator: the separator of the DictVectorizer that reads the rows; it reads a missing key
+            as the number 0.
+        blanks: whether LightGBM reads the rows; it replaces blanks in column names by _, so a
+            column `my col` is read as the feature `my_col`.
     """
 
     cell: float | None = None

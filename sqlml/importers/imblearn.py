@@ -1,6 +1,7 @@
 """Import imbalanced-learn, whose samplers change rows in training and never in prediction.
 
-Its ensembles are scikit-learn's, fitted on samples of the rows, and predict like them.
+Its ensembles extend those of scikit-learn: they are fitted on samples of the rows, and predict in
+the same way.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from sqlml.importers.sklearn.meta.compose import composite_schema
 
 
 def import_pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    return recurse(_without_samplers(model), frame)
+    return recurse(_remove_samplers(model), frame)
 
 
 def pipeline_schema(model: Any) -> Schema:
-    return composite_schema(_without_samplers(model))
+    return composite_schema(_remove_samplers(model))
 
 
-def _without_samplers(model: Any) -> Any:
+def _remove_samplers(model: Any) -> Any:
     from sklearn.pipeline import Pipeline
 
     pipeline = convert_class(model, Pipeline)

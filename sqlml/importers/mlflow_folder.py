@@ -39,12 +39,11 @@ FLAVOURS: Mapping[str, tuple[str, str]] = {
     "onnx": ("data", "ONNX"),
     "spark": ("model_data", "SPARK"),
 }
-"""The flavours that are read, in order of preference, with the key of their path and their FORMAT.
-"""
+"""The supported flavours, in order of preference, with the key of the path and the FORMAT."""
 
 
 def _find_format(flavour: str, entry: Mapping[str, Any]) -> str:
-    """Return the FORMAT of a flavour, unless the suffix says that an object was pickled."""
+    """Return the FORMAT of a flavour, or SKOPS or PICKLE if the suffix of the path says so."""
     _, format = FLAVOURS[flavour]
     path = entry.get("data", entry.get("pickled_model"))
     if flavour not in ("xgboost", "lightgbm", "sklearn") or not isinstance(path, str):
@@ -83,7 +82,7 @@ def read_mlmodel(document: bytes, folder: str) -> SavedModel:
         raise ArtifactError(f"{folder}/{DOCUMENT} names no flavors; save the model again")
     for name, (key, _) in FLAVOURS.items():
         entry = flavours.get(name)
-        # YAML aliases can expand to texts of any length, so only a text is a path.
+        # YAML aliases can expand without limit, so only a plain string is used as a path.
         if isinstance(entry, Mapping) and isinstance(entry.get(key), str):
             path = entry[key]
             segments = set(re.split(r"[/\\]", path))
@@ -91,9 +90,9 @@ def read_mlmodel(document: bytes, folder: str) -> SavedModel:
                 raise ArtifactError(f"{folder}/{DOCUMENT} names {path!r}, which is not below it")
             columns = _read_columns(content.get("signature"))
             return SavedModel(path, _find_format(name, entry), columns)
-    have = ", ".join(sorted(map(str, flavours)))
+    names = ", ".join(sorted(map(str, flavours)))
     raise UnsupportedModelError(
-        f"{folder} has a model of the flavors {have}; sqlml reads {', '.join(FLAVOURS)}. Save a "
+        f"{folder} has a model of the flavors {names}; sqlml reads {', '.join(FLAVOURS)}. Save a "
         "torch module with torch.export.save, and other models with their own library"
     )
 
@@ -127,7 +126,7 @@ def _parse_yaml(document: bytes, folder: str) -> Mapping[str, Any]:
 
 
 def _read_columns(signature: Any) -> Mapping[str, str] | None:
-    """Return the columns of a signature; None if some lack names or have other types."""
+    """Return the columns of a signature, or None if a column lacks a name or has another type."""
     try:
         inputs = json.loads(signature["inputs"])
         columns = {str(column["name"]): TYPES[column["type"]] for column in inputs}

@@ -1,4 +1,4 @@
-"""Checks of models before they are imported: fitted, of a plain class, and runnable if foreign."""
+"""Checks of models before import: fitted, of a known class and, if foreign, runnable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_model(program: Program) -> None:
 
 
 def try_foreign(program: Program) -> None:
-    """Run each ONNX graph and torch module once, in a child, since hostile ones may crash."""
+    """Run each ONNX graph and torch module once in a child process, because it may crash."""
     try_graphs(program)
     for node in program.nodes:
         if node.op == "torch_module":
@@ -54,23 +54,23 @@ def try_foreign(program: Program) -> None:
                 return
 
 
-TRAINING = frozenset(
+TRAINING_MEMBERS = frozenset(
     "__init__ __module__ __qualname__ __slotnames__ __doc__ __dict__ __weakref__ __annotations__ "
     "__orig_bases__ __parameters__ __static_attributes__ __firstlineno__ __abstractmethods__ "
     "_abc_impl __repr__ __str__ _repr_html_ __sklearn_tags__ _more_tags _parameter_constraints "
     "_estimator_type _sklearn_auto_wrap_output_keys _get_param_names get_params set_params fit "
     "partial_fit fit_predict fit_transform score".split()
 )
-"""Members that a subclass may override: those of training and display, not of prediction."""
+"""Members that a subclass may override, because they serve training or display, not prediction."""
 
-REQUESTS = re.compile(r"set_\w+_request|__metadata_request__\w+")
+REQUEST_MEMBERS = re.compile(r"set_\w+_request|__metadata_request__\w+")
 """Members that scikit-learn adds to each subclass."""
 
 
 def to_known_class(model: Any, is_known: Callable[[str], bool]) -> Any:
-    """Convert an object of a subclass to the nearest class that is known by its path.
+    """Convert an object of a subclass to the nearest base class whose path is known.
 
-    Subclasses that override anything that predictions may depend on stay as they are.
+    An object stays unchanged if its class overrides anything that predictions may depend on.
     """
     classes = type(model).__mro__
     paths = [f"{c.__module__}.{c.__qualname__}" for c in classes]
@@ -82,12 +82,12 @@ def to_known_class(model: Any, is_known: Callable[[str], bool]) -> Any:
     for subclass in classes[:depth]:
         for name in vars(subclass):
             overrides = hasattr(base, name) or name in attributes or name == "__getattr__"
-            if overrides and name not in TRAINING and not REQUESTS.fullmatch(name):
+            if overrides and name not in TRAINING_MEMBERS and not REQUEST_MEMBERS.fullmatch(name):
                 return model
     return convert_class(model, base)
 
 
-def convert_class(model: Any, kind: type[Any]) -> Any:
-    converted: Any = object.__new__(kind)
+def convert_class(model: Any, cls: type[Any]) -> Any:
+    converted: Any = object.__new__(cls)
     converted.__dict__.update(model.__dict__)
     return converted

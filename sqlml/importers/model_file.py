@@ -24,8 +24,10 @@ from sqlml.regular_files import files_below, irregular_kind, local_path
 class ModelFile:
     """A model from a file or folder, an object that `registry.import_model` accepts.
 
-    content: the bytes of the file; empty for a folder. sha256: of the file, or of the names and
-    digests of the files in a folder. columns: of MLflow's signature with their SQL types.
+    Attributes:
+        content: the bytes of the file; empty for a folder.
+        sha256: the digest of the file, or of the names and digests of the files in a folder.
+        columns: the columns of MLflow's signature with their SQL types.
     """
 
     model: Any
@@ -42,7 +44,7 @@ def read_file(
     """Read a model file, or a folder of Spark or MLflow, as the engine's settings allow.
 
     `path` may be a URI that MLflow resolves (`models:/name/1`). `sha256` is the digest that the
-    file must have, if the user pins one. `allow_pickle`: the user trusts the file to run code.
+    file must have, if the user pins one. With `allow_pickle`, the user trusts the file to run code.
     """
     if URI.fullmatch(path):
         path = _resolve_uri(host, path)
@@ -71,7 +73,10 @@ def read_file(
 def import_file(
     file: ModelFile, inputs: Sequence[str] | Mapping[str, str] | None = None
 ) -> Imported:
-    """Import the model of a file; MLflow's signature names the columns of a model without names."""
+    """Import the model of a file.
+
+    If the model has no column names, MLflow's signature provides them.
+    """
     imported = import_model(file.model, inputs)
     if imported.named or file.columns is None:
         return imported
@@ -137,25 +142,27 @@ def _check_digest(path: str, sha256: Any, digest: str) -> None:
 
 
 def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
-    """Read the files that Spark reads in a local folder; None if Spark did not save it."""
+    """Return the files of a local folder that Spark reads, or None if Spark did not save it."""
     folder = local_path(path)
     if folder is None or not os.path.isdir(os.path.join(folder, "metadata")):
         return None
     sizes = files_below(folder, MAX_FILES)
-    parts = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
+    part_files = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
     # Verification runs Spark on this folder, and other files would not have been checked.
-    others = (n for n in sizes.keys() - parts if not n.rpartition("/")[2].startswith(("_", ".")))
-    if (other := min(others, default=None)) is not None:
+    other_files = (
+        n for n in sizes.keys() - part_files if not n.rpartition("/")[2].startswith(("_", "."))
+    )
+    if (other_file := min(other_files, default=None)) is not None:
         raise ArtifactError(
-            f"{path!r} holds {other!r}, which Spark does not write there; remove it"
+            f"{path!r} contains {other_file!r}, which Spark does not write there; remove it"
         )
-    size = sum(sizes[name] for name in parts)
+    size = sum(sizes[name] for name in part_files)
     if size > MAX_ARTIFACT_BYTES:
         raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")
-    for name in (folder, *parts):
+    for name in (folder, *part_files):
         if any(c in name for c in "*?[") or not name.isprintable():
             raise ArtifactError(f"{name!r} is empty or contains a wildcard (* ? [); rename it")
-    return {name: host.file_content(os.path.join(folder, name)) for name in parts}
+    return {name: host.file_content(os.path.join(folder, name)) for name in part_files}
 
 
 def _read_content(host: Files, path: str, files: Sequence[tuple[str, int]]) -> bytes:

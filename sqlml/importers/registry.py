@@ -1,4 +1,4 @@
-"""The tables of importers (class path -> function), and `import_model`, which walks them."""
+"""The tables that map a class path to its importer, and `import_model`, which uses them."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
     **imblearn.SCHEMAS,
     **statsmodels.SCHEMAS,
 }
-"""Functions that find the columns of models without scikit-learn's feature_names_in_."""
-NAMES: Mapping[type, str] = {
+"""Functions that find the columns of a model that has no feature_names_in_ as in scikit-learn."""
+CLASS_KEYS: Mapping[type, str] = {
     XGBoostModel: xgboost.FILE,
     LightGBMModel: lightgbm.FILE,
     CatBoostModel: catboost.FILE,
@@ -84,7 +84,7 @@ NAMES: Mapping[type, str] = {
     SparkModel: spark_ml.FOLDER,
     Program: "sqlml program",
 }
-"""The names in `IMPORTERS` of sqlml's own classes. Databases store them, so classes may move."""
+"""The keys in `IMPORTERS` of sqlml's own classes. Databases store the keys, so classes may move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,13 @@ class Imported:
     """A trained object as a Program, with the columns that it reads.
 
     Attributes:
-        program: its inputs are the features that it reads.
+        program: the Program; its inputs are the features that predictions depend on.
         features: every column of the training table, in order.
-        source: the class path of the object, or its row in `NAMES`.
-        library: the object's library, and those of its parts, with versions.
-        named: the object was fitted with names, or the user gave names.
-        gaps: how the object reads rows with unstated values.
-        numbered: the features have the default names of the object's library.
+        source: the class path of the object, unless `CLASS_KEYS` overrides it.
+        library: the libraries of the object and of its parts, with versions.
+        named: whether the object was fitted with names, or the user gave names.
+        gaps: how the object reads rows in which some values are not stated.
+        numbered: whether the features have the default names of the object's library.
     """
 
     program: Program
@@ -113,11 +113,12 @@ class Imported:
 def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = None) -> Imported:
     """Import an object of a known class, a Program or a StoredModel.
 
-    `inputs` are the names of the columns in training order, or name -> SQL type; needed in SQL when
-    the object was fitted without names and its library has no default names.
+    `inputs` has the names of the columns in training order, or maps the names to SQL types. SQL
+    needs it if the object was fitted without names and its library has no default names.
 
     Raises:
-        UnsupportedModelError: unfitted, of another class, or with a parameter that is not covered.
+        UnsupportedModelError: the object is not fitted, or its class or a parameter is not
+            supported.
         ConfigError: `inputs` does not fit the model.
     """
     if isinstance(model, Program):
@@ -125,11 +126,11 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     if isinstance(model, StoredModel):
         return _import_stored(model, inputs)
     model = _to_known_class(model)
-    path = _find_entry(model)
-    if not (_is_known(path) or find_registered(model)):
+    class_key = _find_key(model)
+    if not (_is_known(class_key) or find_registered(model)):
         raise _explain_unknown(model)
-    schema = _find_schema(model, path)
-    if inputs is not None and path in torch.FAMILIES:
+    schema = _find_schema(model, class_key)
+    if inputs is not None and class_key in torch.FAMILIES:
         schema = Schema(None, ANY_COUNT)  # The first layer only suggests a count.
     declared: Mapping[str, str] = {}
     if isinstance(inputs, Mapping):
@@ -144,22 +145,23 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         program = verify(builder.build(outputs.values, outputs.label_sets))
     except ProgramError as error:
         raise _explain_program_error(model, error) from error
-    inputs_read = {f.name: f.kind for f in program.features}
-    features = tuple(Feature(n, inputs_read.get(n, "any")) for n in names)
+    kind_by_input = {f.name: f.kind for f in program.features}
+    features = tuple(Feature(n, kind_by_input.get(n, "any")) for n in names)
     if isinstance(inputs, Mapping):
         _check_kinds(features, inputs)
     is_named = schema.names is not None or inputs is not None
     is_numbered = not is_named and schema.default_names is not None
-    library, gaps = _describe_libraries(model, classes), _find_gaps(model, path, classes)
-    return Imported(program, features, path, library, is_named, gaps, is_numbered)
+    library, gaps = _describe_libraries(model, classes), _describe_gaps(model, class_key, classes)
+    return Imported(program, features, class_key, library, is_named, gaps, is_numbered)
 
 
 def import_onto(model: Any, frame: Frame) -> Frame | Outputs:
+    """Import an object whose columns are those of `frame`, into the Builder of the frame."""
     return _make_converter(set())(model, frame)
 
 
-def _find_gaps(model: Any, path: str, classes: Set[str]) -> Gaps:
-    """Return how unstated values are read: XGBoost takes empty sparse cells as missing."""
+def _describe_gaps(model: Any, path: str, classes: Set[str]) -> Gaps:
+    """Describe how unstated values are read: XGBoost reads empty sparse cells as missing."""
     cell: float | None = 0.0
     if not classes.isdisjoint(xgboost.IMPORTERS):
         cell = float("nan") if path in xgboost.IMPORTERS else None
@@ -178,7 +180,7 @@ def _import_stored(
     return Imported(program, model.features, model.source, model.library, True)
 
 
-_DAMAGE_ERRORS = (
+_ERRORS_OF_DAMAGED_MODELS = (
     AttributeError,
     TypeError,
     ValueError,
@@ -188,7 +190,7 @@ _DAMAGE_ERRORS = (
     RecursionError,
     MemoryError,
 )
-"""Errors of importers on an object with missing attributes, or with foreign values in them."""
+"""Errors that importers raise for an object with missing attributes or unexpected values."""
 
 
 def _explain_program_error(model: Any, error: ProgramError) -> UnsupportedModelError:
@@ -198,7 +200,7 @@ def _explain_program_error(model: Any, error: ProgramError) -> UnsupportedModelE
 def _explain_damage(model: Any, error: BaseException) -> UnsupportedModelError:
     library = _find_package(model)
     return UnsupportedModelError(
-        f"this {type(model).__name__} is not what its library's fit makes "
+        f"this {type(model).__name__} is not in the state in which its library's fit leaves it "
         f"({type(error).__name__}: {error}): it is damaged, only partly fitted, or comes from "
         f"another version of {library}; fit it again. If {library} can predict with it as it is, "
         "the fault is sqlml's: please report this message"
@@ -214,24 +216,24 @@ def _find_schema(model: Any, path: str) -> Schema:
             return replace(schema, default_names=tuple(f"x{i}" for i in range(schema.count)))
         return schema
     except UnsupportedModelError:
-        step = _find_foreign_step(model)
+        step = _find_unsupported_step(model)
         if step is None:
             raise
         raise _explain_unknown(step) from None
-    except _DAMAGE_ERRORS as error:
+    except _ERRORS_OF_DAMAGED_MODELS as error:
         raise _explain_damage(model, error) from error
 
 
-def _find_foreign_step(model: Any) -> Any:
+def _find_unsupported_step(model: Any) -> Any:
     pairs = [*getattr(model, "steps", []), *getattr(model, "transformer_list", [])]
     steps = [pair[1] for pair in pairs if isinstance(pair, tuple) and len(pair) > 1]
     for step in [*steps, getattr(model, "best_estimator_", None)]:
         if step is None or isinstance(step, str):
             continue
         step = _to_known_class(step)
-        if not (_is_known(_find_entry(step)) or find_registered(step)):
+        if not (_is_known(_find_key(step)) or find_registered(step)):
             return step
-        inner_step = _find_foreign_step(step)
+        inner_step = _find_unsupported_step(step)
         if inner_step is not None:
             return inner_step
     return None
@@ -246,46 +248,46 @@ def _is_known(path: str) -> bool:
 
 
 def class_path(model: Any) -> str:
-    """Return the key of the object's class in `IMPORTERS`: its path, or its row in `NAMES`."""
-    kind = type(model)
-    return NAMES.get(kind, f"{kind.__module__}.{kind.__qualname__}")
+    """Return the class's key in `IMPORTERS`: its dotted path, unless `CLASS_KEYS` overrides it."""
+    cls = type(model)
+    return CLASS_KEYS.get(cls, f"{cls.__module__}.{cls.__qualname__}")
 
 
-def _find_entry(model: Any) -> str:
-    """Return the key of the object in the registry: its class, or the base class of a family."""
+def _find_key(model: Any) -> str:
+    """Return the object's key in the registry: of its class, or of the base class of a family."""
     bases = (f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__)
     return next((path for path in bases if path in torch.FAMILIES), class_path(model))
 
 
 def _find_package(model: Any) -> str:
-    return re.split("[. ]", _find_entry(model))[0]
+    return re.split("[. ]", _find_key(model))[0]
 
 
-_DISTRIBUTIONS = {
+_DISTRIBUTION_OF_PACKAGE = {
     "imblearn": "imbalanced-learn",
     "sklearn": "scikit-learn",
     "xgboost": "xgboost-cpu",
 }
-"""The distributions of packages that PyPI has under another name."""
+"""The PyPI distribution of each package that has another name there."""
 
 
 def library_version(model: Any) -> str:
     """Return the library and version of the object's class, for example "sklearn 1.9.1"."""
     written_by = getattr(model, "written_by", None)
-    if isinstance(written_by, str):  # A model file states who wrote it.
+    if isinstance(written_by, str):  # A model file states which library wrote it.
         return written_by
     return _find_installed_version(_find_package(model))
 
 
 def _find_installed_version(package: str) -> str:
-    for name in (package, _DISTRIBUTIONS.get(package, package)):
+    for name in (package, _DISTRIBUTION_OF_PACKAGE.get(package, package)):
         with suppress(metadata.PackageNotFoundError):
             return f"{package} {metadata.version(name)}"
     return package
 
 
 def _describe_libraries(model: Any, classes: Set[str]) -> str:
-    """Return the libraries of a model and its parts, as in "sklearn 1.9.1, xgboost 3.2.0"."""
+    """Return the libraries of a model and its parts, such as "sklearn 1.9.1, xgboost 3.2.0"."""
     packages = {c.partition(".")[0] for c in classes if c in IMPORTERS and " " not in c}
     others = sorted(packages - {_find_package(model)})
     return ", ".join([library_version(model), *map(_find_installed_version, others)])
@@ -301,11 +303,11 @@ def sklearn_schema(model: Any) -> Schema:
 
 
 def _make_converter(classes: set[str]) -> Recurse:
-    """Return a function that imports an object and its parts, and adds their paths to `classes`."""
+    """Make a function that imports an object and its parts, and adds their keys to `classes`."""
 
     def convert(model: Any, frame: Frame) -> Frame | Outputs:
         model = _to_known_class(model)
-        path = _find_entry(model)
+        path = _find_key(model)
         classes.add(path)
         step = find_registered(model)
         try:
@@ -317,7 +319,7 @@ def _make_converter(classes: set[str]) -> Recurse:
                 return IMPORTERS[path](model, frame)
         except ProgramError as error:
             raise _explain_program_error(model, error) from error
-        except _DAMAGE_ERRORS as error:
+        except _ERRORS_OF_DAMAGED_MODELS as error:
             raise _explain_damage(model, error) from error
         raise _explain_unknown(model)
 
@@ -334,7 +336,7 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
             f"model = {model.__name__}(...)"
             + ("; model.fit(X, y)" if hasattr(model, "fit") else "")
         )
-    if path in _DATA or path.startswith(("pandas.", "polars.", "pyarrow.")):
+    if path in _DATA_CLASSES or path.startswith(("pandas.", "polars.", "pyarrow.")):
         return UnsupportedModelError(
             f"this {type(model).__name__} is data, not a fitted object; pass the model that was "
             "fitted on it"
@@ -361,14 +363,14 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
         f"convert it to a plain {bases[0]}, or write its SQL with sqlml.register_step"
         if bases
         else "; if it is a step of your own, write its SQL with "
-        f"sqlml.register_step({type(model).__name__}, sql=...); or replace it by a step that is "
-        "covered (docs/operators.md lists them), do its work in the query and fit the model on "
+        f"sqlml.register_step({type(model).__name__}, sql=...); or replace it by a supported step "
+        "(docs/operators.md lists them), do its work in the query and fit the model on "
         "the result, or convert the model to ONNX (skl2onnx, torch.onnx)"
     )
     return UnsupportedModelError(f"sqlml does not import {path}{hint}")
 
 
-_DATA = frozenset(("numpy.ndarray", "builtins.list", "builtins.tuple"))
+_DATA_CLASSES = frozenset(("numpy.ndarray", "builtins.list", "builtins.tuple"))
 
 
 def _choose_names(
@@ -386,8 +388,8 @@ def _choose_names(
             "record them when it is fitted (feature_names_in_)"
         )
     if inputs is None:
-        numbered = (f"x{i}" for i in range(schema.count))
-        names = schema.names or schema.default_names or tuple(numbered)
+        default_names = (f"x{i}" for i in range(schema.count))
+        names = schema.names or schema.default_names or tuple(default_names)
     else:
         names = tuple(inputs)
         if schema.count not in (len(names), ANY_COUNT):
@@ -410,38 +412,38 @@ def _check_names(names: tuple[str, ...]) -> None:
             raise ConfigError(f"invalid feature name {name!r}: it contains a NUL character")
         if counts[fold(name)] > 1:
             raise ConfigError(
-                f"two features are called {name!r} when upper and lower case are the same, as in "
+                f"two features are called {name!r} if upper and lower case are the same, as in "
                 "SQL; rename them with inputs="
             )
 
 
-_NUMBERS = (
+_NUMERIC_TYPES = (
     "BOOLEAN BOOL TINYINT SMALLINT INTEGER INT BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT "
     "UHUGEINT FLOAT REAL FLOAT4 DOUBLE FLOAT8 DECIMAL NUMERIC"
 ).split()
 _KINDS_OF_TYPE: Mapping[str, tuple[Kind, ...]] = {
-    **dict.fromkeys(_NUMBERS, ("number",)),
+    **dict.fromkeys(_NUMERIC_TYPES, ("number",)),
     **dict.fromkeys("VARCHAR TEXT STRING CHAR ENUM".split(), ("string",)),
     **dict.fromkeys(("DATE", "TIMESTAMP", "DATETIME"), (DATETIME,)),
     **dict.fromkeys(("MAP", "STRUCT"), ("map",)),
     "JSON": ("list", "map", "pairs"),
     "]": ("list", "pairs"),
 }
-"""SQL type, or its end for lists -> the kinds of features that a column of it can be."""
+"""Maps a SQL type, or its ending for lists, to the feature kinds that such a column can have."""
 
 
 def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> None:
     for feature in features:
         declared = inputs[feature.name].upper().strip()
         type_name = "]" if declared.endswith("]") else declared.split("(")[0].strip()
-        kinds = _KINDS_OF_TYPE.get(type_name)
-        if kinds is None:
+        allowed_kinds = _KINDS_OF_TYPE.get(type_name)
+        if allowed_kinds is None:
             raise ConfigError(
                 f"input {feature.name!r} has type {inputs[feature.name]!r}; features are numeric "
                 "(DOUBLE, BIGINT, BOOLEAN, DECIMAL, ...), VARCHAR, DATE, TIMESTAMP, lists, MAP or "
                 "STRUCT"
             )
-        if feature.kind != "any" and feature.kind not in kinds:
+        if feature.kind != "any" and feature.kind not in allowed_kinds:
             raise ConfigError(
                 f"input {feature.name!r} is declared {declared}, but the model reads it as "
                 f"{_KIND_NAMES.get(feature.kind, feature.kind)}"

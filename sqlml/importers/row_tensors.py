@@ -1,7 +1,7 @@
 """Tensors whose first axis is the rows, for graphs of ONNX and torch.
 
-The IR computes with (n, k) for any rank in the graph: `inner` is the shape after the rows, and k is
-its product. Layout operators are numpy's functions on a grid of column numbers, followed by one
+The IR stores a tensor of any rank as (n, k): `inner` is the shape without the rows, and k is its
+product. A layout operator applies a numpy function to a grid of column indices, followed by one
 `select`.
 """
 
@@ -19,7 +19,7 @@ from sqlml.types import ROWS, Array, DType, dtype_of
 
 
 class Uncovered(Exception):
-    """An operator of a graph, or a use of one, that the IR does not cover."""
+    """An operator of a graph, or a use of an operator, that the IR does not support."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,14 +43,14 @@ class Rows:
 
     @property
     def grid(self) -> Array:
-        """The column number of each element, int64 of shape `inner`."""
+        """The column index of each element, int64 of shape `inner`."""
         return np.arange(math.prod(self.inner)).reshape(self.inner)
 
 
 def map_columns(inner: tuple[int, ...], change: Callable[[Array], Array]) -> Array:
-    """Apply numpy's `change` to a row's grid of column numbers, shape (1, *inner).
+    """Apply the numpy function `change` to a row's grid of column indices, shape (1, *inner).
 
-    A change that mixes or counts rows raises Uncovered, one that is too wide ValueError.
+    A change that mixes or counts rows raises Uncovered; a result that is too wide, ValueError.
     """
     grid = np.asarray(change(np.arange(math.prod(inner)).reshape(1, *inner)))
     if grid.ndim < 1 or grid.shape[0] != 1:
@@ -71,17 +71,17 @@ def apply_to_columns(b: Builder, x: Rows, change: Callable[[Array], Array]) -> R
 
 
 def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
-    """Return the inner shape of `width` numbers per row, in which one length may be -1."""
-    stated = math.prod(d for d in shape if d != -1)
-    rest = width // stated if stated > 0 else 0
-    inner = tuple(rest if d == -1 else d for d in shape)
-    if shape.count(-1) > 1 or math.prod(inner) != width or any(d < 0 for d in inner):
+    """Return `shape`, for `width` numbers per row, with the right length in place of -1."""
+    stated_width = math.prod(length for length in shape if length != -1)
+    missing_length = width // stated_width if stated_width > 0 else 0
+    inner = tuple(missing_length if length == -1 else length for length in shape)
+    if shape.count(-1) > 1 or math.prod(inner) != width or any(length < 0 for length in inner):
         raise Uncovered("it does not keep the rows")
     return inner
 
 
 def joined(b: Builder, parts: Sequence[Rows], axis: int) -> Rows:
-    """Concatenate tensors of one rank and dtype along axis `axis` > 0 of the graph."""
+    """Concatenate tensors of equal rank and dtype along the axis `axis` > 0 of the graph."""
     starts = np.cumsum([0, *(math.prod(p.inner) for p in parts)]).tolist()
     grids = [p.grid + start for p, start in zip(parts, starts, strict=False)]
     value = b.op("concat", *[p.value for p in parts]) if len(parts) > 1 else parts[0].value
@@ -120,31 +120,31 @@ def _spread(b: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Value:
 
 
 def reduce_axes(
-    b: Builder, x: Rows, axes: Collection[int], make: Callable[[Value, int], Value], *, keep: bool
+    b: Builder, x: Rows, axes: Collection[int], reduce: Callable[[Value, int], Value], *, keep: bool
 ) -> Rows:
-    """Reduce x over axes of the graph other than the rows; `keep` keeps them with length 1.
+    """Reduce x over `axes` of the graph, which exclude the rows; `keep` keeps them with length 1.
 
-    `make` reduces the last axis, its second argument, of (n, reduced) or (n, rest, reduced).
+    `reduce` gets a value (n, reduced) or (n, kept, reduced), and its last axis.
     """
-    rest = [a for a in range(1, x.rank) if a not in axes]
-    lengths = tuple(x.shape[a] for a in rest)
-    order = [0, *rest, *sorted(axes)]
+    kept_axes = [a for a in range(1, x.rank) if a not in axes]
+    lengths = tuple(x.shape[a] for a in kept_axes)
+    order = [0, *kept_axes, *sorted(axes)]
     transposed = apply_to_columns(b, x, lambda grid: grid.transpose(order)).value
-    count, width = math.prod(lengths), math.prod(x.shape[a] for a in axes)
-    if not width:
+    num_kept, num_reduced = math.prod(lengths), math.prod(x.shape[a] for a in axes)
+    if not num_reduced:
         raise Uncovered("it reduces nothing")
-    if count == 1:
-        result = make(transposed, 1)
+    if num_kept == 1:
+        reduced = reduce(transposed, 1)
     else:
-        result = make(b.op("reshape", transposed, shape=(count, width)), 2)
-        result = b.op("reshape", result, shape=(count,))
+        reduced = reduce(b.op("reshape", transposed, shape=(num_kept, num_reduced)), 2)
+        reduced = b.op("reshape", reduced, shape=(num_kept,))
     if keep:
         lengths = tuple(1 if a in axes else x.shape[a] for a in range(1, x.rank))
-    return Rows(result, lengths)
+    return Rows(reduced, lengths)
 
 
 def multiply(b: Builder, x: Rows, weights: Array, bias: Array | None = None) -> Rows:
-    """Return x (n, k) @ weights (k, w) + bias (w,), all of float32 or of float64."""
+    """Return x (n, k) @ weights (k, w) + bias (w,), all float32 or all float64."""
     if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
         raise Uncovered(f"it multiplies {x.dtype} and {weights.dtype}")
     if x.rank != 2 or weights.ndim != 2:

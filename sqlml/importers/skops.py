@@ -1,11 +1,11 @@
-"""Reading the object in a file of skops.io.dump without running code of the file.
+"""Reading the object in a file of skops.io.dump without running code from the file.
 
 A skops file is a zip archive of arrays and a JSON tree of types and attributes. skops builds the
 object only if every type in it is trusted; by default these are scikit-learn's estimators, numpy
-and plain containers. `HARMLESS` adds types that skops leaves to its caller: parts of estimators, of
-which forged ones can make scikit-learn's predict read beyond its arrays, and functions that an
-estimator was fitted with. The import calls none of them: it copies their arrays and checks every
-number. Verification does predict with them, in a child process (`verifying/source.py`).
+and plain containers. `HARMLESS` adds types that skops leaves to its caller: parts of estimators,
+and functions that an estimator was fitted with. Forged parts can make scikit-learn's predict read
+beyond its arrays. The import does not call them: it copies their arrays and checks every number.
+Verification does predict with them, in a child process (`verifying/source.py`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
 
 
 def _load(content: bytes, trusted: Sequence[str]) -> Any:
-    """Load like `skops.io.loads`, but check each tree before scikit-learn allocates it.
+    """Load as `skops.io.loads` does, but check each tree before scikit-learn allocates it.
 
     skops checks types, not contents, and scikit-learn's Tree reads class counts past the end of
     their array, so a forged file would crash the process.
@@ -106,20 +106,20 @@ def _load(content: bytes, trusted: Sequence[str]) -> Any:
 
 
 def _walk_nodes(root: Any) -> Iterator[Any]:
-    """Yield each node of skops once; nodes may form cycles."""
+    """Yield each node of a skops tree once; nodes may form cycles."""
     seen: set[int] = set()
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
+    pending = [root]
+    while pending:
+        node = pending.pop()
         if isinstance(node, dict):
-            waiting.extend(node.values())
+            pending.extend(node.values())
         elif isinstance(node, list | tuple):
-            waiting.extend(node)
+            pending.extend(node)
         elif hasattr(node, "children") and id(node) not in seen:
             seen.add(id(node))
             yield node
-            waiting.extend(node.children.values())
-            waiting.append(getattr(node, "cached", None))
+            pending.extend(node.children.values())
+            pending.append(getattr(node, "cached", None))
 
 
 def _check_tree(arguments: Any, state: Any) -> None:

@@ -20,8 +20,8 @@ MAX_STORED_FEATURES = 1 << 20
 class StoredModel:
     """A Program with its features, as in `Imported`, and its source.
 
-    The options are unchecked. `small_models` are the Programs of cascade and filter, each with an
-    unchecked text of facts.
+    The options are not checked. `small_models` has the Programs of a cascade and a filter, each
+    with a string of facts that is not checked either.
     """
 
     program: Program
@@ -69,7 +69,7 @@ def _read_description(program: Program, description: Mapping[str, Any]) -> Store
     features = _read_features(program, description["features"])
     source, library = description["source"], description["library"]
     if not (isinstance(source, str) and isinstance(library, str)):
-        raise TypeError("the source is not text")
+        raise TypeError("the source is not a string")
     (source + library).encode()
     options = description.get("options", {})
     if not isinstance(options, dict):

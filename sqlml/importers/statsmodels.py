@@ -38,27 +38,27 @@ LINKS: Mapping[str, Callable[[Builder, Value], Value]] = {
     "CLogLog": lambda b, x: b.op("sub", np.ones(1), _doubly_exponential(b, x, 1.0)),
     "LogLog": lambda b, x: _doubly_exponential(b, x, -1.0),
 }
-"""The inverse of each link of GLM, by class."""
+"""Maps the class of a GLM link to the inverse of the link."""
 
 BINARY = ("Logit", "Probit")
 
 
-def coefficients(results: Any) -> dict[str, float]:
+def read_coefficients(results: Any) -> dict[str, float]:
     model = results.model
     names = [str(name) for name in model.exog_names]
     frame = getattr(model.data, "frame", None)
-    if _has_formula(model) and frame is not None and design_of(model) is None:
+    if _has_formula(model) and frame is not None and find_design(model) is None:
         computed = [n for n in names if n not in CONSTANTS and n not in frame.columns]
         if computed:
             raise UnsupportedModelError(
-                f"the formula of this model makes {computed[0]!r} of other columns, which is "
-                "covered if patsy reads formulas: install it, and fit the model again"
+                f"the formula of this model computes {computed[0]!r} from other columns, which "
+                "is supported only with patsy: install it, and fit the model again"
             )
     weights = np.asarray(results.params, np.float64)
     if weights.shape != (len(names),):
         raise UnsupportedModelError(
             f"this {type(model).__name__} has {weights.shape} parameters for {len(names)} columns; "
-            "models with several equations or a dispersion are not covered"
+            "models with several equations or a dispersion are not supported"
         )
     return dict(zip(names, weights.tolist(), strict=True))
 
@@ -67,8 +67,8 @@ def _has_formula(model: Any) -> bool:
     return getattr(model, "formula", None) is not None
 
 
-def design_of(model: Any) -> FormulaDesign | None:
-    """Return the design of a model's formula; None without a formula that patsy has parsed."""
+def find_design(model: Any) -> FormulaDesign | None:
+    """Return the design of a model's formula, or None if patsy has not parsed a formula."""
     data = model.data
     info = getattr(data, "model_spec", None) or getattr(data, "design_info", None)
     path = f"{type(info).__module__}.{type(info).__qualname__}"
@@ -76,35 +76,35 @@ def design_of(model: Any) -> FormulaDesign | None:
     if not _has_formula(model) or path != "patsy.design_info.DesignInfo" or frame is None:
         return None
     is_boolean = {
-        str(name): getattr(kind, "kind", "") == "b" for name, kind in frame.dtypes.items()
+        str(name): getattr(dtype, "kind", "") == "b" for name, dtype in frame.dtypes.items()
     }
     return FormulaDesign(info, is_boolean)
 
 
 def schema(results: Any) -> Schema:
-    """Return the columns that a formula or design reads; a frame names them."""
-    design = design_of(results.model)
+    """Return the columns that a formula or a design matrix reads, with the names of the frame."""
+    design = find_design(results.model)
     if design is not None:
         names = design.names()
         return Schema(names, len(names))
-    names = tuple(name for name in coefficients(results) if name not in CONSTANTS)
+    names = tuple(name for name in read_coefficients(results) if name not in CONSTANTS)
     is_named = type(results.model.data).__name__ != "ModelData"
     return Schema(names if is_named else None, len(names))
 
 
 def import_results(results: Any, frame: Frame) -> Outputs:
     inverse = LINKS[_find_link(results)]
-    score = _compute_predictor(frame.builder, results, frame)
+    score = _compute_linear_predictor(frame.builder, results, frame)
     return Outputs({"label": inverse(frame.builder, score), "score": score})
 
 
 def _find_link(results: Any) -> str:
     model = results.model
     model_name = type(model).__name__
-    match _KIND_OF_RESULTS[f"{type(results).__module__}.{type(results).__qualname__}"]:
+    match _MODEL_KINDS[f"{type(results).__module__}.{type(results).__qualname__}"]:
         case "regularized" if not type(model).__module__.startswith(_REGRESSION):
             raise UnsupportedModelError(
-                f"fit_regularized of {model_name} is not covered; use its fit"
+                f"fit_regularized of {model_name} is not supported; use its fit"
             )
         case "counts":
             return "Log"
@@ -112,21 +112,21 @@ def _find_link(results: Any) -> str:
             return model_name
         case "binary":
             raise UnsupportedModelError(
-                f"statsmodels' {model_name} is not covered; covered: {', '.join(BINARY)}"
+                f"statsmodels' {model_name} is not supported; supported: {', '.join(BINARY)}"
             )
         case "glm":
             link = type(model.family.link).__name__
             if link not in LINKS:
                 raise UnsupportedModelError(
-                    f"the link {link} of this GLM is not covered; covered: {', '.join(LINKS)}"
+                    f"the link {link} of this GLM is not supported; supported: {', '.join(LINKS)}"
                 )
             return link
     return "Identity"
 
 
-def _compute_predictor(b: Builder, results: Any, frame: Frame) -> Value:
-    weights = coefficients(results)
-    design = design_of(results.model)
+def _compute_linear_predictor(b: Builder, results: Any, frame: Frame) -> Value:
+    weights = read_coefficients(results)
+    design = find_design(results.model)
     if design is not None:
         values, slopes, constant = design.compute_terms(frame, np.array([*weights.values()]))
     else:
@@ -134,11 +134,11 @@ def _compute_predictor(b: Builder, results: Any, frame: Frame) -> Value:
         slopes = [weight for name, weight in weights.items() if name not in CONSTANTS]
         values = [frame.matrix()] if slopes else []
     if not values:
-        raise UnsupportedModelError("this model has a constant and reads no columns")
+        raise UnsupportedModelError("this model has only a constant and reads no columns")
     return b.linear(b.concat(values), np.array(slopes).reshape(-1, 1), np.array([constant]))
 
 
-_KIND_OF_RESULTS: Mapping[str, str] = index_by_class(
+_MODEL_KINDS: Mapping[str, str] = index_by_class(
     "statsmodels",
     {
         "least squares": (
@@ -150,8 +150,8 @@ _KIND_OF_RESULTS: Mapping[str, str] = index_by_class(
         "glm": "genmod.generalized_linear_model.GLMResultsWrapper GLMResults",
     },
 )
-"""The class of results -> the kind of their model."""
+"""Maps a class of results to the kind of the model."""
 
-IMPORTERS: Mapping[str, Leaf] = dict.fromkeys(_KIND_OF_RESULTS, import_results)
+IMPORTERS: Mapping[str, Leaf] = dict.fromkeys(_MODEL_KINDS, import_results)
 
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, schema)

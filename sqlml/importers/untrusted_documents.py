@@ -1,6 +1,6 @@
-"""Readers of JSON and UBJSON from files that strangers may have made.
+"""Readers of JSON and UBJSON files that may be hostile.
 
-They bound nesting, numbers and lengths before memory is allocated. A hook may replace each object
+They limit nesting, numbers and lengths before memory is allocated. A hook may replace each object
 as soon as it is read, so that large lists become arrays at once.
 """
 
@@ -29,13 +29,14 @@ Hook = Callable[[dict[str, Any]], Any]
 
 
 def check_count(number: Any, limit: int, library: str, counted: str) -> int:
-    """Return a number that a model file states, possibly as text.
+    """Return a count that a model file states as a number or a string.
 
     >>> check_count("3", MAX_OUTPUTS, "XGBoost", "classes")
     3
 
     Raises:
-        ValueError, TypeError: not an integer.
+        ValueError, TypeError: `number` is not an integer.
+        ArtifactError: the count is negative or above `limit`.
     """
     if isinstance(number, str) and not number.isascii() or "_" in str(number):
         raise ValueError(f"{number!r} is not a number")
@@ -77,7 +78,7 @@ _CHUNK = 1 << 16
 
 
 def _escape(content: bytes) -> str:
-    text = StringIO()  # One byte per character as long as all are ASCII.
+    text = StringIO()  # It needs one byte per character while all are ASCII.
     position = 0
     for match in chain(_NON_ASCII.finditer(content), [None]):
         end = len(content) if match is None else match.start()
@@ -110,7 +111,7 @@ def read_ubjson(content: bytes | bytearray, hook: Hook | None = None) -> Any:
 
 
 _NUMBERS = {b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d"}
-"""The markers of numbers, with their types in the notation of `struct` and numpy."""
+"""Maps the marker of each number type to its type code in `struct` and numpy."""
 _SCALARS = {marker: struct.Struct(f">{code}") for marker, code in _NUMBERS.items()}
 _ARRAYS = {marker: np.dtype(f">{code}") for marker, code in _NUMBERS.items()}
 _LENGTHS = frozenset((b"i", b"U", b"I", b"l", b"L"))
@@ -118,7 +119,7 @@ _LITERALS = {b"Z": None, b"T": True, b"F": False}
 
 
 class _UbjsonReader:
-    """A position in the content, from which every method reads on."""
+    """A reader with a position in the content, which every `read_` method advances."""
 
     def __init__(self, content: bytes | bytearray, hook: Hook | None) -> None:
         self.content = content

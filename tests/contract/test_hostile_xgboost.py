@@ -75,7 +75,7 @@ XGBOOST: dict[str, tuple[Callable[[Any], None], str]] = {
     "a default direction of -1": (in_tree("default_left", -1), "out of range"),
     "half a default direction": (in_tree("default_left", 0.5), "not an integer"),
     "a split of type 2": (in_tree("split_type", 2), "out of range"),
-    "a categorical split without a set": (in_tree("split_type", 1), "those with sets"),
+    "a categorical split without a set": (in_tree("split_type", 1), "the nodes with sets"),
     "half a child": (in_tree("left_children", 1.5), "not an integer"),
     "a child that is a text": (in_tree("left_children", "1"), "not an integer"),
     "more nodes than there are": (
@@ -84,9 +84,9 @@ XGBOOST: dict[str, tuple[Callable[[Any], None], str]] = {
     ),
     "more deleted nodes than there are": (
         set_to(lambda learner: tree(learner)["tree_param"], "num_deleted", "3"),
-        "more or fewer nodes deleted",
+        "more or fewer deleted nodes",
     ),
-    "a deleted node more than stated": (in_tree("split_indices", 2**31 - 1), "nodes deleted"),
+    "a deleted node more than stated": (in_tree("split_indices", 2**31 - 1), "deleted nodes"),
     "no trees a round": (
         set_to(
             lambda n: n["gradient_booster"]["model"]["gbtree_model_param"], "num_parallel_tree", "0"
@@ -95,7 +95,7 @@ XGBOOST: dict[str, tuple[Callable[[Any], None], str]] = {
     ),
     "a hessian that is an integer": (in_tree("sum_hessian", -5), "floats only"),
     "a gain that is a text": (in_tree("loss_changes", "x"), "floats only"),
-    "a tree's number twice": (set_to(tree, "id", 1), "not numbered one by one"),
+    "a tree's number twice": (set_to(tree, "id", 1), "not numbered consecutively"),
     "more trees than there are": (
         set_to(lambda n: n["gradient_booster"]["model"]["gbtree_model_param"], "num_trees", "9"),
         "more or fewer trees",
@@ -127,7 +127,7 @@ CATEGORIES: dict[str, tuple[Callable[[Any], None], str]] = {
     "a set that begins elsewhere": (lambda t: t["categories_segments"].__setitem__(0, 1), "sets"),
     "categories of no set": (lambda t: t["categories"].append(0), "sets"),
     "sets of no node": (lambda t: t.update(categories_nodes=[]), "sets"),
-    "a set of a number": (lambda t: t["split_type"].__setitem__(0, 0), "those with sets"),
+    "a set of a number": (lambda t: t["split_type"].__setitem__(0, 0), "the nodes with sets"),
 }
 
 

@@ -25,7 +25,7 @@ usual = settings(
     max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 many = settings(usual, max_examples=2000, derandomize=False)
-REFUSED = ("leaves its splines no room",)
+REFUSED = ("its splines are not defined",)
 METHODS = ("predict", "predict_proba", "decision_function")
 
 

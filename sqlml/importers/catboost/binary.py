@@ -29,7 +29,9 @@ def convert_to_json(content: bytes) -> bytes:
                 "pip install 'sqlml[catboost]'"
             ) from None
         if only := re.search(r"with (text|embedding) features only", failed.message):
-            raise UnsupportedModelError(f"CatBoost's {only[1]} features are not covered") from None
+            raise UnsupportedModelError(
+                f"CatBoost's {only[1]} features are not supported"
+            ) from None
         raise ArtifactError(
             f"CatBoost cannot read this file, or write it as JSON ({failed.message}); where it was "
             "trained, write save_model('model.json', format='json', pool=train_pool)"

@@ -17,7 +17,7 @@ import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
 from sqlml.importers.catboost.features import (
-    MAX_WHOLE,
+    MAX_EXACT_INTEGER,
     MEANS,
     Columns,
     HashTable,
@@ -37,7 +37,7 @@ from sqlml.types import Array
 def compact(entry: dict[str, Any]) -> dict[str, Any]:
     """Replace leaves and hash tables by arrays while the document is parsed, to save memory.
 
-    Values that do not form an array stay, and the readers reject them.
+    Values that cannot become an array stay, and the readers reject them.
     """
     readers: dict[str, Callable[[list[Any]], Any]] = {
         "leaf_values": read_floats,
@@ -56,11 +56,13 @@ class CatBoostModel:
     """The parts of a CatBoost model that predictions depend on.
 
     Attributes:
-        trees: start from zeros; raw values are `scale * sum + bias`, with bias float64 (K,).
-        categorical: the 32-bit hashes that splits test, int64, by categorical column.
-        lookups: the columns that trees read after those of the table.
-        texts: the texts of hashes, if the file states them.
-        class_of: the class of each output.
+        features: the number of columns of the table.
+        trees: an Ensemble with base 0.
+        scale, bias: raw values are `scale * sum + bias`, with bias float64 (K,).
+        categorical: maps each categorical column to the 32-bit hashes that splits test, int64.
+        lookups: the statistics, which trees read as columns after the columns of the table.
+        texts: maps hashes of categories to the categories, as far as the file states them.
+        class_of: the index of each output's class.
         threshold: the probability above which a row is in the second of two classes.
     """
 
@@ -85,23 +87,23 @@ class CatBoostModel:
 
 
 def read_document(document: Any, *, is_file: bool = False) -> CatBoostModel:
-    """Check a JSON document that was parsed with the hook `compact`.
+    """Check a JSON document that was parsed with the hook `compact`, and convert it.
 
-    If it `is_file`, CatBoost itself would read it, with errors of its own.
+    With `is_file`, reject files that CatBoost itself reads incorrectly.
     """
     advice = "save it again with save_model(..., format='json')"
     # Borders beyond float32 become infinite, as in CatBoost.
     with report_damage("the CatBoost model", advice), np.errstate(all="ignore"):
-        return _read(document, is_file)
+        return _convert_document(document, is_file)
 
 
-def _read(document: Any, is_file: bool) -> CatBoostModel:
+def _convert_document(document: Any, is_file: bool) -> CatBoostModel:
     if not isinstance(document, Mapping) or not {"oblivious_trees", "trees"} & set(document):
         raise ArtifactError("this is not a CatBoost model: it has no trees")
     info = document["features_info"]
-    for kind in ("text", "embedding"):
-        if info.get(f"{kind}_features"):
-            raise UnsupportedModelError(f"CatBoost's {kind} features are not covered")
+    for feature_type in ("text", "embedding"):
+        if info.get(f"{feature_type}_features"):
+            raise UnsupportedModelError(f"CatBoost's {feature_type} features are not supported")
     columns = Columns.read(info, MAX_FEATURES)
     try:
         trees, outputs = read_forest(document, columns)
@@ -114,8 +116,8 @@ def _read(document: Any, is_file: bool) -> CatBoostModel:
     model_info = document.get("model_info") or {}
     if lookups:
         check_distinct_tables(model_info.get("params"))
-    for text in model_info.values():
-        _check_nesting(text)
+    for entry in model_info.values():
+        _check_nesting(entry)
     classes, class_of = _read_classes(model_info.get("class_params"), bias.size)
     loss = model_info.get("params", {}).get("loss_function", {}).get("type", "")
     if not isinstance(loss, str):
@@ -140,12 +142,12 @@ def _read(document: Any, is_file: bool) -> CatBoostModel:
 def _attach_lookups(
     trees: Ensemble, columns: Columns, data: Any, is_file: bool
 ) -> tuple[Ensemble, tuple[Lookup, ...]]:
-    """Return the look-ups of the statistics that trees test, and the trees that read them."""
-    used = np.unique(trees.feature)
-    numbers = (used[used >= columns.count] - columns.count).tolist()
+    """Return the trees, renumbered to read the statistics, and the look-ups of these statistics."""
+    used_columns = np.unique(trees.feature)
+    statistic_indices = (used_columns[used_columns >= columns.count] - columns.count).tolist()
     if is_file:
-        _check_whole_sums([columns.statistics[n] for n in numbers], data)
-    lookups, column_of = build_lookups(columns.statistics, numbers, data or {})
+        _check_whole_sums([columns.statistics[n] for n in statistic_indices], data)
+    lookups, column_of = build_lookups(columns.statistics, statistic_indices, data or {})
     renumbered = np.arange(columns.count + len(columns.statistics), dtype=np.int32)
     for number, column in column_of.items():
         renumbered[columns.count + number] = columns.count + column
@@ -158,20 +160,22 @@ def _check_whole_sums(statistics: Sequence[Statistic], data: Any) -> None:
         if isinstance(table, HashTable) and (table.numbers % 1 != 0).any():
             raise UnsupportedModelError(
                 "CatBoost reads the sums of a mean target value in this JSON file as whole "
-                "numbers, so it does not predict what the trained model does; save that as "
+                "numbers, so it does not predict what the trained model does; save the model as "
                 "model.cbm"
             )
 
 
 def _read_scale_and_bias(entry: Any, outputs: int | None) -> tuple[float, Array]:
     scale, biases = entry
-    listed = biases if isinstance(biases, list) else [biases]
-    for number in (scale, *listed):
-        if type(number) is not float and (type(number) is not int or abs(number) > MAX_WHOLE):
+    bias_list = biases if isinstance(biases, list) else [biases]
+    for number in (scale, *bias_list):
+        if type(number) is not float and (
+            type(number) is not int or abs(number) > MAX_EXACT_INTEGER
+        ):
             raise ArtifactError("scale or bias of the CatBoost model is not a number")
-    if biases is not listed and biases != 0:  # CatBoost would ignore a bias that is not a list
+    if biases is not bias_list and biases != 0:  # CatBoost would ignore such a bias.
         raise ArtifactError("the bias of the CatBoost model is not a list")
-    bias = np.array(listed, np.float64)
+    bias = np.array(bias_list, np.float64)
     size = bias.size if outputs is None else outputs
     if not bias.size or (bias.size == 1 and bias[0] == 0):
         bias = np.zeros(size)
@@ -184,36 +188,38 @@ def _read_scale_and_bias(entry: Any, outputs: int | None) -> tuple[float, Array]
 
 
 def _read_classes(params: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tuple[int, ...]]:
-    """Return the names of the classes in the order of the model, and the class of each output."""
+    """Return the class names in the order of the model, and the index of each output's class."""
     if not params:
         return None, ()
     names: Sequence[Any] = params.get("class_names") or list(range(max(2, outputs)))
-    kind = params.get("class_label_type", "String")
-    convert = {"Integer": int, "Float": float, "String": str, "Boolean": bool}.get(kind)
+    label_type = params.get("class_label_type", "String")
+    convert = {"Integer": int, "Float": float, "String": str, "Boolean": bool}.get(label_type)
     if convert is None:
-        raise ArtifactError(f"the CatBoost model has labels of an unknown type {kind!r}")
+        raise ArtifactError(f"the CatBoost model has labels of an unknown type {label_type!r}")
     allowed = (int, float) if convert is float else convert
     if not all(isinstance(n, allowed) and (convert is bool) == (type(n) is bool) for n in names):
-        raise ArtifactError(f"the class names of the CatBoost model are not of type {kind}")
+        raise ArtifactError(f"the class names of the CatBoost model are not of type {label_type}")
     classes = tuple(convert(n) for n in names)
-    if convert is bool and classes != (False, True):  # CatBoost assumes these
+    if convert is bool and classes != (False, True):  # CatBoost assumes this order.
         raise ArtifactError("the boolean classes of the CatBoost model are not false and true")
     numbers = params.get("class_to_label") or range(len(classes) if outputs == 1 else outputs)
     if any(type(n) is int and not 0 <= n < len(classes) for n in numbers):
         raise ArtifactError("a class of the CatBoost model has no name")
-    if params.get("classes_count", 0) not in (0, len(classes)):  # CatBoost writes 0
+    if params.get("classes_count", 0) not in (0, len(classes)):  # CatBoost writes 0.
         raise ArtifactError("the CatBoost model names more or fewer classes than it states")
     if outputs == 1:
         class_of = tuple(int(n) for n in numbers)
     else:
         class_of = _read_class_of(numbers, outputs, len(classes))
     if len(set(classes)) != len(classes) or len(classes) < outputs:
-        raise ArtifactError(f"{len(classes)} class names of the CatBoost model do not fit it")
+        raise ArtifactError(
+            f"{len(classes)} class names of the CatBoost model do not match its outputs"
+        )
     return classes, class_of
 
 
 def _read_class_of(numbers: Sequence[Any], outputs: int, classes: int) -> tuple[int, ...]:
-    """Return the class of each output by its number, which older files write as a float."""
+    """Return the index of each output's class, which older files write as a float."""
     is_valid = len(set(numbers)) == len(numbers) == outputs and all(
         type(n) in (int, float) and 0 <= n < classes and n == int(n) for n in numbers
     )
@@ -233,18 +239,20 @@ def _read_threshold(entry: Any) -> float | None:
 
 
 def _check_nesting(text: Any) -> None:
-    """Check a text that CatBoost may parse as JSON again, to any depth."""
+    """Check the nesting of a string that CatBoost may parse as JSON again, without a limit."""
     if isinstance(text, str) and text.count("[") + text.count("{") > 500:
         try:
             json.loads(text)
         except RecursionError:
-            raise ArtifactError("a JSON text of the CatBoost model is nested too deeply") from None
+            raise ArtifactError(
+                "a JSON string of the CatBoost model is nested too deeply"
+            ) from None
         except ValueError:
-            pass  # CatBoost stops reading it, too
+            pass  # CatBoost stops reading it, too.
 
 
 def _read_version(build_info: Any) -> str:
-    """Return, for example, "catboost 1.2.10" from CatBoost's text about its build."""
+    """Return the version, such as "catboost 1.2.10", from CatBoost's build information."""
     for line in str(build_info or "").splitlines():
         label, separator, tag = line.partition("tags/v")
         if separator and label.strip() == "Branch:":

@@ -1,13 +1,13 @@
 """The features of a CatBoost model: its columns, the tests of its splits, and its statistics.
 
-A statistic of the target by category (CTR) is a number for each combination that training saw: of
-the values of some categorical columns, and of the outcomes of some tests. CatBoost finds the
-combination by its hash, and computes the number from what it counted in training, in float32
-(catboost/libs/model/static_ctr_provider.cpp, online_ctr.h):
+A combination has the values of some categorical columns and the outcomes of some tests. A
+statistic of the target by category (CTR) is a number for each combination in the training rows.
+CatBoost finds the combination by its hash, and computes the number in float32 from counts of the
+training rows (catboost/libs/model/static_ctr_provider.cpp, online_ctr.h):
 
     ((good + prior) / (total + denominator) + shift) * scale
 
-The counts of a combination that training did not see are 0.
+The counts of a combination that is not in the training rows are 0.
 """
 
 from __future__ import annotations
@@ -30,35 +30,37 @@ COUNTERS = frozenset({"Counter", "FeatureFreq"})
 SHARES = frozenset({"Borders", "Buckets"})
 """Statistics that are the share of targets above a border, or between two borders."""
 
-MAX_WHOLE = 1 << 53
+MAX_EXACT_INTEGER = 1 << 53
 """CatBoost misreads larger numbers without a decimal point."""
 _MAX_COUNT = (1 << 31) - 1
 _MAX_HASH = 0xFFFFFFFF
-_EMPTY = (1 << 64) - 1
-"""The content of an empty slot in CatBoost's own table, which no lookup finds."""
+_EMPTY_SLOT_HASH = (1 << 64) - 1
+"""The hash in an empty slot of CatBoost's table, which no lookup finds."""
 
 
 def read_floats(values: Sequence[Any]) -> Array:
-    """Return the numbers of a list, float64 (n,); reject integers that CatBoost would misread."""
+    """Convert a list of numbers to float64 (n,); reject integers that CatBoost would misread."""
     numbers = np.array(values)
     is_mixed = isinstance(values, list) and bool in set(map(type, values))
     if numbers.ndim != 1 or numbers.dtype.kind not in "iuf" or is_mixed:
         raise ArtifactError("entries of the CatBoost model are not numbers")
-    is_large = numbers.size and isinstance(values, list) and np.abs(numbers).max() > MAX_WHOLE
-    if is_large and any(type(v) is int and abs(v) > MAX_WHOLE for v in values):
+    is_large = (
+        numbers.size and isinstance(values, list) and np.abs(numbers).max() > MAX_EXACT_INTEGER
+    )
+    if is_large and any(type(v) is int and abs(v) > MAX_EXACT_INTEGER for v in values):
         raise ArtifactError("an integer of the CatBoost model does not fit a float64")
     return numbers.astype(np.float64)
 
 
 def check_index(value: Any) -> int:
-    """Return a value that must be a whole number of 0 or more."""
+    """Return `value`, which must be an integer that is not negative."""
     if type(value) is not int or value < 0:
         raise ArtifactError(f"a number of the CatBoost model is {value!r}")
     return value
 
 
 def read_hash(value: Any) -> int:
-    """Return a 32-bit hash, which documents write with and without sign."""
+    """Return a 32-bit hash as an unsigned number; documents have signed and unsigned hashes."""
     if type(value) is not int or not -(1 << 31) <= value <= _MAX_HASH:
         raise ArtifactError(f"a hash of the CatBoost model is {value!r}")
     return value & _MAX_HASH
@@ -66,14 +68,14 @@ def read_hash(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashTable:
-    """The counts, float64 (k, m), by the hash of a combination: ascending bit patterns as int64."""
+    """Maps the hashes of combinations, ascending int64 bit patterns, to float64 counts (k, m)."""
 
     hashes: Array
     numbers: Array
 
     @classmethod
     def read(cls, entries: Sequence[Any], stride: Any) -> HashTable:
-        """Read a "hash_map" of the document: each hash as text, then `stride` - 1 numbers."""
+        """Read a "hash_map": each hash as a string, followed by its `stride` - 1 numbers."""
         if type(stride) is not int or stride < 2 or not entries or len(entries) % stride:
             raise ArtifactError("a table of the CatBoost model does not fit its stride")
         texts = entries[::stride]
@@ -81,17 +83,17 @@ class HashTable:
             raise ArtifactError("a hash in the CatBoost model is not a number")
         numbers = np.stack([read_floats(entries[i::stride]) for i in range(1, stride)], axis=1)
         hashes = np.array([int(text) for text in texts], np.uint64)
-        is_used = hashes != np.uint64(_EMPTY)
+        is_used = hashes != np.uint64(_EMPTY_SLOT_HASH)
         bits = hashes[is_used].view(np.int64)
         order = np.argsort(bits, kind="stable")
         if (np.diff(bits[order]) == 0).any():
-            raise ArtifactError("a hash stands twice in a table of the CatBoost model")
+            raise ArtifactError("a table of the CatBoost model contains a hash twice")
         return cls(bits[order], numbers[is_used][order])
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A test of column `feature` against `border`, or for the category `code` if that is set."""
+    """A test of column `feature`: above `border`, or equal to the category `code` if it is set."""
 
     feature: int
     border: np.float32
@@ -101,7 +103,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The parts of a combination: categorical columns by their number in the table, and tests."""
+    """The parts of a combination: the indices of categorical columns in the table, and tests."""
 
     categories: tuple[int, ...]
     tests: tuple[Split, ...]
@@ -109,7 +111,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A statistic; `table` is the name of its counts. Numbers are float32."""
+    """A statistic with float32 parameters; `table` is the name of the table with its counts."""
 
     projection: Projection
     kind: str
@@ -121,40 +123,42 @@ class Statistic:
     scale: Any
 
     def compute(self, good: Array | float, total: Array | float) -> Any:
-        """Return the statistic of counts, float32."""
+        """Compute the statistic from counts, in float32."""
         share: Any = (np.float32(good) + self.prior) / (np.float32(total) + self.denominator)
         return (share + self.shift) * self.scale
 
     def compute_all(self, counts: HashTable, total: int) -> tuple[Array, Any]:
-        """Return the statistic of each hash, float32 (k,), and that of an unknown combination."""
-        n = counts.numbers
+        """Compute the statistic of each hash, float32 (k,), and of an unknown combination."""
+        numbers = counts.numbers
         if self.kind in COUNTERS:
-            _check_counts(n.shape[1] == 1, n)
-            return self.compute(n[:, 0], float(total)), self.compute(0.0, float(total))
+            _check_counts(numbers.shape[1] == 1, numbers)
+            return self.compute(numbers[:, 0], float(total)), self.compute(0.0, float(total))
         if self.kind in MEANS:
-            _check_counts(n.shape[1] == 2, n[:, 1])
-            return self.compute(n[:, 0], n[:, 1]), self.compute(0.0, 0.0)
-        classes, border = n.shape[1], self.target_border
-        _check_counts(classes >= 2 and border < classes, n)
-        row_totals = n.sum(axis=1)
+            _check_counts(numbers.shape[1] == 2, numbers[:, 1])
+            return self.compute(numbers[:, 0], numbers[:, 1]), self.compute(0.0, 0.0)
+        num_classes, border_index = numbers.shape[1], self.target_border
+        _check_counts(num_classes >= 2 and border_index < num_classes, numbers)
+        row_totals = numbers.sum(axis=1)
         _check_counts(True, row_totals)
         if self.kind == "Buckets":
-            good = n[:, border]
-        else:  # with two classes CatBoost counts the second one, whatever the border is
-            good = n[:, border + 1 :].sum(axis=1) if classes > 2 else n[:, 1]
+            good = numbers[:, border_index]
+        else:  # With two classes, CatBoost always counts the second class.
+            good = numbers[:, border_index + 1 :].sum(axis=1) if num_classes > 2 else numbers[:, 1]
         return self.compute(good, row_totals), self.compute(0.0, 0.0)
 
 
 def _check_counts(fits: bool, counts: Array) -> None:
     if not fits or not ((np.abs(counts) <= _MAX_COUNT) & (np.trunc(counts) == counts)).all():
-        raise ArtifactError("a table of the CatBoost model holds no counts, or too few of them")
+        raise ArtifactError(
+            "a table of the CatBoost model does not contain counts, or too few of them"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookup:
-    """The statistics of one projection, float32 (k + 1, statistics), by ascending int64 `hashes`.
+    """The statistics of one projection: `values`, float32 (k + 1, statistics).
 
-    The last row is for an unknown combination.
+    Row i belongs to `hashes[i]`, ascending int64. The last row is for an unknown combination.
     """
 
     projection: Projection
@@ -162,38 +166,44 @@ class Lookup:
     values: Array
 
     def find_category_hashes(self) -> Array:
-        """Return the 32-bit hashes of the categories, int64, if the projection is one column."""
+        """Return the 32-bit hashes of the categories, int64, if the projection has only one column.
+
+        For other projections the array is empty.
+        """
         if len(self.projection.categories) != 1 or self.projection.tests:
             return np.zeros(0, np.int64)
-        hashes = (self.hashes.view(np.uint64) * _INVERSE).view(np.int64)
+        hashes = (self.hashes.view(np.uint64) * _INVERSE_MULTIPLIER).view(np.int64)
         return hashes[(hashes >= -(1 << 31)) & (hashes < 1 << 31)] & _MAX_HASH
 
 
-_INVERSE = np.uint64(pow(MULTIPLIER, -2, 1 << 64))
+_INVERSE_MULTIPLIER = np.uint64(pow(MULTIPLIER, -2, 1 << 64))
 """The inverse of the two multiplications in the hash of a single element."""
 
 
 def build_lookups(
-    statistics: Sequence[Statistic], used: Sequence[int], data: Mapping[str, Any]
+    statistics: Sequence[Statistic], used: Sequence[int], ctr_data: Mapping[str, Any]
 ) -> tuple[tuple[Lookup, ...], dict[int, int]]:
-    """Return look-ups of the `used` statistics in "ctr_data", and the column of each statistic."""
+    """Build the look-ups of the `used` statistics from "ctr_data".
+
+    Return them, and a mapping of each used statistic to its column.
+    """
     by_projection: dict[Projection, list[int]] = {}
-    for number in used:
-        by_projection.setdefault(statistics[number].projection, []).append(number)
-    names = dict.fromkeys(statistics[number].table for number in used)
-    tables_by_name = {name: _find_table(data, name) for name in names}
+    for index in used:
+        by_projection.setdefault(statistics[index].projection, []).append(index)
+    names = dict.fromkeys(statistics[index].table for index in used)
+    tables_by_name = {name: _find_table(ctr_data, name) for name in names}
     lookups: list[Lookup] = []
     columns: dict[int, int] = {}
-    for projection, numbers in by_projection.items():
-        tables = [tables_by_name[statistics[number].table] for number in numbers]
-        distinct = {id(table): table.hashes for table, _ in tables}
-        hashes = np.unique(np.concatenate([*distinct.values()]))
-        values = np.empty((hashes.size + 1, len(numbers)), np.float32)
-        for k, (number, (table, total)) in enumerate(zip(numbers, tables, strict=True)):
-            of_hash, of_unknown = statistics[number].compute_all(table, total)
-            values[:, k] = of_unknown
-            values[np.searchsorted(hashes, table.hashes), k] = of_hash
-            columns[number] = len(columns)
+    for projection, indices in by_projection.items():
+        tables = [tables_by_name[statistics[index].table] for index in indices]
+        hashes_of_tables = {id(table): table.hashes for table, _ in tables}
+        hashes = np.unique(np.concatenate([*hashes_of_tables.values()]))
+        values = np.empty((hashes.size + 1, len(indices)), np.float32)
+        for column, (index, (table, total)) in enumerate(zip(indices, tables, strict=True)):
+            known_values, unknown_value = statistics[index].compute_all(table, total)
+            values[:, column] = unknown_value
+            values[np.searchsorted(hashes, table.hashes), column] = known_values
+            columns[index] = len(columns)
         lookups.append(Lookup(projection, hashes, values))
     return tuple(lookups), columns
 
@@ -201,12 +211,12 @@ def build_lookups(
 def _find_table(data: Mapping[str, Any], name: str) -> tuple[HashTable, int]:
     entry = data.get(name) if isinstance(data, Mapping) else None
     if not isinstance(entry, Mapping) or not isinstance(entry.get("hash_map"), HashTable):
-        raise ArtifactError("the CatBoost model lacks what it counted of its categories")
+        raise ArtifactError("the CatBoost model lacks the counts of its categories")
     return entry["hash_map"], min(check_index(entry.get("counter_denominator", 0)), _MAX_COUNT)
 
 
 def check_distinct_tables(parameters: Any) -> None:
-    """Reject a model with one name for two tables, which divide the target differently."""
+    """Reject a model that has one name for two tables with different borders of the target."""
     params = parameters.get("cat_feature_params") if isinstance(parameters, Mapping) else None
     if not isinstance(params, Mapping):
         return
@@ -216,21 +226,22 @@ def check_distinct_tables(parameters: Any) -> None:
     for group in groups:
         binarizations: dict[Any, Any] = {}
         for statistic in group if isinstance(group, list) else []:
-            kind, binarization = statistic.get("ctr_type"), statistic.get("target_binarization")
-            if binarizations.setdefault(kind, binarization) != binarization:
+            ctr_type, binarization = statistic.get("ctr_type"), statistic.get("target_binarization")
+            if binarizations.setdefault(ctr_type, binarization) != binarization:
                 raise UnsupportedModelError(
-                    f"this CatBoost model has two {kind} statistics with different "
+                    f"this CatBoost model has two {ctr_type} statistics with different "
                     "TargetBorderCount, which CatBoost's JSON does not tell apart; train it with "
                     "one TargetBorderCount for each kind"
                 )
 
 
 class Columns:
-    """The columns of a model, by their number among the floats or among the categories.
+    """The columns of a model.
 
-    `floats` and `categories` give the number of the column in the table. In splits, statistics
-    follow the `count` columns of the table: statistic k is column `count` + k. `texts` has the
-    texts of category hashes, if the document states them.
+    `floats` and `categories` map a column's number among the float or categorical columns to its
+    index in the table. In splits, the statistics follow the `count` columns of the table:
+    statistic k is column `count` + k. `texts` maps hashes of categories to the categories, as far
+    as the document states them.
     """
 
     def __init__(self) -> None:
@@ -239,8 +250,8 @@ class Columns:
         self.floats: dict[int, tuple[int, bool]] = {}
         self.categories: dict[int, int] = {}
         self.statistics: list[Statistic] = []
-        self._tests: list[tuple[str, int, Any]] = []
-        self._known: frozenset[tuple[str, int, Any]] = frozenset()
+        self._indexed_tests: list[tuple[str, int, Any]] = []
+        self._known_tests: frozenset[tuple[str, int, Any]] = frozenset()
         self._codes: dict[int, dict[int, int]] = {}
         self.texts: dict[int, str] = {}
 
@@ -253,30 +264,32 @@ class Columns:
             treatment = feature["nan_value_treatment"]
             if treatment not in ("AsIs", "AsFalse", "AsTrue"):
                 raise ArtifactError(f"unknown nan_value_treatment {treatment!r} of a column")
-            true = treatment == "AsTrue" and feature["has_nans"] is True
+            nan_is_true = treatment == "AsTrue" and feature["has_nans"] is True
             number = _read_number(feature, self.floats)
-            self.floats[number] = self._read_position(feature, names), true
+            self.floats[number] = self._read_position(feature, names), nan_is_true
             borders = _read_borders(feature["borders"] or [])
-            self._tests += [("FloatFeature", number, border) for border in borders]
+            self._indexed_tests += [("FloatFeature", number, border) for border in borders]
         for feature in info.get("categorical_features") or []:
             number = _read_number(feature, self.categories)
             self.categories[number] = self._read_position(feature, names)
             texts, values = feature.get("string_values") or [], feature.get("values") or []
-            self._tests += [("OneHotFeature", number, read_hash(value)) for value in values]
+            self._indexed_tests += [("OneHotFeature", number, read_hash(value)) for value in values]
             if len(texts) == len(values):
                 self.texts |= dict(zip(map(read_hash, values), map(str, texts), strict=True))
         for entry in info.get("cat_features_hash") or []:
             self.texts[read_hash(entry["hash"])] = str(entry["value"])
         self.count = 1 + max(names, default=-1)
-        columns = len(self.floats) + len(self.categories)
-        if self.count > limit or not self.count == len(names) == columns:
-            raise ArtifactError("the columns of the CatBoost model are not numbered one by one")
+        num_columns = len(self.floats) + len(self.categories)
+        if self.count > limit or not self.count == len(names) == num_columns:
+            raise ArtifactError("the columns of the CatBoost model are not numbered consecutively")
         if any(names.values()):
             self.names = tuple(names.get(i) or str(i) for i in range(self.count))
-        self._known = frozenset(self._tests)
+        self._known_tests = frozenset(self._indexed_tests)
         for number, entry in enumerate(info.get("ctrs") or []):
             self.statistics.append(self._read_statistic(entry))
-            self._tests += [("OnlineCtr", number, b) for b in _read_borders(entry["borders"])]
+            self._indexed_tests += [
+                ("OnlineCtr", number, border) for border in _read_borders(entry["borders"])
+            ]
         if len(set(self.statistics)) < len(self.statistics):
             raise UnsupportedModelError(
                 "this CatBoost model has two statistics of categories that its JSON does not tell "
@@ -285,37 +298,43 @@ class Columns:
         return self
 
     def _read_position(self, feature: Mapping[str, Any], names: dict[int, str]) -> int:
-        """Return the column's number in the table, and add its name to `names`."""
+        """Return the index of the column in the table, and add its name to `names`."""
         position = check_index(feature["flat_feature_index"])
         name = feature.get("feature_id") or feature.get("feature_name") or ""
         if position in names or not isinstance(name, str):
-            raise ArtifactError(f"column {position} of the CatBoost model is doubled or misnamed")
+            raise ArtifactError(
+                f"column {position} of the CatBoost model occurs twice or has an invalid name"
+            )
         names[position] = name
         return position
 
     def read_split(self, entry: Mapping[str, Any]) -> Split:
-        """Read a split of the document, which must be the test that its index refers to."""
-        kind: Any = entry.get("split_type")
+        """Read a split of the document and check that it is the test that its index refers to."""
+        split_type: Any = entry.get("split_type")
         index: Any = entry.get("split_index")
         value: Any
-        if kind == "FloatFeature":
+        if split_type == "FloatFeature":
             split = self._read_float_test(entry)
             number, value = entry["float_feature_index"], split.border
-        elif kind == "OneHotFeature":
+        elif split_type == "OneHotFeature":
             split = self._read_category_test(entry)
             number, value = entry["cat_feature_index"], read_hash(entry["value"])
-        elif kind == "OnlineCtr":
+        elif split_type == "OnlineCtr":
             value = np.float32(entry["border"])
-            number = self._tests[index][1] if check_index(index) < len(self._tests) else -1
+            number = (
+                self._indexed_tests[index][1]
+                if check_index(index) < len(self._indexed_tests)
+                else -1
+            )
             split = Split(self.count + number, value, False, None)
         else:
-            raise UnsupportedModelError(f"CatBoost splits of type {kind!r} are not covered")
-        # CatBoost reads only the index, so the other entries must say the same.
-        if self._tests[check_index(index) : index + 1] != [(kind, number, value)]:
-            raise ArtifactError("a split of the CatBoost model is not the one that it is called")
-        if kind == "OnlineCtr":
+            raise UnsupportedModelError(f"CatBoost splits of type {split_type!r} are not supported")
+        # CatBoost reads only the index, so the other entries must agree with it.
+        if self._indexed_tests[check_index(index) : index + 1] != [(split_type, number, value)]:
+            raise ArtifactError("a split of the CatBoost model does not match its index")
+        if split_type == "OnlineCtr":
             if entry["ctr_target_border_idx"] != self.statistics[number].target_border:
-                raise ArtifactError("a split of the CatBoost model is of another statistic")
+                raise ArtifactError("a split of the CatBoost model belongs to another statistic")
         return split
 
     def _read_category_test(self, entry: Mapping[str, Any]) -> Split:
@@ -325,57 +344,59 @@ class Columns:
         return Split(feature, np.float32(0), False, code)
 
     def _read_float_test(self, entry: Mapping[str, Any]) -> Split:
-        feature, true = self.floats[check_index(entry["float_feature_index"])]
+        feature, nan_is_true = self.floats[check_index(entry["float_feature_index"])]
         border = np.float32(entry["border"])
         if np.isnan(border):
             raise ArtifactError("a border of the CatBoost model is NaN")
-        return Split(feature, border, true, None)
+        return Split(feature, border, nan_is_true, None)
 
     def _read_statistic(self, entry: Mapping[str, Any]) -> Statistic:
-        kind, name = entry["ctr_type"], entry["identifier"]
-        if kind not in MEANS | COUNTERS | SHARES:
-            raise UnsupportedModelError(f"CatBoost's statistics {kind!r} are not covered")
-        if json.loads(name) != {"identifier": entry["elements"], "type": kind}:
-            raise ArtifactError("a statistic of the CatBoost model is not the one it is called")
+        ctr_type, name = entry["ctr_type"], entry["identifier"]
+        if ctr_type not in MEANS | COUNTERS | SHARES:
+            raise UnsupportedModelError(f"CatBoost's statistics {ctr_type!r} are not supported")
+        if json.loads(name) != {"identifier": entry["elements"], "type": ctr_type}:
+            raise ArtifactError("a statistic of the CatBoost model does not match its name")
         fields = ("prior_numerator", "prior_denomerator", "shift", "scale")
         numbers = read_floats([entry[field] for field in fields]).astype(np.float32)
         if not np.isfinite(numbers).all():
             raise ArtifactError("a statistic of the CatBoost model has a number that is not finite")
         border = check_index(entry["target_border_idx"])
         projection = self._read_projection(entry["elements"])
-        return Statistic(projection, kind, name, border, *numbers)
+        return Statistic(projection, ctr_type, name, border, *numbers)
 
     def _read_projection(self, elements: Any) -> Projection:
-        """Read a combination: categories, number tests and category tests, hashed in this order."""
-        categories, above, equal = list[int](), list[Split](), list[Split]()
+        """Read a combination: its categories, float tests and category tests, in hashing order."""
+        categories, float_tests, category_tests = list[int](), list[Split](), list[Split]()
         for element in elements:
             kind = element["combination_element"]
             if kind == "cat_feature_value":
                 categories.append(self.categories[check_index(element["cat_feature_index"])])
                 continue
             if kind == "float_feature":
-                above.append(self._read_float_test(element))
-                number, value = element["float_feature_index"], above[-1].border
-                is_known = ("FloatFeature", number, value) in self._known
+                float_tests.append(self._read_float_test(element))
+                number, value = element["float_feature_index"], float_tests[-1].border
+                is_known = ("FloatFeature", number, value) in self._known_tests
             elif kind == "cat_feature_exact_value":
-                equal.append(self._read_category_test(element))
+                category_tests.append(self._read_category_test(element))
                 number, code = element["cat_feature_index"], read_hash(element["value"])
-                is_known = ("OneHotFeature", number, code) in self._known
+                is_known = ("OneHotFeature", number, code) in self._known_tests
             else:
-                raise UnsupportedModelError(f"CatBoost's combinations of {kind!r} are not covered")
+                raise UnsupportedModelError(
+                    f"CatBoost's combinations of {kind!r} are not supported"
+                )
             if not is_known:
-                raise ArtifactError("a combination of the CatBoost model has a test of its own")
+                raise ArtifactError("a combination of the CatBoost model has an unknown test")
         if not categories:
             raise ArtifactError("a combination of the CatBoost model has no category")
-        return Projection(tuple(categories), (*above, *equal))
+        return Projection(tuple(categories), (*float_tests, *category_tests))
 
     def find_tested_values(self) -> dict[int, Array]:
-        """Return the hashes that splits test, int64, in the order of their codes, by column."""
+        """Map each column to the hashes that splits test, int64, in the order of their codes."""
         return {column: np.array(list(codes), np.int64) for column, codes in self._codes.items()}
 
 
 def _read_number(feature: Mapping[str, Any], previous: Mapping[int, Any]) -> int:
-    """Return the number of a column among those of its kind; a wrong order crashes CatBoost."""
+    """Return a column's number among the columns of its kind; a wrong order crashes CatBoost."""
     number = check_index(feature["feature_index"])
     if number <= max(previous, default=-1):
         raise ArtifactError("the columns of the CatBoost model are not in order")

@@ -1,8 +1,8 @@
 """CatBoost's trees, symmetric or not, from the document to an Ensemble.
 
-A float split is true for `x > border` in float32. A one-hot split is true if the hash of a category
-equals the split's value. The IR tests `x <= border`, so "false" goes left there; for a category it
-tests whether the code is in a set, so "true" goes left.
+A float split is true for `x > border` in float32. The IR tests `x <= border`, so "false" goes left.
+A one-hot split is true if the hash of a category equals the split's value. The IR tests whether the
+code is in a set, so "true" goes left.
 
 NaN counts as -inf (nan_value_treatment AsFalse) or +inf (AsTrue) in a column that had NaN in
 training. In other columns every comparison with NaN is false
@@ -25,7 +25,10 @@ MAX_SYMMETRIC_DEPTH = 30
 
 
 def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble, int | None]:
-    """Return the trees from zeros, and the number of values per leaf; None without trees."""
+    """Read the trees; return an Ensemble with base 0 and the number of values per leaf.
+
+    The number is None if there are no trees.
+    """
     nodes = _NodeBuffer()
     outputs: int | None = None
     is_symmetric = "oblivious_trees" in document
@@ -39,45 +42,45 @@ def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble
 
 
 def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuffer) -> int:
-    """Read a tree with one split per level; bit d of a leaf's number is the outcome of split d."""
+    """Read a tree with one split per level; bit d of a leaf's index is the outcome of split d."""
     splits = [columns.read_split(s) for s in tree["splits"] or []]
     depth = len(splits)
     values = read_floats(tree["leaf_values"])
-    leaves = 1 << min(depth, MAX_SYMMETRIC_DEPTH)
-    if depth > MAX_SYMMETRIC_DEPTH or not values.size or values.size % leaves:
+    leaf_count = 1 << min(depth, MAX_SYMMETRIC_DEPTH)
+    if depth > MAX_SYMMETRIC_DEPTH or not values.size or values.size % leaf_count:
         raise ArtifactError(f"{values.size} leaf values of a CatBoost tree with {depth} splits")
-    inner = leaves - 1
-    total = inner + leaves
+    inner_count = leaf_count - 1
+    node_count = inner_count + leaf_count
     # The tree becomes a heap with the last split at its root, so that leaves are in order.
-    feature, border = np.zeros(total, np.int32), np.zeros(total, np.float32)
-    nan_goes_left, false_is_left = np.zeros(total, bool), np.ones(total, bool)
+    feature, border = np.zeros(node_count, np.int32), np.zeros(node_count, np.float32)
+    nan_goes_left, false_goes_left = np.zeros(node_count, bool), np.ones(node_count, bool)
     sets: dict[int, int] = {}
-    for depth_of_split, split in enumerate(reversed(splits)):
-        repeat = 1 << depth_of_split
-        level = slice(repeat - 1, 2 * repeat - 1)
+    for level_depth, split in enumerate(reversed(splits)):
+        level_size = 1 << level_depth
+        level = slice(level_size - 1, 2 * level_size - 1)
         feature[level], border[level] = split.feature, split.border
         nan_goes_left[level] = not split.nan_is_true
         if split.code is not None:
-            false_is_left[level] = nan_goes_left[level] = False
-            sets.update(dict.fromkeys(range(repeat - 1, 2 * repeat - 1), split.code))
-    heap = np.arange(total, dtype=np.int32)
-    false, true = 2 * heap + 1, 2 * heap + 2
-    cover = np.full(total, np.nan)
+            false_goes_left[level] = nan_goes_left[level] = False
+            sets.update(dict.fromkeys(range(level_size - 1, 2 * level_size - 1), split.code))
+    node_index = np.arange(node_count, dtype=np.int32)
+    false_child, true_child = 2 * node_index + 1, 2 * node_index + 2
+    cover = np.full(node_count, np.nan)
     weights = tree.get("leaf_weights")
-    if not isinstance(weights, np.ndarray) or weights.shape != (leaves,):
-        weights = np.full(leaves, np.nan)
+    if not isinstance(weights, np.ndarray) or weights.shape != (leaf_count,):
+        weights = np.full(leaf_count, np.nan)
     for height in reversed(range(depth + 1)):
         cover[(1 << height) - 1 : (2 << height) - 1] = weights
         weights = weights.reshape(-1, 2).sum(axis=1) if height else weights
-    value = np.zeros((total, values.size // leaves))
-    value[inner:] = values.reshape(leaves, -1)
+    value = np.zeros((node_count, values.size // leaf_count))
+    value[inner_count:] = values.reshape(leaf_count, -1)
     nodes.append(
         sets,
         feature=feature,
         threshold=border,
-        left=np.where(false_is_left, false, true),
-        right=np.where(false_is_left, true, false),
-        leaf=heap >= inner,
+        left=np.where(false_goes_left, false_child, true_child),
+        right=np.where(false_goes_left, true_child, false_child),
+        leaf=node_index >= inner_count,
         default_left=nan_goes_left,
         value=value,
         cover=cover,
@@ -86,13 +89,13 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
 
 
 def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuffer) -> int:
-    """Read a tree of nodes {"split", "left", "right"} or {"value"}, of which left is false."""
+    """Read a tree of nodes {"split", "left", "right"} or {"value"}; a false split goes left."""
     splits, values = list[Split | None](), list[Array | None]()
     left, right, weights = list[int](), list[int](), list[float]()
     sets: dict[int, int] = {}
-    waiting: list[tuple[Any, list[int] | None, int]] = [(tree, None, 0)]
-    while waiting:
-        node, children, parent = waiting.pop()
+    pending: list[tuple[Any, list[int] | None, int]] = [(tree, None, 0)]
+    while pending:
+        node, children, parent = pending.pop()
         number = len(splits)
         if children is not None:
             children[parent] = number
@@ -108,20 +111,20 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
         split = columns.read_split(node["split"])
         splits.append(split)
         values.append(None)
-        false, true = left, right
+        false_children, true_children = left, right
         if split.code is not None:
             sets[number] = split.code
-            false, true = right, left
-        waiting += [(node["left"], false, number), (node["right"], true, number)]
-    widths = {v.size for v in values if v is not None}
+            false_children, true_children = right, left
+        pending += [(node["left"], false_children, number), (node["right"], true_children, number)]
+    widths = {leaf_value.size for leaf_value in values if leaf_value is not None}
     width = widths.pop()
     if widths or not width:
         raise ArtifactError("the leaves of a CatBoost tree differ in width")
     value = np.zeros((len(splits), width))
-    for row, leaf_value in zip(value, values, strict=True):
+    for node_value, leaf_value in zip(value, values, strict=True):
         if leaf_value is not None:
-            row[:] = leaf_value
-    for i in reversed(range(len(splits))):  # a child's number is above its parent's
+            node_value[:] = leaf_value
+    for i in reversed(range(len(splits))):  # A child's index is above its parent's.
         if splits[i] is not None:
             weights[i] = weights[left[i]] + weights[right[i]]
     nodes.append(
@@ -141,7 +144,7 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
 
 
 class _NodeBuffer:
-    """The nodes of some trees, passed on to `collector` in batches."""
+    """Collects the nodes of trees and passes them on to `collector` in batches."""
 
     def __init__(self) -> None:
         self.collector = TreeCollector(np.dtype(np.float64))
@@ -155,7 +158,7 @@ class _NodeBuffer:
         self.size = 0
 
     def append(self, sets: Mapping[int, int], **arrays: Array) -> None:
-        """Add a tree whose root is its node 0; `sets` has the codes that go left, by node."""
+        """Add a tree whose root is node 0; `sets` maps categorical nodes to codes that go left."""
         self.trees += 1
         self.roots.append(self.size)
         for name, array in arrays.items():

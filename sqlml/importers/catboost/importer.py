@@ -1,7 +1,7 @@
 """Import CatBoost's estimators and files.
 
-A model file may state only the hashes of its categories. Hashes of integers are then found by
-trying: categories are integers if all their hashes belong to some.
+A model file may state only the hashes of its categories. The hashes of many integers are then
+tried: the categories are integers if each of their hashes is the hash of an integer.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ LOSSES: Mapping[str, Objective] = {
     "RMSEWithUncertainty": Objective("regression", "variance"),
     **dict.fromkeys(_IDENTITY, REGRESSION),
 }
-"""The loss functions that are covered.
+"""The supported loss functions.
 
 Source: catboost/libs/eval_result/eval_helpers.cpp, and CatBoostRegressor's default prediction."""
 
@@ -116,7 +116,10 @@ def import_raw(model: Any, frame: Frame) -> Outputs:
 
 
 def import_file(model: CatBoostModel, frame: Frame) -> Outputs:
-    """Import a file, which predicts like CatBoostClassifier or CatBoostRegressor by its loss."""
+    """Import a file, which predicts like CatBoostClassifier or CatBoostRegressor.
+
+    The loss function decides which one.
+    """
     loss = _find_loss(model)
     if loss.task == "multilabel":
         return _import_multilabel(model, frame)
@@ -136,7 +139,7 @@ def _read_model(model: Any) -> CatBoostModel:
         path = Path(folder, "model.json")
         try:
             model.save_model(str(path), format="json")
-        except Exception as error:  # a CatBoostError, whose class is not imported here
+        except Exception as error:  # A CatBoostError, whose class is not imported here.
             raise UnsupportedModelError(
                 f"CatBoost cannot write this {type(model).__name__} as JSON, which sqlml reads: "
                 f"{error}"
@@ -145,7 +148,7 @@ def _read_model(model: Any) -> CatBoostModel:
 
 
 def _find_loss(model: CatBoostModel) -> Objective:
-    if not model.loss:  # CatBoost predicts raw values if a file states no loss
+    if not model.loss:  # CatBoost predicts raw values if a file states no loss.
         return REGRESSION
     return find_objective(LOSSES, model.loss, "CatBoost's loss function")
 
@@ -161,7 +164,9 @@ def _import_regression(model: CatBoostModel, frame: Frame, link: Link) -> Output
 def _import_multilabel(model: CatBoostModel, frame: Frame) -> Outputs:
     if model.outputs < 2 or model.threshold is not None:
         feature = "a single label" if model.outputs < 2 else "a probability threshold"
-        raise UnsupportedModelError(f"CatBoost's loss function {model.loss!r} with {feature}")
+        raise UnsupportedModelError(
+            f"CatBoost's loss function {model.loss!r} with {feature} is not supported"
+        )
     b = frame.builder
     raw = _compute_raw(model, frame)
     return import_multilabel(label_above(b, raw, 0.0), apply_link(b, "sigmoid", raw), raw)
@@ -173,32 +178,32 @@ def _import_classes(model: CatBoostModel, frame: Frame, link: Link) -> Outputs:
     if model.outputs == 1:
         if len(labels) != 2:
             raise UnsupportedModelError(f"{len(labels)} classes for one value per row")
-        border = 0.0 if model.threshold is None else -math.log(1 / model.threshold - 1)
-        label = label_above(b, raw, border)
+        threshold = 0.0 if model.threshold is None else -math.log(1 / model.threshold - 1)
+        label = label_above(b, raw, threshold)
         return import_binary(b, label, apply_link(b, link, raw), raw, labels)
     raw = _arrange_by_class(model, raw, frame, len(labels))
     return import_multiclass(b, raw, apply_link(b, link, raw), raw, labels)
 
 
-def _arrange_by_class(model: CatBoostModel, raw: Value, frame: Frame, classes: int) -> Value:
-    """Return raw values in the order of the class names; -inf for classes without training rows."""
+def _arrange_by_class(model: CatBoostModel, raw: Value, frame: Frame, num_classes: int) -> Value:
+    """Return raw values in the order of the class names, -inf for classes without training rows."""
     b = frame.builder
     output_of = {name: k for k, name in enumerate(model.class_of or range(model.outputs))}
-    if classes == model.outputs and list(output_of) == list(range(classes)):
+    if num_classes == model.outputs and list(output_of) == list(range(num_classes)):
         return raw
-    first = b.op("select", raw, indices=np.zeros(1, np.int64))
+    first_output = b.op("select", raw, indices=np.zeros(1, np.int64))
     infinity = b.constant(np.array([-np.inf]))
-    untrained = b.op("where", b.op("isnan", first), infinity, infinity)
+    untrained = b.op("where", b.op("isnan", first_output), infinity, infinity)
     extended = b.op("concat", raw, untrained)
-    order = [output_of.get(name, model.outputs) for name in range(classes)]
+    order = [output_of.get(name, model.outputs) for name in range(num_classes)]
     return b.op("select", extended, indices=np.array(order, np.int64))
 
 
 def _compute_raw(model: CatBoostModel, frame: Frame) -> Value:
-    """Return RawFormulaVal: scale * (sum of the leaves, tree by tree) + bias, (n, K) float64."""
+    """Return RawFormulaVal, (n, K) float64: scale * (sum of the leaves, tree by tree) + bias."""
     check_width(frame, model.features, "CatBoost")
     b = frame.builder
-    trees = replace(model.trees, base=np.zeros(model.outputs))  # K may be set without trees
+    trees = replace(model.trees, base=np.zeros(model.outputs))  # K may be known without trees.
     value = b.op("tree_ensemble", _compute_tree_inputs(model, frame), **trees.attrs())
     if model.scale != 1:
         value = b.op("mul", value, b.constant(np.array([model.scale])))
@@ -215,23 +220,24 @@ _FIRST_COLUMN = np.zeros(1, np.int32)
 def _compute_tree_inputs(model: CatBoostModel, frame: Frame) -> Value:
     """Compute the columns that the trees of a model read, (n, F) float32.
 
-    Categories that splits test become codes. The statistics of categories (`features.py`) follow.
+    Categories that splits test become codes. The columns with the statistics of categories
+    (`features.py`) come last.
     """
     b = frame.builder
     integer_columns = _find_integer_columns(model, frame)
-    looked_up = sorted({i for lookup in model.lookups for i in lookup.projection.categories})
-    hashes = {i: _hash_column(frame, i, i in integer_columns) for i in looked_up}
+    hashed_columns = sorted({i for lookup in model.lookups for i in lookup.projection.categories})
+    hashes = {i: _hash_column(frame, i, i in integer_columns) for i in hashed_columns}
 
     def encode(frame: Frame, i: int, values: Array) -> Value:
-        if i in hashes and not values.size:  # only statistics read it
+        if i in hashes and not values.size:  # Only statistics read the column.
             return b.cast(hashes[i], "float32")
-        texts = _find_texts(values.tolist(), model.texts)
-        if texts is None:
+        names = _find_names(values.tolist(), model.texts)
+        if names is None:
             column = hashes[i] if i in hashes else _hash_column(frame, i, False)
             return b.op(
                 "look_up_combinations", column, **pack_combinations([_map_hashes_to_codes(values)])
             )
-        return _encode_column(frame, i, texts, i in integer_columns)
+        return _encode_column(frame, i, names, i in integer_columns)
 
     untested = {i: _NO_VALUES for i in range(frame.width) if i in hashes or frame.makes_strings(i)}
     categorical = {**untested, **model.categorical}
@@ -242,7 +248,7 @@ def _compute_tree_inputs(model: CatBoostModel, frame: Frame) -> Value:
 
 
 def _find_integer_columns(model: CatBoostModel, frame: Frame) -> frozenset[int]:
-    """Return the categorical columns whose categories in the model are all integers."""
+    """Return the categorical columns all of whose categories in the model are integers."""
     categories = {i: list(values) for i, values in model.categorical.items()}
     for lookup in model.lookups:
         for i in lookup.projection.categories:
@@ -250,12 +256,12 @@ def _find_integer_columns(model: CatBoostModel, frame: Frame) -> frozenset[int]:
     return frozenset(
         i
         for i, hashes in categories.items()
-        if not frame.makes_strings(i) and _are_integers(map(int, hashes), model.texts)
+        if not frame.makes_strings(i) and _are_all_integers(map(int, hashes), model.texts)
     )
 
 
 def _map_hashes_to_codes(hashes: Array) -> Combination:
-    """Return a look-up of 32-bit hashes, whose codes are their positions; -1 for others."""
+    """Return a look-up that maps each of the 32-bit hashes to its position, and others to -1."""
     signed = np.where(hashes >> 31, hashes - (1 << 32), hashes)
     keys = hash_combinations(signed[:, None] * 1.0, _FIRST_COLUMN)
     order = np.argsort(keys)
@@ -263,60 +269,68 @@ def _map_hashes_to_codes(hashes: Array) -> Combination:
     return Combination(_FIRST_COLUMN, keys[order], values)
 
 
-def _encode_column(frame: Frame, i: int, texts: tuple[str, ...], is_integer: bool) -> Value:
-    """Return column `i` as codes in the order of `texts`; NULL is an error, as in CatBoost."""
-    b, count = frame.builder, len(texts)
+def _encode_column(frame: Frame, i: int, names: tuple[str, ...], is_integer: bool) -> Value:
+    """Return column `i` as codes in the order of `names`; NULL is an error, as in CatBoost."""
+    b, count = frame.builder, len(names)
     if is_integer:
-        numbers = np.array([float(text) for text in texts])
+        numbers = np.array([float(name) for name in names])
         codes = b.op("encode", frame.numbers(i), categories=numbers, missing=count)
     else:
         strings = np.empty(count, object)
-        strings[:] = texts
+        strings[:] = names
         codes = b.op("encode", frame.strings(i), categories=strings, missing=count)
     is_null = b.op("eq", codes, b.constant(np.array([count], np.int64)))
     nan = b.constant(np.array([np.nan], np.float32))
-    x = b.op("where", is_null, nan, b.op("cast", codes, dtype="float32"))
-    return b.op("require_finite", x, features=(frame.names[i],), allow_nan=False, step=STEP)
+    values = b.op("where", is_null, nan, b.op("cast", codes, dtype="float32"))
+    return b.op("require_finite", values, features=(frame.names[i],), allow_nan=False, step=STEP)
 
 
 def _hash_column(frame: Frame, i: int, is_integer: bool) -> Value:
     """Return the hashes of column `i`, (n, 1) float64; NULL is an error, as in CatBoost."""
     b, name = frame.builder, frame.names[i]
-    check = {"features": (name,), "allow_nan": False, "step": STEP}
+    check_attrs = {"features": (name,), "allow_nan": False, "step": STEP}
     if not is_integer:
-        return b.op("require_finite", b.op("hash_categories", frame.strings(i)), **check)
+        return b.op("require_finite", b.op("hash_categories", frame.strings(i)), **check_attrs)
     limit = np.array([MAX_EXACT_INTEGER - 1.0])
-    x = b.op("require_finite", frame.numbers(i), low=-limit, high=limit, **check)
+    numbers = b.op("require_finite", frame.numbers(i), low=-limit, high=limit, **check_attrs)
     message = (
-        f"column {name!r} has a number that is not whole, which {STEP} does not take; cast it to "
+        f"column {name!r} has a number that is not whole, which {STEP} does not accept; cast it to "
         "BIGINT, if that is what the model was trained on"
     )
-    hashes = b.op("hash_categories", x)
+    hashes = b.op("hash_categories", numbers)
     return b.op("require", hashes, b.op("eq", hashes, hashes), message=message)
 
 
 def _compute_statistics(
     frame: Frame, lookups: Sequence[Lookup], columns: Value, hashes: Mapping[int, Value]
 ) -> Value:
-    """Return the statistics side by side, (n, S) float32; tests read `columns`."""
+    """Return the statistics as (n, S) float32.
+
+    `columns` has the values that the tests of the statistics compare with borders, and `hashes` the
+    hashes of categorical columns.
+    """
     b = frame.builder
     tests = list(dict.fromkeys(test for lookup in lookups for test in lookup.projection.tests))
     groups = {
-        "gt": [t for t in tests if t.code is None and not t.nan_is_true],
-        "le": [t for t in tests if t.code is None and t.nan_is_true],  # negated, so NaN passes
-        "eq": [t for t in tests if t.code is not None],
+        "gt": [test for test in tests if test.code is None and not test.nan_is_true],
+        "le": [
+            test for test in tests if test.code is None and test.nan_is_true
+        ],  # Negated below, so that NaN passes.
+        "eq": [test for test in tests if test.code is not None],
     }
     blocks = [*hashes.values()]
-    position: dict[int | Split, int] = {i: k for k, i in enumerate(hashes)}
+    position: dict[int | Split, int] = {i: offset for offset, i in enumerate(hashes)}
     for op, group in groups.items():
         if not group:
             continue
-        x = b.op("select", columns, indices=np.array([t.feature for t in group], np.int64))
-        limits = [t.border if t.code is None else t.code for t in group]
-        passed = b.op(op, x, np.array(limits, np.float32))
-        passed = b.op("not", passed) if op == "le" else passed
-        position |= {test: len(position) + k for k, test in enumerate(group)}
-        blocks.append(b.op("cast", passed, dtype="float64"))
+        tested_values = b.op(
+            "select", columns, indices=np.array([test.feature for test in group], np.int64)
+        )
+        limits = [test.border if test.code is None else test.code for test in group]
+        is_true = b.op(op, tested_values, np.array(limits, np.float32))
+        is_true = b.op("not", is_true) if op == "le" else is_true
+        position |= {test: len(position) + offset for offset, test in enumerate(group)}
+        blocks.append(b.op("cast", is_true, dtype="float64"))
     combinations = []
     for lookup in lookups:
         projection = lookup.projection
@@ -327,20 +341,21 @@ def _compute_statistics(
 
 
 COMMON_INTEGERS = range(-1000, 65_536)
-"""Integers that are always tried as the origin of a hash without text."""
+"""Integers whose hashes are always tried for a hash without a name."""
 
 LONG_DIGITS, MIN_HASHES = (5, 6), 3
-"""The lengths of more integers that are tried, if there are enough hashes.
+"""Integers with these numbers of digits are also tried if there are at least MIN_HASHES hashes.
 
-One in 4,000 hashes of other texts is by chance that of such an integer, but not several at once.
+One in 4,000 hashes of other strings is by chance the hash of such an integer, but several at once
+are not.
 """
 
 
-def _find_texts(hashes: Iterable[int], texts: Mapping[int, str]) -> tuple[str, ...] | None:
-    """Return the texts of categories; None if hashes without text are not all of integers."""
+def _find_names(hashes: Iterable[int], name_of: Mapping[int, str]) -> tuple[str, ...] | None:
+    """Return the names of categories, or None if a hash has no name and is not an integer's."""
     hashes = list(hashes)
-    if all(h in texts for h in hashes):
-        return tuple(texts[h] for h in hashes)
+    if all(h in name_of for h in hashes):
+        return tuple(name_of[h] for h in hashes)
     common_integers = _hash_common_integers()
     integers = [common_integers.get(h) for h in hashes]
     if None in integers and len(set(hashes)) >= MIN_HASHES:
@@ -348,20 +363,22 @@ def _find_texts(hashes: Iterable[int], texts: Mapping[int, str]) -> tuple[str, .
         index = np.minimum(np.searchsorted(long_hashes, hashes), long_hashes.size - 1)
         is_long = long_hashes[index] == np.array(hashes)
         integers = [
-            int(long_integers[k]) if integer is None and matches else integer
-            for integer, k, matches in zip(integers, index.tolist(), is_long.tolist(), strict=True)
+            int(long_integers[position]) if integer is None and has_match else integer
+            for integer, position, has_match in zip(
+                integers, index.tolist(), is_long.tolist(), strict=True
+            )
         ]
     return tuple(str(n) for n in integers) if None not in integers else None
 
 
-def _are_integers(hashes: Iterable[int], texts: Mapping[int, str]) -> bool:
+def _are_all_integers(hashes: Iterable[int], name_of: Mapping[int, str]) -> bool:
     """Return whether there are categories and all of them are integers."""
-    category_texts = _find_texts(hashes, texts) or ()
-    return len(category_texts) > 0 and all(map(_is_integer_text, category_texts))
+    names = _find_names(hashes, name_of) or ()
+    return len(names) > 0 and all(map(_is_integer_name, names))
 
 
-def _is_integer_text(text: str) -> bool:
-    """Return whether a text is CatBoost's text of an integer that float64 represents."""
+def _is_integer_name(text: str) -> bool:
+    """Return whether `text` is CatBoost's format of an integer that float64 represents."""
     return re.fullmatch(r"0|-?[1-9][0-9]{0,14}", text) is not None
 
 
@@ -372,30 +389,35 @@ def _hash_common_integers() -> dict[int, int]:
 
 @lru_cache(maxsize=1)
 def _hash_long_integers() -> tuple[Array, Array]:
-    """Return the hashes of integers of LONG_DIGITS (CityHash64, `ir/hashes.py`), and those."""
+    """Return the sorted hashes of all integers of LONG_DIGITS digits, and these integers.
+
+    The hash is the lower half of CityHash64 (`ir/hashes.py`).
+    """
     multiplier = np.uint64(0x9DDFEA08EB382D69)
 
     def mix(value: Array) -> Array:
-        result: Array = value ^ (value >> np.uint64(47))
-        return result
+        mixed: Array = value ^ (value >> np.uint64(47))
+        return mixed
 
-    hashes, numbers = list[Array](), list[Array]()
-    for size in LONG_DIGITS:
-        integers = np.arange(10 ** (size - 1), 10**size, dtype=np.uint64)
-        digits = [integers // np.uint64(10**k) % np.uint64(10) + np.uint64(48) for k in range(size)]
-        text = digits[::-1]
-        first, last = (
-            c[0] | c[1] << np.uint64(8) | c[2] << np.uint64(16) | c[3] << np.uint64(24)
-            for c in (text[:4], text[-4:])
+    hash_arrays, integer_arrays = list[Array](), list[Array]()
+    for length in LONG_DIGITS:
+        integers = np.arange(10 ** (length - 1), 10**length, dtype=np.uint64)
+        digits = [
+            integers // np.uint64(10**k) % np.uint64(10) + np.uint64(48) for k in range(length)
+        ]
+        characters = digits[::-1]
+        first_word, last_word = (
+            word[0] | word[1] << np.uint64(8) | word[2] << np.uint64(16) | word[3] << np.uint64(24)
+            for word in (characters[:4], characters[-4:])
         )
-        u = np.uint64(size) + (first << np.uint64(3))
-        a = mix((u ^ last) * multiplier)
-        hash64 = mix((last ^ a) * multiplier) * multiplier
-        hashes.append((hash64 & np.uint64(0xFFFFFFFF)).astype(np.int64))
-        numbers.append(integers.astype(np.int32))
-    all_hashes = np.concatenate(hashes)
-    order = np.argsort(all_hashes)
-    return all_hashes[order], np.concatenate(numbers)[order]
+        u = np.uint64(length) + (first_word << np.uint64(3))
+        a = mix((u ^ last_word) * multiplier)
+        hash64 = mix((last_word ^ a) * multiplier) * multiplier
+        hash_arrays.append((hash64 & np.uint64(0xFFFFFFFF)).astype(np.int64))
+        integer_arrays.append(integers.astype(np.int32))
+    hashes = np.concatenate(hash_arrays)
+    order = np.argsort(hashes)
+    return hashes[order], np.concatenate(integer_arrays)[order]
 
 
 FILE = "catboost file"

@@ -1,7 +1,7 @@
 """Formulas of patsy: their expressions, such as `np.log(z)`, and the columns of the design.
 
-The text of an expression is parsed, never run. Names other than columns must be numbers, numpy, or
-one of its functions in `functions.py`.
+The text of an expression is parsed, never run. Names other than columns must refer to numbers, to
+numpy, or to one of the numpy functions that `functions.py` lists.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from sqlml.ir.builder import Value
 from sqlml.types import Array
 
 _ARITIES: Mapping[str, int] = {
-    **{name: f.least for name, f in NUMPY_FUNCTIONS.items()},
+    **{name: f.min_arity for name, f in NUMPY_FUNCTIONS.items()},
     "isnan": 1,
     "where": 3,
 }
-"""numpy's functions with their numbers of arguments."""
+"""The number of arguments of each numpy function."""
 
-_BINARY: Mapping[type[ast.operator], str] = {
+_BINARY_FUNCTIONS: Mapping[type[ast.operator], str] = {
     ast.Add: "add",
     ast.Sub: "subtract",
     ast.Mult: "multiply",
@@ -42,7 +42,7 @@ _BINARY: Mapping[type[ast.operator], str] = {
     ast.BitAnd: "and",
     ast.BitOr: "or",
 }
-"""The operators of Python by the names of numpy's functions."""
+"""The numpy function that has the meaning of each Python operator."""
 
 _LOGICAL: Mapping[str, type[exp.Expr]] = {"and": exp.And, "or": exp.Or}
 _COMPARISONS: Mapping[type[ast.cmpop], type[exp.Expr]] = {
@@ -54,7 +54,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], type[exp.Expr]] = {
     ast.NotEq: exp.EQ,
 }
 
-_CONSTANT: Mapping[str, Callable[..., float]] = {
+_CONSTANT_FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
@@ -64,23 +64,26 @@ _CONSTANT: Mapping[str, Callable[..., float]] = {
     "log": math.log,
     "sqrt": math.sqrt,
 }
-"""The functions that are covered if all their arguments are numbers."""
+"""The functions that are supported if all their arguments are numbers."""
 
 _PATSY_FUNCTIONS = frozenset({"C", "I", "Q"})
 _MISSING = object()
 _STANDARDIZE_DEFAULTS: Mapping[str, Any] = {"center": True, "rescale": True, "ddof": 0}
 
-Translated = exp.Expr | float
-"""A tree over the columns, or a number, which has the same value in all rows."""
+Translation = exp.Expr | float
+"""A tree over the columns, or a number that is the same in every row."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormulaExpression:
     """An expression of a formula, which is translated to a tree with the meaning of SQL.
 
-    numpy compares NaN, so each comparison IS TRUE or is not. columns: of the training frame; True
-    for booleans. names: the namespace of the formula. transforms: the fitted state of `center` and
-    `standardize`, by their names in `body`.
+    A numpy comparison with NaN is false, not NULL, so each comparison becomes `... IS TRUE`.
+
+    Attributes:
+        columns: maps each column of the training frame to whether it is boolean.
+        names: the namespace of the formula.
+        transforms: the fitted state of `center` and `standardize`, by their names in `body`.
     """
 
     name: str
@@ -96,11 +99,11 @@ class FormulaExpression:
         code = state.get("eval_code")
         name = str(factor.name())
         if not isinstance(code, str):
-            raise _not_covered(name)
+            raise _unsupported(name)
         try:
             body = ast.parse(code.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError):
-            raise _not_covered(name) from None
+            raise _unsupported(name) from None
         names = getattr(state.get("eval_env"), "namespace", {})
         expression = cls(name, body, columns, names, state.get("transforms", {}))
         while (function := expression._find_patsy_function(expression.body)) in ("C", "I"):
@@ -110,11 +113,11 @@ class FormulaExpression:
                 case ast.Call(args=[argument, *_]) if function == "C":
                     expression = replace(expression, body=argument)
                 case _:
-                    raise _not_covered(name)
+                    raise _unsupported(name)
         return expression
 
     def list_columns(self) -> list[str]:
-        """Return the columns that the expression reads, in the order of the text."""
+        """Return the columns that the expression reads, in the order in which they appear."""
         columns: dict[str, None] = {}
         pending = [self.body]
         while pending:
@@ -128,7 +131,7 @@ class FormulaExpression:
         return list(columns)
 
     def find_column(self, node: ast.expr | None = None) -> str | None:
-        """Return the column that a node names, directly or as Q('name'); None if it is another."""
+        """Return the column that `node` names, directly or as Q('name'); otherwise None."""
         node = self.body if node is None else node
         match node:
             case ast.Name(id=name) if name in self.columns:
@@ -140,10 +143,10 @@ class FormulaExpression:
     def compute(self, frame: Frame) -> Value:
         tree = self._translate(self.body)
         if not isinstance(tree, exp.Expr):
-            raise _not_covered(self.name)
-        return ExpressionCompiler(frame, NUMPY_FUNCTIONS).number(tree).value
+            raise _unsupported(self.name)
+        return ExpressionCompiler(frame, NUMPY_FUNCTIONS).compile_number(tree).value
 
-    def _translate(self, node: ast.expr) -> Translated:
+    def _translate(self, node: ast.expr) -> Translation:
         column = self.find_column(node)
         if column is not None:
             return exp.column(column, quoted=True)
@@ -154,24 +157,24 @@ class FormulaExpression:
                 return self._resolve_number(name)
             case ast.UnaryOp():
                 return self._translate_unary(node)
-            case ast.BinOp() if type(node.op) in _BINARY:
-                return self._apply(_BINARY[type(node.op)], [node.left, node.right])
+            case ast.BinOp() if type(node.op) in _BINARY_FUNCTIONS:
+                return self._apply(_BINARY_FUNCTIONS[type(node.op)], [node.left, node.right])
             case ast.Compare(ops=[comparison]) if type(comparison) in _COMPARISONS:
                 return self._translate_comparison(node)
             case ast.Call():
                 return self._translate_call(node)
-        raise self._not_covered(node)
+        raise self._unsupported(node)
 
     def _resolve_number(self, name: str) -> float:
-        item = self._resolve(name)
-        if isinstance(item, bool | int | float | np.bool_ | np.integer | np.floating):
-            number: float = item.item() if isinstance(item, np.generic) else item
+        value = self._resolve(name)
+        if isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
+            number: float = value.item() if isinstance(value, np.generic) else value
             return number
-        if item is _MISSING:
+        if value is _MISSING:
             raise UnsupportedModelError(
                 f"the formula's {self.name!r} reads {name!r}, which is not a column of the frame"
             )
-        raise self._not_covered(ast.Name(name))
+        raise self._unsupported(ast.Name(name))
 
     def _resolve(self, name: str) -> Any:
         try:
@@ -179,7 +182,7 @@ class FormulaExpression:
         except KeyError:
             return getattr(builtins, name, _MISSING)
 
-    def _translate_unary(self, node: ast.UnaryOp) -> Translated:
+    def _translate_unary(self, node: ast.UnaryOp) -> Translation:
         operand = self._translate(node.operand)
         is_number = not isinstance(operand, exp.Expr)
         match node.op:
@@ -191,9 +194,9 @@ class FormulaExpression:
                 return exp.Neg(this=operand)
             case ast.Invert() if _is_condition(operand):
                 return exp.Not(this=operand)
-        raise self._not_covered(node)
+        raise self._unsupported(node)
 
-    def _translate_comparison(self, node: ast.Compare) -> Translated:
+    def _translate_comparison(self, node: ast.Compare) -> Translation:
         (comparison,), left, (right,) = node.ops, node.left, node.comparators
         is_equality = isinstance(comparison, ast.Eq | ast.NotEq)
         match right:
@@ -202,20 +205,20 @@ class FormulaExpression:
             case _:
                 operands = [self._translate(left), self._translate(right)]
         if not any(isinstance(operand, exp.Expr) for operand in operands):
-            raise _not_covered(self.name)
+            raise _unsupported(self.name)
         left_tree, right_tree = map(_to_tree, operands)
         tree = _COMPARISONS[type(comparison)](this=left_tree, expression=right_tree)
         is_true = exp.Is(this=tree, expression=exp.true())
         return exp.Not(this=is_true) if isinstance(comparison, ast.NotEq) else is_true
 
-    def _apply(self, function: str, operands: Sequence[ast.expr]) -> Translated:
+    def _apply(self, function: str, operands: Sequence[ast.expr]) -> Translation:
         values = [self._translate(node) for node in operands]
         numbers = [float(value) for value in values if not isinstance(value, exp.Expr)]
         if len(numbers) == len(values):
             try:
-                return _CONSTANT[function](*numbers)
+                return _CONSTANT_FUNCTIONS[function](*numbers)
             except (KeyError, ArithmeticError, ValueError):
-                raise _not_covered(self.name) from None
+                raise _unsupported(self.name) from None
         if function in _LOGICAL:
             if not all(map(_is_condition, values)):
                 raise UnsupportedModelError(
@@ -228,15 +231,15 @@ class FormulaExpression:
                 f"the formula's {self.name!r} computes with two truth values; write 1.0 * (...)"
             )
         if function == "power" and not isinstance(values[1], exp.Expr):
-            return _raise_to_power(values[0], values[1])
+            return _compute_power(values[0], values[1])
         return _call(function, *values)
 
-    def _is_boolean(self, value: Translated) -> bool:
+    def _is_boolean(self, value: Translation) -> bool:
         if isinstance(value, exp.Column):
             return self.columns[value.name]
         return isinstance(value, bool) or _is_condition(value)
 
-    def _translate_call(self, node: ast.Call) -> Translated:
+    def _translate_call(self, node: ast.Call) -> Translation:
         if self._find_patsy_function(node) == "I" and len(node.args) == 1:
             return self._translate(node.args[0])
         transform = self._find_transform(node)
@@ -244,7 +247,7 @@ class FormulaExpression:
             return self._apply_transform(transform, node)
         function = self._find_function(node.func)
         if function is None or node.keywords or len(node.args) != _ARITIES[function]:
-            raise self._not_covered(node)
+            raise self._unsupported(node)
         if function in NUMPY_FUNCTIONS:
             return self._apply(function, node.args)
         tree, *branches = [self._translate(argument) for argument in node.args]
@@ -253,7 +256,7 @@ class FormulaExpression:
             return exp.If(this=tree, true=then, false=other)
         if function == "isnan" and isinstance(tree, exp.Expr):
             return exp.Is(this=tree, expression=exp.Null())
-        raise self._not_covered(node)
+        raise self._unsupported(node)
 
     def _find_patsy_function(self, node: ast.expr) -> str | None:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -273,14 +276,17 @@ class FormulaExpression:
         return self.transforms.get(target.id) if isinstance(target, ast.Name) else None
 
     def _apply_transform(self, fitted: Any, node: ast.Call) -> exp.Expr:
-        kind = f"{type(fitted).__module__}.{type(fitted).__qualname__}"
+        class_path = f"{type(fitted).__module__}.{type(fitted).__qualname__}"
         x, options = self._translate(node.args[0]), self._read_options(node)
         if not isinstance(x, exp.Expr) or len(node.args) > 1:
-            raise self._not_covered(node)
-        if kind == "patsy.state.Center" and not options:
+            raise self._unsupported(node)
+        if class_path == "patsy.state.Center" and not options:
             return _call("subtract", x, _to_float(fitted._sum / fitted._count))
-        if kind != "patsy.state.Standardize" or not options.keys() <= _STANDARDIZE_DEFAULTS.keys():
-            raise self._not_covered(node)
+        if (
+            class_path != "patsy.state.Standardize"
+            or not options.keys() <= _STANDARDIZE_DEFAULTS.keys()
+        ):
+            raise self._unsupported(node)
         options = {**_STANDARDIZE_DEFAULTS, **options}
         if options["center"]:
             x = _call("subtract", x, _to_float(fitted.current_mean))
@@ -293,12 +299,12 @@ class FormulaExpression:
         options = {}
         for keyword in node.keywords:
             if not keyword.arg or not isinstance(keyword.value, ast.Constant):
-                raise self._not_covered(node)
+                raise self._unsupported(node)
             options[keyword.arg] = keyword.value.value
         return options
 
     def _find_function(self, node: ast.expr) -> str | None:
-        """Return the name of numpy's function that a node refers to under any name."""
+        """Return the name of the numpy function that a node refers to, even through an alias."""
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name):
                 return name if self._resolve(module) is np and name in _ARITIES else None
@@ -309,29 +315,29 @@ class FormulaExpression:
                 return next((n for n in _ARITIES if getattr(np, n) is function), None)
         return None
 
-    def _not_covered(self, node: ast.expr) -> UnsupportedModelError:
+    def _unsupported(self, node: ast.expr) -> UnsupportedModelError:
         text = ast.unparse(node)
-        return _not_covered(self.name, "" if text == self.name else f", in it {text!r},")
+        return _unsupported(self.name, "" if text == self.name else f", which contains {text!r},")
 
 
-def _not_covered(name: str, detail: str = "") -> UnsupportedModelError:
+def _unsupported(name: str, detail: str = "") -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"the formula's {name!r}{detail} is not covered; make that column in the frame and in the "
-        "query, and name it in the formula"
+        f"the formula's {name!r}{detail} is not supported; compute that column in the frame and in "
+        "the query, and name it in the formula"
     )
 
 
-def _is_condition(value: Translated) -> bool:
+def _is_condition(value: Translation) -> bool:
     return isinstance(value, exp.Is | exp.Not | exp.And | exp.Or)
 
 
-def _to_tree(value: Translated) -> exp.Expr:
+def _to_tree(value: Translation) -> exp.Expr:
     if isinstance(value, exp.Expr):
         return value
     return exp.Literal(this=repr(float(value)), is_string=False)
 
 
-def _call(function: str, *values: Translated) -> exp.Expr:
+def _call(function: str, *values: Translation) -> exp.Expr:
     return exp.Anonymous(this=function, expressions=list(map(_to_tree, values)))
 
 
@@ -339,8 +345,8 @@ def _to_float(fitted: Any) -> float:
     return float(np.asarray(fitted, np.float64).reshape(()))
 
 
-def _raise_to_power(x: Translated, exponent: float) -> exp.Expr:
-    """Compute x ** exponent like numpy, which has special cases for some exponents."""
+def _compute_power(x: Translation, exponent: float) -> exp.Expr:
+    """Compute x ** exponent as numpy does, which has special cases for some exponents."""
     if exponent == 2:
         return _call("square", x)
     if exponent == -1:
@@ -350,13 +356,14 @@ def _raise_to_power(x: Translated, exponent: float) -> exp.Expr:
 
 STEP = "the formula"
 MAX_CONTRASTS = 1 << 24
+"""The largest number of entries of a matrix of contrasts."""
 
 
 class FormulaDesign:
     """The columns that a formula computes, from patsy's DesignInfo.
 
-    A formula is a sum of terms, each a product of numbers and categories, which a matrix of
-    contrasts maps to numbers. `columns` are as in `FormulaExpression`.
+    A formula is a sum of terms. Each term is a product of numbers and categories, and a matrix of
+    contrasts maps each category to numbers. `columns` is as in `FormulaExpression`.
     """
 
     def __init__(self, info: Any, columns: Mapping[str, bool]) -> None:
@@ -365,8 +372,8 @@ class FormulaDesign:
             factor: FormulaExpression.from_factor(factor, factor_info.state, columns)
             for factor, factor_info in info.factor_infos.items()
         }
-        self._codes: dict[Any, Value] = {}
-        self._numbers: dict[Any, Value] = {}
+        self._codes_by_factor: dict[Any, Value] = {}
+        self._computed_factors: dict[Any, Value] = {}
 
     def names(self) -> tuple[str, ...]:
         """Return the columns of the table that the formula reads, in the order of its terms."""
@@ -377,18 +384,19 @@ class FormulaDesign:
         return tuple(columns)
 
     def compute_terms(self, frame: Frame, weights: Array) -> tuple[list[Value], list[float], float]:
-        """Return values (n, k), NaN for missing ones, their weights, and the sum of constant terms.
+        """Compute the terms of the formula from the float64 `weights` of the design's columns.
 
-        `weights` are those of the columns of the design, float64.
+        Return the values of the terms, (n, k) each, with NaN where an input is missing; the weight
+        of each column of these values; and the sum of the constant terms.
         """
         values, value_weights, constant, start = list[Value](), list[float](), 0.0, 0
         for subterm in itertools.chain.from_iterable(self._info.term_codings.values()):
             subterm_weights = weights[start : start + subterm.num_columns]
             start += subterm.num_columns
-            kinds = [self._info.factor_infos[f].type for f in subterm.factors]
+            factor_types = [self._info.factor_infos[f].type for f in subterm.factors]
             if not subterm.factors:
                 constant += float(subterm_weights.sum())
-            elif kinds == ["categorical"]:  # There is a number per category.
+            elif factor_types == ["categorical"]:  # Each category has one number.
                 (factor,) = subterm.factors
                 matrix = subterm.contrast_matrices[factor].matrix @ subterm_weights
                 values.append(self._look_up_contrasts(frame, factor, matrix.reshape(-1, 1)))
@@ -399,49 +407,52 @@ class FormulaDesign:
         return values, value_weights, constant
 
     def _multiply_factors(self, frame: Frame, subterm: Any) -> Value:
-        """Return the columns of a subterm: products, in which the first factor varies fastest."""
+        """Return the columns of a subterm: products of its factors' columns.
+
+        The column of the first factor varies fastest.
+        """
         b = frame.builder
-        factors = []
+        factor_values = []
         for factor in subterm.factors:
             if factor in subterm.contrast_matrices:
                 matrix = np.asarray(subterm.contrast_matrices[factor].matrix, np.float64)
-                factors.append(self._look_up_contrasts(frame, factor, matrix))
+                factor_values.append(self._look_up_contrasts(frame, factor, matrix))
             else:
-                factors.append(self._compute_number(frame, factor))
-        widths = [range(value.type.width) for value in reversed(factors)]
-        columns = np.array(list(itertools.product(*widths)), np.int64)[:, ::-1]
+                factor_values.append(self._compute_numeric_factor(frame, factor))
+        widths = [range(value.type.width) for value in reversed(factor_values)]
+        index_tuples = np.array(list(itertools.product(*widths)), np.int64)[:, ::-1]
         product: Value | None = None
-        for k, value in enumerate(factors):
-            if value.type.width > 1 or len(columns) > 1:
-                value = b.op("select", value, indices=columns[:, k])
+        for i, value in enumerate(factor_values):
+            if value.type.width > 1 or len(index_tuples) > 1:
+                value = b.op("select", value, indices=index_tuples[:, i])
             product = value if product is None else b.op("mul", product, value)
         assert product is not None
         return product
 
-    def _compute_number(self, frame: Frame, factor: Any) -> Value:
+    def _compute_numeric_factor(self, frame: Frame, factor: Any) -> Value:
         if self._info.factor_infos[factor].num_columns != 1:
             raise UnsupportedModelError(
-                f"the formula's {factor.name()!r} makes several columns, which is not covered; "
-                "make them in the frame and in the query, and name them in the formula"
+                f"the formula's {factor.name()!r} produces several columns, which is not "
+                "supported; compute them in the frame and in the query, and name them in it"
             )
-        if factor not in self._numbers:
-            self._numbers[factor] = self._factors[factor].compute(frame)
-        return self._numbers[factor]
+        if factor not in self._computed_factors:
+            self._computed_factors[factor] = self._factors[factor].compute(frame)
+        return self._computed_factors[factor]
 
     def _look_up_contrasts(self, frame: Frame, factor: Any, matrix: Array) -> Value:
-        """Return the row of a matrix (categories, k) for each category, (n, k); NaN for NULL."""
+        """Return the row of `matrix`, (categories, k), for each row's category; NaN for NULL."""
         if matrix.size > MAX_CONTRASTS:
             raise UnsupportedModelError(
-                f"the formula's {factor.name()!r} has {len(matrix):,} categories beside another "
-                "factor: too many"
+                f"the formula's {factor.name()!r} has {len(matrix):,} categories and is "
+                "multiplied by another factor, which makes too many columns"
             )
         table = np.concatenate([matrix, np.full((1, matrix.shape[1]), np.nan)])
         return look_up_rows(frame.builder, table, self._encode(frame, factor))
 
     def _encode(self, frame: Frame, factor: Any) -> Value:
-        """Return the index of each row's category, (n, 1); the number of categories for NULL."""
-        if factor in self._codes:
-            return self._codes[factor]
+        """Return the index of each row's category, (n, 1), with NULL after the last category."""
+        if factor in self._codes_by_factor:
+            return self._codes_by_factor[factor]
         b, expression = frame.builder, self._factors[factor]
         categories = to_category_array(
             list(self._info.factor_infos[factor].categories), factor.name()
@@ -450,13 +461,13 @@ class FormulaDesign:
         if categories.dtype == object:
             if column is None:
                 raise UnsupportedModelError(
-                    f"the formula's {factor.name()!r} makes texts; make that column in the frame "
-                    "and in the query, and name it in the formula"
+                    f"the formula's {factor.name()!r} produces strings; compute that column in the "
+                    "frame and in the query, and name it in the formula"
                 )
-            x = frame.strings(frame.names.index(column))
+            values = frame.strings(frame.names.index(column))
         else:
-            x = expression.compute(frame)
-        codes = b.op("encode", x, categories=categories, missing=categories.size)
+            values = expression.compute(frame)
+        codes = b.op("encode", values, categories=categories, missing=categories.size)
         name = expression.name if column is None else column
-        self._codes[factor] = b.op("require_known", codes, feature=name, step=STEP)
-        return self._codes[factor]
+        self._codes_by_factor[factor] = b.op("require_known", codes, feature=name, step=STEP)
+        return self._codes_by_factor[factor]

@@ -1,7 +1,8 @@
 """The operands, the three-valued logic and the functions of expressions.
 
-NULL numbers are NaN, because Programs have no other missing value. SQL's conditions have three
-values, so a condition is a pair: where it is true, and where it is false; elsewhere it is NULL.
+NULL numbers are NaN, because Programs have no other missing value. A condition in SQL has three
+values, so it is a pair of masks: the rows where it is true and the rows where it is false. In all
+other rows it is NULL.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from sqlml.ir.builder import Builder, Value
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Numbers, float64, (n, 1) or (1,) for a literal; NaN is NULL."""
+    """A float64 number per row, (n, 1), or a literal, (1,); NaN is NULL."""
 
     value: Value
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The rows where a condition is true, and where it is false: bool, (n, 1) or (1,) each.
+    """The masks of the rows where a condition is true and false: bool, (n, 1) or (1,) each.
 
     `false` is None for a condition that is never NULL.
     """
@@ -40,7 +41,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column by its number, whose type is still open."""
+    """The index of a column whose type is not decided yet."""
 
     index: int
 
@@ -54,7 +55,7 @@ class Date:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text literal."""
+    """A string literal."""
 
     value: str
 
@@ -82,26 +83,26 @@ class Logic:
         return Truth(true, true if value is None else None)
 
     def compare(self, operator: str, opposite: str, a: Number, b: Number) -> Truth:
-        """Compare numbers by an operator and its opposite; neither holds for NaN."""
+        """Compare numbers with an operator and with its opposite; NaN satisfies neither."""
 
-        def holds(name: str) -> Value:
+        def build_mask(name: str) -> Value:
             condition = self.builder.op(name, a.value, b.value)
             if name != "ne":
                 return condition
-            # Unlike the other operators, it is true for NaN.
+            # Unlike the other operators, "ne" is true for NaN.
             is_null = self.builder.op(
                 "or", self.builder.op("isnan", a.value), self.builder.op("isnan", b.value)
             )
-            return self.builder.op("and", condition, self._not(is_null))
+            return self.builder.op("and", condition, self._negate_mask(is_null))
 
-        return Truth(holds(operator), holds(opposite))
+        return Truth(build_mask(operator), build_mask(opposite))
 
     def is_null(self, a: Number) -> Truth:
-        """Return IS NULL, which is never NULL itself."""
+        """Return the condition `a IS NULL`, which is never NULL itself."""
         return Truth(self.builder.op("isnan", a.value))
 
     def negate(self, a: Truth) -> Truth:
-        return Truth(self._not(a.true)) if a.false is None else Truth(a.false, a.true)
+        return Truth(self._negate_mask(a.true)) if a.false is None else Truth(a.false, a.true)
 
     def conjoin(self, a: Truth, b: Truth) -> Truth:
         return self._combine("and", "or", a, b)
@@ -110,19 +111,19 @@ class Logic:
         return self._combine("or", "and", a, b)
 
     def is_true(self, a: Truth) -> Truth:
-        """Return IS TRUE, which is never NULL."""
+        """Return the condition `a IS TRUE`, which is never NULL."""
         return Truth(a.true)
 
     def is_known(self, a: Truth) -> Truth:
-        """Return IS NOT NULL of a condition."""
-        return Truth(self.builder.op("or", a.true, self._where_false(a)))
+        """Return the condition `a IS NOT NULL`."""
+        return Truth(self.builder.op("or", a.true, self._false_mask(a)))
 
     def to_number(self, a: Truth) -> Number:
         """Convert a condition to 1, 0 or NULL."""
         if a.false is None:
             return Number(self.builder.cast(a.true, "float64"))
-        known = self.builder.op("where", a.false, 0.0, np.nan)
-        return Number(self.builder.op("where", a.true, 1.0, known))
+        false_or_null = self.builder.op("where", a.false, 0.0, np.nan)
+        return Number(self.builder.op("where", a.true, 1.0, false_or_null))
 
     def to_truth(self, a: Number) -> Truth:
         return self.compare("ne", "eq", a, self.number(0.0))
@@ -134,42 +135,42 @@ class Logic:
         true = self.builder.op(on_true, a.true, b.true)
         if a.false is None and b.false is None:
             return Truth(true)
-        return Truth(true, self.builder.op(on_false, self._where_false(a), self._where_false(b)))
+        return Truth(true, self.builder.op(on_false, self._false_mask(a), self._false_mask(b)))
 
-    def _where_false(self, a: Truth) -> Value:
-        return self._not(a.true) if a.false is None else a.false
+    def _false_mask(self, a: Truth) -> Value:
+        return self._negate_mask(a.true) if a.false is None else a.false
 
-    def _not(self, a: Value) -> Value:
+    def _negate_mask(self, a: Value) -> Value:
         return self.builder.op("not", a)
 
 
 @dataclass(frozen=True, slots=True)
 class NumberFunction:
-    """A function of `least` to `most` numbers."""
+    """A function of at least `min_arity` and at most `max_arity` numbers."""
 
     build: Callable[[Builder, Sequence[Value]], Value]
-    least: int = 1
-    most: int = 1
+    min_arity: int = 1
+    max_arity: int = 1
 
 
-def _operator(name: str, arity: int = 1) -> NumberFunction:
+def _make_function(name: str, arity: int = 1) -> NumberFunction:
     return NumberFunction(lambda b, x: b.op(name, *x), arity, arity)
 
 
-def compute_remainder(b: Builder, x: Sequence[Value]) -> Value:
-    """Return `%`, the remainder with the sign of the first number, as in C; NaN for 0."""
-    size = b.op("mod", b.op("abs", x[0]), b.op("abs", x[1]))
-    return b.op("where", b.op("lt", x[0], 0.0), b.op("neg", size), size)
+def compute_remainder(b: Builder, operands: Sequence[Value]) -> Value:
+    """Return the remainder `%` with the sign of the dividend, as in C; NaN if the divisor is 0."""
+    magnitude = b.op("mod", b.op("abs", operands[0]), b.op("abs", operands[1]))
+    return b.op("where", b.op("lt", operands[0], 0.0), b.op("neg", magnitude), magnitude)
 
 
-def _round(b: Builder, x: Sequence[Value]) -> Value:
-    """Round to the nearest integer, halves away from zero; the second argument counts decimals."""
-    if len(x) == 1:
-        return _round_to_integer(b, x[0])
-    power = b.op("pow", b.constant(np.array([10.0])), x[1])
-    rounded = b.op("div", _round_to_integer(b, b.op("mul", x[0], power)), power)
+def _build_round(b: Builder, operands: Sequence[Value]) -> Value:
+    """Round halves away from zero, to an integer or to as many decimals as the second number."""
+    if len(operands) == 1:
+        return _round_to_integer(b, operands[0])
+    power = b.op("pow", b.constant(np.array([10.0])), operands[1])
+    rounded = b.op("div", _round_to_integer(b, b.op("mul", operands[0], power)), power)
     overflows = b.op("ge", b.op("abs", rounded), np.inf)
-    return b.op("where", b.op("or", overflows, b.op("isnan", rounded)), x[0], rounded)
+    return b.op("where", b.op("or", overflows, b.op("isnan", rounded)), operands[0], rounded)
 
 
 def _round_to_integer(b: Builder, x: Value) -> Value:
@@ -178,22 +179,22 @@ def _round_to_integer(b: Builder, x: Value) -> Value:
     return b.op("where", rounds_away, b.op("add", truncated, b.op("sign", x)), truncated)
 
 
-def _extreme(operator: str) -> NumberFunction:
-    """Return GREATEST or LEAST, which ignore NULL."""
+def _make_extreme(operator: str) -> NumberFunction:
+    """Make GREATEST or LEAST, which ignore NULL."""
 
     def build(b: Builder, values: Sequence[Value]) -> Value:
-        def choose(extreme: Value, x: Value) -> Value:
-            larger = b.op("where", b.op("isnan", x), extreme, b.op(operator, extreme, x))
-            return b.op("where", b.op("isnan", extreme), x, larger)
+        def choose(extreme: Value, value: Value) -> Value:
+            candidate = b.op("where", b.op("isnan", value), extreme, b.op(operator, extreme, value))
+            return b.op("where", b.op("isnan", extreme), value, candidate)
 
         return reduce(choose, values)
 
     return NumberFunction(build, 1, 100)
 
 
-def _logarithm(b: Builder, x: Sequence[Value]) -> Value:
-    logarithm = b.op("log10", x[-1])
-    return logarithm if len(x) == 1 else b.op("div", logarithm, b.op("log10", x[0]))
+def _build_logarithm(b: Builder, operands: Sequence[Value]) -> Value:
+    logarithm = b.op("log10", operands[-1])
+    return logarithm if len(operands) == 1 else b.op("div", logarithm, b.op("log10", operands[0]))
 
 
 _SAME_IN_SQL = (
@@ -202,46 +203,46 @@ _SAME_IN_SQL = (
 _INVERSES = ("cos", "cosh", "sin", "sinh", "tan", "tanh")
 
 SQL_FUNCTIONS: Mapping[str, NumberFunction] = {
-    **{name: _operator(name) for name in _SAME_IN_SQL},
-    **{f"a{name}": _operator(f"arc{name}") for name in _INVERSES},
-    "ceiling": _operator("ceil"),
+    **{name: _make_function(name) for name in _SAME_IN_SQL},
+    **{f"a{name}": _make_function(f"arc{name}") for name in _INVERSES},
+    "ceiling": _make_function("ceil"),
     "cot": NumberFunction(lambda b, x: b.op("div", 1.0, b.op("tan", x[0]))),
     "degrees": NumberFunction(lambda b, x: b.op("mul", x[0], 180 / math.pi)),
-    "fmod": _operator("mod", 2),  # Unlike %, it has the sign of the second.
-    "greatest": _extreme("maximum"),
-    "least": _extreme("minimum"),
-    "ln": _operator("log"),
-    "log": NumberFunction(_logarithm, 1, 2),
+    "fmod": _make_function("mod", 2),  # Unlike %, it has the sign of the divisor.
+    "greatest": _make_extreme("maximum"),
+    "least": _make_extreme("minimum"),
+    "ln": _make_function("log"),
+    "log": NumberFunction(_build_logarithm, 1, 2),
     "mod": NumberFunction(compute_remainder, 2, 2),
     "pi": NumberFunction(lambda b, x: b.constant(np.array([math.pi])), 0, 0),
-    "pow": _operator("pow", 2),
-    "power": _operator("pow", 2),
+    "pow": _make_function("pow", 2),
+    "power": _make_function("pow", 2),
     "radians": NumberFunction(lambda b, x: b.op("mul", x[0], math.pi / 180)),
-    "round": NumberFunction(_round, 1, 2),
+    "round": NumberFunction(_build_round, 1, 2),
 }
-"""DuckDB's functions of numbers."""
+"""The numeric functions of DuckDB."""
 
 SAME_IN_NUMPY = (
     "abs arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh exp exp2 expm1 floor log "
     "log10 log1p log2 rint sign sin sinh sqrt square tan tanh trunc"
 ).split()
-"""The functions of one number that are operators of the same name."""
+"""The numpy functions of one number that are operators of the same name."""
 
 NUMPY_FUNCTIONS: Mapping[str, NumberFunction] = {
-    **{name: _operator(name) for name in SAME_IN_NUMPY},
-    "absolute": _operator("abs"),
-    "add": _operator("add", 2),
-    "divide": _operator("div", 2),
-    "maximum": _operator("maximum", 2),
-    "minimum": _operator("minimum", 2),
-    "mod": _operator("mod", 2),
-    "multiply": _operator("mul", 2),
-    "negative": _operator("neg"),
-    "power": _operator("pow", 2),
-    "subtract": _operator("sub", 2),
-    "true_divide": _operator("div", 2),
+    **{name: _make_function(name) for name in SAME_IN_NUMPY},
+    "absolute": _make_function("abs"),
+    "add": _make_function("add", 2),
+    "divide": _make_function("div", 2),
+    "maximum": _make_function("maximum", 2),
+    "minimum": _make_function("minimum", 2),
+    "mod": _make_function("mod", 2),
+    "multiply": _make_function("mul", 2),
+    "negative": _make_function("neg"),
+    "power": _make_function("pow", 2),
+    "subtract": _make_function("sub", 2),
+    "true_divide": _make_function("div", 2),
 }
-"""numpy's functions of numbers, and by their names Python's operators."""
+"""The numeric functions of numpy, which Python's operators use, too."""
 
 
 DATES = ("DATE", "TIMESTAMP")
@@ -253,7 +254,7 @@ def is_date(tree: exp.Expr) -> bool:
     return is_cast and tree.this.is_string and tree.args["to"].sql("duckdb").upper() in DATES
 
 
-def parse_date(text: str, kind: str, tree: exp.Expr) -> Date:
+def parse_date(text: str, type_name: str, tree: exp.Expr) -> Date:
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -263,10 +264,10 @@ def parse_date(text: str, kind: str, tree: exp.Expr) -> Date:
             f"{tree.sql('duckdb')} is not a date; write DATE '2026-01-31' or TIMESTAMP "
             "'2026-01-31 12:00:00'"
         )
-    if kind == "DATE":
+    if type_name == "DATE":
         moment = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    since = moment - datetime(1970, 1, 1)
-    return Date(float((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds))
+    elapsed = moment - datetime(1970, 1, 1)
+    return Date(float((elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds))
 
 
 def _count_units(microseconds: float) -> Callable[[Moment], Value]:
@@ -285,4 +286,4 @@ UNITS: Mapping[str, Callable[[Moment], Value]] = {
     "minute": _count_units(float(MINUTE)),
     "second": _count_units(float(SECOND)),
 }
-"""The number of each unit from a fixed date to a date."""
+"""Functions that count the units from a fixed date to a given date."""

@@ -28,14 +28,14 @@ from sqlml.parsing.sqlglot_dialects import DIALECTS
 from sqlml.types import DATETIME, Array, Kind
 
 Sql = str | Mapping[str, str]
-"""An expression, or new column -> expression; `{column}` in a text stands for each column."""
+"""An expression, or a mapping of new columns to expressions; `{column}` stands for each column."""
 SqlOf = Callable[[Any, Sequence[str]], Sql]
 """A function from the fitted step and its quoted columns to its SQL."""
 
 EACH = "{column}"
 
 _STEP_METHODS = ("to_sql", "fit", "transform")
-"""Methods that show that a class with `to_sql` is a step; pandas frames have two of them."""
+"""The methods by which a step is recognized; a pandas frame has only two of them."""
 
 _BRACES = re.compile(r"\{\w*\}")
 
@@ -66,11 +66,11 @@ def register_step(step: Any, sql: Sql | SqlOf, *, verify: bool = True) -> None:
             `{column}`, it applies to each of them. Or a dict of the names and expressions of the
             columns that the step returns, in order. Or a function of the fitted step and its
             columns (quoted names, such as '"age"') that returns either.
-        verify: compare the SQL with the step's own `transform` each time that one is imported.
+        verify: compare the SQL with the step's own `transform` each time a step is imported.
 
     Raises:
-        ConfigError: `step` is neither a class nor a function, `sql` is none of these, or it has
-            another placeholder.
+        ConfigError: `step` is neither a class nor a function, `sql` has another type, or it
+            contains another placeholder.
         UnsupportedModelError: an expression is not valid SQL.
     """
     if isinstance(step, str) or not callable(step):
@@ -86,7 +86,7 @@ def register_step(step: Any, sql: Sql | SqlOf, *, verify: bool = True) -> None:
             unknown = _BRACES.search(text.replace(EACH, ""))
             if unknown is not None:
                 raise ConfigError(
-                    f"unknown placeholder {unknown[0]} in {text!r}; there is {EACH} alone"
+                    f"unknown placeholder {unknown[0]} in {text!r}; only {EACH} is supported"
                 )
             parse_expression(text.replace(EACH, "x"))
     _STEPS[step] = SqlStep(sql, verify)
@@ -107,6 +107,7 @@ def find_registered(step: Any) -> SqlStep | None:
 
 
 def sql_step(step: Any, frame: Frame, registration: SqlStep) -> Frame:
+    """Compute the columns of a step from its SQL, after comparing it with the step if required."""
     expressions = _build_sql(registration, step, frame.names)
     columns = compile_expressions(expressions, frame)
     if registration.verify:
@@ -158,7 +159,7 @@ def _unquote(name: str) -> str:
 def parse_expression(sql: str) -> exp.Expr:
     if "np.float" in sql or "np.int" in sql:
         raise UnsupportedModelError(
-            f"{sql!r} holds the repr of a number of numpy's; write it with float(..) or str(..)"
+            f"{sql!r} contains the repr of a numpy number; format it with float(..) or str(..)"
         )
     try:
         tree = sqlglot.parse_one(f"SELECT {sql}\n", dialect=DIALECTS["duckdb"])
@@ -175,7 +176,10 @@ def parse_expression(sql: str) -> exp.Expr:
 
 
 def compile_expressions(expressions: Mapping[str, str], frame: Frame) -> list[Frame]:
-    """Compute a step's columns: float64 with NaN for NULL; a bare column is passed on unchanged."""
+    """Compute the columns of a step as float64, with NaN for NULL.
+
+    An expression that is only a column passes that column on unchanged.
+    """
     compiler = ExpressionCompiler(frame, SQL_FUNCTIONS)
     trees = {name: parse_expression(sql) for name, sql in expressions.items()}
     for tree in trees.values():
@@ -195,7 +199,8 @@ def _compile_column(name: str, tree: exp.Expr, compiler: ExpressionCompiler, fra
         return Frame(frame.builder, frame.select([operand.index]).blocks, (name,))
     if isinstance(operand, Text | Null | Date):
         raise UnsupportedModelError(
-            f"{format_tree(tree)} makes a text, a date or NULL; a step's SQL makes numbers"
+            f"{format_tree(tree)} returns a string, a date or NULL; a step's SQL must return "
+            "numbers"
         )
     value = compiler.to_number(operand).value
     if not value.type.rowwise:
@@ -205,89 +210,102 @@ def _compile_column(name: str, tree: exp.Expr, compiler: ExpressionCompiler, fra
     return Frame.from_value(frame.builder, value, (name,))
 
 
-ROWS = 64
+TEST_ROW_COUNT = 64
 
-RELATIVE = 1e-9
+TOLERANCE = 1e-9
 """The largest relative difference: `ln(1 + x)` differs from log1p in the last bits."""
 
 
 def _check_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None:
     """Compare a step's outputs with its expressions on generated rows that the step accepts.
 
-    Columns of texts that are passed on unchanged are not compared.
+    Columns that are passed on unchanged are not compared.
     """
     builder = Builder()
     outputs = compile_expressions(expressions, Frame.raw(builder, frame.names))
-    compared = {
+    compared_outputs = {
         name: i
         for i, (name, output) in enumerate(zip(expressions, outputs, strict=True))
         if not isinstance(output.blocks[0], RawColumn)
     }
-    program = builder.build({str(i): outputs[i].matrix() for i in compared.values()})
-    kinds = {f.name: f.kind for f in program.features}
+    program = builder.build({str(i): outputs[i].matrix() for i in compared_outputs.values()})
+    kind_by_name = {f.name: f.kind for f in program.features}
     failure: Exception | None = None
     is_compared = False
     trees = map(parse_expression, expressions.values())
     literals = [literal for tree in trees for literal in tree.find_all(exp.Literal)]
-    texts = list(dict.fromkeys(literal.this for literal in literals if literal.is_string))
-    for columns in _generate_rows(frame.names, kinds, texts):
-        theirs = _call_step(step, columns)
-        if isinstance(theirs, Exception):
-            failure = failure or theirs
+    strings = list(dict.fromkeys(literal.this for literal in literals if literal.is_string))
+    for columns in _generate_rows(frame.names, kind_by_name, strings):
+        expected = _call_step(step, columns)
+        if isinstance(expected, Exception):
+            failure = failure or expected
             continue
         is_compared = True
-        if theirs.shape != (ROWS, len(outputs)):
+        if expected.shape != (TEST_ROW_COUNT, len(outputs)):
             raise UnsupportedModelError(
-                f"its SQL makes {len(outputs)} columns, but its transform made an array of shape "
-                f"{theirs.shape} of {ROWS} rows"
+                f"its SQL returns {len(outputs)} columns, but its transform returned an array of "
+                f"shape {expected.shape} for {TEST_ROW_COUNT} rows"
             )
-        ours = reference.run(program, {n: _convert_input(columns[n]) for n in program.inputs})
-        for name, i in compared.items():
-            _compare(name, ours[str(i)][:, 0], theirs[:, i], columns)
+        actual = reference.run(
+            program, {n: _dates_to_microseconds(columns[n]) for n in program.inputs}
+        )
+        for name, i in compared_outputs.items():
+            _compare_column(name, actual[str(i)][:, 0], expected[:, i], columns)
     if not is_compared:
         reason = f"{type(failure).__name__}: {failure}"
         raise UnsupportedModelError(
-            f"its SQL cannot be compared with its transform, which fails on made-up rows "
+            f"its SQL cannot be compared with its transform, which fails on generated rows "
             f"({reason:.200}); register it with verify=False to trust the SQL"
         )
 
 
 def _generate_rows(
-    names: tuple[str, ...], kinds: Mapping[str, Kind], texts: list[str]
+    names: tuple[str, ...], kind_by_name: Mapping[str, Kind], strings: list[str]
 ) -> Iterator[dict[str, Array]]:
-    """Yield columns of `ROWS` values, (n,) each: with missing values, without, and positive."""
+    """Yield three tables of `TEST_ROW_COUNT` rows, as arrays by column name.
+
+    The first table has missing values, the second has none, and in the third all numbers are
+    positive.
+    """
     rng = np.random.default_rng(0)
-    plain: dict[str, Array] = {}
+    without_missing: dict[str, Array] = {}
     with_missing: dict[str, Array] = {}
     positive: dict[str, Array] = {}
-    choices = np.array([*texts, "\N{SNOWMAN} another"], object)
+    choices = np.array([*strings, "\N{SNOWMAN} another"], object)
     for name in names:
-        is_missing = rng.random(ROWS) < 0.2
-        if kinds.get(name) == DATETIME:
-            moments = rng.integers(-(10**15), 2 * 10**15, ROWS).astype("datetime64[us]")
-            positive[name] = plain[name] = moments
+        is_missing = rng.random(TEST_ROW_COUNT) < 0.2
+        if kind_by_name.get(name) == DATETIME:
+            moments = rng.integers(-(10**15), 2 * 10**15, TEST_ROW_COUNT).astype("datetime64[us]")
+            positive[name] = without_missing[name] = moments
             with_missing[name] = np.where(is_missing, np.datetime64("NaT"), moments)
-        elif kinds.get(name) == "string":
-            positive[name] = plain[name] = rng.choice(choices, ROWS)
-            with_missing[name] = plain[name].copy()
+        elif kind_by_name.get(name) == "string":
+            positive[name] = without_missing[name] = rng.choice(choices, TEST_ROW_COUNT)
+            with_missing[name] = without_missing[name].copy()
             with_missing[name][is_missing] = None
         else:
-            near, far = rng.normal(size=ROWS), rng.normal(size=ROWS) * 30 + 40
-            numbers = np.concatenate([near, far, rng.integers(-2, 6, ROWS)])
-            plain[name] = rng.choice(numbers, ROWS)
-            with_missing[name] = np.where(is_missing, np.nan, plain[name])
-            positive[name] = np.abs(plain[name]) + 0.5
-    yield from (with_missing, plain, positive)
+            standard, spread = (
+                rng.normal(size=TEST_ROW_COUNT),
+                rng.normal(size=TEST_ROW_COUNT) * 30 + 40,
+            )
+            pool = np.concatenate([standard, spread, rng.integers(-2, 6, TEST_ROW_COUNT)])
+            without_missing[name] = rng.choice(pool, TEST_ROW_COUNT)
+            with_missing[name] = np.where(is_missing, np.nan, without_missing[name])
+            positive[name] = np.abs(without_missing[name]) + 0.5
+    yield from (with_missing, without_missing, positive)
 
 
-def _convert_input(column: Array) -> Array:
+def _dates_to_microseconds(column: Array) -> Array:
+    """Convert a column to a Program input: dates, datetime64[us], become float64 with NaN."""
     if column.dtype.kind != "M":
         return column
     return np.where(np.isnat(column), np.nan, column.astype(np.int64).astype(np.float64))
 
 
 def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
-    """Call the step on a frame, or else on a matrix; return the first error if it rejects both."""
+    """Call the step on a frame, or on a matrix if it rejects the frame.
+
+    If it rejects both, return the error that it raised for the frame.
+    """
     transform = getattr(step, "transform", step)
     failures = []
     for rows in _list_input_forms(columns):
@@ -309,24 +327,26 @@ def _list_input_forms(columns: Mapping[str, Array]) -> Iterator[Any]:
     yield np.column_stack(list(columns.values()))
 
 
-def _compare(name: str, ours: Array, theirs: Array, columns: Mapping[str, Array]) -> None:
+def _compare_column(
+    name: str, actual: Array, returned: Array, columns: Mapping[str, Array]
+) -> None:
     try:
-        expected = theirs.astype(np.float64)
+        expected = returned.astype(np.float64)
     except (TypeError, ValueError):
         raise UnsupportedModelError(
-            f"its SQL makes numbers of its column {name!r}, but its transform made "
-            f"{theirs[0]!r:.80}"
+            f"its SQL returns numbers for its column {name!r}, but its transform returned "
+            f"{returned[0]!r:.80}"
         ) from None
     with np.errstate(all="ignore"):
-        size = np.maximum(np.abs(ours), np.abs(expected))
-        is_near = np.abs(ours - expected) <= np.maximum(RELATIVE * size, RELATIVE**2)
-    differs = ~(is_near | (ours == expected) | (np.isnan(ours) & np.isnan(expected)))
+        magnitude = np.maximum(np.abs(actual), np.abs(expected))
+        is_close = np.abs(actual - expected) <= np.maximum(TOLERANCE * magnitude, TOLERANCE**2)
+    differs = ~(is_close | (actual == expected) | (np.isnan(actual) & np.isnan(expected)))
     if not differs.any():
         return
     row = int(np.argmax(differs))
     inputs = ", ".join(f"{n} = {columns[n][row]!s:.40}" for n in list(columns)[:6])
     raise UnsupportedModelError(
-        f"the SQL of its column {name!r} gives {_format_value(ours[row])} where its transform "
+        f"the SQL of its column {name!r} gives {_format_value(actual[row])} where its transform "
         f"gives {_format_value(expected[row])} ({inputs}); correct the SQL"
     )
 

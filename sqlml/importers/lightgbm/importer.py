@@ -49,10 +49,10 @@ OBJECTIVES: Mapping[str, Objective] = {
     "multiclass": Objective("multiclass", "softmax"),
     "multiclassova": Objective("multiclass", "sigmoid"),
 }
-"""The objectives that are covered. Source: LightGBM src/objective, ConvertOutput."""
+"""The supported objectives. Source: LightGBM src/objective, ConvertOutput."""
 
-HALF = 1.5 * 2.0**-53
-"""The largest x whose float64 sigmoid is not above 0.5: below it exp(-x) + 1 rounds to 2.
+MAX_FIRST_CLASS_SCORE = 1.5 * 2.0**-53
+"""The largest score whose float64 sigmoid is not above 0.5, because exp(-x) + 1 rounds to 2.
 
 Scores are compared instead of probabilities, so labels do not depend on the last bit of exp."""
 
@@ -90,7 +90,7 @@ class _ScaledObjective:
         return b.op("mul", score, b.constant(np.array([self.scale])))
 
     def predict(self, b: Builder, score: Value) -> Value:
-        """Return what Booster.predict makes of scores, (n, K) float64."""
+        """Convert scores to the predictions of Booster.predict, (n, K) float64."""
         if self.objective.link == "sigmoid":
             score = self.scale_score(b, score)
         if self.objective.link == "identity" and self.is_squared:
@@ -101,7 +101,7 @@ class _ScaledObjective:
 def schema(model: Any) -> Schema:
     """Return the columns of an estimator, Booster or file."""
     is_file = isinstance(model, LightGBMModel)
-    names = tuple(model.names if is_file else map(str, _get_booster(model).feature_name()))
+    names = tuple(model.names if is_file else map(str, _require_booster(model).feature_name()))
     return build_schema(names, tuple(f"Column_{i}" for i in range(len(names))))
 
 
@@ -122,26 +122,26 @@ def import_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def import_file(model: LightGBMModel, frame: Frame) -> Outputs:
-    """Import all iterations; a classifier by its objective has the labels 0 ... k-1."""
+    """Import all iterations; if the objective has classes, the labels are 0 ... k-1."""
     if _ScaledObjective.parse(model.objective).objective.task == "regression":
         return _import_regression(model, frame)
     return _import_classes(model, frame, Labels("int64", tuple(range(max(model.outputs, 2)))))
 
 
-def _get_booster(model: Any) -> Any:
+def _require_booster(model: Any) -> Any:
     if not hasattr(model, "booster_") and hasattr(model, "get_params"):
         raise explain_unfitted(model)
     return getattr(model, "booster_", model)
 
 
 def _read_model(model: Any) -> LightGBMModel:
-    booster = _get_booster(model)
+    booster = _require_booster(model)
     params = model.get_params() if booster is not model else {}
     if params.get("pred_early_stop"):
         raise UnsupportedModelError(
             "pred_early_stop stops at a tree that depends on the row; set it to False"
         )
-    # model_to_string would hold the whole text three times; a file is read tree by tree.
+    # model_to_string would keep the whole text in memory three times. A file is read by tree.
     with tempfile.TemporaryDirectory(prefix="sqlml") as folder:
         path = Path(folder, "model.txt")
         booster.save_model(str(path))
@@ -150,10 +150,10 @@ def _read_model(model: Any) -> LightGBMModel:
 
 
 def _import_regression(model: LightGBMModel, frame: Frame) -> Outputs:
-    """Return K numbers per row; K is above 1 for a custom objective of several outputs."""
+    """Return K numbers per row; K is above 1 for a custom objective with several outputs."""
     objective = _ScaledObjective.parse(model.objective)
     score = _compute_score(model, frame)
-    label = objective.predict(frame.builder, _average(model, frame, score))
+    label = objective.predict(frame.builder, _average_trees(model, frame, score))
     return Outputs({"label": label, "score": score})
 
 
@@ -161,24 +161,24 @@ def _import_classes(model: LightGBMModel, frame: Frame, labels: Labels) -> Outpu
     b = frame.builder
     objective = _ScaledObjective.parse(model.objective)
     score = _compute_score(model, frame)
-    averaged = _average(model, frame, score)
+    averaged = _average_trees(model, frame, score)
     prediction = objective.predict(b, averaged)
     if model.outputs > 1:
         if len(labels) != model.outputs:
             raise UnsupportedModelError(
                 f"the model has {model.outputs} outputs, but its labels had {len(labels)} "
-                "different values; fit it without num_class, or on labels of as many classes"
+                "distinct values; fit it without num_class, or on labels of as many classes"
             )
         return import_multiclass(b, prediction, prediction, score, labels)
     if objective.name == "binary":
-        label = label_above(b, objective.scale_score(b, averaged), HALF)
+        label = label_above(b, objective.scale_score(b, averaged), MAX_FIRST_CLASS_SCORE)
     else:
         label = label_above(b, prediction, b.op("sub", b.constant(np.ones(1)), prediction))
     return import_binary(b, label, prediction, score, labels)
 
 
-def _average(model: LightGBMModel, frame: Frame, score: Value) -> Value:
-    """Return what predictions are made of: with boosting=rf the mean of the trees, not the sum."""
+def _average_trees(model: LightGBMModel, frame: Frame, score: Value) -> Value:
+    """Return the score that predictions use: the mean of the trees for boosting=rf, or the sum."""
     iterations = model.nodes.leaves.size // model.outputs
     if not model.average or iterations < 2:
         return score
@@ -195,19 +195,19 @@ def _compute_score(model: LightGBMModel, frame: Frame) -> Value:
     blocks: list[Value] = []
     features: list[int] = []
     for treatment in (PLAIN, ZERO_MISSING, TRUNCATED):
-        treated = [f for f, t in forest.columns if t == treatment]
-        if not treated:
+        treated_features = [f for f, t in forest.columns if t == treatment]
+        if not treated_features:
             continue
-        x = _read_columns(frame, treated, categories)
+        values = _read_columns(frame, treated_features, categories)
         if treatment == ZERO_MISSING:
-            is_zero = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
-            x = b.op("where", is_zero, b.constant(np.array([np.nan])), x)
+            is_zero = b.op("le", b.op("abs", values), b.constant(np.array([ZERO])))
+            values = b.op("where", is_zero, b.constant(np.array([np.nan])), values)
         elif treatment == TRUNCATED:
-            x = b.op("trunc", x)
-        blocks.append(x)
-        features += treated
-    least, most = parse_ranges([model.infos[f] for f in features])
-    ensemble = replace(forest.ensemble, input_least=least, input_most=most)
+            values = b.op("trunc", values)
+        blocks.append(values)
+        features += treated_features
+    minima, maxima = parse_ranges([model.infos[f] for f in features])
+    ensemble = replace(forest.ensemble, input_least=minima, input_most=maxima)
     score = b.op("tree_ensemble", b.concat(blocks), **ensemble.attrs())
     if model.nodes.linear is None:
         return score
@@ -221,10 +221,13 @@ def _add_linear_leaves(
     categories: dict[int, Array],
     leaves: Value,
 ) -> Value:
-    """Add up the linear models of the exit leaves, which read |x| <= ZERO as 0, tree by tree."""
+    """Add the linear models of the exit leaves, tree by tree; they read |x| <= ZERO as 0.
+
+    `leaves` has the index of each tree's exit leaf.
+    """
     b = frame.builder
-    used = np.unique(linear.feature)
-    x = _read_columns(frame, used.tolist() or [0], categories)
+    used_features = np.unique(linear.feature)
+    x = _read_columns(frame, used_features.tolist() or [0], categories)
     zero = b.constant(np.zeros(1))
     is_zero = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
     trees = np.arange(model.nodes.leaves.size)
@@ -235,7 +238,7 @@ def _add_linear_leaves(
         value=model.nodes.value,
         const=linear.const,
         begin=linear.begin.astype(np.int32),
-        feature=np.searchsorted(used, linear.feature).astype(np.int32),
+        feature=np.searchsorted(used_features, linear.feature).astype(np.int32),
         weights=linear.weights,
         base=np.zeros(model.outputs),
         target=(trees % model.outputs).astype(np.int32),
@@ -243,32 +246,34 @@ def _add_linear_leaves(
 
 
 def _read_columns(frame: Frame, features: list[int], categories: dict[int, Array]) -> Value:
-    codes = partial(encode_categories, dtype="float64")
-    return encode_columns(frame, features, categories, codes, "float64")
+    encode = partial(encode_categories, dtype="float64")
+    return encode_columns(frame, features, categories, encode, "float64")
 
 
 def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
-    """Return the pandas categories of each feature that has some.
+    """Map each feature with pandas categories to these categories.
 
-    LightGBM lists them in the order of the frame's category columns, but does not list the columns.
-    They are the categorical features, and those of ordered categories, which become numbers.
+    LightGBM lists the categories in the order of the frame's category columns, but does not list
+    the columns. They are the categorical features and the features with ordered categories, which
+    LightGBM reads as numbers.
     """
-    lists = model.categories
+    category_lists = model.categories
     features = list(model.categorical)
-    if len(lists) > len(features):
-        # Some categories are ordered: every column whose values could be codes is a candidate.
-        most = max((len(c) for c in lists), default=0)
-        could_be = [_could_be_codes(info, most) for info in model.infos]
-        features = [i for i, fits in enumerate(could_be) if fits or i in model.categorical]
-    fits = len(lists) == len(features) and all(
-        _could_be_codes(model.infos[i], len(c)) for i, c in zip(features, lists, strict=True)
+    if len(category_lists) > len(features):
+        # Some categories are ordered. Every column whose values could be codes is a candidate.
+        max_count = max((len(c) for c in category_lists), default=0)
+        could_be_codes = [_could_be_codes(info, max_count) for info in model.infos]
+        features = [i for i, fits in enumerate(could_be_codes) if fits or i in model.categorical]
+    fits = len(category_lists) == len(features) and all(
+        _could_be_codes(model.infos[i], len(c))
+        for i, c in zip(features, category_lists, strict=True)
     )
-    if lists and not fits:
+    if category_lists and not fits:
         raise UnsupportedModelError(
             "this LightGBM model was trained on pandas categories, and its text does not say on "
             "which columns; train on unordered categories and leave categorical_feature='auto'"
         )
-    pairs = zip(features, lists, strict=False)
+    pairs = zip(features, category_lists, strict=False)
     return {i: to_category_array(values, model.names[i]) for i, values in pairs}
 
 
@@ -280,8 +285,8 @@ def _could_be_codes(info: str, count: int) -> bool:
         values = [float(v) for v in info.strip("[]").split(":")]
     except ValueError:
         return False
-    low = 0 if info.startswith("[") else -1
-    return all(v.is_integer() and low <= v < count for v in values)
+    min_code = 0 if info.startswith("[") else -1
+    return all(v.is_integer() and min_code <= v < count for v in values)
 
 
 FILE = "lightgbm file"
@@ -290,7 +295,7 @@ IMPORTERS: Mapping[str, Leaf] = {
     "lightgbm.sklearn.LGBMClassifier": import_classifier,
     "lightgbm.sklearn.LGBMRegressor": import_regressor,
     "lightgbm.sklearn.LGBMRanker": import_regressor,
-    # Up to its best iteration.
+    # Includes the iterations up to the best one.
     "lightgbm.basic.Booster": lambda model, frame: import_file(_read_model(model), frame),
     FILE: import_file,
 }

@@ -14,11 +14,11 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
 Tie = Literal["gt", "ge"]
-"""The class of a score that equals the threshold: the first ("gt") or the second ("ge")."""
+"""The class if a score equals the threshold: the first ("gt") or the second ("ge")."""
 
 
 def binary_label(b: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0) -> Value:
-    """Return class numbers (n, k) of scores (n, k): 1 above the threshold, else 0."""
+    """Return class indices (n, k) for scores (n, k): 1 above the threshold, otherwise 0."""
     return b.op("cast", b.op(tie, score, threshold), dtype="int64")
 
 
@@ -28,18 +28,18 @@ def outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
 
 
 def score_label(b: Builder, score: Value, tie: Tie = "gt") -> Value:
-    """Return class numbers (n, 1) from scores of the second class (n, 1) or of all (n, K)."""
+    """Return class indices (n, 1) from the second class's scores (n, 1) or all scores (n, K)."""
     is_binary = score.type.width == 1
     return binary_label(b, score, tie) if is_binary else argmax_label(b, score)
 
 
 def argmax_label(b: Builder, scores: Value) -> Value:
-    """Return class numbers (n, 1) from scores or probabilities (n, K); the first of equal ones."""
+    """Return the index (n, 1) of the largest score or probability (n, K), the first if several."""
     return b.op("argmax", scores, axis=1)
 
 
 def argmax_labels(b: Builder, scores: Value, sizes: Sequence[int]) -> Value:
-    """Return class numbers (n, targets) from the scores of several targets side by side."""
+    """Return class indices (n, targets) from the scores of several targets side by side."""
     return b.concat([argmax_label(b, v) for v in split_targets(b, scores, sizes)])
 
 
@@ -66,7 +66,7 @@ def score_proba(b: Builder, score: Value) -> Value:
 
 
 def collapse_two_scores(b: Builder, scores: Value) -> Value:
-    """Return scores as decision_function does: with two classes their difference, (n, 1)."""
+    """Return scores as decision_function does: for two classes, only their difference, (n, 1)."""
     if scores.type.width != 2:
         return scores
     first, second = (b.op("select", scores, indices=np.array([i])) for i in (0, 1))
@@ -107,27 +107,28 @@ def two_or_more_classes(model: Any) -> list[Any]:
 
 
 def ovr_decision(b: Builder, predictions: Value, confidences: Value, n_classes: int) -> Value:
-    """Return scores (n, K): votes of the pairs, and their confidences s as s / (3 * (|s| + 1)).
+    """Return scores (n, K): the votes of the class pairs plus s / (3 * (|s| + 1)).
 
-    `_ovr_decision_function` in scikit-learn's `utils/multiclass.py`: sums of confidences in (-1/3,
-    1/3) decide between equal votes. Pairs are in the order (0, 1), (0, 2), ..., (1, 2); predictions
-    are 0 and confidences negative for the first class.
+    s is the sum of the confidences of a class. The second term is in (-1/3, 1/3), so it decides
+    only between equal votes (`_ovr_decision_function` in scikit-learn's `utils/multiclass.py`).
+    Pairs are in the order (0, 1), (0, 2), ..., (1, 2); for the first class of a pair, the
+    prediction is 0 and the confidence negative.
     """
     votes = count_votes(b, b.cast(predictions, "float64"), n_classes)
-    total = b.linear(confidences, _pair_signs(n_classes))
-    size = b.op("mul", b.op("add", b.op("abs", total), 1.0), 3.0)
-    return b.op("add", votes, b.op("div", total, size))
+    signed_confidences = b.linear(confidences, _pair_signs(n_classes))
+    scale = b.op("mul", b.op("add", b.op("abs", signed_confidences), 1.0), 3.0)
+    return b.op("add", votes, b.op("div", signed_confidences, scale))
 
 
 def count_votes(b: Builder, predictions: Value, n_classes: int) -> Value:
-    """Return the votes (n, K) of pairs, each 0 for its first class and 1 for its second."""
+    """Count votes, (n, K), from pair predictions: 0 for the first class, 1 for the second."""
     signs = _pair_signs(n_classes)
-    # Pairs count as 1 - p for their first class, and as p for their second: integers, so exact.
+    # A pair adds 1 - p to its first class and p to its second. These are integers, so exact.
     return b.linear(predictions, signs, (signs < 0).sum(axis=0).astype(np.float64))
 
 
 def _pair_signs(n_classes: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return (pairs, K): -1 for the first class of each pair, 1 for its second, 0 for others."""
+    """Return signs (pairs, K): -1 for a pair's first class, 1 for its second, otherwise 0."""
     pairs = list(combinations(range(n_classes), 2))
     signs = np.zeros((len(pairs), n_classes))
     for row, (first, second) in enumerate(pairs):

@@ -1,7 +1,7 @@
 """Clustering: assignment of new rows to centres, and FeatureAgglomeration.
 
-Distances expand |x - c|^2 to |x|^2 - 2 x.c + |c|^2, whose terms scikit-learn's functions add in
-different orders; one omits |x|^2, which decides ties. A factor of -2 in the weights is exact.
+Distances expand |x - c|^2 to |x|^2 - 2 x.c + |c|^2. scikit-learn's functions add the terms in
+different orders, and one omits |x|^2, which decides ties. A factor of -2 in the weights is exact.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import MAX_DENSE, Frame, Outputs, Rows
-from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
@@ -22,42 +22,42 @@ def component_labels(count: int) -> Labels:
     return Labels("int64", tuple(range(count)))
 
 
-def euclidean(b: Builder, x: Value, centres: Array) -> Value:
-    """Return distances (n, K) of rows (n, F) to centres (K, F), like `euclidean_distances`."""
-    squared = b.op("add", b.linear(x, -2.0 * centres.T), _norm(b, x))
-    squared = b.op("add", squared, squared_norms(centres))
+def compute_distances(b: Builder, x: Value, centres: Array) -> Value:
+    """Return distances (n, K) of rows (n, F) to centres (K, F), as `euclidean_distances` does."""
+    squared = b.op("add", b.linear(x, -2.0 * centres.T), _sum_squares(b, x))
+    squared = b.op("add", squared, compute_squared_norms(centres))
     return b.op("sqrt", b.op("maximum", squared, 0.0))
 
 
 def assign_nearest(b: Builder, x: Value, centres: Array) -> Value:
-    """Return the number (n, 1) of the nearest centre, like `pairwise_distances_argmin`.
+    """Return the index (n, 1) of the nearest centre, as `pairwise_distances_argmin` does.
 
     The sum includes |x|^2, so that centres tie for a row far away from all of them.
     """
-    squared = b.op("add", _norm(b, x), b.linear(x, -2.0 * centres.T))
-    squared = b.op("add", squared, squared_norms(centres))
-    return _find_smallest(b, b.op("maximum", squared, 0.0))
+    squared = b.op("add", _sum_squares(b, x), b.linear(x, -2.0 * centres.T))
+    squared = b.op("add", squared, compute_squared_norms(centres))
+    return _argmin(b, b.op("maximum", squared, 0.0))
 
 
 def assign_like_k_means(b: Builder, x: Value, centres: Array) -> Value:
-    """Return the number (n, 1) of the nearest centre, like KMeans, which omits |x|^2."""
-    return _find_smallest(b, relative_distances(b, x, centres))
+    """Return the index (n, 1) of the nearest centre as KMeans does, which omits |x|^2."""
+    return _argmin(b, compute_relative_distances(b, x, centres))
 
 
-def relative_distances(b: Builder, x: Value, centres: Array) -> Value:
+def compute_relative_distances(b: Builder, x: Value, centres: Array) -> Value:
     """Return |c|^2 - 2 x.c, (n, K)."""
-    return b.linear(x, -2.0 * centres.T, squared_norms(centres))
+    return b.linear(x, -2.0 * centres.T, compute_squared_norms(centres))
 
 
-def squared_norms(centres: Array) -> Array:
+def compute_squared_norms(centres: Array) -> Array:
     return np.asarray(np.einsum("kf,kf->k", centres, centres))
 
 
-def _norm(b: Builder, x: Value) -> Value:
+def _sum_squares(b: Builder, x: Value) -> Value:
     return b.op("sum", b.op("square", x), axis=1)
 
 
-def _find_smallest(b: Builder, squared: Value) -> Value:
+def _argmin(b: Builder, squared: Value) -> Value:
     return b.op("argmax", b.op("neg", squared), axis=1)
 
 
@@ -72,8 +72,8 @@ _REDUCTIONS: Mapping[Callable[..., Any], str] = {
 
 def feature_agglomeration(model: Any, frame: Frame) -> Frame:
     """Pool the columns of each cluster into their mean, maximum, minimum or sum."""
-    check(model, "labels_")
-    x, b = numbers(frame, "FeatureAgglomeration"), frame.builder
+    check_estimator(model, "labels_")
+    x, b = check_array(frame, "FeatureAgglomeration"), frame.builder
     labels = np.asarray(model.labels_).astype(np.int64)
     if model.pooling_func == np.mean:
         sizes = np.bincount(labels).astype(np.float64)
@@ -93,95 +93,101 @@ def feature_agglomeration(model: Any, frame: Frame) -> Frame:
 
 
 def k_means(model: Any, frame: Frame) -> Outputs:
-    """Return the nearest centre for KMeans and MiniBatchKMeans; `transform` has all distances."""
-    check(model, "cluster_centers_")
+    """Import KMeans or MiniBatchKMeans: the nearest centre, and all distances as `transform`."""
+    check_estimator(model, "cluster_centers_")
     x, centres = _read_centres(model, frame, "sparse")
     label = assign_like_k_means(frame.builder, x, centres)
-    return _with_distances(frame.builder, x, centres, label)
+    return _build_outputs(frame.builder, x, centres, label)
 
 
 def nearest_centre(model: Any, frame: Frame) -> Outputs:
-    """Return the nearest centre for MeanShift and AffinityPropagation."""
-    check(model, "labels_")
+    """Import MeanShift or AffinityPropagation: the nearest centre."""
+    check_estimator(model, "labels_")
     if getattr(model, "affinity", "") == "precomputed":
         raise UnsupportedModelError(
             "AffinityPropagation(affinity='precomputed') stores no coordinates, so it has no "
             "predict; fit it with affinity='euclidean'"
         )
-    check(model, "cluster_centers_")
+    check_estimator(model, "cluster_centers_")
     x, centres = _read_centres(model, frame)
     b = frame.builder
-    if not len(centres):  # It did not converge: every row is labelled -1.
-        none = b.linear(x, np.zeros((x.type.width, 1)))
-        return Outputs({"label": b.op("argmax", none, axis=1)}, Labels("int64", (-1,)))
+    if not len(centres):  # Training did not converge: every row is labelled -1.
+        zeros = b.linear(x, np.zeros((x.type.width, 1)))
+        return Outputs({"label": b.op("argmax", zeros, axis=1)}, Labels("int64", (-1,)))
     return Outputs({"label": assign_nearest(b, x, centres)}, component_labels(len(centres)))
 
 
 def birch(model: Any, frame: Frame) -> Outputs:
     """Return the label of the nearest subcluster; `transform` has the distances to all of them."""
-    check(model, "subcluster_centers_", "subcluster_labels_")
-    x = numbers(frame, "Birch")
+    check_estimator(model, "subcluster_centers_", "subcluster_labels_")
+    x = check_array(frame, "Birch")
     b, centres = frame.builder, np.asarray(model.subcluster_centers_, np.float64)
     labels, indices = np.unique(np.asarray(model.subcluster_labels_), return_inverse=True)
     label = assign_nearest(b, x, centres)
     if not np.array_equal(indices, np.arange(indices.size)):
         label = b.op("take", indices.ravel().astype(np.int64), label)
         label = b.op("reshape", label, shape=(1,))
-    values = {"label": label, "transform": euclidean(b, x, centres)}
+    values = {"label": label, "transform": compute_distances(b, x, centres)}
     return Outputs(values, Labels("int64", tuple(int(v) for v in labels)))
 
 
 def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
-    """Follow the tree of bisections to the nearer of two centres, all nodes at once."""
-    check(model, "cluster_centers_", "_bisecting_tree")
+    """Follow the tree of bisections, at each node to the nearer of two centres.
+
+    All nodes are evaluated at once.
+    """
+    check_estimator(model, "cluster_centers_", "_bisecting_tree")
     x, centres = _read_centres(model, frame, "sparse")
     b = frame.builder
-    pairs, path, target = _bisections(model, len(centres))
-    score = relative_distances(b, x, centres)
-    if len(pairs):  # Ties between the centres of a pair go left.
-        distances = relative_distances(b, x, pairs.reshape(-1, pairs.shape[2]))
-        left, right = (
-            b.op("select", distances, indices=np.arange(side, 2 * len(pairs), 2)) for side in (0, 1)
+    centre_pairs, paths, offsets = _flatten_bisecting_tree(model, len(centres))
+    score = compute_relative_distances(b, x, centres)
+    if len(centre_pairs):  # Ties between the centres of a pair go left.
+        distances = compute_relative_distances(
+            b, x, centre_pairs.reshape(-1, centre_pairs.shape[2])
         )
-        score = b.linear(b.cast(b.op("lt", right, left), "float64"), path, target)
-    return _with_distances(b, x, centres, b.op("argmax", score, axis=1))
+        left, right = (
+            b.op("select", distances, indices=np.arange(side, 2 * len(centre_pairs), 2))
+            for side in (0, 1)
+        )
+        score = b.linear(b.cast(b.op("lt", right, left), "float64"), paths, offsets)
+    return _build_outputs(b, x, centres, b.op("argmax", score, axis=1))
 
 
-def _bisections(model: Any, clusters: int) -> tuple[Array, Array, Array]:
-    """Return the tree as centres (M, 2, F) of inner nodes, paths (M, K) and offsets (K,).
+def _flatten_bisecting_tree(model: Any, num_clusters: int) -> tuple[Array, Array, Array]:
+    """Return the two centres of each inner node, (M, 2, F), paths, (M, K), and offsets, (K,).
 
-    decisions @ paths + offsets is 0 for the leaf that a row reaches and negative for the others.
+    decisions @ paths + offsets is 0 for the leaf that a row reaches and negative for other leaves.
     """
     mean = np.asarray(getattr(model, "_X_mean", 0.0))
-    pairs: list[Array] = []
+    centre_pairs: list[Array] = []
     leaves: list[tuple[int, list[tuple[int, bool]]]] = []
     stack: list[tuple[Any, list[tuple[int, bool]]]] = [(model._bisecting_tree, [])]
     while stack:
-        node, way = stack.pop()
+        node, path_to_node = stack.pop()
         if node.left is None:
-            leaves.append((int(node.label), way))
+            leaves.append((int(node.label), path_to_node))
             continue
-        pairs.append(np.vstack((node.left.center, node.right.center)) + mean)
-        stack.append((node.left, [*way, (len(pairs) - 1, False)]))
-        stack.append((node.right, [*way, (len(pairs) - 1, True)]))
-    path, target = np.zeros((len(pairs), clusters)), np.zeros(clusters)
-    for label, way in leaves:
-        for inner, right in way:
-            path[inner, label] = 1.0 if right else -1.0
-            target[label] -= right
-    return np.asarray(pairs, np.float64), path, target
+        centre_pairs.append(np.vstack((node.left.center, node.right.center)) + mean)
+        stack.append((node.left, [*path_to_node, (len(centre_pairs) - 1, False)]))
+        stack.append((node.right, [*path_to_node, (len(centre_pairs) - 1, True)]))
+    paths, offsets = np.zeros((len(centre_pairs), num_clusters)), np.zeros(num_clusters)
+    for label, path_to_node in leaves:
+        for node_index, goes_right in path_to_node:
+            paths[node_index, label] = 1.0 if goes_right else -1.0
+            offsets[label] -= goes_right
+    return np.asarray(centre_pairs, np.float64), paths, offsets
 
 
-def _with_distances(b: Builder, x: Value, centres: Array, label: Value) -> Outputs:
+def _build_outputs(b: Builder, x: Value, centres: Array, label: Value) -> Outputs:
     """Return the label, and the distances unless very wide sparse rows would become dense."""
     values = {"label": label}
     if x.type.sparse and x.type.width <= MAX_DENSE:
         x = b.op("densify", x, fill=0.0)
     if not x.type.sparse:
-        values["transform"] = euclidean(b, x, centres)
+        values["transform"] = compute_distances(b, x, centres)
     return Outputs(values, component_labels(len(centres)))
 
 
 def _read_centres(model: Any, frame: Frame, rows: Rows = "dense") -> tuple[Value, Array]:
     centres = np.asarray(model.cluster_centers_, np.float64)
-    return numbers(frame, type(model).__name__, rows=rows), centres
+    return check_array(frame, type(model).__name__, rows=rows), centres

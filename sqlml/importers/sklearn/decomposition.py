@@ -13,62 +13,62 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
-from sqlml.importers.sklearn.estimator_checks import check, numbers
-from sqlml.importers.sklearn.kernel_models import dense
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
+from sqlml.importers.sklearn.kernel_models import to_dense
 from sqlml.ir.builder import Builder, Value
 
 MAX_DENSITY_COLUMNS = 1024
 
 
 def pca(model: Any, frame: Frame) -> Outputs:
-    """Return x @ components - mean @ components, divided by the deviations: PCA and IncrementalPCA.
+    """Import PCA or IncrementalPCA: x @ components - mean @ components, divided by deviations.
 
-    As in the source, centring comes after the projection, and whitening never divides by less than
-    the smallest step of the components' dtype.
+    As in scikit-learn, centring comes after the projection, and whitening never divides by less
+    than the machine epsilon of the components' dtype.
     """
-    check(model, "components_", "mean_", "explained_variance_")
+    check_estimator(model, "components_", "mean_", "explained_variance_")
     components = np.asarray(model.components_)
     offset = np.asarray(model.mean_).reshape(1, -1) @ components.T
-    x = numbers(frame, type(model).__name__, rows="sparse")
+    x = check_array(frame, type(model).__name__, rows="sparse")
     value = frame.builder.linear(x, components.T, -offset[0])
     if model.whiten:
         scale = np.sqrt(np.asarray(model.explained_variance_))
         scale = np.maximum(scale, np.finfo(scale.dtype).eps).astype(np.float64)
         value = frame.builder.op("div", value, scale)
-    return _with_density(model, frame, x, value)
+    return _build_outputs(model, frame, x, value)
 
 
 def projection(model: Any, frame: Frame) -> Frame:
-    """Return x @ components: TruncatedSVD and random projections."""
-    check(model, "components_")
-    x = numbers(frame, type(model).__name__, rows="sparse")
-    return _frame(model, frame, frame.builder.linear(x, dense(model.components_).T))
+    """Import TruncatedSVD or a random projection: x @ components."""
+    check_estimator(model, "components_")
+    x = check_array(frame, type(model).__name__, rows="sparse")
+    return _make_frame(model, frame, frame.builder.linear(x, to_dense(model.components_).T))
 
 
 def fast_ica(model: Any, frame: Frame) -> Frame:
     """Return (x - mean) @ components, without centring if whiten=False."""
-    check(model, "components_")
-    x = numbers(frame, "FastICA")
+    check_estimator(model, "components_")
+    x = check_array(frame, "FastICA")
     if model.whiten:
-        x = _centred(frame.builder, x, model.mean_)
-    return _frame(model, frame, frame.builder.linear(x, dense(model.components_).T))
+        x = _subtract_mean(frame.builder, x, model.mean_)
+    return _make_frame(model, frame, frame.builder.linear(x, to_dense(model.components_).T))
 
 
 def factor_analysis(model: Any, frame: Frame) -> Outputs:
     """Return the expected factors of x (Barber 2012, 21.2.33), and score_samples."""
-    check(model, "components_", "mean_", "noise_variance_")
+    check_estimator(model, "components_", "mean_", "noise_variance_")
     components = np.asarray(model.components_)
     scaled = components / np.asarray(model.noise_variance_)
     covariance = np.linalg.inv(np.eye(len(components)) + scaled @ components.T)
-    x = numbers(frame, "FactorAnalysis")
-    value = frame.builder.linear(_centred(frame.builder, x, model.mean_), scaled.T)
-    return _with_density(model, frame, x, frame.builder.linear(value, covariance))
+    x = check_array(frame, "FactorAnalysis")
+    value = frame.builder.linear(_subtract_mean(frame.builder, x, model.mean_), scaled.T)
+    return _build_outputs(model, frame, x, frame.builder.linear(value, covariance))
 
 
 def sparse_pca(model: Any, frame: Frame) -> Frame:
     """Solve the ridge regression of x - mean on the components, which is linear in x."""
-    check(model, "components_", "mean_")
-    components, alpha = dense(model.components_), float(model.ridge_alpha)
+    check_estimator(model, "components_", "mean_")
+    components, alpha = to_dense(model.components_), float(model.ridge_alpha)
     count, width = components.shape
     try:
         if count > width:  # The dual system is the smaller one.
@@ -82,83 +82,85 @@ def sparse_pca(model: Any, frame: Frame) -> Frame:
             f"{type(model).__name__} has components that depend on each other and ridge_alpha="
             f"{alpha:g}; fit it with a larger ridge_alpha"
         ) from None
-    x = _centred(frame.builder, numbers(frame, type(model).__name__), model.mean_)
-    return _frame(model, frame, frame.builder.linear(x, weights))
+    x = _subtract_mean(frame.builder, check_array(frame, type(model).__name__), model.mean_)
+    return _make_frame(model, frame, frame.builder.linear(x, weights))
 
 
 def sparse_coding(model: Any, frame: Frame) -> Frame:
-    """Return x @ dictionary, shrunk towards 0 by the threshold: SparseCoder and dictionaries."""
+    """Import SparseCoder or dictionary learning: x @ dictionary, shrunk towards 0."""
     attribute = "dictionary" if hasattr(model, "dictionary") else "components_"
-    check(model, attribute)
+    check_estimator(model, attribute)
     if model.transform_algorithm != "threshold":
         raise UnsupportedModelError(
             f"{type(model).__name__}(transform_algorithm={model.transform_algorithm!r}) searches "
             "for the code of each row by iteration; use transform_algorithm='threshold'"
         )
     b = frame.builder
-    dictionary = dense(getattr(model, attribute))
+    dictionary = to_dense(getattr(model, attribute))
     alpha = model.transform_alpha
     alpha = float(getattr(model, "alpha", 1.0) if alpha is None else alpha)
-    cover = b.linear(numbers(frame, type(model).__name__), dictionary.T)
-    size = b.op("sub", b.op("abs", cover), alpha)
-    code = b.op("mul", b.op("sign", cover), b.op("maximum", size, 0.0))
+    projection = b.linear(check_array(frame, type(model).__name__), dictionary.T)
+    shrunk_size = b.op("sub", b.op("abs", projection), alpha)
+    code = b.op("mul", b.op("sign", projection), b.op("maximum", shrunk_size, 0.0))
     if model.positive_code:
         code = b.op("maximum", code, 0.0)
     if model.split_sign:
-        below = b.op("neg", b.op("minimum", code, 0.0))
-        code = b.op("concat", b.op("maximum", code, 0.0), below)
-    return _frame(model, frame, code)
+        negative_part = b.op("neg", b.op("minimum", code, 0.0))
+        code = b.op("concat", b.op("maximum", code, 0.0), negative_part)
+    return _make_frame(model, frame, code)
 
 
 def pls(model: Any, frame: Frame) -> Outputs:
     """Return (x - mean) @ coef_ + intercept_, (n, T), where `coef_` includes the scale."""
-    check(model, "coef_", "intercept_", "x_rotations_", "_x_mean", "_x_std")
+    check_estimator(model, "coef_", "intercept_", "x_rotations_", "_x_mean", "_x_std")
     b = frame.builder
-    centred = _centred(b, numbers(frame, type(model).__name__), model._x_mean)
+    centred = _subtract_mean(b, check_array(frame, type(model).__name__), model._x_mean)
     weights = np.asarray(model.coef_).T
     bias = np.broadcast_to(model.intercept_, weights.shape[1:])
-    scores = _scores(b, centred, model._x_std, model.x_rotations_)
+    scores = _rotate(b, centred, model._x_std, model.x_rotations_)
     return Outputs({"label": b.linear(centred, weights, bias), "transform": scores})
 
 
 def pls_svd(model: Any, frame: Frame) -> Frame:
     """Return (x - mean) / deviation @ x_weights_."""
-    check(model, "x_weights_", "_x_mean", "_x_std")
-    centred = _centred(frame.builder, numbers(frame, "PLSSVD"), model._x_mean)
-    return _frame(model, frame, _scores(frame.builder, centred, model._x_std, model.x_weights_))
+    check_estimator(model, "x_weights_", "_x_mean", "_x_std")
+    centred = _subtract_mean(frame.builder, check_array(frame, "PLSSVD"), model._x_mean)
+    return _make_frame(
+        model, frame, _rotate(frame.builder, centred, model._x_std, model.x_weights_)
+    )
 
 
-def _scores(b: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:
+def _rotate(b: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:
     return b.linear(b.op("div", centred, np.asarray(deviation, np.float64)), rotations)
 
 
-def _with_density(model: Any, frame: Frame, x: Value, value: Value) -> Outputs:
+def _build_outputs(model: Any, frame: Frame, x: Value, value: Value) -> Outputs:
     values = {"transform": value}
-    # score_samples takes dense rows only.
+    # score_samples accepts only dense rows.
     if hasattr(model, "score_samples") and not (frame.sparse or x.type.sparse):
-        density = _log_density(model, frame.builder, x)
+        density = _compute_log_density(model, frame.builder, x)
         if density is not None:
             values["samples"] = density
     return Outputs(values)
 
 
-def _log_density(model: Any, b: Builder, x: Value) -> Value | None:
+def _compute_log_density(model: Any, b: Builder, x: Value) -> Value | None:
     """Return the log-density (n, 1) of x (n, F) under a normal distribution, or None.
 
-    -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. It is None if the
-    covariance has no inverse, or more than `MAX_DENSITY_COLUMNS` columns.
+    The density is -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. It is
+    None if the covariance has no inverse or more than `MAX_DENSITY_COLUMNS` columns.
     """
     if x.type.width > MAX_DENSITY_COLUMNS:
         return None
     try:
-        # A badly conditioned matrix is the source's own result.
+        # For a badly conditioned matrix, scikit-learn has the same result.
         with warnings.catch_warnings(action="ignore"):
             precision = np.asarray(model.get_precision())
     except (np.linalg.LinAlgError, ValueError):
         return None
     if not np.isfinite(precision).all():
         return None
-    centred = _centred(b, x, model.mean_)
+    centred = _subtract_mean(b, x, model.mean_)
     distance = b.op("sum", b.op("mul", centred, b.linear(centred, precision)), axis=1)
     sign, log_det = np.linalg.slogdet(precision)
     log_det = float(log_det) if sign > 0 else -np.inf
@@ -166,9 +168,9 @@ def _log_density(model: Any, b: Builder, x: Value) -> Value | None:
     return b.op("sub", b.op("mul", distance, -0.5), offset)
 
 
-def _centred(b: Builder, x: Value, mean: Any) -> Value:
+def _subtract_mean(b: Builder, x: Value, mean: Any) -> Value:
     return b.op("sub", x, np.asarray(mean, np.float64))
 
 
-def _frame(model: Any, frame: Frame, value: Value) -> Frame:
+def _make_frame(model: Any, frame: Frame, value: Value) -> Frame:
     return Frame.from_value(frame.builder, value, stem=type(model).__name__.lower())

@@ -9,38 +9,41 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, RawColumn, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.estimator_checks import check, check_single_output
+from sqlml.importers.sklearn.estimator_checks import check_estimator, check_single_output
 from sqlml.ir.builder import Value
 from sqlml.types import Array
 
 
 def dummy_classifier(model: Any, frame: Frame) -> Outputs:
-    check(model, "class_prior_", "classes_", "n_outputs_")
+    check_estimator(model, "class_prior_", "classes_", "n_outputs_")
     if model.strategy == "uniform":
-        raise _random(model)
-    lists = classify.class_lists(model)
-    probas = [_probabilities(model, t, np.asarray(known)) for t, known in enumerate(lists)]
-    # The label is the likeliest class; of strategy "constant" too, whose class is certain.
-    numbers = [int(np.argmax(proba)) for proba in probas]
-    label = repeat_rows(frame, np.array(numbers, np.int64))
-    proba = repeat_rows(frame, np.concatenate(probas))
-    labels = tuple(build_labels(known) for known in lists)
+        raise _explain_random_strategy(model)
+    class_lists = classify.class_lists(model)
+    probabilities = [
+        _find_probabilities(model, target, np.asarray(target_classes))
+        for target, target_classes in enumerate(class_lists)
+    ]
+    # The label is the most probable class, with the strategy "constant", too.
+    label_indices = [int(np.argmax(proba)) for proba in probabilities]
+    label = repeat_rows(frame, np.array(label_indices, np.int64))
+    proba = repeat_rows(frame, np.concatenate(probabilities))
+    labels = tuple(build_labels(target_classes) for target_classes in class_lists)
     return Outputs({"label": label, "proba": proba}, labels)
 
 
 def dummy_regressor(model: Any, frame: Frame) -> Outputs:
-    check(model, "constant_", "n_outputs_")
+    check_estimator(model, "constant_", "n_outputs_")
     return Outputs({"label": repeat_rows(frame, np.ravel(np.asarray(model.constant_, np.float64)))})
 
 
 def class_probabilities(model: Any) -> Array:
-    """Return the (K,) probabilities that a DummyClassifier of one target predicts."""
-    check(model, "class_prior_", "classes_", "n_outputs_")
+    """Return the probabilities, (K,), that a single-target DummyClassifier predicts."""
+    check_estimator(model, "class_prior_", "classes_", "n_outputs_")
     check_single_output(model, int(model.n_outputs_))
-    return _probabilities(model, 0, np.asarray(model.classes_))
+    return _find_probabilities(model, 0, np.asarray(model.classes_))
 
 
-def _probabilities(model: Any, target: int, classes: Array) -> Array:
+def _find_probabilities(model: Any, target: int, classes: Array) -> Array:
     is_single = int(model.n_outputs_) == 1
     prior = np.asarray(model.class_prior_ if is_single else model.class_prior_[target], np.float64)
     match model.strategy:
@@ -52,17 +55,17 @@ def _probabilities(model: Any, target: int, classes: Array) -> Array:
             return np.asarray(np.eye(prior.size)[int(prior.argmax())])
         case "constant":
             return np.asarray(classes == np.ravel(model.constant)[target], np.float64)
-    raise _random(model)
+    raise _explain_random_strategy(model)
 
 
 def regression_constant(model: Any) -> Array:
-    """Return the (1,) prediction of a DummyRegressor of one target."""
-    check(model, "constant_", "n_outputs_")
+    """Return the prediction, (1,), of a single-target DummyRegressor."""
+    check_estimator(model, "constant_", "n_outputs_")
     check_single_output(model, int(model.n_outputs_))
     return np.ravel(np.asarray(model.constant_, np.float64))
 
 
-def _random(model: Any) -> UnsupportedModelError:
+def _explain_random_strategy(model: Any) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"DummyClassifier(strategy={model.strategy!r}) predicts at random, so no two runs agree; "
         "use strategy='prior' or 'most_frequent'"
@@ -70,7 +73,7 @@ def _random(model: Any) -> UnsupportedModelError:
 
 
 def repeat_rows(frame: Frame, values: Array) -> Value:
-    """Repeat `values` (k,) as (n, k), with the number of rows of the first column."""
+    """Repeat `values`, (k,), in each row, (n, k); the first column has the number of rows."""
     column = next((b for b in frame.blocks if not isinstance(b, RawColumn)), None)
     rows = frame.numbers(0) if column is None else column
     builder = frame.builder

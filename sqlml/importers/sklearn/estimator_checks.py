@@ -1,4 +1,4 @@
-"""Checks of an estimator and of its input: fitted, known parameters, finite numbers."""
+"""Checks of an estimator (fitted, known parameters) and of its input (finite numbers)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlml.ir.builder import Value
 from sqlml.types import Array, DType
 
 
-def numbers(
+def check_array(
     frame: Frame,
     step: str,
     *,
@@ -21,10 +21,10 @@ def numbers(
     dtype: DType = "float64",
     rows: Rows = "dense",
 ) -> Value:
-    """Return the frame as (n, width) finite numbers, like scikit-learn's `check_array`.
+    """Return the frame as (n, width) finite numbers, as scikit-learn's `check_array` does.
 
-    The check looks at the values in `dtype`, so values that overflow float32 are rejected too.
-    `step` is the estimator's name; `rows` is as in `Frame.matrix`.
+    The values are checked in `dtype`, so values that overflow float32 are rejected, too. `step` is
+    the estimator's name for messages; `rows` is as in `Frame.matrix`.
     """
     if frame.has_sparse_rows:
         return _check_blocks(frame, step, allow_nan, dtype).matrix(dtype, rows)
@@ -40,26 +40,29 @@ def check_bounds(
     low: Array | None = None,
     high: Array | None = None,
 ) -> Value:
-    """Check while scoring that `value` is finite and within the bounds (k,) or (1,) of columns."""
-    bounds = {key: end for key, end in (("low", low), ("high", high)) if end is not None}
+    """Check while scoring that `value` is finite and within the bounds of its columns.
+
+    `low` and `high` have a bound per column, (k,), or one for all columns, (1,).
+    """
+    bounds = {key: bound for key, bound in (("low", low), ("high", high)) if bound is not None}
     return frame.builder.op(
         "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step, **bounds
     )
 
 
 def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Frame:
-    """Check each block of the frame separately; of sparse rows only the stored values."""
+    """Check each block of the frame separately; in sparse rows, check only the stored values."""
     b = frame.builder
     blocks: list[Value] = []
     start = 0
     for block in frame.blocks:
         width = 1 if isinstance(block, RawColumn) else block.type.width
-        part = Frame(b, (block,), frame.names[start : start + width])
-        value = part.matrix(dtype, "sparse")
+        block_frame = Frame(b, (block,), frame.names[start : start + width])
+        value = block_frame.matrix(dtype, "sparse")
         if not value.type.sparse:
-            value = check_bounds(part, value, step, allow_nan=allow_nan)
+            value = check_bounds(block_frame, value, step, allow_nan=allow_nan)
         elif not allow_nan:
-            feature = "".join(part.names[:1])
+            feature = "".join(block_frame.names[:1])
             value = b.op("require_finite_stored", value, feature=feature, step=step)
         blocks.append(value)
         start += width
@@ -67,7 +70,7 @@ def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Fra
 
 
 def stored_dtype(frame: Frame) -> DType:
-    """Return float32 if all columns are float32, because scikit-learn then computes in it."""
+    """Return float32 if all columns are sparse float32, in which scikit-learn then computes."""
     is_single = all(isinstance(b, Value) and b.type.dtype == "float32" for b in frame.blocks)
     return "float32" if is_single and frame.has_sparse_rows else "float64"
 
@@ -76,9 +79,9 @@ PARAMETERS: Mapping[str, str] = dict(
     line.split(": ", 1)
     for line in (files(__package__) / "parameters.txt").read_text("utf-8").splitlines()
 )
-"""Class path -> the names of the constructor parameters that we know, separated by blanks.
+"""Maps each class path to the known constructor parameters, separated by spaces.
 
-Others came with another version of scikit-learn, and may change what the model computes.
+Other parameters belong to another version of scikit-learn, and may change what the model computes.
 """
 
 
@@ -86,13 +89,13 @@ def path_of(model: Any) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
-def check(model: Any, *attributes: str) -> None:
+def check_estimator(model: Any, *attributes: str) -> None:
     """Reject `model` unless it has the fitted `attributes` and only known parameters."""
-    name = type(model).__name__
+    class_name = type(model).__name__
     unknown = sorted(set(model.get_params(deep=False)) - set(PARAMETERS[path_of(model)].split()))
     if unknown:
         raise UnsupportedModelError(
-            f"{name} has parameter {', '.join(map(repr, unknown))}, which sqlml does not "
+            f"{class_name} has parameter {', '.join(map(repr, unknown))}, which sqlml does not "
             "know: it comes from another version of scikit-learn; fit it with the version in "
             "constraints.txt or update sqlml"
         )
@@ -101,7 +104,7 @@ def check(model: Any, *attributes: str) -> None:
         raise explain_unfitted(model)
     if missing:
         raise UnsupportedModelError(
-            f"{name} lacks {', '.join(missing)}: it is only partly fitted, or comes from "
+            f"{class_name} lacks {', '.join(missing)}: it is only partly fitted, or comes from "
             "another version of scikit-learn; fit it again with the version in constraints.txt"
         )
 
@@ -118,9 +121,9 @@ def explain_function(model: Any, use: str, advice: str) -> UnsupportedModelError
     )
 
 
-def check_single_output(model: Any, outputs: int) -> None:
-    if outputs != 1:
+def check_single_output(model: Any, num_outputs: int) -> None:
+    if num_outputs != 1:
         raise UnsupportedModelError(
-            f"{type(model).__name__} predicts {outputs} targets at once, where one is expected; "
-            "fit one model per target"
+            f"{type(model).__name__} predicts {num_outputs} targets at once, where one is "
+            "expected; fit one model per target"
         )

@@ -1,4 +1,4 @@
-"""The table of scikit-learn's estimators: the importer of each class, or why there is none."""
+"""The table of scikit-learn's estimators: the importer of each class, or why it has none."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
         for path, importer in COMPOSITES.items()
         if importer in _READ_LIKE_PARTS
     },
-    **compose.OWN_COLUMNS,
+    **compose.ROW_READERS,
     "sklearn.isotonic.IsotonicRegression": isotonic.isotonic_schema,
     "sklearn.preprocessing._label.LabelBinarizer": encoders.label_schema,
     "sklearn.preprocessing._label.LabelEncoder": encoders.label_schema,
@@ -243,11 +243,11 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
         for name in ("SVC", "NuSVC", "SVR", "NuSVR", "OneClassSVM")
     },
 }
-"""Composites that ask their parts for the columns, and others that keep no column count."""
+"""Composites that read their columns from their parts, and estimators without a column count."""
 
 
 _TRAINING_ONLY = (
-    "it labels or places the rows that it was fitted on, and has no method for new ones"
+    "it labels or places the rows that it was fitted on, and has no method for new rows"
 )
 _COVARIANCE = (
     "it estimates a covariance matrix and has no prediction per row; EllipticEnvelope has one"
@@ -286,4 +286,4 @@ _REFUSED: Mapping[str, str] = {
 }
 
 UNSUPPORTED: Mapping[str, str] = index_by_class("sklearn", _REFUSED)
-"""Class path -> why sqlml does not import it."""
+"""Maps the path of an unsupported class to the reason why sqlml does not import it."""

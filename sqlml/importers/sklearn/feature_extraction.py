@@ -1,7 +1,7 @@
 """Feature extraction: vectorizers of texts, MultiLabelBinarizer, FeatureHasher and DictVectorizer.
 
-The order of operations is that of `sklearn/feature_extraction/text.py`: counts, then 1 for each
-(`binary`), then log(tf) + 1, idf, and the norm of a row, all on stored values only.
+As in `sklearn/feature_extraction/text.py`, tokens are counted; then counts become 1 (`binary`) or
+log(tf) + 1, are multiplied by idf, and rows are normalized. Only stored values are changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, MAX_DENSE, Frame, RawColumn, Schema, Sparse, to_python
 from sqlml.importers.model_checks import explain_unfitted
-from sqlml.importers.sklearn.estimator_checks import check, explain_option, numbers, stored_dtype
+from sqlml.importers.sklearn.estimator_checks import (
+    check_array,
+    check_estimator,
+    explain_option,
+    stored_dtype,
+)
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.sparse_rows import pack_items
 from sqlml.ir.operators.text import MAX_N
@@ -26,23 +31,25 @@ COLUMN = "text"
 
 
 def count_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Count each word of the vocabulary in a text: (n, words) sparse."""
+    """Count each word of the vocabulary in a text, as sparse rows (n, words)."""
     _check_vocabulary(model)
-    return _sparse(frame, _counts(model, frame))
+    return _make_sparse_frame(frame, _count_tokens(model, frame))
 
 
 def tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
     _check_vocabulary(model, "_tfidf")
-    value = _counts(model, frame)
-    return _sparse(frame, _weight_counts(model._tfidf, frame.builder, value, frame.names[0]))
+    value = _count_tokens(model, frame)
+    return _make_sparse_frame(
+        frame, _weight_counts(model._tfidf, frame.builder, value, frame.names[0])
+    )
 
 
 def tfidf_transformer(model: Any, frame: Frame) -> Frame:
-    """Return log(tf) + 1, idf and norm of counts from an earlier step, or of numeric columns."""
-    check(model)
+    """Weight the counts of an earlier step, or numeric columns, by log(tf) + 1, idf and norm."""
+    check_estimator(model)
     if model.use_idf and not hasattr(model, "idf_"):
         raise explain_unfitted(model)
-    value = numbers(frame, "TfidfTransformer", dtype=stored_dtype(frame), rows="sparse")
+    value = check_array(frame, "TfidfTransformer", dtype=stored_dtype(frame), rows="sparse")
     if not value.type.sparse:
         value = frame.builder.op("sparsify", value)
     name = frame.names[0] if frame.names else COLUMN
@@ -51,27 +58,31 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
 
 
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Count signed tokens in the columns of their hashes: (n, n_features) sparse."""
-    check(model)
-    attrs = {**_analyzer(model, frame), **_hash_attrs(model), "dtype": _exact_dtype(model)}
-    value = frame.builder.op("hash_tokens", _document(model, frame), **attrs)
+    """Count signed tokens in the columns of their hashes, as sparse rows (n, n_features)."""
+    check_estimator(model)
+    attrs = {
+        **_build_analyzer_attrs(model, frame),
+        **_build_hash_attrs(model),
+        "dtype": _require_exact_dtype(model),
+    }
+    value = frame.builder.op("hash_tokens", _read_document(model, frame), **attrs)
     if model.binary:
         value = frame.builder.op("map_stored", value, function="one")
     if model.norm is not None:
-        value = frame.builder.op("normalise_stored", value, norm=_norm(model))
-    return _sparse(frame, value)
+        value = frame.builder.op("normalise_stored", value, norm=_require_norm(model))
+    return _make_sparse_frame(frame, value)
 
 
 def one_text(model: Any) -> Schema:
     return Schema((COLUMN,), 1)
 
 
-def _hash_attrs(model: Any) -> dict[str, Any]:
+def _build_hash_attrs(model: Any) -> dict[str, Any]:
     return {"width": int(model.n_features), "alternate_sign": bool(model.alternate_sign)}
 
 
-def _exact_dtype(model: Any) -> DType:
-    """Return the dtype of the counts; integers stay float64, to which the next step converts."""
+def _require_exact_dtype(model: Any) -> DType:
+    """Return the dtype of the counts; integers become float64, as the next step converts them."""
     dtype = np.dtype(model.dtype)
     if dtype == np.float32:
         return "float32"
@@ -82,8 +93,8 @@ def _exact_dtype(model: Any) -> DType:
     )
 
 
-def _sparse(frame: Frame, value: Value) -> Frame:
-    # One name for all: the tokens of a hash have none, and a million names nobody reads.
+def _make_sparse_frame(frame: Frame, value: Value) -> Frame:
+    # All columns have one name: hashes have no names, and a million names would not be read.
     names = frame.names[:1] * value.type.width
     return Frame.from_value(frame.builder, value, names, True)
 
@@ -94,20 +105,20 @@ def _check_vocabulary(model: Any, *attributes: str) -> None:
             f"{type(model).__name__} with a fixed vocabulary has not read it yet; call its fit() "
             "on a few texts first"
         )
-    check(model, *attributes, "vocabulary_")
+    check_estimator(model, *attributes, "vocabulary_")
 
 
-def _counts(model: Any, frame: Frame) -> Value:
-    dtype = _exact_dtype(model)
-    words, ends = pack_words(_vocabulary(model))
-    attrs = {**_analyzer(model, frame), "dtype": dtype, "words": words, "ends": ends}
-    value = frame.builder.op("count_tokens", _document(model, frame), **attrs)
+def _count_tokens(model: Any, frame: Frame) -> Value:
+    dtype = _require_exact_dtype(model)
+    words, ends = pack_words(_read_vocabulary(model))
+    attrs = {**_build_analyzer_attrs(model, frame), "dtype": dtype, "words": words, "ends": ends}
+    value = frame.builder.op("count_tokens", _read_document(model, frame), **attrs)
     if model.binary:
         value = frame.builder.op("map_stored", value, function="one")
     return value
 
 
-def _vocabulary(model: Any) -> list[str]:
+def _read_vocabulary(model: Any) -> list[str]:
     words: list[str | None] = [None] * len(model.vocabulary_)
     for word, column in model.vocabulary_.items():
         if not isinstance(word, str):
@@ -122,7 +133,7 @@ def _vocabulary(model: Any) -> list[str]:
     return [w for w in words if w is not None]
 
 
-def _document(model: Any, frame: Frame) -> Value:
+def _read_document(model: Any, frame: Frame) -> Value:
     name = type(model).__name__
     if frame.width != 1:
         raise UnsupportedModelError(
@@ -136,20 +147,20 @@ def _document(model: Any, frame: Frame) -> Value:
     return frame.strings(0)
 
 
-def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
+def _build_analyzer_attrs(model: Any, frame: Frame) -> dict[str, Any]:
     name = type(model).__name__
-    for part in ("analyzer", "tokenizer", "preprocessor", "strip_accents"):
-        function = getattr(model, part)
-        if callable(function) and (part != "tokenizer" or model.analyzer == "word"):
-            called = getattr(function, "__name__", repr(function))
+    for option in ("analyzer", "tokenizer", "preprocessor", "strip_accents"):
+        function = getattr(model, option)
+        if callable(function) and (option != "tokenizer" or model.analyzer == "word"):
+            called_name = getattr(function, "__name__", repr(function))
             raise UnsupportedModelError(
-                f"{name} calls the Python function {called} as its {part}, which cannot run inside "
-                "SQL; use a built-in analyzer, token_pattern, lowercase and strip_accents"
+                f"{name} calls the Python function {called_name} as its {option}, which cannot "
+                "run inside SQL; use the options analyzer, token_pattern and lowercase"
             )
-    least, most = (int(n) for n in model.ngram_range)
-    if not 1 <= least <= most <= MAX_N:
+    min_n, max_n = (int(n) for n in model.ngram_range)
+    if not 1 <= min_n <= max_n <= MAX_N:
         raise UnsupportedModelError(
-            f"{name}(ngram_range={model.ngram_range!r}): n-gram sizes go from 1 to {MAX_N}"
+            f"{name}(ngram_range={model.ngram_range!r}): n-gram sizes must be from 1 to {MAX_N}"
         )
     is_word = model.analyzer == "word"
     stop_words = sorted(model.get_stop_words() or ()) if is_word else []
@@ -159,14 +170,14 @@ def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
         "accents": model.strip_accents or "",
         "pattern": str(model.token_pattern) if is_word else "",
         "stop_words": np.array(stop_words, object),
-        "min_n": least,
-        "max_n": most,
+        "min_n": min_n,
+        "max_n": max_n,
         "features": frame.names[:1],
         "step": name,
     }
 
 
-def _norm(model: Any) -> str:
+def _require_norm(model: Any) -> str:
     if model.norm not in ("l1", "l2"):
         raise explain_option(model, "norm")
     return str(model.norm)
@@ -186,7 +197,7 @@ def _weight_counts(model: Any, b: Builder, value: Value, feature: str) -> Value:
     if model.norm is not None:
         if model.sublinear_tf:  # The logarithm of a negative count is NaN.
             value = b.op("require_finite_stored", value, feature=feature, step="TfidfTransformer")
-        value = b.op("normalise_stored", value, norm=_norm(model))
+        value = b.op("normalise_stored", value, norm=_require_norm(model))
     return value
 
 
@@ -195,7 +206,7 @@ LABELS = "labels"
 ITEMS = "items"
 """Name of the column that FeatureHasher reads, unless `inputs` names another."""
 
-_FORM: Mapping[str, DType] = {"dict": "map", "pair": "pairs", "string": "list"}
+_FORM_OF_INPUT_TYPE: Mapping[str, DType] = {"dict": "map", "pair": "pairs", "string": "list"}
 
 
 def one_list(model: Any) -> Schema:
@@ -208,7 +219,7 @@ def hashed_columns(model: Any) -> Schema:
 
 def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
     """Return 1 in the column of each class that a row's list contains; ignore other labels."""
-    check(model, "classes_")
+    check_estimator(model, "classes_")
     classes = to_python(model.classes_)
     if not classes:
         raise UnsupportedModelError("MultiLabelBinarizer was fitted without any label")
@@ -219,7 +230,7 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
                 "use strings or numbers"
             )
     words, ends = pack_items(classes)
-    value = _nested_op(
+    value = _apply_to_nested(
         "has_items", frame, "list", "MultiLabelBinarizer", dtype="float64", words=words, ends=ends
     )
     if not model.sparse_output and len(classes) <= MAX_DENSE:
@@ -229,9 +240,9 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
 
 
 def feature_hasher(model: Any, frame: Frame) -> Frame:
-    """Put the weights of a row's names into the columns of their hashes."""
-    check(model)
-    form = _FORM.get(model.input_type)
+    """Add the weights of a row's names to the columns of their hashes."""
+    check_estimator(model)
+    form = _FORM_OF_INPUT_TYPE.get(model.input_type)
     if form is None:
         raise explain_option(model, "input_type")
     is_list_column = frame.width == 1 and isinstance(frame.blocks[0], RawColumn)
@@ -244,16 +255,18 @@ def feature_hasher(model: Any, frame: Frame) -> Frame:
 
 
 def _hash_items(model: Any, frame: Frame, form: DType) -> Value:
-    dtype = _exact_dtype(model)
+    dtype = _require_exact_dtype(model)
     if form != "list" and np.dtype(model.dtype).kind in "iu":
         raise UnsupportedModelError(
             f"FeatureHasher(dtype={np.dtype(model.dtype).name}) rounds the weights; use float64"
         )
-    return _nested_op("hash_items", frame, form, "FeatureHasher", dtype=dtype, **_hash_attrs(model))
+    return _apply_to_nested(
+        "hash_items", frame, form, "FeatureHasher", dtype=dtype, **_build_hash_attrs(model)
+    )
 
 
 def _hash_strings(model: Any, frame: Frame) -> Value:
-    """Hash rows of as many strings as there are columns, like a matrix of strings."""
+    """Hash the strings of all columns of a row, as for a matrix of strings."""
     return frame.builder.op(
         "hash_tokens",
         *[frame.strings(i) for i in range(frame.width)],
@@ -266,12 +279,12 @@ def _hash_strings(model: Any, frame: Frame) -> Value:
         max_n=1,
         features=frame.names,
         step="FeatureHasher",
-        dtype=_exact_dtype(model),
-        **_hash_attrs(model),
+        dtype=_require_exact_dtype(model),
+        **_build_hash_attrs(model),
     )
 
 
-def _nested_op(name: str, frame: Frame, form: DType, step: str, **attrs: Any) -> Value:
+def _apply_to_nested(name: str, frame: Frame, form: DType, step: str, **attrs: Any) -> Value:
     if frame.width != 1:
         raise UnsupportedModelError(
             f"{step} reads one column of lists or maps, not {frame.width}; give it only its own "
@@ -282,37 +295,37 @@ def _nested_op(name: str, frame: Frame, form: DType, step: str, **attrs: Any) ->
 
 
 def dict_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Return a column per number and per known string value, in the vocabulary's order.
+    """Return a column per number and per known string value, in the order of the vocabulary.
 
-    A NULL number is NaN, as None is in the source; a NULL or unknown string has no column.
+    A NULL number is NaN, as None is in scikit-learn. A NULL or unknown string has no column.
     """
-    check(model, "feature_names_", "vocabulary_")
+    check_estimator(model, "feature_names_", "vocabulary_")
     fitted_dtype = np.dtype(model.dtype)
     if fitted_dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise UnsupportedModelError(
             f"DictVectorizer(dtype={fitted_dtype.name}) rounds numbers; use float64"
         )
     dtype: DType = "float32" if fitted_dtype == np.float32 else "float64"
-    keys = _keys(model)
+    keys = _read_keys(model)
     columns = {name: i for i, name in enumerate(frame.names)}
     if frame.width != len(keys):
         raise UnsupportedModelError(
             f"DictVectorizer reads the keys {', '.join(keys)}; give it these columns"
         )
-    parts: list[Value] = []
+    blocks: list[Value] = []
     positions: list[int] = []
     b = frame.builder
     for i, (key, values) in enumerate(keys.items()):
         i = columns.get(key, i)
         if values is None:
-            parts.append(frame.numbers(i, dtype))
+            blocks.append(frame.numbers(i, dtype))
             positions.append(int(model.vocabulary_[key]))
             continue
-        words = np.array([value for value, _ in values], object)
-        codes = b.op("encode", frame.strings(i), categories=words, missing=-1)
-        parts.append(b.op("one_hot", codes, width=len(values), dtype=dtype))
+        strings = np.array([value for value, _ in values], object)
+        codes = b.op("encode", frame.strings(i), categories=strings, missing=-1)
+        blocks.append(b.op("one_hot", codes, width=len(values), dtype=dtype))
         positions += [position for _, position in values]
-    value = b.concat(parts)
+    value = b.concat(blocks)
     order = np.argsort(np.array(positions, np.int64), kind="stable").astype(np.int64)
     if not np.array_equal(order, np.arange(order.size)):
         value = b.op("select", value, indices=order)
@@ -324,15 +337,15 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
 
 
 def dict_schema(model: Any) -> Schema:
-    check(model, "feature_names_", "vocabulary_")
-    keys = tuple(_keys(model))
+    check_estimator(model, "feature_names_", "vocabulary_")
+    keys = tuple(_read_keys(model))
     return Schema(keys, len(keys))
 
 
-def _keys(model: Any) -> dict[str, list[tuple[str, int]] | None]:
-    """Return key -> None for a number, else its values with their columns.
+def _read_keys(model: Any) -> dict[str, list[tuple[str, int]] | None]:
+    """Map each key to None if it holds a number, otherwise to its strings and their columns.
 
-    A name with the separator is a key and a value; the key ends at the first separator.
+    A name with the separator consists of a key and a value; the key ends at the first separator.
     """
     keys: dict[str, list[tuple[str, int]] | None] = {}
     for name, position in sorted(model.vocabulary_.items(), key=lambda item: item[1]):

@@ -1,6 +1,6 @@
 """Feature selection: the columns that a fitted selector keeps, and RFE's predictor on them.
 
-Table columns that the selector drops are not read, not even to check them as scikit-learn does.
+Table columns that the selector drops are not read, although scikit-learn checks them.
 """
 
 from __future__ import annotations
@@ -11,59 +11,65 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, RawColumn, Recurse
-from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 
-_HOLDERS = ("steps", "transformers", "best_estimator_")
-"""Attributes of an estimator whose parts decide themselves what a column is."""
+_PIPELINE_ATTRIBUTES = ("steps", "transformers", "best_estimator_")
+"""Attributes of an estimator whose parts decide the kind of each column themselves."""
 
 
-_FITTED = {"VarianceThreshold": "variances_", "SequentialFeatureSelector": "support_"}
-"""Class -> an attribute that it has once it is fitted; `scores_` where it is not named."""
+_FITTED_ATTRIBUTES = {"VarianceThreshold": "variances_", "SequentialFeatureSelector": "support_"}
+"""Maps a class to an attribute that it has when it is fitted; for other classes it is `scores_`."""
 
 
 def selector(model: Any, frame: Frame) -> Frame:
-    """Return the kept columns of SelectKBest, VarianceThreshold, SequentialFeatureSelector, ..."""
-    check(model, _FITTED.get(type(model).__name__, "scores_"))
-    return _select(model, frame)
+    """Import a selector such as SelectKBest or VarianceThreshold, and return its columns."""
+    check_estimator(model, _FITTED_ATTRIBUTES.get(type(model).__name__, "scores_"))
+    return _select_columns(model, frame)
 
 
 def from_model(model: Any, frame: Frame) -> Frame:
-    """Return SelectFromModel's columns, which may be strings if its estimator is a pipeline."""
-    check(model, "estimator_")
-    return _select(model, frame, raw=any(hasattr(model.estimator_, name) for name in _HOLDERS))
+    """Import SelectFromModel; its columns may be strings if its estimator is a pipeline."""
+    check_estimator(model, "estimator_")
+    return _select_columns(
+        model,
+        frame,
+        allows_raw=any(hasattr(model.estimator_, name) for name in _PIPELINE_ATTRIBUTES),
+    )
 
 
 def recursive(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the chosen columns of RFE and RFECV as `transform`, and the estimator's outputs."""
-    check(model, "support_", "estimator_")
-    chosen = _select(model, frame)
-    outputs = recurse(model.estimator_, chosen)
+    """Import RFE or RFECV: the selected columns as `transform`, and the estimator's outputs."""
+    check_estimator(model, "support_", "estimator_")
+    selected = _select_columns(model, frame)
+    outputs = recurse(model.estimator_, selected)
     if isinstance(outputs, Frame):
         raise UnsupportedModelError(
             f"{type(model).__name__} holds {type(model.estimator_).__name__}, which does not "
             "predict; use SelectFromModel"
         )
     values = {n: outputs.values[n] for n in ("label", "proba", "score") if n in outputs.values}
-    return Outputs({**values, "transform": chosen.matrix()}, outputs.label_sets)
+    return Outputs({**values, "transform": selected.matrix()}, outputs.label_sets)
 
 
-def _select(model: Any, frame: Frame, *, raw: bool = False) -> Frame:
+def _select_columns(model: Any, frame: Frame, *, allows_raw: bool = False) -> Frame:
     name = type(model).__name__
-    selected = np.flatnonzero(model.get_support())
-    if not selected.size:
+    selected_indices = np.flatnonzero(model.get_support())
+    if not selected_indices.size:
         raise UnsupportedModelError(
             f"{name} keeps no columns; loosen its threshold, or leave the step out"
         )
-    chosen = frame.select([int(i) for i in selected])
+    selected_frame = frame.select([int(i) for i in selected_indices])
     if model.__sklearn_tags__().input_tags.allow_nan:  # Infinity passes, too.
-        return chosen
-    if raw and all(isinstance(block, RawColumn) for block in chosen.blocks):
-        return chosen
-    # The columns of earlier steps have been read already, so they are checked too.
+        return selected_frame
+    if allows_raw and all(isinstance(block, RawColumn) for block in selected_frame.blocks):
+        return selected_frame
+    # The columns of earlier steps have been read already, so they are also checked.
     widths = [1 if isinstance(block, RawColumn) else block.type.width for block in frame.blocks]
     is_read = np.repeat([not isinstance(block, RawColumn) for block in frame.blocks], widths)
-    is_read[selected] = True
-    read = np.flatnonzero(is_read).tolist()
-    value = numbers(frame.select(read), name, rows="sparse")
-    checked = Frame(frame.builder, (value,), tuple(frame.names[i] for i in read), frame.sparse)
-    return checked.select([read.index(int(i)) for i in selected])
+    is_read[selected_indices] = True
+    read_indices = np.flatnonzero(is_read).tolist()
+    value = check_array(frame.select(read_indices), name, rows="sparse")
+    checked = Frame(
+        frame.builder, (value,), tuple(frame.names[i] for i in read_indices), frame.sparse
+    )
+    return checked.select([read_indices.index(int(i)) for i in selected_indices])

@@ -15,19 +15,19 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.importers.sklearn.kernel_models import (
     KERNELS,
     NON_NEGATIVE,
-    exponential,
-    kernel_values,
-    power,
+    compute_kernel,
+    exponentiate,
+    raise_to_power,
 )
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
 Term = Value | float
-"""Values that depend on the rows, or one number for all of them."""
+"""Values that depend on the row, or one number for all rows."""
 
 
 _KERNELS = (
@@ -36,82 +36,88 @@ _KERNELS = (
 ).split()
 
 
-def covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+def compute_covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     """Return k(x, points), (n, m), or one number if the kernel is constant."""
-    match _find_name(kernel):
+    match _require_known_kernel(kernel):
         case "ConstantKernel":
             return float(kernel.constant_value)
         case "WhiteKernel":
-            return 0.0  # Noise of a fitted row is its own; it says nothing about another row.
+            return 0.0  # The noise of a fitted row is independent of the noise of other rows.
         case ("Sum" | "Product") as name:
-            first, second = (covariance(b, part, x, points) for part in (kernel.k1, kernel.k2))
-            return _combine(b, name, first, second)
+            left, right = (
+                compute_covariance(b, operand, x, points) for operand in (kernel.k1, kernel.k2)
+            )
+            return _combine(b, name, left, right)
         case "Exponentiation":
-            return _raise(b, covariance(b, kernel.kernel, x, points), kernel.exponent)
+            return _compute_power(
+                b, compute_covariance(b, kernel.kernel, x, points), kernel.exponent
+            )
         case "RBF":
-            return exponential(
+            return exponentiate(
                 b, _compute_squared_distances(b, x, points, kernel.length_scale), -0.5
             )
         case "Matern":
-            return _matern(b, kernel, x, points)
+            return _compute_matern(b, kernel, x, points)
         case "RationalQuadratic":
             distance = b.op("pairwise", x, points=points, metric="sqeuclidean")
-            size = float(2 * kernel.alpha * kernel.length_scale**2)
-            base = b.op("add", 1.0, b.op("div", distance, size))
+            scale = float(2 * kernel.alpha * kernel.length_scale**2)
+            base = b.op("add", 1.0, b.op("div", distance, scale))
             return b.op("pow", base, -float(kernel.alpha))
         case "ExpSineSquared":
             distance = b.op("sqrt", b.op("pairwise", x, points=points, metric="sqeuclidean"))
             angle = b.op("mul", distance, math.pi / kernel.periodicity)
             wave = b.op("div", b.op("sin", angle), float(kernel.length_scale))
-            return exponential(b, b.op("square", wave), -2.0)
+            return exponentiate(b, b.op("square", wave), -2.0)
         case "DotProduct":
             product = b.op("pairwise", x, points=points, metric="dot")
             return b.op("add", product, float(kernel.sigma_0**2))
-    return _pairwise(b, kernel, x, points)
+    return _compute_pairwise_kernel(b, kernel, x, points)
 
 
-def variance(b: Builder, kernel: Any, x: Value) -> Term:
-    """Return k(x, x) of each row, (n, 1), or one number."""
-    match _find_name(kernel):
+def compute_variance(b: Builder, kernel: Any, x: Value) -> Term:
+    """Return k(x, x) for each row, (n, 1), or one number if it is constant."""
+    match _require_known_kernel(kernel):
         case "ConstantKernel":
             return float(kernel.constant_value)
         case "WhiteKernel":
             return float(kernel.noise_level)
         case ("Sum" | "Product") as name:
-            return _combine(b, name, variance(b, kernel.k1, x), variance(b, kernel.k2, x))
+            return _combine(
+                b, name, compute_variance(b, kernel.k1, x), compute_variance(b, kernel.k2, x)
+            )
         case "Exponentiation":
-            return _raise(b, variance(b, kernel.kernel, x), kernel.exponent)
+            return _compute_power(b, compute_variance(b, kernel.kernel, x), kernel.exponent)
         case "DotProduct":
             return b.op("add", b.op("sum", b.op("square", x), axis=1), float(kernel.sigma_0**2))
         case "PairwiseKernel" if kernel.metric not in ("rbf", "laplacian"):
             raise UnsupportedModelError(
                 f"the Gaussian process needs the variance of a PairwiseKernel {kernel.metric!r}, "
-                "which sqlml does not cover; use RBF or DotProduct"
+                "which sqlml does not support; use RBF or DotProduct"
             )
     return 1.0
 
 
-def _find_name(kernel: Any) -> str:
+def _require_known_kernel(kernel: Any) -> str:
     name = type(kernel).__name__
     if type(kernel).__module__ != "sklearn.gaussian_process.kernels" or name not in _KERNELS:
         raise UnsupportedModelError(
-            f"the Gaussian process has a kernel {name}, which sqlml does not cover; it covers "
+            f"the Gaussian process has a kernel {name}, which sqlml does not support; it supports "
             + ", ".join(_KERNELS)
         )
     return name
 
 
-def _combine(b: Builder, name: str, first: Term, second: Term) -> Term:
-    if isinstance(first, Value) or isinstance(second, Value):
-        return b.op("add" if name == "Sum" else "mul", first, second)
-    return first + second if name == "Sum" else first * second
+def _combine(b: Builder, name: str, left: Term, right: Term) -> Term:
+    if isinstance(left, Value) or isinstance(right, Value):
+        return b.op("add" if name == "Sum" else "mul", left, right)
+    return left + right if name == "Sum" else left * right
 
 
-def _raise(b: Builder, base: Term, exponent: float) -> Term:
-    return power(b, base, exponent) if isinstance(base, Value) else float(base**exponent)
+def _compute_power(b: Builder, base: Term, exponent: float) -> Term:
+    return raise_to_power(b, base, exponent) if isinstance(base, Value) else float(base**exponent)
 
 
-def as_value(b: Builder, term: Term, x: Value, width: int) -> Value:
+def to_value(b: Builder, term: Term, x: Value, width: int) -> Value:
     if isinstance(term, Value):
         return term
     zeros = b.op("mul", b.op("select", x, indices=np.zeros(1, np.int64)), 0.0)
@@ -124,36 +130,38 @@ def _compute_squared_distances(b: Builder, x: Value, points: Array, length: Any)
     return b.op("pairwise", x, points=points / length, metric="sqeuclidean")
 
 
-def _matern(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+def _compute_matern(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     nu = kernel.nu
-    squares = _compute_squared_distances(b, x, points, kernel.length_scale)
+    squared_distances = _compute_squared_distances(b, x, points, kernel.length_scale)
     if nu == np.inf:
-        return exponential(b, squares, -0.5)
+        return exponentiate(b, squared_distances, -0.5)
     if nu not in (0.5, 1.5, 2.5):
         raise UnsupportedModelError(
             f"the Gaussian process has a Matern kernel with nu={nu}, a Bessel function that sqlml "
             "does not compute; use nu=0.5, 1.5, 2.5 or inf"
         )
-    d = b.op("sqrt", squares)
+    distance = b.op("sqrt", squared_distances)
     if nu == 0.5:
-        return exponential(b, d, -1.0)
-    d = b.op("mul", d, math.sqrt(2 * nu))
-    rise = b.op("add", 1.0, d)
+        return exponentiate(b, distance, -1.0)
+    distance = b.op("mul", distance, math.sqrt(2 * nu))
+    polynomial = b.op("add", 1.0, distance)
     if nu == 2.5:
-        rise = b.op("add", rise, b.op("div", b.op("square", d), 3.0))
-    return b.op("mul", rise, exponential(b, d, -1.0))
+        polynomial = b.op("add", polynomial, b.op("div", b.op("square", distance), 3.0))
+    return b.op("mul", polynomial, exponentiate(b, distance, -1.0))
 
 
-def _pairwise(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+def _compute_pairwise_kernel(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     name = kernel.metric
     if callable(name) or name not in KERNELS - NON_NEGATIVE:
         raise UnsupportedModelError(
             f"the Gaussian process has a PairwiseKernel with metric {name!r}, which sqlml does "
-            f"not cover; it covers {', '.join(sorted(KERNELS - NON_NEGATIVE))}"
+            f"not support; it supports {', '.join(sorted(KERNELS - NON_NEGATIVE))}"
         )
-    more = kernel.pairwise_kernels_kwargs or {}
+    parameters = kernel.pairwise_kernels_kwargs or {}
     gamma = kernel.gamma
-    return kernel_values(b, x, points, name, gamma, more.get("degree", 3), more.get("coef0", 1))
+    return compute_kernel(
+        b, x, points, name, gamma, parameters.get("degree", 3), parameters.get("coef0", 1)
+    )
 
 
 _SLOPES = (0.41, 0.4, 0.37, 0.44, 0.39)
@@ -163,28 +171,28 @@ _SHARES = (-1854.8214151, 3516.89893646, 221.29346712, 128.12323805, -2010.49422
 
 def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
     """Return the posterior mean k(x, X_train_) @ alpha_, scaled back to the targets."""
-    check(model, "X_train_", "alpha_", "kernel_")
+    check_estimator(model, "X_train_", "alpha_", "kernel_")
     b = frame.builder
     points = np.asarray(model.X_train_, np.float64)
-    x = numbers(frame, "GaussianProcessRegressor")
-    values = as_value(b, covariance(b, model.kernel_, x, points), x, len(points))
+    x = check_array(frame, "GaussianProcessRegressor")
+    values = to_value(b, compute_covariance(b, model.kernel_, x, points), x, len(points))
     weights = np.asarray(model.alpha_).reshape(len(points), -1)
-    targets = weights.shape[1]
+    num_targets = weights.shape[1]
     mean = b.linear(values, weights)
     scale, shift = (
-        np.broadcast_to(np.asarray(v, np.float64).ravel(), (targets,))
+        np.broadcast_to(np.asarray(v, np.float64).ravel(), (num_targets,))
         for v in (model._y_train_std, model._y_train_mean)
     )
     return Outputs({"label": b.op("add", b.op("mul", scale, mean), shift)})
 
 
 def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
-    check(model, "base_estimator_", "classes_")
+    check_estimator(model, "base_estimator_", "classes_")
     classes = classify.class_list(model)
     b = frame.builder
-    x = numbers(frame, "GaussianProcessClassifier")
+    x = check_array(frame, "GaussianProcessClassifier")
     if len(classes) == 2:
-        mean, proba = _binary(b, model.base_estimator_, x)
+        mean, proba = _predict_binary(b, model.base_estimator_, x)
         values = {
             "label": classify.binary_label(b, mean),
             "proba": classify.add_complement(b, proba),
@@ -195,7 +203,9 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
             "GaussianProcessClassifier with multi_class='one_vs_one' raises on predict_proba; "
             "fit it with multi_class='one_vs_rest'"
         )
-    proba = b.op("concat", *[_binary(b, part, x)[1] for part in model.base_estimator_.estimators_])
+    proba = b.op(
+        "concat", *[_predict_binary(b, part, x)[1] for part in model.base_estimator_.estimators_]
+    )
     total = b.op("sum", proba, axis=1)
     shares = b.op("div", proba, b.op("where", b.op("eq", total, 0.0), 1.0, total))
     return Outputs(
@@ -203,21 +213,21 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     )
 
 
-def _binary(b: Builder, process: Any, x: Value) -> tuple[Value, Value]:
+def _predict_binary(b: Builder, process: Any, x: Value) -> tuple[Value, Value]:
     """Return the latent mean and the probability of the second class, each (n, 1)."""
     points = np.asarray(process.X_train_, np.float64)
-    values = as_value(b, covariance(b, process.kernel_, x, points), x, len(points))
+    values = to_value(b, compute_covariance(b, process.kernel_, x, points), x, len(points))
     weights = (np.asarray(process.y_train_, np.float64) - process.pi_).reshape(-1, 1)
     mean = b.linear(values, weights)
-    # v = L^-1 W^(1/2) k, with the inverse taken once: L has a diagonal of at least 1.
+    # v = L^-1 W^(1/2) k. The inverse is computed once; the diagonal of L is at least 1.
     v = b.linear(values, np.linalg.solve(process.L_, np.diag(process.W_sr_)).T)
     explained = b.op("sum", b.op("square", v), axis=1)
-    prior_variance = as_value(b, variance(b, process.kernel_, x), x, 1)
+    prior_variance = to_value(b, compute_variance(b, process.kernel_, x), x, 1)
     return mean, _average_sigmoid(b, mean, b.op("sub", prior_variance, explained))
 
 
 def _average_sigmoid(b: Builder, mean: Value, var: Value) -> Value:
-    """Approximate the mean of the sigmoid under a normal distribution, like the source."""
+    """Approximate the mean of the sigmoid under a normal distribution, as scikit-learn does."""
     alpha = b.op("div", 1.0, b.op("mul", 2.0, var))
     slopes = np.array(_SLOPES)
     root = b.op("sqrt", b.op("div", alpha, b.op("add", alpha, slopes**2)))

@@ -15,16 +15,19 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Rows, build_labels
 from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.cluster import component_labels
-from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
 MAX_VALUES = 2048
-"""Most numbers of one row that a group makes: classes times columns, if more than one class."""
+"""The largest number of values per row (classes times columns) in a group of several classes."""
 
 
-def by_group(b: Builder, classes: int, width: int, make: Callable[[slice], Value]) -> Value:
-    """Return (n, classes), computed for slices of the classes, each of `width` numbers per row."""
+def compute_by_group(b: Builder, classes: int, width: int, make: Callable[[slice], Value]) -> Value:
+    """Compute a value (n, classes) for one slice of the classes after another.
+
+    `make` computes a slice; each class needs `width` numbers per row.
+    """
     size = max(1, MAX_VALUES // max(1, width))
     return b.concat([make(slice(i, i + size)) for i in range(0, classes, size)])
 
@@ -32,16 +35,18 @@ def by_group(b: Builder, classes: int, width: int, make: Callable[[slice], Value
 def log_sum_exp(b: Builder, x: Value) -> Value:
     """Return the log of the sum of exp(x), (n, 1), like scikit-learn and SciPy.
 
-    The largest terms are kept apart from the others, which `log1p` adds without losing them.
+    The largest terms are separated, so that `log1p` adds the small terms without losing them.
     """
-    top = b.op("max", x, axis=1)
-    is_top = b.op("eq", x, top)
-    shift = b.op("where", b.op("lt", b.op("abs", top), np.inf), top, 0.0)
-    rest = b.op("where", is_top, -np.inf, x)
-    small = b.op("sum", b.op("exp", b.op("sub", rest, shift)), axis=1)
-    tops = b.op("sum", b.cast(is_top, "float64"), axis=1)
-    small = b.op("where", b.op("eq", small, 0.0), small, b.op("div", small, tops))
-    return b.op("add", b.op("add", b.op("log1p", small), b.op("log", tops)), top)
+    maximum = b.op("max", x, axis=1)
+    is_max = b.op("eq", x, maximum)
+    shift = b.op("where", b.op("lt", b.op("abs", maximum), np.inf), maximum, 0.0)
+    other_terms = b.op("where", is_max, -np.inf, x)
+    small_sum = b.op("sum", b.op("exp", b.op("sub", other_terms, shift)), axis=1)
+    max_count = b.op("sum", b.cast(is_max, "float64"), axis=1)
+    small_sum = b.op(
+        "where", b.op("eq", small_sum, 0.0), small_sum, b.op("div", small_sum, max_count)
+    )
+    return b.op("add", b.op("add", b.op("log1p", small_sum), b.op("log", max_count)), maximum)
 
 
 def shares(b: Builder, x: Value) -> Value:
@@ -50,126 +55,136 @@ def shares(b: Builder, x: Value) -> Value:
 
 
 def shares_below_max(b: Builder, x: Value) -> Value:
-    """Return exp(d - log(sum(exp(d)))) with d = x - max(x), another order of the same sum."""
-    below = b.op("sub", x, b.op("max", x, axis=1))
-    total = b.op("log", b.op("sum", b.op("exp", below), axis=1))
-    return b.op("exp", b.op("sub", below, total))
+    """Return exp(d - log(sum(exp(d)))) with d = x - max(x); it rounds unlike `shares`."""
+    difference = b.op("sub", x, b.op("max", x, axis=1))
+    log_total = b.op("log", b.op("sum", b.op("exp", difference), axis=1))
+    return b.op("exp", b.op("sub", difference, log_total))
 
 
-_FITTED = ("weights_", "means_", "precisions_cholesky_")
+_MIXTURE_ATTRIBUTES = ("weights_", "means_", "precisions_cholesky_")
 
 
 def gaussian_mixture(model: Any, frame: Frame) -> Outputs:
     """Return log N(x; mean, covariance) + log weight for each component."""
-    check(model, *_FITTED)
-    gaussian = _log_gaussian(model, frame)
+    check_estimator(model, *_MIXTURE_ATTRIBUTES)
+    log_gaussian = _compute_log_gaussian(model, frame)
     with np.errstate(divide="ignore"):
-        weights = np.log(np.asarray(model.weights_))
-    return _outputs(frame, _add(frame.builder, gaussian, weights))
+        log_weights = np.log(np.asarray(model.weights_))
+    return _build_mixture_outputs(frame, _add_row(frame.builder, log_gaussian, log_weights))
 
 
 def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
     """Return the joint log-probabilities expected under the variational posterior."""
-    check(model, *_FITTED, "weight_concentration_", "degrees_of_freedom_", "mean_precision_")
+    check_estimator(
+        model,
+        *_MIXTURE_ATTRIBUTES,
+        "weight_concentration_",
+        "degrees_of_freedom_",
+        "mean_precision_",
+    )
     width = np.asarray(model.means_).shape[1]
-    freedom = np.asarray(model.degrees_of_freedom_, np.float64)
-    halves = 0.5 * (freedom - np.arange(width, dtype=np.float64)[:, None])
-    log_lambda = width * np.log(2.0) + digamma(halves).sum(axis=0)
-    gaussian = _log_gaussian(model, frame)
-    gaussian = frame.builder.op("sub", gaussian, 0.5 * width * np.log(freedom))
+    degrees_of_freedom = np.asarray(model.degrees_of_freedom_, np.float64)
+    half_degrees = 0.5 * (degrees_of_freedom - np.arange(width, dtype=np.float64)[:, None])
+    log_lambda = width * np.log(2.0) + digamma(half_degrees).sum(axis=0)
+    log_gaussian = _compute_log_gaussian(model, frame)
+    log_gaussian = frame.builder.op("sub", log_gaussian, 0.5 * width * np.log(degrees_of_freedom))
     precision = np.asarray(model.mean_precision_, np.float64)
-    gaussian = _add(frame.builder, gaussian, 0.5 * (log_lambda - width / precision))
-    return _outputs(frame, _add(frame.builder, gaussian, _expected_log_weights(model)))
+    log_gaussian = _add_row(frame.builder, log_gaussian, 0.5 * (log_lambda - width / precision))
+    return _build_mixture_outputs(
+        frame, _add_row(frame.builder, log_gaussian, _compute_expected_log_weights(model))
+    )
 
 
 def digamma(x: Array) -> Array:
     """Return the logarithmic derivative of the gamma function for x > 0.
 
-    Moved up to 10 by its recurrence, then the asymptotic series (DLMF 5.5.2 and 5.11.2).
+    The recurrence moves x up to 10, where the asymptotic series is used (DLMF 5.5.2 and 5.11.2).
 
     >>> bool(abs(digamma(np.array([1.0]))[0] + 0.5772156649015329) < 1e-15)
     True
     """
     x = np.array(x, np.float64)
-    before = np.zeros(x.shape)
+    shift = np.zeros(x.shape)
     while (x < 10).any():
-        small = x < 10
-        before -= np.where(small, 1 / x, 0)
-        x = x + small
+        is_small = x < 10
+        shift -= np.where(is_small, 1 / x, 0)
+        x = x + is_small
     square = 1 / (x * x)
     series = np.zeros(x.shape)
     for term in (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12):
         series = square * (term + series)
-    return np.asarray(np.log(x) - 0.5 / x - series + before)
+    return np.asarray(np.log(x) - 0.5 / x - series + shift)
 
 
-def _expected_log_weights(model: Any) -> Array:
+def _compute_expected_log_weights(model: Any) -> Array:
     if model.weight_concentration_prior_type == "dirichlet_process":
         a, b = (np.asarray(v, np.float64) for v in model.weight_concentration_)
-        both = digamma(a + b)
-        before = np.cumsum(digamma(b) - both)[:-1]
-        return np.asarray(digamma(a) - both + np.hstack((0, before)))
+        digamma_sum = digamma(a + b)
+        previous_terms = np.cumsum(digamma(b) - digamma_sum)[:-1]
+        return np.asarray(digamma(a) - digamma_sum + np.hstack((0, previous_terms)))
     concentration = np.asarray(model.weight_concentration_, np.float64)
     return np.asarray(digamma(concentration) - digamma(concentration.sum()))
 
 
-def _log_gaussian(model: Any, frame: Frame) -> Value:
-    """Return log-densities (n, K); terms of the model alone keep its dtype, even float32."""
-    b, x = frame.builder, numbers(frame, type(model).__name__)
+def _compute_log_gaussian(model: Any, frame: Frame) -> Value:
+    """Return log-densities (n, K); terms without x keep the dtype of the model, even float32."""
+    b, x = frame.builder, check_array(frame, type(model).__name__)
     means, roots = np.asarray(model.means_), np.asarray(model.precisions_cholesky_)
     classes, width = means.shape
     if model.covariance_type == "full":
-        distance = _mahalanobis(b, x, means, roots)
+        distance = _compute_mahalanobis(b, x, means, roots)
         log_det = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
     elif model.covariance_type == "tied":
-        distance = _mahalanobis(b, x, means, np.broadcast_to(roots, (classes, *roots.shape)))
+        distance = _compute_mahalanobis(
+            b, x, means, np.broadcast_to(roots, (classes, *roots.shape))
+        )
         log_det = np.full(classes, np.log(np.diagonal(roots)).sum())
     elif model.covariance_type == "diag":
         precisions = roots**2
-        cross = b.linear(x, (means * precisions).T)
-        distance = _expanded(b, (means**2 * precisions).sum(axis=1), cross)
+        cross_product = b.linear(x, (means * precisions).T)
+        distance = _subtract_twice(b, (means**2 * precisions).sum(axis=1), cross_product)
         distance = b.op("add", distance, b.linear(b.op("square", x), precisions.T))
         log_det = np.log(roots).sum(axis=1)
     elif model.covariance_type == "spherical":
         precisions = roots**2
         scale = precisions.astype(np.float64)
-        cross = b.op("mul", b.linear(x, means.T), scale)
-        distance = _expanded(b, (means**2).sum(axis=1) * precisions, cross)
-        norm = b.op("sum", b.op("square", x), axis=1)
-        distance = b.op("add", distance, b.op("mul", norm, scale))
+        cross_product = b.op("mul", b.linear(x, means.T), scale)
+        distance = _subtract_twice(b, (means**2).sum(axis=1) * precisions, cross_product)
+        squared_norm = b.op("sum", b.op("square", x), axis=1)
+        distance = b.op("add", distance, b.op("mul", squared_norm, scale))
         log_det = width * np.log(roots)
     else:
         raise UnsupportedModelError(
             f"{type(model).__name__} has covariance_type {model.covariance_type!r}, which sqlml "
             "does not know; fit it with 'full', 'tied', 'diag' or 'spherical'"
         )
-    moved = _add(b, distance, np.full(1, width * math.log(2 * math.pi)))
-    return _add(b, b.op("mul", moved, -0.5), log_det)
+    shifted_distance = _add_row(b, distance, np.full(1, width * math.log(2 * math.pi)))
+    return _add_row(b, b.op("mul", shifted_distance, -0.5), log_det)
 
 
-def _mahalanobis(b: Builder, x: Value, means: Array, roots: Array) -> Value:
-    """Return |x P - mean P|^2, (n, K), with P (K, F, F) the root of each component's precision."""
+def _compute_mahalanobis(b: Builder, x: Value, means: Array, roots: Array) -> Value:
+    """Return |x P - mean P|^2, (n, K), where P, (K, F, F), is the root of each precision matrix."""
     classes, width = means.shape
 
-    def distances(group: slice) -> Value:
+    def compute_distances(group: slice) -> Value:
         pairs = list(zip(means[group], roots[group], strict=True))
-        weights = np.concatenate([p for _, p in pairs], axis=1)
-        turned = b.linear(x, weights, -np.concatenate([m @ p for m, p in pairs]))
-        turned = b.op("reshape", b.op("square", turned), shape=(len(pairs), width))
-        return b.op("reshape", b.op("sum", turned, axis=2), shape=(len(pairs),))
+        weights = np.concatenate([root for _, root in pairs], axis=1)
+        projected = b.linear(x, weights, -np.concatenate([mean @ root for mean, root in pairs]))
+        projected = b.op("reshape", b.op("square", projected), shape=(len(pairs), width))
+        return b.op("reshape", b.op("sum", projected, axis=2), shape=(len(pairs),))
 
-    return by_group(b, classes, width, distances)
-
-
-def _expanded(b: Builder, first: Array, cross: Value) -> Value:
-    return b.op("sub", first.astype(np.float64), b.op("mul", cross, 2.0))
+    return compute_by_group(b, classes, width, compute_distances)
 
 
-def _add(b: Builder, x: Value, row: Array) -> Value:
+def _subtract_twice(b: Builder, squares: Array, cross_product: Value) -> Value:
+    return b.op("sub", squares.astype(np.float64), b.op("mul", cross_product, 2.0))
+
+
+def _add_row(b: Builder, x: Value, row: Array) -> Value:
     return b.op("add", x, np.asarray(row, np.float64))
 
 
-def _outputs(frame: Frame, joint: Value) -> Outputs:
+def _build_mixture_outputs(frame: Frame, joint: Value) -> Outputs:
     b = frame.builder
     total = log_sum_exp(b, joint)
     label, proba = classify.argmax_label(b, joint), b.op("exp", b.op("sub", joint, total))
@@ -178,9 +193,9 @@ def _outputs(frame: Frame, joint: Value) -> Outputs:
 
 
 def linear_discriminant(model: Any, frame: Frame) -> Outputs:
-    """Return x @ coef_ + intercept_ as score; a sigmoid for two classes, a softmax for more."""
-    check(model, "coef_", "intercept_", "classes_")
-    b, x = frame.builder, numbers(frame, "LinearDiscriminantAnalysis")
+    """Return x @ coef_ + intercept_ as score, and its sigmoid (two classes) or softmax as proba."""
+    check_estimator(model, "coef_", "intercept_", "classes_")
+    b, x = frame.builder, check_array(frame, "LinearDiscriminantAnalysis")
     score = b.linear(x, np.atleast_2d(model.coef_).T, model.intercept_)
     values = {
         "label": classify.score_label(b, score),
@@ -188,9 +203,9 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
         "proba": classify.score_proba(b, score),
     }
     if model.solver != "lsqr":
-        check(model, "scalings_", "_max_components")
+        check_estimator(model, "scalings_", "_max_components")
         if model.solver == "svd":
-            check(model, "xbar_")
+            check_estimator(model, "xbar_")
             x = b.op("sub", x, np.asarray(model.xbar_, np.float64))
         scalings = np.asarray(model.scalings_)[:, : int(model._max_components)]
         values["transform"] = b.linear(x, scalings)
@@ -199,8 +214,8 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
 
 def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     """Return -(|(x - mean) R S^-1/2|^2 + log|S|) / 2 + log prior for each class."""
-    check(model, "means_", "scalings_", "rotations_", "priors_", "classes_")
-    b, x = frame.builder, numbers(frame, "QuadraticDiscriminantAnalysis")
+    check_estimator(model, "means_", "scalings_", "rotations_", "priors_", "classes_")
+    b, x = frame.builder, check_array(frame, "QuadraticDiscriminantAnalysis")
     means = np.asarray(model.means_, np.float64)
     classes, width = means.shape
     scalings = [np.asarray(s) for s in model.scalings_]
@@ -208,18 +223,18 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     rotations = [np.asarray(rotation) * scale ** (-0.5) for rotation, scale in pairs]
     x = b.op("reshape", x, shape=(1, width))
 
-    def norms(group: slice) -> Value:
+    def compute_norms(group: slice) -> Value:
         centred = b.op("sub", x, means[group])
-        turn = np.stack(rotations[group]).astype(np.float64)
-        norm = b.op("sum", b.op("square", b.op("batch_matmul", centred, turn)), axis=2)
-        return b.op("reshape", norm, shape=(len(turn),))
+        group_rotations = np.stack(rotations[group]).astype(np.float64)
+        norm = b.op("sum", b.op("square", b.op("batch_matmul", centred, group_rotations)), axis=2)
+        return b.op("reshape", norm, shape=(len(group_rotations),))
 
-    norm = by_group(b, classes, width, norms)
+    norm = compute_by_group(b, classes, width, compute_norms)
     log_det = np.array([np.log(s).sum() for s in scalings], np.float64)
-    halved = b.op("mul", b.op("add", norm, log_det), -0.5)
+    log_likelihood = b.op("mul", b.op("add", norm, log_det), -0.5)
     with np.errstate(divide="ignore"):  # A prior may be 0.
-        prior = np.log(np.asarray(model.priors_, np.float64))
-    joint = b.op("add", halved, prior)
+        log_prior = np.log(np.asarray(model.priors_, np.float64))
+    joint = b.op("add", log_likelihood, log_prior)
     values = {
         "label": classify.argmax_label(b, joint),
         "score": classify.collapse_two_scores(b, joint),
@@ -230,84 +245,84 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
 
 def gaussian_nb(model: Any, frame: Frame) -> Outputs:
     """Return log prior - sum(log(2 pi var)) / 2 - sum((x - theta)^2 / var) / 2 for each class."""
-    check(model, "theta_", "var_", "class_prior_", "classes_")
+    check_estimator(model, "theta_", "var_", "class_prior_", "classes_")
     b = frame.builder
     theta, var = np.asarray(model.theta_), np.asarray(model.var_)
     classes, width = theta.shape
-    x = b.op("reshape", numbers(frame, "GaussianNB"), shape=(1, width))
+    x = b.op("reshape", check_array(frame, "GaussianNB"), shape=(1, width))
 
-    def distances(group: slice) -> Value:
-        centre, spread = theta[group].astype(np.float64), var[group].astype(np.float64)
-        scaled = b.op("div", b.op("square", b.op("sub", x, centre)), spread)
-        return b.op("reshape", b.op("sum", scaled, axis=2), shape=(len(centre),))
+    def compute_distances(group: slice) -> Value:
+        means, variances = theta[group].astype(np.float64), var[group].astype(np.float64)
+        scaled_squares = b.op("div", b.op("square", b.op("sub", x, means)), variances)
+        return b.op("reshape", b.op("sum", scaled_squares, axis=2), shape=(len(means),))
 
-    distance = b.op("mul", 0.5, by_group(b, classes, width, distances))
+    distance = b.op("mul", 0.5, compute_by_group(b, classes, width, compute_distances))
     with np.errstate(all="ignore"):  # A class may have the prior 0.
         log_prior = np.log(np.asarray(model.class_prior_)).astype(np.float64)
         constant = -0.5 * np.log(2.0 * np.pi * var).sum(axis=1).astype(np.float64)
     joint = b.op("add", log_prior, b.op("sub", constant, distance))
-    return _classifier_outputs(model, frame, joint)
+    return _build_classifier_outputs(model, frame, joint)
 
 
 def multinomial_nb(model: Any, frame: Frame) -> Outputs:
-    """Return x @ feature_log_prob_ + class_log_prior_; negative numbers pass, as in predict."""
-    check(model, "feature_log_prob_", "class_log_prior_", "classes_")
-    return _linear(model, frame, model.feature_log_prob_, model.class_log_prior_)
+    """Return x @ feature_log_prob_ + class_log_prior_; negative numbers are allowed."""
+    check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
+    return _build_linear_outputs(model, frame, model.feature_log_prob_, model.class_log_prior_)
 
 
 def complement_nb(model: Any, frame: Frame) -> Outputs:
     """Return x @ feature_log_prob_; the class prior counts only if there is a single class."""
-    check(model, "feature_log_prob_", "class_log_prior_", "classes_")
+    check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
     prior = np.asarray(model.class_log_prior_, np.float64)
     bias = prior if len(model.classes_) == 1 else np.zeros(prior.shape)
-    return _linear(model, frame, model.feature_log_prob_, bias)
+    return _build_linear_outputs(model, frame, model.feature_log_prob_, bias)
 
 
 def bernoulli_nb(model: Any, frame: Frame) -> Outputs:
-    """Return x @ (log p - log(1 - p)) + log prior + sum(log(1 - p)), with x > `binarize` as 1."""
-    check(model, "feature_log_prob_", "class_log_prior_", "classes_")
-    present = np.asarray(model.feature_log_prob_, np.float64)
+    """Return x @ (log p - log(1 - p)) + log prior + sum(log(1 - p)), where x is `x > binarize`."""
+    check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
+    log_present = np.asarray(model.feature_log_prob_, np.float64)
     with np.errstate(all="ignore"):  # Without smoothing, p may be 0 or 1.
-        absent = np.log(1 - np.exp(present))
-        bias = np.asarray(model.class_log_prior_, np.float64) + absent.sum(axis=1)
-        weights = present - absent
+        log_absent = np.log(1 - np.exp(log_present))
+        bias = np.asarray(model.class_log_prior_, np.float64) + log_absent.sum(axis=1)
+        weights = log_present - log_absent
     threshold = None if model.binarize is None else float(model.binarize)
-    return _linear(model, frame, weights, bias, threshold)
+    return _build_linear_outputs(model, frame, weights, bias, threshold)
 
 
 def categorical_nb(model: Any, frame: Frame) -> Outputs:
-    """Sum the log-probabilities of each column's category, a truncated integer, and the prior."""
-    check(model, "feature_log_prob_", "class_log_prior_", "classes_")
+    """Sum the log prior and the log-probabilities of the categories, truncated integers."""
+    check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
     b = frame.builder
-    x = b.op("trunc", numbers(frame, "CategoricalNB"))
-    tables = [np.asarray(t, np.float64).T for t in model.feature_log_prob_]
-    sizes = [len(t) for t in tables]
+    x = b.op("trunc", check_array(frame, "CategoricalNB"))
+    tables = [np.asarray(table, np.float64).T for table in model.feature_log_prob_]
+    sizes = [len(table) for table in tables]
     codes = []
     for i, size in enumerate(sizes):
         column = b.op("select", x, indices=np.array([i], np.int64))
         code = b.op("encode", column, categories=np.arange(size, dtype=np.float64), missing=-1)
         codes.append(b.op("require_known", code, feature=frame.names[i], step="CategoricalNB"))
-    rows = b.op("add", b.op("concat", *codes), np.cumsum([0, *sizes[:-1]]).astype(np.int64))
-    parts = b.op("take", np.concatenate(tables), rows)
-    joint = b.op("reshape", b.op("sum", parts, axis=1), shape=(tables[0].shape[1],))
-    prior = np.asarray(model.class_log_prior_, np.float64)
-    return _classifier_outputs(model, frame, b.op("add", joint, prior))
+    row_indices = b.op("add", b.op("concat", *codes), np.cumsum([0, *sizes[:-1]]).astype(np.int64))
+    log_probabilities = b.op("take", np.concatenate(tables), row_indices)
+    joint = b.op("reshape", b.op("sum", log_probabilities, axis=1), shape=(tables[0].shape[1],))
+    log_prior = np.asarray(model.class_log_prior_, np.float64)
+    return _build_classifier_outputs(model, frame, b.op("add", joint, log_prior))
 
 
-def _linear(
+def _build_linear_outputs(
     model: Any, frame: Frame, weights: Any, bias: Any, threshold: float | None = None
 ) -> Outputs:
-    # Sparse rows can be compared only with 0 without making them dense.
+    # Sparse rows stay sparse only if they are compared with 0.
     rows: Rows = "dense" if threshold else "sparse"
-    x, b = numbers(frame, type(model).__name__, rows=rows), frame.builder
+    x, b = check_array(frame, type(model).__name__, rows=rows), frame.builder
     if threshold is not None and x.type.sparse:
         x = b.op("map_stored", x, function="positive")
     elif threshold is not None:
         x = b.op("cast", b.op("gt", x, threshold), dtype="float64")
-    return _classifier_outputs(model, frame, b.linear(x, np.asarray(weights).T, bias))
+    return _build_classifier_outputs(model, frame, b.linear(x, np.asarray(weights).T, bias))
 
 
-def _classifier_outputs(model: Any, frame: Frame, joint: Value) -> Outputs:
+def _build_classifier_outputs(model: Any, frame: Frame, joint: Value) -> Outputs:
     values = {
         "label": classify.argmax_label(frame.builder, joint),
         "proba": shares(frame.builder, joint),
@@ -316,12 +331,12 @@ def _classifier_outputs(model: Any, frame: Frame, joint: Value) -> Outputs:
 
 
 def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
-    """Return label 1 if the Mahalanobis distance is at most -offset_, else -1.
+    """Return label 1 if the squared Mahalanobis distance is at most -offset_, otherwise -1.
 
-    Its root is taken and squared again, as the source does through SciPy.
+    The square root is computed and squared again, as scikit-learn does through SciPy.
     """
-    check(model, "location_", "offset_", "covariance_")
-    b, x = frame.builder, numbers(frame, "EllipticEnvelope")
+    check_estimator(model, "location_", "offset_", "covariance_")
+    b, x = frame.builder, check_array(frame, "EllipticEnvelope")
     delta = b.op("sub", x, np.asarray(model.location_, np.float64))
     turned = b.linear(delta, np.asarray(model.get_precision()).T)
     squared = b.op("sum", b.op("mul", delta, turned), axis=1)

@@ -1,6 +1,6 @@
 """Imputers: MissingIndicator, SimpleImputer, KNNImputer and IterativeImputer (`sklearn/impute`).
 
-NULL is the value that an imputer calls missing: NaN, None or pandas' NA.
+NULL stands for NaN, None or pandas' NA, if the imputer treats it as missing.
 """
 
 from __future__ import annotations
@@ -12,96 +12,98 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, RawColumn, Recurse, to_python
-from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.ir.builder import Builder, Value
 
 
 def missing_indicator(model: Any, frame: Frame) -> Frame:
     """Return one column of 0 and 1 per feature of `features_`.
 
-    With features="missing-only" and error_on_new, a missing value in any other column raises.
+    With features="missing-only" and error_on_new, a missing value in another column is an error.
     """
-    check(model, "features_")
+    check_estimator(model, "features_")
     b = frame.builder
-    marked = [int(i) for i in model.features_]
-    if not marked:
+    marked_columns = [int(i) for i in model.features_]
+    if not marked_columns:
         raise UnsupportedModelError(
-            "MissingIndicator makes no columns, since nothing was missing in training; leave the "
+            "MissingIndicator returns no columns, since nothing was missing in training; leave the "
             "step out, or set features='all'"
         )
-    others: list[int] = []
+    other_columns: list[int] = []
     if model.features == "missing-only" and model.error_on_new:
-        others = [i for i in range(frame.width) if i not in marked]
-    if others or any(_marks_strings(model, frame, i) for i in marked):
-        parts = [_is_missing(model, frame, i) for i in marked]
+        other_columns = [i for i in range(frame.width) if i not in marked_columns]
+    if other_columns or any(_reads_strings(model, frame, i) for i in marked_columns):
+        masks = [_build_column_mask(model, frame, i) for i in marked_columns]
     else:
-        parts = [_are_missing(model, frame, marked)]
-    for i in others:
-        is_missing = b.op("neg", b.cast(_is_missing(model, frame, i), "int64"))
-        zero = b.op("require_known", is_missing, feature=frame.names[i], step="MissingIndicator")
-        parts[0] = b.op("or", parts[0], b.cast(zero, "bool"))
-    values = tuple(b.cast(part, "float64") for part in parts)
-    names = tuple(f"missingindicator_{frame.names[i]}" for i in marked)
+        masks = [_build_columns_mask(model, frame, marked_columns)]
+    for i in other_columns:
+        is_missing = b.op("neg", b.cast(_build_column_mask(model, frame, i), "int64"))
+        zeros_or_error = b.op(
+            "require_known", is_missing, feature=frame.names[i], step="MissingIndicator"
+        )
+        masks[0] = b.op("or", masks[0], b.cast(zeros_or_error, "bool"))
+    values = tuple(b.cast(mask, "float64") for mask in masks)
+    names = tuple(f"missingindicator_{frame.names[i]}" for i in marked_columns)
     return Frame(b, values, names, model.sparse is True)
 
 
-def means_null(value: Any) -> bool:
-    """Return whether a `missing_values` is NaN, None or pandas' NA rather than a value."""
+def is_null(value: Any) -> bool:
+    """Return whether the option `missing_values` is NaN, None or pandas' NA, not a value."""
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
-def string_is_missing(frame: Frame, i: int, missing: Any) -> Value:
-    """Return (n, 1) where string column `i` is NULL, or equals `missing` if that is a value."""
-    if means_null(missing):
+def build_string_mask(frame: Frame, i: int, missing: Any) -> Value:
+    """Return a mask (n, 1) of where string column `i` is NULL, or equals the value `missing`."""
+    if is_null(missing):
         return frame.builder.op("isnan", frame.strings(i))
     sought = np.array([str(missing)], object)
     code = frame.builder.op("encode", frame.strings(i), categories=sought, missing=-1)
     return frame.builder.op("ge", code, 0)
 
 
-def number_is_missing(b: Builder, x: Value, missing: Any) -> Value:
-    """Return (n, k) where numbers are NULL, or equal `missing` if that is a value."""
-    if means_null(missing):
+def build_number_mask(b: Builder, x: Value, missing: Any) -> Value:
+    """Return a mask (n, k) of where numbers are NULL, or equal the value `missing`."""
+    if is_null(missing):
         return b.op("isnan", x)
     return b.op("eq", x, float(missing))
 
 
-def nan_where_missing(model: Any, frame: Frame) -> Value:
-    """Return the columns as numbers, with NaN for values that the imputer calls missing."""
+def replace_missing_by_nan(model: Any, frame: Frame) -> Value:
+    """Return the columns as numbers, with NaN for values that the imputer treats as missing."""
     missing = model.missing_values
-    x = numbers(frame, type(model).__name__, allow_nan=means_null(missing))
-    if means_null(missing):
+    x = check_array(frame, type(model).__name__, allow_nan=is_null(missing))
+    if is_null(missing):
         return x
     fill = np.full(frame.width, np.nan)
     return frame.builder.op("impute", x, fill=fill, missing=float(missing))
 
 
-def marked_columns(frame: Frame, columns: Sequence[int], missing: Value) -> Frame:
+def build_indicator_frame(frame: Frame, columns: Sequence[int], missing: Value) -> Frame:
     names = [f"missingindicator_{frame.names[i]}" for i in columns]
     return Frame.from_value(frame.builder, frame.builder.cast(missing, "float64"), names)
 
 
-def added_indicator(model: Any, frame: Frame, x: Value) -> list[Frame]:
+def build_added_indicators(model: Any, frame: Frame, x: Value) -> list[Frame]:
     if model.indicator_ is None or not len(model.indicator_.features_):
         return []
     marked = np.asarray(model.indicator_.features_, np.int64)
     missing = frame.builder.op("isnan", frame.builder.op("select", x, indices=marked))
-    return [marked_columns(frame, marked.tolist(), missing)]
+    return [build_indicator_frame(frame, marked.tolist(), missing)]
 
 
-def _is_missing(model: Any, frame: Frame, i: int) -> Value:
-    if _marks_strings(model, frame, i):
-        return string_is_missing(frame, i, model.missing_values)
-    return _are_missing(model, frame, [i])
+def _build_column_mask(model: Any, frame: Frame, i: int) -> Value:
+    if _reads_strings(model, frame, i):
+        return build_string_mask(frame, i, model.missing_values)
+    return _build_columns_mask(model, frame, [i])
 
 
-def _are_missing(model: Any, frame: Frame, columns: list[int]) -> Value:
+def _build_columns_mask(model: Any, frame: Frame, columns: list[int]) -> Value:
     missing = model.missing_values
-    x = numbers(frame.select(columns), "MissingIndicator", allow_nan=means_null(missing))
-    return number_is_missing(frame.builder, x, missing)
+    x = check_array(frame.select(columns), "MissingIndicator", allow_nan=is_null(missing))
+    return build_number_mask(frame.builder, x, missing)
 
 
-def _marks_strings(model: Any, frame: Frame, i: int) -> bool:
+def _reads_strings(model: Any, frame: Frame, i: int) -> bool:
     (block,) = frame.select([i]).blocks
     if isinstance(block, RawColumn):
         return isinstance(model.missing_values, str) or model.missing_values is None
@@ -110,39 +112,41 @@ def _marks_strings(model: Any, frame: Frame, i: int) -> bool:
 
 def simple_imputer(model: Any, frame: Frame) -> Frame:
     """Fill missing values with strings or numbers, and drop columns that were all missing."""
-    check(model, "statistics_", "indicator_")
+    check_estimator(model, "statistics_", "indicator_")
     b = frame.builder
     statistics = to_python(model.statistics_)
     is_string = [_fills_strings(model, frame, i, s) for i, s in enumerate(statistics)]
     columns = [i for i, s in enumerate(statistics) if model.keep_empty_features or not _is_nan(s)]
-    marked = [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
-    parts: list[Frame] = []
-    for run in _runs(is_string, columns):
-        chosen = frame.select(run)
+    marked_columns = (
+        [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
+    )
+    frames: list[Frame] = []
+    for run in _split_into_runs(is_string, columns):
+        run_frame = frame.select(run)
         if is_string[run[0]]:
             value = _fill_strings(model, frame.strings(run[0]), statistics[run[0]], frame)
         else:
-            fill = _round_like_training(model, [statistics[i] for i in run])
-            missing = _missing_number(model)
-            value = b.op("impute", _numbers(model, chosen), fill=fill, missing=missing)
-        parts.append(Frame.from_value(b, value, chosen.names))
-    for run in _runs(is_string, marked):
+            fill = _round_to_training_dtype(model, [statistics[i] for i in run])
+            missing = _require_number_marker(model)
+            value = b.op("impute", _read_numbers(model, run_frame), fill=fill, missing=missing)
+        frames.append(Frame.from_value(b, value, run_frame.names))
+    for run in _split_into_runs(is_string, marked_columns):
         if is_string[run[0]]:
-            is_missing = string_is_missing(frame, run[0], model.missing_values)
+            is_missing = build_string_mask(frame, run[0], model.missing_values)
         else:
-            x = _numbers(model, frame.select(run))
-            is_missing = number_is_missing(b, x, _missing_number(model))
-        parts.append(marked_columns(frame, run, is_missing))
-    if not parts:
+            x = _read_numbers(model, frame.select(run))
+            is_missing = build_number_mask(b, x, _require_number_marker(model))
+        frames.append(build_indicator_frame(frame, run, is_missing))
+    if not frames:
         raise UnsupportedModelError(
             "SimpleImputer drops every column, since all were NULL in training; leave the step "
             "out, or set keep_empty_features=True"
         )
-    return Frame.hstack(b, parts)
+    return Frame.hstack(b, frames)
 
 
-def _runs(is_string: Sequence[bool], columns: Sequence[int]) -> list[list[int]]:
-    """Split columns into runs of numeric ones, which are filled together, and single strings."""
+def _split_into_runs(is_string: Sequence[bool], columns: Sequence[int]) -> list[list[int]]:
+    """Split columns into runs: numeric columns that are filled together, or one string column."""
     runs: list[list[int]] = []
     for i in columns:
         if runs and not is_string[i] and not is_string[runs[-1][-1]]:
@@ -163,17 +167,17 @@ def _fills_strings(model: Any, frame: Frame, i: int, statistic: Any) -> bool:
     (block,) = frame.select([i]).blocks
     if not isinstance(block, RawColumn):
         return block.type.dtype == "string"
-    # A column without a fill was all NULL in training; its dtype there is all that is known.
-    return _is_nan(statistic) and _fitted_dtype(model).kind == "O"
+    # A column without a fill was all NULL in training, and only its dtype there is known.
+    return _is_nan(statistic) and _find_fitted_dtype(model).kind == "O"
 
 
-def _fitted_dtype(model: Any) -> np.dtype[Any]:
+def _find_fitted_dtype(model: Any) -> np.dtype[Any]:
     return np.dtype(getattr(model, "_fill_dtype", np.asarray(model.statistics_).dtype))
 
 
-def _round_like_training(model: Any, fills: list[Any]) -> np.ndarray[Any, Any]:
-    """Return the fills as float64, rounded to the training dtype like transform does."""
-    dtype = _fitted_dtype(model)
+def _round_to_training_dtype(model: Any, fills: list[Any]) -> np.ndarray[Any, Any]:
+    """Return the fills as float64, rounded to the training dtype as transform does."""
+    dtype = _find_fitted_dtype(model)
     values = np.array(fills, np.float64)
     if dtype.kind in "fiu" and not (dtype.kind in "iu" and np.isnan(values).any()):
         values = values.astype(dtype)
@@ -184,8 +188,8 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
-def _missing_number(model: Any) -> float:
-    if means_null(model.missing_values):
+def _require_number_marker(model: Any) -> float:
+    if is_null(model.missing_values):
         return float("nan")
     if isinstance(model.missing_values, str):
         raise UnsupportedModelError(
@@ -195,10 +199,10 @@ def _missing_number(model: Any) -> float:
     return float(model.missing_values)
 
 
-def _numbers(model: Any, frame: Frame) -> Value:
-    if _fitted_dtype(model).kind == "O" and means_null(model.missing_values):
+def _read_numbers(model: Any, frame: Frame) -> Value:
+    if _find_fitted_dtype(model).kind == "O" and is_null(model.missing_values):
         return frame.matrix()  # check_array does not look for infinity in objects.
-    return numbers(frame, "SimpleImputer", allow_nan=means_null(model.missing_values))
+    return check_array(frame, "SimpleImputer", allow_nan=is_null(model.missing_values))
 
 
 def _fill_strings(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
@@ -207,13 +211,13 @@ def _fill_strings(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
             f"SimpleImputer fills a column of strings with {fill!r}; give fill_value a string, or "
             "drop the column, which was all NULL in training"
         )
-    missing = {} if means_null(model.missing_values) else {"missing": str(model.missing_values)}
+    missing = {} if is_null(model.missing_values) else {"missing": str(model.missing_values)}
     return frame.builder.op("fill", column, value=fill, **missing)
 
 
 def knn_imputer(model: Any, frame: Frame) -> Frame:
     """Fill missing values with means of the nearest training rows, which the model stores."""
-    check(model, "_fit_X", "_mask_fit_X", "_valid_mask", "indicator_")
+    check_estimator(model, "_fit_X", "_mask_fit_X", "_valid_mask", "indicator_")
     if model.metric != "nan_euclidean" or model.weights not in ("uniform", "distance"):
         raise UnsupportedModelError(
             f"KNNImputer(metric={model.metric!r}, weights={model.weights!r}) calls a Python "
@@ -221,7 +225,7 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
             "'distance'"
         )
     b = frame.builder
-    x = nan_where_missing(model, frame)
+    x = replace_missing_by_nan(model, frame)
     rows = np.where(model._mask_fit_X, np.nan, np.asarray(model._fit_X, np.float64))
     order = "C" if model._fit_X.flags.c_contiguous else "F"
     k, weights = int(model.n_neighbors), model.weights
@@ -239,50 +243,54 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
         value = b.op("select", value, indices=np.flatnonzero(is_valid).astype(np.int64))
         names = tuple(np.array(names, object)[is_valid])
     imputed = Frame.from_value(b, value, names)
-    return Frame.hstack(b, [imputed, *added_indicator(model, frame, x)])
+    return Frame.hstack(b, [imputed, *build_added_indicators(model, frame, x)])
 
 
 def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     """Improve the initial fills with each regression of `imputation_sequence_` in turn.
 
-    A row with only missing values gets the result of the rounds, as in scikit-learn, except in a
-    batch of only such rows, which keeps the initial fills there.
+    A row with only missing values gets the result of all rounds. scikit-learn does the same, except
+    in a batch of only such rows, which it gives the initial fills.
     """
-    check(model, "imputation_sequence_", "initial_imputer_", "n_iter_", "_is_empty_feature")
+    check_estimator(
+        model, "imputation_sequence_", "initial_imputer_", "n_iter_", "_is_empty_feature"
+    )
     if model.sample_posterior:
         raise UnsupportedModelError(
             "IterativeImputer(sample_posterior=True) draws random numbers at each transform; set "
             "sample_posterior=False"
         )
     b = frame.builder
-    x = nan_where_missing(model, frame)
+    x = replace_missing_by_nan(model, frame)
     filled = simple_imputer(model.initial_imputer_, frame)
-    empty = np.asarray(model._is_empty_feature, bool)
-    columns = np.arange(frame.width) if model.keep_empty_features else np.flatnonzero(~empty)
+    is_empty = np.asarray(model._is_empty_feature, bool)
+    columns = np.arange(frame.width) if model.keep_empty_features else np.flatnonzero(~is_empty)
     if filled.width != columns.size:
         raise UnsupportedModelError(
             "IterativeImputer does not drop the columns that its initial imputer drops; set "
             "keep_empty_features=True"
         )
     values = [filled.numbers(i) for i in range(filled.width)]
-    missing = {
+    missing_masks = {
         i: b.op("isnan", b.op("select", x, indices=np.full(1, column, np.int64)))
         for i, column in enumerate(columns)
-        if not empty[column]
+        if not is_empty[column]
     }
     for step in model.imputation_sequence_ if model.n_iter_ else ():
         feature = int(step.feat_idx)
-        if feature in missing:
-            others = [int(i) for i in step.neighbor_feat_idx]
-            names = tuple(filled.names[i] for i in others)
-            columns_read = Frame(b, tuple(values[i] for i in others), names)
-            estimate = _clip(b, _predict(step.estimator, columns_read, recurse), model, feature)
-            values[feature] = b.op("where", missing[feature], estimate, values[feature])
+        if feature in missing_masks:
+            input_columns = [int(i) for i in step.neighbor_feat_idx]
+            names = tuple(filled.names[i] for i in input_columns)
+            inputs = Frame(b, tuple(values[i] for i in input_columns), names)
+            estimate = _clip_feature(
+                b, _predict_feature(step.estimator, inputs, recurse), model, feature
+            )
+            values[feature] = b.op("where", missing_masks[feature], estimate, values[feature])
     imputed = Frame(b, tuple(values), filled.names)
-    return Frame.hstack(b, [imputed, *added_indicator(model, frame, x)])
+    return Frame.hstack(b, [imputed, *build_added_indicators(model, frame, x)])
 
 
-def _predict(estimator: Any, frame: Frame, recurse: Recurse) -> Value:
+def _predict_feature(estimator: Any, frame: Frame, recurse: Recurse) -> Value:
     outputs = recurse(estimator, frame)
     if isinstance(outputs, Frame) or "label" not in outputs.values or outputs.label_sets:
         raise UnsupportedModelError(
@@ -291,7 +299,7 @@ def _predict(estimator: Any, frame: Frame, recurse: Recurse) -> Value:
     return outputs.values["label"]
 
 
-def _clip(b: Builder, value: Value, model: Any, feature: int) -> Value:
+def _clip_feature(b: Builder, value: Value, model: Any, feature: int) -> Value:
     for op, limit in (("maximum", model._min_value), ("minimum", model._max_value)):
         bound = float(limit[feature])
         if np.isfinite(bound):

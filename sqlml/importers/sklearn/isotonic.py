@@ -12,14 +12,16 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.model_checks import explain_unfitted
-from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, dtype_of
 
 
 def isotonic_regression(model: Any, frame: Frame) -> Outputs:
-    check(model, "X_thresholds_", "y_thresholds_", "X_min_", "X_max_")
-    value = numbers(frame, "IsotonicRegression", dtype=dtype_of(np.asarray(model.X_thresholds_)))
+    check_estimator(model, "X_thresholds_", "y_thresholds_", "X_min_", "X_max_")
+    value = check_array(
+        frame, "IsotonicRegression", dtype=dtype_of(np.asarray(model.X_thresholds_))
+    )
     prediction = interpolate(frame.builder, value, model, frame.names)
     return Outputs({"label": prediction, "transform": prediction})
 
@@ -34,39 +36,39 @@ def isotonic_schema(model: Any) -> Schema:
 def interpolate(b: Builder, value: Value, model: Any, names: tuple[str, ...] = ("x",)) -> Value:
     """Return `model.predict` of finite values (n, 1) as (n, 1) float64.
 
-    Beyond the points are end values ("clip"), NaN ("nan") or an error ("raise"); a single point is
-    constant.
+    A value beyond the points gets the value at the end ("clip"), NaN ("nan") or an error ("raise").
+    With a single point the prediction is constant.
     """
     points, values = np.asarray(model.X_thresholds_), np.asarray(model.y_thresholds_)
     if points.dtype not in (np.float32, np.float64) or points.shape != values.shape:
         raise UnsupportedModelError(
-            "IsotonicRegression has points of an unknown kind; fit it again"
+            "IsotonicRegression has points of an unknown dtype; fit it again"
         )
     value = b.cast(value, dtype_of(points))
     if model.out_of_bounds == "clip":
-        for op, end in (("maximum", model.X_min_), ("minimum", model.X_max_)):
-            value = b.op(op, value, np.full(1, end, points.dtype))
+        for op, bound in (("maximum", model.X_min_), ("minimum", model.X_max_)):
+            value = b.op(op, value, np.full(1, bound, points.dtype))
     elif model.out_of_bounds == "raise" and points.size > 1:
         step = "IsotonicRegression(out_of_bounds='raise')"
         bounds = {"low": points[:1], "high": points[-1:]}
         value = b.op("require_finite", value, features=names, allow_nan=False, step=step, **bounds)
     offsets = np.array([0, points.size], np.int64)
     if points.dtype == np.float64 or points.size == 1:
-        line = {"points": points.astype(np.float64), "values": values.astype(np.float64)}
-        result = b.op("interpolate", b.cast(value, "float64"), offsets=offsets, **line)
+        line_attrs = {"points": points.astype(np.float64), "values": values.astype(np.float64)}
+        result = b.op("interpolate", b.cast(value, "float64"), offsets=offsets, **line_attrs)
     else:
         index = b.op("search_sorted", value, edges=points, offsets=offsets, side="left")
         result = _interpolate_float32(b, value, index, points, values.astype(np.float32))
     if model.out_of_bounds == "nan" and points.size > 1:
-        low, high = b.op("lt", value, points[:1]), b.op("gt", value, points[-1:])
-        result = b.op("where", b.op("or", low, high), np.nan, result)
+        is_below, is_above = b.op("lt", value, points[:1]), b.op("gt", value, points[-1:])
+        result = b.op("where", b.op("or", is_below, is_above), np.nan, result)
     return result
 
 
 def _interpolate_float32(
     b: Builder, value: Value, index: Value, points: Array, values: Array
 ) -> Value:
-    """Return slope * (x - x0) + y0 on the piece of x, like `interp1d._call_linear`."""
+    """Return slope * (x - x0) + y0 on the segment of x, as `interp1d._call_linear` does."""
     right = b.op("minimum", b.op("maximum", index, 1), points.size - 1)
     left = b.op("sub", right, 1)
     x, y = b.constant(points), b.constant(values)

@@ -8,7 +8,12 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
-from sqlml.importers.sklearn.estimator_checks import check, check_bounds, explain_function, numbers
+from sqlml.importers.sklearn.estimator_checks import (
+    check_array,
+    check_bounds,
+    check_estimator,
+    explain_function,
+)
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -19,7 +24,7 @@ KERNELS = frozenset(
 )
 
 
-def kernel_name(model: Any) -> str:
+def require_kernel_name(model: Any) -> str:
     step, kernel = type(model).__name__, model.kernel
     if callable(kernel):
         raise explain_function(model, "kernel", "a kernel by name")
@@ -29,24 +34,24 @@ def kernel_name(model: Any) -> str:
             "table of features; use a kernel by name"
         )
     if kernel not in KERNELS:
-        raise UnsupportedModelError(f"{step} has kernel {kernel!r}, which sqlml does not cover")
+        raise UnsupportedModelError(f"{step} has kernel {kernel!r}, which sqlml does not support")
     return str(kernel)
 
 
-def kernel_of(
+def compute_model_kernel(
     model: Any, frame: Frame, points: Any, gamma: float | None, degree: float, coef0: float
 ) -> Value:
-    """Return the kernel values (n, m) between the rows and `points` (m, k)."""
-    name, step = kernel_name(model), type(model).__name__
+    """Return the values, (n, m), of the model's kernel between the rows and `points`, (m, k)."""
+    name, step = require_kernel_name(model), type(model).__name__
     if name in NON_NEGATIVE:
         step = f"{step} with kernel={name!r}"
         x = check_bounds(frame, frame.matrix(), step, low=np.zeros(frame.width))
     else:
-        x = numbers(frame, step)
-    return kernel_values(frame.builder, x, dense(points), name, gamma, degree, coef0)
+        x = check_array(frame, step)
+    return compute_kernel(frame.builder, x, to_dense(points), name, gamma, degree, coef0)
 
 
-def kernel_values(
+def compute_kernel(
     b: Builder,
     x: Value,
     points: Array,
@@ -55,7 +60,7 @@ def kernel_values(
     degree: float = 3,
     coef0: float = 1,
 ) -> Value:
-    """Return kernel values (n, m) of rows `x` and `points` (m, k); gamma defaults to 1 / k."""
+    """Return kernel values, (n, m), of rows `x` and `points`, (m, k); gamma defaults to 1 / k."""
     points = np.asarray(points, np.float64)
     scale = 1.0 / points.shape[1] if gamma is None else float(gamma)
     if kernel == "cosine":
@@ -66,30 +71,30 @@ def kernel_values(
         return b.op("pairwise", x, points=points, metric="dot")
     if kernel in ("rbf", "laplacian"):
         metric = "sqeuclidean" if kernel == "rbf" else "manhattan"
-        return exponential(b, b.op("pairwise", x, points=points, metric=metric), -scale)
+        return exponentiate(b, b.op("pairwise", x, points=points, metric=metric), -scale)
     if kernel in NON_NEGATIVE:
         distance = b.op("pairwise", x, points=points, metric="chi2")
         if kernel == "additive_chi2":
             return b.op("neg", distance)
         # The default gamma of chi2 is 1, not 1 / k.
-        return exponential(b, distance, -(1.0 if gamma is None else float(gamma)))
+        return exponentiate(b, distance, -(1.0 if gamma is None else float(gamma)))
     product = b.op("pairwise", x, points=points, metric="dot")
     if kernel == "linear":
         return product
     product = b.op("add", b.op("mul", product, scale), float(coef0))
-    return b.op("tanh", product) if kernel == "sigmoid" else power(b, product, degree)
+    return b.op("tanh", product) if kernel == "sigmoid" else raise_to_power(b, product, degree)
 
 
-def exponential(b: Builder, x: Value, factor: float) -> Value:
+def exponentiate(b: Builder, x: Value, factor: float) -> Value:
     return b.op("exp", b.op("mul", x, factor))
 
 
-MOST_FACTORS = 64
+MAX_POWER = 64
 
 
-def power(b: Builder, x: Value, exponent: float) -> Value:
-    """Return x to the power of `exponent`; integer exponents by squaring, like libsvm's powi."""
-    if exponent != int(exponent) or not 0 <= exponent <= MOST_FACTORS:
+def raise_to_power(b: Builder, x: Value, exponent: float) -> Value:
+    """Raise x to `exponent`; integer exponents use repeated squaring, as libsvm's powi does."""
+    if exponent != int(exponent) or not 0 <= exponent <= MAX_POWER:
         return b.op("pow", x, float(exponent))
     product: Value | None = None
     remaining = int(exponent)
@@ -104,137 +109,150 @@ def power(b: Builder, x: Value, exponent: float) -> Value:
     return product
 
 
-def dense(matrix: Any) -> Array:
-    """Return a matrix as float64; the source keeps it sparse if it was fitted on sparse rows."""
+def to_dense(matrix: Any) -> Array:
+    """Convert a matrix to dense float64; it is sparse if the model was fitted on sparse rows."""
     return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, np.float64)
 
 
 def kernel_ridge(model: Any, frame: Frame) -> Outputs:
-    check(model, "dual_coef_", "X_fit_")
+    check_estimator(model, "dual_coef_", "X_fit_")
     weights = np.asarray(model.dual_coef_)
-    values = kernel_of(model, frame, model.X_fit_, model.gamma, model.degree, model.coef0)
+    values = compute_model_kernel(
+        model, frame, model.X_fit_, model.gamma, model.degree, model.coef0
+    )
     return Outputs({"label": frame.builder.linear(values, weights.reshape(len(weights), -1))})
 
 
 def kernel_pca(model: Any, frame: Frame) -> Frame:
     """Return the centred kernel values times the scaled eigenvectors."""
-    check(model, "X_fit_", "eigenvalues_", "eigenvectors_", "_centerer", "gamma_")
+    check_estimator(model, "X_fit_", "eigenvalues_", "eigenvectors_", "_centerer", "gamma_")
     b = frame.builder
-    values = kernel_of(model, frame, model.X_fit_, model.gamma_, model.degree, model.coef0)
+    values = compute_model_kernel(
+        model, frame, model.X_fit_, model.gamma_, model.degree, model.coef0
+    )
     eigenvalues = np.asarray(model.eigenvalues_, np.float64)
     vectors = np.asarray(model.eigenvectors_, np.float64)
     is_nonzero = eigenvalues != 0
     scaled = np.zeros_like(vectors)
     scaled[:, is_nonzero] = vectors[:, is_nonzero] / np.sqrt(eigenvalues[is_nonzero])
-    return Frame.from_value(b, b.linear(_centre(b, values, model._centerer), scaled))
+    return Frame.from_value(b, b.linear(_centre_kernel(b, values, model._centerer), scaled))
 
 
 def kernel_centerer(model: Any, frame: Frame) -> Frame:
     """Return kernel values minus the means of their rows and of the fitted rows."""
-    check(model, "K_fit_rows_", "K_fit_all_")
-    centred = _centre(frame.builder, numbers(frame, "KernelCenterer"), model)
+    check_estimator(model, "K_fit_rows_", "K_fit_all_")
+    centred = _centre_kernel(frame.builder, check_array(frame, "KernelCenterer"), model)
     return Frame.from_value(frame.builder, centred, frame.names)
 
 
 def nystroem(model: Any, frame: Frame) -> Frame:
     """Return the kernel values at the chosen points times normalization_."""
-    check(model, "components_", "normalization_")
+    check_estimator(model, "components_", "normalization_")
     parameters = {"gamma": None, "degree": 3, "coef0": 1, **(model.kernel_params or {})}
     for key in ("gamma", "degree", "coef0"):
         if getattr(model, key) is not None:
             parameters[key] = getattr(model, key)
     gamma, degree, coef0 = (parameters[key] for key in ("gamma", "degree", "coef0"))
-    values = kernel_of(model, frame, model.components_, gamma, degree, coef0)
+    values = compute_model_kernel(model, frame, model.components_, gamma, degree, coef0)
     normal = np.asarray(model.normalization_)
     return Frame.from_value(frame.builder, frame.builder.linear(values, normal.T))
 
 
-def _centre(b: Builder, values: Value, centerer: Any) -> Value:
+def _centre_kernel(b: Builder, values: Value, centerer: Any) -> Value:
     rows = np.asarray(centerer.K_fit_rows_, np.float64)
     mean = b.op("div", b.op("sum", values, axis=1), float(rows.size))
     values = b.op("sub", b.op("sub", values, rows), mean)
     return b.op("add", values, np.full(1, float(centerer.K_fit_all_)))
 
 
-_INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}
-"""AdditiveChi2Sampler's default sample_interval by sample_steps."""
+_DEFAULT_INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}
+"""Maps sample_steps of AdditiveChi2Sampler to its default sample_interval."""
 
 
 def rbf_sampler(model: Any, frame: Frame) -> Frame:
     """Return cos(x @ random_weights_ + random_offset_) * sqrt(2 / n_components)."""
-    check(model, "random_weights_", "random_offset_")
+    check_estimator(model, "random_weights_", "random_offset_")
     scale = (2.0 / model.n_components) ** 0.5
-    return _cosines(model, frame, numbers(frame, "RBFSampler"), scale)
+    return _compute_cosines(model, frame, check_array(frame, "RBFSampler"), scale)
 
 
 def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
-    """Return cos(log(x + skewedness) W + b) sqrt(2 / n); x at or below -skewedness raises."""
-    check(model, "random_weights_", "random_offset_")
+    """Return cos(log(x + skewedness) W + b) sqrt(2 / n); x must be above -skewedness."""
+    check_estimator(model, "random_weights_", "random_offset_")
     b, skew = frame.builder, float(model.skewedness)
     low = np.full(frame.width, np.nextafter(-skew, np.inf))
     x = check_bounds(frame, frame.matrix(), "SkewedChi2Sampler", low=low)
     x = b.op("log", b.op("add", x, skew))
-    return _cosines(model, frame, x, np.sqrt(2.0) / np.sqrt(model.n_components))
+    return _compute_cosines(model, frame, x, np.sqrt(2.0) / np.sqrt(model.n_components))
 
 
 def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
-    """Return sqrt(x * interval), then for each step a cosine and a sine of log(x); 0 if x is 0."""
-    check(model)
+    """Return sqrt(x * interval), then a cosine and a sine of log(x) for each step; 0 if x is 0."""
+    check_estimator(model)
     b = frame.builder
     interval = model.sample_interval
-    interval = float(_INTERVALS[model.sample_steps] if interval is None else interval)
+    interval = float(_DEFAULT_INTERVALS[model.sample_steps] if interval is None else interval)
     x = check_bounds(frame, frame.matrix(), "AdditiveChi2Sampler", low=np.zeros(frame.width))
-    empty = b.op("eq", x, 0.0)
+    is_zero = b.op("eq", x, 0.0)
 
-    parts = [b.op("sqrt", b.op("mul", x, interval))]
+    blocks = [b.op("sqrt", b.op("mul", x, interval))]
     log_step = b.op("mul", b.op("log", x), interval)
     step = b.op("mul", b.op("mul", x, 2.0), interval)
     for j in range(1, model.sample_steps):
         factor = b.op("sqrt", b.op("div", step, np.cosh(np.pi * j * interval)))
         for wave in ("cos", "sin"):
             component = b.op("mul", factor, b.op(wave, b.op("mul", log_step, float(j))))
-            parts.append(b.op("where", empty, 0.0, component))
-    return Frame.from_value(b, b.concat(parts))
+            blocks.append(b.op("where", is_zero, 0.0, component))
+    return Frame.from_value(b, b.concat(blocks))
 
 
 def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
     """Return the circular convolution of `degree` count sketches, by Fourier transforms."""
-    check(model, "indexHash_", "bitHash_")
+    check_estimator(model, "indexHash_", "bitHash_")
     builder, size = frame.builder, int(model.n_components)
-    x = numbers(frame, "PolynomialCountSketch")
-    # One number a column: onnxruntime would fuse a single one into the product, as a float32.
+    x = check_array(frame, "PolynomialCountSketch")
+    # The factor is repeated per column: onnxruntime would fuse a single number into the product, as
+    # float32.
     x = builder.op("mul", np.full(frame.width, np.sqrt(model.gamma)), x)
     angle = 2 * np.pi * (np.outer(np.arange(size), np.arange(size)) % size) / size
     cosine, sine = np.cos(angle), np.sin(angle)
     spectra: list[tuple[Value, Value]] = []
     for index, bit in zip(model.indexHash_, model.bitHash_, strict=True):
-        hashed = np.zeros((len(index), size))
-        hashed[np.arange(len(index)), index] = bit
+        hash_matrix = np.zeros((len(index), size))
+        hash_matrix[np.arange(len(index)), index] = bit
         shift = 0.0
         if model.coef0 != 0:  # The last row of the table belongs to the constant.
-            shift, hashed = np.sqrt(model.coef0) * hashed[-1], hashed[:-1]
-        sketch = builder.linear(x, hashed, shift)
+            shift, hash_matrix = np.sqrt(model.coef0) * hash_matrix[-1], hash_matrix[:-1]
+        sketch = builder.linear(x, hash_matrix, shift)
         spectra.append((builder.linear(sketch, cosine), builder.linear(sketch, -sine)))
     if not spectra:
         raise UnsupportedModelError("PolynomialCountSketch has degree 0; fit it with 1 or more")
     real, imaginary = spectra[0]
-    for a, b in spectra[1:]:
+    for other_real, other_imaginary in spectra[1:]:
         real, imaginary = (
-            builder.op("sub", builder.op("mul", real, a), builder.op("mul", imaginary, b)),
-            builder.op("add", builder.op("mul", real, b), builder.op("mul", imaginary, a)),
+            builder.op(
+                "sub",
+                builder.op("mul", real, other_real),
+                builder.op("mul", imaginary, other_imaginary),
+            ),
+            builder.op(
+                "add",
+                builder.op("mul", real, other_imaginary),
+                builder.op("mul", imaginary, other_real),
+            ),
         )
-    both = builder.op("concat", real, imaginary)
-    back = np.concatenate([cosine, -sine]) / size
-    return Frame.from_value(builder, builder.linear(both, back))
+    product_spectrum = builder.op("concat", real, imaginary)
+    inverse_transform = np.concatenate([cosine, -sine]) / size
+    return Frame.from_value(builder, builder.linear(product_spectrum, inverse_transform))
 
 
 def neighborhood_components(model: Any, frame: Frame) -> Frame:
-    check(model, "components_")
-    x = numbers(frame, "NeighborhoodComponentsAnalysis")
+    check_estimator(model, "components_")
+    x = check_array(frame, "NeighborhoodComponentsAnalysis")
     return Frame.from_value(frame.builder, frame.builder.linear(x, np.asarray(model.components_).T))
 
 
-def _cosines(model: Any, frame: Frame, x: Value, scale: float) -> Frame:
+def _compute_cosines(model: Any, frame: Frame, x: Value, scale: float) -> Frame:
     projected = frame.builder.linear(x, model.random_weights_, model.random_offset_)
     waves = frame.builder.op("cos", projected)
     return Frame.from_value(frame.builder, frame.builder.op("mul", waves, scale))

@@ -8,45 +8,47 @@ import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.estimator_checks import check, numbers, stored_dtype
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, stored_dtype
 from sqlml.ir.builder import Value
 from sqlml.types import DType, Labels
 
 
 def linear_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return x @ coef_ + intercept_, (n, targets): LinearRegression, Ridge, Lasso and others."""
-    check(model, "coef_", "intercept_")
-    return Outputs({"label": _scores(model, frame)})
+    """Import LinearRegression, Ridge, Lasso or another: x @ coef_ + intercept_, (n, targets)."""
+    check_estimator(model, "coef_", "intercept_")
+    return Outputs({"label": _compute_scores(model, frame)})
 
 
 def log_link_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return exp(x @ coef_ + intercept_): PoissonRegressor, GammaRegressor, TweedieRegressor."""
-    check(model, "coef_", "intercept_")
-    score = _scores(model, frame)
+    """Import PoissonRegressor, GammaRegressor or TweedieRegressor: exp(x @ coef_ + intercept_)."""
+    check_estimator(model, "coef_", "intercept_")
+    score = _compute_scores(model, frame)
     link = getattr(model, "link", "log")
     is_identity = link == "identity" or (link == "auto" and model.power <= 0)
     return Outputs({"label": score if is_identity else frame.builder.op("exp", score)})
 
 
 def linear_classifier(model: Any, frame: Frame) -> Outputs:
-    check(model, "coef_", "intercept_")
-    return _classifier_outputs(model, frame)
+    check_estimator(model, "coef_", "intercept_")
+    return _build_classifier_outputs(model, frame)
 
 
 def logistic_regression(model: Any, frame: Frame) -> Outputs:
     """Return label, score and probabilities: a sigmoid for two classes, a softmax for more.
 
-    Before scikit-learn 1.8, `multi_class` is "ovr", which normalises sigmoids, or "multinomial", a
-    softmax of -score and score for two classes.
+    Before scikit-learn 1.8, `multi_class` may be "ovr", which normalizes sigmoids, or
+    "multinomial", which is the softmax of -score and score for two classes.
     """
-    check(model, "coef_", "intercept_", "classes_")
+    check_estimator(model, "coef_", "intercept_", "classes_")
     multi_class = getattr(model, "multi_class", None)
-    one_vs_rest = multi_class == "ovr" or (multi_class is not None and model.solver == "liblinear")
-    outputs = _classifier_outputs(model, frame)
+    is_one_vs_rest = multi_class == "ovr" or (
+        multi_class is not None and model.solver == "liblinear"
+    )
+    outputs = _build_classifier_outputs(model, frame)
     score, b = outputs.values["score"], frame.builder
     if score.type.width == 1 and multi_class == "multinomial":
         proba = classify.score_proba(b, b.op("concat", b.op("neg", score), score))
-    elif score.type.width > 1 and one_vs_rest:
+    elif score.type.width > 1 and is_one_vs_rest:
         proba = classify.normalise(b, b.op("sigmoid", score))
     else:
         proba = classify.score_proba(b, score)
@@ -55,10 +57,10 @@ def logistic_regression(model: Any, frame: Frame) -> Outputs:
 
 def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
     """Return -1 (outlier) or 1 from x @ coef_ - offset_ >= 0; `samples` adds the offset again."""
-    check(model, "coef_", "offset_")
+    check_estimator(model, "coef_", "offset_")
     b = frame.builder
     offset = np.ravel(np.asarray(model.offset_, np.float64))
-    product = _linear(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
+    product = _multiply(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
     score = b.op("sub", product, offset)
     return classify.outlier_outputs(
         classify.binary_label(b, score, tie="ge"), score, b.op("add", score, offset)
@@ -67,46 +69,50 @@ def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
 
 def sgd_classifier(model: Any, frame: Frame) -> Outputs:
     """Return label and score, and probabilities for the losses log_loss and modified_huber."""
-    check(model, "coef_", "intercept_", "classes_")
-    outputs = _classifier_outputs(model, frame)
+    check_estimator(model, "coef_", "intercept_", "classes_")
+    outputs = _build_classifier_outputs(model, frame)
     score, b = outputs.values["score"], frame.builder
     if model.loss == "log_loss":
-        single = b.op("sigmoid", score)
+        class_probabilities = b.op("sigmoid", score)
     elif model.loss == "modified_huber":
         # (clip(score, -1, 1) + 1) / 2 is the probability under the modified Huber loss.
         clipped = b.op("minimum", b.op("maximum", score, -1.0), 1.0)
-        single = b.op("div", b.op("add", clipped, 1.0), 2.0)
+        class_probabilities = b.op("div", b.op("add", clipped, 1.0), 2.0)
     else:
         return outputs
-    one = score.type.width == 1
-    proba = classify.add_complement(b, single) if one else classify.normalise(b, single)
+    is_binary = score.type.width == 1
+    proba = (
+        classify.add_complement(b, class_probabilities)
+        if is_binary
+        else classify.normalise(b, class_probabilities)
+    )
     return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
-def _classifier_outputs(model: Any, frame: Frame) -> Outputs:
+def _build_classifier_outputs(model: Any, frame: Frame) -> Outputs:
     binarizer = getattr(model, "_label_binarizer", None)
     if getattr(binarizer, "y_type_", "").startswith("multilabel"):
-        # RidgeClassifier fitted on an indicator matrix: whether each score is above 0.
-        score = _scores(model, frame)
+        # RidgeClassifier on an indicator matrix predicts a label if its score is above 0.
+        score = _compute_scores(model, frame)
         label = classify.binary_label(frame.builder, score)
         labels = (Labels("int64", (0, 1)),) * score.type.width
         return Outputs({"label": label, "score": score}, labels)
     classes = classify.two_or_more_classes(model)
-    score = _scores(model, frame)
+    score = _compute_scores(model, frame)
     label = classify.score_label(frame.builder, score)
     return Outputs({"label": label, "score": score}, build_labels(classes))
 
 
-def _scores(model: Any, frame: Frame) -> Value:
+def _compute_scores(model: Any, frame: Frame) -> Value:
     weights = np.atleast_2d(np.asarray(model.coef_, np.float64)).T
     intercept = np.ravel(np.asarray(model.intercept_, np.float64))
-    return _linear(model, frame, weights, np.broadcast_to(intercept, weights.shape[1:]))
+    return _multiply(model, frame, weights, np.broadcast_to(intercept, weights.shape[1:]))
 
 
-def _linear(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
+def _multiply(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
     is_single = np.asarray(model.coef_).dtype == np.float32 and stored_dtype(frame) == "float32"
     dtype: DType = "float32" if is_single else "float64"
-    x = numbers(frame, type(model).__name__, dtype=dtype, rows="sparse")
+    x = check_array(frame, type(model).__name__, dtype=dtype, rows="sparse")
     if not is_single:
         return frame.builder.op("linear", x, weights=weights, bias=bias)
     # Sparse rows of float32 are summed in float32, as scipy does; the intercept is added in its

@@ -1,8 +1,8 @@
 """Nearest neighbours: sklearn.neighbors, and sklearn.semi_supervised's label propagation.
 
 LabelPropagation and LabelSpreading weight the labels of all training rows by a kernel (Zhu and
-Ghahramani, 2002), or those of the nearest rows equally. If all weights of a row are 0, its label is
-the first class, as in the source.
+Ghahramani, 2002), or the labels of the nearest rows equally. If all weights of a row are 0, its
+label is the first class, as in scikit-learn.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.estimator_checks import check, explain_function, numbers
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, explain_function
 from sqlml.importers.sklearn.generative_models import shares_below_max
-from sqlml.importers.sklearn.kernel_models import dense, kernel_values
+from sqlml.importers.sklearn.kernel_models import compute_kernel, to_dense
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -29,13 +29,13 @@ _METRICS: Mapping[str, str] = {
     **dict.fromkeys(("minkowski", "p"), "minkowski"),
     **{name: name for name in ("hamming", "canberra", "braycurtis", "cosine", "mahalanobis")},
 }
-"""scikit-learn's metric -> the operator's."""
+"""Maps each metric of scikit-learn to the metric of the operator."""
 
-_IN_ORDER = frozenset(_METRICS) - {"hamming", "cosine", "mahalanobis"}
-"""Metrics whose brute search keeps a heap; the others' partition all distances."""
+_HEAP_METRICS = frozenset(_METRICS) - {"hamming", "cosine", "mahalanobis"}
+"""Metrics whose brute-force search keeps a heap; for other metrics it partitions all distances."""
 
 
-def metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+def build_metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     step = type(model).__name__
     if callable(metric) or not isinstance(metric, str):
         raise UnsupportedModelError(
@@ -49,13 +49,13 @@ def metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str
         )
     if metric not in _METRICS:
         raise UnsupportedModelError(
-            f"{step} has metric {metric!r}, which sqlml does not cover; it covers "
+            f"{step} has metric {metric!r}, which sqlml does not support; it supports "
             + ", ".join(sorted(_METRICS))
         )
     attrs: dict[str, Any] = {"metric": _METRICS[metric]}
     remaining = {key: value for key, value in params.items() if value is not None}
     if attrs["metric"] == "minkowski":
-        attrs |= _minkowski(float(remaining.pop("p", 2)))
+        attrs |= _build_minkowski_attrs(float(remaining.pop("p", 2)))
         if "w" in remaining and attrs["metric"] in ("minkowski", "sqeuclidean"):
             attrs["weights"] = np.asarray(remaining.pop("w"), np.float64)
     if metric == "seuclidean" and "V" in remaining:
@@ -65,23 +65,23 @@ def metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str
         matrix = np.linalg.inv(covariance) if inverse is None else inverse
         attrs["inverse"] = np.asarray(matrix, np.float64)
     elif metric == "mahalanobis":
-        raise _without_inverse(step)
+        raise _explain_missing_inverse(step)
     if remaining or (metric == "seuclidean" and "weights" not in attrs):
         raise UnsupportedModelError(
             f"{step} has metric {metric!r} with metric_params {sorted(params)}, which sqlml does "
-            "not cover"
+            "not support"
         )
     return attrs
 
 
-def _without_inverse(step: str) -> UnsupportedModelError:
+def _explain_missing_inverse(step: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"{step} has metric 'mahalanobis' and raises on every row: its search takes only the "
         "inverse of the covariance; fit it with metric_params={'VI': numpy.linalg.inv(V)}"
     )
 
 
-def _minkowski(p: float) -> dict[str, Any]:
+def _build_minkowski_attrs(p: float) -> dict[str, Any]:
     if p == 2:
         return {"metric": "sqeuclidean"}
     if p == 1:
@@ -89,56 +89,58 @@ def _minkowski(p: float) -> dict[str, Any]:
     return {"metric": "chebyshev"} if np.isinf(p) else {"metric": "minkowski", "p": p}
 
 
-def search_attrs(model: Any) -> dict[str, Any]:
-    """Return points, metric and tie rule of a fitted model with `_fit_method`."""
+def build_search_attrs(model: Any) -> dict[str, Any]:
+    """Return the points, metric and tie rule of a fitted model that has `_fit_method`."""
     metric = model.effective_metric_
-    attrs = metric_attrs(model, metric, model.effective_metric_params_)
-    attrs["points"] = dense(model._fit_X)
+    attrs = build_metric_attrs(model, metric, model.effective_metric_params_)
+    attrs["points"] = to_dense(model._fit_X)
     if model._fit_method in ("kd_tree", "ball_tree"):
         if metric == "braycurtis":
-            # It breaks the triangle inequality, so the tree skips points that are near.
+            # The metric breaks the triangle inequality, so the tree skips nearby points.
             raise UnsupportedModelError(
                 f"{type(model).__name__} searches a tree with metric 'braycurtis', which does not "
                 "find the nearest points; fit it with algorithm='brute'"
             )
-        return attrs | _tree_attrs(model._tree, model._fit_method)
+        return attrs | _build_tree_attrs(model._tree, model._fit_method)
     if metric == "mahalanobis" and set(model.effective_metric_params_) != {"VI"}:
-        raise _without_inverse(type(model).__name__)  # SciPy only takes the inverse.
-    # A search among integers or float32 goes another way than one among float64.
-    native = np.dtype(getattr(model._fit_X, "dtype", np.float64)) == np.float64
-    sparse = hasattr(model._fit_X, "toarray")
-    attrs["ties"] = "heap" if metric in _IN_ORDER and native and not sparse else "partition"
+        raise _explain_missing_inverse(type(model).__name__)  # SciPy only takes the inverse.
+    # scikit-learn searches integers and float32 in a different way than float64.
+    is_float64 = np.dtype(getattr(model._fit_X, "dtype", np.float64)) == np.float64
+    is_sparse = hasattr(model._fit_X, "toarray")
+    attrs["ties"] = (
+        "heap" if metric in _HEAP_METRICS and is_float64 and not is_sparse else "partition"
+    )
     if metric == "sqeuclidean":
         attrs["squared"] = True
-    by_product = metric in ("euclidean", "sqeuclidean") and attrs["ties"] == "heap"
-    if by_product or (metric == "cosine" and not sparse):
-        attrs["expanded"] = True  # "l2" and "minkowski" with weights are computed directly
+    is_expanded_euclidean = metric in ("euclidean", "sqeuclidean") and attrs["ties"] == "heap"
+    if is_expanded_euclidean or (metric == "cosine" and not is_sparse):
+        attrs["expanded"] = True  # "l2" and weighted "minkowski" are computed directly.
     return attrs
 
 
 def find_nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
-    """Return distances (n, k) and numbers (n, k) int64 of the nearest fitted points."""
-    attrs = search_attrs(model)
-    points = len(attrs["points"])
-    if k > points:
+    """Return the distances (n, k) to the nearest fitted points, and their indices, int64 (n, k)."""
+    attrs = build_search_attrs(model)
+    num_points = len(attrs["points"])
+    if k > num_points:
         raise UnsupportedModelError(
-            f"{type(model).__name__} asks for {k} neighbours, but was fitted on {points} rows; "
+            f"{type(model).__name__} needs {k} neighbours, but was fitted on {num_points} rows; "
             "it raises on every row, so fit it with a smaller n_neighbors"
         )
     b = frame.builder
-    neighbours = b.op("nearest", numbers(frame, type(model).__name__), k=k, **attrs)
+    neighbours = b.op("nearest", check_array(frame, type(model).__name__), k=k, **attrs)
     distance = b.op("select", neighbours, indices=np.arange(k))
     index = b.op("select", neighbours, indices=np.arange(k, 2 * k))
     return distance, b.op("cast", index, dtype="int64")
 
 
 def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
-    """Return distances to all fitted points and whether each is within the radius, (n, m)."""
-    attrs = search_attrs(model)
+    """Return the distances to all fitted points, and whether each is within the radius, (n, m)."""
+    attrs = build_search_attrs(model)
     b = frame.builder
     names = ("points", "metric", "p", "weights", "inverse", "expanded")
     distance_attrs = {key: attrs[key] for key in names if key in attrs}
-    reduced = b.op("pairwise", numbers(frame, type(model).__name__), **distance_attrs)
+    reduced = b.op("pairwise", check_array(frame, type(model).__name__), **distance_attrs)
     radius = float(model.radius)
     if attrs["metric"] == "sqeuclidean" and "squared" not in attrs:
         distance, radius = b.op("sqrt", reduced), radius * radius
@@ -156,93 +158,114 @@ def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
     return distance, b.op("le", reduced, radius)
 
 
-def inverse_distances(b: Builder, distance: Value) -> Value:
-    """Return 1 / distance; in a row with distances of 0, 1 for these and 0 for the others."""
+def invert_distances(b: Builder, distance: Value) -> Value:
+    """Return 1 / distance.
+
+    In a row with distances of 0, the weights are 1 for these and 0 for all other distances.
+    """
     weights = b.op("div", 1.0, distance)
-    touching = b.op("cast", b.op("eq", weights, np.inf), dtype="float64")
-    return b.op("where", b.op("gt", b.op("max", touching, axis=1), 0.0), touching, weights)
+    is_touching = b.op("cast", b.op("eq", weights, np.inf), dtype="float64")
+    return b.op("where", b.op("gt", b.op("max", is_touching, axis=1), 0.0), is_touching, weights)
 
 
-def weighting(model: Any) -> str:
+def read_weighting(model: Any) -> str:
     if callable(model.weights):
         raise explain_function(model, "weights", "weights='uniform' or 'distance'")
     return str(model.weights or "uniform")
 
 
-def _tree_attrs(tree: Any, kind: str) -> dict[str, Any]:
+def _build_tree_attrs(tree: Any, tree_type: str) -> dict[str, Any]:
     _, order, nodes, bounds = tree.get_arrays()
-    parts = list(np.asarray(bounds, np.float64))
-    if kind == "ball_tree":
-        parts = [parts[0], np.asarray(nodes["radius"], np.float64)[:, None]]
+    bounds_parts = list(np.asarray(bounds, np.float64))
+    if tree_type == "ball_tree":
+        bounds_parts = [bounds_parts[0], np.asarray(nodes["radius"], np.float64)[:, None]]
     return {
         "order": np.asarray(order, np.int64),
         "leaves": np.stack([nodes["idx_start"], nodes["idx_end"]], axis=1).astype(np.int64),
-        "bounds": np.concatenate(parts, axis=1),
-        "ties": kind,
+        "bounds": np.concatenate(bounds_parts, axis=1),
+        "ties": tree_type,
     }
 
 
-_FITTED = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric_params_")
+_SEARCH_ATTRIBUTES = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric_params_")
 
 
 def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Count votes of the k nearest, each 1 or the inverse distance; the first of equal classes."""
-    check(model, *_FITTED, "classes_", "_y")
+    """Count the votes of the k nearest points; each counts 1 or its inverse distance.
+
+    If several classes have the same number of votes, the first wins.
+    """
+    check_estimator(model, *_SEARCH_ATTRIBUTES, "classes_", "_y")
     classes = classify.class_lists(model)
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
     b = frame.builder
-    votes = b.op("take", _one_hot(model, classes), index)
-    if weighting(model) == "distance":
-        votes = b.op("mul", votes, _as_cube(b, inverse_distances(b, distance)))
-    return _vote_outputs(b, _sum_neighbours(b, votes), classes)
+    votes = b.op("take", _build_one_hot_labels(model, classes), index)
+    if read_weighting(model) == "distance":
+        votes = b.op("mul", votes, _append_axis(b, invert_distances(b, distance)))
+    return _build_vote_outputs(b, _sum_neighbours(b, votes), classes)
 
 
 def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
     """Return the mean of the k nearest targets, optionally weighted by inverse distances."""
-    check(model, *_FITTED, "_y")
+    check_estimator(model, *_SEARCH_ATTRIBUTES, "_y")
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
     b = frame.builder
-    targets = b.op("take", _targets(model._y), index)
-    if weighting(model) != "distance":
+    targets = b.op("take", _build_target_columns(model._y), index)
+    if read_weighting(model) != "distance":
         mean = b.op("div", _sum_neighbours(b, targets), float(model.n_neighbors))
         return Outputs({"label": mean})
-    weights = inverse_distances(b, distance)
-    total = _sum_neighbours(b, b.op("mul", targets, _as_cube(b, weights)))
+    weights = invert_distances(b, distance)
+    total = _sum_neighbours(b, b.op("mul", targets, _append_axis(b, weights)))
     return Outputs({"label": b.op("div", total, b.op("sum", weights, axis=1))})
 
 
 def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Count votes of all points within the radius; without any, outlier_label or an error."""
-    check(model, *_FITTED, "classes_", "_y", "outlier_label_")
+    """Count the votes of all points within the radius.
+
+    A row without such points gets `outlier_label`, or raises an error if there is none.
+    """
+    check_estimator(model, *_SEARCH_ATTRIBUTES, "classes_", "_y", "outlier_label_")
     classes = classify.class_lists(model)
-    outliers = [_outlier_class(model, known, t) for t, known in enumerate(classes)]
+    outliers = [
+        _find_outlier_class(model, target_classes, target)
+        for target, target_classes in enumerate(classes)
+    ]
     b = frame.builder
-    weights, none = _radius_weights(model, frame)
-    votes = b.linear(weights, _one_hot(model, classes))
+    weights, has_no_neighbour = _compute_radius_weights(model, frame)
+    votes = b.linear(weights, _build_one_hot_labels(model, classes))
     if model.outlier_label_ is None:
-        votes = b.op("require", votes, b.op("not", none), message=_NO_NEIGHBOURS)
+        votes = b.op("require", votes, b.op("not", has_no_neighbour), message=_NO_NEIGHBOURS)
     else:
         pairs = zip(classes, outliers, strict=True)
-        alone = np.concatenate([np.eye(len(known))[outlier] for known, outlier in pairs])
-        votes = b.op("where", none, alone, votes)
-    return _vote_outputs(b, votes, classes)
+        outlier_votes = np.concatenate(
+            [np.eye(len(target_classes))[outlier] for target_classes, outlier in pairs]
+        )
+        votes = b.op("where", has_no_neighbour, outlier_votes, votes)
+    return _build_vote_outputs(b, votes, classes)
 
 
 def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the optionally weighted mean target of points within the radius; NaN without any."""
-    check(model, *_FITTED, "_y")
+    """Return the mean target of the points within the radius, weighted if requested.
+
+    A row without such points gets NaN.
+    """
+    check_estimator(model, *_SEARCH_ATTRIBUTES, "_y")
     b = frame.builder
-    weights, none = _radius_weights(model, frame)
-    mean = b.op("div", b.linear(weights, _targets(model._y)), b.op("sum", weights, axis=1))
-    # The source writes NaN in the targets' own dtype: integers have none.
+    weights, has_no_neighbour = _compute_radius_weights(model, frame)
+    mean = b.op(
+        "div", b.linear(weights, _build_target_columns(model._y)), b.op("sum", weights, axis=1)
+    )
+    # scikit-learn casts NaN to the dtype of the targets, also if they are integers.
     with np.errstate(invalid="ignore"):
-        empty = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
-    return Outputs({"label": b.op("where", none, empty, mean)})
+        empty_mean = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
+    return Outputs({"label": b.op("where", has_no_neighbour, empty_mean, mean)})
 
 
 def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
-    """Return minus the mean ratio of the neighbours' density to the row's own (novelty)."""
-    check(model, *_FITTED, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_")
+    """Return the negated mean ratio of the neighbours' densities to the row's density (novelty)."""
+    check_estimator(
+        model, *_SEARCH_ATTRIBUTES, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_"
+    )
     if not model.novelty:
         raise UnsupportedModelError(
             "LocalOutlierFactor with novelty=False scores only its training rows; fit it with "
@@ -250,26 +273,26 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
         )
     k, b = int(model.n_neighbors_), frame.builder
     distance, index = find_nearest(model, frame, k)
-    reach = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
-    mean = _mean(b, b.op("maximum", distance, b.op("take", reach, index)), k)
-    # 1e-10 is the source's own, against division by zero.
+    radius_of_point = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
+    mean = _average(b, b.op("maximum", distance, b.op("take", radius_of_point, index)), k)
+    # scikit-learn adds 1e-10, too, against division by zero.
     density = b.op("div", 1.0, b.op("add", mean, 1e-10))
-    others = b.op("take", np.asarray(model._lrd, np.float64), index)
-    samples = b.op("neg", _mean(b, b.op("div", others, density), k))
+    neighbour_densities = b.op("take", np.asarray(model._lrd, np.float64), index)
+    samples = b.op("neg", _average(b, b.op("div", neighbour_densities, density), k))
     score = b.op("sub", samples, float(model.offset_))
     return classify.outlier_outputs(classify.binary_label(b, score, "ge"), score, samples)
 
 
-def _radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
-    """Return weights (n, m), 0 outside the radius, and where no point is inside."""
+def _compute_radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
+    """Return the weights (n, m), 0 outside the radius, and whether each row has no point inside."""
     b = frame.builder
-    distance, inside = find_within_radius(model, frame)
-    counted = b.op("cast", inside, dtype="float64")
-    none = b.op("eq", b.op("max", counted, axis=1), 0.0)
-    if weighting(model) == "distance":
-        inverse = inverse_distances(b, b.op("where", inside, distance, np.inf))
-        counted = b.op("where", inside, inverse, 0.0)
-    return b.op("where", none, 1.0, counted), none
+    distance, is_inside = find_within_radius(model, frame)
+    weights = b.op("cast", is_inside, dtype="float64")
+    has_no_neighbour = b.op("eq", b.op("max", weights, axis=1), 0.0)
+    if read_weighting(model) == "distance":
+        inverse_distance = invert_distances(b, b.op("where", is_inside, distance, np.inf))
+        weights = b.op("where", is_inside, inverse_distance, 0.0)
+    return b.op("where", has_no_neighbour, 1.0, weights), has_no_neighbour
 
 
 _NO_NEIGHBOURS = (
@@ -279,7 +302,7 @@ _NO_NEIGHBOURS = (
 )
 
 
-def _outlier_class(model: Any, classes: list[Any], target: int) -> int | None:
+def _find_outlier_class(model: Any, classes: list[Any], target: int) -> int | None:
     if model.outlier_label_ is None:
         return None
     outlier = model.outlier_label_[target]
@@ -291,28 +314,31 @@ def _outlier_class(model: Any, classes: list[Any], target: int) -> int | None:
     return classes.index(outlier)
 
 
-def _one_hot(model: Any, classes: list[list[Any]]) -> Array:
+def _build_one_hot_labels(model: Any, classes: list[list[Any]]) -> Array:
     codes = np.asarray(model._y, np.int64).reshape(-1, len(classes))
-    hot = [np.eye(len(known))[codes[:, t]] for t, known in enumerate(classes)]
-    return np.concatenate(hot, axis=1)
+    indicators = [
+        np.eye(len(target_classes))[codes[:, target]]
+        for target, target_classes in enumerate(classes)
+    ]
+    return np.concatenate(indicators, axis=1)
 
 
-def _vote_outputs(b: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
-    sizes = [len(known) for known in classes]
+def _build_vote_outputs(b: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
+    sizes = [len(target_classes) for target_classes in classes]
     shares = [
-        b.op("div", part, b.op("sum", part, axis=1))
-        for part in classify.split_targets(b, votes, sizes)
+        b.op("div", target_votes, b.op("sum", target_votes, axis=1))
+        for target_votes in classify.split_targets(b, votes, sizes)
     ]
     values = {"label": classify.argmax_labels(b, votes, sizes), "proba": b.concat(shares)}
-    return Outputs(values, tuple(build_labels(known) for known in classes))
+    return Outputs(values, tuple(build_labels(target_classes) for target_classes in classes))
 
 
-def _targets(y: Array) -> Array:
+def _build_target_columns(y: Array) -> Array:
     y = np.asarray(y, np.float64)
     return y.reshape(len(y), -1)
 
 
-def _as_cube(b: Builder, weights: Value) -> Value:
+def _append_axis(b: Builder, weights: Value) -> Value:
     return b.op("reshape", weights, shape=(weights.type.width, 1))
 
 
@@ -320,7 +346,7 @@ def _sum_neighbours(b: Builder, cube: Value) -> Value:
     return b.op("reshape", b.op("sum", cube, axis=1), shape=(cube.type.shape[2],))
 
 
-def _mean(b: Builder, x: Value, k: int) -> Value:
+def _average(b: Builder, x: Value, k: int) -> Value:
     return b.op("div", b.op("sum", x, axis=1), float(k))
 
 
@@ -328,13 +354,16 @@ _CENTROID_METRICS = {"euclidean": "sqeuclidean", "manhattan": "manhattan"}
 
 
 def nearest_centroid(model: Any, frame: Frame) -> Outputs:
-    """Return the nearest centroid, or with priors the best class by ESL, eq. (18.2)."""
-    check(model, "centroids_", "classes_", "class_prior_", "within_class_std_dev_")
+    """Return the class of the nearest centroid, or of the largest discriminant (ESL, eq. 18.2).
+
+    The discriminant decides if the priors differ.
+    """
+    check_estimator(model, "centroids_", "classes_", "class_prior_", "within_class_std_dev_")
     classes = classify.class_list(model)
     b, metric = frame.builder, _CENTROID_METRICS[model.metric]
-    x = numbers(frame, "NearestCentroid")
+    x = check_array(frame, "NearestCentroid")
     priors = np.asarray(model.class_prior_, np.float64)
-    scores = _discriminant(model, b, x, metric, priors)
+    scores = _compute_discriminant(model, b, x, metric, priors)
     if np.isclose(priors, 1 / len(classes)).all():
         points = np.asarray(model.centroids_, np.float64)
         label = classify.argmax_label(
@@ -349,8 +378,8 @@ def nearest_centroid(model: Any, frame: Frame) -> Outputs:
     return Outputs(values, build_labels(classes))
 
 
-def _discriminant(model: Any, b: Builder, x: Value, metric: str, priors: Any) -> Value:
-    """Return -distance^2 + 2 log(prior) of columns divided by their within-class deviation."""
+def _compute_discriminant(model: Any, b: Builder, x: Value, metric: str, priors: Any) -> Value:
+    """Return -distance^2 + 2 log(prior), with columns divided by their within-class deviation."""
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
     points = np.asarray(model.centroids_, np.float64) / deviation
@@ -362,62 +391,62 @@ def _discriminant(model: Any, b: Builder, x: Value, metric: str, priors: Any) ->
     return b.op("add", b.op("neg", distance), shift)
 
 
-MOST_TOLERANCE = 1e-9
-"""Relative tolerance of the source's own sum, up to which an exact sum is the same number."""
+MAX_RELATIVE_TOLERANCE = 1e-9
+"""The largest rtol of scikit-learn's sum at which the exact sum gives the same number."""
 
 
 def kernel_density(model: Any, frame: Frame) -> Outputs:
-    """Return the normalised log of the sum of weight * kernel(distance / bandwidth_)."""
-    check(model, "tree_", "bandwidth_")
-    if model.atol > 0 or model.rtol > MOST_TOLERANCE:
+    """Return the log of the normalized sum of weight * kernel(distance / bandwidth_)."""
+    check_estimator(model, "tree_", "bandwidth_")
+    if model.atol > 0 or model.rtol > MAX_RELATIVE_TOLERANCE:
         raise UnsupportedModelError(
             f"KernelDensity with atol={model.atol} and rtol={model.rtol} stops searching its tree "
             "before the sum is exact; fit it with atol=0 and rtol=0"
         )
     b, tree, bandwidth = frame.builder, model.tree_, model.bandwidth_
     points = np.asarray(tree.data, np.float64)
-    attrs = metric_attrs(model, model.metric, model.metric_params or {})
-    distance = b.op("pairwise", numbers(frame, "KernelDensity"), points=points, **attrs)
+    attrs = build_metric_attrs(model, model.metric, model.metric_params or {})
+    distance = b.op("pairwise", check_array(frame, "KernelDensity"), points=points, **attrs)
     if attrs["metric"] in ("sqeuclidean", "mahalanobis"):
         distance = b.op("sqrt", distance)
     elif attrs["metric"] == "minkowski":
         distance = b.op("pow", distance, 1.0 / attrs["p"])
-    logs = _log_kernel(b, model.kernel, distance, bandwidth)
+    log_kernel = _compute_log_kernel(b, model.kernel, distance, bandwidth)
     total = float(len(points))
     if tree.sample_weight is not None:
         weights, total = np.asarray(tree.sample_weight, np.float64), float(tree.sum_weight)
         with np.errstate(divide="ignore"):
-            logs = b.op("add", logs, np.log(weights))
-    most = b.op("max", logs, axis=1)
-    most = b.op("where", b.op("eq", most, -np.inf), 0.0, most)
-    summed = b.op("sum", b.op("exp", b.op("sub", logs, most)), axis=1)
-    density = b.op("add", b.op("log", summed), most)
-    norm = _log_norm(model.kernel, float(bandwidth), points.shape[1]) - math.log(total)
+            log_kernel = b.op("add", log_kernel, np.log(weights))
+    max_log = b.op("max", log_kernel, axis=1)
+    max_log = b.op("where", b.op("eq", max_log, -np.inf), 0.0, max_log)
+    scaled_sum = b.op("sum", b.op("exp", b.op("sub", log_kernel, max_log)), axis=1)
+    density = b.op("add", b.op("log", scaled_sum), max_log)
+    norm = _compute_log_norm(model.kernel, float(bandwidth), points.shape[1]) - math.log(total)
     return Outputs({"samples": b.op("add", density, norm)})
 
 
-def _log_kernel(b: Builder, kernel: str, distance: Value, width: float) -> Value:
-    """Return the logarithm of a kernel; kernels of limited width are -inf beyond it."""
+def _compute_log_kernel(b: Builder, kernel: str, distance: Value, width: float) -> Value:
+    """Return the logarithm of a kernel; a kernel of limited width gives -inf beyond it."""
     match kernel:
         case "gaussian":
             return b.op("div", b.op("mul", b.op("mul", distance, distance), -0.5), width * width)
         case "exponential":
             return b.op("div", b.op("neg", distance), width)
         case "tophat":
-            logs: Value | float = 0.0
+            log_kernel: Value | float = 0.0
         case "epanechnikov":
-            share = b.op("div", b.op("mul", distance, distance), width * width)
-            logs = b.op("log", b.op("sub", 1.0, share))
+            squared_ratio = b.op("div", b.op("mul", distance, distance), width * width)
+            log_kernel = b.op("log", b.op("sub", 1.0, squared_ratio))
         case "linear":
-            logs = b.op("log", b.op("sub", 1.0, b.op("div", distance, width)))
+            log_kernel = b.op("log", b.op("sub", 1.0, b.op("div", distance, width)))
         case _:
             angle = b.op("div", b.op("mul", distance, 0.5 * math.pi), width)
-            logs = b.op("log", b.op("cos", angle))
-    return b.op("where", b.op("lt", distance, width), logs, -np.inf)
+            log_kernel = b.op("log", b.op("cos", angle))
+    return b.op("where", b.op("lt", distance, width), log_kernel, -np.inf)
 
 
-def _log_norm(kernel: str, h: float, d: int) -> float:
-    """Return the log of the factor that normalises the kernel's integral over d dimensions."""
+def _compute_log_norm(kernel: str, h: float, d: int) -> float:
+    """Return the log of the factor that normalizes the kernel's integral over d dimensions."""
 
     def log_volume(n: int) -> float:
         return 0.5 * n * math.log(math.pi) - math.lgamma(0.5 * n + 1)
@@ -444,19 +473,21 @@ def _log_norm(kernel: str, h: float, d: int) -> float:
 
 
 def label_propagation(model: Any, frame: Frame) -> Outputs:
-    check(model, "X_", "classes_", "label_distributions_")
+    check_estimator(model, "X_", "classes_", "label_distributions_")
     classes = classify.class_list(model)
     b = frame.builder
     shares = np.asarray(model.label_distributions_, np.float64)
     if model.kernel == "rbf":
-        x = numbers(frame, type(model).__name__)
-        summed = b.linear(kernel_values(b, x, dense(model.X_), "rbf", float(model.gamma)), shares)
+        x = check_array(frame, type(model).__name__)
+        votes = b.linear(
+            compute_kernel(b, x, to_dense(model.X_), "rbf", float(model.gamma)), shares
+        )
     elif model.kernel == "knn":
         _, index = find_nearest(model.nn_fit, frame, int(model.n_neighbors))
-        summed = _sum_neighbours(b, b.op("take", shares, index))
+        votes = _sum_neighbours(b, b.op("take", shares, index))
     else:
         raise explain_function(model, "kernel", "kernel='rbf' or 'knn'")
-    proba = b.op("div", summed, b.op("sum", summed, axis=1))
+    proba = b.op("div", votes, b.op("sum", votes, axis=1))
     return Outputs(
         {"label": classify.argmax_label(b, proba), "proba": proba}, build_labels(classes)
     )

@@ -10,7 +10,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
@@ -25,15 +25,17 @@ ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = {
 
 
 def mlp_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the class with the largest output, or for two classes whether it is above 0.5."""
-    check(model, "coefs_", "intercepts_", "out_activation_", "classes_", "_label_binarizer")
+    """Return the class with the largest output; of two classes, the second if it is above 0.5."""
+    check_estimator(
+        model, "coefs_", "intercepts_", "out_activation_", "classes_", "_label_binarizer"
+    )
     b = frame.builder
     if model._label_binarizer.y_type_.startswith("multilabel"):
-        out = _forward(model, frame)
+        out = _compute_output(model, frame)
         label = classify.binary_label(b, out, threshold=0.5)
         return Outputs({"label": label, "proba": out}, (Labels("int64", (0, 1)),) * out.type.width)
     labels = build_labels(classify.two_or_more_classes(model))
-    out = _forward(model, frame)
+    out = _compute_output(model, frame)
     if out.type.width > 1:
         return Outputs({"label": classify.argmax_label(b, out), "proba": out}, labels)
     label = classify.binary_label(b, out, threshold=0.5)
@@ -41,24 +43,24 @@ def mlp_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def mlp_regressor(model: Any, frame: Frame) -> Outputs:
-    check(model, "coefs_", "intercepts_", "out_activation_")
-    return Outputs({"label": _forward(model, frame)})
+    check_estimator(model, "coefs_", "intercepts_", "out_activation_")
+    return Outputs({"label": _compute_output(model, frame)})
 
 
 def bernoulli_rbm(model: Any, frame: Frame) -> Frame:
     """Return the probability that each hidden unit is on, (n, n_components)."""
-    check(model, "components_", "intercept_hidden_")
-    x = numbers(frame, "BernoulliRBM")
+    check_estimator(model, "components_", "intercept_hidden_")
+    x = check_array(frame, "BernoulliRBM")
     hidden = frame.builder.linear(x, np.asarray(model.components_).T, model.intercept_hidden_)
     return Frame.from_value(frame.builder, frame.builder.op("sigmoid", hidden))
 
 
-def _forward(model: Any, frame: Frame) -> Value:
+def _compute_output(model: Any, frame: Frame) -> Value:
     b = frame.builder
-    value = numbers(frame, type(model).__name__)
-    last = len(model.coefs_) - 1
+    value = check_array(frame, type(model).__name__)
+    last_layer = len(model.coefs_) - 1
     for i, (weights, bias) in enumerate(zip(model.coefs_, model.intercepts_, strict=True)):
-        name = model.out_activation_ if i == last else model.activation
+        name = model.out_activation_ if i == last_layer else model.activation
         if name not in ACTIVATIONS:
             raise UnsupportedModelError(
                 f"activation {name!r} is not known to sqlml; use {', '.join(sorted(ACTIVATIONS))}"

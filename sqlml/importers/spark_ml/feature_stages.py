@@ -14,7 +14,7 @@ from collections.abc import Collection
 import numpy as np
 
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.estimator_checks import numbers
+from sqlml.importers.sklearn.estimator_checks import check_array
 from sqlml.importers.spark_ml.pipeline_stages import Column, Columns, Stage
 from sqlml.importers.untrusted_documents import MAX_OUTPUTS
 from sqlml.ir.builder import Builder, Value
@@ -31,7 +31,7 @@ def vector_assembler(stage: Stage, columns: Columns) -> None:
     def check_finite() -> None:
         if run:
             frame = Frame.hstack(b, run)
-            value = numbers(frame, stage.kind, allow_nan=keep)
+            value = check_array(frame, stage.kind, allow_nan=keep)
             blocks.append(Frame.from_value(b, value, frame.names))
             run.clear()
 
@@ -140,7 +140,7 @@ def one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> 
 def _check_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
     """Return numbers as codes below `size`; others become `size` with "keep", else errors."""
     # Spark treats a raw NULL as NULL and NaN as another category; SQL cannot distinguish them.
-    x = numbers(column.frame, stage.kind) if column.raw else column.frame.matrix()
+    x = check_array(column.frame, stage.kind) if column.raw else column.frame.matrix()
     from_zero = b.op("ge", x, b.constant(np.zeros(1)))
     below = b.op("lt", x, b.constant(np.full(1, float(size))))
     other = b.constant(np.full(1, float(size) if keep else -1.0))

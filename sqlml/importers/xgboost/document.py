@@ -26,8 +26,8 @@ from sqlml.types import Array
 class StoredNames:
     """The offsets and bytes of category names outside ASCII, as a model stores them.
 
-    Until 3.2, XGBoost's reader of pandas frames counts characters where it should count bytes, so
-    names are cut in the wrong places, and the last bytes are lost (npstr_to_arrow_strarr; fixed by
+    Up to 3.2, XGBoost's reader of pandas frames counts characters where it should count bytes, so
+    names are split in the wrong places and the last bytes are lost (npstr_to_arrow_strarr; fixed by
     https://github.com/dmlc/xgboost/pull/12371). Frames of other libraries are stored correctly,
     and nothing in the model distinguishes the two cases.
     """
@@ -44,7 +44,7 @@ class StoredNames:
         return [signed[start:end] for start, end in pairwise(self.offsets)]
 
     def match(self, names: Sequence[str]) -> Array | None:
-        """Return `names` in the order of the model; None if they are not those that it stores.
+        """Return `names` in the order of the model, or None if the model stores other names.
 
         The model has them in the given order, or in the order in which pandas sorts categories.
         """
@@ -54,8 +54,8 @@ class StoredNames:
             character_offsets = np.cumsum([0, *map(len, ordered)]).tolist()
             offsets = list(self.offsets)
             is_intact = offsets == byte_offsets and self.content == content
-            is_cut = offsets == character_offsets and self.content == content[: offsets[-1]]
-            if is_intact or is_cut:
+            is_misread = offsets == character_offsets and self.content == content[: offsets[-1]]
+            if is_intact or is_misread:
                 return to_category_array(ordered, "")
         return None
 
@@ -65,14 +65,15 @@ class XGBoostModel:
     """The parts of an XGBoost model that predictions depend on.
 
     Attributes:
-        categories: one array per feature (objects or float64), `StoredNames` if XGBoost may have
-            cut the names, or None if the feature is a number.
+        features, targets: the number of features and of targets.
+        categories: for each feature, its categories (objects or float64), `StoredNames` if XGBoost
+            may have split the names in the wrong places, or None if the feature is a number.
         base_score: float32 (K,) for K outputs (classes or `targets`), in the space of predictions.
-        estimated: training should have estimated base_score.
+        estimated: whether training should have estimated base_score.
         rounds: the number of boosting rounds.
-        attributes: texts that the user or an estimator attached to the Booster.
+        attributes: strings that the user or an estimator attached to the Booster.
         forest: the trees; None for gblinear.
-        weights: of gblinear, float32 (features + 1, K), the biases last; else None.
+        weights: for gblinear, float32 (features + 1, K) with the biases last; otherwise None.
     """
 
     written_by: str
@@ -97,10 +98,10 @@ class XGBoostModel:
     def estimator(self) -> str | None:
         """The kind of estimator that saved the file: "classifier", "regressor" or "ranker"."""
         try:
-            kind = json.loads(self.attributes["scikit_learn"])["_estimator_type"]
+            estimator_type = json.loads(self.attributes["scikit_learn"])["_estimator_type"]
         except (KeyError, TypeError, ValueError, RecursionError):
             return None
-        return kind if isinstance(kind, str) else None
+        return estimator_type if isinstance(estimator_type, str) else None
 
     @property
     def best_iteration(self) -> int | None:
@@ -112,58 +113,58 @@ class XGBoostModel:
 
 
 def read_document(document: Any) -> XGBoostModel:
-    """Check a parsed JSON or UBJSON document."""
+    """Check a parsed JSON or UBJSON document, and convert it to an `XGBoostModel`."""
     # Numbers beyond float32 become infinite, as in XGBoost.
     with (
         report_damage("the XGBoost model", "save it again with save_model"),
         np.errstate(all="ignore"),
     ):
-        return _read(document)
+        return _convert_document(document)
 
 
-def _read(document: Any) -> XGBoostModel:
+def _convert_document(document: Any) -> XGBoostModel:
     if not isinstance(document, Mapping) or not isinstance(document.get("learner"), Mapping):
         raise ArtifactError("this is not an XGBoost model: it has no 'learner'")
     learner = document["learner"]
     params = learner["learner_model_param"]
-    features = check_count(params["num_feature"], MAX_FEATURES, "XGBoost", "features")
-    classes = check_count(params.get("num_class", 0), MAX_OUTPUTS, "XGBoost", "classes")
-    targets = check_count(params.get("num_target", 1), MAX_OUTPUTS, "XGBoost", "targets")
-    if classes > 1 and targets > 1:
+    num_features = check_count(params["num_feature"], MAX_FEATURES, "XGBoost", "features")
+    num_classes = check_count(params.get("num_class", 0), MAX_OUTPUTS, "XGBoost", "classes")
+    num_targets = check_count(params.get("num_target", 1), MAX_OUTPUTS, "XGBoost", "targets")
+    if num_classes > 1 and num_targets > 1:
         raise UnsupportedModelError(
-            f"this XGBoost model has {classes} classes for each of {targets} targets, which is "
-            "not covered: train one model per target"
+            f"this XGBoost model has {num_classes} classes for each of {num_targets} targets, "
+            "which is not supported; train one model per target"
         )
-    outputs = max(classes, targets, 1)
-    names = _read_names(learner.get("feature_names"), features)
+    num_outputs = max(num_classes, num_targets, 1)
+    names = _read_names(learner.get("feature_names"), num_features)
     booster = learner["gradient_booster"]
-    kind = booster["name"]
+    booster_type = booster["name"]
     forest: Forest | None = None
     weights: Array | None = None
-    categories: tuple[Array | StoredNames | None, ...] = (None,) * features
-    if kind == "gblinear":
+    categories: tuple[Array | StoredNames | None, ...] = (None,) * num_features
+    if booster_type == "gblinear":
         weights = np.asarray(booster["model"]["weights"], np.float32)
-        weights = weights.reshape(features + 1, outputs)
+        weights = weights.reshape(num_features + 1, num_outputs)
         if not np.isfinite(weights).all():
             raise ArtifactError("a weight of the XGBoost model is not finite")
         rounds = int(booster["model"].get("boosted_rounds", 1))
-    elif kind in ("gbtree", "dart"):
-        trees = booster["gbtree"]["model"] if kind == "dart" else booster["model"]
-        drop = booster["weight_drop"] if kind == "dart" else None
-        forest = read_forest(trees, drop, features, outputs)
+    elif booster_type in ("gbtree", "dart"):
+        trees = booster["gbtree"]["model"] if booster_type == "dart" else booster["model"]
+        drop = booster["weight_drop"] if booster_type == "dart" else None
+        forest = read_forest(trees, drop, num_features, num_outputs)
         rounds = forest.indptr.size - 1
-        categories = _read_categories(trees.get("cats"), features, names)
+        categories = _read_categories(trees.get("cats"), num_features, names)
     else:
-        raise UnsupportedModelError(f"XGBoost booster {kind!r} is not covered")
-    _check_counts(learner, features, classes)
+        raise UnsupportedModelError(f"XGBoost booster {booster_type!r} is not supported")
+    _check_counts(learner, num_features, num_classes)
     return XGBoostModel(
         written_by=_read_version(document),
         objective=str(learner["objective"]["name"]),
-        features=features,
-        targets=max(targets, 1),
+        features=num_features,
+        targets=max(num_targets, 1),
         names=names,
         categories=categories,
-        base_score=_read_base_score(params["base_score"], outputs),
+        base_score=_read_base_score(params["base_score"], num_outputs),
         estimated=bool(int(params.get("boost_from_average", 0))),
         rounds=rounds,
         attributes={str(k): str(v) for k, v in dict(learner.get("attributes") or {}).items()},
@@ -172,12 +173,14 @@ def _read(document: Any) -> XGBoostModel:
     )
 
 
-def _check_counts(learner: Mapping[str, Any], features: int, classes: int) -> None:
-    types = learner.get("feature_types")
-    if types is not None and len(types) not in (0, features):
-        raise ArtifactError(f"the XGBoost model has {len(types)} types for {features} features")
+def _check_counts(learner: Mapping[str, Any], num_features: int, num_classes: int) -> None:
+    feature_types = learner.get("feature_types")
+    if feature_types is not None and len(feature_types) not in (0, num_features):
+        raise ArtifactError(
+            f"the XGBoost model has {len(feature_types)} types for {num_features} features"
+        )
     softmax = learner["objective"].get("softmax_multiclass_param")
-    if softmax is not None and int(softmax["num_class"]) != classes:
+    if softmax is not None and int(softmax["num_class"]) != num_classes:
         raise ArtifactError("the objective of the XGBoost model has a different number of classes")
 
 
@@ -189,43 +192,43 @@ def _read_version(document: Mapping[str, Any]) -> str:
     return f"xgboost {'.'.join(str(int(v)) for v in version)}".strip()
 
 
-def _read_names(names: Any, features: int) -> tuple[str, ...] | None:
+def _read_names(names: Any, num_features: int) -> tuple[str, ...] | None:
     if names is None or not len(names):
         return None
-    if len(names) != features:
-        raise ArtifactError(f"the XGBoost model has {len(names)} names for {features} features")
+    if len(names) != num_features:
+        raise ArtifactError(f"the XGBoost model has {len(names)} names for {num_features} features")
     return tuple(str(name) for name in names)
 
 
-def _read_base_score(text: Any, outputs: int) -> Array:
-    """Read a scalar as text ("5E-1", until 3.0), or a JSON vector as text ("[5E-1]", later)."""
-    values = json.loads(text) if isinstance(text, str) else text
+def _read_base_score(entry: Any, num_outputs: int) -> Array:
+    """Read the base scores, a string with a number ("5E-1", up to 3.0) or a list ("[5E-1]")."""
+    values = json.loads(entry) if isinstance(entry, str) else entry
     if not isinstance(values, list):
         values = [values]
     base = np.array([float(v) for v in values], np.float32)
     if not np.isfinite(base).all():
         raise ArtifactError("a base score of the XGBoost model is not finite")
     if base.size == 1:
-        base = np.repeat(base, outputs)
-    if base.size != outputs:
+        base = np.repeat(base, num_outputs)
+    if base.size != num_outputs:
         raise UnsupportedModelError(
-            f"this XGBoost model has {base.size} base scores for {outputs} outputs: save it again "
-            "with save_model"
+            f"this XGBoost model has {base.size} base scores for {num_outputs} outputs: save it "
+            "again with save_model"
         )
     return base
 
 
 def _read_categories(
-    cats: Any, features: int, names: Sequence[str] | None
+    cats: Any, num_features: int, names: Sequence[str] | None
 ) -> tuple[Array | StoredNames | None, ...]:
-    """Read the categories of the training frame, which XGBoost stores since 3.1."""
+    """Read the categories of the training frame, which XGBoost has stored since 3.1."""
     encodings = list(cats["enc"]) if cats else []
     if not encodings:
-        return (None,) * features
-    if len(encodings) != features:
-        raise ArtifactError(f"categories of {len(encodings)} columns for {features} features")
-    columns = [names[i] if names else f"x{i}" for i in range(features)]
-    categories = list(map(_read_column_categories, encodings, columns))
+        return (None,) * num_features
+    if len(encodings) != num_features:
+        raise ArtifactError(f"categories of {len(encodings)} columns for {num_features} features")
+    column_names = [names[i] if names else f"x{i}" for i in range(num_features)]
+    categories = list(map(_read_column_categories, encodings, column_names))
     _check_order(cats, categories)
     return tuple(categories)
 
@@ -248,7 +251,7 @@ def _read_column_categories(encoding: Mapping[str, Any], column: str) -> Array |
 
 
 def _check_order(cats: Any, categories: Sequence[Array | StoredNames | None]) -> None:
-    """Check the positions and the sort order of categories, on which XGBoost relies."""
+    """Check the offsets and the sort order of the categories, on which XGBoost relies."""
     sizes = [0 if values is None else len(values) for values in categories]
     keys: list[list[Any]] = [
         values.sort_keys() if isinstance(values, StoredNames) else values.tolist()

@@ -51,18 +51,18 @@ OBJECTIVES: Mapping[str, Objective] = {
     "binary:hinge": Objective("binary", "step"),
     **dict.fromkeys(("multi:softmax", "multi:softprob"), Objective("multiclass", "softmax")),
 }
-"""The objectives that are covered. Source: XGBoost src/objective."""
+"""The supported objectives. Source: XGBoost src/objective."""
 
-HALF = 1.5 * 2.0**-24
-"""The largest margin whose float32 sigmoid is not above 0.5: below it exp(-x) + 1 rounds to 2.
+MAX_FIRST_CLASS_MARGIN = 1.5 * 2.0**-24
+"""The largest margin whose float32 sigmoid is not above 0.5, because exp(-x) + 1 rounds to 2.
 
 Margins are compared instead of probabilities, so labels do not depend on the last bit of exp."""
 
 
 def schema(model: Any) -> Schema:
-    """Return the columns of an estimator, Booster or file; XGBoost itself names them f0, f1, ..."""
+    """Return the columns of an estimator, Booster or file; the default names are f0, f1, ..."""
     is_file = isinstance(model, XGBoostModel)
-    source = model if is_file else _get_booster(model)
+    source = model if is_file else _require_booster(model)
     names = source.names if is_file else source.feature_names
     if names is not None:
         return Schema(tuple(map(str, names)), len(names))
@@ -76,17 +76,17 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import XGBRegressor (of several targets or quantiles too), XGBRFRegressor or XGBRanker."""
+    """Import XGBRegressor (also with several targets or quantiles), XGBRFRegressor or XGBRanker."""
     return _import_regressor(_read_model(model), frame, float(model.missing))
 
 
 def import_booster(model: Any, frame: Frame) -> Outputs:
-    """Import a Booster with all its trees; it is a classifier if its objective is one."""
+    """Import a Booster with all its trees, as a classifier if its objective has classes."""
     return _import_raw(_read_model(model), frame)
 
 
 def import_file(model: XGBoostModel, frame: Frame) -> Outputs:
-    """Import a model file, which predicts like the estimator that wrote it, else like a Booster."""
+    """Import a model file, which predicts like the estimator or Booster that wrote it."""
     if model.estimator == "classifier":
         return _import_classifier(model, frame, math.nan)
     if model.estimator in ("regressor", "ranker"):
@@ -94,17 +94,17 @@ def import_file(model: XGBoostModel, frame: Frame) -> Outputs:
     return _import_raw(model, frame)
 
 
-def _get_booster(model: Any) -> Any:
-    get = getattr(model, "get_booster", None)
-    if get is None:
+def _require_booster(model: Any) -> Any:
+    get_booster = getattr(model, "get_booster", None)
+    if get_booster is None:
         return model
     if not model.__sklearn_is_fitted__():
         raise explain_unfitted(model)
-    return get()
+    return get_booster()
 
 
 def _read_model(model: Any) -> XGBoostModel:
-    return read_document(read_ubjson(_get_booster(model).save_raw("ubj"), compact))
+    return read_document(read_ubjson(_require_booster(model).save_raw("ubj"), compact))
 
 
 def _find_objective(model: XGBoostModel) -> Objective:
@@ -113,7 +113,7 @@ def _find_objective(model: XGBoostModel) -> Objective:
 
 def _import_classifier(model: XGBoostModel, frame: Frame, missing: float) -> Outputs:
     objective = _find_objective(model)
-    margin = _compute_margin(model, objective, frame, missing, estimator=True)
+    margin = _compute_margin(model, objective, frame, missing, is_estimator=True)
     return _import_classes(model, objective, frame.builder, margin)
 
 
@@ -122,20 +122,20 @@ def _import_regressor(model: XGBoostModel, frame: Frame, missing: float) -> Outp
     if model.outputs > model.targets and model.objective != "multi:softprob":
         raise UnsupportedModelError(
             f"a regressor with objective {model.objective!r} and {model.outputs} outputs is not "
-            "covered; use a classifier, or one model per output"
+            "supported; use a classifier, or one model per output"
         )
-    margin = _compute_margin(model, objective, frame, missing, estimator=True)
+    margin = _compute_margin(model, objective, frame, missing, is_estimator=True)
     return import_regression(frame.builder, objective.link, margin)
 
 
 def _import_raw(model: XGBoostModel, frame: Frame) -> Outputs:
     objective = _find_objective(model)
-    margin = _compute_margin(model, objective, frame, math.nan, estimator=False)
+    margin = _compute_margin(model, objective, frame, math.nan, is_estimator=False)
     if objective.task != "regression":
         return _import_classes(model, objective, frame.builder, margin)
     if model.outputs > model.targets:
         raise UnsupportedModelError(
-            f"objective {model.objective!r} with {model.outputs} outputs is not covered; train "
+            f"objective {model.objective!r} with {model.outputs} outputs is not supported; train "
             "one model per output"
         )
     return import_regression(frame.builder, objective.link, margin)
@@ -147,12 +147,16 @@ def _import_classes(
     prediction = apply_link(b, objective.link, margin)
     if model.targets == 1 and model.outputs > 1:
         # Booster.predict compares the margins in softmax and the probabilities in softprob, where
-        # two margins may round to one probability. The first of equal classes wins.
-        compared = margin if model.objective == "multi:softmax" else prediction
+        # two margins may round to the same probability. The first of equal classes wins.
+        class_scores = margin if model.objective == "multi:softmax" else prediction
         labels = Labels("int64", tuple(range(model.outputs)))
-        return import_multiclass(b, compared, prediction, margin, labels)
+        return import_multiclass(b, class_scores, prediction, margin, labels)
     has_sigmoid = objective.link == "sigmoid"
-    label = label_above(b, margin, HALF) if has_sigmoid else label_above(b, prediction, 0.5)
+    label = (
+        label_above(b, margin, MAX_FIRST_CLASS_MARGIN)
+        if has_sigmoid
+        else label_above(b, prediction, 0.5)
+    )
     if model.targets > 1:
         return import_multilabel(label, prediction, margin)
     if objective.task == "multiclass":
@@ -161,52 +165,59 @@ def _import_classes(
 
 
 def _compute_margin(
-    model: XGBoostModel, objective: Objective, frame: Frame, missing: float, estimator: bool
+    model: XGBoostModel, objective: Objective, frame: Frame, missing: float, is_estimator: bool
 ) -> Value:
     check_width(frame, model.features, "XGBoost")
     base = compute_base_margin(objective, model.base_score)
     if model.estimated and not model.rounds:
-        # A model without rounds has estimated nothing, and predicts its placeholder as a margin.
+        # Without rounds, base_score was not estimated. XGBoost predicts it as a margin.
         base = model.base_score
     if model.weights is not None:
-        x = _read_columns(model, frame, missing, finite=True)
+        x = _read_features(model, frame, missing, require_finite=True)
         # gblinear adds the base score of the first class to all classes (XGBoost 3.2).
         return _add_linear_terms(model.weights, x, base[:1], frame.builder)
     if model.forest is None:
         raise UnsupportedModelError("the XGBoost model has neither trees nor weights")
-    best = model.best_iteration if estimator else None
-    trees = model.forest.build_ensemble(model.forest.count_trees(best), base, inplace=estimator)
-    x = _read_columns(model, frame, missing, finite=not estimator)
+    best = model.best_iteration if is_estimator else None
+    trees = model.forest.build_ensemble(
+        model.forest.count_trees(best), base, is_inplace=is_estimator
+    )
+    x = _read_features(model, frame, missing, require_finite=not is_estimator)
     return frame.builder.op("tree_ensemble", x, **trees.attrs())
 
 
 def compute_base_margin(objective: Objective, base_score: Array) -> Array:
-    """Return base_score, float32 (K,), as a margin, in XGBoost's float32 arithmetic."""
+    """Convert `base_score`, float32 (K,), to a margin in XGBoost's float32 arithmetic."""
     base = base_score.astype(np.float32)
     with np.errstate(all="ignore"):
         if objective.base_link == "logit":
             one, edge = np.float32(1), np.float32(1e-6)
             odds = one / np.clip(base, edge, one - edge) - one
-            return -_log(odds)
+            return -_log_in_float64(odds)
         if objective.base_link == "log":
-            return _log(base)
+            return _log_in_float64(base)
     return base
 
 
-def _log(x: Array) -> Array:
+def _log_in_float64(x: Array) -> Array:
     return np.log(x.astype(np.float64)).astype(np.float32)
 
 
-def _read_columns(model: XGBoostModel, frame: Frame, missing: float, finite: bool) -> Value:
-    """Return all features as (n, F) float32, NaN where missing."""
+def _read_features(
+    model: XGBoostModel, frame: Frame, missing: float, require_finite: bool
+) -> Value:
+    """Return all features as (n, F) float32, with NaN for missing values.
+
+    With `require_finite`, an infinite value is an error.
+    """
     b = frame.builder
     if frame.sparse == "with zeros":
         raise UnsupportedModelError(
-            "DictVectorizer stores a 0 but not a number whose key a dict lacks; XGBoost tells "
-            "these apart and a column cannot; write DictVectorizer(sparse=False) and fit again"
+            "DictVectorizer stores a 0, but nothing for a key that a dict lacks; XGBoost tells "
+            "these cases apart and a column cannot; use DictVectorizer(sparse=False) and fit again"
         )
     if frame.sparse:
-        # Cells that a sparse matrix does not store are missing, and it stores no zeros.
+        # A sparse matrix stores no zeros, and XGBoost reads cells that are not stored as missing.
         if frame.has_sparse_rows:
             dense = b.op("densify", frame.matrix("float64", "sparse"), fill=math.nan)
         else:
@@ -215,22 +226,24 @@ def _read_columns(model: XGBoostModel, frame: Frame, missing: float, finite: boo
             dense = b.op("where", is_zero, b.constant(np.array([np.nan])), dense)
         frame = Frame.from_value(b, dense, frame.names)
     all_categories = {
-        i: _match_enum(frame, i, categories) if isinstance(categories, StoredNames) else categories
+        i: _match_declared_enum(frame, i, categories)
+        if isinstance(categories, StoredNames)
+        else categories
         for i, categories in enumerate(model.categories)
         if categories is not None
     }
-    codes = partial(encode_categories, dtype="float32", refuse="XGBoost")
-    x = encode_columns(frame, range(model.features), all_categories, codes, "float32")
+    encode = partial(encode_categories, dtype="float32", refuse="XGBoost")
+    x = encode_columns(frame, range(model.features), all_categories, encode, "float32")
     if not math.isnan(missing):
         is_missing = b.op("eq", x, b.constant(np.array([missing], np.float32)))
         x = b.op("where", is_missing, b.constant(np.array([np.nan], np.float32)), x)
-    if finite and not math.isinf(missing):
+    if require_finite and not math.isinf(missing):
         x = b.op("require_finite", x, features=frame.names, allow_nan=True, step="XGBoost")
     return x
 
 
-def _match_enum(frame: Frame, i: int, stored: StoredNames) -> Array:
-    """Return the categories of a column with names outside ASCII, which the user must declare."""
+def _match_declared_enum(frame: Frame, i: int, stored: StoredNames) -> Array:
+    """Return the categories of column `i`, whose non-ASCII names the user must declare as ENUM."""
     name = frame.names[i]
     match = _ENUM.fullmatch(frame.declared.get(name, "").strip())
     if match is None:
@@ -244,7 +257,7 @@ def _match_enum(frame: Frame, i: int, stored: StoredNames) -> Array:
     if categories is None:
         raise UnsupportedModelError(
             f"the {len(declared)} values of the ENUM of column {name!r} are not the {len(stored)} "
-            "categories of the XGBoost model; write them as they were in training, in their order"
+            "categories of the XGBoost model; list them as they were in training, in that order"
         )
     return categories
 
@@ -254,7 +267,7 @@ _ENUM = re.compile(r"ENUM\s*\(\s*('(?:[^']|'')*'(?:\s*,\s*'(?:[^']|'')*')*)\s*\)
 
 
 def _add_linear_terms(weights: Array, x: Value, base: Array, b: Builder) -> Value:
-    """Return the margins of gblinear, summed in float32 in XGBoost's order, by feature."""
+    """Return the margins of gblinear, summed in float32 feature by feature, as XGBoost does."""
     x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1, np.float32)), x)
     total = b.constant((weights[-1] + base)[None, :])
     for feature, feature_weights in enumerate(weights[:-1]):

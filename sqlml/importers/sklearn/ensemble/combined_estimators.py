@@ -1,7 +1,7 @@
 """Ensembles of any estimators: AdaBoost, bagging, voting and stacking.
 
-Members that are plain trees become one tree ensemble, which adds up the same numbers in the same
-order. Members of bagging, voting and stacking number the classes from 0.
+Members that are plain trees become one tree ensemble, which adds the same numbers in the same
+order. The classes of members of bagging, voting and stacking are numbered from 0.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
 from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.ensemble.decision_trees import (
-    all_trees,
-    member_trees,
+    are_plain_trees,
+    join_member_trees,
+    read_tree_input,
+    sum_members,
     sum_of_trees,
-    tree_input,
-    tree_sum,
 )
-from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.importers.sklearn.meta.members import (
     Member,
     apply_number,
@@ -35,8 +35,8 @@ from sqlml.ir.builder import Builder, Value
 
 
 def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Sum the learners' votes: each adds its weight to its class and subtracts it from others."""
-    check(model, "estimators_", "estimator_weights_", "classes_")
+    """Sum the votes of the learners, which are positive for one class and negative for others."""
+    check_estimator(model, "estimators_", "estimator_weights_", "classes_")
     if getattr(model, "algorithm", "SAMME") == "SAMME.R":
         raise UnsupportedModelError(
             "AdaBoostClassifier(algorithm='SAMME.R') was removed from scikit-learn; fit it with "
@@ -44,13 +44,13 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         )
     classes = classify.two_or_more_classes(model)
     b, width = frame.builder, len(classes)
-    votes = _votes(model, _reject_nan(model, frame), recurse, classes)
+    votes = _count_weighted_votes(model, _reject_nan(model, frame), recurse, classes)
     score = apply_number(b, "div", votes, model.estimator_weights_.sum())
     if width == 2:
         first, second = (b.op("select", score, indices=np.array([i])) for i in (0, 1))
         score = b.op("add", b.op("neg", first), second)
-        both = b.op("concat", b.op("neg", score), score)
-        label, margin = classify.binary_label(b, score), apply_number(b, "div", both, 2)
+        two_scores = b.op("concat", b.op("neg", score), score)
+        label, margin = classify.binary_label(b, score), apply_number(b, "div", two_scores, 2)
     else:
         label, margin = classify.argmax_label(b, score), apply_number(b, "div", score, width - 1)
     proba = b.op("softmax", margin, sum_dtype="float64")
@@ -58,14 +58,14 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the weighted median: the prediction at which half of the weight is reached."""
-    check(model, "estimators_", "estimator_weights_")
+    """Return the weighted median of the predictions, at which half of the weight is reached."""
+    check_estimator(model, "estimators_", "estimator_weights_")
     frame = _reject_nan(model, frame)
     b, trees = frame.builder, model.estimators_
-    if all_trees(trees):
+    if are_plain_trees(trees):
         target = np.arange(len(trees), dtype=np.int32)
-        x = tree_input(model, frame, trees[0])
-        predictions = sum_of_trees(b, x, member_trees(trees), target=target)
+        x = read_tree_input(model, frame, trees[0])
+        predictions = sum_of_trees(b, x, join_member_trees(trees), target=target)
     else:
         columns = [member.output_of("predict") for member in members(model, frame, recurse)]
         predictions = b.concat([b.cast(column, "float64") for column in columns])
@@ -74,52 +74,60 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _reject_nan(model: Any, frame: Frame) -> Frame:
-    value = numbers(frame, type(model).__name__, rows="sparse")
+    value = check_array(frame, type(model).__name__, rows="sparse")
     return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
 
-def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Value:
+def _count_weighted_votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Value:
     b, width = frame.builder, len(classes)
     learners = model.estimators_
     weights = [float(w) for w in model.estimator_weights_[: len(learners)]]
-    against = [-1 / (width - 1) * weight for weight in weights]
-    if all_trees(learners) and all(np.array_equal(t.classes_, classes) for t in learners):
-        raw = member_trees(learners)
-        chosen = raw.value.argmax(axis=1)[:, None] == np.arange(width)
-        owner = np.repeat(np.arange(len(learners)), [t.tree_.node_count for t in learners])
-        value = np.where(chosen, np.array(weights)[owner, None], np.array(against)[owner, None])
-        return sum_of_trees(b, tree_input(model, frame, learners[0]), replace(raw, value=value))
-    parts: list[Value] = []
-    for member, pro, con in zip(members(model, frame, recurse), weights, against, strict=True):
-        hit = b.op("gt", member.votes(member.class_indices(classes), width), 0.0)
-        parts.append(b.op("where", hit, pro, con))
-    return sum_values(b, parts)
+    weights_against = [-1 / (width - 1) * weight for weight in weights]
+    if are_plain_trees(learners) and all(np.array_equal(t.classes_, classes) for t in learners):
+        raw_trees = join_member_trees(learners)
+        is_predicted = raw_trees.value.argmax(axis=1)[:, None] == np.arange(width)
+        tree_of_node = np.repeat(np.arange(len(learners)), [t.tree_.node_count for t in learners])
+        value = np.where(
+            is_predicted,
+            np.array(weights)[tree_of_node, None],
+            np.array(weights_against)[tree_of_node, None],
+        )
+        return sum_of_trees(
+            b, read_tree_input(model, frame, learners[0]), replace(raw_trees, value=value)
+        )
+    votes: list[Value] = []
+    for member, weight_for, weight_against in zip(
+        members(model, frame, recurse), weights, weights_against, strict=True
+    ):
+        is_predicted_class = b.op("gt", member.votes(member.class_indices(classes), width), 0.0)
+        votes.append(b.op("where", is_predicted_class, weight_for, weight_against))
+    return sum_values(b, votes)
 
 
 def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the mean of the members' probabilities, or of their votes without probabilities."""
-    check(model, "estimators_", "estimators_features_", "classes_")
+    """Return the mean probabilities of the members; those without probabilities vote instead."""
+    check_estimator(model, "estimators_", "estimators_features_", "classes_")
     classes = classify.class_list(model)
-    b, members, width = frame.builder, _bagging_members(model), len(classes)
+    b, members, width = frame.builder, _pair_members_with_features(model), len(classes)
     scores: list[Value] = []
-    if all_trees([member for member, _ in members]) and all(
+    if are_plain_trees([member for member, _ in members]) and all(
         np.array_equal(member.classes_, np.arange(width)) for member, _ in members
     ):
-        summed = tree_sum(model, frame, members)
+        total = sum_members(model, frame, members)
     else:
-        parts: list[Value] = []
+        probabilities: list[Value] = []
         for i, (estimator, features) in enumerate(members):
             columns = frame.select(features)
             member = Member.of(model, f"estimators_[{i}]", estimator, columns, recurse)
             indices = member.class_indices(range(width))
             if "proba" in member.values:
                 proba = b.cast(member.values["proba"], "float64")
-                parts.append(spread(b, proba, indices, width))
+                probabilities.append(spread(b, proba, indices, width))
             else:
-                parts.append(member.votes(indices, width))
+                probabilities.append(member.votes(indices, width))
             scores += [b.cast(score, "float64") for score in member.available("score").values()]
-        summed = sum_values(b, parts)
-    proba = apply_number(b, "div", summed, len(members))
+        total = sum_values(b, probabilities)
+    proba = apply_number(b, "div", total, len(members))
     values = {"label": classify.argmax_label(b, proba), "proba": proba}
     if len(scores) == len(members) and len({score.type.width for score in scores}) == 1:
         values["score"] = apply_number(b, "div", sum_values(b, scores), len(members))
@@ -127,21 +135,21 @@ def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    check(model, "estimators_", "estimators_features_")
-    b, members = frame.builder, _bagging_members(model)
-    if all_trees([member for member, _ in members]):
-        summed = tree_sum(model, frame, members)
+    check_estimator(model, "estimators_", "estimators_features_")
+    b, members = frame.builder, _pair_members_with_features(model)
+    if are_plain_trees([member for member, _ in members]):
+        total = sum_members(model, frame, members)
     else:
-        parts = []
+        predictions = []
         for i, (estimator, features) in enumerate(members):
             columns, name = frame.select(features), f"estimators_[{i}]"
             member = Member.of(model, name, estimator, columns, recurse, several=True)
-            parts.append(b.cast(member.output_of("predict"), "float64"))
-        summed = sum_values(b, parts)
-    return Outputs({"label": apply_number(b, "div", summed, len(members))})
+            predictions.append(b.cast(member.output_of("predict"), "float64"))
+        total = sum_values(b, predictions)
+    return Outputs({"label": apply_number(b, "div", total, len(members))})
 
 
-def _bagging_members(model: Any) -> list[tuple[Any, Sequence[int]]]:
+def _pair_members_with_features(model: Any) -> list[tuple[Any, Sequence[int]]]:
     if model.n_estimators != len(model.estimators_):
         raise UnsupportedModelError(
             f"{type(model).__name__} has {len(model.estimators_)} fitted members and "
@@ -156,16 +164,17 @@ def _bagging_members(model: Any) -> list[tuple[Any, Sequence[int]]]:
 def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Count labels (hard voting) or average probabilities (soft voting).
 
-    `transform` is the members' outputs; with flatten_transform=False they have three axes.
+    `transform` has the outputs of all members. It is missing for soft voting with
+    flatten_transform=False, where it would have three axes.
     """
-    check(model, "estimators_", "classes_", "le_")
+    check_estimator(model, "estimators_", "classes_", "le_")
     classes = classify.class_list(model)
     b, width = frame.builder, len(classes)
-    weights = _weights(model)
+    weights = _read_weights(model)
     is_soft = model.voting == "soft"
     votes: list[Value] = []
     outputs: list[Value] = []
-    for member in _voting_members(model, frame, recurse):
+    for member in _import_voting_members(model, frame, recurse):
         indices = member.class_indices(range(width))
         if is_soft and indices != list(range(width)):
             raise UnsupportedModelError(
@@ -174,7 +183,7 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         outputs.append(member.output_of("predict_proba" if is_soft else "predict"))
         votes.append(outputs[-1] if is_soft else member.votes(indices, width))
     if is_soft:
-        proba = _mean(b, votes, weights)
+        proba = _average(b, votes, weights)
         values = {"label": classify.argmax_label(b, proba), "proba": proba}
     else:
         values = {
@@ -187,19 +196,23 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 def voting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the weighted mean of the members; `transform` is their predictions side by side."""
-    check(model, "estimators_")
+    check_estimator(model, "estimators_")
     b = frame.builder
-    parts = [member.output_of("predict") for member in _voting_members(model, frame, recurse)]
-    return Outputs({"label": _mean(b, parts, _weights(model)), "transform": b.op("concat", *parts)})
+    parts = [
+        member.output_of("predict") for member in _import_voting_members(model, frame, recurse)
+    ]
+    return Outputs(
+        {"label": _average(b, parts, _read_weights(model)), "transform": b.op("concat", *parts)}
+    )
 
 
-def _voting_members(model: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
+def _import_voting_members(model: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
     names = [name for name, member in model.estimators if not is_dropped(member)]
     for name, member in zip(names, model.estimators_, strict=True):
         yield Member.of(model, repr(name), member, frame, recurse)
 
 
-def _weights(model: Any) -> list[float] | None:
+def _read_weights(model: Any) -> list[float] | None:
     if model.weights is None:
         return None
     pairs = zip(model.estimators, model.weights, strict=True)
@@ -218,8 +231,8 @@ def _apply_weights(b: Builder, parts: list[Value], weights: list[float] | None) 
     return [apply_number(b, "mul", *pair) for pair in zip(parts, weights, strict=True)]
 
 
-def _mean(b: Builder, parts: list[Value], weights: list[float] | None) -> Value:
-    """Sum and divide once at the end, like np.average; float32 stays float32 unless weighted."""
+def _average(b: Builder, parts: list[Value], weights: list[float] | None) -> Value:
+    """Average as np.average does, with one division; float32 stays float32 without weights."""
     if weights is not None or len({part.type.dtype for part in parts}) > 1:
         parts = [b.cast(part, "float64") for part in parts]
     scale = float(len(parts)) if weights is None else float(np.sum(weights))
@@ -227,40 +240,43 @@ def _mean(b: Builder, parts: list[Value], weights: list[float] | None) -> Value:
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the final estimator's prediction; it numbers the classes from 0."""
-    check(model, "estimators_", "final_estimator_", "stack_method_", "classes_")
+    """Return the prediction of the final estimator, whose classes are numbered from 0."""
+    check_estimator(model, "estimators_", "final_estimator_", "stack_method_", "classes_")
     classes = classify.class_list(model)
     stacked = _stack_outputs(model, frame, recurse, binary=len(classes) == 2)
-    last = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
-    known = last.classes
-    if known.kind != "int64" or not all(0 <= code < len(classes) for code in known.values):
+    final_member = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
+    codes = final_member.classes
+    if codes.kind != "int64" or not all(0 <= code < len(classes) for code in codes.values):
         raise UnsupportedModelError(
-            "final_estimator_ of StackingClassifier does not predict numbers of classes; fit the "
+            "final_estimator_ of StackingClassifier does not predict class numbers; fit the "
             "StackingClassifier again"
         )
-    labels = build_labels([classes[code] for code in known.values])
-    offered = last.available("label", "proba", "score")
-    return Outputs({**offered, "transform": stacked.matrix()}, labels)
+    labels = build_labels([classes[code] for code in codes.values])
+    member_values = final_member.available("label", "proba", "score")
+    return Outputs({**member_values, "transform": stacked.matrix()}, labels)
 
 
 def stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    check(model, "estimators_", "final_estimator_", "stack_method_")
+    check_estimator(model, "estimators_", "final_estimator_", "stack_method_")
     stacked = _stack_outputs(model, frame, recurse, binary=False)
-    last = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
-    return Outputs({"label": last.output_of("predict"), "transform": stacked.matrix()})
+    final_member = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
+    return Outputs({"label": final_member.output_of("predict"), "transform": stacked.matrix()})
 
 
 def _stack_outputs(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
-    """Return the members' outputs, the second of two probabilities, and columns to pass through."""
+    """Return the outputs of the members, followed by the input columns with `passthrough`.
+
+    If `binary`, only the second of two probabilities is returned.
+    """
     b = frame.builder
     names = [name for name, member in model.estimators if not is_dropped(member)]
-    parts: list[Frame] = []
+    frames: list[Frame] = []
     for name, member, method in zip(names, model.estimators_, model.stack_method_, strict=True):
         value = Member.of(model, repr(name), member, frame, recurse).output_of(method)
         value = b.cast(value, "float64")
         if binary and method == "predict_proba":
             value = b.op("select", value, indices=np.arange(1, value.type.width))
-        parts.append(Frame.from_value(b, value, stem=name))
+        frames.append(Frame.from_value(b, value, stem=name))
     if model.passthrough:
-        parts.append(Frame.from_value(b, frame.matrix(rows="sparse"), frame.names))
-    return Frame.hstack(b, parts)
+        frames.append(Frame.from_value(b, frame.matrix(rows="sparse"), frame.names))
+    return Frame.hstack(b, frames)

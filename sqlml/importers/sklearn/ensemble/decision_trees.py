@@ -16,7 +16,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.estimator_checks import check, numbers, path_of
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, path_of
 from sqlml.importers.sklearn.meta.members import apply_number
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.trees import RawTrees, build_ensemble
@@ -25,46 +25,51 @@ from sqlml.types import Array
 NO_CHILD = -1
 
 
-def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTrees:
+def join_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTrees:
     """Concatenate all nodes of `trees` (sklearn.tree._tree.Tree).
 
-    `value` is (nodes, classes or 1) float64: class fractions or means. `sizes` are the numbers of
-    classes of each target (1 for a regressor's), whose values are side by side. scikit-learn
-    compares float32 with float64 thresholds, so these become the largest float32 not above them.
+    The values are class fractions or means, (nodes, classes or 1) float64. `sizes` has the number
+    of classes of each target (1 for a regressor); their values are side by side. scikit-learn
+    compares float32 inputs with float64 thresholds, so each threshold becomes the largest float32
+    that is not above it.
     """
 
     def join(attribute: str) -> Array:
         return np.concatenate([getattr(tree, attribute) for tree in trees])
 
-    counts = np.array([t.node_count for t in trees], np.int64)
-    roots = np.cumsum(counts) - counts
-    shift = np.repeat(roots, counts)
-    leaf = join("children_left") == NO_CHILD
-    left = np.where(leaf, 0, join("children_left") + shift)
-    right = np.where(leaf, 0, join("children_right") + shift)
+    node_counts = np.array([t.node_count for t in trees], np.int64)
+    roots = np.cumsum(node_counts) - node_counts
+    shift = np.repeat(roots, node_counts)
+    is_leaf = join("children_left") == NO_CHILD
+    left = np.where(is_leaf, 0, join("children_left") + shift)
+    right = np.where(is_leaf, 0, join("children_right") + shift)
     cover = join("weighted_n_node_samples")
-    impure = cover * join("impurity")
+    weighted_impurity = cover * join("impurity")
     if sizes is None:
         value = np.concatenate([tree.value[:, 0, :] for tree in trees])
     else:  # Targets with fewer classes than others are padded with zeros.
-        padded = np.concatenate([tree.value for tree in trees])
-        value = np.concatenate([padded[:, t, :size] for t, size in enumerate(sizes)], axis=1)
+        padded_values = np.concatenate([tree.value for tree in trees])
+        value = np.concatenate([padded_values[:, t, :size] for t, size in enumerate(sizes)], axis=1)
     return RawTrees(
         roots=roots,
-        feature=np.where(leaf, 0, join("feature")),
-        threshold=float32_floor(np.where(leaf, 0.0, join("threshold"))),
+        feature=np.where(is_leaf, 0, join("feature")),
+        threshold=round_down_to_float32(np.where(is_leaf, 0.0, join("threshold"))),
         left=left,
         right=right,
-        leaf=leaf,
+        leaf=is_leaf,
         default_left=join("missing_go_to_left").astype(bool),
         value=value,
         cover=cover,
-        gain=np.where(leaf, 0.0, impure - impure[left] - impure[right]),
+        gain=np.where(
+            is_leaf, 0.0, weighted_impurity - weighted_impurity[left] - weighted_impurity[right]
+        ),
     )
 
 
-def float32_floor(thresholds: Array) -> Array:
-    """Return the largest float32 <= each float64, so that x32 <= floor is x32 <= threshold.
+def round_down_to_float32(thresholds: Array) -> Array:
+    """Return the largest float32 that is not above each float64 threshold.
+
+    For a float32 x, `x <= rounded` then equals `x <= threshold`.
 
     >>> float32_floor(np.array([0.1, 0.5])).tolist()
     [0.09999999403953552, 0.5]
@@ -75,13 +80,15 @@ def float32_floor(thresholds: Array) -> Array:
     return np.where(nearest.astype(np.float64) > thresholds, below, nearest)
 
 
-def tree_input(owner: Any, frame: Frame, tree: Any) -> Value:
-    """Return the columns as float32; NaN passes in dense rows if `tree`, a member, accepts it."""
-    allow_nan = takes_nan(tree) and not frame.sparse
-    return numbers(frame, type(owner).__name__, allow_nan=allow_nan, dtype="float32", rows="wide")
+def read_tree_input(owner: Any, frame: Frame, tree: Any) -> Value:
+    """Return the columns as float32; dense rows may have NaN if the member `tree` accepts it."""
+    allow_nan = accepts_nan(tree) and not frame.sparse
+    return check_array(
+        frame, type(owner).__name__, allow_nan=allow_nan, dtype="float32", rows="wide"
+    )
 
 
-def takes_nan(tree: Any) -> bool:
+def accepts_nan(tree: Any) -> bool:
     tags = getattr(tree, "__sklearn_tags__", None)
     if tags is None:
         raise UnsupportedModelError(
@@ -104,60 +111,60 @@ def sum_of_trees(
     return b.op("tree_ensemble", x, **trees.attrs())
 
 
-def all_trees(members: Sequence[Any]) -> bool:
+def are_plain_trees(members: Sequence[Any]) -> bool:
     """Return whether all members are plain decision trees of one target that treat NaN alike."""
     return all(
         path_of(m).startswith("sklearn.tree._classes.")
         and getattr(m, "n_outputs_", 0) == 1
-        and takes_nan(m) == takes_nan(members[0])
+        and accepts_nan(m) == accepts_nan(members[0])
         for m in members
     )
 
 
-def tree_sum(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int]]]) -> Value:
-    """Sum the leaf values of all trees, each on its own columns of `frame`: (n, V)."""
-    raw = member_trees([tree for tree, _ in members])
+def sum_members(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int]]]) -> Value:
+    """Sum the leaf values of all trees, each of which reads its own columns of `frame`: (n, V)."""
+    raw = join_member_trees([tree for tree, _ in members])
     columns = [
         np.asarray(features, np.int64)[np.maximum(tree.tree_.feature, 0)]
         for tree, features in members
     ]
     raw = replace(raw, feature=np.where(raw.leaf, 0, np.concatenate(columns)))
-    return sum_of_trees(frame.builder, tree_input(owner, frame, members[0][0]), raw)
+    return sum_of_trees(frame.builder, read_tree_input(owner, frame, members[0][0]), raw)
 
 
-def member_trees(trees: Sequence[Any]) -> RawTrees:
+def join_member_trees(trees: Sequence[Any]) -> RawTrees:
     for tree in trees:
-        check(tree, "tree_")
-    return raw_trees([tree.tree_ for tree in trees])
+        check_estimator(tree, "tree_")
+    return join_trees([tree.tree_ for tree in trees])
 
 
 def tree_classifier(model: Any, frame: Frame) -> Outputs:
     """Return the mean of the class fractions in the leaves of a forest or a single tree."""
-    trees = _fitted_trees(model, "classes_")
+    trees = _require_fitted_trees(model, "classes_")
     classes = classify.class_lists(model)
-    sizes = [len(known) for known in classes]
-    proba = _average(model, frame, trees, sizes)
+    sizes = [len(target_classes) for target_classes in classes]
+    proba = _average_trees(model, frame, trees, sizes)
     label = classify.argmax_labels(frame.builder, proba, sizes)
-    labels = tuple(build_labels(known) for known in classes)
+    labels = tuple(build_labels(target_classes) for target_classes in classes)
     return Outputs({"label": label, "proba": proba}, labels)
 
 
 def tree_regressor(model: Any, frame: Frame) -> Outputs:
     """Return the mean of the leaves' values of a forest or a single tree."""
-    trees = _fitted_trees(model)
-    return Outputs({"label": _average(model, frame, trees, [1] * int(model.n_outputs_))})
+    trees = _require_fitted_trees(model)
+    return Outputs({"label": _average_trees(model, frame, trees, [1] * int(model.n_outputs_))})
 
 
-def _fitted_trees(model: Any, *attributes: str) -> Sequence[Any]:
+def _require_fitted_trees(model: Any, *attributes: str) -> Sequence[Any]:
     is_forest = type(model).__module__ == "sklearn.ensemble._forest"
-    check(model, "estimators_" if is_forest else "tree_", *attributes)
+    check_estimator(model, "estimators_" if is_forest else "tree_", *attributes)
     return model.estimators_ if is_forest else [model]
 
 
-def _average(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
-    """Sum the trees' values and divide by their number: (n, sum of sizes) float64."""
-    raw = raw_trees([tree.tree_ for tree in trees], sizes)
-    total = sum_of_trees(frame.builder, tree_input(model, frame, trees[0]), raw)
+def _average_trees(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
+    """Sum the values of the trees and divide by their number: (n, sum of sizes) float64."""
+    raw = join_trees([tree.tree_ for tree in trees], sizes)
+    total = sum_of_trees(frame.builder, read_tree_input(model, frame, trees[0]), raw)
     return total if trees[0] is model else frame.builder.op("div", total, float(len(trees)))
 
 
@@ -166,7 +173,7 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
 
     The trees return the position of each row's leaf, and each column compares that with its own.
     """
-    check(model, "estimators_", "one_hot_encoder_")
+    check_estimator(model, "estimators_", "one_hot_encoder_")
     b = frame.builder
     trees = [tree.tree_ for tree in model.estimators_]
     leaves_of = [np.asarray(leaves, np.int64) for leaves in model.one_hot_encoder_.categories_]
@@ -177,8 +184,8 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
                 "RandomTreesEmbedding has a leaf that no training row fell into; fit it again"
             )
         column[leaves] = np.arange(leaves.size)
-    raw = replace(raw_trees(trees), value=np.concatenate(columns)[:, None])
-    x = tree_input(model, frame, model.estimators_[0])
+    raw = replace(join_trees(trees), value=np.concatenate(columns)[:, None])
+    x = read_tree_input(model, frame, model.estimators_[0])
     leaf = sum_of_trees(b, x, raw, target=np.arange(len(trees), dtype=np.int32))
     counts = [leaves.size for leaves in leaves_of]
     tree_of = np.repeat(np.arange(len(trees), dtype=np.int64), counts)
@@ -191,50 +198,58 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
 def isolation_forest(model: Any, frame: Frame) -> Outputs:
     """Return label -1 or 1, score (negative for outliers) and samples (score + offset_).
 
-    Liu, Ting and Zhou (2008), `sklearn/ensemble/_iforest.py`: each tree adds the depth of the row's
-    leaf and the average path length of its training rows to the sum in -2^-(sum / (trees *
-    c(max_samples_))). NaN follows each node's missing direction.
+    Liu, Ting and Zhou (2008), `sklearn/ensemble/_iforest.py`: samples is -2^-(sum / (trees *
+    c(max_samples_))). Each tree adds the depth of the row's leaf, and the average path length of
+    the leaf's training rows, to the sum. NaN follows each node's missing direction.
     """
-    check(model, "estimators_", "estimators_features_", "offset_", "_max_samples")
+    check_estimator(model, "estimators_", "estimators_features_", "offset_", "_max_samples")
     b = frame.builder
-    depth = _depth(model, frame)
-    denominator = len(model.estimators_) * average_path_length(np.array([model._max_samples]))[0]
+    depth = _sum_depths(model, frame)
+    denominator = (
+        len(model.estimators_) * compute_average_path_length(np.array([model._max_samples]))[0]
+    )
     if denominator:
         share = apply_number(b, "div", depth, denominator)
     else:
         share = apply_number(b, "add", apply_number(b, "mul", depth, 0.0), 1.0)
     samples = b.op("neg", b.op("exp2", b.op("neg", share)))
     score = apply_number(b, "sub", samples, model.offset_)
-    shallow = _least_inlier_depth(denominator, float(model.offset_))
-    return classify.outlier_outputs(classify.binary_label(b, depth, "ge", shallow), score, samples)
+    min_inlier_depth = _find_min_inlier_depth(denominator, float(model.offset_))
+    return classify.outlier_outputs(
+        classify.binary_label(b, depth, "ge", min_inlier_depth), score, samples
+    )
 
 
-def _depth(model: Any, frame: Frame) -> Value:
+def _sum_depths(model: Any, frame: Frame) -> Value:
     trees = [tree.tree_ for tree in model.estimators_]
-    raw = raw_trees(trees)
+    raw_trees = join_trees(trees)
     if model._max_features != model.n_features_in_:
-        chosen = np.stack([np.asarray(f, np.int64) for f in model.estimators_features_])
-        owner = np.repeat(np.arange(len(trees)), [tree.node_count for tree in trees])
-        raw = replace(raw, feature=np.where(raw.leaf, 0, chosen[owner, raw.feature]))
-    to_leaf, below = (
+        features_of_tree = np.stack([np.asarray(f, np.int64) for f in model.estimators_features_])
+        tree_of_node = np.repeat(np.arange(len(trees)), [tree.node_count for tree in trees])
+        raw_trees = replace(
+            raw_trees,
+            feature=np.where(raw_trees.leaf, 0, features_of_tree[tree_of_node, raw_trees.feature]),
+        )
+    depths, path_lengths = (
         np.concatenate([np.asarray(lengths, np.float64) for lengths in lengths_of_trees])
         for lengths_of_trees in (model._decision_path_lengths, model._average_path_length_per_tree)
     )
-    raw = replace(raw, value=(to_leaf + below - 1.0)[:, None])
-    return sum_of_trees(frame.builder, frame.matrix("float32", "wide"), raw)
+    raw_trees = replace(raw_trees, value=(depths + path_lengths - 1.0)[:, None])
+    return sum_of_trees(frame.builder, frame.matrix("float32", "wide"), raw_trees)
 
 
-def average_path_length(samples: Array) -> Array:
+def compute_average_path_length(samples: Array) -> Array:
     n = np.asarray(samples, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        long = 2.0 * (np.log(n - 1.0) + np.euler_gamma) - 2.0 * (n - 1.0) / n
-    return np.where(n <= 1, 0.0, np.where(n == 2, 1.0, long))
+        long_path = 2.0 * (np.log(n - 1.0) + np.euler_gamma) - 2.0 * (n - 1.0) / n
+    return np.where(n <= 1, 0.0, np.where(n == 2, 1.0, long_path))
 
 
-def _least_inlier_depth(denominator: float, offset: float) -> float:
-    """Return the smallest sum of depths that is an inlier; infinity if none is.
+def _find_min_inlier_depth(denominator: float, offset: float) -> float:
+    """Return the smallest sum of depths of an inlier, or infinity if there are no inliers.
 
-    The row at the quantile of `contamination` has a score of exactly 0; depths decide exactly.
+    The score of the row at the quantile of `contamination` is exactly 0. Comparing depths instead
+    of scores gives the exact label.
     """
 
     def is_inlier(depth: float) -> bool:

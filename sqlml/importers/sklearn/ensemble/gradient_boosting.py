@@ -18,26 +18,30 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
 from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.dummy import class_probabilities, regression_constant
-from sqlml.importers.sklearn.ensemble.decision_trees import raw_trees, sum_of_trees
-from sqlml.importers.sklearn.estimator_checks import check, explain_option, numbers
+from sqlml.importers.sklearn.ensemble.decision_trees import join_trees, sum_of_trees
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, explain_option
 from sqlml.importers.sklearn.preprocessing.encoders import ordinal_encoder
 from sqlml.ir.builder import Value
 from sqlml.ir.trees import RawTrees
 from sqlml.types import Array
 
 EPSILON = float(np.finfo(np.float64).eps)
-"""An init's probabilities are cut to [EPSILON, 1 - EPSILON] before the link."""
+"""The probabilities of an init are clipped to [EPSILON, 1 - EPSILON] before the link."""
 
 FLOAT64_ON_FLOAT32 = ("sklearn.tree.", "sklearn.ensemble.")
-"""Modules whose predictors add up in float64 even though an init is fed with float32 rows."""
+"""Modules whose predictors compute in float64 even though an init gets float32 rows."""
 
 
 def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return a sigmoid or softmax for log_loss, the sigmoid of twice the score for exponential."""
-    check(model, "estimators_", "init_", "classes_")
+    """Return the label, score and probabilities.
+
+    The probabilities are a sigmoid or a softmax of the score for log_loss, and the sigmoid of twice
+    the score for exponential.
+    """
+    check_estimator(model, "estimators_", "init_", "classes_")
     classes = classify.class_list(model)
     b = frame.builder
-    score = _raw_predict(model, frame, recurse, classifier=True)
+    score = _compute_raw_score(model, frame, recurse, classifier=True)
     margin = score
     if score.type.width == 1 and model.loss == "exponential":
         margin = b.op("mul", 2.0, score)
@@ -48,31 +52,31 @@ def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> 
 
 
 def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    check(model, "estimators_", "init_")
-    return Outputs({"label": _raw_predict(model, frame, recurse, classifier=False)})
+    check_estimator(model, "estimators_", "init_")
+    return Outputs({"label": _compute_raw_score(model, frame, recurse, classifier=False)})
 
 
-def _raw_predict(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
+def _compute_raw_score(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
     stages, width = model.estimators_.shape
     b = frame.builder
-    x = numbers(frame, type(model).__name__, dtype="float32", rows="wide")
-    start = _constant_start(model, width, classifier)
-    raw = raw_trees([tree.tree_ for tree in model.estimators_.ravel()])
-    raw = replace(raw, value=float(model.learning_rate) * raw.value)
-    if start is not None:
+    x = check_array(frame, type(model).__name__, dtype="float32", rows="wide")
+    constant_start = _find_constant_start(model, width, classifier)
+    raw_trees = join_trees([tree.tree_ for tree in model.estimators_.ravel()])
+    raw_trees = replace(raw_trees, value=float(model.learning_rate) * raw_trees.value)
+    if constant_start is not None:
         target = np.tile(np.arange(width, dtype=np.int32), stages)
-        return sum_of_trees(b, x, raw, target=target, base=start)
-    # The init model sees the float32 matrix, and without names.
-    seen = Frame.from_value(b, b.op("cast", x, dtype="float64"), frame.names)
-    first = _model_start(model, seen, recurse, classifier)
-    # Each tree's value for itself, so that all are added to the start one by one: classes that
-    # tie but for rounding stay in the source's order.
-    values = sum_of_trees(b, x, raw, target=np.arange(stages * width, dtype=np.int32))
-    return b.linear(b.op("concat", first, values), np.tile(np.eye(width), (stages + 1, 1)))
+        return sum_of_trees(b, x, raw_trees, target=target, base=constant_start)
+    # The init model gets the float32 matrix, without names.
+    init_input = Frame.from_value(b, b.op("cast", x, dtype="float64"), frame.names)
+    init_score = _compute_init_start(model, init_input, recurse, classifier)
+    # Each tree has an output of its own, and these are added to the start one by one. So the
+    # rounding, and the order of classes that almost tie, is that of scikit-learn.
+    values = sum_of_trees(b, x, raw_trees, target=np.arange(stages * width, dtype=np.int32))
+    return b.linear(b.op("concat", init_score, values), np.tile(np.eye(width), (stages + 1, 1)))
 
 
-def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
-    """Return the (width,) raw prediction before the first stage, None if it depends on the row."""
+def _find_constant_start(model: Any, width: int, classifier: bool) -> Array | None:
+    """Return the (width,) raw score before the first stage, or None if it depends on the row."""
     init = model.init_
     if isinstance(init, str) and init == "zero":
         return np.zeros(width)
@@ -86,7 +90,7 @@ def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
     return np.asarray(start, np.float64).reshape(width)
 
 
-def _model_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
+def _compute_init_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
     _check_precision(model)
     try:
         outputs = recurse(model.init_, frame)
@@ -121,7 +125,8 @@ def _model_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
 def _check_precision(model: Any) -> None:
     """Reject an init that sums float32 numbers in an unspecified order.
 
-    GradientBoosting passes float32 rows to its init, in which linear models and scalers compute.
+    GradientBoosting passes float32 rows to its init, and linear models and scalers then compute in
+    float32.
     """
     init = model.init_
     is_float64 = np.asarray(getattr(init, "coef_", np.float32(0))).dtype == np.float64
@@ -133,20 +138,23 @@ def _check_precision(model: Any) -> None:
 
 
 LOG_LOSSES = ("poisson", "gamma")
-"""Losses of the regressor whose raw score is a logarithm; all others predict the raw score."""
+"""Losses of the regressor whose raw score is a logarithm; with others it is the prediction."""
 IDENTITY_LOSSES = ("squared_error", "absolute_error", "quantile")
 
 
 def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return a sigmoid for two classes (a score of 0 is the first), a softmax for more."""
-    check(model, "_predictors", "_baseline_prediction", "classes_")
+    """Return the label, score and probabilities: a sigmoid for two classes, a softmax for more.
+
+    A score of 0 means the first of two classes.
+    """
+    check_estimator(model, "_predictors", "_baseline_prediction", "classes_")
     classes = classify.class_list(model)
     if len(classes) < 2 or model.loss != "log_loss":
         raise UnsupportedModelError(
             f"HistGradientBoostingClassifier(loss={model.loss!r}) on {len(classes)} class(es) is "
-            "not covered; use log_loss and two classes or more"
+            "not supported; use log_loss and two classes or more"
         )
-    b, score = frame.builder, _hist_raw_predict(model, frame)
+    b, score = frame.builder, _compute_hist_raw_score(model, frame)
     values = {
         "label": classify.score_label(b, score),
         "proba": classify.score_proba(b, score),
@@ -157,8 +165,8 @@ def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
 
 def hist_gradient_boosting_regressor(model: Any, frame: Frame) -> Outputs:
     """Return the raw score, or its exp for the poisson and gamma losses."""
-    check(model, "_predictors", "_baseline_prediction")
-    score = _hist_raw_predict(model, frame)
+    check_estimator(model, "_predictors", "_baseline_prediction")
+    score = _compute_hist_raw_score(model, frame)
     if model.loss in LOG_LOSSES:
         return Outputs({"label": frame.builder.op("exp", score)})
     if model.loss in IDENTITY_LOSSES:
@@ -166,20 +174,20 @@ def hist_gradient_boosting_regressor(model: Any, frame: Frame) -> Outputs:
     raise explain_option(model, "loss", ", ".join((*IDENTITY_LOSSES, *LOG_LOSSES)))
 
 
-def _hist_raw_predict(model: Any, frame: Frame) -> Value:
+def _compute_hist_raw_score(model: Any, frame: Frame) -> Value:
     width = len(model._predictors[0])
-    raw = _raw_trees([p for iteration in model._predictors for p in iteration])
+    raw = _join_hist_trees([p for iteration in model._predictors for p in iteration])
     base = np.ravel(np.asarray(model._baseline_prediction))
     if base.dtype != np.float64:
         raise UnsupportedModelError(
             f"{type(model).__name__} adds up its trees in {base.dtype}; fit it on a float64 target"
         )
     target = np.tile(np.arange(width, dtype=np.int32), len(model._predictors))
-    x = _preprocess(model, frame).matrix("float64")
+    x = _encode_categories(model, frame).matrix("float64")
     return sum_of_trees(frame.builder, x, raw, target=target, base=base)
 
 
-def _preprocess(model: Any, frame: Frame) -> Frame:
+def _encode_categories(model: Any, frame: Frame) -> Frame:
     if model.is_categorical_ is None:
         return frame
     transformers = {} if model._preprocessor is None else model._preprocessor.named_transformers_
@@ -189,42 +197,47 @@ def _preprocess(model: Any, frame: Frame) -> Frame:
             "1.4; fit it again with a newer one"
         )
     is_categorical = np.asarray(model.is_categorical_, bool)
-    categories = frame.select(np.flatnonzero(is_categorical).tolist())
-    rest = frame.select(np.flatnonzero(~is_categorical).tolist())
-    encoded = ordinal_encoder(transformers["encoder"], categories)
-    return Frame.hstack(frame.builder, [encoded, rest])
+    categorical_frame = frame.select(np.flatnonzero(is_categorical).tolist())
+    numeric_frame = frame.select(np.flatnonzero(~is_categorical).tolist())
+    encoded = ordinal_encoder(transformers["encoder"], categorical_frame)
+    return Frame.hstack(frame.builder, [encoded, numeric_frame])
 
 
-def _raw_trees(predictors: list[Any]) -> RawTrees:
-    counts = np.array([p.nodes.size for p in predictors], np.int64)
-    roots = np.cumsum(counts) - counts
-    shift = np.repeat(roots, counts)
-    nodes = np.concatenate([p.nodes for p in predictors])
-    leaf = nodes["is_leaf"].astype(bool)
-    categorical = nodes["is_categorical"].astype(bool) & ~leaf
+def _join_hist_trees(predictors: list[Any]) -> RawTrees:
+    node_counts = np.array([predictor.nodes.size for predictor in predictors], np.int64)
+    roots = np.cumsum(node_counts) - node_counts
+    shift = np.repeat(roots, node_counts)
+    nodes = np.concatenate([predictor.nodes for predictor in predictors])
+    is_leaf = nodes["is_leaf"].astype(bool)
+    is_categorical = nodes["is_categorical"].astype(bool) & ~is_leaf
     return RawTrees(
         roots=roots,
-        feature=np.where(leaf, 0, nodes["feature_idx"]),
-        threshold=np.where(leaf | categorical, 0.0, nodes["num_threshold"]),
-        left=np.where(leaf, 0, nodes["left"] + shift),
-        right=np.where(leaf, 0, nodes["right"] + shift),
-        leaf=leaf,
+        feature=np.where(is_leaf, 0, nodes["feature_idx"]),
+        threshold=np.where(is_leaf | is_categorical, 0.0, nodes["num_threshold"]),
+        left=np.where(is_leaf, 0, nodes["left"] + shift),
+        right=np.where(is_leaf, 0, nodes["right"] + shift),
+        leaf=is_leaf,
         default_left=nodes["missing_go_to_left"].astype(bool),
         value=nodes["value"].reshape(-1, 1),
-        sets=_read_sets(predictors, nodes, categorical, np.repeat(np.arange(len(counts)), counts)),
+        sets=_read_category_sets(
+            predictors, nodes, is_categorical, np.repeat(np.arange(len(node_counts)), node_counts)
+        ),
         cover=nodes["count"],
-        gain=np.where(leaf, 0.0, nodes["gain"]),
+        gain=np.where(is_leaf, 0.0, nodes["gain"]),
     )
 
 
-def _read_sets(
-    predictors: list[Any], nodes: Array, categorical: Array, owner: Array
+def _read_category_sets(
+    predictors: list[Any], nodes: Array, is_categorical: Array, tree_of_node: Array
 ) -> dict[int, Array] | None:
-    """Return the categories that go left at each categorical node: bits of 8 words of 32."""
-    numbers = np.flatnonzero(categorical)
-    if not numbers.size:
+    """Map each categorical node to the categories that go left: the bits of eight uint32."""
+    node_indices = np.flatnonzero(is_categorical)
+    if not node_indices.size:
         return None
-    rows = [predictors[owner[i]].raw_left_cat_bitsets[nodes["bitset_idx"][i]] for i in numbers]
-    bits = (np.stack(rows)[:, :, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
-    members = bits.reshape(len(numbers), -1).astype(bool)
-    return {int(i): np.flatnonzero(m) for i, m in zip(numbers, members, strict=True)}
+    bitsets = [
+        predictors[tree_of_node[i]].raw_left_cat_bitsets[nodes["bitset_idx"][i]]
+        for i in node_indices
+    ]
+    bits = (np.stack(bitsets)[:, :, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
+    is_member = bits.reshape(len(node_indices), -1).astype(bool)
+    return {int(i): np.flatnonzero(mask) for i, mask in zip(node_indices, is_member, strict=True)}

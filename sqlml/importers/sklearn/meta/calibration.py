@@ -15,7 +15,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, Schema, build_labels
 from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.estimator_checks import check
+from sqlml.importers.sklearn.estimator_checks import check_estimator
 from sqlml.importers.sklearn.isotonic import interpolate
 from sqlml.importers.sklearn.meta.members import OUTPUT, Member, apply_number, spread, sum_values
 from sqlml.ir.builder import Builder, Value
@@ -25,15 +25,15 @@ EPSILON = 1e-12
 
 
 def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the mean of all pairs of a member and its calibrators."""
-    check(model, "calibrated_classifiers_", "classes_")
+    """Return the mean probabilities of all pairs of a member and its calibrators."""
+    check_estimator(model, "calibrated_classifiers_", "classes_")
     classes = classify.two_or_more_classes(model)
     b = frame.builder
-    parts = [
+    probabilities = [
         _calibrate_pair(model, f"calibrated_classifiers_[{i}]", pair, frame, recurse, classes)
         for i, pair in enumerate(model.calibrated_classifiers_)
     ]
-    proba = apply_number(b, "div", sum_values(b, parts), len(parts))
+    proba = apply_number(b, "div", sum_values(b, probabilities), len(probabilities))
     return Outputs(
         {"label": classify.argmax_label(b, proba), "proba": proba}, build_labels(classes)
     )
@@ -42,20 +42,20 @@ def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
 def _calibrate_pair(
     owner: Any, name: str, pair: Any, frame: Frame, recurse: Recurse, classes: list[Any]
 ) -> Value:
-    """Return probabilities (n, K) of one pair; a temperature's member may number its classes."""
+    """Return the calibrated probabilities, (n, K), of one pair of a member and its calibrators."""
     b, width = frame.builder, len(classes)
     member = Member.of(owner, name, pair.estimator, frame, recurse)
-    known = member.classes
-    is_score = "score" in member.values
-    if not is_score and "proba" not in member.values:
+    member_classes = member.classes
+    has_score = "score" in member.values
+    if not has_score and "proba" not in member.values:
         raise UnsupportedModelError(
             f"{member.where} has neither decision_function nor predict_proba"
         )
-    response = b.cast(member.values["score" if is_score else "proba"], "float64")
-    if not is_score and len(known) == 2:
+    response = b.cast(member.values["score" if has_score else "proba"], "float64")
+    if not has_score and len(member_classes) == 2:
         response = b.op("select", response, indices=np.array([1]))
     if pair.method == "temperature":
-        proba = _scale_temperature(b, response, is_score, float(pair.calibrators[0].beta_))
+        proba = _scale_temperature(b, response, has_score, float(pair.calibrators[0].beta_))
     elif pair.method in ("sigmoid", "isotonic"):
         proba = _calibrate_columns(b, response, pair, member.class_indices(classes), width)
     else:
@@ -71,29 +71,31 @@ def _calibrate_pair(
     return b.op("where", is_above, 1.0, proba)
 
 
-def _calibrate_columns(b: Builder, response: Value, pair: Any, at: list[int], width: int) -> Value:
-    """Calibrate each column of the response; normalise for three or more classes."""
-    count = min(len(at), response.type.width, len(pair.calibrators))
+def _calibrate_columns(
+    b: Builder, response: Value, pair: Any, class_indices: list[int], width: int
+) -> Value:
+    """Calibrate each column of the response, and normalize if there are three or more classes."""
+    count = min(len(class_indices), response.type.width, len(pair.calibrators))
     columns = [
         _calibrate(b, b.op("select", response, indices=np.array([i])), calibrator)
         for i, calibrator in enumerate(pair.calibrators[:count])
     ]
     if width == 2:
         return classify.add_complement(b, columns[0])
-    # A pair that knows fewer classes has fewer columns; the others stay 0.
-    return classify.normalise(b, spread(b, b.op("concat", *columns), at[:count], width))
+    # A pair that was fitted on fewer classes has fewer columns; the other classes get 0.
+    return classify.normalise(b, spread(b, b.op("concat", *columns), class_indices[:count], width))
 
 
 def _calibrate(b: Builder, value: Value, calibrator: Any) -> Value:
     if hasattr(calibrator, "a_"):
-        link = apply_number(b, "mul", value, calibrator.a_)
-        link = apply_number(b, "add", link, calibrator.b_)
-        return b.op("sigmoid", b.op("neg", link))
+        exponent = apply_number(b, "mul", value, calibrator.a_)
+        exponent = apply_number(b, "add", exponent, calibrator.b_)
+        return b.op("sigmoid", b.op("neg", exponent))
     return interpolate(b, value, calibrator)
 
 
 def _scale_temperature(b: Builder, response: Value, is_score: bool, beta: float) -> Value:
-    """Return softmax(beta * logits); logits of probabilities are their logarithms."""
+    """Return softmax(beta * logits); the logits of probabilities are their logarithms."""
     if response.type.width == 1 and is_score:
         logits = b.op("concat", b.op("neg", response), response)
     elif is_score:
@@ -106,26 +108,31 @@ def _scale_temperature(b: Builder, response: Value, is_score: bool, beta: float)
 
 def fixed_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Apply the parameter `threshold`; "auto" is 0.5 for probabilities and 0 for scores."""
-    check(model)
+    check_estimator(model)
     member = Member.of(model, "estimator", inner_estimator(model), frame, recurse)
-    method = _method(model, member)
+    method = _find_response_method(model, member)
     threshold = model.threshold
     if isinstance(threshold, str):
         threshold = 0.5 if method == "predict_proba" else 0.0
-    # Python's floats take the dtype of the scores in numpy; numpy's own stay float64.
-    score = _score(model, member, method, model.pos_label)
+    # In numpy, a Python float takes the dtype of the scores; a numpy float stays float64.
+    score = _compute_positive_score(model, member, method, model.pos_label)
     if type(threshold) not in (int, float):
         score = frame.builder.cast(score, "float64")
-    return _apply_threshold(member, score, float(threshold), _positive(member, model.pos_label))
+    return _apply_threshold(
+        member, score, float(threshold), _find_positive_index(member, model.pos_label)
+    )
 
 
 def tuned_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    check(model, "estimator_", "best_threshold_", "_curve_scorer")
+    check_estimator(model, "estimator_", "best_threshold_", "_curve_scorer")
     member = Member.of(model, "estimator_", model.estimator_, frame, recurse)
     pos_label = model._curve_scorer._get_pos_label()
-    score = frame.builder.cast(_score(model, member, _method(model, member), pos_label), "float64")
+    score = frame.builder.cast(
+        _compute_positive_score(model, member, _find_response_method(model, member), pos_label),
+        "float64",
+    )
     threshold = float(model.best_threshold_)
-    return _apply_threshold(member, score, threshold, _positive(member, pos_label))
+    return _apply_threshold(member, score, threshold, _find_positive_index(member, pos_label))
 
 
 def inner_estimator(model: Any) -> Any:
@@ -139,7 +146,7 @@ def threshold_schema(model: Any) -> Schema:
     return schema
 
 
-def _method(model: Any, member: Member) -> str:
+def _find_response_method(model: Any, member: Member) -> str:
     methods = [model.response_method]
     if methods == ["auto"]:
         methods = ["predict_proba", "decision_function"]
@@ -151,12 +158,12 @@ def _method(model: Any, member: Member) -> str:
     )
 
 
-def _positive(member: Member, pos_label: Any) -> int:
+def _find_positive_index(member: Member, pos_label: Any) -> int:
     return 1 if pos_label is None else member.classes.values.index(pos_label)
 
 
-def _score(model: Any, member: Member, method: str, pos_label: Any) -> Value:
-    """Return (n, 1): the probability of the positive class, or the score in favour of it."""
+def _compute_positive_score(model: Any, member: Member, method: str, pos_label: Any) -> Value:
+    """Return the probability of the positive class, or the score in favour of it, (n, 1)."""
     labels = member.classes
     if len(labels) != 2:
         raise UnsupportedModelError(
@@ -166,7 +173,7 @@ def _score(model: Any, member: Member, method: str, pos_label: Any) -> Value:
         raise UnsupportedModelError(
             f"{type(model).__name__} has pos_label={pos_label!r}, which is not one of its classes"
         )
-    positive = _positive(member, pos_label)
+    positive = _find_positive_index(member, pos_label)
     score = member.values[OUTPUT[method]]
     if method == "predict_proba":
         return member.builder.op("select", score, indices=np.array([positive]))
@@ -174,18 +181,18 @@ def _score(model: Any, member: Member, method: str, pos_label: Any) -> Value:
 
 
 def _apply_threshold(member: Member, score: Value, threshold: float, positive: int) -> Outputs:
-    above = apply_number(member.builder, "ge", score, threshold)
-    label = member.builder.op("where", above, positive, 1 - positive)
+    is_above = apply_number(member.builder, "ge", score, threshold)
+    label = member.builder.op("where", is_above, positive, 1 - positive)
     return Outputs({"label": label, **member.available("proba", "score")}, member.classes)
 
 
 def encoded_target_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the inner classifier's outputs with the names of the classes."""
-    check(model, "classes_", "classifier_")
+    """Return the outputs of the inner classifier, labelled with the original classes."""
+    check_estimator(model, "classes_", "classifier_")
     outputs = recurse(model.classifier_, frame)
     labels = build_labels(list(model.classes_))
     if not isinstance(outputs, Outputs) or [len(s) for s in outputs.label_sets] != [len(labels)]:
         raise UnsupportedModelError(
-            f"the classifier of this {type(model).__name__} does not tell its {len(labels)} classes"
+            f"the classifier of this {type(model).__name__} does not have its {len(labels)} classes"
         )
     return Outputs(outputs.values, labels)

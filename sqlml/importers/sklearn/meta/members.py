@@ -1,7 +1,7 @@
-"""Members: the estimators inside another one, and their outputs in the outer one's terms.
+"""Members: the estimators inside a meta-estimator, with outputs in the order of its classes.
 
-A classifier inside a meta-estimator often has other class names (numbers from 0, or only some of
-the classes), so its columns are moved to the positions of the owner's classes.
+A classifier inside a meta-estimator often has different class names (numbers from 0, or only some
+of the classes), so its columns are moved to the positions of the owner's classes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_dropped(member: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The outputs of an estimator inside another one, which `where` names in messages."""
+    """The outputs of an estimator inside another one; `where` describes it in messages."""
 
     builder: Builder
     where: str
@@ -47,7 +47,7 @@ class Member:
         recurse: Recurse,
         several: bool = False,
     ) -> Member:
-        """Import the member `name` of `owner`; it may predict several targets if `several`."""
+        """Import the member `name` of `owner`; with `several`, it may predict several targets."""
         where = f"{name} of {type(owner).__name__}"
         try:
             outputs = recurse(model, frame)
@@ -55,14 +55,14 @@ class Member:
             raise UnsupportedModelError(f"{where}: {error}") from error
         if not isinstance(outputs, Outputs) or "label" not in outputs.values:
             raise UnsupportedModelError(
-                f"{where}: {type(model).__name__} makes columns where a prediction is expected"
+                f"{where}: {type(model).__name__} returns columns where a prediction is expected"
             )
         if outputs.values["label"].type.width != 1 and (outputs.label_sets or not several):
             raise UnsupportedModelError(
                 f"{where}: {type(model).__name__} predicts several targets at once; fit one model "
                 "per target"
             )
-        # A booster has margins for SQL, but no decision_function that a meta-estimator would ask.
+        # A booster has margins for SQL, but no decision_function that a meta-estimator would call.
         absent = {output for method, output in OUTPUT.items() if not hasattr(model, method)}
         values = {key: value for key, value in outputs.values.items() if key not in absent}
         return cls(frame.builder, where, Outputs(values, outputs.label_sets))
@@ -83,7 +83,7 @@ class Member:
         return self.outputs.labels
 
     def output_of(self, method: str) -> Value:
-        """Return the (n, k) float64 result of scikit-learn's `method`; labels become numbers."""
+        """Return what scikit-learn's `method` returns, (n, k) float64; labels become numbers."""
         if method not in OUTPUT or OUTPUT[method] not in self.values:
             raise UnsupportedModelError(f"{self.where} has no method {method}")
         value = self.values[OUTPUT[method]]
@@ -108,8 +108,10 @@ class Member:
 
     def votes(self, indices: Sequence[int], width: int) -> Value:
         """Return (n, width) float64: 1 at the index of the predicted class, 0 elsewhere."""
-        hot = self.builder.op("one_hot", self.values["label"], width=len(indices), dtype="float64")
-        return spread(self.builder, hot, indices, width)
+        indicators = self.builder.op(
+            "one_hot", self.values["label"], width=len(indices), dtype="float64"
+        )
+        return spread(self.builder, indicators, indices, width)
 
 
 def members(owner: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
@@ -124,15 +126,15 @@ def as_numbers(frame: Frame) -> Frame:
 
 
 def look_up(b: Builder, codes: Value, numbers: Array) -> Value:
-    """Return float64 `numbers[code]` (n, 1) for codes (n, 1)."""
+    """Return `numbers[code]`, float64 (n, 1), for each code, (n, 1)."""
     if np.array_equal(numbers, np.arange(numbers.size)):
         return b.op("cast", codes, dtype="float64")
-    hot = b.op("one_hot", codes, width=numbers.size, dtype="float64")
-    return b.linear(hot, numbers.reshape(-1, 1))
+    indicators = b.op("one_hot", codes, width=numbers.size, dtype="float64")
+    return b.linear(indicators, numbers.reshape(-1, 1))
 
 
 def spread(b: Builder, value: Value, indices: Sequence[int], width: int) -> Value:
-    """Move (n, k) columns to the positions `indices` among `width` columns of zeros."""
+    """Move the k columns of (n, k) to the positions `indices` among `width` columns of zeros."""
     is_in_place = list(indices) == list(range(width))
     return value if is_in_place else b.linear(value, np.eye(width)[list(indices)])
 

@@ -1,7 +1,7 @@
-"""Classifiers of many classes and models of many targets, made of one estimator for each.
+"""Multiclass and multi-output models that consist of one estimator per class, pair or target.
 
 `sklearn/multiclass.py` and `sklearn/multioutput.py`. A chain passes the columns and the predictions
-of earlier estimators to each one.
+of earlier estimators to each estimator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
 from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.cluster import assign_nearest
 from sqlml.importers.sklearn.dummy import repeat_rows
-from sqlml.importers.sklearn.estimator_checks import check, numbers, path_of
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, path_of
 from sqlml.importers.sklearn.meta.members import (
     Member,
     apply_number,
@@ -33,8 +33,11 @@ CONSTANT = "sklearn.multiclass._ConstantPredictor"
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
-    """A member's outputs, and its confidence in the second class, predicted above `threshold`."""
+class BinaryMember:
+    """The outputs of a binary member, and its confidence in the second class.
+
+    It predicts the second class if the confidence is above `threshold`.
+    """
 
     confidence: Value
     values: dict[str, Value]
@@ -43,36 +46,36 @@ class Binary:
 
 def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the class with the most confident member, or all labels of an indicator matrix."""
-    check(model, "estimators_", "classes_", "label_binarizer_")
+    check_estimator(model, "estimators_", "classes_", "label_binarizer_")
     b = frame.builder
-    members = _members(model, frame, recurse)
+    members = _import_binary_members(model, frame, recurse)
     if model.label_binarizer_.y_type_.startswith("multilabel"):
-        return _multilabel(b, members)
+        return _build_multilabel_outputs(b, members)
     classes = classify.two_or_more_classes(model)
     confidences = [member.confidence for member in members]
     if len(members) == 1:
         label = classify.binary_label(b, confidences[0], threshold=members[0].threshold)
     else:
         label = classify.argmax_label(b, b.concat(confidences))
-    values = {"label": label, **_scores(b, members)}
+    values = {"label": label, **_join_scores(b, members)}
     if second := _second_probabilities(b, members):
-        values["proba"] = _divide_by_sum(b, second)
+        values["proba"] = _normalize(b, second)
     return Outputs(values, build_labels(classes))
 
 
-def _multilabel(b: Builder, members: list[Binary]) -> Outputs:
-    """Compare all members with the threshold that suits the first of them."""
+def _build_multilabel_outputs(b: Builder, members: list[BinaryMember]) -> Outputs:
+    """Compare the confidences of all members with the threshold of the first member."""
     confidence = b.concat([member.confidence for member in members])
     label = classify.binary_label(b, confidence, threshold=members[0].threshold)
-    values = {"label": label, **_scores(b, members)}
+    values = {"label": label, **_join_scores(b, members)}
     if second := _second_probabilities(b, members):
         values["proba"] = b.concat(second)
     return Outputs(values, (Labels("int64", (0, 1)),) * len(members))
 
 
 def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Count the votes of all pairs of classes; confidences decide between equal votes."""
-    check(model, "estimators_", "classes_")
+    """Count the votes of all pairs of classes; if votes are equal, the confidences decide."""
+    check_estimator(model, "estimators_", "classes_")
     classes = classify.two_or_more_classes(model)
     if model.pairwise_indices_ is not None:
         raise UnsupportedModelError(
@@ -80,7 +83,7 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
             "fit it with a kernel that the model computes itself"
         )
     b = frame.builder
-    members = _members(model, as_numbers(frame), recurse)
+    members = _import_binary_members(model, as_numbers(frame), recurse)
     predictions = b.concat([member.values["predict"] for member in members])
     confidences = b.concat([member.confidence for member in members])
     score = classify.ovr_decision(b, predictions, confidences, len(classes))
@@ -93,63 +96,66 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
 
 
 def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the class whose code is nearest to the members' confidences; the first of equals."""
-    check(model, "estimators_", "classes_", "code_book_")
+    """Return the class whose code is nearest to the members' confidences, the first if several."""
+    check_estimator(model, "estimators_", "classes_", "code_book_")
     classes = classify.class_list(model)
     b = frame.builder
-    members = _members(model, frame, recurse)
+    members = _import_binary_members(model, frame, recurse)
     codes = np.asarray(model.code_book_, np.float64)
     y = b.concat([member.confidence for member in members])
     return Outputs({"label": assign_nearest(b, y, codes)}, build_labels(classes))
 
 
-def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:
+def _import_binary_members(model: Any, frame: Frame, recurse: Recurse) -> list[BinaryMember]:
     return [
-        _read_binary(model, i, part, frame, recurse) for i, part in enumerate(model.estimators_)
+        _import_binary_member(model, i, part, frame, recurse)
+        for i, part in enumerate(model.estimators_)
     ]
 
 
-def _read_binary(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> Binary:
-    """Return the confidence: predict of a regressor, else decision_function, else a probability."""
+def _import_binary_member(
+    model: Any, i: int, member: Any, frame: Frame, recurse: Recurse
+) -> BinaryMember:
+    """Import a member; its confidence is a regressor's prediction, a score or a probability."""
     b = frame.builder
     if path_of(member) == CONSTANT:
         constant = float(np.ravel(member.y_)[0])
         value = repeat_rows(frame, np.array([constant]))
         proba = repeat_rows(frame, np.array([1 - constant, constant]))
-        return Binary(value, {"predict": value, "score": value, "proba": proba}, 0.5)
+        return BinaryMember(value, {"predict": value, "score": value, "proba": proba}, 0.5)
     inner = Member.of(model, f"estimators_[{i}]", member, frame, recurse)
     values = {"predict": inner.output_of("predict")}
     if inner.outputs.labels is None:
-        return Binary(b.cast(values["predict"], "float64"), values, 0.5)
+        return BinaryMember(b.cast(values["predict"], "float64"), values, 0.5)
     if len(inner.classes) != 2:
         raise UnsupportedModelError(
             f"{inner.where} distinguishes {len(inner.classes)} classes, not two; fit it again"
         )
     values |= inner.available("score", "proba")
     if "score" in values:
-        return Binary(values["score"], values, 0.0)
+        return BinaryMember(values["score"], values, 0.0)
     if "proba" in values:
-        return Binary(b.cast(_second(b, values["proba"]), "float64"), values, 0.5)
+        return BinaryMember(b.cast(_select_second(b, values["proba"]), "float64"), values, 0.5)
     raise UnsupportedModelError(f"{inner.where} has neither decision_function nor predict_proba")
 
 
-def _scores(b: Builder, members: list[Binary]) -> dict[str, Value]:
+def _join_scores(b: Builder, members: list[BinaryMember]) -> dict[str, Value]:
     if not all("score" in member.values for member in members):
         return {}
     return {"score": b.concat([member.values["score"] for member in members])}
 
 
-def _second_probabilities(b: Builder, members: list[Binary]) -> list[Value]:
+def _second_probabilities(b: Builder, members: list[BinaryMember]) -> list[Value]:
     if not all("proba" in member.values for member in members):
         return []
-    return [_second(b, member.values["proba"]) for member in members]
+    return [_select_second(b, member.values["proba"]) for member in members]
 
 
-def _second(b: Builder, proba: Value) -> Value:
+def _select_second(b: Builder, proba: Value) -> Value:
     return b.op("select", proba, indices=np.array([1]))
 
 
-def _divide_by_sum(b: Builder, second: list[Value]) -> Value:
+def _normalize(b: Builder, second: list[Value]) -> Value:
     if len(second) == 1:
         proba = classify.add_complement(b, second[0])
         second = [b.op("select", proba, indices=np.array([i])) for i in (0, 1)]
@@ -163,15 +169,15 @@ T = TypeVar("T", Value, Labels)
 
 
 def multi_output_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the estimators' predictions side by side, (n, targets); labels as numbers."""
-    check(model, "estimators_")
+    """Return the predictions of all estimators side by side, (n, targets), labels as numbers."""
+    check_estimator(model, "estimators_")
     columns = [member.output_of("predict") for member in members(model, frame, recurse)]
     return Outputs({"label": frame.builder.concat(columns)})
 
 
 def multi_output_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the labels of all targets, and the probabilities if all estimators have them."""
-    check(model, "estimators_")
+    check_estimator(model, "estimators_")
     estimators = list(members(model, frame, recurse))
     labels = tuple(member.classes for member in estimators)
     values = {
@@ -184,49 +190,54 @@ def multi_output_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outpu
 
 def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return (n, targets) float64; each estimator also reads the predictions of earlier ones."""
-    check(model, "estimators_", "order_")
-    chain = _chain(model, frame, recurse, "predict")
+    check_estimator(model, "estimators_", "order_")
+    chain = _import_chain(model, frame, recurse, "predict")
     columns = [frame.builder.cast(member.output_of("predict"), "float64") for member in chain]
-    return Outputs({"label": frame.builder.concat(_in_order(model, columns))})
+    return Outputs({"label": frame.builder.concat(_sort_by_target(model, columns))})
 
 
 def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return labels, and the probability and score of each target's second class.
+    """Return the labels, and the probability and score of each target's second class.
 
-    With more than two classes scikit-learn raises for these.
+    With more than two classes, scikit-learn raises an error for probabilities and scores.
     """
-    check(model, "estimators_", "order_", "chain_method_")
+    check_estimator(model, "estimators_", "order_", "chain_method_")
     b = frame.builder
-    chain = _chain(model, frame, recurse, str(model.chain_method_))
-    labels = _in_order(model, [member.classes for member in chain])
+    chain = _import_chain(model, frame, recurse, str(model.chain_method_))
+    labels = _sort_by_target(model, [member.classes for member in chain])
     columns = [member.values["label"] for member in chain]
-    values = {"label": b.concat(_in_order(model, columns))}
-    if all(len(known) == 2 for known in labels):
+    values = {"label": b.concat(_sort_by_target(model, columns))}
+    if all(len(target_labels) == 2 for target_labels in labels):
         for output, method in (("proba", "predict_proba"), ("score", "decision_function")):
             if hasattr(model, method) and all(output in member.values for member in chain):
-                columns = [_feature(model, i, member, method) for i, member in enumerate(chain)]
-                values[output] = b.concat(_in_order(model, columns))
+                columns = [
+                    _compute_chain_feature(model, i, member, method)
+                    for i, member in enumerate(chain)
+                ]
+                values[output] = b.concat(_sort_by_target(model, columns))
     if len(labels) == 1 and "proba" in values:
         values["proba"] = chain[0].values["proba"]
     return Outputs(values, tuple(labels))
 
 
-def _chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> list[Member]:
-    """Return the estimators in the chain's order; later ones read `method` of earlier ones."""
+def _import_chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> list[Member]:
+    """Import the estimators in the chain's order; later ones read `method` of earlier ones."""
     b = frame.builder
-    names, parts = list(frame.names), [numbers(frame, type(model).__name__)]
+    names, parts = list(frame.names), [check_array(frame, type(model).__name__)]
     estimators: list[Member] = []
     for i, estimator in enumerate(model.estimators_):
         columns = Frame.from_value(b, b.concat(parts), names, frame.sparse)
         estimators.append(Member.of(model, f"estimators_[{i}]", estimator, columns, recurse))
         if i + 1 < len(model.estimators_):
-            parts.append(b.cast(_feature(model, i, estimators[-1], method), "float64"))
+            parts.append(
+                b.cast(_compute_chain_feature(model, i, estimators[-1], method), "float64")
+            )
             names.append(f"target {int(model.order_[i])}")
     return estimators
 
 
-def _feature(model: Any, i: int, member: Member, method: str) -> Value:
-    """Return the one column that a chain keeps of an estimator's `method`."""
+def _compute_chain_feature(model: Any, i: int, member: Member, method: str) -> Value:
+    """Return the column that later estimators of a chain read: the result of `method`."""
     if method == "predict":
         return member.output_of(method)
     if len(member.classes) != 2:
@@ -236,9 +247,9 @@ def _feature(model: Any, i: int, member: Member, method: str) -> Value:
         )
     if method == "decision_function":
         return member.output_of(method)
-    second = _second(member.builder, member.output_of("predict_proba"))
+    second = _select_second(member.builder, member.output_of("predict_proba"))
     return member.builder.op("log", second) if method == "predict_log_proba" else second
 
 
-def _in_order(model: Any, columns: Sequence[T]) -> list[T]:
+def _sort_by_target(model: Any, columns: Sequence[T]) -> list[T]:
     return [columns[i] for i in np.argsort(np.asarray(model.order_, np.int64)).tolist()]

@@ -1,11 +1,11 @@
 """Encoders: OneHotEncoder, OrdinalEncoder, TargetEncoder, LabelEncoder and LabelBinarizer.
 
-Source: `sklearn/preprocessing/_encoders.py`. Codes have an order of our own, in which grouping
-needs one subtraction and no table:
+Source: `sklearn/preprocessing/_encoders.py`. The codes here have a different order, in which
+grouping needs one subtraction and no table:
 
-* with infrequent values, 0 is the infrequent group and 1.. are the frequent categories in
-  scikit-learn's order; without, 0.. are the frequent categories;
-* a missing category (NaN or None) is last, unless it belongs to the group.
+* with infrequent values, 0 is the infrequent group, and 1, 2, ... are the frequent categories in
+  scikit-learn's order; without infrequent values, the frequent categories are 0, 1, ...;
+* a missing category (NaN or None) is last, unless it belongs to the infrequent group.
 
 `slots` maps such a code to the number that scikit-learn gives the category after grouping.
 """
@@ -21,7 +21,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema, to_python
-from sqlml.importers.sklearn.estimator_checks import check, explain_option, numbers
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, explain_option
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import DATETIME, Array, Kind
 
@@ -33,8 +33,15 @@ Unknown = Literal["raise", "keep", "group"]
 class Categories:
     """The categories of one column of an encoder.
 
-    `values` are those that are not missing, the `infrequent` ones first; float64 (dates as
-    microseconds since 1970) or object (strings). `group` is the code of the infrequent group.
+    Attributes:
+        kind: the kind of the column.
+        values: the categories that are not missing, infrequent categories first; float64 (dates as
+            microseconds since 1970) or object (strings).
+        infrequent: the number of infrequent categories.
+        missing, missing_code: the missing category, if there is one, and its code.
+        group: the code of the infrequent group.
+        slots: maps each code to scikit-learn's number.
+        floats: whether the training column was of floats.
     """
 
     kind: Kind
@@ -49,12 +56,13 @@ class Categories:
     def codes(self, frame: Frame, i: int, step: str, *, unknown: Unknown) -> Value:
         """Return column `i` as (n, 1) int64 codes.
 
-        An `unknown` category raises while scoring, keeps -1, or gets the group's code (or -1).
+        `unknown` decides whether an unknown category raises an error while scoring, keeps the code
+        -1, or gets the code of the infrequent group.
         """
         b = frame.builder
         missing = -1 if self.missing is None else int(self.values.size)
         if missing > 0 and self.missing_code == self.group and self.infrequent:
-            missing = 0  # It is grouped below.
+            missing = 0  # This code is grouped below.
         column = self._read_column(frame, i, step)
         codes = b.op("encode", column, categories=self.values, missing=missing)
         if unknown == "raise":
@@ -90,35 +98,46 @@ class Categories:
 
 
 def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) -> Categories:
-    """Read the categories of column `i`; `group_missing` includes NaN in grouping."""
-    raw = np.asarray(model.categories_[i])
-    dates = _to_microseconds(raw)
-    items = to_python(raw if dates is None else dates)
-    nulls = _find_nulls(items)
-    if len(nulls) > 1:
+    """Read the categories of column `i`; with `group_missing`, NaN can belong to the group."""
+    raw_categories = np.asarray(model.categories_[i])
+    dates = _to_microseconds(raw_categories)
+    items = to_python(raw_categories if dates is None else dates)
+    null_indices = _find_nulls(items)
+    if len(null_indices) > 1:
         raise UnsupportedModelError(
             f"column {feature!r} has the categories None and NaN, which are one NULL in SQL; "
             "replace one with the other before fit, e.g. df.fillna(np.nan)"
         )
-    null = nulls[0] if nulls else None
-    missing: Missing | None = None if null is None else "none" if items[null] is None else "nan"
-    is_apart = missing == "nan" and not group_missing
-    infrequent, slots = _group_infrequent(model, i, len(items), null if is_apart else None)
-    known = [j for j in range(len(items)) if j != null]
-    rare = [j for j in known if j in infrequent]
-    common = [j for j in known if j not in infrequent]
-    kind, values = _convert_categories([items[j] for j in [*rare, *common]], raw, feature)
+    null_index = null_indices[0] if null_indices else None
+    missing: Missing | None = (
+        None if null_index is None else "none" if items[null_index] is None else "nan"
+    )
+    is_separate = missing == "nan" and not group_missing
+    infrequent, slots = _group_infrequent(model, i, len(items), null_index if is_separate else None)
+    non_missing = [j for j in range(len(items)) if j != null_index]
+    rare = [j for j in non_missing if j in infrequent]
+    common = [j for j in non_missing if j not in infrequent]
+    kind, values = _convert_categories(
+        [items[j] for j in [*rare, *common]], raw_categories, feature
+    )
     kind = kind if dates is None else DATETIME
-    order = [*[slots[j] for j in rare[:1]], *[slots[j] for j in common]]
+    slot_of_code = [*[slots[j] for j in rare[:1]], *[slots[j] for j in common]]
     missing_code = -1
-    if null is not None and rare and null in infrequent:
+    if null_index is not None and rare and null_index in infrequent:
         missing_code = 0
-    elif null is not None:
-        missing_code = len(order)
-        order.append(slots[null])
-    group = order.index(slots[min(infrequent)]) if infrequent else None
+    elif null_index is not None:
+        missing_code = len(slot_of_code)
+        slot_of_code.append(slots[null_index])
+    group = slot_of_code.index(slots[min(infrequent)]) if infrequent else None
     return Categories(
-        kind, values, len(rare), missing, missing_code, group, tuple(order), raw.dtype.kind == "f"
+        kind,
+        values,
+        len(rare),
+        missing,
+        missing_code,
+        group,
+        tuple(slot_of_code),
+        raw_categories.dtype.kind == "f",
     )
 
 
@@ -134,45 +153,51 @@ def _to_microseconds(raw: Array) -> Array | None:
         return None
     rounded = raw.astype("datetime64[us]")
     if (rounded.astype(raw.dtype) != raw)[~np.isnat(raw)].any():
-        return None  # Columns of the engine do not tell nanoseconds apart here.
+        return None  # Timestamps of the engine have only microseconds.
     return np.where(np.isnat(raw), np.nan, rounded.astype(np.int64).astype(np.float64))
 
 
-def _list_infrequent(model: Any, i: int) -> set[int]:
-    rare = model._infrequent_indices[i] if getattr(model, "_infrequent_enabled", False) else None
-    return set() if rare is None else {int(j) for j in rare}
+def _find_infrequent(model: Any, i: int) -> set[int]:
+    infrequent = (
+        model._infrequent_indices[i] if getattr(model, "_infrequent_enabled", False) else None
+    )
+    return set() if infrequent is None else {int(j) for j in infrequent}
 
 
 def _group_infrequent(
-    model: Any, i: int, count: int, apart: int | None
+    model: Any, i: int, count: int, separate: int | None
 ) -> tuple[set[int], list[int]]:
-    """Return the infrequent categories, and the number of each category after grouping.
+    """Return the indices of the infrequent categories, and the slot of each category.
 
-    `apart` is a missing category outside the grouping; it gets the last number.
+    `separate` is the index of a missing category outside the grouping; it gets the last slot.
     """
-    infrequent = _list_infrequent(model, i)
-    frequent = [j for j in range(count) if j not in infrequent and j != apart]
+    infrequent = _find_infrequent(model, i)
+    frequent = [j for j in range(count) if j not in infrequent and j != separate]
     slots = [len(frequent)] * count
     for slot, j in enumerate(frequent):
         slots[j] = slot
-    if apart is not None:
-        slots[apart] = len(frequent) + bool(infrequent)
+    if separate is not None:
+        slots[separate] = len(frequent) + bool(infrequent)
     return infrequent, slots
 
 
 def _convert_categories(items: Sequence[Any], raw: Array, feature: str) -> tuple[Kind, Array]:
     if all(isinstance(c, str) for c in items) and raw.dtype.kind in "OU":
         return "string", np.array(items, object)
-    is_fine = raw.dtype.kind in "Mm" and not all(isinstance(c, float) for c in items)
-    if is_fine or not all(isinstance(c, bool | int | float) for c in items):
-        kinds = raw.dtype.name if is_fine else ", ".join(sorted({type(c).__name__ for c in items}))
+    is_too_precise = raw.dtype.kind in "Mm" and not all(isinstance(c, float) for c in items)
+    if is_too_precise or not all(isinstance(c, bool | int | float) for c in items):
+        type_names = (
+            raw.dtype.name
+            if is_too_precise
+            else ", ".join(sorted({type(c).__name__ for c in items}))
+        )
         raise UnsupportedModelError(
-            f"column {feature!r} has categories of type {kinds}; sqlml takes strings, numbers "
-            "and booleans, or dates to the microsecond, but not a mixture: cast the column before "
-            "fit"
+            f"column {feature!r} has categories of type {type_names}; sqlml supports strings, "
+            "numbers and booleans, or dates to the microsecond, but not a mixture: cast the column "
+            "before fit"
         )
     values = np.array(items, np.float64)
-    if _are_rounded(values, items):
+    if _has_rounding(values, items):
         raise UnsupportedModelError(
             f"column {feature!r} has integers above 2^53 as categories, which DOUBLE cannot tell "
             "apart; convert them to strings"
@@ -180,7 +205,7 @@ def _convert_categories(items: Sequence[Any], raw: Array, feature: str) -> tuple
     return "number", values
 
 
-def _are_rounded(values: Array, items: Sequence[Any]) -> bool:
+def _has_rounding(values: Array, items: Sequence[Any]) -> bool:
     return any(int(v) != c for v, c in zip(values, items, strict=True) if isinstance(c, int))
 
 
@@ -193,12 +218,12 @@ UNKNOWN: Mapping[str, Unknown] = {
 
 
 def one_hot_encoder(model: Any, frame: Frame) -> Frame:
-    """Return (n, sum of kept categories) float64 of 0 and 1."""
-    check(model, "categories_", "drop_idx_")
+    """Return a 0/1 float64 column for each category that is not dropped, column by column."""
+    check_estimator(model, "categories_", "drop_idx_")
     if model.handle_unknown not in UNKNOWN:
         raise explain_option(model, "handle_unknown")
-    parts = [_one_hot_column(model, frame, i) for i in range(frame.width)]
-    return replace(Frame.hstack(frame.builder, parts), sparse=bool(model.sparse_output))
+    frames = [_one_hot_column(model, frame, i) for i in range(frame.width)]
+    return replace(Frame.hstack(frame.builder, frames), sparse=bool(model.sparse_output))
 
 
 def _one_hot_column(model: Any, frame: Frame, i: int) -> Frame:
@@ -216,13 +241,13 @@ def _one_hot_column(model: Any, frame: Frame, i: int) -> Frame:
 
 
 def _find_dropped_slot(model: Any, i: int) -> int | None:
-    """Return the number, after grouping, of the category that `drop` removes."""
+    """Return the slot, after grouping, of the category that `drop` removes."""
     if model.drop_idx_ is None or model.drop_idx_[i] is None:
         return None
-    dropped, rare = int(model.drop_idx_[i]), _list_infrequent(model, i)
-    if dropped in rare:
-        return len(model.categories_[i]) - len(rare)
-    return dropped - sum(j < dropped for j in rare)
+    dropped, infrequent = int(model.drop_idx_[i]), _find_infrequent(model, i)
+    if dropped in infrequent:
+        return len(model.categories_[i]) - len(infrequent)
+    return dropped - sum(j < dropped for j in infrequent)
 
 
 def _name_column(feature: str, categories: Categories, code: int) -> str:
@@ -230,33 +255,36 @@ def _name_column(feature: str, categories: Categories, code: int) -> str:
         return f"{feature}_infrequent_sklearn"
     if code == categories.missing_code:
         return f"{feature}_NULL"
-    first = categories.infrequent - 1 if categories.infrequent else 0
-    return f"{feature}_{categories.values[code + first]}"
+    offset = categories.infrequent - 1 if categories.infrequent else 0
+    return f"{feature}_{categories.values[code + offset]}"
 
 
 def ordinal_encoder(model: Any, frame: Frame) -> Frame:
-    check(model, "categories_")
+    check_estimator(model, "categories_")
     dtype = np.dtype(model.dtype)
     if not _can_hold_codes(dtype, model):
         raise UnsupportedModelError(
             f"OrdinalEncoder(dtype={dtype.name}) wraps or rounds its codes; use float64"
         )
-    parts = [_ordinal_column(model, frame, i) for i in range(frame.width)]
-    return Frame.hstack(frame.builder, parts)
+    frames = [_ordinal_column(model, frame, i) for i in range(frame.width)]
+    return Frame.hstack(frame.builder, frames)
 
 
 def _can_hold_codes(dtype: np.dtype[Any], model: Any) -> bool:
     if dtype.kind not in "iuf":
         return False
-    written = [float(max(map(len, model.categories_), default=0))]
+    written_values = [float(max(map(len, model.categories_), default=0))]
     if model.handle_unknown == "use_encoded_value":
-        written.append(float(model.unknown_value))
-    written.append(float(getattr(model, "encoded_missing_value", np.nan)))
-    numbers = np.array([n for n in written if n == n])
+        written_values.append(float(model.unknown_value))
+    written_values.append(float(getattr(model, "encoded_missing_value", np.nan)))
+    finite_values = np.array([value for value in written_values if value == value])
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
-        return bool(((numbers >= info.min) & (numbers <= info.max)).all())
-    return bool((numbers.astype(dtype) == numbers).all() and numbers[0] <= 2 / np.finfo(dtype).eps)
+        return bool(((finite_values >= info.min) & (finite_values <= info.max)).all())
+    return bool(
+        (finite_values.astype(dtype) == finite_values).all()
+        and finite_values[0] <= 2 / np.finfo(dtype).eps
+    )
 
 
 def _ordinal_column(model: Any, frame: Frame, i: int) -> Frame:
@@ -277,7 +305,7 @@ def _ordinal_column(model: Any, frame: Frame, i: int) -> Frame:
 
 
 def _move_group_last(b: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:
-    """Convert our codes (infrequent group first) to scikit-learn's (group last)."""
+    """Convert codes, infrequent group first, to scikit-learn's codes, infrequent group last."""
     group = slots[0]
     if slots[1 : group + 1] != tuple(range(group)):
         raise UnsupportedModelError(
@@ -288,16 +316,16 @@ def _move_group_last(b: Builder, value: Value, slots: tuple[int, ...], feature: 
 
 
 def target_encoder(model: Any, frame: Frame) -> Frame:
-    """Return one float64 column per column, or per column and class for more than two classes."""
-    check(model, "categories_", "encodings_", "target_mean_")
+    """Return one float64 column per input column, or one per column and class if multiclass."""
+    check_estimator(model, "categories_", "encodings_", "target_mean_")
     means = np.atleast_1d(np.asarray(model.target_mean_, np.float64))
     if len(model.encodings_) != frame.width * means.size:
         raise UnsupportedModelError(
             f"TargetEncoder has {len(model.encodings_)} encodings for {frame.width} columns and "
             f"{means.size} targets; fit it again"
         )
-    parts = [_target_column(model, frame, i, means) for i in range(frame.width)]
-    return Frame.hstack(frame.builder, parts)
+    frames = [_target_column(model, frame, i, means) for i in range(frame.width)]
+    return Frame.hstack(frame.builder, frames)
 
 
 def _target_column(model: Any, frame: Frame, i: int, means: Array) -> Frame:
@@ -320,7 +348,7 @@ def label_schema(model: Any) -> Schema:
 
 
 def label_encoder(model: Any, frame: Frame) -> Outputs:
-    check(model, "classes_")
+    check_estimator(model, "classes_")
     classes, missing = _read_classes(model)
     codes = _encode_labels(model, frame, classes, missing)
     codes = frame.builder.op("require_known", codes, feature=frame.names[0], step="LabelEncoder")
@@ -332,7 +360,7 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
 
     An unknown label has neg_label everywhere; NULL raises.
     """
-    check(model, "classes_", "y_type_")
+    check_estimator(model, "classes_", "y_type_")
     if str(model.y_type_).startswith("multilabel"):
         raise UnsupportedModelError(
             "LabelBinarizer was fitted on a 0/1 matrix of labels, which it passes through; leave "
@@ -341,38 +369,42 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
     classes, missing = _read_classes(model)
     if missing != -1:
         raise UnsupportedModelError(
-            "LabelBinarizer was fitted on missing labels, which it refuses later; drop those rows"
+            "LabelBinarizer was fitted on missing labels, which its transform rejects; drop these "
+            "rows"
         )
     b = frame.builder
     codes = _encode_labels(model, frame, classes, -1, refuse_null=True)
-    hot = b.op("one_hot", codes, width=classes.size, dtype="bool")
+    indicators = b.op("one_hot", codes, width=classes.size, dtype="bool")
     if classes.size == 1:
-        hot = b.op("and", hot, False)
+        indicators = b.op("and", indicators, False)
     elif classes.size == 2:
-        hot = b.op("select", hot, indices=np.ones(1, np.int64))
-    value = b.op("where", hot, float(model.pos_label), float(model.neg_label))
+        indicators = b.op("select", indicators, indices=np.ones(1, np.int64))
+    value = b.op("where", indicators, float(model.pos_label), float(model.neg_label))
     names = [f"{frame.names[0]}_{c}" for c in model.classes_][-value.type.width :]
     return Frame(b, (value,), tuple(names), bool(model.sparse_output))
 
 
 def _read_classes(model: Any) -> tuple[Array, int]:
-    """Return the classes for `encode` (float64 or strings), and the missing one's index or -1."""
+    """Return the classes for `encode` (float64 or strings), and the index of the missing class.
+
+    The index is -1 if no class is missing.
+    """
     items = to_python(np.asarray(model.classes_))
-    nulls = _find_nulls(items)
-    if len(nulls) > 1 or (nulls and nulls[0] != len(items) - 1):
+    null_indices = _find_nulls(items)
+    if len(null_indices) > 1 or (null_indices and null_indices[0] != len(items) - 1):
         raise UnsupportedModelError(
             f"{type(model).__name__} has the classes None and NaN, which are one NULL in SQL; "
             "replace one with the other before fit"
         )
-    known = items[: nulls[0]] if nulls else items
-    missing = nulls[0] if nulls else -1
-    if all(isinstance(c, str) for c in known):
-        return np.array(known, object), missing
-    values = np.array([float(c) for c in known if isinstance(c, bool | int | float)])
-    if values.size != len(known) or _are_rounded(values, known):
+    non_missing = items[: null_indices[0]] if null_indices else items
+    missing = null_indices[0] if null_indices else -1
+    if all(isinstance(c, str) for c in non_missing):
+        return np.array(non_missing, object), missing
+    values = np.array([float(c) for c in non_missing if isinstance(c, bool | int | float)])
+    if values.size != len(non_missing) or _has_rounding(values, non_missing):
         raise UnsupportedModelError(
-            f"{type(model).__name__} has classes that are neither strings nor numbers that DOUBLE "
-            "holds; convert them to strings"
+            f"{type(model).__name__} has classes that are neither strings nor exact DOUBLEs; "
+            "convert them to strings"
         )
     return values, missing
 
@@ -385,19 +417,19 @@ def _encode_labels(
         x = frame.strings(0)
         codes = b.op("encode", x, categories=classes, missing=missing)
         return _check_not_null(b, x, codes, frame.names[0], step) if refuse_null else codes
-    kind = np.asarray(model.classes_).dtype.kind
-    x = numbers(frame, step) if refuse_null or kind in "biu" else frame.matrix()
+    class_kind = np.asarray(model.classes_).dtype.kind
+    x = check_array(frame, step) if refuse_null or class_kind in "biu" else frame.matrix()
     if refuse_null:
         x = _check_integers(b, x, frame.names[0], step)
-    elif kind in "iu":
+    elif class_kind in "iu":
         x = b.op("trunc", x)  # column_or_1d casts labels to the dtype of the classes.
-    if kind == "b":
+    if class_kind == "b":
         x = b.op("cast", b.op("cast", x, dtype="bool"), dtype="float64")
     return b.op("encode", x, categories=classes, missing=missing)
 
 
 def _check_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
-    """Check that x contains only integers: other numbers are not labels ("continuous")."""
+    """Check while scoring that x contains only integers; other numbers cannot be labels."""
     is_integer = b.op("and", b.op("eq", x, b.op("trunc", x)), b.op("lt", b.op("abs", x), 2.0**63))
     invalid = b.op("cast", b.op("not", is_integer), dtype="int64")
     zero = b.op("require_known", b.op("neg", invalid), feature=feature, step=step)

@@ -158,7 +158,7 @@ def test_kinds_of_a_gpu_count_alike(kind: str, other: str, tmp_path: Any) -> Non
 
 def test_sums_that_catboost_misreads_in_its_own_json_are_refused() -> None:
     content = saved(MODELS["means"]())
-    with pytest.raises(UnsupportedModelError, match=r"save that as model\.cbm"):
+    with pytest.raises(UnsupportedModelError, match=r"save the model as model\.cbm"):
         read(content)
 
 

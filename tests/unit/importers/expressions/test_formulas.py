@@ -109,7 +109,7 @@ REFUSED = {
     "I(a // 2)": "//",
     "a.rank()": "rank",
     "I(flag + flag)": "truth values",
-    "C(region.str.upper())": "makes texts",
+    "C(region.str.upper())": "produces strings",
     "I(__import__('numpy').abs(a))": "__import__",
 }
 

@@ -162,7 +162,7 @@ def test_what_null_means_is_compared() -> None:
 
 def test_another_number_of_columns_is_found() -> None:
     sqlml.register_step(Ratio, sql={"a": "debt", "b": "debt / income"})
-    with pytest.raises(errors.UnsupportedModelError, match=r"makes 2 columns, .* \(64, 1\)"):
+    with pytest.raises(errors.UnsupportedModelError, match=r"returns 2 columns, .* \(64, 1\)"):
         sqlml.compile(make_pipeline(Ratio(), LogisticRegression()).fit(ROWS, Y), inputs=NAMES)
 
 
@@ -198,7 +198,7 @@ def test_a_subclass_is_another_step() -> None:
         ("debt, income", "not one SQL expression but several"),
         ("debt; DROP TABLE t", "not an SQL expression"),
         ("debt FROM t", "not an SQL expression over one row"),
-        ("debt + np.float64(1.5)", "repr of a number of numpy's"),
+        ("debt + np.float64(1.5)", "the repr of a numpy number"),
     ],
 )
 def test_what_is_no_expression_is_refused_at_once(sql: str, message: str) -> None:
@@ -213,17 +213,17 @@ def test_what_is_no_expression_is_refused_at_once(sql: str, message: str) -> Non
         ("debt // income", r"write trunc\(a / b\)"),
         ("lower(region)", "cannot call lower"),
         ("sum(debt)", "cannot call sum"),
-        ("(SELECT 1)", "not covered"),
-        ("debt || 'x'", "not covered"),
+        ("(SELECT 1)", "not supported"),
+        ("debt || 'x'", "not supported"),
         ("power(debt)", "power takes 2 arguments, not 1"),
         ("1", "reads none of the columns"),
-        ("'x'", "makes a text"),
-        ("region < 'a'", "orders texts"),
+        ("'x'", "returns a string"),
+        ("region < 'a'", "orders strings"),
         ("CASE WHEN region = 'a' THEN region + 1 END", "used both as strings and as numbers"),
-        ("if(debt > 1, 'b', 'c')", "the text 'c' is used as a number"),
+        ("if(debt > 1, 'b', 'c')", "the string 'c' is used as a number"),
         ("CAST(debt AS VARCHAR)", "casts to DOUBLE"),
         ("signup > DATE 'soon'", "not a date"),
-        ("date_part('fortnight', signup)", "unknown part"),
+        ("date_part('fortnight', signup)", "unknown date part"),
         ("date_diff('week', signup, signup)", "date_diff counts"),
     ],
 )

@@ -24,5 +24,5 @@ def test_it_is_imported_or_the_reason_is_listed(path: str) -> None:
 
 
 def test_the_reason_is_what_the_user_reads() -> None:
-    with pytest.raises(UnsupportedModelError, match="has no method for new ones"):
+    with pytest.raises(UnsupportedModelError, match="has no method for new rows"):
         sqlml.compile(DBSCAN().fit([[0.0], [1.0]]))

@@ -50,7 +50,7 @@ def test_strings_may_be_missing() -> None:
 
 
 def test_an_indicator_of_nothing_is_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="makes no columns"):
+    with pytest.raises(UnsupportedModelError, match="returns no columns"):
         import_model(MissingIndicator().fit(table(gone=0)))
 
 

@@ -109,7 +109,7 @@ def test_a_sparse_training_table() -> None:
 
 def test_too_many_neighbours_are_refused() -> None:
     model = KNeighborsClassifier(9, algorithm="kd_tree").fit(grid(4, 2), [0, 1, 0, 1])
-    with pytest.raises(UnsupportedModelError, match="asks for 9 neighbours, but was fitted on 4"):
+    with pytest.raises(UnsupportedModelError, match="needs 9 neighbours, but was fitted on 4"):
         import_model(model)
 
 
@@ -117,7 +117,7 @@ def test_too_many_neighbours_are_refused() -> None:
     ("parameters", "message"),
     [
         ({"metric": lambda a, b: abs(a - b).sum()}, "Python object as its metric"),
-        ({"metric": "jaccard"}, "metric 'jaccard', which sqlml does not cover"),
+        ({"metric": "jaccard"}, "metric 'jaccard', which sqlml does not support"),
         ({"metric": "nan_euclidean"}, "does not cover"),
         ({"weights": lambda d: 1 / (1 + d)}, "Python function as its weights"),
         ({"metric": "braycurtis"}, "fit it with algorithm='brute'"),

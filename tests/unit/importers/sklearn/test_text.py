@@ -195,7 +195,7 @@ def test_what_else_is_refused_and_why() -> None:
     documents = ["some words", "more words"]
     refused = {
         r"may wrap": CountVectorizer(dtype=np.int8).fit(documents),
-        r"n-gram sizes go from 1": HashingVectorizer(ngram_range=(0, 2)),
+        r"n-gram sizes must be from 1": HashingVectorizer(ngram_range=(0, 2)),
         r"reads files": HashingVectorizer(input="filename"),
         r"not fitted": CountVectorizer(),
         r"call its fit\(\) on a few texts": make_pipeline(CountVectorizer(vocabulary=["a", "b"])),

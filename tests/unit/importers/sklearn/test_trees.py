@@ -21,7 +21,7 @@ from sklearn.tree import (
 
 from sqlml.errors import MissingValueError
 from sqlml.importers.registry import import_model
-from sqlml.importers.sklearn.ensemble.decision_trees import float32_floor
+from sqlml.importers.sklearn.ensemble.decision_trees import round_down_to_float32
 from tests.support.oracles import classes, ensembles, mixed_frame, special_rows, threshold_rows
 from tests.support.sklearn_checks import assert_both_raise, assert_same, count_calls, scored
 
@@ -145,7 +145,7 @@ def test_monotone_constraints_and_missing_values_in_one_column_only() -> None:
     "threshold", [0.1, 0.5, 1e-46, -1e-46, 1e39, -1e39, np.inf, 16777217.0, 3.4028235677973366e38]
 )
 def test_float32_floor_is_the_largest_float32_not_above(threshold: float) -> None:
-    floor = float32_floor(np.array([threshold]))[0]
+    floor = round_down_to_float32(np.array([threshold]))[0]
     assert floor.dtype == np.float32
     assert float(floor) <= threshold
     with np.errstate(over="ignore"):
