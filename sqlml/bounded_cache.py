@@ -1,8 +1,8 @@
-"""Caches bounded by bytes, and results cached for as long as their arguments live.
+"""Caches bounded by bytes, and caches of results for the lifetime of their arguments.
 
 `Recent` keeps the values that were used last. `cache_by_program` and `cache_text_by_program` cache
-the results of a function of a Program while the Program lives; `cache_by_arrays` caches a result of
-arrays.
+the results of a function while its Program lives, and `cache_by_arrays` caches a result that
+depends on arrays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Recent(Generic[K, V]):
     """A least-recently-used cache bounded by bytes. Thread-safe.
 
     Args:
-        most_bytes: maximum size of all values; the one used last stays, however large it is.
+        most_bytes: maximum size of all values; the last used value stays, however large it is.
     """
 
     def __init__(self, most_bytes: int = RECENT_BYTES) -> None:
@@ -37,7 +37,7 @@ class Recent(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key; None if it is not cached, or no longer."""
+        """Return the value for a key; None if it is not cached, or no longer cached."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -56,7 +56,7 @@ class Recent(Generic[K, V]):
                 self._bytes -= freed_bytes
 
     def take(self, is_wanted: Callable[[K], bool]) -> list[tuple[K, V, int]]:
-        """Remove and return the entries whose keys satisfy `is_wanted`: key, value and bytes."""
+        """Remove the entries whose keys satisfy `is_wanted`; return keys, values and sizes."""
         with self._lock:
             taken = [(k, *entry) for k, entry in self._entries.items() if is_wanted(k)]
             for key, _, nbytes in taken:
@@ -72,10 +72,10 @@ _results_of_arrays: dict[tuple[str | int, ...], tuple[Any, list[weakref.ref[Arra
 
 
 def cache_by_arrays(what: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
-    """Return `make()`, which depends on arrays, and cache it for as long as all of them live.
+    """Return `make()`, which depends on the arrays, and cache it for as long as all of them live.
 
-    Nothing is cached if one of the arrays is writeable. `what` distinguishes results of the same
-    arrays.
+    Nothing is cached if one of the arrays is writeable. `what` distinguishes several results of the
+    same arrays.
     """
     if any(array.flags.writeable for array in arrays):
         return make()
@@ -94,8 +94,8 @@ def cache_by_arrays(what: str, arrays: Sequence[Array], make: Callable[[], V]) -
 def cache_by_program(function: F) -> F:
     """Cache the results of a function whose first argument is a Program, while the Program lives.
 
-    Each Program has a cache bounded by `PREPARED_BYTES`, in which a result counts as large as the
-    Program, plus a thousand bytes. The function receives a copy of the Program, so that no result
+    Each Program has a cache bounded by `PREPARED_BYTES`. A result counts as the size of the Program
+    plus a thousand bytes. The function receives a copy of the Program, so that no result
     keeps its own key alive.
     """
     return _cache_with_programs(function, replace)

@@ -23,11 +23,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 Conversation = Generator[bytes, bytes, None]
-"""The code of a child: a generator that yields answers, the first one without a question, and
-receives each question as the value of `yield`."""
+"""The code of a child: a generator that receives each question as the value of `yield` and yields
+the answer. The first answer has no question."""
 
 SECONDS = 120.0
-"""Default time limit of an answer."""
+"""Default time limit for an answer."""
 
 BASE_BYTES, INPUT_FACTOR = 8 << 30, 8
 """Memory limit of a child: a fixed amount, plus a multiple of its inputs and of the question."""
@@ -58,7 +58,7 @@ class Child:
 
     Args:
         target: "module:function"; the function makes a `Conversation` from the inputs.
-        seconds: time limit of each answer.
+        seconds: the time limit for each answer.
 
     Attributes:
         first: the first answer.
@@ -71,13 +71,13 @@ class Child:
         self._is_late = False
 
     def __enter__(self) -> Child:
-        """Start the process and read its first answer, if it gives one."""
+        """Start the process and read its first answer."""
         if not sys.executable or getattr(sys, "frozen", False):
             raise ChildEnded("cannot be started: this program has no Python interpreter of its own")
         command = [sys.executable, "-I" if sys.flags.isolated else "-P", __file__]
         header = {
             "target": self._target,
-            "path": _search_path(),
+            "path": _list_search_path(),
             "parent": os.getpid(),
             "inputs": len(self._inputs),
         }
@@ -111,7 +111,9 @@ class Child:
         self._folder.cleanup()
 
     def ask(self, question: bytes, seconds: float | None = None) -> bytes:
-        """Send a question and return the answer; `seconds` is a new time limit from now on."""
+        """Send a question and return the answer; `seconds` sets a new time limit for this and later
+        answers.
+        """
         if seconds is not None:
             self._seconds = seconds
         return self._exchange(question)
@@ -149,8 +151,8 @@ class Child:
         return f"ends with status {status}"
 
 
-def _search_path() -> list[str]:
-    """Return this process's search path for modules, without its current directory.
+def _list_search_path() -> list[str]:
+    """Return this process's module search path, without its current directory.
 
     The current directory may have changed since modules were found there.
     """
@@ -187,7 +189,7 @@ def main() -> None:
     os.dup2(null_device, 0)
     os.dup2(null_device, 1)
     try:
-        _converse(questions, answers)
+        _run_conversation(questions, answers)
     except (EOFError, BrokenPipeError):
         return  # the parent needs no more answers
     except BaseException as error:
@@ -195,7 +197,7 @@ def main() -> None:
         _send(answers, _ERROR, json.dumps(report).encode())
 
 
-def _converse(questions: BinaryIO, answers: BinaryIO) -> None:
+def _run_conversation(questions: BinaryIO, answers: BinaryIO) -> None:
     def receive_question() -> bytes:
         seconds, max_bytes = _LIMITS.unpack(_receive(questions)[1])
         _end_after(seconds + 5)  # the parent reports the end first, if it is still there
@@ -203,7 +205,7 @@ def _converse(questions: BinaryIO, answers: BinaryIO) -> None:
         return _receive(questions)[1]
 
     header = json.loads(receive_question())
-    _end_with(header["parent"])
+    _end_with_parent(header["parent"])
     inputs = [_receive(questions)[1] for _ in range(header["inputs"])]
     sys.path[:] = header["path"]
     module, _, name = header["target"].partition(":")
@@ -222,12 +224,12 @@ def _converse(questions: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _end_after(seconds: float) -> None:
-    """Let the system end this process, even if native code hangs and the parent is gone."""
+    """Make the system end this process, even if native code hangs and the parent is gone."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def _end_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         import ctypes
 

@@ -18,7 +18,7 @@ SqlmlError
 │   ├── ModelExistsError
 │   └── ConflictError          another transaction changes the same models
 ├── ModelError               a trained object or an artifact
-│   ├── UnsupportedModelError  an estimator, parameter or operator that is not covered
+│   ├── UnsupportedModelError  an estimator, parameter or operator that is not supported
 │   ├── ArtifactError          a damaged or hostile file or catalog row
 │   ├── VerificationError      the stored model predicts differently from its source
 │   └── UntrustedArtifactError the file would execute code without permission
@@ -44,7 +44,7 @@ _LONG_NAME = re.compile(r"'[^']{201,}'|\"[^\"]{201,}\"|\S{201,}")
 
 
 def _shorten(message: str) -> str:
-    """Cut very long names in a message, and the middle of a message that is still too long."""
+    """Shorten very long names in a message, then the middle of a message that is still too long."""
     if len(message) <= MAX_CHARACTERS:
         return message
     message = _LONG_NAME.sub(lambda name: f"{name[0][:120]}...{name[0][-40:]}", message)
@@ -144,7 +144,7 @@ class ModelError(SqlmlError):
 
 
 class UnsupportedModelError(ModelError):
-    """An estimator, parameter or operator that sqlml does not cover; the message says why."""
+    """An estimator, parameter or operator that sqlml does not support; the message says why."""
 
 
 class ArtifactError(ModelError):
@@ -184,7 +184,7 @@ class MissingValueError(ScoringError):
 
 
 class UnknownCategoryError(ScoringError):
-    """A category that the model has never seen, if the model is to raise for one.
+    """A category that the model has never seen, if the model must reject it.
 
     Attributes:
         feature: the column, if it is known.
@@ -203,8 +203,8 @@ class TrainingWarning(UserWarning):
 
 def make_error(name: str, message: str) -> SqlmlError | None:
     """Return an error of the class `name`, raised in another process; None for other classes."""
-    kind = globals().get(name)
-    return kind(message) if isinstance(kind, type) and issubclass(kind, SqlmlError) else None
+    cls = globals().get(name)
+    return cls(message) if isinstance(cls, type) and issubclass(cls, SqlmlError) else None
 
 
 def excerpt(sql: str, offset: int) -> str:
@@ -217,5 +217,5 @@ def excerpt(sql: str, offset: int) -> str:
     column = offset - line_start
     start = max(0, column - 60)
     shown = line[start : start + 120].replace("\t", " ")
-    head = f"LINE {number}: " + ("..." if start else "")
-    return f"{head}{shown}\n{' ' * (len(head) + column - start)}^ column {column + 1}"
+    prefix = f"LINE {number}: " + ("..." if start else "")
+    return f"{prefix}{shown}\n{' ' * (len(prefix) + column - start)}^ column {column + 1}"

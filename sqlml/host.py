@@ -1,4 +1,4 @@
-"""The files and rows of a session: `Host`, and `RowHost`, whose rows models are trained on.
+"""The interfaces of a session to files and rows: `Host`, and `RowHost` for training.
 
 `LOCAL_FILES` reads the files of this machine without an engine.
 """
@@ -17,7 +17,7 @@ class Files(Protocol):
     """Files that models are read from."""
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Return names and sizes of the files that `path` names, which must be regular."""
+        """Return the names and sizes of the regular files that `path` names."""
 
     def file_content(self, path: str) -> bytes:
         """Return the bytes of one file."""
@@ -27,16 +27,16 @@ class LocalFiles:
     """The files of this machine, as the process may read them."""
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Return name and size of the file at `path`; nothing for a folder or a missing file."""
+        """Return the name and size of the file at `path`; [] for a folder or a missing file."""
         local = local_path(path)
         if local is None:
             raise ArtifactError(
                 f"{path!r} is not a path of this machine; register the model in a session: "
                 f"CREATE MODEL m FROM '{path}'"
             )
-        kind = irregular_kind(local)
-        if kind not in (None, "a directory"):
-            raise irregular_file_error(path, kind)
+        file_kind = irregular_kind(local)
+        if file_kind not in (None, "a directory"):
+            raise irregular_file_error(path, file_kind)
         return [(local, os.path.getsize(local))] if os.path.isfile(local) else []
 
     def file_content(self, path: str) -> bytes:
@@ -60,13 +60,13 @@ class Host(Files, Protocol):
         """Return the result type of a user-defined function; None for any other function."""
 
     def view(self, table: str) -> str | None:
-        """Return the query of a view, by its name in a query; None if it cannot be written out."""
+        """Return the query of a view, by its name in a query; None if it cannot be inlined."""
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
         """Return the rows of a query that sqlml wrote."""
 
     def with_values(self, query: str, values: Any) -> str:
-        """Return the query with values, a sequence or a mapping, instead of its parameters."""
+        """Replace the parameters of a query with `values`, a sequence or a mapping."""
 
     def fetch_frame(self, query: str) -> Any:
         """Return the rows of a query as a pandas frame. Raises ParseError if it is not a query."""
@@ -82,19 +82,19 @@ class RowHost(Host, Protocol):
         """Return name and DuckDB type of each column of a query; ParseError if it cannot bind."""
 
     def estimated_rows(self, query: str) -> int | None:
-        """Return how many rows the engine expects from a query; None if it makes no estimate."""
+        """Return the engine's estimate of a query's row count; None if it makes no estimate."""
 
     def memory_limit(self) -> float:
-        """Return the bytes of memory that the user allows the engine."""
+        """Return the engine's memory limit in bytes."""
 
     def drop_pages(self) -> None:
-        """Let the engine drop cached pages of tables, if they fill much of its memory."""
+        """Make the engine drop cached pages of tables, if they fill much of its memory."""
 
     def temporary_folder(self) -> str | None:
-        """Return the folder of the engine's temporary files; None: the system's folder."""
+        """Return the folder for the engine's temporary files; None for the system's folder."""
 
     def batches(self, query: str, rows: int) -> Iterator[Any]:
         """Yield the rows of a query as pyarrow RecordBatches, while the engine computes them."""
 
     def literal(self, value: Any) -> str:
-        """Return a value of Python as a SQL literal of the engine, with its type."""
+        """Return a Python value as a typed SQL literal of the engine."""

@@ -20,10 +20,10 @@ _BOX = "border:1px solid;border-radius:4px;padding:.4em .8em;max-width:20em;text
 
 
 _MAX_CHARACTERS = 160
-"""Number of characters of a list, struct or MAP that a cell shows."""
+"""Maximum characters of a list, struct or MAP that a cell shows."""
 
 _MAX_TOOLTIP = 4000
-"""Number of characters that the cell's tooltip shows."""
+"""Maximum characters that the cell's tooltip shows."""
 
 
 def table(
@@ -33,7 +33,7 @@ def table(
     below: str = "",
     types: Sequence[str] = (),
 ) -> str:
-    """Return a table; None is shown as NULL.
+    """Return an HTML table; None is shown as NULL.
 
     Args:
         numbers: which columns are numbers, aligned to the right; by default none.
@@ -63,7 +63,7 @@ def _cell(value: str | None, style: str, is_nested: bool) -> str:
 
 
 def _shorten(value: str) -> str:
-    """Remove the middle of a long text; it is cut between two entries.
+    """Truncate a long list, struct or MAP between two entries, and keep its closing bracket.
 
     >>> _shorten("{a=1, b=2}"), len(_shorten("{" + "a=1, " * 100 + "z=1}"))
     ('{a=1, b=2}', 153)
@@ -88,7 +88,7 @@ def text(lines: str) -> str:
 
 
 def flow(boxes: Sequence[tuple[str, str]]) -> str:
-    """Return boxes, each with a title and a text, with arrows from one to the next."""
+    """Return a chart of boxes, each with a title and a text, connected by arrows."""
     divs = [
         f'<div style="{_BOX}"><b>{escape(title)}</b><br>{escape(content)}</div>'
         for title, content in boxes

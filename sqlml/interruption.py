@@ -1,4 +1,4 @@
-"""Ctrl-C: work that it must not stop halfway, and threads that it must stop as well.
+"""Handling of Ctrl-C: finish work that must not stop halfway, and stop other threads as well.
 
 `run_uninterrupted` is for work that imports a library: a half-imported library stays broken for the
 rest of the process, since Python then imports the missing parts without what was set up before.
@@ -27,8 +27,8 @@ _SIGINT = int(signal.SIGINT)
 def run_uninterrupted(work: Callable[[], T]) -> T:
     """Run `work` to its end, and return its result or raise its error.
 
-    Ctrl-C still raises at once, while the work continues in a thread of its own, to which Python
-    sends no signals. The next caller waits for it on the work's own locks.
+    Ctrl-C still raises at once, while the work continues in its own thread, to which Python sends
+    no signals. The next caller waits for it on the work's own locks.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -45,36 +45,36 @@ def _run_into(future: Future[T], work: Callable[[], T]) -> None:
 
 
 class _handling:
-    """A block during which `_signalled` handles Ctrl-C, on the main thread only.
+    """A block during which `_handle_signal` handles Ctrl-C, on the main thread only.
 
     Handlers are set by `_signal`, because `signal` searches an enum for each handler in vain. That
     takes 70 of the 250 us that a cached query spends outside its engine.
     """
 
-    __slots__ = ("_before",)
+    __slots__ = ("_previous_handler",)
 
-    _before: Any
-    _signalled: Callable[..., None]
+    _previous_handler: Any
+    _handle_signal: Callable[..., None]
 
     def __enter__(self) -> Any:
-        self._before = None
+        self._previous_handler = None
         if get_ident() == main_thread().ident:
             before = getsignal(_SIGINT)
             if callable(before):
-                self._before = before
-                set_handler(_SIGINT, self._signalled)
+                self._previous_handler = before
+                set_handler(_SIGINT, self._handle_signal)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._before is not None:
-            set_handler(_SIGINT, self._before)
+        if self._previous_handler is not None:
+            set_handler(_SIGINT, self._previous_handler)
 
 
 class interruption_after(_handling):
     """Hold back a Ctrl-C that arrives during the block, and raise it once, after the block.
 
     Args:
-        stops: raise it within the block too, which may take it for another error; otherwise the
+        stops: raise it within the block, too, which may handle it as another error; otherwise the
             block, which is short, continues.
     """
 
@@ -86,18 +86,18 @@ class interruption_after(_handling):
 
     @property
     def is_held_back(self) -> bool:
-        """True if a Ctrl-C has arrived that will be raised after the block."""
+        """True if a Ctrl-C has arrived and will be raised after the block."""
         return bool(self._pending)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         super().__exit__(kind, error, trace)
         if self._pending:
-            self._before(*self._pending)
+            self._previous_handler(*self._pending)
 
-    def _signalled(self, *about: Any) -> None:
+    def _handle_signal(self, *about: Any) -> None:
         self._pending = self._pending or about
         if self._stops:
-            self._before(*about)
+            self._previous_handler(*about)
 
 
 class interruption_stops(_handling):
@@ -117,12 +117,12 @@ class interruption_stops(_handling):
         self.stopped: bool = False
 
     def __enter__(self) -> Any:
-        self._before = None
+        self._previous_handler = None
         return self if self._stop is None else super().__enter__()
 
-    def _signalled(self, *about: Any) -> None:
+    def _handle_signal(self, *about: Any) -> None:
         try:
-            self._before(*about)
+            self._previous_handler(*about)
         except BaseException:
             self.stopped = True
             if self._stop is not None:

@@ -18,7 +18,7 @@ MAX_ROW_VALUES = 1 << 20
 """Maximum number of values per row in any step of a Program, such as a one-hot block."""
 
 MAX_CONSTANT_VALUES = 1 << 28
-"""Maximum number of elements of a value without rows in any step of a Program."""
+"""Maximum number of elements in a value that does not depend on rows, in any step."""
 
 MAX_NODES = 1_000_000
 """Maximum number of operators of a stored Program."""
@@ -35,8 +35,8 @@ RECENT_BYTES = 1 << 30
 process)."""
 
 PREPARED_BYTES = 1 << 28
-"""Size of the cache, for each Program and each step from a loaded to a compiled Program, of the
-step's results; they share most arrays with the Program."""
+"""Size of the cache for the results of each step from a loaded to a compiled Program. There is one
+per Program and step; the results share most arrays with the Program."""
 
 DROPPED_BYTES = 1 << 24
 """Size of the cache of compiled functions of dropped models, which running queries may call."""

@@ -1,4 +1,4 @@
-"""Progress lines: what is being done, and for how long, while a person waits."""
+"""Progress lines, which tell a waiting person what is being done, and for how long."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _INTERVAL = 0.25
 
 
 def watched_stream() -> TextIO | None:
-    """Return the stream that a person watches; None if nobody watches.
+    """Return the stream that a person is watching, or None.
 
-    It is standard error in a terminal, and standard output in a notebook, which shows standard
-    error like a failure.
+    It is standard error in a terminal, and standard output in a notebook, which displays standard
+    error as if it were a failure.
     """
     try:
         if sys.stderr.isatty():
@@ -45,8 +45,8 @@ def _in_notebook() -> bool:
 class _Line:
     """A line on the screen that is overwritten until the work is done, unless it `is_covered`."""
 
-    def __init__(self, what: str, stream: TextIO) -> None:
-        self.what = what
+    def __init__(self, description: str, stream: TextIO) -> None:
+        self.description = description
         self.stage = ""
         self.is_covered = False
         self._stream = stream
@@ -59,7 +59,7 @@ class _Line:
         stage = f": {self.stage}" if self.stage else ""
         with self._lock:
             if not self.is_covered:
-                self._write(escape_controls(f"sqlml: {self.what}{stage}, {seconds:.0f} s"))
+                self._write(escape_controls(f"sqlml: {self.description}{stage}, {seconds:.0f} s"))
 
     def cover(self) -> None:
         """Leave the line to a progress bar."""
@@ -89,37 +89,37 @@ _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
 
 
 @contextmanager
-def long_work(what: str) -> Iterator[None]:
+def long_work(description: str) -> Iterator[None]:
     """Show what the block does ("registering churn"), once it has taken `PATIENCE` seconds.
 
-    Nothing is shown if nobody watches, or inside another long work, whose line remains.
+    Nothing is shown if nobody watches, or inside other long work, whose line remains.
     """
     stream = watched_stream()
     if _LINE.get() is not None or stream is None:
         yield
         return
-    line, done = _Line(what, stream), threading.Event()
-    watching = threading.Thread(target=_watch, args=(line, done), daemon=True)
+    line, is_done = _Line(description, stream), threading.Event()
+    watching = threading.Thread(target=_watch, args=(line, is_done), daemon=True)
     token = _LINE.set(line)
     watching.start()
     try:
         yield
     finally:
         _LINE.reset(token)
-        done.set()
+        is_done.set()
         watching.join()
         line.clear()
 
 
 def show_stage(name: str) -> None:
-    """Show what the long work around this call does from here on; without one, do nothing."""
+    """Show the stage that the surrounding long work enters, if there is any."""
     line = _LINE.get()
     if line is not None:
         line.stage = name
 
 
 def cover_line() -> None:
-    """Leave the line of the long work around this call to a progress bar."""
+    """Leave the line of the surrounding long work to a progress bar."""
     line = _LINE.get()
     if line is not None:
         line.cover()
@@ -132,8 +132,8 @@ def uncover_line() -> None:
         line.is_covered = False
 
 
-def _watch(line: _Line, done: threading.Event) -> None:
+def _watch(line: _Line, is_done: threading.Event) -> None:
     seconds = PATIENCE
-    while not done.wait(seconds):
+    while not is_done.wait(seconds):
         line.draw()
         seconds = _INTERVAL

@@ -40,7 +40,7 @@ def connect(
     Args:
         database: the path of a DuckDB file, which is created if it does not exist; by default a
             database in memory. Accepts everything that `duckdb.connect` accepts.
-        read_only: change nothing in the file; models can score but not be registered.
+        read_only: do not change the file; models can score, but no model can be registered.
         config: settings of DuckDB.
         allow_pickle: let CREATE MODEL read pickles, which execute code.
 
@@ -81,7 +81,7 @@ def attach(
             default the setting spark.sqlml.catalog, or else `_sqlml` in Spark's warehouse.
 
     Raises:
-        TypeError: the object is no connection of DuckDB or Spark.
+        TypeError: the object is not a connection of DuckDB or Spark.
         BackendError: sqlml does not run on this version of Spark.
         CatalogError: the directory cannot be read.
     """
@@ -108,8 +108,8 @@ def unwrap_connection(holder: Any) -> Any:
     Classes are recognized by their names, so that no tool is imported.
     """
     while True:
-        kind = type(holder)
-        attribute = _INNER_CONNECTIONS.get(f"{kind.__module__}.{kind.__qualname__}")
+        cls = type(holder)
+        attribute = _INNER_CONNECTIONS.get(f"{cls.__module__}.{cls.__qualname__}")
         if attribute is None:
             return holder
         holder = getattr(holder, attribute)

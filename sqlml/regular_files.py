@@ -34,7 +34,7 @@ def local_path(path: str) -> str | None:
 def irregular_kind(path: str) -> str | None:
     """Name the kind of file at a local path, such as "a pipe"; None for a regular file.
 
-    The result is also None if there is no file, or the system does not allow to look.
+    The result is also None if there is no file, or the system denies access.
 
     >>> irregular_kind("/")
     'a directory'
@@ -47,34 +47,34 @@ def irregular_kind(path: str) -> str | None:
 
 def irregular_mode(mode: int) -> str | None:
     """Name the kind of file with this `st_mode`; None for a regular file."""
-    return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no regular file")
+    return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "not a regular file")
 
 
 def check_regular(path: str) -> None:
-    """Reject a local path of anything other than a regular or a missing file."""
+    """Raise ArtifactError if a local path is neither a regular file nor missing."""
     local = local_path(path)
-    kind = None if local is None else irregular_kind(local)
-    if kind is not None:
-        raise irregular_file_error(path, kind)
+    file_kind = None if local is None else irregular_kind(local)
+    if file_kind is not None:
+        raise irregular_file_error(path, file_kind)
 
 
-def files_below(folder: str, most: int) -> dict[str, int]:
-    """List at most `most` regular files in a local folder and below: relative path -> bytes."""
+def files_below(folder: str, max_files: int) -> dict[str, int]:
+    """Return path -> bytes for the at most `max_files` regular files below a local folder."""
     sizes: dict[str, int] = {}
     for parent, folders, names in os.walk(folder, onerror=_raise_unreadable):
         for name in (*folders, *names):
             path = os.path.join(parent, name)
             mode = os.lstat(path).st_mode
-            kind = "a link" if stat.S_ISLNK(mode) else irregular_mode(mode)
-            if kind == "a directory":
+            file_kind = "a link" if stat.S_ISLNK(mode) else irregular_mode(mode)
+            if file_kind == "a directory":
                 continue
-            if kind is not None:
+            if file_kind is not None:
                 raise ArtifactError(
-                    f"{path!r} is {kind}; a model folder may contain only regular files"
+                    f"{path!r} is {file_kind}; a model folder may contain only regular files"
                 )
             sizes[os.path.relpath(path, folder).replace(os.sep, "/")] = os.lstat(path).st_size
-        if len(sizes) > most:
-            raise ArtifactError(f"{folder!r} has more than {most} files")
+        if len(sizes) > max_files:
+            raise ArtifactError(f"{folder!r} has more than {max_files} files")
     return sizes
 
 

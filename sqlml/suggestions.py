@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Iterable
 
 _MIN_SIMILARITY = 0.6
-"""Similarity of two names (difflib's ratio, from 0 to 1) above which one is suggested."""
+"""Similarity to a name (difflib's ratio, from 0 to 1) from which another is suggested."""
 
 
-def closest(name: str, have: Iterable[str], near: float = _MIN_SIMILARITY) -> str | None:
-    """Return the element of `have` most similar to `name`; None if its similarity is below `near`.
+def closest(name: str, names: Iterable[str], min_similarity: float = _MIN_SIMILARITY) -> str | None:
+    """Return the most similar of `names`, or None if none has at least `min_similarity`.
 
     >>> closest("tenur", ["plan", "tenure"]), closest("x", ["plan", "tenure"])
     ('tenure', None)
     """
-    return next(iter(difflib.get_close_matches(name, list(have), 1, near)), None)
+    return next(iter(difflib.get_close_matches(name, list(names), 1, min_similarity)), None)

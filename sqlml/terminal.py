@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 _CONTROLS = re.compile(r"\r\n|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""The control sets C0 and C1 and DEL, without the tab and the end of a line."""
+"""The control characters of C0 and C1, and DEL, without tabs and line ends."""
 
 
 def escape_controls(text: str) -> str:
@@ -58,7 +58,7 @@ class TerminalStream:
 def escaped_on_terminals() -> Iterator[None]:
     """Escape what the block writes to standard output and standard error, if they are terminals.
 
-    After an unexpected error they stay that way, since the interpreter prints its message later.
+    After an unexpected error they stay escaped, since the interpreter prints its message later.
     """
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(_escape_on_terminal, streams)

@@ -19,12 +19,12 @@ FLOATS: frozenset[str] = frozenset({"float16", "float32", "float64"})
 INTEGERS: frozenset[str] = frozenset({"int8", "int16", "int32", "int64"})
 
 NESTED: frozenset[str] = frozenset({"list", "map", "pairs"})
-"""Columns with many values per row, each row a JSON text: an array of scalars ("list"), an object
+"""Columns with many values per row, each row a JSON string: an array of scalars ("list"), an object
 of scalars ("map"), or an array of names with their scalars ("pairs"). Only operators with `nested`
 in the table of operators accept them."""
 
 TEXTUAL: frozenset[str] = NESTED | {"string"}
-"""A text column: `Texts`, or an object array of `str` with None for a missing value."""
+"""Columns of text: a `TextColumn`, or an object array of `str` with None if missing."""
 
 Array = npt.NDArray[Any]
 
@@ -71,7 +71,7 @@ def matrix(dtype: DType, width: int, sparse: bool = False) -> TensorType:
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """Return the dtype of numpy; texts are object arrays of `str` with None for a missing value."""
+    """Return the numpy dtype; text is an object array of `str` with None for a missing value."""
     return np.dtype(object) if dtype in TEXTUAL else np.dtype(dtype)
 
 
@@ -117,7 +117,7 @@ def fold(name: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be encoded as UTF-8: it has no lone surrogate.
+    """Return whether a string can be encoded as UTF-8, so that it has no lone surrogate.
 
     >>> is_unicode("Zürich"), is_unicode("\\ud800")
     (True, False)
@@ -150,7 +150,7 @@ def feature_kind(dtype: DType) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One named input of a model, in the order of its training data."""
+    """A named input of a model."""
 
     name: str
     kind: Kind
@@ -189,7 +189,7 @@ LABEL_TYPES: Mapping[LabelKind, re.Pattern[str]] = MappingProxyType(
         "bool": re.compile("BOOLEAN"),
     }
 )
-"""Kind of labels -> the SQL types of columns whose values it can hold."""
+"""Kind of labels -> the SQL types of columns that it represents exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Labels:
 
 
 def class_text(value: Any) -> str:
-    """Return a class as SQL shows it, a text without quotes.
+    """Return a class as SQL shows it, a string without quotes.
 
     >>> class_text(True), class_text(3), class_text("yes")
     ('true', '3', 'yes')
@@ -223,7 +223,7 @@ def class_text(value: Any) -> str:
 
 
 def class_literal(value: Any) -> str:
-    """Return a class as messages show it, a text with quotes.
+    """Return a class as messages show it, a string with quotes.
 
     >>> class_literal(True), class_literal(3), class_literal("yes")
     ('true', '3', "'yes'")
@@ -231,12 +231,12 @@ def class_literal(value: Any) -> str:
     return class_text(value) if isinstance(value, bool) else repr(value)
 
 
-def list_classes(values: Iterable[Any], most: int = 20) -> str:
-    return ", ".join(map(class_literal, islice(values, most)))
+def list_classes(values: Iterable[Any], limit: int = 20) -> str:
+    return ", ".join(map(class_literal, islice(values, limit)))
 
 
 def label_sets(labels: Labels | tuple[Labels, ...] | None) -> tuple[Labels, ...]:
-    """Return the classes of each target: none for a regressor, one set for most classifiers.
+    """Return the classes of each target: () for a regressor, one set for most classifiers.
 
     >>> label_sets(None), len(label_sets(Labels("bool", (False, True))))
     ((), 1)

@@ -44,7 +44,7 @@ class Connection:
         return rows
 
     def write(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run a statement in the user's transaction, with CatalogError for a damaged catalog."""
+        """Run a statement in the user's transaction. A damaged catalog raises CatalogError."""
         _check_unicode(params)
         try:
             self.native.execute(sql, list(params)).fetchall()
@@ -70,7 +70,7 @@ class Connection:
         return f"{DUCKDB.quote_name(str(database))}.{DUCKDB.quote_name('sqlml')}"
 
     def tables(self, schema: str) -> frozenset[str]:
-        """Return the catalog tables in a schema, once checked by `check_tables`."""
+        """Return the catalog tables in a schema, after `check_tables` has checked them."""
         database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
         return check_tables(self.read, database.replace('""', '"'), IS_DUCKDB_2)
 
@@ -86,9 +86,9 @@ class Connection:
     def parameters(self, function: str, name: str) -> list[str] | None:
         """Return the parameter lists of a macro's overloads; None if no function has that name.
 
-        Other functions have none. The engine reports the lists in the error for a call that fits no
-        overload. Querying duckdb_functions() would render the bodies of all functions, and binding
-        the macro could run its body.
+        The list is empty for other functions. The engine reports the lists in the error for a call
+        that fits no overload. Querying duckdb_functions() would render the bodies of all functions,
+        and binding the macro could run its body.
         """
         try:
             self.native.sql(f'SELECT {function}("{uuid4().hex}" := NULL)')
@@ -105,9 +105,9 @@ class Connection:
         return "catalog_models" in self.tables(schema)
 
     def atomic(self, work: Callable[[], None], is_open: bool | None = None) -> None:
-        """Run `work` entirely or not at all, in the open transaction (`is_open`) or in its own one.
+        """Run `work` entirely or not at all, in the open transaction (`is_open`) or in its own.
 
-        A Ctrl-C is raised after the work is done. Its own transaction is retried after a conflict;
+        A Ctrl-C is raised after the work is done. After a conflict, its own transaction is retried.
         ConflictError means that another transaction changes the same models.
         """
         if self.in_transaction() if is_open is None else is_open:
@@ -129,7 +129,7 @@ class Connection:
                 time.sleep(0.01 * attempt)
 
     def in_transaction(self) -> bool:
-        """Return whether the user has a transaction open: then two queries have the same number."""
+        """Return whether a transaction is open: if so, two queries have the same number."""
         query = "SELECT system.main.txid_current()"
         return self.read(query) == self.read(query)
 
@@ -140,10 +140,10 @@ class Connection:
 
 
 def _check_unicode(value: Any) -> None:
-    """Reject texts that no engine can store; names and comments may come from anywhere."""
+    """Raise ConfigError for a string that no engine can store; strings may come from anywhere."""
     if isinstance(value, str):
         if not is_unicode(value):
-            raise ConfigError(f"{value!r} is not valid Unicode; no text in a database can be that")
+            raise ConfigError(f"{value!r} is not valid Unicode, so no database can store it")
     elif isinstance(value, Mapping):
         _check_unicode((*value.keys(), *value.values()))
     elif isinstance(value, list | tuple):
@@ -166,42 +166,44 @@ def _run_in_own_transaction(native: duckdb.DuckDBPyConnection, work: Callable[[]
 
 
 def _convert_conflict(error: duckdb.Error, advice: str) -> Exception:
-    """Return the exception to raise; that of a conflict names no tables of ours."""
+    """Return the exception to raise. For a conflict it does not mention the catalog's tables."""
     if "conflict" not in str(error).lower():
         return error
     return ConflictError(f"another transaction changes the same models; {advice}")
 
 
 def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str]:
-    """Return the names of the catalog tables in the schema `sqlml` of a database, once checked.
+    """Check the catalog tables in the schema `sqlml` of a database, and return their names.
 
     A database may come from a stranger. Instead of one of our tables it may contain a view, or a
     table with defaults, checks, generated columns, expression indexes or triggers, whose SQL the
-    engine would run. Only tables as in `tables.py` are accepted; others raise CatalogError.
+    engine would run. Only tables as defined in `tables.py` are accepted; others raise CatalogError.
     """
-    where, parameters = _IN_DATABASE, [database]
-    if not read(f"SELECT 1 FROM system.main.duckdb_schemas() {where}", parameters):
+    condition, parameters = _IN_DATABASE, [database]
+    if not read(f"SELECT 1 FROM system.main.duckdb_schemas() {condition}", parameters):
         return frozenset()  # 10 times faster than the first query on its tables
-    query = f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {where}"
+    query = f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {condition}"
     if has_triggers:
         triggers = "SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers()"
-        query, parameters = f"{query} UNION ALL {triggers} {where}", [database, database]
+        query, parameters = f"{query} UNION ALL {triggers} {condition}", [database, database]
     tables = set()
-    for table, text, index_count in read(query, parameters):
-        name, text = fold(str(table)), str(text)
+    for table, definition_sql, index_count in read(query, parameters):
+        name, definition_sql = fold(str(table)), str(definition_sql)
         if name not in OUR_TABLES:
             continue
         if index_count < 0:
-            raise _altered_table_error(database, name, f"has the trigger {text!r}")
-        definition = _normalize_definition(text[text.find("(") :].removesuffix(";"))
+            raise _altered_table_error(database, name, f"has the trigger {definition_sql!r}")
+        definition = _normalize_definition(
+            definition_sql[definition_sql.find("(") :].removesuffix(";")
+        )
         if definition != _EXPECTED_DEFINITIONS[name]:
-            shown = text if len(text) <= 300 else f"{text[:297]}..."
-            raise _altered_table_error(database, name, f"is {shown}")
-        if index_count != ("PRIMARY KEY" in text):
-            raise _altered_table_error(database, name, "has an index that sqlml did not make")
+            excerpt = definition_sql if len(definition_sql) <= 300 else f"{definition_sql[:297]}..."
+            raise _altered_table_error(database, name, f"is {excerpt}")
+        if index_count != ("PRIMARY KEY" in definition_sql):
+            raise _altered_table_error(database, name, "has an index that sqlml did not create")
         tables.add(name)
     if len(tables) < len(OUR_TABLES):
-        views = read(f"SELECT view_name FROM system.main.duckdb_views() {where}", [database])
+        views = read(f"SELECT view_name FROM system.main.duckdb_views() {condition}", [database])
         for (view,) in views:
             if fold(str(view)) in OUR_TABLES:
                 raise _altered_table_error(database, str(view), "is a view")
@@ -223,7 +225,7 @@ _IN_DATABASE = (
 
 
 def _normalize_definition(columns: str) -> str:
-    """Normalize the columns and types of a table definition by the engine or by us.
+    """Normalize the columns and types in a table definition, written by the engine or by sqlml.
 
     Keys and NOT NULL, which only reject rows, are left out. The engine quotes keywords and names
     that are no identifiers; a name that is not one of ours keeps its quotes.
@@ -246,7 +248,7 @@ _TABLE_DEFINITION = re.compile(r"EXISTS \{schema\}\.(\w+)\s*(\([^;]*\))")
 
 _ALL_STATEMENTS = " ".join(" ; ".join((*TABLES, *TRAINING_TABLES, *MACRO_TABLES, CHOOSERS)).split())
 _OWN_NAMES = {*re.findall(r"\w+", fold(_ALL_STATEMENTS))} - {"primary", "not", "null"}
-"""The words of our definitions, without the keywords that `_normalize_definition` removes."""
+"""The words in sqlml's definitions, without the keywords that `_normalize_definition` removes."""
 
 _EXPECTED_DEFINITIONS = {
     name: _normalize_definition(columns)
@@ -267,7 +269,7 @@ def read_only_error(name: str) -> CatalogError:
 
 
 def is_catalog_table_missing(error: duckdb.Error, texts: Sequence[str] = ()) -> bool:
-    """Return whether the engine misses a catalog table that the user's `texts` do not name."""
+    """Return whether a catalog table is missing that the user's `texts` do not name."""
     missing = re.search(r"Table with name (\w+) does not exist", str(error))
     if missing is None or fold(missing[1]) not in OUR_TABLES:
         return False
@@ -283,7 +285,7 @@ def damaged_catalog_error(error: duckdb.Error) -> CatalogError:
 
 
 def strip_excerpt(error: Exception) -> str:
-    """Return the engine's message without the excerpt of our own statement."""
+    """Return the engine's message without its excerpt of sqlml's own statement."""
     return str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
 
 
@@ -301,7 +303,7 @@ _STAMP_PREFIX = "stamp_"
 
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
-    """Return the stamp of the model `key`; None if it has none."""
+    """Return the stamp of the model `key`, or None."""
     return connection.type(_stamp_type(schema, key)) if IS_DUCKDB_2 else None
 
 
@@ -339,7 +341,7 @@ def write_stamp(connection: Connection, schema: str, key: str) -> None:
 
 
 def find_unstamped_models(connection: Connection, schema: str) -> list[str]:
-    """Return the keys of the models that an older sqlml or DuckDB left unstamped."""
+    """Return the keys of the models that an older sqlml or DuckDB did not stamp."""
     if not IS_DUCKDB_2:
         return []
     rows = connection.read(

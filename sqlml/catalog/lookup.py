@@ -45,7 +45,7 @@ class Catalog:
         return self._connection.in_transaction()
 
     def get(self, reference: Reference) -> Model:
-        """Return the model that a reference means, with its Program loaded and checked.
+        """Return the model that a reference names, with its Program loaded and checked.
 
         Raises UnknownModelError for an unknown model, version or alias, and ArtifactError for
         damage.
@@ -62,7 +62,7 @@ class Catalog:
                 previous_message = error.message
 
     def load_available(self, references: Iterable[Reference]) -> Iterator[tuple[Reference, Model]]:
-        """Yield the models that references mean, if any; each catalog is checked only once."""
+        """Yield the references that name a model, with the model; check each catalog only once."""
         schemas: dict[str | None, str] = {}
         for reference in references:
             try:
@@ -131,7 +131,7 @@ class Catalog:
         )
 
     def training(self, model: Model) -> TrainingFacts | None:
-        """Return how a version was trained; None if sqlml did not train it."""
+        """Return the facts of a version's training; None if sqlml did not train it."""
         facts = self._value_of_version(model, TRAININGS, "facts")
         return None if facts is None else training_facts_from_json(facts, model.name)
 
@@ -154,7 +154,7 @@ class Catalog:
         return self.programs.stored_bytes(model.program.hash, self._checked_schema(model.database))
 
     def version(self, reference: Reference) -> int:
-        """Return the number of the version that a reference means, which must exist."""
+        """Return the number of the version that a reference names, which must exist."""
         schema = self.existing_schema(reference)
         rows = self._rows_of_version("v.version", reference, schema)
         if not rows:
@@ -183,7 +183,7 @@ class Catalog:
             return None
 
     def stamps(self, references: Collection[Reference]) -> dict[Reference, tuple[Any, ...] | None]:
-        """Return the stamp of each reference to an attached database."""
+        """Return the stamps of the references, except those to databases that are not attached."""
         stamps: dict[Reference, tuple[Any, ...] | None] = {}
         for database in {reference.database for reference in references}:
             if database is not None and not self._connection.has_database(database):
@@ -258,7 +258,7 @@ class Catalog:
     def _rows_of_version(
         self, columns: str, reference: Reference, schema: str
     ) -> list[tuple[Any, ...]]:
-        """Return `columns` of the model `m` and version `v` of a reference: one row or none."""
+        """Return `columns` of the reference's model `m` and version `v`: one row, or no rows."""
         parameters: list[Any] = [reference.key]
         alias = None if reference.alias is None else fold(reference.alias)
         if alias in ("first", "last"):
@@ -280,7 +280,7 @@ class Catalog:
         )
 
     def existing_schema(self, reference: Reference) -> str:
-        """Return the schema of the catalog that a reference belongs to, which must have models."""
+        """Return the schema of the reference's catalog; UnknownModelError if there is none."""
         schema = self._connection.schema(reference.database)
         if self._connection.exists(schema):
             return schema
@@ -305,10 +305,10 @@ class Catalog:
         elif reference.version is None:
             version_name = "marked as its default"
         version_names = [f"{n}" for n in versions[-20:]]
-        others = [f"@{alias}" for alias in (*self.aliases(reference), *RESERVED_ALIASES)]
+        aliases = [f"@{alias}" for alias in (*self.aliases(reference), *RESERVED_ALIASES)]
         return UnknownModelError(
             f"model {reference.name!r} has no version {version_name}; it has "
-            f"{', '.join(version_names)} (also {', '.join(others)})"
+            f"{', '.join(version_names)} (also {', '.join(aliases)})"
         )
 
     def _unknown_model_error(self, reference: Reference, names: list[str]) -> UnknownModelError:
@@ -347,7 +347,7 @@ def _is_hash(digest: object) -> bool:
 def _read_features(
     stored: Any, program: Program, name: str
 ) -> tuple[tuple[Feature, ...], frozenset[str]]:
-    """Return the features of a row, and the names of those that the outputs depend on."""
+    """Return the features of a catalog row, and the names of the features that are used."""
     damaged = f"the catalog row of model {name!r}"
     try:
         features = tuple(Feature(str(f["name"]), f["kind"]) for f in stored)
@@ -389,14 +389,14 @@ _parse_cached = lru_cache(maxsize=256)(parse_reference)
 
 
 class Lookup:
-    """Models by references such as 'churn' or 'churn/3', reloaded when their stamps change."""
+    """A cache of models by references such as 'churn', reloaded when their stamps change."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._loaded: Recent[str, tuple[object, Model]] = Recent()
 
     def model(self, name: str) -> Model:
-        """Return the model that a reference means now; see `Catalog.get`."""
+        """Return the current model that a reference names; see `Catalog.get`."""
         stamp, loaded = self.stamp(name), self._loaded.get(name)
         if stamp is not None and loaded is not None and loaded[0] == stamp:
             return loaded[1]
@@ -423,8 +423,8 @@ class Lookup:
     def load_all(self, names: Iterable[str]) -> Mapping[str, object]:
         """Load the models of these references together, so that `model` has them cached.
 
-        Returns the stamps by name, without names that are no references or refer to an unknown
-        database; None for a model that does not exist and never did.
+        Returns the stamps by name, without names that are not references or refer to an unknown
+        database. The stamp of a model that never existed is None.
         """
         references = {}
         for name in names:

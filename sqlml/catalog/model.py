@@ -32,7 +32,7 @@ class TrainingFacts:
         features: the statistics of each training column.
         trials: number, parameters (JSON), objective, status and seconds of each trial, and whether
             the model uses its parameters.
-        pipeline: the fitted object, as it prints itself.
+        pipeline: the repr of the fitted object.
     """
 
     model_type: str
@@ -72,8 +72,8 @@ def training_facts_from_json(text: Any, name: str) -> TrainingFacts:
         features = [[feature.get(key) for key in _FEATURE_TYPES] for feature in facts.features]
         _check_rows("features", features, tuple(_FEATURE_TYPES.values()))
         for feature in facts.features:
-            kind = _NUMBER if feature["distinct"] is None else str
-            _check_rows("values", feature.get("values", ()), (kind, int))
+            value_type = _NUMBER if feature["distinct"] is None else str
+            _check_rows("values", feature.get("values", ()), (value_type, int))
         return facts
     except DAMAGE_ERRORS as error:
         raise ArtifactError(
@@ -96,7 +96,7 @@ def _check_rows(name: str, rows: Sequence[Sequence[Any]], types: Sequence[Any]) 
     for row in rows:
         has_types = len(row) == len(types) and all(map(isinstance, row, types))
         if not has_types or any(isinstance(v, float) and not math.isfinite(v) for v in row):
-            raise TypeError(f"{name} cannot hold {str(row)[:80]!r}")
+            raise TypeError(f"{name} cannot contain {str(row)[:80]!r}")
 
 
 TRANSFORM = "transform"
@@ -105,10 +105,10 @@ TRANSFORM = "transform"
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """The computation of features from columns: TRANSFORM (...), or derived from dates and texts.
+    """The computation of features from columns, by TRANSFORM (...) or from dates and strings.
 
-    `columns` are those that the model reads, in the order of the training query. Features without
-    an expression are columns.
+    `columns` are the columns that the model reads, in the order of the training query. A feature
+    without an expression is itself a column.
     """
 
     columns: tuple[str, ...]
@@ -132,7 +132,7 @@ class Transform:
         return columns[feature] if expression is None else expression.to_typed_sql(columns)
 
     def write_features(self, names: Iterable[str], quote: Callable[[str], str]) -> dict[str, str]:
-        """Return feature -> its SQL over the columns, by their quoted names."""
+        """Return the SQL of each feature, over the quoted names of the columns."""
         columns = {name: quote(name) for name in self.columns}
         return {n: self.sql(n, columns) if n in self.expressions else quote(n) for n in names}
 
@@ -155,19 +155,19 @@ class Transform:
 
 
 def read_transform(read: Read, stored: Any, name: str) -> Transform | None:
-    """Read the result of `Transform.to_json`, checked by the engine's parser; None for None."""
+    """Read what `Transform.to_json` wrote, and check it with the engine's parser; None for None."""
     if stored is None:
         return None
     try:
         columns = tuple(stored["columns"])
         expressions = {}
-        for feature, (sql, reads, kind) in stored["made"].items():
-            expression = RowExpression(sql, tuple(reads), kind)
-            _check_texts(sql, kind, feature, *expression.columns)
+        for feature, (sql, read_columns, result_type) in stored["made"].items():
+            expression = RowExpression(sql, tuple(read_columns), result_type)
+            _require_strings(sql, result_type, feature, *expression.columns)
             if not set(expression.columns) <= set(columns):
                 raise ValueError(f"{feature!r} reads other columns")
             expressions[feature] = rewrite_stored(read, expression)
-        _check_texts(*columns)
+        _require_strings(*columns)
     except DAMAGE_ERRORS as error:
         raise ArtifactError(
             f"the catalog's record of the columns of model {name!r} is damaged ({error}); train "
@@ -176,7 +176,7 @@ def read_transform(read: Read, stored: Any, name: str) -> Transform | None:
     return Transform(columns, expressions)
 
 
-def _check_texts(*values: Any) -> None:
+def _require_strings(*values: Any) -> None:
     for value in values:
         if not isinstance(value, str):
             raise TypeError(f"{value!r:.80} is not a string")
@@ -184,7 +184,7 @@ def _check_texts(*values: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The class of the fitted object, its package and version, and the file that it was in."""
+    """The class of the fitted object, its package and version, and the file it was read from."""
 
     source: str
     library: str
@@ -206,9 +206,9 @@ class NewVersion:
         features: the columns of the training table, in order. Those of kind "any" are not inputs of
             the Program.
         used_features: the names of the features that the outputs depend on.
-        verification: the result of the comparison with its source.
-        small_models, training, estimator: unset in a stored version, for which `Catalog` reads
-            them; `estimator` is the pickled object.
+        verification: the result of the comparison with the source library.
+        small_models, training, estimator: unset in a version read from the catalog, whose
+            `Catalog` reads them on request; `estimator` is the pickled object.
         transform: how the features are computed from columns; None if they are columns.
     """
 
@@ -238,15 +238,18 @@ class NewVersion:
         return [column.name for column in self.columns if column.name in names]
 
     def map_renamed_columns(self, columns: Collection[str]) -> dict[str, str]:
-        """Return column -> feature for the columns whose names LightGBM has changed."""
+        """Return the features of the columns whose names LightGBM has changed, by column name."""
         if not self.origin.may_replace_blanks:
             return {}
-        return {c: f.name for c, f in features_behind_blanks(self.columns, columns).items()}
+        return {
+            column: feature.name
+            for column, feature in features_behind_blanks(self.columns, columns).items()
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Model(NewVersion):
-    """A stored version with its name and number; `comment` falls back to the model's."""
+    """A stored version with its name and number. `comment` falls back to that of the model."""
 
     name: str
     version: int
@@ -280,7 +283,7 @@ class Reference:
 
     @property
     def key(self) -> str:
-        """Return the name as the catalog's tables store it."""
+        """Return the folded name, which is the key in the catalog's tables."""
         return fold(self.name)
 
     @property
@@ -289,7 +292,7 @@ class Reference:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a text is a valid model name; rows of a catalog may contain anything.
+    """Return whether `name` is a valid model name; a catalog's rows may contain anything.
 
     >>> is_name("churn"), is_name(""), is_name("churn@champion")
     (True, False, False)
@@ -298,7 +301,7 @@ def is_name(name: str) -> bool:
 
 
 def parse_reference(text: str) -> Reference:
-    """Parse a reference to a model. Raises UnknownModelError for any other text.
+    """Parse a reference to a model. Raises UnknownModelError for any other string.
 
     >>> parse_reference("churn/3")
     Reference(name='churn', database=None, version=3, alias=None)

@@ -1,4 +1,4 @@
-"""Changes of models and of their versions, each in the user's transaction and all or nothing."""
+"""Changes to models and their versions. Each is atomic and runs in the user's transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sqlml.errors import CatalogError, ConflictError, ModelExistsError
 from sqlml.types import class_text, fold
 
 Calls = Sequence[ModelCall]
-"""The expressions with which the macros of plain connections compute a model's default version."""
+"""The calls by which macros, on connections without sqlml, compute a model's default version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Target:
 class Writer:
     """The base of catalog changes: transactions, rows, stamps and macros.
 
-    `calls_of` returns the macro expressions of a version. `report` is called after each change of a
-    model, with its new macro expressions, if any.
+    `calls_of` returns the calls with which macros compute a version. `report` is called after each
+    change to a model, with the model's new calls, if any.
     """
 
     connection: Connection
@@ -60,16 +60,16 @@ class Writer:
     ) -> None:
         """Run `work` entirely or not at all, on checked tables, and report the change.
 
-        `work` returns the model's new macro expressions, if they change.
+        `work` returns the model's new calls, if they change.
         """
         target = Target(reference, schema, self.connection.in_transaction())
         calls: list[ModelCall] = []
 
-        def check_and_work() -> None:
+        def check_tables_and_work() -> None:
             self.connection.tables(schema)  # within the transaction, so that nobody alters them
             calls[:] = work(target) or ()
 
-        self.connection.atomic(check_and_work, target.is_shared)
+        self.connection.atomic(check_tables_and_work, target.is_shared)
         self.report(reference, calls)
 
     def report_existing(self, reference: Reference) -> None:
@@ -77,7 +77,7 @@ class Writer:
         self.report(reference, self.calls_of(self.catalog.get(reference)))
 
     def check_writable(self, reference: Reference) -> None:
-        """Reject long work whose result could not be stored, because the database is read-only."""
+        """Raise CatalogError if the database is read-only, before a long training for it begins."""
         self.catalog.check_database(reference.database)
         databases = self.connection.read(
             "SELECT readonly, database_name FROM system.main.duckdb_databases() "
@@ -107,7 +107,7 @@ class Writer:
             self.connection.write(f"CREATE VIEW IF NOT EXISTS {view}")
 
     def find_model(self, target: Target) -> tuple[int, int] | None:
-        """Return the default and the last version of a model; None if there is no such model."""
+        """Return the numbers of a model's default and last versions; None if it does not exist."""
         rows = self.connection.read(
             f"SELECT default_version, last_version FROM {target.schema}.catalog_models "
             "WHERE key = ?",
@@ -116,7 +116,7 @@ class Writer:
         return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
     def require_model(self, target: Target) -> tuple[int, int]:
-        """Return the default and the last version of a model, which must exist."""
+        """Return the numbers of the default and last versions of a model, which must exist."""
         versions = self.find_model(target)
         if versions is None:
             whole_model = Reference(target.reference.name, target.reference.database)
@@ -175,7 +175,7 @@ class Writer:
         self.write(target, query, *row)
 
     def set_column(self, target: Target, column: str, value: str | None) -> int:
-        """Change a column of the version that the reference means, and return its number."""
+        """Set a column of the version that the reference names, and return the version's number."""
         version = self.catalog.version(target.reference)
         query = f"UPDATE {{schema}}.catalog_versions SET {column} = ? WHERE key = ? AND version = ?"
         self.write(target, query, value, target.key, version)
@@ -190,28 +190,28 @@ class Writer:
     def delete_small_models(
         self, target: Target, version: int | None = None, kind: str | None = None
     ) -> list[str]:
-        """Delete the small models of a model, version or kind; return their Programs' hashes."""
+        """Delete a model's small models, optionally of one version or kind; return their hashes."""
         if SMALL_MODELS not in self.connection.tables(target.schema):
             return []
-        where = (
+        source_sql = (
             f"FROM {target.schema}.{SMALL_MODELS} WHERE key = ? "
             "AND version = coalesce(?, version) AND kind = coalesce(?, kind)"
         )
         parameters = [target.key, version, kind]
-        programs = self.connection.read(f"SELECT program {where}", parameters)
-        self.connection.write(f"DELETE {where}", parameters)
+        programs = self.connection.read(f"SELECT program {source_sql}", parameters)
+        self.connection.write(f"DELETE {source_sql}", parameters)
         return [str(digest) for (digest,) in programs]
 
     def update_macros(self, target: Target, calls: Calls) -> Calls:
-        """Update the macros to new expressions of the model; none remove it."""
+        """Redefine the model's macros to make `calls`, or drop them if there are none."""
         database = target.reference.database
         self.macros.update(target.schema, database, target.key, calls, target.is_shared)
         return calls
 
     def update_default_macros(self, target: Target) -> Calls:
-        """Update the macros to the model's default version, and return its expressions."""
-        reference = Reference(target.reference.name, target.reference.database)
-        return self.update_macros(target, self.calls_of(self.catalog.get(reference)))
+        """Redefine the macros to compute the model's default version, and return its calls."""
+        default_reference = Reference(target.reference.name, target.reference.database)
+        return self.update_macros(target, self.calls_of(self.catalog.get(default_reference)))
 
 
 W = TypeVar("W", bound=Writer)
@@ -221,7 +221,7 @@ P = ParamSpec("P")
 def changes_model(
     work: Callable[Concatenate[W, Target, P], Calls | None],
 ) -> Callable[Concatenate[W, Reference, P], None]:
-    """Let a method change a model, which exists afterwards, atomically and with a new stamp."""
+    """Make a method that changes a model atomic, and give the model a new stamp."""
 
     @wraps(work)
     def change(self: W, reference: Reference, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -236,7 +236,7 @@ def changes_model(
 
 
 class ModelChanges(Writer):
-    """Changes of the models in the databases that one connection sees."""
+    """Changes to the models in the databases that one connection sees."""
 
     def create(
         self,
@@ -247,7 +247,7 @@ class ModelChanges(Writer):
         or_replace: bool = False,
         if_not_exists: bool = False,
     ) -> None:
-        """Register a model, or (`or_replace`) add a version that becomes its default."""
+        """Register a model, or with `or_replace` add a version that becomes the default."""
         _check_name(reference.name)
         self.catalog.check_database(reference.database)
         calls = self.calls_of(new)
@@ -333,7 +333,7 @@ class ModelChanges(Writer):
 
     @changes_model
     def comment(self, target: Target, text: str | None) -> None:
-        """Set the comment of a model, or of the one version that the reference names."""
+        """Set the comment of a model, or of a version if the reference names one."""
         if target.reference.has_version:
             self.set_column(target, "comment", text)
         else:
@@ -367,17 +367,17 @@ def _check_name(name: str) -> None:
 
 
 class VersionChanges(Writer):
-    """Changes of the versions of models."""
+    """Changes to the versions of models."""
 
     @changes_model
     def add(self, target: Target, new: NewVersion, number: int | None = None) -> None:
-        """Add a version, which does not become the default; by default with the next number."""
-        _, last = self.require_model(target)
-        version = last + 1 if number is None else number
-        if version <= last:
+        """Add a version without making it the default; `number` defaults to the next free one."""
+        _, last_version = self.require_model(target)
+        version = last_version + 1 if number is None else number
+        if version <= last_version:
             raise ModelExistsError(
                 f"model {target.reference.name!r} has or had a version {version}, and version "
-                f"numbers are never reused; leave it out, or write {last + 1}"
+                f"numbers are never reused; leave it out, or write {last_version + 1}"
             )
         self.update_model(target, last_version=check_version_number(version))
         if new.small_models:  # files of an older sqlml lack the table
@@ -386,12 +386,12 @@ class VersionChanges(Writer):
 
     @changes_model
     def drop(self, target: Target) -> None:
-        """Remove the version that the reference names, and its Program if no other one needs it."""
+        """Remove the version that the reference names, and its Program unless others use it."""
         reference = target.reference
-        default, _ = self.require_model(target)
+        default_version, _ = self.require_model(target)
         version = self.catalog.version(reference)
         description = f"version {version} of model {reference.name!r}"
-        if version == default:
+        if version == default_version:
             raise CatalogError(
                 f"{description} is its default; SET DEFAULT_VERSION to another one first, or "
                 "DROP MODEL with all its versions"
@@ -402,10 +402,10 @@ class VersionChanges(Writer):
                 f"alias {aliases[0]!r} points to {description}; SET ALIAS {aliases[0]} to "
                 f"another version, or UNSET ALIAS {aliases[0]}, first"
             )
-        where = f"FROM {target.schema}.catalog_versions WHERE key = ? AND version = ?"
+        source_sql = f"FROM {target.schema}.catalog_versions WHERE key = ? AND version = ?"
         version_key = [target.key, version]
-        ((digest,),) = self.connection.read(f"SELECT program {where}", version_key)
-        self.connection.write(f"DELETE {where}", version_key)
+        ((digest,),) = self.connection.read(f"SELECT program {source_sql}", version_key)
+        self.connection.write(f"DELETE {source_sql}", version_key)
         self.delete_training(target, version)
         unneeded = [str(digest), *self.delete_small_models(target, version)]
         self.catalog.programs.collect(unneeded, target.schema)
@@ -419,14 +419,14 @@ class VersionChanges(Writer):
     @changes_model
     def set_alias(self, target: Target, alias: str) -> None:
         """Point `alias` to the version that the reference names."""
-        name = fold(alias)
-        if name in RESERVED_ALIASES or re.fullmatch(r"(?!\d+$)\w+", name) is None:
+        folded_alias = fold(alias)
+        if folded_alias in RESERVED_ALIASES or re.fullmatch(r"(?!\d+$)\w+", folded_alias) is None:
             raise CatalogError(
                 f"invalid alias {alias!r}: use letters, digits and _; it must not be a number or "
                 f"one of {', '.join(RESERVED_ALIASES)}"
             )
         query = "INSERT OR REPLACE INTO {schema}.catalog_aliases VALUES (?, ?, ?)"
-        self.write(target, query, target.key, name, self.catalog.version(target.reference))
+        self.write(target, query, target.key, folded_alias, self.catalog.version(target.reference))
 
     @changes_model
     def unset_alias(self, target: Target, alias: str) -> None:
@@ -436,7 +436,7 @@ class VersionChanges(Writer):
         self.write(target, query, target.key, fold(alias))
 
     def add_small_model(self, model: Model, small: SmallModel) -> None:
-        """Add a small model to a version, replacing one of its kind."""
+        """Add a small model to a version, replacing an existing one of the same kind."""
 
         @changes_model
         def add(self: VersionChanges, target: Target) -> None:
@@ -456,7 +456,7 @@ class VersionChanges(Writer):
 
     @changes_model
     def drop_small_model(self, target: Target, kind: str) -> None:
-        """Remove the small model of a kind from the version that the reference names."""
+        """Remove the small model of this kind from the version that the reference names."""
         version = self.catalog.version(target.reference)
         unneeded = self.delete_small_models(target, version, kind)
         if not unneeded:
@@ -470,7 +470,7 @@ class VersionChanges(Writer):
     def set_options(
         self, target: Target, change: Callable[[Model], Mapping[str, Any]]
     ) -> Calls | None:
-        """Set a version's options to the result of `change`, in the transaction that reads it."""
+        """Set a version's options to what `change` returns for it, all in one transaction."""
         options = change(self.catalog.get(target.reference))
         version = self.set_column(target, "options", as_json(options))
         if version == self.catalog.default(target.reference):
@@ -497,5 +497,5 @@ def as_json(value: Mapping[str, Any]) -> str:
 
 
 def now() -> datetime.datetime:
-    """Return the time in UTC as a TIMESTAMP of the catalog."""
+    """Return the current time in UTC, without a time zone, as a TIMESTAMP column stores it."""
     return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)

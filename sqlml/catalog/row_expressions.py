@@ -22,8 +22,8 @@ Read = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
 """A function that returns the rows of a query with parameters."""
 
 ReplaceCall = Callable[[str, Sequence[str], Sequence[str]], str | None]
-"""A function that replaces calls of functions that are not the engine's. From the function's name,
-its arguments as stored, and the columns behind their placeholders, it returns SQL, or None."""
+"""Replaces a call of a function that is not the engine's. It takes the function's name, its
+arguments in stored form, and the columns behind their placeholders; it returns SQL, or None."""
 
 _RESERVED_PREFIX = "sqlml_"
 _COLUMN_PREFIX, _FRAGMENT_PREFIX = f"{_RESERVED_PREFIX}raw_", f"{_RESERVED_PREFIX}piece_"
@@ -76,7 +76,7 @@ class Item:
 
 
 def parse_items(read: Read, texts: Sequence[str]) -> list[Item]:
-    """Parse a list of expressions. Raises ParseError for a text that is not one."""
+    """Parse a list of expressions. Raises ParseError for text that is not an expression."""
     items = []
     for text in texts:
         tree = _parse_one(read, text)
@@ -97,25 +97,25 @@ def parse_items(read: Read, texts: Sequence[str]) -> list[Item]:
 def to_stored_sql(
     read: Read, item: Item, columns: Sequence[str], replace_call: ReplaceCall | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """Return an expression in its stored form, without its type, and the columns that it reads.
+    """Return the SQL of an expression in its stored form, and the columns that it reads.
 
-    Raises ParseError if it uses anything other than the engine's functions over `columns`, and the
-    calls that `replace_call` replaces.
+    Raises ParseError if the expression uses anything besides the engine's functions, `columns`, and
+    the calls that `replace_call` replaces.
     """
-    writer = _Writer(read, {fold(name): name for name in columns}, replace_call)
-    sql = writer.write(item.tree)
-    return sql, tuple(writer.read_columns)
+    printer = _Printer(read, {fold(name): name for name in columns}, replace_call)
+    sql = printer.print(item.tree)
+    return sql, tuple(printer.read_columns)
 
 
 def rewrite_stored(read: Read, expression: RowExpression) -> RowExpression:
-    """Check a stored expression by rewriting it; ArtifactError if `to_stored_sql` rejects it."""
+    """Check a stored expression by rewriting it. Raises ArtifactError if it is not valid."""
     try:
         if not (NUMBERS.fullmatch(expression.type) or expression.type == "VARCHAR"):
             raise ParseError(f"its type is {expression.type}")
         tree = _parse_one(read, expression.sql)
         column_names = {f"{_COLUMN_PREFIX}{n}": name for n, name in enumerate(expression.columns)}
-        writer = _Writer(read, column_names, None)
-        return RowExpression(writer.write(tree), tuple(writer.read_columns), expression.type)
+        printer = _Printer(read, column_names, None)
+        return RowExpression(printer.print(tree), tuple(printer.read_columns), expression.type)
     except ParseError as error:
         raise ArtifactError(
             f"the model's expression {expression.sql!r:.200} is damaged ({error.message}); train "
@@ -124,7 +124,7 @@ def rewrite_stored(read: Read, expression: RowExpression) -> RowExpression:
 
 
 def shorten_names(sql: str) -> str:
-    """Return a stored expression for people to read, with the short names of functions.
+    """Shorten the functions' names in a stored expression, for people to read.
 
     >>> shorten_names('"system".main.ln("system".main."+"("charges", 1))')
     'ln("+"("charges", 1))'
@@ -133,7 +133,7 @@ def shorten_names(sql: str) -> str:
 
 
 def is_storable_text(text: str) -> bool:
-    """Return whether a text may be a constant in a stored expression.
+    """Return whether a string may be a constant in a stored expression.
 
     >>> is_storable_text("a"), is_storable_text("sqlml_raw_0")
     (True, False)
@@ -149,7 +149,7 @@ def _parse_one(read: Read, text: str) -> Mapping[str, Any]:
     nodes = [statement["node"] for statement in tree["statements"]]
     is_select = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE"
     source = (nodes[0].get("from_table") or {}).get("type", "EMPTY") if is_select else None
-    if source not in ("EMPTY", "EMPTY_FROM") or any(nodes[0].get(part) for part in _CLAUSES):
+    if source not in ("EMPTY", "EMPTY_FROM") or any(nodes[0].get(clause) for clause in _CLAUSES):
         raise ParseError(f"{text!r} is not an expression over a row")
     expressions: list[Mapping[str, Any]] = nodes[0]["select_list"]
     if len(expressions) != 1:
@@ -188,9 +188,8 @@ _CLASS_NAMES: Mapping[str, str] = {
 }
 
 
-class _Writer:
-    """A printer of trees. `read_columns` has the columns read so far, in the order of the
-    placeholders."""
+class _Printer:
+    """Prints trees as stored SQL. `read_columns` lists the columns read so far, by placeholder."""
 
     def __init__(
         self, read: Read, columns: Mapping[str, str], replace_call: ReplaceCall | None
@@ -201,8 +200,8 @@ class _Writer:
         self._fragments: list[str] = []
         self.read_columns: list[str] = []
 
-    def write(self, tree: Mapping[str, Any], names: LambdaNames | None = None) -> str:
-        """Return the stored form of an expression, or of a part of one inside a lambda."""
+    def print(self, tree: Mapping[str, Any], names: LambdaNames | None = None) -> str:
+        """Return the stored form of an expression, or of a subexpression inside a lambda."""
         node = self._rewrite_node(tree.get("expression", tree), names or {})
         query = f"SELECT {builtin('json_serialize_sql')}('SELECT 1')"
         ((template,),) = self._read(query, [])
@@ -216,36 +215,40 @@ class _Writer:
 
     def _rewrite_node(self, tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
         """Return a tree with full names; `names` are the parameters of the enclosing lambdas."""
-        kind = tree["class"]
-        if kind == "COLUMN_REF":
+        cls = tree["class"]
+        if cls == "COLUMN_REF":
             return self._rewrite_column(tree, names)
-        if kind == "FUNCTION":
+        if cls == "FUNCTION":
             return self._rewrite_call(tree, names)
-        if kind == "LAMBDA":
+        if cls == "LAMBDA":
             parameters = enumerate(_lambda_parameters(tree["lhs"]), len(names))
-            inner = {**names, **{name: f"{_RESERVED_PREFIX}p{k}" for k, name in parameters}}
-            parameter_list = _rename_parameters(tree["lhs"], inner)
-            return {**tree, "lhs": parameter_list, "expr": self._rewrite_node(tree["expr"], inner)}
-        if kind == "WINDOW":
+            all_names = {**names, **{name: f"{_RESERVED_PREFIX}p{k}" for k, name in parameters}}
+            parameter_list = _rename_parameters(tree["lhs"], all_names)
+            return {
+                **tree,
+                "lhs": parameter_list,
+                "expr": self._rewrite_node(tree["expr"], all_names),
+            }
+        if cls == "WINDOW":
             replacement = self._replace_special_call(tree, names)
             if replacement is not None:
                 return replacement
-        if kind == "OPERATOR" and tree["type"] in _OPERATOR_FUNCTIONS:
-            arguments = [self.write(child, names) for child in tree["children"]]
+        if cls == "OPERATOR" and tree["type"] in _OPERATOR_FUNCTIONS:
+            arguments = [self.print(child, names) for child in tree["children"]]
             return self._fragment_node(
                 f"{builtin(_OPERATOR_FUNCTIONS[tree['type']])}({', '.join(arguments)})"
             )
-        if kind == "CONSTANT" and not is_storable_text(json.dumps(tree)):
-            raise ParseError(f"a text in TRANSFORM cannot contain {_RESERVED_PREFIX}")
-        if kind in _PLAIN_CLASSES or (kind == "OPERATOR" and tree["type"] in _OPERATORS):
+        if cls == "CONSTANT" and not is_storable_text(json.dumps(tree)):
+            raise ParseError(f"a string in TRANSFORM cannot contain {_RESERVED_PREFIX}")
+        if cls in _PLAIN_CLASSES or (cls == "OPERATOR" and tree["type"] in _OPERATORS):
             return {key: self._rewrite_value(value, names) for key, value in tree.items()}
-        description = _CLASS_NAMES.get(kind, str(tree["type"]).lower().replace("_", " "))
+        description = _CLASS_NAMES.get(cls, str(tree["type"]).lower().replace("_", " "))
         raise ParseError(
             f"TRANSFORM takes expressions over one row, not {description}: compute it in the query"
         )
 
     def _rewrite_value(self, value: Any, names: LambdaNames) -> Any:
-        """Rewrite the expressions in a part of a tree; the name of a type is not one."""
+        """Rewrite the expressions inside a value of a tree; type names stay as they are."""
         if isinstance(value, list):
             return [self._rewrite_value(item, names) for item in value]
         if not isinstance(value, Mapping):
@@ -308,8 +311,8 @@ class _Writer:
             return None
         check_plain_call(tree)
         arguments = tree.get("arguments", tree.get("children"))
-        texts = [self.write(argument, names) for argument in arguments]
-        replacement = self._replace_call(name, texts, self.read_columns)
+        argument_sqls = [self.print(argument, names) for argument in arguments]
+        replacement = self._replace_call(name, argument_sqls, self.read_columns)
         return None if replacement is None else self._fragment_node(replacement)
 
     def _fragment_node(self, sql: str) -> dict[str, Any]:
@@ -335,14 +338,16 @@ def _lambda_parameters(tree: Mapping[str, Any]) -> list[str]:
 
 
 def _rename_parameters(tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
+    """Rename a lambda's parameters; `tree` is its parameter list, or a single parameter."""
     column_names = tree.get("column_names")
     if column_names:
         return {**tree, "column_names": [names[fold(str(column_names[0]))]]}
     key = "arguments" if "arguments" in tree else "children"
     arguments = []
     for argument in tree[key]:
-        inner = _rename_parameters(argument.get("expression", argument), names)
-        arguments.append({**argument, "expression": inner} if "expression" in argument else inner)
+        renamed = _rename_parameters(argument.get("expression", argument), names)
+        is_wrapped = "expression" in argument
+        arguments.append({**argument, "expression": renamed} if is_wrapped else renamed)
     return {**tree, key: arguments}
 
 
@@ -350,38 +355,44 @@ _UNSAFE_FUNCTIONS = frozenset(
     "current_setting getenv getvariable nextval currval current_query error sleep_ms "
     "current_localtime current_localtimestamp version".split()
 )
-"""Functions that read something other than the row, or have effects; the engine does not mark all.
-"""
+"""Functions that depend on more than the row, or have side effects, some of them unknown to the
+engine."""
 
 _SCALAR_FUNCTIONS: dict[str, bool] = {}
 """Cached results of `_is_scalar`; a process has one engine."""
 
 
 def _is_scalar(read: Read, name: str) -> bool:
-    """Return whether it is a scalar function of the engine whose result depends on the row only.
+    """Return whether `name` is an engine function whose result depends only on its arguments.
 
     Its overloads for times with a zone depend on the session (2.0.1 says so, 2.0.0 did not);
     `training/transform/fitted_rows.py` rejects these.
     """
     is_allowed = _SCALAR_FUNCTIONS.get(name)
     if is_allowed is None:
-        forms = read(
+        overloads = read(
             "SELECT function_type, stability, CAST(parameter_types AS VARCHAR), return_type "
             "FROM system.main.duckdb_functions() "
             "WHERE database_name = 'system' AND function_name = ? AND function_type <> 'table'",
             [name],
         )
-        consistent = [form for form in forms if form[:2] == ("scalar", "CONSISTENT")]
+        consistent = [
+            overload for overload in overloads if overload[:2] == ("scalar", "CONSISTENT")
+        ]
         is_allowed = bool(consistent) and name not in _UNSAFE_FUNCTIONS
-        is_allowed &= all(form in consistent or _depends_on_time_zone(*form) for form in forms)
+        is_allowed &= all(
+            overload in consistent or _depends_on_time_zone(*overload) for overload in overloads
+        )
         _SCALAR_FUNCTIONS[name] = is_allowed
     return is_allowed
 
 
-def _depends_on_time_zone(kind: str, stability: str, parameters: str, returned: str) -> bool:
+def _depends_on_time_zone(
+    function_type: str, stability: str, parameters: str, return_type: str
+) -> bool:
     """Return whether an overload depends on the session's time zone and nothing else."""
-    has_time_zone = re.search("TIME ZONE|TIMESTAMPTZ", f"{parameters} {returned}") is not None
-    return has_time_zone and (kind, stability) == ("scalar", "CONSISTENT_WITHIN_QUERY")
+    has_time_zone = re.search("TIME ZONE|TIMESTAMPTZ", f"{parameters} {return_type}") is not None
+    return has_time_zone and (function_type, stability) == ("scalar", "CONSISTENT_WITHIN_QUERY")
 
 
 _MACRO_DEFINITIONS: dict[str, list[tuple[list[str], str]]] = {}
@@ -391,8 +402,8 @@ _MACRO_DEFINITIONS: dict[str, list[tuple[list[str], str]]] = {}
 def _expand_macro(
     read: Read, name: str, arguments: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """Return the body of a macro of the engine's own (nullif, list_sum) with arguments; None for
-    others."""
+    """Return the body of an engine macro (nullif, list_sum) with the arguments filled in; None if
+    `name` is not such a macro."""
     if name not in _MACRO_DEFINITIONS:
         _MACRO_DEFINITIONS[name] = [
             (list(map(fold, parameters)), str(text))
@@ -408,20 +419,20 @@ def _expand_macro(
             if find_function_name(body) == name:  # it forwards to the engine's own function
                 return None
             values = dict(zip(parameters, arguments, strict=True))
-            expanded: Mapping[str, Any] = _substitute(body, values)
+            expanded: Mapping[str, Any] = _substitute_arguments(body, values)
             return expanded
     return None
 
 
-def _substitute(value: Any, arguments: Mapping[str, Mapping[str, Any]]) -> Any:
+def _substitute_arguments(value: Any, arguments: Mapping[str, Mapping[str, Any]]) -> Any:
     if isinstance(value, list):
-        return [_substitute(item, arguments) for item in value]
+        return [_substitute_arguments(item, arguments) for item in value]
     if not isinstance(value, Mapping):
         return value
     if value.get("class") == "COLUMN_REF" and len(value["column_names"]) == 1:
         argument = arguments.get(fold(str(value["column_names"][0])))
         return value if argument is None else {**argument, "alias": ""}
-    return {key: _substitute(item, arguments) for key, item in value.items()}
+    return {key: _substitute_arguments(item, arguments) for key, item in value.items()}
 
 
 def find_function_name(tree: Mapping[str, Any]) -> str | None:
@@ -434,12 +445,12 @@ def find_function_name(tree: Mapping[str, Any]) -> str | None:
 
 
 def list_arguments(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the arguments of a call; those of a struct have their field's name as `sqlml_name`."""
+    """Return the arguments of a call; a named one has its name under the key `sqlml_name`."""
     arguments: list[Mapping[str, Any]] = []
     for argument in tree.get("arguments", tree.get("children")) or ():
-        inner = argument.get("expression", argument)
-        name = argument.get("name") or inner.get("alias")
-        arguments.append({**inner, **({"sqlml_name": name} if name else {})})
+        expression = argument.get("expression", argument)
+        name = argument.get("name") or expression.get("alias")
+        arguments.append({**expression, **({"sqlml_name": name} if name else {})})
     return arguments
 
 
@@ -453,14 +464,14 @@ def check_plain_call(tree: Mapping[str, Any]) -> None:
     name = find_function_name(tree)
     if any("sqlml_name" in argument for argument in list_arguments(tree)):
         raise ParseError(f"{name} takes positional arguments only: leave out their names")
-    if any(tree.get(part) for part in _ROW_CHOICES) or is_ordered(tree) or _has_frame(tree):
+    if any(tree.get(clause) for clause in _ROW_CLAUSES) or is_ordered(tree) or _has_frame(tree):
         raise ParseError(
             f"{name} is fitted to all training rows: write an empty OVER (), without DISTINCT, "
             "FILTER or ORDER BY"
         )
 
 
-_ROW_CHOICES = ("distinct", "filter", "filter_expr", "partitions", "orders", "arg_orders")
+_ROW_CLAUSES = ("distinct", "filter", "filter_expr", "partitions", "orders", "arg_orders")
 
 
 def _has_frame(tree: Mapping[str, Any]) -> bool:

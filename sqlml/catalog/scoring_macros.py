@@ -15,10 +15,10 @@ form a tree: above 16 models, a macro chooses by a hexadecimal digit of md5(lowe
 overloads call macros that choose by the next digit or by name. A call takes 1.8 ms with 10,000
 models (7.2 s with one flat macro), and a changed model only rebuilds the macros on its path.
 
-A `<digest>` is that of the macro's content, so a macro of that name in another database does the
-same. `CASE WHEN m IS NULL` is folded away; it stops the engine from looking up functions while it
-creates the macro, since a copy of the database that is being imported has none of them yet. A bare
-macro that its owner dropped or replaced stays that way.
+A `<digest>` identifies a macro's content, so macros of one name do the same in every database.
+`CASE WHEN m IS NULL` is folded away; it stops the engine from looking up functions while it creates
+the macro, since a copy of the database that is being imported has none of them yet. A bare macro
+that its owner dropped or replaced stays that way.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _MIN_STORAGE_VERSION = (1, 4)
 class ModelCall:
     """An expression that a model computes for the row `r`, of a kind in `MACRO_KINDS`.
 
-    `body` is its SQL. It may call the engine function `function`, whose types are `arguments` and
+    `body` is its SQL. It may call the engine function `function`, with the types `arguments` and
     `result`, and the `helpers` (names from `name_helper`, and definitions) as `sqlml.<name>`.
     """
 
@@ -73,7 +73,7 @@ class ModelCall:
 
 
 def name_helper(name: str, definition: str) -> tuple[str, str]:
-    """Return a name with a digest of the definition, and the definition of a macro for bodies."""
+    """Return a helper macro: its name, made unique by a digest, and its definition."""
     return f"{name}_{digest(definition)}", definition
 
 
@@ -87,7 +87,7 @@ class Macros:
     def update(
         self, schema: str, database: str | None, key: str, calls: Sequence[ModelCall], shared: bool
     ) -> None:
-        """Make the macros compute `calls` for the model `key`; no calls remove the model.
+        """Make the macros compute `calls` for the model `key`; without calls, remove the model.
 
         In the user's own transaction (`shared`) the macros are only rebuilt after it ends, because
         two transactions that change a macro conflict.
@@ -162,7 +162,7 @@ class Macros:
     def _store_calls(
         self, schema: str, database: str, key: str, calls: Sequence[ModelCall]
     ) -> bool:
-        """Store `calls` as the expressions of the model `key`; return whether to rebuild."""
+        """Store `calls` for the model `key`; return whether the macros must be rebuilt."""
         if not calls and "catalog_calls" not in self._connection.tables(schema):
             return False
         if not self._supports_typed_macros(database):
@@ -173,13 +173,13 @@ class Macros:
         macros_of_model = f"SELECT ?, NULL UNION SELECT key, macro {rows_of_model}"
         self._connection.write(f"INSERT INTO {schema}.catalog_stale {macros_of_model}", [key, key])
         self._connection.write(f"DELETE {rows_of_model}", [key])
-        for name, definition in {h for call in calls for h in call.helpers}:
+        for name, definition in {helper for call in calls for helper in call.helpers}:
             self._connection.write(f"CREATE MACRO IF NOT EXISTS {schema}.{name}{definition}")
         for call in calls:
             macro = f"score_{digest(call.kind, key, call.body)}"
-            extra = ", class" if call.kind == "class" else ""
+            extra_parameter = ", class" if call.kind == "class" else ""
             self._connection.write(
-                f"CREATE MACRO IF NOT EXISTS {schema}.{macro}(r, m{extra}) AS "
+                f"CREATE MACRO IF NOT EXISTS {schema}.{macro}(r, m{extra_parameter}) AS "
                 f"CASE WHEN m IS NULL THEN NULL ELSE {call.body} END"
             )
             self._connection.write(
@@ -189,7 +189,7 @@ class Macros:
         return True
 
     def _supports_typed_macros(self, database: str) -> bool:
-        """Return whether macros may have typed parameters; `sqlml.` must also mean the schema."""
+        """Return whether macros may have typed parameters, and `sqlml.` means the schema."""
         if fold(database) == "sqlml":
             return False
         rows = self._connection.read(
@@ -205,7 +205,7 @@ class Macros:
         return False
 
     def _rebuild_macros(self, schema: str, database: str) -> None:
-        """Update a database's macros to its models, once its tables are checked.
+        """Update a database's macros to its models. Its tables must have been checked.
 
         Two such transactions conflict. Usually only a few models are stale: then only the subtrees
         of their first digits are rebuilt, and the rest is read from the catalog.
@@ -214,25 +214,25 @@ class Macros:
         kinds = self._connection.read(
             f"SELECT kind, system.main.count(*) FROM {schema}.catalog_calls GROUP BY kind"
         )
-        counts = {str(kind): int(count) for kind, count in kinds if kind in _EXTRA_PARAMETERS}
+        model_counts = {str(kind): int(count) for kind, count in kinds if kind in _EXTRA_PARAMETERS}
         rows = self._connection.read(f"SELECT DISTINCT kind FROM {schema}.catalog_choosers")
         existing = {str(kind) for (kind,) in rows}
         stale = self._connection.read(f"SELECT key, macro FROM {schema}.catalog_stale")
-        if not stale and existing == set(counts):
+        if not stale and existing == set(model_counts):
             return
         first_digits = sorted({key_digits(str(key))[0] for key, _ in stale})
         unneeded = {str(macro) for _, macro in stale if macro is not None}
         roots = {}
-        for kind in sorted({*counts, *existing}):
+        for kind in sorted({*model_counts, *existing}):
             stored = self._read_choosers(schema, kind, first_digits) if kind in existing else []
             built, replaced = self._rebuild_kind(
-                schema, kind, counts.get(kind, 0), first_digits, stored
+                schema, kind, model_counts.get(kind, 0), first_digits, stored
             )
             roots.update({kind: built[-1]} if built else {})
-            unneeded |= replaced - {part.macro for part in built}
+            unneeded |= replaced - {chooser.macro for chooser in built}
         main_schema = f"{DUCKDB.quote_name(database)}.main"
         for function, kinds_of_function in MACRO_KINDS.items():
-            if kinds_of_function.keys() & {*counts, *existing}:
+            if kinds_of_function.keys() & {*model_counts, *existing}:
                 self._write_user_macro(schema, function, roots)
                 is_new = not kinds_of_function.keys() & existing
                 if self._may_replace_bare_macro(main_schema, function, is_new):
@@ -249,7 +249,10 @@ class Macros:
             [kind, first_digits],
         )
         extra = _EXTRA_PARAMETERS.get(kind, "")
-        return [Chooser(p, str(m), tuple(map(str, n)), d, extra) for p, m, n, d in rows]
+        return [
+            Chooser(prefix, str(macro), tuple(map(str, names)), by_digit, extra)
+            for prefix, macro, names, by_digit in rows
+        ]
 
     def _rebuild_kind(
         self,
@@ -265,12 +268,20 @@ class Macros:
         last, and the names of those in `stored` that they replace.
         """
         unchanged: dict[str, str] = {}
-        are_sound = all(is_own_macro(c.macro) and all(map(is_name, c.names)) for c in stored)
+        are_sound = all(
+            is_own_macro(chooser.macro) and all(map(is_name, chooser.names)) for chooser in stored
+        )
         if count > MAX_OVERLOADS and len(stored) > 1 and are_sound:
-            subtrees = [c for c in stored if len(c.prefix) == 1 and c.prefix not in first_digits]
+            subtrees = [
+                chooser
+                for chooser in stored
+                if len(chooser.prefix) == 1 and chooser.prefix not in first_digits
+            ]
             unchanged = {subtree.prefix: subtree.call() for subtree in subtrees}
         models = self._read_model_macros(schema, kind, first_digits if unchanged else None)
-        replaced = {c.prefix: c.macro for c in stored if c.prefix not in unchanged}
+        replaced = {
+            chooser.prefix: chooser.macro for chooser in stored if chooser.prefix not in unchanged
+        }
         built = build_choosers(models, _EXTRA_PARAMETERS.get(kind, ""), existing=unchanged)
         if replaced:
             self._connection.write(
@@ -294,7 +305,7 @@ class Macros:
     def _read_model_macros(
         self, schema: str, kind: str, first_digits: Collection[str] | None = None
     ) -> dict[str, str]:
-        """Return key -> macro of the models that compute `kind`, optionally by first digits."""
+        """Return the macros of the models that compute `kind`, by key, for all or some digits."""
         query, parameters = f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?", [kind]
         if first_digits is not None:
             digit = _first_character("system.main.md5(key)")
@@ -308,14 +319,17 @@ class Macros:
     def _write_choosers(
         self, schema: str, kind: str, built: Sequence[Chooser], existing: Collection[str]
     ) -> None:
-        for part in built:
-            if part.macro not in existing:
+        for chooser in built:
+            if chooser.macro not in existing:
                 self._connection.write(
-                    f"CREATE OR REPLACE MACRO {schema}.{part.macro}{part.definition}"
+                    f"CREATE OR REPLACE MACRO {schema}.{chooser.macro}{chooser.definition}"
                 )
         if not built:
             return
-        rows = [(part.prefix, part.macro, list(part.names), part.by_digit) for part in built]
+        rows = [
+            (chooser.prefix, chooser.macro, list(chooser.names), chooser.by_digit)
+            for chooser in built
+        ]
         prefixes, macros, names, by_digits = map(list, zip(*rows, strict=True))
         self._connection.write(
             f"INSERT INTO {schema}.catalog_choosers SELECT ?, system.main.unnest(?::VARCHAR[]), "
@@ -356,13 +370,13 @@ def _first_character(text: str) -> str:
 
 
 MAX_OVERLOADS = 16
-"""Number of models that one macro tells apart by their names."""
+"""Most models among which one macro chooses by name."""
 
 _UNKNOWN_MODEL = (
     f"{builtin('struct_extract')}("
     f'{builtin("struct_pack")}("SHOW MODELS tells which there are" := NULL), m)'
 )
-"""The overload for digits that no model has: an error that names the model."""
+"""The body for digits that no model has: the engine raises an error with the model's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +396,7 @@ class Chooser:
     definition: str = ""
 
     def call(self, row: str = "r", model: str = "m") -> str:
-        """Return the SQL that computes the model of that name for the row."""
+        """Return the SQL that computes, for the row, the model that `model` names."""
         key = model  # struct_extract ignores case, as all names of the engine do
         if self.by_digit:
             position = len(self.prefix) + 1
@@ -433,7 +447,7 @@ def _build_subtree(
 
 
 def key_digits(key: str) -> str:
-    """Return the digits by which the tree finds a model.
+    """Return the hexadecimal digits by which the tree finds a model.
 
     >>> key_digits("churn")[:4]
     '92e5'
@@ -445,7 +459,7 @@ _OWN_MACRO_NAME = re.compile(r"(?:choose|score)_[0-9a-f]{24}")
 
 
 def is_own_macro(macro: object) -> bool:
-    """Return whether a name follows our scheme; rows of a catalog may contain anything.
+    """Return whether sqlml makes macros of such a name; a catalog's rows may contain anything.
 
     >>> is_own_macro("score_" + "0" * 24), is_own_macro("score_x(); DROP TABLE t; --")
     (True, False)

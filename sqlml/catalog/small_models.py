@@ -40,7 +40,7 @@ class Facts:
     """The measurements of a small model's training.
 
     Attributes:
-        exact_ns, expected_ns: nanoseconds per row of a query without it, and with it.
+        exact_ns, expected_ns: nanoseconds per row of a query without and with the small model.
         unique_keys: columns that are unique in every table that a query joins on them, although the
             engine does not know it; the columns of a composite key are separated by commas.
     """
@@ -71,7 +71,7 @@ class CascadeFacts(Facts):
         label: the column of the true labels.
         accuracy_loss: the allowed loss of accuracy.
         threshold: the small model decides rows for which its confidence is above this.
-        confident: the share of such rows.
+        confident: the share of rows that the small model decides.
         accuracy: the full model's accuracy on the held-out rows.
         loss, most_loss: the measured loss of accuracy, and its upper bound at 97.5% confidence.
     """
@@ -92,11 +92,11 @@ class FilterFacts(Facts):
     Attributes:
         output, column: the score that queries order by: an output of the model and its column.
         chosen: the class of that column as SQL; empty for a number.
-        k: the most rows that a query may request, including its OFFSET.
-        precision: the required share of them among the full model's best k.
+        k: the maximum number of rows that a query may request, including its OFFSET.
+        precision: the share of the full model's best k rows that a query must return.
         ratio: the full model ranks the small model's best `ratio` * k rows.
         rows: the number of rows in the tables tried.
-        trials, failures: the queries tried, and those that were less precise than required.
+        trials, failures: the numbers of queries tried, and of those less precise than required.
         low, high: the 95% confidence interval of the share of queries that are precise enough.
     """
 
@@ -165,7 +165,7 @@ def dumps(facts: Facts) -> str:
 
 
 def loads(kind: str, small: Program, text: Any, program: Program, name: str) -> Any:
-    """Read a small model in front of `program`, with facts that `dumps` wrote."""
+    """Return the small model `small` of `program`, with facts that `dumps` wrote."""
     class_, facts_class, statement_words = KINDS[kind]
     advice = f"ALTER MODEL ... DROP {statement_words} removes it"
     try:
@@ -187,9 +187,9 @@ def loads(kind: str, small: Program, text: Any, program: Program, name: str) -> 
 
 
 def read_fields(class_: type[Dataclass], stored: Mapping[str, Any]) -> Dataclass:
-    """Return a dataclass with the fields in a stored mapping, with lists as tuples.
+    """Return a dataclass with the fields of a stored mapping; lists become tuples.
 
-    A field that is missing, has another type or is not finite raises one of `DAMAGE_ERRORS`.
+    Raises one of `DAMAGE_ERRORS` if a field is missing, has another type or is not finite.
     """
     values: dict[str, Any] = {}
     for field in fields(class_):  # type: ignore[arg-type]
@@ -204,7 +204,7 @@ def read_fields(class_: type[Dataclass], stored: Mapping[str, Any]) -> Dataclass
         if item_types is not None and value is not None:
             for item in items:
                 if not isinstance(item, item_types):
-                    raise TypeError(f"{field.name} cannot hold {item!r:.80}")
+                    raise TypeError(f"{field.name} cannot contain {item!r:.80}")
         if types is _NUMBER:
             value = float(value)
             if not math.isfinite(value):
@@ -228,4 +228,4 @@ _FIELD_TYPES: dict[str, tuple[Any, Any]] = {
     "tuple[Mapping[str, Any], ...]": (tuple, dict),
     "tuple[FeatureGroup, ...]": (tuple, FeatureGroup),
 }
-"""The annotation of a field -> the types of its value, and those of the value's items."""
+"""The annotation of a field -> the types of its value, and the types of the value's items."""

@@ -1,4 +1,4 @@
-"""Stored Programs, by content hash; equal ones are stored once."""
+"""Stored Programs, by content hash. Equal Programs are stored once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Connections to one database share them: a Program never changes, so no entry bec
 
 
 class Programs(Protocol):
-    """A store of Programs in which equal ones are stored once."""
+    """A store of Programs. Equal Programs are stored once."""
 
     def get(self, digest: str, schema: str) -> Program:
         """Return the Program with a content hash, or with a prefix of it (20 digits or more).
@@ -34,13 +34,13 @@ class Programs(Protocol):
         """Store a Program unless it is already stored."""
 
     def keep(self, program: Program) -> None:
-        """Let `get` return a Program that is not stored, for a function of this session."""
+        """Make `get` return a Program that is not stored, for a function of this session."""
 
     def stored_bytes(self, digest: str, schema: str) -> int:
         """Return the stored size of a Program; 0 if it is not stored."""
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """Remove those of these Programs that no version refers to any more."""
+        """Remove the Programs with these hashes, except those that a version still refers to."""
 
 
 class TablePrograms:
@@ -81,7 +81,7 @@ class TablePrograms:
         if any(node.op in NEVER_STORED for node in program.nodes):
             fault = "has operators that sqlml never stores"
         elif find_invalid_unicode(program) is not None:
-            fault = "has texts that are not valid Unicode"
+            fault = "has strings that are not valid Unicode"
         elif program.hash != full_hash:
             fault = "does not match its hash"
         if fault is not None:
@@ -90,8 +90,8 @@ class TablePrograms:
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        # The row of an existing one is changed and changed back: another transaction may be about
-        # to collect it, and of two that change a row, one fails.
+        # The row of a stored Program is changed and changed back: if another transaction is about
+        # to remove the Program, the two conflict and one of them fails.
         digest = program.hash
         exists = self._connection.read(
             f"SELECT 1 FROM {schema}.catalog_programs WHERE hash = ?", [digest]
@@ -140,7 +140,7 @@ class TablePrograms:
         self._collected(digests)
 
     def _flip_format(self, digests: list[str], schema: str) -> None:
-        """Change the rows of some Programs, or restore them, so that a DELETE conflicts."""
+        """Invert the format of some Programs, so that other transactions conflict."""
         self._connection.write(
             f"UPDATE {schema}.catalog_programs SET format = system.main.xor(format, -1) "
             "WHERE system.main.list_contains(?::VARCHAR[], hash)",

@@ -15,21 +15,21 @@ from sqlml.dialects.type_names import DATETIMES
 class Dialect:
     """The SQL of one engine. Arguments and results are SQL text, except for names.
 
-    The methods here write DuckDB's SQL with bare function names; an engine overrides what it spells
-    differently.
+    These methods write DuckDB's SQL with bare function names. A subclass overrides what its engine
+    spells differently.
 
     Attributes:
         name: sqlglot's name of the engine's SQL.
         lazy_calls: a function is only called for rows whose branch of a CASE calls it.
         calls_in_lambdas: a scoring function may be called inside a lambda.
-        outputs_first: a name in ORDER BY means a select item before a column.
-        copies_rows: all columns of a row are copied for a function, and filters that need not
-            follow it are not evaluated first.
-        row_number: the number of a row, from 1, in the order in which the engine reads rows.
+        outputs_first: a name in ORDER BY refers to a select item rather than to a column.
+        copies_rows: a function call copies all columns of a row, and filters that could run before
+            the call do not.
+        row_number: an expression for the number of a row, from 1, in the engine's reading order.
         missing_is_null: a missing number in an expression is NULL instead of NaN. Then there are no
             lists, a condition is not a number, and rejected rows are reported in a separate column.
-        has_float32: there is a type FLOAT; otherwise, a DOUBLE holds each such number, and
-            `rounded` rounds it.
+        has_float32: the engine has the type FLOAT. Otherwise such numbers are DOUBLEs that
+            `rounded` rounds to FLOAT.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Dialect:
         return '"' + name.replace('"', '""') + '"'
 
     def quote_string(self, text: str) -> str:
-        """Quote a string as in a statement.
+        """Quote a string for use in a statement.
 
         >>> Dialect().quote_string("it's")
         "'it''s'"
@@ -93,28 +93,28 @@ class Dialect:
         """Build a list of strings without NUL characters."""
         return self.array([self.text(text) for text in texts])
 
-    def at(self, values: str, place: str | int) -> str:
-        """Return an element of a list."""
-        return self.call("array_extract", values, str(place))
+    def at(self, values: str, position: str | int) -> str:
+        """Return the element of a list at a position."""
+        return self.call("array_extract", values, str(position))
 
     def length(self, values: str) -> str:
         """Return the length of a list."""
         return self.call("len", values)
 
-    def part(self, values: str, first: int, last: int) -> str:
-        """Return the elements of a list from one position to another, both included."""
-        return self.call("array_slice", values, str(first), str(last))
+    def part(self, values: str, start: int, stop: int) -> str:
+        """Return the elements of a list from `start` to `stop`, both included."""
+        return self.call("array_slice", values, str(start), str(stop))
 
-    def pick(self, values: str, places: str) -> str:
+    def pick(self, values: str, positions: str) -> str:
         """Return the elements of a list at the positions in another list."""
-        return self.call("list_select", values, places)
+        return self.call("list_select", values, positions)
 
     def least(self, values: str) -> str:
-        """Return the least number of a list."""
+        """Return the smallest number in a list."""
         return self.call("list_aggregate", values, "'min'")
 
     def greatest(self, values: str) -> str:
-        """Return the greatest number of a list."""
+        """Return the largest number in a list."""
         return self.call("list_aggregate", values, "'max'")
 
     def summed(self, values: str) -> str:
@@ -171,7 +171,7 @@ class Dialect:
         return self.call("error", message)
 
     def is_finite(self, number: str) -> str:
-        """Test that a number is neither infinite nor NaN; NULL for NULL."""
+        """Test whether a number is neither infinite nor NaN; NULL for NULL."""
         return self.call("isfinite", number)
 
     def bytes(self, text: str) -> str:
@@ -187,19 +187,19 @@ class Dialect:
         return self.call("to_json", value)
 
     def display(self, sql: str) -> str:
-        """Return our SQL for messages, with functions by the names that users know."""
+        """Return SQL for messages, with the function names that users know."""
         return sql
 
     def first(self, values: str) -> str:
-        """Return the first element of a list, as messages suggest it."""
+        """Return the first element of a list, in the form that messages suggest."""
         return f"{values}[1]"
 
     def sum(self, values: str) -> str:
-        """Return the sum of a list of numbers, as messages suggest it."""
+        """Return the sum of a list of numbers, in the form that messages suggest."""
         return f"list_sum({values})"
 
     def seconds(self, time: str) -> str:
-        """Return a point in time as seconds since 1970, as messages suggest it."""
+        """Return a time as seconds since 1970, in the form that messages suggest."""
         return f"date_part('epoch', {time})"
 
     def takes_as_datetime(self, type: str) -> bool:
@@ -213,34 +213,34 @@ class Dialect:
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
         """Return the index of a string among distinct ones, from 0.
 
-        `other` is the result for NULL and other strings, and only evaluated for these.
+        `other` is the result for NULL and for other strings, and is evaluated only for these.
         """
-        places = self.map(self.array(texts), self.call("range", str(len(texts))))
-        return f"coalesce({self.value_at(places, text)}, {other})"
+        indices = self.map(self.array(texts), self.call("range", str(len(texts))))
+        return f"coalesce({self.value_at(indices, text)}, {other})"
 
-    def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
-        """Pass numbers of one type to a scoring function, in one argument or one each."""
+    def number_arguments(self, numbers: Sequence[str], number_type: str) -> str:
+        """Pass numbers of one type to a scoring function, as one argument or as several."""
         # DuckDB passes an array as it is in memory. A cast list is 6 times as fast as
         # array_value(...) (28 FLOATs, 2.0 and 1.5). Passing a STRUCT takes a third of the time, but
         # Arrow then releases the GIL more often, which slows down queries with two threads (28
         # columns, 30 trees: 0.8x the time with one thread, 1.1x with two).
-        return f"{self.array(numbers)}::{kind}[{len(numbers)}]"
+        return f"{self.array(numbers)}::{number_type}[{len(numbers)}]"
 
     def packed_arguments(self, name: str) -> str:
         """Pass a column `name` that holds the result of `number_arguments`."""
         return self.quote_name(name)
 
     def text_arguments(self, texts: Sequence[str]) -> str:
-        """Pass strings to a scoring function, in one argument or one each."""
+        """Pass strings to a scoring function, as one argument or as several."""
         # Bytes, because a VARCHAR of DuckDB may have several layouts in Arrow.
         return f"{self.array([self.bytes(text) for text in texts])}::BLOB[]"
 
     def columns_of_models(self, numbers: Sequence[str], texts: Sequence[str]) -> str:
-        """Pass numbers (DOUBLE) and strings to a function whose rows name their models."""
+        """Pass numbers (DOUBLE) and strings to a function that reads the model's name per row."""
         return ", ".join([*numbers, *(f"CAST({text} AS VARCHAR)" for text in texts)])
 
     def returned(self, type: str) -> str:
-        """Return the result type of a scoring function for values of a type."""
+        """Return the result type of a scoring function that returns values of a type."""
         return type
 
     def value_of(self, call: str) -> str:
@@ -291,11 +291,11 @@ class Dialect:
         return f"CASE WHEN {half} = 0.5 THEN {even} ELSE {self.call('round', number)} END"
 
     def place_of_greatest(self, values: str) -> str:
-        """Return the first position of the greatest number in a list."""
+        """Return the first position of the largest number in a list."""
         # list_max is a macro in DuckDB, which calls another function by its bare name.
         return self.position(values, self.greatest(values))
 
-    def divided(self, a: str, b: str, kind: str) -> str:
+    def divided(self, a: str, b: str, number_type: str) -> str:
         """Divide two numbers of one type, in that type."""
         return self.operator("/", a, b)
 

@@ -65,7 +65,7 @@ class DuckDB(Dialect):
         return builtin(name)
 
     def texts(self, texts: Sequence[str]) -> str:
-        """Write many strings as one, which is split when the query is planned.
+        """Write a long list of strings as one string, which is split when the query is planned.
 
         Planning 10,000 strings takes a tenth of the time of as many literals.
 

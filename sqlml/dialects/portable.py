@@ -1,8 +1,8 @@
-"""Portable SQL of numbers, strings and CASE only, which sqlglot translates for other databases.
+"""Portable SQL with numbers, strings and CASE only, which sqlglot translates for other databases.
 
-It is parsed as DuckDB's SQL. A missing number is NULL, since few databases support NaN; a condition
-is not a number; and functions are guarded against arguments whose result some databases cannot
-represent.
+sqlglot parses it as DuckDB's SQL. A missing number is NULL, since few databases support NaN. A
+condition is not a number. Functions are guarded against arguments whose result some databases
+cannot represent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlml.dialects.dialect import Dialect
 from sqlml.errors import BackendError
 
 MAX_EXPONENT, MIN_EXPONENT = 709.782712893384, -745.1332191019411
-"""The greatest and the least number whose power of e is a DOUBLE other than infinity and 0."""
+"""The largest and smallest exponents for which exp is neither infinite nor 0."""
 
 LARGEST = "'1.7976931348623157e+308'::DOUBLE"
 
@@ -22,11 +22,11 @@ class Portable(Dialect):
     """The SQL that all databases can compute.
 
     Args:
-        narrow: SQL of a DOUBLE within the range of FLOAT -> the same rounded to FLOAT, as a DOUBLE.
-        roundings: how deeply such results may be nested in one expression.
-        levels: the tree levels in one expression.
-        has_infinity: whether there are infinite numbers; otherwise the greatest number stands for
-            infinity.
+        narrow: maps the SQL of a DOUBLE within the range of FLOAT to SQL that rounds it to FLOAT.
+        roundings: how deeply roundings may be nested in one expression.
+        levels: the number of tree levels in one expression.
+        has_infinity: whether the database has infinite numbers; otherwise the largest number stands
+            for infinity.
     """
 
     name = "other databases"
@@ -65,8 +65,8 @@ class Portable(Dialect):
     def array(self, items: Sequence[str]) -> str:
         raise BackendError("lists cannot be written as SQL for other databases")
 
-    def at(self, values: str, place: str | int) -> str:
-        return f"{values}[{place}]"
+    def at(self, values: str, position: str | int) -> str:
+        return f"{values}[{position}]"
 
     def is_missing(self, number: str) -> str:
         return f"({number} IS NULL)"
@@ -117,5 +117,5 @@ class Portable(Dialect):
         return text
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
-        whens = " ".join(f"WHEN {candidate} THEN {k}" for k, candidate in enumerate(texts))
-        return f"CASE {text} {whens} ELSE {other} END"
+        branches = " ".join(f"WHEN {candidate} THEN {k}" for k, candidate in enumerate(texts))
+        return f"CASE {text} {branches} ELSE {other} END"

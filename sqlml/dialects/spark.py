@@ -28,7 +28,7 @@ _FUNCTION_NAMES = {
     "map": "map_from_arrays",
     "quantile_cont": "percentile",
 }
-"""Spark's names of functions that DuckDB calls otherwise."""
+"""DuckDB's name of a function -> Spark's name, where they differ."""
 
 
 class Spark(Dialect):
@@ -49,7 +49,7 @@ class Spark(Dialect):
         '`a``b`'
 
         Raises:
-            BindError: Spark would replace a part of the name.
+            BindError: Spark would substitute a part of the name.
         """
         if "${" in name:
             raise BindError(f"Spark replaces ${{...}} in SQL, even in names; rename {name!r}")
@@ -94,17 +94,17 @@ class Spark(Dialect):
         fields_sql = ", ".join(f"{self.quote_name(f.name)}: {self.type(f.type)}" for f in fields)
         return f"STRUCT<{fields_sql}>"
 
-    def at(self, values: str, place: str | int) -> str:
+    def at(self, values: str, position: str | int) -> str:
         """Return an element of a list; `values[NULL]` fails in Spark 4.3."""
-        if isinstance(place, int):
-            return f"{values}[{place - 1}]"
-        return f"get({values}, {place} - 1)"
+        if isinstance(position, int):
+            return f"{values}[{position - 1}]"
+        return f"get({values}, {position} - 1)"
 
-    def part(self, values: str, first: int, last: int) -> str:
-        return f"slice({values}, {first}, {last - first + 1})"
+    def part(self, values: str, start: int, stop: int) -> str:
+        return f"slice({values}, {start}, {stop - start + 1})"
 
-    def pick(self, values: str, places: str) -> str:
-        return self.each(places, "sqlml_i", f"({values})[sqlml_i - 1]")
+    def pick(self, values: str, positions: str) -> str:
+        return self.each(positions, "sqlml_i", f"({values})[sqlml_i - 1]")
 
     def least(self, values: str) -> str:
         return f"array_min({values})"
@@ -204,12 +204,12 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
         return f"coalesce(array_position({self.array(texts)}, {text}) - 1, {other})"
 
-    def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
+    def number_arguments(self, numbers: Sequence[str], number_type: str) -> str:
         """Pass an array, because Spark boxes the value of each separate argument (28: 1.2x time).
 
         All are cast, since a column of NULLs may have no type; Spark drops casts that do nothing.
         """
-        return self.array([f"CAST({number} AS {kind})" for number in numbers])
+        return self.array([f"CAST({number} AS {number_type})" for number in numbers])
 
     def packed_arguments(self, name: str) -> str:
         """Pass the column twice: Spark inlines the expression of a column that is used once."""
@@ -228,7 +228,7 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         return f"{call}.value"
 
     def require_success(self, call: str, value: str) -> str:
-        """Raise the call's error only here: Spark calls a function even for rows without need."""
+        """Raise the call's error only here, since Spark may call functions for rows in vain."""
         return f"CASE WHEN {call}.error IS NULL THEN {value} ELSE raise_error({call}.error) END"
 
     def is_infinite(self, number: str) -> str:
@@ -238,19 +238,19 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         return f"CAST({number} AS {type})"
 
     def rounded_to_even(self, number: str) -> str:
-        """Use `rint`, which returns a DOUBLE; that holds every FLOAT."""
+        """Use `rint`, which returns a DOUBLE and so is exact for every FLOAT."""
         return f"rint({number})"
 
-    def divided(self, a: str, b: str, kind: str) -> str:
+    def divided(self, a: str, b: str, number_type: str) -> str:
         """Divide in DOUBLE, as Spark does, and round to FLOAT, which gives the FLOAT quotient."""
-        return f"CAST({a} / {b} AS {kind})" if kind != "DOUBLE" else f"({a} / {b})"
+        return f"CAST({a} / {b} AS {number_type})" if number_type != "DOUBLE" else f"({a} / {b})"
 
     def star_without(self, names: Sequence[str]) -> str:
         return f"* EXCEPT ({', '.join(names)})"
 
 
 def _json_string(value: str) -> str:
-    """Return the JSON of a string from that of a list: Spark writes no JSON of strings alone."""
+    """Return a string as JSON, cut out of the JSON of a list: Spark has no JSON of bare strings."""
     list_json = f"to_json(array({value}))"
     return f"CASE WHEN {value} IS NOT NULL THEN substr({list_json}, 2, length({list_json}) - 2) END"
 

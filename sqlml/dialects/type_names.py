@@ -1,5 +1,4 @@
-"""Names of types in DuckDB's spelling, and the parts of nested ones, such as `MAP(VARCHAR,
-DOUBLE)`."""
+"""Type names in DuckDB's spelling, and the parts of nested types such as `MAP(VARCHAR, DOUBLE)`."""
 
 from __future__ import annotations
 
@@ -26,52 +25,52 @@ class Field(NamedTuple):
 _LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
 
 
-def element(kind: str) -> str | None:
+def element(type_name: str) -> str | None:
     """Return the element type of a list or array type; None for other types.
 
     >>> element("VARCHAR[]"), element("INTEGER[3]"), element("VARCHAR")
     ('VARCHAR', 'INTEGER', None)
     """
-    match = _LIST.fullmatch(kind)
+    match = _LIST.fullmatch(type_name)
     return None if match is None else match.group(1)
 
 
-def map_types(kind: str) -> tuple[str, str] | None:
+def map_types(type_name: str) -> tuple[str, str] | None:
     """Return the key and value types of a map type; None for other types.
 
     >>> map_types("MAP(VARCHAR, DECIMAL(9,2))")
     ('VARCHAR', 'DECIMAL(9,2)')
     """
-    if not kind.startswith("MAP(") or not kind.endswith(")"):
+    if not type_name.startswith("MAP(") or not type_name.endswith(")"):
         return None
-    types = _split_at_commas(kind[len("MAP(") : -1])
+    types = _split_at_commas(type_name[len("MAP(") : -1])
     return (types[0], types[1]) if len(types) == 2 else None
 
 
-def pair_types(kind: str) -> tuple[str, str] | None:
+def pair_types(type_name: str) -> tuple[str, str] | None:
     """Return the types of the two fields of a struct or tuple type; None for other types.
 
     >>> pair_types("STRUCT(k VARCHAR, v INTEGER)"), pair_types("TUPLE(VARCHAR, INTEGER)")
     (('VARCHAR', 'INTEGER'), ('VARCHAR', 'INTEGER'))
     """
-    if kind.startswith("TUPLE(") and kind.endswith(")"):
-        types = _split_at_commas(kind[len("TUPLE(") : -1])
+    if type_name.startswith("TUPLE(") and type_name.endswith(")"):
+        types = _split_at_commas(type_name[len("TUPLE(") : -1])
     else:
         # Fields of row(...) have no names before DuckDB 2.0, only types.
-        types = [f.type or f.name for f in struct_fields(kind) or ()]
+        types = [f.type or f.name for f in struct_fields(type_name) or ()]
     return (types[0], types[1]) if len(types) == 2 else None
 
 
-def struct_fields(kind: str) -> tuple[Field, ...] | None:
+def struct_fields(type_name: str) -> tuple[Field, ...] | None:
     """Return the fields of a type `STRUCT(a INTEGER, "b c" VARCHAR)`; None for other types.
 
     >>> struct_fields('STRUCT(a INTEGER, b DECIMAL(9,2))')
     (Field(name='a', type='INTEGER'), Field(name='b', type='DECIMAL(9,2)'))
     """
-    if not kind.startswith("STRUCT(") or not kind.endswith(")"):
+    if not type_name.startswith("STRUCT(") or not type_name.endswith(")"):
         return None
     fields = []
-    for field in _split_at_commas(kind[len("STRUCT(") : -1]):
+    for field in _split_at_commas(type_name[len("STRUCT(") : -1]):
         if field.startswith('"'):
             end = 1
             while field[end] != '"' or field[end : end + 2] == '""':

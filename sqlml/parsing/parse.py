@@ -1,4 +1,4 @@
-"""Parsing of texts into statements, sqlglot trees, or the texts of their statements."""
+"""Parse SQL into statements or sqlglot trees, or split it into single statements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlml.parsing.tokens import raw_tokens
 
 
 def split_sql(sql: str, dialect: str = "duckdb") -> list[str]:
-    """Split a text into its statements, without semicolons.
+    """Split SQL into its statements, without semicolons.
 
     >>> split_sql("SELECT ';'; SELECT 2")
     ["SELECT ';'", 'SELECT 2']
@@ -28,7 +28,7 @@ def split_sql(sql: str, dialect: str = "duckdb") -> list[str]:
 
 
 def has_several_statements(sql: str) -> bool:
-    """Return whether a DuckDB text has several statements, or may have if it cannot be tokenized.
+    """Return whether DuckDB SQL has several statements, or may have if it cannot be tokenized.
 
     >>> has_several_statements("SELECT ';' ;"), has_several_statements("SELECT 1; SELECT 'x")
     (False, True)
@@ -40,31 +40,31 @@ def has_several_statements(sql: str) -> bool:
 
 
 @dataclass
-class Piece:
+class StatementTokens:
     """The tokens of a statement, and the end of the statement with its semicolons."""
 
     tokens: list[Token]
     end: int
 
 
-def split_tokens(sql: str, dialect: str) -> list[Piece]:
-    """Split the tokens of a text at semicolons; a Spark script in BEGIN and END has no pieces."""
+def split_tokens(sql: str, dialect: str) -> list[StatementTokens]:
+    """Split the tokens at semicolons; a Spark script in BEGIN ... END returns an empty list."""
     tokens = raw_tokens(sql, dialect)
     if dialect == "spark" and tokens and tokens[0].text.upper() == "BEGIN":
         return []
-    pieces: list[Piece] = []
+    statements: list[StatementTokens] = []
     starts_new = True
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
             starts_new = True
         elif starts_new:
-            pieces.append(Piece([token], 0))
+            statements.append(StatementTokens([token], 0))
             starts_new = False
         else:
-            pieces[-1].tokens.append(token)
-        if pieces:
-            pieces[-1].end = token.end + 1
-    return pieces
+            statements[-1].tokens.append(token)
+        if statements:
+            statements[-1].end = token.end + 1
+    return statements
 
 
 _MISSING_OPERAND = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
@@ -72,37 +72,42 @@ _TOKEN_REPR = re.compile(r"<Token .*?text: (.*?), line.*?>", re.DOTALL)
 
 
 def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
-    """Parse a text into sqlglot trees, whose nodes know their spans (`places.span`).
+    """Parse SQL into sqlglot trees, whose nodes know their spans (`places.span`).
 
-    A text that is nested too deeply raises RecursionError; see `tokens.run_deeply`.
+    SQL that is nested too deeply raises RecursionError; see `tokens.run_deeply`.
     """
     tokens = raw_tokens(sql, dialect)
     try:
-        parsed = DIALECTS[dialect].parser().parse(tokens, sql)
+        trees = DIALECTS[dialect].parser().parse(tokens, sql)
     except GlotError as error:
         details = error.errors[0] if error.errors else {}
         description = _TOKEN_REPR.sub(r"'\1'", str(details.get("description") or error))
         description = _MISSING_OPERAND.sub("an expression is missing", description)
-        before = details.get("start_context")
-        offset = len(before) if before is not None and sql.startswith(before) else None
+        text_before = details.get("start_context")
+        offset = (
+            len(text_before) if text_before is not None and sql.startswith(text_before) else None
+        )
         raise ParseError(description, sql, offset) from None
-    return [tree for tree in parsed if tree is not None]
+    return [tree for tree in trees if tree is not None]
 
 
 def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
-    """Parse a text into statements, in order; those of the engine are `Query` values.
+    """Parse SQL into statements, in order. A statement of the engine becomes a `Query`.
 
-    A text of comments, or a Spark script in BEGIN and END, has none. The queries of a DuckDB text
-    together contain every character of it; those of Spark contain the statement only.
+    Comments alone, or a Spark script in BEGIN ... END, contain no statement. For DuckDB, the SQL of
+    the statements together has every character of the text; for Spark, comments between them are
+    left out.
     """
     pieces = split_tokens(sql, dialect)
     parser = cast(ModelStatements, DIALECTS[dialect].parser())
-    statements = [parser.model_statement(piece.tokens, sql) for piece in pieces]
+    statements = [parser.parse_model_statement(piece.tokens, sql) for piece in pieces]
     if dialect == "spark" or not pieces:
         return tuple(statements)
-    cuts = [0, *(piece.end for piece in pieces[:-1]), len(sql)]
-    texts = [sql[start:end] for start, end in pairwise(cuts)]
+    boundaries = [0, *(piece.end for piece in pieces[:-1]), len(sql)]
+    statement_sqls = [sql[start:end] for start, end in pairwise(boundaries)]
     return tuple(
-        replace(statement, sql=text) if isinstance(statement, Query | Explain) else statement
-        for statement, text in zip(statements, texts, strict=True)
+        replace(statement, sql=statement_sql)
+        if isinstance(statement, Query | Explain)
+        else statement
+        for statement, statement_sql in zip(statements, statement_sqls, strict=True)
     )

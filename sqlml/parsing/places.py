@@ -16,7 +16,7 @@ from sqlglot.parser import Parser
 
 
 class ModelName(exp.Expression):
-    """MODEL m as the first argument of a call; `this` is the text that names the model."""
+    """MODEL m as the first argument of a call; `this` is the SQL that names the model."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
@@ -40,7 +40,7 @@ class Step(exp.Expression):
 
 
 class OtherType(exp.Expression):
-    """CREATE TYPE name AS ENUM (query)."""
+    """The query of CREATE TYPE name AS ENUM (query)."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
@@ -71,7 +71,7 @@ class Span:
 
 
 def find_outermost(spans: Iterable[Span]) -> list[Span]:
-    """Return the spans that lie within no other one, in order."""
+    """Return the spans that no other span contains, in order."""
     outer: list[Span] = []
     for candidate in sorted(spans, key=lambda p: (p.start, -p.end)):
         if not outer or candidate.start >= outer[-1].end:
@@ -80,9 +80,9 @@ def find_outermost(spans: Iterable[Span]) -> list[Span]:
 
 
 def overlaps(candidate: Span, ordered: Sequence[Span]) -> bool:
-    """Return whether a span overlaps one of the spans that `find_outermost` returned."""
-    first = bisect_right(ordered, candidate.start, key=lambda other: other.end)
-    return first < len(ordered) and ordered[first].start < candidate.end
+    """Return whether a span overlaps any of `ordered`, a result of `find_outermost`."""
+    index = bisect_right(ordered, candidate.start, key=lambda other: other.end)
+    return index < len(ordered) and ordered[index].start < candidate.end
 
 
 def span(node: exp.Expr) -> Span | None:
@@ -99,7 +99,7 @@ def span(node: exp.Expr) -> Span | None:
 
 
 def is_written(node: exp.Expr) -> bool:
-    """Return whether a node occurs in the text; the star of `FROM t` does not."""
+    """Return whether a node occurs in the text; the implied star of `FROM t` does not."""
     return _SPAN_KEY in node.meta
 
 
@@ -111,11 +111,11 @@ def hull(nodes: Iterable[exp.Expr | None]) -> Span | None:
     return Span(min(p.start for p in spans), max(p.end for p in spans))
 
 
-def mark(parser: Any, node: Any, first: int) -> Any:
-    """Mark `node` with the tokens that the parser has consumed since token number `first`."""
-    last = parser._index - 1
-    if isinstance(node, exp.Expr) and last >= first:
-        start, end = parser._tokens[first].start, parser._tokens[last].end + 1
+def mark(parser: Any, node: Any, first_token: int) -> Any:
+    """Mark `node` with the span of the tokens that the parser consumed from `first_token` on."""
+    last_token = parser._index - 1
+    if isinstance(node, exp.Expr) and last_token >= first_token:
+        start, end = parser._tokens[first_token].start, parser._tokens[last_token].end + 1
         marked = node.meta.get(_SPAN_KEY)
         if marked is not None:
             start, end = min(start, marked[0]), max(end, marked[1])
@@ -124,6 +124,7 @@ def mark(parser: Any, node: Any, first: int) -> Any:
 
 
 def with_spans(base: type[Parser]) -> type[Parser]:
+    """Return a subclass of a parser that marks its results with their spans."""
     methods = {
         f"_parse_{name}": _mark_result(getattr(base, f"_parse_{name}")) for name in _MARKED_RULES
     }
@@ -134,21 +135,21 @@ def with_spans(base: type[Parser]) -> type[Parser]:
 
 def _mark_result(rule: Callable[..., Any]) -> Callable[..., Any]:
     def parse(self: Any, *args: Any, **options: Any) -> Any:
-        first = self._index
-        return mark(self, rule(self, *args, **options), first)
+        first_token = self._index
+        return mark(self, rule(self, *args, **options), first_token)
 
     return parse
 
 
 def _mark_query(base: Any) -> Callable[..., Any]:
-    """Wrap the rule of queries, and record where each one starts for `_mark_set_operation`."""
+    """Wrap the rule for queries, and record each query's start for `_mark_set_operation`."""
 
     def parse(self: Any, *args: Any, **options: Any) -> Any:
-        first = self._index
+        first_token = self._index
         starts = self.__dict__.setdefault("_begun", [])
-        starts.append(first)
+        starts.append(first_token)
         try:
-            return mark(self, base._parse_select_query(self, *args, **options), first)
+            return mark(self, base._parse_select_query(self, *args, **options), first_token)
         finally:
             starts.pop()
 
@@ -156,13 +157,13 @@ def _mark_query(base: Any) -> Callable[..., Any]:
 
 
 def _mark_set_operation(base: Any) -> Callable[..., Any]:
-    """Wrap the rule of set operations, and mark the query before UNION and the like."""
+    """Wrap the rule for set operations, and mark the query before UNION and similar words."""
 
     def parse(self: Any, this: Any) -> Any:
         starts = self.__dict__.get("_begun")
         if starts and isinstance(this, exp.Expr) and not is_written(this):
             mark(self, this, starts[-1])
-        first = self._index
-        return mark(self, base._parse_set_operations(self, this), first)
+        first_token = self._index
+        return mark(self, base._parse_set_operations(self, this), first_token)
 
     return parse

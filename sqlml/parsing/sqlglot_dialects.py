@@ -1,7 +1,7 @@
-"""sqlglot's DuckDB and Spark dialects, extended by calls of models, model statements and spans.
+"""sqlglot's DuckDB and Spark dialects, extended with model calls, model statements and spans.
 
-All functions stay calls as written, because sqlglot would check their arguments and reorder some.
-What sqlglot misreads in either engine's SQL, and may occur next to a model, is corrected.
+Function calls are kept as written, because sqlglot would check their arguments and reorder some.
+Syntax that sqlglot misreads, and that may occur next to a model, is corrected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MODEL_FUNCTIONS = frozenset({"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRAN
 
 _TABLE_NAMES = token_types("VAR IDENTIFIER STRING PLACEHOLDER PARAMETER")
 _NOT_AFTER_MODEL = token_types("COMMA L_PAREN R_PAREN")
-"""Tokens before which MODEL is a column or a function, and not followed by a model's name."""
+"""Tokens that cannot follow MODEL if it begins a model's name: before them, it is a column."""
 
 _QUERY_WORDS = frozenset({"SELECT", "FROM", "WITH", "VALUES"})
 _EXPLAIN_WORDS = ("ANALYZE", "EXTENDED", "FORMATTED", "COST", "CODEGEN")
@@ -44,7 +44,7 @@ def _parse_placeholder(parser: Any) -> exp.Expr:
 
 
 class _Rules(ModelStatements):
-    """Rules for both dialects where they differ from sqlglot."""
+    """Rules for both dialects, where the engines differ from sqlglot."""
 
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
         is_call = self._next.token_type == TokenType.L_PAREN
@@ -98,7 +98,7 @@ class _Rules(ModelStatements):
         return self._parse_lambda(alias=True)
 
     def _parse_engine_command(self: Any) -> Any:
-        """Parse a command that sqlglot would keep as text."""
+        """Parse the statement inside PREPARE or EXPLAIN, which sqlglot would keep as text."""
         word = self._prev.text.upper()
         if word == "PREPARE":
             self._parse_id_var()
@@ -120,8 +120,8 @@ class _Rules(ModelStatements):
         """Parse any expressions in CUBE and ROLLUP, such as comparisons."""
         if with_prefix or not self._match_set((TokenType.CUBE, TokenType.ROLLUP)):
             return super()._parse_cube_or_rollup(with_prefix)
-        kind = exp.Cube if self._prev.token_type == TokenType.CUBE else exp.Rollup
-        return self.expression(kind(expressions=self._parse_wrapped_csv(self._parse_disjunction)))
+        cls = exp.Cube if self._prev.token_type == TokenType.CUBE else exp.Rollup
+        return self.expression(cls(expressions=self._parse_wrapped_csv(self._parse_disjunction)))
 
     def _parse_grouping_set(self: Any) -> Any:
         nested = self._parse_grouping_sets() or self._parse_cube_or_rollup()
@@ -130,12 +130,12 @@ class _Rules(ModelStatements):
     def _skip_brackets(self: Any) -> None:
         depth = 1
         while self._curr and depth:
-            kind = self._curr.token_type
-            depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+            token_type = self._curr.token_type
+            depth += (token_type == TokenType.L_PAREN) - (token_type == TokenType.R_PAREN)
             self._advance()
 
     def _warn_unsupported(self) -> None:
-        """Suppress the warning, since the engine may well support what sqlglot does not."""
+        """Suppress the warning, since the engine may support what sqlglot does not."""
 
 
 _QUERY_TOKENS = token_types("PIVOT UNPIVOT DESCRIBE")
@@ -158,8 +158,11 @@ class _DuckDBRules(_Rules, DuckDBParser):
         """Parse MERGE ... THEN ERROR, with or without a message."""
         parsed = super()._parse_var_from_options(options, raise_unmatched)
         if options is self.CONFLICT_ACTIONS and self._prev.text.upper() == "ERROR":
-            ends = not self._curr or self._curr.token_type in (TokenType.WHEN, TokenType.RETURNING)
-            return parsed if ends else exp.Paren(this=self._parse_disjunction())
+            has_no_message = not self._curr or self._curr.token_type in (
+                TokenType.WHEN,
+                TokenType.RETURNING,
+            )
+            return parsed if has_no_message else exp.Paren(this=self._parse_disjunction())
         return parsed
 
     def _parse_types(self: Any, *args: Any, **options: Any) -> Any:
@@ -198,8 +201,8 @@ class _DuckDBRules(_Rules, DuckDBParser):
 
     def _parse_function_properties(self: Any) -> Any:
         """Parse TABLE after AS in a macro; any other word begins its body."""
-        opens = self._curr.token_type == TokenType.TABLE
-        return super()._parse_function_properties() if opens else None
+        returns_table = self._curr.token_type == TokenType.TABLE
+        return super()._parse_function_properties() if returns_table else None
 
     def _parse_function_parameter(self: Any) -> Any:
         """Parse macro parameters with defaults, `n := 3`, too."""
@@ -295,7 +298,7 @@ class _SparkRules(_Rules, SparkParser):
         return exp.PropertyEQ(this=_to_identifier(token), expression=self._parse_assignment())
 
     def _parse_table_hints(self: Any) -> None:
-        """Skip `WITH (...)` after a table, which has the options of a file."""
+        """Skip `WITH (...)` after a table, which contains the options of a file."""
         if self._match_pair(TokenType.WITH, TokenType.L_PAREN):
             self._skip_brackets()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as the value of an option, such as `hparam_range(0.01, 0.3)`; its name is folded."""
+    """A call as the value of an option, such as `hparam_range(0.01, 0.3)`, with a folded name."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -30,7 +30,7 @@ class ModelName:
 
     @property
     def has_version(self) -> bool:
-        """Return whether it names a version, also within quotes: no model's name has / or @."""
+        """Return whether a version is named, also within quotes: no model's name has / or @."""
         return self.version is not None or self.alias is not None or bool({"/", "@"} & {*self.name})
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """[TRANSFORM (...)] [OPTIONS (...)] [COMMENT ...] AS query; `transform` has items as texts."""
+    """[TRANSFORM (...)] [OPTIONS (...)] [COMMENT ...] AS query; `transform` lists items as SQL."""
 
     query: str
     options: Options = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """PROMOTE IF metric >= CURRENT (`threshold` is None), or >= a number."""
+    """PROMOTE IF metric >= CURRENT (then `threshold` is None), or >= a number."""
 
     metric: str
     symbol: str
@@ -73,7 +73,7 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement of a text; `sql` is the statement's own text."""
+    """A statement; `sql` is its text."""
 
     sql: str
 
@@ -92,7 +92,7 @@ class Query(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Explain(Statement):
-    """EXPLAIN [ANALYZE] of a query; `mode` is Spark's (such as COST), or ""."""
+    """EXPLAIN [ANALYZE] query; `mode` is a mode of Spark (such as COST), or ""."""
 
     query: str
     analyze: bool
@@ -148,7 +148,7 @@ class TrainVersion(Change):
 
 @dataclass(frozen=True, slots=True)
 class Retrain(Change):
-    """RETRAIN [PROMOTE IF ...] [AS query]: another version with the definition of the named one."""
+    """RETRAIN [PROMOTE IF ...] [AS query]: train the named version's definition again."""
 
     query: str | None = None
     promotion: Promotion | None = None
@@ -206,7 +206,7 @@ class SetOptions(Change):
 
 @dataclass(frozen=True, slots=True)
 class ResetOptions(Change):
-    """RESET OPTIONS [(name, ...)]; all options without names."""
+    """RESET OPTIONS [(name, ...)]; without names, all options."""
 
     names: tuple[str, ...] = ()
 
@@ -296,7 +296,7 @@ class VerifyModel(OfModel):
 class OtherDatabase:
     """The target of exported SQL.
 
-    Without a `form`, it is a query over `table`, or functions without one. The query keeps
+    By default it is a query over `table`, or functions if no table is named. The query also returns
     `columns`.
     """
 

@@ -1,4 +1,4 @@
-"""Tokens of an engine's SQL, with their positions in the text.
+"""The tokens of an engine's SQL, with their positions in the text.
 
 sqlglot's tokenizers handle strings, dollar quotes, comments and quoted names. Here they do not
 swallow the rest of a statement after EXPLAIN, PREPARE and similar words, as sqlglot's own do.
@@ -40,7 +40,7 @@ _DOLLAR_OR_QUOTED = re.compile(
 )
 """Text in which a dollar is not a parameter (strings, names, comments, dollar quotes), or `$`.
 
-In `f($1, b := $2)`, sqlglot takes `$1, b := $` for the tag of a dollar quote.
+In `f($1, b := $2)`, sqlglot would read `$1, b := $` as the tag of a dollar quote.
 """
 
 _SPARK_VARIABLE = re.compile(r"\$\{[^}]*\}")
@@ -57,7 +57,7 @@ CLOSING = frozenset(")]}")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """The token sql[start:end].
+    """A token, which is sql[start:end].
 
     Attributes:
         kind: word, name (quoted), string, number, param or symbol.
@@ -74,7 +74,8 @@ class Token:
     def upper(self) -> str:
         """Return a bare word in capitals; empty for other tokens.
 
-        A word with a non-ASCII letter is no keyword and stays, even if its capital is ASCII (`ıf`).
+        A word with a non-ASCII letter is not a keyword and stays as it is, even if its capital is
+        ASCII (`ıf`).
         """
         if self.kind != "word":
             return ""
@@ -89,16 +90,16 @@ class Token:
 
 
 def tokenize(sql: str, dialect: str = "duckdb") -> Tokens:
-    """Return all tokens of `sql`, without comments; ParseError if a string is not closed."""
+    """Return all tokens of `sql`, without comments. An unclosed string raises ParseError."""
     tokens = Tokens(t for token in raw_tokens(sql, dialect) for t in _convert_token(sql, token))
     return Tokens(_read_as_spark(sql, tokens)) if dialect == "spark" else tokens
 
 
 @lru_cache(maxsize=4)
 def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
-    """Return the tokens for sqlglot's parser, in which a parameter `$1` is one token.
+    """Return the tokens for sqlglot's parser, with a parameter `$1` as one token.
 
-    The results for the last few texts are cached, since a new statement is read more than once.
+    The last few results are cached, since a new statement is read more than once.
     """
     prepared = sql
     if dialect == "duckdb" and "$" in sql:
@@ -118,7 +119,7 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
             token.token_type = TokenType.PLACEHOLDER
             token.text = "$" + token.text[1:]
     if not sql.isascii():
-        for token in raw:  # a non-ASCII letter with an ASCII capital makes no keyword
+        for token in raw:  # a word with a non-ASCII letter is not a keyword
             text = sql[token.start : token.end + 1]
             if not text.isascii() and _PLAIN_NAME.fullmatch(text):
                 token.token_type = TokenType.VAR
@@ -133,34 +134,34 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
 
 def _mark_column_names(raw: Sequence[GlotToken]) -> None:
     """Turn DuckDB's unreserved keywords into names where they name a column or an alias."""
-    first = previous = None
+    first_token = previous = None
     for token, following in zip_longest(raw, raw[1:]):
-        if first is None or previous is None or previous.token_type == TokenType.SEMICOLON:
-            first = token
-        elif _is_column_name(first, previous, token, following):
+        if first_token is None or previous is None or previous.token_type == TokenType.SEMICOLON:
+            first_token = token
+        elif _is_column_name(first_token, previous, token, following):
             token.token_type = TokenType.VAR
         previous = token
 
 
 def _is_column_name(
-    first: GlotToken, previous: GlotToken, token: GlotToken, following: GlotToken | None
+    first_token: GlotToken, previous: GlotToken, token: GlotToken, following: GlotToken | None
 ) -> bool:
-    """Return whether a word inside a statement, which begins with `first`, is a name."""
-    kind = token.token_type
+    """Return whether a word inside a statement that begins with `first_token` is a name."""
+    token_type = token.token_type
     if previous.token_type == TokenType.DOT:
-        return kind != TokenType.IDENTIFIER and bool(_PLAIN_NAME.fullmatch(token.text))
-    if kind in _COMMAND_WORDS:  # ALTER TABLE t DROP c
-        return first.token_type not in _COMMAND_WORDS
+        return token_type != TokenType.IDENTIFIER and bool(_PLAIN_NAME.fullmatch(token.text))
+    if token_type in _COMMAND_WORDS:  # ALTER TABLE t DROP c
+        return first_token.token_type not in _COMMAND_WORDS
     opens_bracket = following is not None and following.token_type == TokenType.L_PAREN
-    if kind in (TokenType.INSERT, TokenType.VALUES):
+    if token_type in (TokenType.INSERT, TokenType.VALUES):
         is_table = previous.token_type == TokenType.FROM and not opens_bracket
         return is_table or (following is not None and following.token_type == TokenType.FROM)
-    if kind in (TokenType.CUBE, TokenType.ROLLUP):
+    if token_type in (TokenType.CUBE, TokenType.ROLLUP):
         return not opens_bracket
     ends_operand = following is None or following.token_type in _AFTER_OPERANDS
-    if kind in (TokenType.NOT, TokenType.SELECT):  # x AS NOT MATERIALIZED, AS SELECT 1
+    if token_type in (TokenType.NOT, TokenType.SELECT):  # x AS NOT MATERIALIZED, AS SELECT 1
         return ends_operand and previous.token_type == TokenType.ALIAS
-    if kind == TokenType.BETWEEN:
+    if token_type == TokenType.BETWEEN:
         return ends_operand or previous.token_type in _BEFORE_OPERANDS
     return False
 
@@ -203,7 +204,7 @@ _STATEMENT_WORDS = token_types(
     "DESCRIBE SHOW SUMMARIZE VALUES INSERT UPDATE DELETE EXCEPT PIVOT UNPIVOT"
 )
 _COMMAND_WORDS = token_types("ALTER DROP FORCE GRANT INSTALL REVOKE ROLLBACK")
-"""Words that only begin DuckDB statements, or occur inside those that begin with another one."""
+"""Words that begin DuckDB statements, or occur in statements that begin with such a word."""
 
 _BEFORE_OPERANDS = token_types(
     "L_PAREN COMMA SELECT WHERE ALIAS AND OR ON HAVING GROUP_BY ORDER_BY QUALIFY FROM COLON_EQ"
@@ -220,7 +221,7 @@ _AFTER_MINUS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
 
 
 def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens as Spark reads them: `:name` is a parameter, 10L a number, 2a a name.
+    """Yield the tokens as Spark reads them: `:name` is a parameter, 10L a number, and 2a a name.
 
     `a:b` is not a parameter but a field of a VARIANT.
     """
@@ -271,23 +272,23 @@ def _convert_token(sql: str, token: GlotToken) -> list[Token]:
 
 
 class Tokens(tuple[Token, ...]):
-    """The tokens of a text, with cached properties that each call in a statement needs."""
+    """The tokens of a text, with cached properties that are needed for each call."""
 
     @cached_property
     def closing(self) -> Mapping[int, int]:
-        """Return opening bracket -> closing bracket, whose kinds need not match, by index."""
-        ends: dict[int, int] = {}
+        """Return the index of the closing bracket by that of the opening one; kinds may differ."""
+        closing_of: dict[int, int] = {}
         opened: list[int] = []
         for i, token in enumerate(self):
             if token.kind == "symbol" and token.text in OPENING:
                 opened.append(i)
             elif token.kind == "symbol" and token.text in CLOSING and opened:
-                ends[opened.pop()] = i
-        return ends
+                closing_of[opened.pop()] = i
+        return closing_of
 
     def split_commas(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the index ranges between commas of self[start:end] that no brackets enclose."""
-        items, first, i = [], start, start
+        """Split self[start:end] at commas outside of brackets; return the ranges of indices."""
+        items, item_start, i = [], start, start
         while i < end:
             token = self[i]
             if token.kind == "symbol" and token.text in CLOSING:
@@ -295,13 +296,13 @@ class Tokens(tuple[Token, ...]):
             if token.kind == "symbol" and token.text in OPENING:
                 i = self.closing.get(i, end)
             elif token.is_symbol(","):
-                items.append((first, i))
-                first = i + 1
+                items.append((item_start, i))
+                item_start = i + 1
             i += 1
-        return [*items, (first, end)] if first < end or items else []
+        return [*items, (item_start, end)] if item_start < end or items else []
 
 
-_MAX_PAIRS = 4_000_000  # Of tokens to compare, so that reporting an error stays fast.
+_MAX_PAIRS = 4_000_000  # More tokens are not compared, so that reporting an error stays fast.
 
 
 def find_original_offset(
@@ -317,13 +318,13 @@ def find_original_offset(
     index = next((i for i, token in enumerate(rewritten_tokens) if offset < token.end), None)
     if index is None:
         return None
-    a = [rewritten[t.start : t.end] for t in rewritten_tokens]
-    b = [written[t.start : t.end] for t in written_tokens]
-    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    rewritten_words = [rewritten[t.start : t.end] for t in rewritten_tokens]
+    written_words = [written[t.start : t.end] for t in written_tokens]
+    matcher = difflib.SequenceMatcher(None, rewritten_words, written_words, autojunk=False)
     for _, i, end, j, stop in matcher.get_opcodes():
         if not i <= index < end:
             continue
-        if a[i:end] != b[j:stop]:
+        if rewritten_words[i:end] != written_words[j:stop]:
             return written_tokens[min(j, len(written_tokens) - 1)].start
         within_token = max(0, offset - rewritten_tokens[index].start)
         return written_tokens[j + index - i].start + within_token
@@ -332,8 +333,8 @@ def find_original_offset(
 
 T = TypeVar("T")
 
-MAX_DEPTH = 1600  # The deepest nesting of brackets; an engine allows 1,000.
-_FRAMES_PER_BRACKET, _FRAMES_PER_TOKEN = 120, 8  # The most nested calls of Python.
+MAX_DEPTH = 1600  # Deepest nesting of brackets; the engines allow 1,000.
+_FRAMES_PER_BRACKET, _FRAMES_PER_TOKEN = 120, 8  # Most nested Python calls.
 
 _OPENING = statement_parts.OPENING | {TokenType.CASE}
 _CLOSING = statement_parts.CLOSING | {TokenType.END}
@@ -342,9 +343,9 @@ _lock = threading.Lock()
 
 
 def run_deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
-    """Run `work`, which recurses over a text, with a recursion limit that fits the text.
+    """Run `work`, which recurses over `sql`, with a recursion limit that fits it.
 
-    The limit is only raised for this call: json and others rely on it to stop in time.
+    The limit is raised for this call only: json and other modules rely on it to stop in time.
     """
     try:
         return work()

@@ -1,7 +1,7 @@
 """Metrics of predictions, and the contributions of columns to them.
 
-`class_metrics` and `number_metrics` use scikit-learn. `ml_evaluate` computes the same metrics in
-the engine (`planner/table_functions/`).
+`compute_class_metrics` and `compute_number_metrics` use scikit-learn. `ml_evaluate` computes the
+same metrics in the engine (`planner/table_functions/`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Metrics = Mapping[str, float | None]
 
 
 class Evaluation(dict[str, float | None]):
-    """Metrics by name; None if the rows do not define one."""
+    """Metrics by name. A metric that the rows do not define is None."""
 
     def _repr_html_(self) -> str:
         rows = [(name, None if value is None else f"{value:.6g}") for name, value in self.items()]
@@ -38,7 +38,7 @@ class Evaluation(dict[str, float | None]):
 
 
 def evaluate(model: Scorer, X: Any, y: Any, weight: Any = None) -> Evaluation | list[Evaluation]:
-    """Measure a model on rows X with labels y, as `Scorer.evaluate` says."""
+    """Measure a model on rows X with labels y, as `Scorer.evaluate` describes."""
     program = model.program
     if "label" not in program.outputs:
         raise ConfigError("this model predicts nothing that could be evaluated")
@@ -85,11 +85,13 @@ def _predict_probabilities(model: Scorer, X: Any, targets: int) -> list[Array] |
 
 
 def _evaluate_numbers(truth: Array, predicted: Array, weight: Array | None) -> Metrics:
-    y = truth.astype(np.float64)  # NaN for None
-    has_label = ~np.isnan(y)
-    _check_any(has_label)
-    hat = np.asarray(predicted[has_label], np.float64)
-    return number_metrics(y[has_label], hat, _select(weight, has_label))
+    actual = truth.astype(np.float64)  # NaN for None
+    has_label = ~np.isnan(actual)
+    _require_labels(has_label)
+    predicted_numbers = np.asarray(predicted[has_label], np.float64)
+    return compute_number_metrics(
+        actual[has_label], predicted_numbers, _select_rows(weight, has_label)
+    )
 
 
 def _evaluate_classes(
@@ -109,18 +111,18 @@ def _evaluate_classes(
                 + list_classes(labels.values)
             )
         codes[value] = code
-    y = np.array([-1 if _is_missing(v) else codes[v] for v in truth], np.int64)
-    has_label = y >= 0
-    _check_any(has_label)
+    actual_codes = np.array([-1 if _is_missing(v) else codes[v] for v in truth], np.int64)
+    has_label = actual_codes >= 0
+    _require_labels(has_label)
     code_of_class = {value: code for code, value in enumerate(labels.values)}
-    hat = np.array([code_of_class[v] for v in predicted.tolist()], np.int64)
-    return class_metrics(
-        y[has_label],
-        hat[has_label],
+    predicted_codes = np.array([code_of_class[v] for v in predicted.tolist()], np.int64)
+    return compute_class_metrics(
+        actual_codes[has_label],
+        predicted_codes[has_label],
         len(labels),
-        _select(weight, has_label),
-        proba=_select(proba, has_label),
-        score=_select(score, has_label),
+        _select_rows(weight, has_label),
+        proba=_select_rows(proba, has_label),
+        score=_select_rows(score, has_label),
     )
 
 
@@ -128,16 +130,16 @@ def _is_missing(value: Any) -> bool:
     return value is None or value != value
 
 
-def _check_any(has_label: Array) -> None:
+def _require_labels(has_label: Array) -> None:
     if not has_label.any():
-        raise ConfigError("no row has a label: there is nothing to evaluate")
+        raise ConfigError("no row has a label, so there is nothing to evaluate")
 
 
-def _select(values: Array | None, mask: Array) -> Array | None:
+def _select_rows(values: Array | None, mask: Array) -> Array | None:
     return None if values is None else values[mask]
 
 
-def class_metrics(
+def compute_class_metrics(
     y: Array,
     predicted: Array,
     classes: int,
@@ -146,10 +148,12 @@ def class_metrics(
     proba: Array | None = None,
     score: Array | None = None,
 ) -> Metrics:
-    """Return the metrics of a classifier: of the second of two classes, or means over the classes.
+    """Compute the metrics of a classifier.
 
-    `y` and `predicted` are (n,) class numbers, and `proba` (n, classes). Without probabilities,
-    `score` ranks the rows: (n,) for two classes, else (n, classes).
+    Two classes: metrics of the second class. More classes: means over the classes.
+
+    `y` and `predicted` are (n,) class numbers, and `proba` is (n, classes). Without probabilities,
+    `score` ranks the rows; it is (n,) for two classes, otherwise (n, classes).
     """
     from sklearn import metrics
 
@@ -189,8 +193,8 @@ def class_metrics(
     return values
 
 
-def number_metrics(y: Array, predicted: Array, weight: Array | None = None) -> Metrics:
-    """Return the metrics of a regressor for numbers (n,), with weights (n,) or None."""
+def compute_number_metrics(y: Array, predicted: Array, weight: Array | None = None) -> Metrics:
+    """Compute the metrics of a regressor for numbers (n,), with weights (n,) or None."""
     from sklearn import metrics
 
     has_logarithms = bool((y > -1).all() and (predicted > -1).all())
@@ -219,8 +223,8 @@ class Contributions:
         values: (n, features) float64; (n, targets, features) for several targets. With the
             baseline, a row's values add up to the model's score: the margin of boosted trees, else
             the probability or the value.
-        baseline: (n,) or (n, targets): the expected score of a row of which nothing is known.
-        errors: standard errors of `values` if these are estimates; otherwise None.
+        baseline: (n,) or (n, targets): the expected score if no column of the row is known.
+        errors: standard errors of `values` if the values are estimates; otherwise None.
     """
 
     features: tuple[str, ...]
@@ -241,9 +245,9 @@ class Contributions:
         features = tuple(column.name for column in columns)
         indices = [features.index(name) for name in inputs]
 
-        def by_feature(first: int) -> Array:
+        def by_feature(start: int) -> Array:
             values = np.zeros((*by_target.shape[:2], len(features)))
-            values[:, :, indices] = by_target[:, :, first : first + len(inputs)]
+            values[:, :, indices] = by_target[:, :, start : start + len(inputs)]
             return values if has_several else values[:, 0]
 
         baseline = by_target[:, :, len(inputs)]
@@ -261,6 +265,6 @@ class Contributions:
         largest = max(float(sizes.max(initial=0.0)), np.finfo(float).tiny)
         bars = ["\N{FULL BLOCK}" * round(30 * size / largest) for size in sizes]
         rows = [(self.features[k], f"{sizes[k]:.6g}", bars[k]) for k in order]
-        below = f"{len(self.values):,} rows, {len(self.features)} columns"
+        caption = f"{len(self.values):,} rows, {len(self.features)} columns"
         names = ("column", "mean |contribution|", "")
-        return html.table(names, rows, numbers=(False, True, False), below=below)
+        return html.table(names, rows, numbers=(False, True, False), below=caption)

@@ -1,7 +1,7 @@
 """The rows that a user passes to a Scorer, as a table of columns.
 
 `Table.of` reads arrays, sparse matrices, frames, Arrow tables, relations, mappings of columns and
-lists of rows. `python_rows` reads what Python lists and dicts hold.
+lists of rows. `python_rows` reads the values in Python lists and dicts.
 """
 
 from __future__ import annotations
@@ -44,30 +44,32 @@ def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
 def _select_columns(features: Sequence[Feature], names: Sequence[Any], blanks: bool) -> list[Any]:
     """Return the columns of a frame that the model reads, or one column to count the rows."""
     read_features = tuple(feature for feature in features if feature.kind != "any")
-    indices = python_rows.find(read_features, [str(name) for name in names], blanks)
+    indices = python_rows.find_columns(read_features, [str(name) for name in names], blanks)
     return [names[i] for i in sorted(set(indices.values()))] or list(names[:1])
 
 
 _MICROSECONDS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
-def microseconds(column: Any, name: str) -> Array:
+def to_microseconds(column: Any, name: str) -> Array:
     """Convert an Arrow array (n,) of dates or timestamps to float64 microseconds since 1970-01-01.
 
-    NULL becomes NaN; nanoseconds are cut off.
+    NULL becomes NaN, and nanoseconds are truncated to microseconds.
     """
-    kind = column.type
-    if pa.types.is_null(kind):
+    arrow_type = column.type
+    if pa.types.is_null(arrow_type):
         return np.full(len(column), np.nan)
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
+    if pa.types.is_timestamp(arrow_type) and arrow_type.tz is not None:
         raise InputTypeError(
-            f"feature {name!r} takes dates without a time zone, but the column is {kind}; convert "
-            "it, for instance with column.dt.tz_convert('UTC').dt.tz_localize(None)"
+            f"feature {name!r} takes dates without a time zone, but the column is {arrow_type}; "
+            "convert it, for instance with column.dt.tz_convert('UTC').dt.tz_localize(None)"
         )
-    if pa.types.is_date(kind):
-        column = column.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms"))
-    elif not pa.types.is_timestamp(kind):
-        raise InputTypeError(f"feature {name!r} takes dates, but the column is {kind}; cast it")
+    if pa.types.is_date(arrow_type):
+        column = column.cast(pa.timestamp("s" if pa.types.is_date32(arrow_type) else "ms"))
+    elif not pa.types.is_timestamp(arrow_type):
+        raise InputTypeError(
+            f"feature {name!r} takes dates, but the column is {arrow_type}; cast it"
+        )
     unit = column.type.unit
     ticks: Array = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     ticks = ticks // 1_000 if unit == "ns" else ticks * _MICROSECONDS_PER_UNIT[unit]
@@ -80,14 +82,16 @@ BLOCK = 1 << 24
 
 
 class SparseRows:
-    """The rows of a sparse matrix, made dense one part at a time, with `cell` in the gaps."""
+    """The rows of a sparse matrix, made dense block by block. Gaps are filled with `cell`."""
 
     __slots__ = ("_cell", "_matrix", "dtype", "shape")
 
     def __init__(self, matrix: Any, cell: float) -> None:
         rows = matrix.tocsr()
         if rows.dtype.kind not in "biuf":
-            raise InputTypeError(f"the sparse matrix holds {rows.dtype}, not numbers")
+            raise InputTypeError(
+                f"the sparse matrix has the dtype {rows.dtype}, which is not numeric"
+            )
         if not rows.has_canonical_format:
             rows = rows.copy()  # it may be the caller's matrix
             rows.sum_duplicates()
@@ -100,7 +104,7 @@ class SparseRows:
         return SparseRows(self._matrix[rows], self._cell)
 
     def dense(self, columns: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        """Return the columns with these indices, (n, k) of `dtype`."""
+        """Return the columns with these indices as a dense matrix, (n, k) of `dtype`."""
         matrix = self._matrix
         if list(columns) != list(range(self.shape[1])):
             matrix = matrix[:, list(columns)]
@@ -115,7 +119,7 @@ class SparseRows:
 
     @property
     def parts(self) -> list[slice]:
-        """Slices of rows, each of which is made dense at once."""
+        """Slices of rows, each small enough to be made dense at once."""
         size = max(1, BLOCK // max(1, self.shape[1]))
         return [slice(a, a + size) for a in range(0, max(1, self.shape[0]), size)]
 
@@ -124,8 +128,9 @@ class SparseRows:
 class Table:
     """Rows of input: either one numeric matrix or columns by name.
 
-    `features` are the columns of the training data, and `matrix` is (rows, features) in their
-    order; None if there are `columns`: feature -> column, of any type that `Table.of` accepts.
+    `features` are the columns of the training data, and `matrix` has the shape (rows, features) in
+    their order. If `matrix` is None, `columns` maps the name of each feature to its column, of any
+    type that `Table.of` accepts.
     """
 
     rows: int
@@ -135,27 +140,27 @@ class Table:
 
     @classmethod
     def of(cls, X: Any, features: Sequence[Feature], gaps: Gaps) -> Table:
-        """Read `X`; `gaps` says what the cells mean that sparse matrices and dicts leave out."""
+        """Read `X`; `gaps` says what the cells mean that a sparse matrix or a dict leaves out."""
         return cls._read(X, tuple(features), gaps)._with_microseconds()
 
     @classmethod
     def _read(cls, X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
         X = fetch(X, features, gaps.blanks)
         if len(features) == 1 and features[0].kind in NESTED and python_rows.is_one_column(X):
-            rows = python_rows.rows_of(X)
+            rows = python_rows.list_rows(X)
             return cls(len(rows), features, None, {features[0].name: rows})
         if hasattr(X, "tocsr") and hasattr(X, "nnz"):
             return _from_sparse(X, features, gaps)
-        records = python_rows.records_of(X)
+        records = python_rows.find_records(X)
         if records is not None:
             if gaps.separator is None:
-                by_name = python_rows.columns_of_records(records, features, gaps.blanks)
+                by_name = python_rows.convert_records(records, features, gaps.blanks)
             else:
-                by_name = python_rows.columns_of_dicts(records, features, gaps.separator)
+                by_name = python_rows.convert_dicts(records, features, gaps.separator)
             return cls(len(records), features, None, by_name)
         if isinstance(X, np.ndarray) and X.dtype.names is None:
             return _from_array(np.asarray(X), features)
-        if _is_texts(X, features) or _is_series(X):
+        if _is_document_list(X, features) or _is_series(X):
             if len(features) != 1:
                 raise InputTypeError(
                     f"this {type(X).__name__} is one column, but the model takes {len(features)} "
@@ -165,16 +170,16 @@ class Table:
             return cls(len(X), features, None, {features[0].name: X})
         if hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas: two names may be the same
             names = [str(name) for name in X.columns.tolist()]
-            indices = python_rows.find(features, names, gaps.blanks)
+            indices = python_rows.find_columns(features, names, gaps.blanks)
             return cls(int(X.shape[0]), features, None, FrameColumns(X, indices))
         nested = {fold(f.name) for f in features if f.kind in NESTED}
-        named = _named_columns(X, nested)
-        if named is None and isinstance(X, list | tuple):
-            columns = python_rows.columns_of_rows(X, features)
+        named_columns = _find_named_columns(X, nested)
+        if named_columns is None and isinstance(X, list | tuple):
+            columns = python_rows.convert_rows(X, features)
             if isinstance(columns, np.ndarray):
                 return _from_array(columns, features)
             return cls(len(X), features, None, columns)
-        if named is None:
+        if named_columns is None:
             array = np.asarray(X)
             if array.ndim != 2:
                 raise InputTypeError(
@@ -183,20 +188,20 @@ class Table:
                     "a mapping of columns, or a list of rows (lists or dicts)"
                 )
             return _from_array(array, features)
-        rows, names, read_column = named
-        indices = python_rows.find(features, names, gaps.blanks)
+        rows, names, read_column = named_columns
+        indices = python_rows.find_columns(features, names, gaps.blanks)
         return cls(rows, features, None, {name: read_column(k) for name, k in indices.items()})
 
     def _with_microseconds(self) -> Table:
-        """Replace the dates and timestamps that the model reads by numbers."""
+        """Convert the dates and timestamps that the model reads to microseconds."""
         dates = [f.name for f in self.features if f.kind == DATETIME]
         if not dates:
             return self
         if self.matrix is not None:
-            raise _wrong(dates[0], "dates", "one of an array of numbers")
+            raise _make_type_error(dates[0], "dates", "one of an array of numbers")
         columns = dict(self.columns)
         for name in filter(columns.__contains__, dates):
-            columns[name] = microseconds(_to_arrow(columns[name], name), name)
+            columns[name] = to_microseconds(_to_arrow(columns[name], name), name)
         return replace(self, columns=columns)
 
     @property
@@ -220,12 +225,12 @@ class Table:
     def strings(self, name: str) -> Any:
         """Return a column as an Arrow array of strings."""
         if self.matrix is not None:
-            raise InputTypeError(f"feature {name!r} takes strings, but the array holds numbers")
-        column = _text_column(self.columns[name], name)
+            raise InputTypeError(f"feature {name!r} takes strings, but the array contains numbers")
+        column = _to_string_column(self.columns[name], name)
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
-        kind = column.type
-        return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+        arrow_type = column.type
+        return column.cast(arrow_type.value_type) if pa.types.is_dictionary(arrow_type) else column
 
     def objects(self, name: str) -> Array:
         """Return a column as an object array (n, 1) of str and None."""
@@ -233,7 +238,7 @@ class Table:
         return strings.reshape(-1, 1)
 
     def value(self, name: str, row: int) -> tuple[Any] | None:
-        """Return one value, in a tuple; None if there is no such column."""
+        """Return a single value as a 1-tuple; None if the column does not exist."""
         if self.matrix is not None:
             indices = [k for k, feature in enumerate(self.features) if feature.name == name]
             if not indices:
@@ -247,22 +252,24 @@ class Table:
         return (_to_arrow(_slice_rows(self.columns[name], row, row + 1), name)[0].as_py(),)
 
     def texts(self, name: str) -> TextColumn:
-        """Return a column as UTF-8, an Arrow column without an object per text.
+        """Return a column as UTF-8 in Arrow's layout, without a Python object for each string.
 
-        A column of lists, maps or pairs is returned as JSON texts.
+        Lists, maps and pairs are returned as JSON.
         """
         kind = next(f.kind for f in self.features if f.name == name)
         if self.matrix is not None:
             accepted = kind if kind == "pairs" else f"{kind}s"
-            raise InputTypeError(f"feature {name!r} takes {accepted}, but the array holds numbers")
+            raise InputTypeError(
+                f"feature {name!r} takes {accepted}, but the array contains numbers"
+            )
         if kind in NESTED:
-            return python_rows.json_texts(self.columns[name], kind, name)
-        return TextColumn.from_values(_text_column(self.columns[name], name))
+            return python_rows.encode_json(self.columns[name], kind, name)
+        return TextColumn.from_values(_to_string_column(self.columns[name], name))
 
-    def packed(
+    def pack(
         self, columns: Sequence[PackedColumn], codes: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> Array:
-        """Return the packed matrix (n, k) of features, and of the encoders' outputs `codes`."""
+        """Pack features, and the outputs `codes` of the encoders, into one matrix (n, k)."""
         width = max(1, len(columns))
         if self.matrix is not None and not codes:
             index = {f.name: i for i, f in enumerate(self.features)}
@@ -292,7 +299,7 @@ class Table:
             if columns[k].is_encoded:
                 out[:, k] = codes[name][:, 0]
             else:
-                out[:, k] = _numbers(self.columns[name], name)
+                out[:, k] = _to_numeric_column(self.columns[name], name)
         return out
 
 
@@ -325,19 +332,19 @@ def _check_shape(array: Any, features: tuple[Feature, ...]) -> None:
         )
 
 
-def _named_columns(
+def _find_named_columns(
     X: Any, nested: Collection[str] = ()
 ) -> tuple[int, list[str], Callable[[int], Any]] | None:
-    """Return the number of rows, the names, and a function from an index to a column, or None.
+    """Return the row count, the column names, and a function that returns a column by its index.
 
-    Columns of lists with names in `nested` (folded) are not made arrays.
+    Returns None if `X` has no named columns. Lists whose folded name is in `nested` stay lists.
     """
     if isinstance(X, pa.Table | pa.RecordBatch):
         return X.num_rows, X.schema.names, X.column
     if isinstance(X, Mapping):
         names = [str(name) for name in X]
         columns = [
-            python_rows.column_of(c)
+            python_rows.make_column(c)
             if isinstance(c, list | tuple) and fold(name) not in nested
             else c
             for name, c in zip(names, X.values(), strict=True)
@@ -352,7 +359,7 @@ def _named_columns(
         labels = list(X.columns)
         return int(X.shape[0]), [str(label) for label in labels], lambda k: X[labels[k]]
     if hasattr(X, "__arrow_c_stream__"):
-        return _named_columns(pa.table(X))
+        return _find_named_columns(pa.table(X))
     return None
 
 
@@ -372,58 +379,62 @@ def _slice_rows(column: Any, start: int, stop: int) -> Any:
     return column[start:stop]
 
 
-def _numbers(column: Any, name: str) -> Array:
-    """Return a numeric column (n,): numpy's own dtype, otherwise float64 with NaN for NULL."""
+def _to_numeric_column(column: Any, name: str) -> Array:
+    """Return a numeric column (n,): in its own numpy dtype, or as float64 with NaN for NULL."""
     array = column if isinstance(column, np.ndarray) else None
-    kind = getattr(column, "dtype", None)
-    if array is None and (isinstance(kind, np.dtype) or type(kind).__name__ == "SparseDtype"):
+    column_type = getattr(column, "dtype", None)
+    if array is None and (
+        isinstance(column_type, np.dtype) or type(column_type).__name__ == "SparseDtype"
+    ):
         array = np.asarray(column)
     if array is not None and array.dtype.kind in "biuf":
         return array
     try:
         arrow = _to_arrow(column if array is None else array, name)
     except (InputTypeError, OverflowError):
-        # Python's numbers of mixed types, which Arrow rejects.
-        mixed = None if array is None or array.dtype != object else python_rows.numbers_of(array)
+        # Arrow rejects Python numbers of mixed types.
+        mixed = (
+            None if array is None or array.dtype != object else python_rows.convert_numbers(array)
+        )
         if mixed is None:
             raise
         return mixed
-    kind = arrow.type
-    if pa.types.is_dictionary(kind) and not _is_text(kind.value_type):
+    column_type = arrow.type
+    if pa.types.is_dictionary(column_type) and not _is_string_type(column_type.value_type):
         arrow = arrow.dictionary_decode()  # categories of pandas that are numbers
-        kind = arrow.type
-    if pa.types.is_boolean(kind):
+        column_type = arrow.type
+    if pa.types.is_boolean(column_type):
         arrow = arrow.cast(pa.int8())
-    elif pa.types.is_null(kind):
+    elif pa.types.is_null(column_type):
         arrow = arrow.cast(pa.float64())
-    elif pa.types.is_decimal(kind):
+    elif pa.types.is_decimal(column_type):
         # Arrow's own cast multiplies by 10**-scale and may miss the nearest float by a bit. A cast
         # by way of text rounds once, as the engine and Python do.
         arrow = arrow.cast(pa.string()).cast(pa.float64())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise _wrong(name, "numbers", str(kind))
+    elif not (pa.types.is_integer(column_type) or pa.types.is_floating(column_type)):
+        raise _make_type_error(name, "numbers", str(column_type))
     numbers: Array = arrow.to_numpy(zero_copy_only=False)
     return numbers.astype(np.float64, copy=False)
 
 
-def _text_column(column: Any, name: str) -> Any:
+def _to_string_column(column: Any, name: str) -> Any:
     """Return a column of strings as an Arrow array, which may be chunked."""
     arrow = column if isinstance(column, pa.ChunkedArray) else _to_arrow(column, name)
-    kind = arrow.type.value_type if pa.types.is_dictionary(arrow.type) else arrow.type
-    if pa.types.is_null(kind):
+    value_type = arrow.type.value_type if pa.types.is_dictionary(arrow.type) else arrow.type
+    if pa.types.is_null(value_type):
         return arrow.cast(pa.string())
-    if pa.types.is_floating(kind) and np.isnan(arrow.to_numpy(zero_copy_only=False)).all():
+    if pa.types.is_floating(value_type) and np.isnan(arrow.to_numpy(zero_copy_only=False)).all():
         return pa.nulls(len(arrow), pa.string())  # a missing column has no type
-    if not _is_text(kind):
-        raise _wrong(name, "strings", str(kind))
+    if not _is_string_type(value_type):
+        raise _make_type_error(name, "strings", str(value_type))
     return arrow
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return kind in (pa.string(), pa.large_string(), pa.string_view())
+def _is_string_type(arrow_type: pa.DataType) -> bool:
+    return arrow_type in (pa.string(), pa.large_string(), pa.string_view())
 
 
-def _is_texts(X: Any, features: tuple[Feature, ...]) -> bool:
+def _is_document_list(X: Any, features: tuple[Feature, ...]) -> bool:
     """Return whether `X` is one sequence of documents, as a vectorizer accepts them."""
     if len(features) != 1 or features[0].kind != "string":
         return False
@@ -452,13 +463,15 @@ def _to_arrow(column: Any, name: str) -> Any:
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         fault = f"values of mixed types: {error}"
     except pa.ArrowNotImplementedError:
-        kind = getattr(column, "dtype", type(column).__name__)
-        fault = f"{kind}, neither numbers nor text; cast it"
-    raise InputTypeError(f"column {name!r} holds {fault}")
+        dtype = getattr(column, "dtype", type(column).__name__)
+        fault = f"{dtype}, neither numbers nor text; cast it"
+    raise InputTypeError(f"column {name!r} contains {fault}")
 
 
-def _wrong(name: str, accepted: str, kind: str) -> InputTypeError:
-    return InputTypeError(f"feature {name!r} takes {accepted}, but the column is {kind}; cast it")
+def _make_type_error(name: str, accepted: str, actual_type: str) -> InputTypeError:
+    return InputTypeError(
+        f"feature {name!r} takes {accepted}, but the column is {actual_type}; cast it"
+    )
 
 
 def program_inputs(
@@ -466,15 +479,15 @@ def program_inputs(
 ) -> dict[str, Array]:
     """Convert rows of any type that a Scorer accepts to the inputs of a Program: name -> (n,).
 
-    Without `features`, the columns of the training data in order, they are the Program's own.
+    `features` are the columns of the training data in order, by default those of the Program.
     """
     table = Table.of(rows, program.features if features is None else features, gaps or Gaps())
-    return {f.name: _values(table, f) for f in program.features}
+    return {f.name: _read_feature(table, f) for f in program.features}
 
 
-def _values(table: Table, feature: Feature) -> Array:
+def _read_feature(table: Table, feature: Feature) -> Array:
     if feature.kind in ("number", DATETIME):
-        return table.packed((PackedColumn(feature.name, False),), {}, np.dtype(np.float64))[:, 0]
+        return table.pack((PackedColumn(feature.name, False),), {}, np.dtype(np.float64))[:, 0]
     if feature.kind == "string":
         return table.objects(feature.name)[:, 0]
     texts = table.texts(feature.name)

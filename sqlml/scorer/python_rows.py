@@ -25,15 +25,15 @@ from sqlml.limits import FOUND_BYTES
 from sqlml.suggestions import closest
 from sqlml.types import Array, Feature, Kind, features_behind_blanks, fold
 
-FEW = 12
-"""Number of columns that are read faster one by one than as a part of the frame (0.1 ms)."""
+MAX_SINGLE_COLUMNS = 12
+"""Up to this many columns are read faster one by one than as a part of the frame (0.1 ms)."""
 
 
 class FrameColumns(Mapping[str, Any]):
-    """The features' columns of a pandas frame by name, each extracted when it is read.
+    """The columns of a pandas frame by feature name, each extracted when it is read.
 
-    Taking a frame of hundreds of columns apart takes longer than most models take to run, so
-    `numbers` reads all plain columns of numbers at once.
+    Extracting hundreds of columns one by one takes longer than most models take to run, so
+    `numbers` reads all columns with a numeric numpy dtype at once.
     """
 
     __slots__ = ("_frame", "_indices", "_labels")
@@ -61,32 +61,33 @@ class FrameColumns(Mapping[str, Any]):
         return FrameColumns(self._frame.iloc[start:stop], self._indices)
 
     def numbers(self, names: Sequence[str], dtype: np.dtype[Any]) -> tuple[list[int], Array]:
-        """Return the indices in `names` of numpy's numeric columns, and their values (n, k).
+        """Return the positions in `names` of columns with a numeric numpy dtype, and their data.
 
-        All others (nullable, Arrow's, objects, ...) must be read one by one.
+        The data is (n, k). All other columns (nullable, Arrow's, objects, ...) must be read one by
+        one.
         """
         dtypes = self._frame.dtypes.tolist()
-        plain = {t for t in set(dtypes) if isinstance(t, np.dtype) and t.kind in "biuf"}
+        numeric_dtypes = {t for t in set(dtypes) if isinstance(t, np.dtype) and t.kind in "biuf"}
         indices = [self._indices[name] for name in names]
-        chosen = [k for k, index in enumerate(indices) if dtypes[index] in plain]
-        chosen_indices = [indices[k] for k in chosen]
-        if chosen_indices == list(range(len(dtypes))):
-            return chosen, self._frame.to_numpy(dtype)
-        if len(chosen_indices) > FEW:
-            return chosen, self._frame.iloc[:, chosen_indices].to_numpy(dtype)
-        values = np.empty((len(self._frame), len(chosen)), dtype)
-        for column, k in enumerate(chosen):
+        numeric = [k for k, index in enumerate(indices) if dtypes[index] in numeric_dtypes]
+        numeric_indices = [indices[k] for k in numeric]
+        if numeric_indices == list(range(len(dtypes))):
+            return numeric, self._frame.to_numpy(dtype)
+        if len(numeric_indices) > MAX_SINGLE_COLUMNS:
+            return numeric, self._frame.iloc[:, numeric_indices].to_numpy(dtype)
+        values = np.empty((len(self._frame), len(numeric)), dtype)
+        for column, k in enumerate(numeric):
             values[:, column] = self[names[k]].to_numpy()
-        return chosen, values
+        return numeric, values
 
 
-def find(
+def find_columns(
     features: tuple[Feature, ...], names: Sequence[str], blanks: bool = False
 ) -> Mapping[str, int]:
     """Map each feature's name to the index of its column in `names`.
 
     An exact match is preferred to one that ignores case. A feature of kind "any" may be absent.
-    With `blanks`, a column feeds the feature that has _ instead of its blanks.
+    With `blanks`, a column also matches the feature whose name has _ instead of its blanks.
     """
     if blanks:
         renamed = features_behind_blanks(features, names)
@@ -94,7 +95,7 @@ def find(
     key = id(features), tuple(names)  # comparing hundreds of features would take too long
     entry = _indices_cache.get(key)
     if entry is None:  # the entry keeps the features alive, so that no others get their id
-        entry = features, _find(features, names)
+        entry = features, _match_names(features, names)
         _indices_cache.put(key, entry, _BYTES_PER_NAME * (len(features) + len(names)))
     return entry[1]
 
@@ -104,7 +105,7 @@ _Entry = tuple[tuple[Feature, ...], Mapping[str, int]]
 _indices_cache: Recent[tuple[int, tuple[str, ...]], _Entry] = Recent(FOUND_BYTES)
 
 
-def _find(features: tuple[Feature, ...], names: Sequence[str]) -> Mapping[str, int]:
+def _match_names(features: tuple[Feature, ...], names: Sequence[str]) -> Mapping[str, int]:
     exact, folded = _group_by_name(names), _group_by_name([fold(name) for name in names])
     indices: dict[str, int] = {}
     for feature in features:
@@ -138,18 +139,18 @@ _ACCEPTED: dict[Kind, str] = {
 }
 
 
-def json_texts(column: Any, kind: Kind, name: str) -> TextColumn:
-    """Write each row of a nested column as a JSON text; missing rows stay missing."""
-    texts: Array = np.empty(len(column), object)
+def encode_json(column: Any, kind: Kind, name: str) -> TextColumn:
+    """Encode each row of a nested column as a JSON string; missing rows stay missing."""
+    json_rows: Array = np.empty(len(column), object)
     frame_rows = _read_frame_rows(column)
     for i, row in enumerate(column if frame_rows is None else frame_rows):
         if not _is_missing(row):  # ASCII only, so that a lone surrogate is read back unchanged
-            texts[i] = json.dumps(_to_json(row, kind, name, frame_rows is not None))
-    return TextColumn.from_values(texts)
+            json_rows[i] = json.dumps(_to_json(row, kind, name, frame_rows is not None))
+    return TextColumn.from_values(json_rows)
 
 
 def is_one_column(X: Any) -> bool:
-    """Return whether `X` holds the rows of one nested column and not a frame of columns."""
+    """Return whether `X` is a single nested column, as opposed to a frame of columns."""
     if isinstance(X, list | tuple | pa.Array | pa.ChunkedArray):
         return True
     if isinstance(X, np.ndarray):
@@ -157,7 +158,7 @@ def is_one_column(X: Any) -> bool:
     return getattr(X, "ndim", None) == 1 or hasattr(X, "to_arrow") and not hasattr(X, "columns")
 
 
-def rows_of(X: Any) -> Any:
+def list_rows(X: Any) -> Any:
     """Return `X`, for which `is_one_column` holds, as one sequence of rows.
 
     Each row of a matrix becomes a list, unless the matrix is one column of lists or dicts.
@@ -172,7 +173,7 @@ def rows_of(X: Any) -> Any:
 
 
 def _read_frame_rows(column: Any) -> list[Any] | None:
-    """Return the rows of a column whose structs Python shows as dicts (Arrow, polars), or None."""
+    """Return the rows of an Arrow or polars column, whose structs become dicts; otherwise None."""
     rows: list[Any] | None = None
     is_polars = hasattr(column, "to_list") and hasattr(column, "to_arrow")
     if isinstance(column, pa.Array | pa.ChunkedArray):
@@ -189,11 +190,11 @@ def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
         if in_frame and isinstance(row, list) and all(isinstance(pair, tuple) for pair in row):
             row = dict(row)  # a map of Arrow
         if not isinstance(row, Mapping):
-            raise _wrong(row, kind, name)
+            raise _make_type_error(row, kind, name)
         return {_check_key(k, name): _scalar_to_json(v, kind, name) for k, v in row.items()}
     is_scalar = isinstance(row, str | bytes) or not isinstance(row, Iterable)
     if is_scalar or (isinstance(row, Mapping) and (in_frame or kind == "pairs")):
-        raise _wrong(row, kind, name)
+        raise _make_type_error(row, kind, name)
     if isinstance(row, np.ndarray):
         row = row.tolist()
         row = row if isinstance(row, list) else [row]
@@ -203,7 +204,7 @@ def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
     for item in row:
         pair = tuple(item.values()) if in_frame and isinstance(item, dict) else item
         if not isinstance(pair, list | tuple | np.ndarray) or len(pair) != 2:
-            raise _wrong(item, kind, name)
+            raise _make_type_error(item, kind, name)
         key, value = pair
         pairs.append((_check_key(key, name), _scalar_to_json(value, kind, name)))
     return pairs
@@ -212,7 +213,8 @@ def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
 def _check_key(key: Any, name: str) -> str:
     if not isinstance(key, str):
         raise InputTypeError(
-            f"column {name!r} has the {type(key).__name__} {key!r:.60} as a name; names are strings"
+            f"column {name!r} has the {type(key).__name__} {key!r:.60} as a name, but names "
+            "must be strings"
         )
     return str(key)
 
@@ -227,7 +229,7 @@ def _scalar_to_json(value: Any, kind: Kind, name: str) -> str | bool | int | flo
         return float(value)  # the nearest, as when the engine casts DECIMAL to DOUBLE
     if _is_missing(value):
         return None
-    raise _wrong(value, kind, name)
+    raise _make_type_error(value, kind, name)
 
 
 def _is_missing(value: Any) -> bool:
@@ -237,15 +239,15 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating) and bool(value != value)
 
 
-def _wrong(row: Any, kind: Kind, name: str) -> InputTypeError:
+def _make_type_error(row: Any, kind: Kind, name: str) -> InputTypeError:
     return InputTypeError(
-        f"column {name!r} has the {type(row).__name__} {row!r:.60}, where the model takes "
+        f"column {name!r} has the {type(row).__name__} {row!r:.60}, but the model takes "
         f"{_ACCEPTED[kind]}; convert it"
     )
 
 
-def column_of(cells: Sequence[Any]) -> Array:
-    """Return Python's values as a column (n,): numbers and dates as numpy's, the rest as objects.
+def make_column(cells: Sequence[Any]) -> Array:
+    """Make a column (n,) of Python values: numbers and dates in a numpy dtype, the rest as objects.
 
     numpy itself would turn ["a", 1] and ["a", nan] into strings.
     """
@@ -259,8 +261,8 @@ def column_of(cells: Sequence[Any]) -> Array:
     return np.fromiter(cells, object, len(cells))
 
 
-def numbers_of(cells: Array) -> Array | None:
-    """Convert (n,) objects to float64, with NaN for missing ones; None if one is no number."""
+def convert_numbers(cells: Array) -> Array | None:
+    """Convert (n,) objects to float64, NaN if missing; return None if one is not a number."""
     numbers = np.empty(len(cells), np.float64)
     for i, cell in enumerate(cells):
         if cell is None or type(cell).__name__ == "NAType":
@@ -272,8 +274,8 @@ def numbers_of(cells: Array) -> Array | None:
     return numbers
 
 
-def records_of(X: Any) -> list[Mapping[str, Any]] | None:
-    """Return the rows of `X` if they are dicts, or if it is one row, a dict of values."""
+def find_records(X: Any) -> list[Mapping[str, Any]] | None:
+    """Return the rows of `X` if they are dicts; a single dict of scalars is one row."""
     if isinstance(X, Mapping):
         return [X] if any(_is_scalar(value) for value in X.values()) else None
     is_listed = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1  # array or Series
@@ -281,20 +283,20 @@ def records_of(X: Any) -> list[Mapping[str, Any]] | None:
         return None
     for i, row in enumerate(X):
         if not isinstance(row, Mapping):
-            raise InputTypeError(f"row {i} is a {type(row).__name__}, where row 0 is a dict")
+            raise InputTypeError(f"row {i} is a {type(row).__name__}, but row 0 is a dict")
     return list(X)
 
 
-def columns_of_records(
+def convert_records(
     rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], blanks: bool = False
 ) -> dict[str, Array]:
     """Convert rows that are dicts to columns by feature; an absent key is a missing value."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    indices = find(features, [str(key) for key in keys], blanks)
-    return {name: column_of([row.get(keys[k]) for row in rows]) for name, k in indices.items()}
+    indices = find_columns(features, [str(key) for key in keys], blanks)
+    return {name: make_column([row.get(keys[k]) for row in rows]) for name, k in indices.items()}
 
 
-def columns_of_dicts(
+def convert_dicts(
     rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], separator: str
 ) -> dict[str, Array]:
     """Convert dicts to columns by feature, as a DictVectorizer reads them.
@@ -309,18 +311,20 @@ def columns_of_dicts(
     for i, row in enumerate(rows):
         for key, value in row.items():
             if not isinstance(key, str) or separator in key:
-                fault = "not a string" if not isinstance(key, str) else f"with {separator!r} in it"
+                fault = (
+                    "which is not a string"
+                    if not isinstance(key, str)
+                    else f"which contains {separator!r}"
+                )
                 raise InputTypeError(f"row {i} has the key {key!r:.60}, {fault}; rename it")
             column = columns.get(key)
             if column is not None:
-                read = _read_string if column.dtype == object else _read_number
-                column[i] = read(i, key, value)
+                read_value = _read_string if column.dtype == object else _read_number
+                column[i] = read_value(i, key, value)
     return columns
 
 
-def columns_of_rows(
-    rows: Sequence[Any], features: tuple[Feature, ...]
-) -> Array | Mapping[str, Array]:
+def convert_rows(rows: Sequence[Any], features: tuple[Feature, ...]) -> Array | Mapping[str, Array]:
     """Convert rows that are lists to a matrix of numbers, (n, k) or (n,), or columns by feature.
 
     A row may be a single value if the model has one column.
@@ -333,11 +337,11 @@ def columns_of_rows(
         return matrix
     names = [feature.name for feature in features]
     if len(names) == 1 and all(_is_scalar(row) for row in rows):
-        return {names[0]: column_of(rows)}
+        return {names[0]: make_column(rows)}
     for i, row in enumerate(rows):
         if isinstance(row, str | bytes | Mapping) or not hasattr(row, "__len__"):
             raise InputTypeError(
-                f"row {i} is the {type(row).__name__} {row!r:.60}, where a row of {len(names)} "
+                f"row {i} is the {type(row).__name__} {row!r:.60}, but a row of {len(names)} "
                 f"values is expected: {', '.join(names[:12])}"
             )
         if len(row) != len(names):
@@ -346,7 +350,7 @@ def columns_of_rows(
                 f"{', '.join(names[:12])}"
             )
     columns = list(zip(*rows, strict=True)) if len(rows) else [()] * len(names)
-    return {name: column_of(cells) for name, cells in zip(names, columns, strict=True)}
+    return {name: make_column(cells) for name, cells in zip(names, columns, strict=True)}
 
 
 def _is_scalar(value: Any) -> bool:
@@ -359,7 +363,7 @@ def _read_string(row: int, key: str, value: Any) -> str | None:
     strings = _read_strings(row, key, value)
     if len(strings) > 1:
         raise InputTypeError(
-            f"row {row} has {len(strings)} strings under {key!r}, but a column holds one per row"
+            f"row {row} has {len(strings)} strings under {key!r}, but a column has one per row"
         )
     return strings[0] if strings else None
 
@@ -370,7 +374,7 @@ def _read_number(row: int, key: str, value: Any) -> float:
     if isinstance(value, Number) and not isinstance(value, complex):
         return float(value)  # type: ignore[arg-type]
     if not isinstance(value, str):
-        _read_strings(row, key, value)  # only checks it
+        _read_strings(row, key, value)  # for its check only
     return 0.0
 
 

@@ -52,7 +52,7 @@ class ScorerOptions(TypedDict, total=False):
         strategy: how trees are evaluated: "auto", or what the backend has: "traverse", "cursor",
             "descent" or "lockstep"; "gemm", "tt" or "ptt", and "fused" on a GPU.
         device: "auto", "cpu" or "cuda".
-        threads: number of threads; all cores by default.
+        threads: the number of threads; all cores by default.
     """
 
     backend: str
@@ -119,7 +119,7 @@ class Scorer:
         return f"Scorer({', '.join(shown)})"
 
     def __dir__(self) -> list[str]:
-        """List what works for this model: a regressor has no `predict_proba`."""
+        """List the attributes that work for this model: a regressor has no `predict_proba`."""
         outputs = self.program.outputs
         missing = {name for name, output in _OUTPUT_OF_METHOD.items() if output not in outputs}
         if not self.program.labels:
@@ -158,7 +158,7 @@ class Scorer:
         labels = self._score_few("label", X, options)
         if labels is None:
             labels = self._run("label", X, options)
-            labels = scoring_paths.decode(labels, self._labels) if self._labels else labels
+            labels = scoring_paths.decode_labels(labels, self._labels) if self._labels else labels
         return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
     def predict_proba(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array | list[Array]:
@@ -221,7 +221,7 @@ class Scorer:
         permutations: int | None = None,
         **options: Unpack[ScorerOptions],
     ) -> Contributions:
-        """Return what each column contributes to the score of each row: Shapley values.
+        """Return the contribution of each column to the score of each row, as Shapley values.
 
         Without a background, trees have path-dependent values (Lundberg et al., "From local
         explanations to global understanding with explainable AI for trees", 2020), and linear
@@ -243,7 +243,9 @@ class Scorer:
                 permutations without a background.
         """
         if permutations is not None and background is None:
-            raise ConfigError("permutations needs a background: without one nothing is estimated")
+            raise ConfigError(
+                "permutations needs a background, because only then are values estimated"
+            )
         scorer = self._make_explainer(background, permutations)
         program = scorer.program
         if label is None:
@@ -251,7 +253,7 @@ class Scorer:
             return Contributions.of(blocks, program, self.features)
         if len(program.labels) != 1:
             reason = "predicts several labels" if program.labels else "has no classes"
-            raise ConfigError(f"label={label!r} names a class, and this model {reason}")
+            raise ConfigError(f"label={label!r} names a class, but this model {reason}")
         index = find_label(program.labels[0], label)
         if index is None:
             classes = ", ".join(map(repr, program.labels[0].values[:20]))
@@ -340,16 +342,16 @@ class Scorer:
         def score_part(rows: slice) -> Array:
             return compiled.score(table.slice(rows.start, rows.stop))
 
-        run = map if is_serial else scoring_paths.thread_pool(threads).map
+        run = map if is_serial else scoring_paths.get_thread_pool(threads).map
         return np.concatenate(list(run(score_part, parts)))
 
     def _run_texts(self, output: str, table: Table) -> Array:
-        """Compute an output of strings, (n, k) objects; no backend is faster than numpy here."""
+        """Compute an output of strings, (n, k) objects, with numpy: no backend is faster."""
         program = select_outputs(self.program, [output])
         return reference.run(program, {n: table.objects(n) for n in program.inputs})[output]
 
     def _score_few(self, output: str, x: Rows, options: Mapping[str, Any]) -> Array | None:
-        """Score a matrix without copying it, or a few texts; None if `_run` has to do it."""
+        """Score a matrix without copying it, or a few strings; None if `_run` must do it."""
         if options:
             return None
         if type(x) is not np.ndarray or x.dtype == object:
@@ -380,7 +382,7 @@ class Scorer:
         result = None if scorer is None else scorer.score(x)
         if result is None or output != "label" or not self._labels:
             return result
-        return scoring_paths.decode(result, self._labels)
+        return scoring_paths.decode_labels(result, self._labels)
 
     def _make_text_scorer(self, output: str) -> FewTextsScorer | None:
         program = self.program
@@ -423,15 +425,15 @@ def compile(
     Args:
         model: a fitted estimator or pipeline of scikit-learn, a booster of XGBoost, LightGBM or
             CatBoost, an ONNX ModelProto, a torch module or exported program, or a Program; or the
-            path of a file or folder that CREATE MODEL accepts. docs/operators.md lists what is
-            covered.
+            path of a file or folder that CREATE MODEL accepts. docs/operators.md lists the
+            supported objects.
         inputs: names of the columns in training order (or name -> SQL type), if the object was
             fitted without names; a matrix needs none.
         allow_pickle: read a file that is a pickle, which executes code.
         options: `backend`, `strategy` for trees, `device` and `threads`; see `ScorerOptions`.
 
     Raises:
-        UnsupportedModelError: an estimator or parameter that sqlml does not cover, by name.
+        UnsupportedModelError: sqlml does not support an estimator or parameter, which it names.
         ConfigError: no such option, backend, strategy or device; or `inputs` does not fit.
         MissingDependencyError: the backend's library is not installed.
         ArtifactError: there is no such file, or it is damaged.
@@ -474,7 +476,7 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _abbreviate(value: Any) -> str:
-    """Return the repr of a value, with only the first elements of a long list.
+    """Return the repr of a value, in which a long list is abbreviated.
 
     >>> _abbreviate(list(range(30)))
     '[0, 1, 2, 3, 4, 5, 6, 7, ... (30)]'

@@ -1,4 +1,4 @@
-"""The paths on which a Scorer computes an output: for any table, for a matrix, and for a few texts.
+"""The paths by which a Scorer computes an output: any table, a matrix, or a few rows of strings.
 
 Most of the time of scoring a row is spent around the kernel. `MatrixScorer` lets a kernel write one
 output into the result. `FewTextsScorer` makes no table and no arrays of columns, which would take
@@ -30,18 +30,18 @@ from sqlml.scorer.input_table import Table
 from sqlml.types import Array, Feature
 from sqlml.udfs.make_function import name_refused_value
 
-LARGEST = 16_384  # The most rows of a part.
-GRAIN = 512  # The rows that kernels score at a time; parts are multiples of it.
-SHORTEST = 200_000.0  # The nanoseconds that a batch must take for threads to be worth waking.
-FEW = 16  # The most rows for `FewTextsScorer`; more take longer than with a table.
+MAX_PART_ROWS = 16_384  # Maximum rows of a part.
+BLOCK_ROWS = 512  # Rows that kernels score at a time; parts are multiples of it.
+MIN_PARALLEL_NS = 200_000.0  # Shorter batches are not worth waking threads.
+MAX_FEW_ROWS = 16  # For `FewTextsScorer`; more rows are faster with a table.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledOutput:
     """One output of a model, compiled: the encoders of strings, and the `core` with all the rest.
 
-    Codes are looked up in Arrow columns (`look_up`), or `encode` computes them. `dtype` is that of
-    the packed matrix, and `row_ns` the estimated nanoseconds that a row takes.
+    Category codes are looked up in Arrow columns (`look_up`) or computed by `encode`. `dtype` is
+    the dtype of the packed matrix, and `row_ns` the estimated time per row in nanoseconds.
     """
 
     output: str
@@ -54,11 +54,11 @@ class CompiledOutput:
     row_ns: float
 
     def score(self, table: Table) -> Array:
-        """Return the output for the rows of a table, (n, k)."""
+        """Compute the output for the rows of a table, (n, k)."""
         try:
             with no_wait():
                 return self._score(table)
-        except NotReady:  # there is no slower way for this kernel, so wait for it
+        except NotReady:  # this kernel has no slower alternative, so wait for it
             return self._score(table)
 
     def _score(self, table: Table) -> Array:
@@ -68,7 +68,7 @@ class CompiledOutput:
             codes = {code: encode(strings[name]) for code, (name, encode) in self.look_up.items()}
         elif self.encode is not None:
             codes = self.encode.run({n: table.objects(n) for n in self.encode.program.inputs})
-        packed = table.packed(self.split.columns, codes, self.dtype)
+        packed = table.pack(self.split.columns, codes, self.dtype)
         inputs: dict[str, Any] = {PACKED: packed}
         texts = enumerate(self.split.texts)
         inputs |= {text_input_name(index): table.texts(name) for index, name in texts}
@@ -101,12 +101,12 @@ def compile_output(
     )
 
 
-def decode(indices: Array, labels: Sequence[Array]) -> Array:
-    """Return labels for (n, targets) class numbers, as objects if the targets differ in kind."""
+def decode_labels(indices: Array, labels: Sequence[Array]) -> Array:
+    """Decode (n, targets) class numbers to labels, as objects if the targets differ in dtype."""
     columns = []
     for column, classes in zip(indices.T, labels, strict=True):
         if column.size and not (column.min() >= 0 and column.max() < len(classes)):
-            raise ScoringError("the model returned the index of a label that it does not have")
+            raise ScoringError("the model returned a class number for which it has no label")
         columns.append(classes.take(column))
     if len({classes.dtype.kind for classes in labels}) > 1:
         columns = [column.astype(object) for column in columns]
@@ -121,18 +121,18 @@ def split_rows(rows: int, threads: int, row_ns: float) -> list[slice]:
     >>> split_rows(10_000, 2, row_ns=1.0)
     [slice(0, 10000, None)]
     """
-    is_long = threads > 1 and rows * row_ns >= SHORTEST
-    rounds = -(-rows // (LARGEST * (threads if is_long else 1)))
+    is_long = threads > 1 and rows * row_ns >= MIN_PARALLEL_NS
+    rounds = -(-rows // (MAX_PART_ROWS * (threads if is_long else 1)))
     count = max(1, rounds * (threads if is_long else 1))
-    size = max(GRAIN, -(-rows // (count * GRAIN)) * GRAIN)
+    size = max(BLOCK_ROWS, -(-rows // (count * BLOCK_ROWS)) * BLOCK_ROWS)
     return [slice(a, min(a + size, rows)) for a in range(0, max(rows, 1), size)]
 
 
 class MatrixScorer:
     """Scores matrices (n, `width`) of dtype `filler.input` without copying them. Thread-safe.
 
-    `labels` has the classes of one target, (K,), if class numbers shall become labels. Without
-    `threads`, all cores score; a row takes about `row_ns` nanoseconds.
+    `labels` has the classes of the target, (K,), if class numbers are to be decoded. Without
+    `threads`, all cores are used; a row takes about `row_ns` nanoseconds.
     """
 
     __slots__ = ("_dtype", "_fill", "_labels", "_results", "_row_ns", "_threads", "width")
@@ -161,7 +161,7 @@ class MatrixScorer:
         labels: Sequence[Array],
         threads: int | None,
     ) -> MatrixScorer | None:
-        """Return the fast path of an output; None if it has none."""
+        """Make the fast path for an output; return None if it cannot be used."""
         split = compiled.split
         if split.encoders is not None or split.texts or not split.columns:
             return None
@@ -176,9 +176,9 @@ class MatrixScorer:
         return cls(filler, len(features), threads, compiled.row_ns, labels)
 
     def score(self, x: Array) -> Array | None:
-        """Return (n, k), or labels (n,); None if the model rejects a row."""
+        """Return the output (n, k), or labels (n,); None if the model rejects a row."""
         rows, labels = x.shape[0], self._labels
-        parts = split_rows(rows, self._threads, self._row_ns) if rows > GRAIN else ()
+        parts = split_rows(rows, self._threads, self._row_ns) if rows > BLOCK_ROWS else ()
         if len(parts) < 2:
             result = np.empty((rows, self._results), self._dtype)
             with no_wait():
@@ -186,11 +186,11 @@ class MatrixScorer:
                     return None
             return result if labels is None else labels.take(result.ravel(), mode="clip")
         shape = rows if labels is not None else (rows, self._results)
-        out = np.empty(shape, self._dtype if labels is None else labels.dtype)
+        output = np.empty(shape, self._dtype if labels is None else labels.dtype)
 
         def score_part(rows: slice) -> int:
-            """Score some rows; return the first rejected one, or -1."""
-            block, out_block = x[rows], out[rows]
+            """Score some rows; return the index of the first rejected row, or -1."""
+            block, out_block = x[rows], output[rows]
             if labels is None:
                 with no_wait():
                     return self._fill(block, out_block)
@@ -201,25 +201,25 @@ class MatrixScorer:
                 labels.take(numbers[:, 0], out=out_block, mode="clip")
             return rejected
 
-        run = map if self._threads == 1 else thread_pool(self._threads).map
-        return out if max(run(score_part, parts)) < 0 else None
+        run = map if self._threads == 1 else get_thread_pool(self._threads).map
+        return output if max(run(score_part, parts)) < 0 else None
 
 
 @lru_cache(maxsize=8)
-def thread_pool(threads: int) -> ThreadPoolExecutor:
-    """Return threads that wait for work from one batch to the next."""
+def get_thread_pool(threads: int) -> ThreadPoolExecutor:
+    """Return a pool whose threads stay alive from one batch to the next."""
     return ThreadPoolExecutor(threads, thread_name_prefix="sqlml")
 
 
 if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's threads
-    os.register_at_fork(after_in_child=thread_pool.cache_clear)
+    os.register_at_fork(after_in_child=get_thread_pool.cache_clear)
 
 
 class FewTextsScorer:
-    """Scores a few rows of a model that only reads columns of texts. Thread-safe.
+    """Scores a few rows of a model that reads only string columns. Thread-safe.
 
-    `follower` makes the calls of `filler`, a result of `Compiled.text_filler`, for a few rows;
-    `columns` are the indices of its texts among the `features`.
+    `filler` is a result of `Compiled.text_filler`, and `follower` calls it for a few rows.
+    `columns` are the indices of the string columns among the `features`.
     """
 
     __slots__ = ("_columns", "_dtype", "_features", "_names", "_run", "_width", "_x")
@@ -232,11 +232,11 @@ class FewTextsScorer:
         self._dtype: np.dtype[Any] = filler.dtype
         self._features, self._columns = features, columns
         self._names = [features[column].name for column in columns]
-        self._x = np.empty((FEW, filler.columns), filler.input)
+        self._x = np.empty((MAX_FEW_ROWS, filler.columns), filler.input)
 
     @classmethod
     def of(cls, compiled: CompiledOutput, features: Sequence[Feature]) -> FewTextsScorer | None:
-        """Return the fast path of an output; None if it has none."""
+        """Make the fast path for an output; return None if it cannot be used."""
         split = compiled.split
         if split.encoders is not None or split.columns or not split.texts:
             return None
@@ -250,19 +250,19 @@ class FewTextsScorer:
         return cls(filler, follower, features, [index[name] for name in split.texts])
 
     def score(self, x: Any) -> Array | None:
-        """Return (n, k); None for rows that are not a few texts, or that Python has to score."""
+        """Return the output (n, k); None if this path does not apply to the rows."""
         columns = self._read_texts(x)
         if columns is None:
             return None
         rows = len(columns[0])
-        if not 0 < rows <= FEW:
+        if not 0 < rows <= MAX_FEW_ROWS:
             return None
         try:
             encoded = [str.encode(text) for column in columns for text in column]
-        except (TypeError, UnicodeEncodeError):  # a value is no text, or not valid Unicode
+        except (TypeError, UnicodeEncodeError):  # a value is not a string, or not valid Unicode
             return None
-        data = np.frombuffer(b"".join(encoded), np.uint8)
-        address = data.__array_interface__["data"][0]
+        text_bytes = np.frombuffer(b"".join(encoded), np.uint8)
+        address = text_bytes.__array_interface__["data"][0]
         ends = np.empty((2 * len(columns), rows), np.int64)
         lengths = iter(map(len, encoded))
         for pair in range(0, len(ends), 2):
@@ -270,23 +270,27 @@ class FewTextsScorer:
                 ends[pair, row] = address
                 address += next(lengths)
                 ends[pair + 1, row] = address
-        out = np.empty((rows, self._width), self._dtype)
-        return out if self._run(self._x[:rows], ends, out, 0, rows, FEW) == rows else None
+        result = np.empty((rows, self._width), self._dtype)
+        return (
+            result
+            if self._run(self._x[:rows], ends, result, 0, rows, MAX_FEW_ROWS) == rows
+            else None
+        )
 
     def _read_texts(self, x: Any) -> list[list[Any]] | None:
-        """Return the texts by column; None for types that this fast path does not read."""
-        kind = type(x)
-        if kind is np.ndarray:
+        """Return the strings by column; None if this fast path does not read the type of `x`."""
+        cls = type(x)
+        if cls is np.ndarray:
             if x.ndim == 2 and x.dtype == object and x.shape[1] == len(self._features):
-                return [x[:, k].tolist() for k in self._columns] if len(x) <= FEW else None
-        elif kind is list:
+                return [x[:, k].tolist() for k in self._columns] if len(x) <= MAX_FEW_ROWS else None
+        elif cls is list:
             if len(self._features) == 1 and x and type(x[0]) is str:
                 return [x]
-        elif kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas":
+        elif cls.__name__ == "DataFrame" and cls.__module__.partition(".")[0] == "pandas":
             labels = x.columns
             try:
                 if len(x) == 1 and labels.is_unique:
                     return [[x.iat[0, labels.get_loc(name)]] for name in self._names]
-            except (KeyError, TypeError):  # spelled differently, or labels that are no names
+            except (KeyError, TypeError):  # spelled differently, or labels that are not names
                 pass
         return None

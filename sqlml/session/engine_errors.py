@@ -1,8 +1,8 @@
 """DuckDB's errors as the user of a Session sees them.
 
-`user_errors` surrounds every call of DuckDB, and `reworded_errors` the rewritten queries inside it;
-`UserCall` surrounds a user's call of a Session. These are classes because a generator of contextlib
-would take longer than everything else here, and its frame would stand between sqlml and the user.
+`user_errors` surrounds every call of DuckDB, and `reworded_errors` the rewritten queries inside it.
+`UserCall` surrounds a user's call of a Session. They are classes because a contextlib generator
+would take longer than everything else here, and would add a frame between sqlml and the user.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ _EXCERPT = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 
 
 class UserCall(interruption_stops):
-    """The context of a user's call: the engine sees the user's frame, a Ctrl-C stops the engine's
-    threads, and errors have their types and show their position in the user's text.
+    """The context of a user's call.
+
+    The engine sees the user's frame, Ctrl-C stops the engine's threads, and errors have sqlml's
+    types and show their position in the user's text.
     """
 
     def __init__(self, engine: DuckDBEngine, query: Any = None) -> None:
@@ -56,7 +58,7 @@ class UserCall(interruption_stops):
         if error is None:
             return
         texts = [self._query] if isinstance(self._query, str) else []
-        translated = user_error(error, texts, self._engine, self.stopped)
+        translated = translate_error(error, texts, self._engine, self.stopped)
         if translated is not error:
             raise translated from None
         relocated = self._relocate(error) if isinstance(error, SqlmlError) else None
@@ -73,9 +75,10 @@ class UserCall(interruption_stops):
 
 
 class user_errors(interruption_stops):
-    """Raise `user_error` instead of the engine's errors; a Ctrl-C stops all of its threads.
+    """Raise what `translate_error` returns instead of the engine's errors.
 
-    `stop` is the `interrupt` of the connection; None: a Ctrl-C stops this thread alone.
+    A Ctrl-C calls `stop`, the `interrupt` of the connection, which stops all of the engine's
+    threads; with None, it stops this thread only.
     """
 
     __slots__ = ("_engine", "_texts")
@@ -90,10 +93,10 @@ class user_errors(interruption_stops):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         super().__exit__(kind, error, trace)
         if isinstance(error, duckdb.Error | RuntimeError):
-            raise user_error(error, self._texts, self._engine, self.stopped) from None
+            raise translate_error(error, self._texts, self._engine, self.stopped) from None
 
 
-def user_error(
+def translate_error(
     error: BaseException,
     texts: Sequence[str] = (),
     engine: DuckDBEngine | None = None,
@@ -103,7 +106,7 @@ def user_error(
 
     An error that a batch function raised replaces the engine's report of it, and a hint is added to
     an error about a call in `texts` that was meant for sqlml. A Ctrl-C is checked first, since
-    `except Exception` would take it for an error of the query. A relation, which is always about
+    `except Exception` would treat it as an error of the query. A relation, which always calls
     models, has no `engine`.
     """
     was_interrupted = is_interrupt if engine is None else engine.is_interrupt
@@ -125,7 +128,7 @@ def user_error(
 
 
 class reworded_errors:
-    """Raise errors of the engine about a rewritten query as errors about the user's own."""
+    """Raise the engine's errors about a rewritten query as errors about the user's query."""
 
     __slots__ = ("_rewritten", "_written")
 
@@ -138,11 +141,11 @@ class reworded_errors:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, duckdb.Error) and self._rewritten != self._written:
-            raise reword(error, self._rewritten, self._written) from None
+            raise relocate_error(error, self._rewritten, self._written) from None
 
 
-def reword(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
-    """Return the engine's error with its position in `written`, if that is found."""
+def relocate_error(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
+    """Return the engine's error with its position in `written`, if the position is found."""
     text = str(error)
     match = _EXCERPT.search(text)
     offset = None if match is None else _find_offset(rewritten, *match.groups())
@@ -159,10 +162,10 @@ def _find_offset(sql: str, line: str, excerpt_text: str, blanks: str) -> int | N
     line_index = int(line) - 1
     if line_index >= len(lines):
         return None
-    is_cut = excerpt_text.startswith("...")
+    is_truncated = excerpt_text.startswith("...")
     shown = excerpt_text.removeprefix("...").removesuffix("...")
     begin = lines[line_index].find(shown) if shown else -1
     if begin < 0 or lines[line_index].count(shown) > 1:
         return None
-    caret = len(blanks) - len(f"LINE {line}: ") - 3 * is_cut
+    caret = len(blanks) - len(f"LINE {line}: ") - 3 * is_truncated
     return sum(len(before) + 1 for before in lines[:line_index]) + begin + caret

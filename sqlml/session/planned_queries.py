@@ -1,4 +1,4 @@
-"""Queries that call models: planned, rewritten to SQL that DuckDB runs, and explained."""
+"""Plan queries that call models, rewrite them to SQL that DuckDB runs, and explain them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Queries(PlanCache):
         self._last_estimated: tuple[Plan | None, Plan | None] = None, None  # plan, with estimates
 
     def plan_with_rows(self, sql: str, parameters: Any) -> Plan | None:
-        """Plan one statement, with the engine's estimate of the rows of each call."""
+        """Plan one statement, with the engine's estimate of the row count of each call."""
         plan = self.plan(sql, parameters)
         if plan is None:
             return None
@@ -60,12 +60,12 @@ class Queries(PlanCache):
         return estimated
 
     def rewrite(self, sql: str, parameters: Any, runs: bool = False) -> tuple[str, Any]:
-        """Return a statement for the engine, with all functions registered; it may run at once."""
+        """Rewrite a statement for the engine, and register the functions that it calls."""
         make_plan = self._plan_current if runs else self.plan
         plan = make_plan(sql, parameters)
         while plan is not None:
             try:
-                return self._functions.register(plan), remaining_parameters(plan, parameters)
+                return self._functions.register(plan), select_parameters(plan, parameters)
             except UnknownModelError:
                 previous, plan = plan, make_plan(sql, parameters)
                 if plan is not None and plan.functions.keys() == previous.functions.keys():
@@ -87,11 +87,11 @@ class Queries(PlanCache):
         return self.plan(sql, parameters)
 
     def explain(self, query: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
-        """Return the rows of EXPLAIN: the model plan, then the engine's own."""
+        """Return the rows of EXPLAIN: the model plan, then the engine's own plan."""
         plan = self.plan(query, parameters)
         if plan is None:
             if len(self._engine.native.extract_statements(query)) > 1:
-                raise ParseError("EXPLAIN takes one query, and would run any after the first")
+                raise ParseError("EXPLAIN takes one query, because the engine would run all others")
             return self._run_explain(query, parameters, analyze)
         plan = estimate_rows(plan, self._engine.estimate_rows)
         if analyze:
@@ -99,7 +99,7 @@ class Queries(PlanCache):
         else:
             sql = self._functions.register(plan)
             with reworded_errors(f"EXPLAIN {sql}", f"EXPLAIN {query}"):
-                rows = self._run_explain(sql, remaining_parameters(plan, parameters), False)
+                rows = self._run_explain(sql, select_parameters(plan, parameters), False)
         return [("sqlml_plan", str(plan)), *rows] if plan.calls else rows
 
     def analyze(self, query: str, parameters: Any) -> Plan | None:
@@ -111,7 +111,7 @@ class Queries(PlanCache):
         return plan
 
     def _run_measured(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
-        """Run the plan once; return it with measurements, and the rows of EXPLAIN ANALYZE."""
+        """Run the plan once. Return the plan with measurements, and the rows of EXPLAIN ANALYZE."""
         called = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
         makers = {
             name: partial(make_engine_function, spec, self._functions.find_program(spec.program))
@@ -124,7 +124,7 @@ class Queries(PlanCache):
             else:
                 sql = self._functions.register(plan)
             start = time.perf_counter()
-            rows = self._run_explain(sql, remaining_parameters(plan, parameters), True)
+            rows = self._run_explain(sql, select_parameters(plan, parameters), True)
             seconds = time.perf_counter() - start
             idle = {name: FunctionMeasurement() for name in plan.specs if name not in called}
             analysis = Measurement(seconds, meter.inside, {**idle, **measured()})
@@ -137,7 +137,8 @@ class Queries(PlanCache):
         return [(str(key), str(text)) for key, text in rows]
 
 
-def remaining_parameters(plan: Plan, parameters: Any) -> Any:
+def select_parameters(plan: Plan, parameters: Any) -> Any:
+    """Return the parameters that the rewritten statement still has."""
     if isinstance(parameters, Mapping):
         names = plan.dropped_names
         return {k: v for k, v in parameters.items() if fold(str(k)) not in names} or None

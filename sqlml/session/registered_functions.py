@@ -1,4 +1,4 @@
-"""The functions that plans, views and macros call, registered before they are called.
+"""Register the functions that plans, views and macros call, before they are called.
 
 A view holds rewritten SQL and outlives the process that made it. Its functions are registered when
 a database is opened, attached or imported, or when the engine misses one.
@@ -49,14 +49,14 @@ class Functions:
         return self.rename_calls(plan.sql, names)
 
     def rename_calls(self, sql: str, names: Mapping[str, str]) -> str:
-        """Replace the names of called functions, and register those that keep refused texts."""
+        """Rename called functions in `sql`, and register the functions of refused strings."""
         for name, other in {**names, **self._register_refused_texts(sql)}.items():
             if other != name:
                 sql = sql.replace(f"{name}(", f"{other}(")
         return sql
 
     def find_program(self, digest: str) -> Program:
-        """Return the Program from the first database that has it intact."""
+        """Return the Program from the first database that has an undamaged copy."""
         failures: list[SqlmlError] = []
         for database in chain([None], self._ours.list_catalogs()):
             try:
@@ -66,7 +66,7 @@ class Functions:
         raise next((f for f in failures if not isinstance(f, UnknownModelError)), failures[-1])
 
     def retrying(self, work: Callable[[], T], statement: Any = None) -> T:
-        """Run `work`; when a function of sqlml is missing (in a view), register it and run again.
+        """Run `work`. If a function of sqlml is missing, as in a view, register it and run again.
 
         `statement` is the text that `work` runs, which may import a database.
         """
@@ -79,7 +79,7 @@ class Functions:
                 names = {spec.name} if spec is not None else find_refused_text_names(str(error))
                 text = statement if isinstance(statement, str) else ""
                 if names <= registered or has_several_statements(text):
-                    raise  # the first statements of a text have run, and would run again
+                    raise  # earlier statements have run, and would run again
                 registered |= names
                 if spec is None:
                     self._register_refused_texts(str(error))
@@ -122,7 +122,7 @@ class Functions:
                     self._engine.add(make_engine_function(spec, program, on_use=True))
 
     def _register_refused_texts(self, sql: str) -> dict[str, str]:
-        """Register the functions that keep refused texts, by the names that `sql` calls."""
+        """Register the functions of refused strings that `sql` calls; return their names."""
         return {
             f.name: self._engine.find_registered(f.name) or self._engine.add(f)
             for f in find_refused_text_functions(sql)
@@ -130,12 +130,12 @@ class Functions:
 
 
 class Arrivals:
-    """Views that call models and arrive with ATTACH or IMPORT, on one connection.
+    """Watches for views that call models and arrive with ATTACH or IMPORT, on one connection.
 
     Their functions must be registered before anybody reads them. New views are inspected on a
     separate connection, so that no open result is closed, and profile, log and memory limit stay as
-    they were. A transaction hides its changes from other connections until it ends; then the user's
-    connection itself is inspected, before the next statement. Until then, `unseen` is true.
+    they were. A transaction hides its changes from other connections until it ends. In that case
+    `unseen` is true, and the user's connection itself is inspected before the next statement.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Arrivals:
         self.unseen: bool = False
 
     def watch(self, query: Any) -> AbstractContextManager[None]:
-        """Return a context for running a text, which registers the functions that it brings."""
+        """Return a context in which to run `query`; it registers the functions of new views."""
         return self._watch() if text_of(query).may_add_models else nullcontext()
 
     @contextmanager
@@ -156,7 +156,7 @@ class Arrivals:
         self.unseen = self._inspect() == before
 
     def catch_up(self) -> None:
-        """Inspect what arrived in the user's transaction, before the next statement."""
+        """Register the functions of views that arrived in the user's transaction."""
         if self.unseen:
             self.unseen = False
             with suppress(duckdb.Error, SqlmlError):
@@ -186,7 +186,7 @@ _CSV_OPTIONS = {
 def find_exported_program(
     connection: Connection, host: Host, statement: str, digest: str
 ) -> Program | None:
-    """Find a Program, by the beginning of its hash, in the folder that a statement will import.
+    """Find a Program, by a prefix of its hash, in the folder that a statement will import.
 
     IMPORT DATABASE creates the views before it loads the tables, and a view that calls a model
     needs its function. The engine reads the folder under its own access settings, and runs nothing.

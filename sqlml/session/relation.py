@@ -19,7 +19,7 @@ from sqlml.udfs.duckdb.user_frame import Wrapper
 if TYPE_CHECKING:
     from sqlml.session.session import Session
 
-SHOWN = 20  # The rows that a notebook shows.
+SHOWN = 20  # Maximum rows that a notebook shows.
 
 _NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
 """Types whose columns are aligned to the right."""
@@ -29,10 +29,10 @@ _MODEL_COLUMNS = ("name", "version", "versions", "library", "features", "comment
 
 
 class Relation(Wrapper):
-    """A DuckDBPyRelation, to which everything is delegated.
+    """A wrapper that delegates everything to a DuckDBPyRelation and raises sqlml's errors.
 
-    `native` is the relation itself, for functions that insist on DuckDB's own class, and `stop` the
-    `interrupt` of its connection.
+    `native` is the relation itself, for functions that insist on DuckDB's own class, and `stop` is
+    the `interrupt` of its connection.
     """
 
     def __init__(self, native: Any, stop: Stop) -> None:
@@ -85,14 +85,14 @@ class Relation(Wrapper):
         if is_plan:
             text = "\n\n".join(str(text) for _, text in self.fetchall())
             return {"text/plain": text, "text/html": html.text(text)}
-        return {"text/plain": str(self), "text/html": self._first_rows()}
+        return {"text/plain": str(self), "text/html": self._format_first_rows()}
 
-    def _first_rows(self) -> str:
+    def _format_first_rows(self) -> str:
         names, types = list(self.columns), [str(kind) for kind in self.types]
-        texts = self.limit(SHOWN + 1).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
+        rows = self.limit(SHOWN + 1).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
         are_numbers = [_NUMBERS.fullmatch(kind) is not None for kind in types]
-        below = f"the first {SHOWN} rows; there are more" if len(texts) > SHOWN else ""
-        return html.table(names, texts[:SHOWN], are_numbers, below, types)
+        caption = f"the first {SHOWN} rows; there are more" if len(rows) > SHOWN else ""
+        return html.table(names, rows[:SHOWN], are_numbers, caption, types)
 
     def arrow(self) -> pa.Table:
         """Return the result as a pyarrow Table, on every version of DuckDB."""
@@ -161,5 +161,5 @@ def session_html(session: Session) -> str:
     rows = [[None if row[i] is None else str(row[i]) for i in indices] for row in models]
     paths = ", ".join(f"{name} ({path})" for name, path in databases)
     more = f"; the first {SHOWN} models are shown" if len(rows) > SHOWN else ""
-    below = f"DuckDB {duckdb.__version__}: {paths}{more if rows else '; no models yet'}"
-    return html.table(_MODEL_COLUMNS, rows[:SHOWN], below=below)
+    caption = f"DuckDB {duckdb.__version__}: {paths}{more if rows else '; no models yet'}"
+    return html.table(_MODEL_COLUMNS, rows[:SHOWN], below=caption)

@@ -1,4 +1,4 @@
-"""The services behind one connection, wired up in one place."""
+"""The services behind one connection, created in one place."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def open_services(
     registry: Registry | None = None,
     loaded: Loaded | None = None,
 ) -> Services:
-    """Wire up the services of a connection; another one to the same database shares its own."""
+    """Create the services of a connection.
+
+    A second connection to the same database passes the `registry` and `loaded` of the first.
+    """
     engine = DuckDBEngine(connection, registry or Registry(connection))
     loaded = Loaded() if loaded is None else loaded
     host = DuckDBHost(engine)
@@ -68,7 +71,7 @@ def open_services(
         lookup.forget()
         functions.register_for_calls(calls)
 
-    writer = engine.connection, catalog, macros, plain_macro_calls, report_change
+    writer = engine.connection, catalog, macros, build_macro_calls, report_change
     changes = ModelChanges(*writer), VersionChanges(*writer)
     models = Models(host, catalog, *changes, allow_pickle, queries.runnable, RowTrainers(host))
     # No service refers to the session, since reference cycles are freed late.
@@ -78,7 +81,7 @@ def open_services(
         with suppress(CatalogError):  # the error is raised when a model is first used
             if catalog.schema_exists():
                 functions.register_for_views()
-                with suppress(duckdb.Error, SqlmlError):  # read-only, or another one is writing
+                with suppress(duckdb.Error, SqlmlError):  # read-only, or another session writes
                     macros.catch_up()
         functions.register_for_macros()
     return Services(engine, loaded, lookup, macros, functions, queries, arrivals, models)
@@ -88,7 +91,7 @@ def open_services(
 def _open_functions_beside(
     connection: duckdb.DuckDBPyConnection, registry: Registry, loaded: Loaded
 ) -> Iterator[Functions]:
-    """Yield the functions that a second connection to the same database sees."""
+    """Yield the functions as seen by a second connection to the same database."""
     cursor = connection.cursor()
     try:
         services = open_services(cursor, allow_pickle=False, registry=registry, loaded=loaded)
@@ -97,8 +100,8 @@ def _open_functions_beside(
         cursor.close()
 
 
-def plain_macro_calls(version: NewVersion) -> list[ModelCall]:
-    """Return the expressions that the macros for plain connections call for a version."""
+def build_macro_calls(version: NewVersion) -> list[ModelCall]:
+    """Return the calls by which macros, on connections without sqlml, compute a version."""
     calls = []
     bodies = write_bodies(version.features, version.program, version.options, version.transform)
     for body in bodies:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from sqlml.report.make_report import Report
 
-    # Type checkers see the methods of DuckDB, to which `__getattr__` delegates. An instance is no
-    # DuckDBPyConnection: pass `Session.connection` where one is required.
+    # Type checkers see the methods of DuckDB, to which `__getattr__` delegates. An instance is not
+    # a DuckDBPyConnection: pass `Session.connection` where one is required.
     _DuckDBMethods = duckdb.DuckDBPyConnection
 else:
     _DuckDBMethods = object
@@ -69,8 +69,8 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         self._services = services
         self._models = services.models
         self._owns_registry = owns_registry
-        # When an open result makes `sql` fail, as every open result does in DuckDB 2.0. The answer
-        # of SHOW must not, unless the user has begun to read it and would lose the other rows.
+        # Whether an open result makes `sql` fail, as every open result does in DuckDB 2.0. The
+        # result of SHOW must not, unless the user has begun to read it and would lose rows.
         self._open_result: Literal["ignored", "blocks once read", "blocks"] = "blocks"
 
     # Statements
@@ -79,9 +79,9 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         """Run one or more statements, as DuckDB's `execute` does.
 
         Args:
-            query: the text, or a statement of `duckdb.extract_statements`.
-            parameters: values of the last statement's parameters: a list for `?` and `$1`, a dict
-                for `$name`.
+            query: the SQL, or a statement from `duckdb.extract_statements`.
+            parameters: values for the parameters of the last statement: a list for `?` and
+                `$1`, a dict for `$name`.
 
         Returns:
             The session, from which the last result is fetched (`fetchall()`, `df()`, ...).
@@ -119,7 +119,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         Args:
             query: one or more statements; the last one makes the relation.
             alias: the relation's name in SQL.
-            params: values of the last statement's parameters.
+            params: values for the parameters of the last statement.
 
         Returns:
             A relation of DuckDB (`show()`, `df()`, `fetchall()`, ...). If the query calls models,
@@ -141,7 +141,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
 
         Args:
             query: one query, with or without EXPLAIN in front of it.
-            params: values of its parameters.
+            params: values for its parameters.
             analyze: run the query once, as EXPLAIN ANALYZE does, and report the measurements.
 
         Raises:
@@ -166,7 +166,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
 
         Args:
             query: one query.
-            params: values of its parameters.
+            params: values for its parameters.
             analyze: run the query once, and add the measurements to the Plan.
         """
         with self._calling():
@@ -192,13 +192,13 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         into a temporary table, and the model scores its rows once.
 
         Args:
-            model: `model` or `database.model`, also of a version: `model/2`, `model@alias`.
+            model: `model` or `database.model`, or a version of it: `model/2`, `model@alias`.
             data: a query, or the name of a table.
             label: the column with the true values, one for each target; by default the one that
                 sqlml trained the model on, if the rows have it. Without labels the page says
                 nothing about quality.
             by: one or more columns that distinguish groups of rows.
-            parameters: values of the query's parameters.
+            parameters: values for the parameters of the query.
             progress: is called with a short text at each step.
 
         Raises:
@@ -269,7 +269,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             return self._delegate(value) if callable(value) else value
 
     def _delegate(self, method: Any) -> Any:
-        """Wrap a method of the DuckDB connection: it finds functions and raises our errors."""
+        """Wrap a method of the DuckDB connection: register missing functions, translate errors."""
         name = getattr(method, "__name__", "")
         engine = self._services.engine
 
@@ -305,11 +305,12 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     def _run(
         self, query: Any, run_native: Callable[[], Any], run_last: Callable[[Statement], Any]
     ) -> Any:
-        """Run a text, statement by statement.
+        """Run the statements of a query one by one, and return the result of the last.
 
         Args:
-            run_native: runs a text that only the engine has to understand.
-            run_last: runs the last statement of any other text, and makes the result.
+            query: the SQL, or a statement of DuckDB.
+            run_native: runs the whole text if it does not concern sqlml.
+            run_last: runs the last statement of any other text, and returns its result.
         """
         text = text_of(query)
         services = self._services
@@ -339,9 +340,9 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             return result
 
     def _prepare(self, text: Text) -> tuple[Statement, ...]:
-        """Parse a text, after all work that waited for the previous statement is done.
+        """Parse a text, and do the work that had to wait for the end of the previous statement.
 
-        DuckDB 1.5 runs no statement if a later one breaks the grammar; so its error comes first.
+        DuckDB 1.5 runs no statement if a later one has a syntax error, so that error comes first.
         """
         statements = text.statements
         for statement in statements if len(statements) > 1 else ():
@@ -354,10 +355,10 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         return statements
 
     def _refresh_macros(self) -> None:
-        """Make the macros that waited for the end of a transaction, if it has ended."""
+        """Rebuild the macros that waited for the end of a transaction, if it has ended."""
         if self._services.macros.has_outdated:
             self._services.engine.finish()
-            with suppress(duckdb.Error):  # other connections are writing: the next statement tries
+            with suppress(duckdb.Error):  # other connections write: the next statement retries
                 self._services.macros.refresh()
 
     def _execute_one(self, statement: Statement, parameters: Any) -> Session:
@@ -391,7 +392,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         return wrap(relation, self._connection.interrupt)
 
     def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
-        """Carry out a statement about models, and return the query that answers it, if any."""
+        """Carry out a statement about models, and return the query with its answer, if any."""
         services = self._services
         if isinstance(statement, SetOption):
             services.queries.set(statement.option, statement.value)

@@ -15,7 +15,7 @@ from sqlml.parsing.statements import ModelName
 from sqlml.training.train_estimator import Trainers
 
 Answer = tuple[str, list[Any] | None]
-"""A query whose result is what a statement answers, and the query's parameters."""
+"""The query whose result answers a statement, and the query's parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Models:
     """The models of one connection, and the files that it reads and writes.
 
     Every statement takes effect completely or not at all. `runnable` rewrites a query that may call
-    models to SQL that the engine runs; SHOW CREATE MODEL answers in the SQL of `dialect`.
+    models to SQL that the engine runs. SHOW CREATE MODEL writes the SQL of `dialect`.
     """
 
     host: Host
@@ -36,6 +36,7 @@ class Models:
     dialect: Dialect = DUCKDB
 
     def exists(self, reference: Reference) -> bool:
+        """Return whether the model exists; its version is not checked."""
         has_schema = self.catalog.schema_exists(reference.database)
         return has_schema and self.catalog.default(reference) is not None
 
@@ -55,7 +56,7 @@ def resolve_model(name: ModelName) -> Reference:
 
 
 def pairs_answer(columns: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> Answer:
-    """Return a query whose result is `pairs`, as two text columns."""
+    """Return a query whose result is `pairs`, as two string columns."""
     marks = ", ".join(f"({n}, ?, ?)" for n in range(len(pairs)))
     query = (
         f"SELECT a AS {columns[0]}, b AS {columns[1]} FROM (VALUES {marks}) t(n, a, b) ORDER BY n"

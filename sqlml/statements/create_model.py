@@ -1,8 +1,8 @@
 """CREATE MODEL and ADD VERSION: register a fitted object, or the model in a file.
 
-A statement names a file and a call of Python gives an object. Both become a `ModelRequest`. From it
-`build_version` imports the model, checks it, and compares it with its source library, each in a
-function below, in the order of the work.
+A statement names a file, and a Python call passes an object. Both become a `ModelRequest`, from
+which `build_version` imports the model, checks it, and compares it with its source library. The
+functions below follow the order of the work.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from sqlml.verifying.verification import Verification, verify_object, verify_sou
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRequest:
-    """The name under which a model is registered, and everything that the user says about it.
+    """The name under which a model is registered, and everything that the user specifies for it.
 
-    `inputs` are the names of the columns in training order, or name -> SQL type; `output` has the
-    name and SQL type of the prediction. Raises ConfigError for an invalid argument or option.
+    `inputs` has the names of the columns in training order, or maps them to SQL types. `output` has
+    the name and the SQL type of the prediction. An invalid argument or option raises ConfigError.
     """
 
     reference: Reference
@@ -130,6 +130,7 @@ def create_from_object(
 def add_object(
     models: Models, model: Any, request: ModelRequest, file: ModelFile | None = None
 ) -> None:
+    """Add a fitted object, which may have been read from a file, as a version of a model."""
     with long_work(f"registering {request.reference.name}"):
         version = _build_stored_version(models, model, request, file)
         show_stage("storing it")
@@ -167,7 +168,7 @@ def _register_file(
 def _build_stored_version(
     models: Models, model: Any, request: ModelRequest, file: ModelFile | None
 ) -> NewVersion:
-    """Build the version, with the TRANSFORM of the file; its expressions may be a stranger's."""
+    """Build a version with the TRANSFORM of the file, whose expressions are checked."""
     version = build_version(model, request, file)
     stored_transform = version.options.get(TRANSFORM)
     if stored_transform is None:
@@ -208,12 +209,12 @@ def build_version(model: Any, request: ModelRequest, file: ModelFile | None = No
 
 
 def import_version(model: Any, request: ModelRequest, file: ModelFile | None = None) -> NewVersion:
-    """Import `model` and check that it fits the request, without a comparison with its source."""
+    """Import `model` and check that it fits the request, without comparing it with its source."""
     inputs = request.inputs
     imported = import_model(model, inputs) if file is None else import_file(file, inputs)
     program = imported.program
     _check_column_names(model, imported)
-    _check_strings(program)
+    _reject_string_outputs(program)
     options = _collect_options(model, request, program)
     origin = Origin(imported.source, imported.library)
     if file is not None:
@@ -240,17 +241,18 @@ def _check_column_names(model: Any, imported: Imported) -> None:
     )
 
 
-def _check_strings(program: Program) -> None:
+def _reject_string_outputs(program: Program) -> None:
     if any(program.output_type(name).dtype == "string" for name in program.outputs):
         raise UnsupportedModelError(
             "this model only fills columns of strings, and transform(...) in SQL returns numbers: "
             "write coalesce(column, 'value') in the query; sqlml.compile accepts the model"
         )
-    text = find_invalid_unicode(program)
-    if text is not None:
+    invalid = find_invalid_unicode(program)
+    if invalid is not None:
         raise UnsupportedModelError(
-            f"this model compares with the text {text!r}, which is not valid Unicode, so no text "
-            "in a database can equal it: fit it on other texts; sqlml.compile accepts the model"
+            f"this model compares with the string {invalid!r}, which is not valid Unicode, so "
+            "no string in a database can equal it: fit it on other strings; sqlml.compile accepts "
+            "the model"
         )
 
 
@@ -265,7 +267,7 @@ def _find_used_inputs(program: Program) -> frozenset[str]:
 
 
 def _collect_options(model: Any, request: ModelRequest, program: Program) -> dict[str, Any]:
-    """Return the options to store: the request's, those in the model's file, and internal ones."""
+    """Return the options to store: from the request, from the model's file, and internal ones."""
     options = model_options.validate_options(request.options)
     if isinstance(model, StoredModel):
         options = {**model_options.read_exported_options(model.options), **options}
@@ -279,17 +281,17 @@ def _collect_options(model: Any, request: ModelRequest, program: Program) -> dic
 
 
 def _check_declared_output(program: Program, output: Sequence[tuple[str, str]]) -> str:
-    """Check the columns and types of the OUTPUT clause, and return its name for the prediction."""
+    """Check the OUTPUT clause, and return the name that it gives to the prediction."""
     if "label" not in program.outputs:
-        raise ConfigError("OUTPUT names what a model predicts, but this one predicts nothing")
+        raise ConfigError("OUTPUT names what a model predicts, but this model predicts nothing")
     if len(output) != 1:
         raise ConfigError("OUTPUT names one column: predict(...) returns no more")
-    ((name, declared),) = output
-    predicted = result_type(program, "label", None)
-    if _canonical_type(declared) != _canonical_type(predicted):
+    ((name, declared_type),) = output
+    predicted_type = result_type(program, "label", None)
+    if _normalize_type(declared_type) != _normalize_type(predicted_type):
         raise ConfigError(
-            f"OUTPUT declares {name} {declared}, but the model predicts {predicted}: write "
-            f"OUTPUT ({name} {predicted})"
+            f"OUTPUT declares {name} {declared_type}, but the model predicts {predicted_type}: "
+            f"write OUTPUT ({name} {predicted_type})"
         )
     return name
 
@@ -302,7 +304,7 @@ _TYPE_SYNONYMS = {
 }
 
 
-def _canonical_type(name: str) -> str:
+def _normalize_type(name: str) -> str:
     compact = "".join(name.upper().split())
     return _TYPE_SYNONYMS.get(compact, compact)
 

@@ -35,7 +35,7 @@ NOT_USED = "(not used)"
 
 
 def show_models(models: Models, statement: ShowModels) -> Answer:
-    """Carry out SHOW MODELS [LIKE ...] [FROM ...]; without a catalog the answer has no rows."""
+    """Carry out SHOW MODELS [LIKE ...] [FROM ...]. Without a catalog the result has no rows."""
     catalog, database = models.catalog, statement.database
     columns = (
         "name, version, source, library, features, labels, versions, aliases, tags, comment, "
@@ -52,7 +52,7 @@ def show_models(models: Models, statement: ShowModels) -> Answer:
 
 
 def show_versions(models: Models, statement: ShowVersions) -> Answer:
-    """Carry out SHOW VERSIONS IN MODEL; the oldest version comes first."""
+    """Carry out SHOW VERSIONS IN MODEL, the oldest version first."""
     reference = resolve_model(statement.name)
     models.catalog.version(reference)
     query = f"SELECT * EXCLUDE (name) FROM ({models.catalog.versions_query(reference.database)})"
@@ -77,21 +77,21 @@ def explain_model(models: Models, statement: ExplainModel) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """A version of a model: what it reads, predicts and was made from.
+    """The description of a version: what it reads and predicts, and what it was made from.
 
-    Printed, it is the result of DESCRIBE MODEL; a notebook shows a table.
+    Printing it shows the result of DESCRIBE MODEL; a notebook shows a table.
 
     Attributes:
-        name: of the model, without its database.
-        version: its number.
-        inputs: the columns that a call brings, in order, and their SQL types; `(not used)` for a
-            column that no output needs, and `(for a, b)` for one from which TRANSFORM makes
-            the features a and b.
+        name: the name of the model, without its database.
+        version: the number of the version.
+        inputs: the columns that a call passes, in order, and their SQL types; `(not used)` for a
+            column that no output needs, and `(for a, b)` for a column from which
+            TRANSFORM computes the features a and b.
         outputs: what the model can return: label, proba, score, samples, transform.
         classes: the class labels of each target; empty for a regression.
-        metrics: of the rows that training held out, by name; None for one that these rows do not
-            define. Empty if sqlml did not train the model.
-        properties: everything that DESCRIBE MODEL shows, as pairs of name and text.
+        metrics: the metrics on the rows that training held out, by name; None for a metric that
+            these rows do not define. Empty if sqlml did not train the model.
+        properties: everything that DESCRIBE MODEL shows, as (name, text) pairs.
     """
 
     name: str
@@ -232,8 +232,8 @@ def _describe_small_models(small_models: Mapping[str, SmallModel]) -> list[tuple
 
 
 def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, str]]:
-    """Return what a cascade or a top-K filter reads, what it guarantees, and what it saves."""
-    measured = (
+    """Describe what a cascade or a top-K filter reads, what it guarantees, and what it saves."""
+    measurements = (
         _describe_cascade(facts) if isinstance(facts, CascadeFacts) else _describe_filter(facts)
     )
     unique_keys = [("unique keys", "; ".join(facts.unique_keys))] if facts.unique_keys else []
@@ -241,7 +241,7 @@ def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, s
         ("small model reads", _join_groups(facts.groups, True)),
         ("only the full model reads", _join_groups(facts.groups, False)),
         *unique_keys,
-        *measured,
+        *measurements,
         (
             "expected",
             f"{facts.gain:.2f} times as fast: {facts.expected_ns:,.0f} ns a row instead of "
@@ -252,7 +252,7 @@ def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, s
 
 
 def list_groups(groups: Sequence[FeatureGroup]) -> list[tuple[str, str]]:
-    """Return each feature group with its cost and importance."""
+    """List the feature groups with their costs and importances."""
     return [
         (
             f"group {number}",

@@ -1,4 +1,4 @@
-"""The tables of statements and changes of ALTER MODEL, with the functions that carry them out."""
+"""Tables of the functions that carry out statements, and changes in ALTER MODEL."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ Options = Mapping[str, Any]
 
 
 def carry_out(models: Models, statement: statements.Statement) -> Answer | None:
+    """Carry out a statement about models, and return its answer, if any."""
     return STATEMENTS[type(statement)](models, statement)
 
 
 def alter_model(models: Models, statement: statements.AlterModel) -> Answer | None:
-    """Carry out ALTER MODEL [IF EXISTS] with its change, and return the change's answer, if any."""
+    """Carry out ALTER MODEL [IF EXISTS], and return the answer of its change, if any."""
     reference = resolve_name(statement.name)
     if statement.if_exists and not models.exists(reference):
         models.changes.report(reference, ())  # another session may have dropped it
@@ -35,7 +36,7 @@ def alter_model(models: Models, statement: statements.AlterModel) -> Answer | No
 
 
 def _reset_options(models: Models, reference: Reference, change: statements.ResetOptions) -> None:
-    model_options.validate_names(change.names)
+    model_options.validate_option_names(change.names)
 
     def remove(options: Options) -> Options:
         names = change.names or options
@@ -47,7 +48,7 @@ def _reset_options(models: Models, reference: Reference, change: statements.Rese
 def _change_options(
     models: Models, reference: Reference, change: Callable[[Options], Options]
 ) -> None:
-    """Apply `change` to the options that the user set; the internal ones stay."""
+    """Apply `change` to the options that the user set; keep the internal options."""
 
     def alter(model: Model) -> Options:
         user_options = model_options.user_options(model.options)
@@ -98,7 +99,7 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = {
     ),
     statements.Rename: lambda models, model, c: models.changes.rename(model, c.name),
 }
-"""Change of ALTER MODEL -> the function that carries it out on the model that is named."""
+"""Change in ALTER MODEL -> the function that applies it to the named model."""
 
 
 def bind_parameters(

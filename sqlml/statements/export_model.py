@@ -24,16 +24,16 @@ def export_statement(models: Models, statement: ExportModel) -> None:
 
 
 def export_model(models: Models, reference: Reference, path: str, format: str | None) -> None:
-    """Write a model to a file; without a format, the ending of the path implies it."""
+    """Write a model to a file. By default the extension of the path implies the format."""
     model = models.catalog.get(reference)
     _check_path(path)
-    ending = path.rsplit(".", 1)[-1].upper()
-    if format is None and ending not in FORMATS:
+    extension = path.rsplit(".", 1)[-1].upper()
+    if format is None and extension not in FORMATS:
         raise ConfigError(f"cannot tell the format of {path!r}; write FORMAT ONNX, SQLML or SQL")
-    if model.transform is not None and (format or ending) == "SQL":
+    if model.transform is not None and (format or extension) == "SQL":
         raise ConfigError(
-            f"model {model.label} {model.transform.summary()}, which macros in a file cannot do: "
-            "write FORMAT SQLML, or ONNX, whose inputs are these features"
+            f"model {model.label} {model.transform.summary()}, which macros in a file cannot "
+            "compute: write FORMAT SQLML, or ONNX, whose inputs are these features"
         )
     origin, small_models = model.origin, models.catalog.small_models(model)
     metadata = build_description(
@@ -43,7 +43,9 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
         model.options,
         {kind: (small.small, dumps(small.facts)) for kind, small in small_models.items()},
     )
-    content = export_to_bytes(model.program, format or ending, model.name, metadata, model.options)
+    content = export_to_bytes(
+        model.program, format or extension, model.name, metadata, model.options
+    )
     models.host.write_file(path, content)
 
 

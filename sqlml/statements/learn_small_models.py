@@ -37,9 +37,9 @@ from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Array, fold, list_classes
 
 UNIQUE_KEYS = "unique_keys"
-"""Option with unique keys that the tables do not declare, as files and attached tables cannot.
+"""Option with unique keys that the tables do not declare, because files and some databases cannot.
 
-A join by such a key gives a row at most one partner, so it keeps the number of rows.
+A join on such a key matches each row at most once, so it does not add rows.
 """
 
 
@@ -65,7 +65,7 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
     codes = encode_labels(learning.frame[label], model)
     task = learning.make_task(model, recipe, learning.frame[codes >= 0])
     cascade = learn.learn_cascade(task, codes[codes >= 0], label=label, loss=float(accuracy_loss))
-    return _store(models, model, cascade, keys)
+    return _store_small_model(models, model, cascade, keys)
 
 
 def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter) -> Answer:
@@ -84,7 +84,7 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
     keys = check_unique_keys(models, options, learning.expanded_query)
     goal = learn.RankingGoal(output, column, chosen_class, k, float(precision))
     top_k_filter = learn.learn_filter(learning.make_task(model, recipe, learning.frame), goal)
-    return _store(models, model, top_k_filter, keys)
+    return _store_small_model(models, model, top_k_filter, keys)
 
 
 def _check_option_names(
@@ -102,7 +102,7 @@ def _is_fraction(value: Any) -> bool:
 
 
 def _find_ranking_output(model: Model, options: Mapping[str, Any]) -> tuple[str, int, str]:
-    """Return the output that queries order by, its column, and its class as a SQL literal."""
+    """Return the name of the output that queries order by, its column, and the class as SQL."""
     program = model.program
     if not program.labels and "label" in program.outputs and program.target_count == 1:
         if "class" in options:
@@ -135,14 +135,13 @@ def _read_recipe(model: Model) -> Recipe:
     recipe = model.options.get(ESTIMATOR)
     if recipe is None:
         raise ConfigError(
-            f"nothing is known of how model {model.label} was trained: it came from a file that "
-            "does not say so, or was registered by an earlier sqlml; register the fitted object "
-            "again"
+            f"it is not known how model {model.label} was trained: its file does not say so, or an "
+            "earlier sqlml registered it; register the fitted object again"
         )
     return Recipe.of(recipe)
 
 
-def _store(
+def _store_small_model(
     models: Models, model: Model, learned: SmallModel | learn.NoGain, keys: tuple[str, ...]
 ) -> Answer:
     if isinstance(learned, learn.NoGain):
@@ -159,8 +158,8 @@ def _store(
 class LearningRows:
     """The rows of a query from which a small model learns, as a pandas frame.
 
-    `expanded_query` has views and joined CTEs as subqueries, `sources` are its parts that compute
-    single features, and `rest_ns` is the nanoseconds per row of all other parts.
+    In `expanded_query`, views and joined CTEs are subqueries. `sources` are its parts that compute
+    single features, and `rest_ns` is the time of all other parts, in nanoseconds per row.
     """
 
     query: str
@@ -185,17 +184,17 @@ def fetch_learning_rows(models: Models, model: Model, query: str, statement: str
         )
     if model.transform is not None:
         raise ConfigError(
-            f"model {model.label} makes its features by TRANSFORM, or of dates, and small models "
-            "read columns: make them in the query, and train the model on that"
+            f"model {model.label} computes its features by TRANSFORM or from dates, but small "
+            "models read columns: compute them in the query, and train the model on that"
         )
     query = query.strip()
     frame = fetch_rows(models.host, query, model, f"ALTER MODEL ... {statement}")
 
-    def run(text: str) -> None:
-        """Let the engine compute all columns of a query, and return a single number."""
+    def run(subquery: str) -> None:
+        """Make the engine compute all columns of a query, but return only a single number."""
         models.host.fetch_frame(
             f"SELECT {builtin('max')}({builtin('hash')}(sqlml_rows)) "
-            f"FROM (\n{text}\n) AS sqlml_rows"
+            f"FROM (\n{subquery}\n) AS sqlml_rows"
         )
 
     expanded_query = _expand_views(models, query)
@@ -225,11 +224,11 @@ def _apply_transform(query: str, transform: Transform) -> str:
     features = {
         DUCKDB.quote_name(name): transform.sql(name, columns) for name in transform.expressions
     }
-    items = ", ".join(f"{sql} AS {name}" for name, sql in features.items())
+    select_items = ", ".join(f"{sql} AS {name}" for name, sql in features.items())
     folded_columns = {fold(DUCKDB.quote_name(name)) for name in columns}
-    replaced = [name for name in features if fold(name) in folded_columns]
-    star = f"* EXCLUDE ({', '.join(replaced)})" if replaced else "*"
-    return f"SELECT {star}, {items} FROM (\n{query}\n) AS sqlml_rows"
+    replaced_names = [name for name in features if fold(name) in folded_columns]
+    star = f"* EXCLUDE ({', '.join(replaced_names)})" if replaced_names else "*"
+    return f"SELECT {star}, {select_items} FROM (\n{query}\n) AS sqlml_rows"
 
 
 def _expand_views(models: Models, query: str) -> str:
@@ -256,7 +255,7 @@ def _find_needs(models: Models, query: str, model: Model) -> feature_groups.Need
 
 
 def check_unique_keys(models: Models, options: Mapping[str, Any], query: str) -> tuple[str, ...]:
-    """Return the keys of the option `unique_keys`, which must be unique in the joined tables."""
+    """Return the keys in the option `unique_keys`, after checking that they are unique."""
     option = options.get(UNIQUE_KEYS, ())
     keys = (option,) if isinstance(option, str) else option
     if not isinstance(keys, list | tuple) or not all(isinstance(k, str) and k for k in keys):
@@ -289,7 +288,7 @@ def _check_unique(models: Models, join: LeftJoin, key: str) -> None:
 
 
 def find_label_column(name: Any, model: Model, frame: Any) -> str:
-    """Return the column of the true labels: the named one, or the only one that is no feature."""
+    """Return the column of the true labels: `name`, or the only column that is not a feature."""
     columns = [str(column) for column in frame.columns]
     if name is not None:
         matches = [c for c in columns if fold(c) == fold(str(name))]
@@ -318,7 +317,7 @@ def encode_labels(column: Any, model: Model) -> Array:
             codes.append(-1 if is_missing else indices[plain_value])
         except (KeyError, TypeError):  # TypeError: a list or a struct
             raise ConfigError(
-                f"column {column.name!r} holds {value!r}, which is not a class of model "
+                f"column {column.name!r} contains {value!r}, which is not a class of model "
                 f"{model.label}; its classes are {list_classes(labels.values)}"
             ) from None
     return np.array(codes, np.int64)

@@ -1,4 +1,4 @@
-"""Methods with which sessions of both engines register, train, describe and export models."""
+"""The methods by which sessions of both engines register, train, describe and export models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Relation = TypeVar("Relation")
 """Type of a query's result: a relation of DuckDB, or a DataFrame of Spark."""
 
 
-def _check_query(query: object) -> None:
+def _require_query_text(query: object) -> None:
     if not isinstance(query, str):
         raise ConfigError(
             "train takes the text of a query; a frame has a name after con.register('rows', "
@@ -54,7 +54,7 @@ def _merge_options(
 class NewModel(ModelDescription):
     """The description of a model that was just registered.
 
-    Earlier versions of sqlml returned the session instead. Code that chains a call of the session
+    Earlier versions of sqlml returned the session instead. Code that chains a method of the session
     still runs, with a DeprecationWarning.
     """
 
@@ -101,7 +101,7 @@ class ModelMethods(ABC, Generic[Relation]):
                 fitted without names.
             or_replace: if the model exists, add a version and make it the default.
             if_not_exists: if the model exists, do nothing.
-            comment: a text that SHOW MODELS and DESCRIBE MODEL repeat.
+            comment: a text that SHOW MODELS and DESCRIBE MODEL show.
             options: of the model (`on_null`, `positive_class`, `backend`, ...), and `verify`:
                 `True` compares the stored model with the object on generated rows and rejects it
                 if they differ, `"record"` only stores the result, `False` skips the comparison.
@@ -110,7 +110,7 @@ class ModelMethods(ABC, Generic[Relation]):
             The description of the model's default version.
 
         Raises:
-            UnsupportedModelError: sqlml cannot reproduce the object; the message says what of it.
+            UnsupportedModelError: sqlml cannot reproduce the object; the message says why.
             ModelExistsError: the name is taken.
             ConfigError: an unknown option, or an invalid value.
             VerificationError: the stored model predicts differently from the object.
@@ -138,14 +138,15 @@ class ModelMethods(ABC, Generic[Relation]):
         comment: str | None = None,
         **options: Unpack[ModelOptions],
     ) -> ModelDescription:
-        """Add a version to a model, as ALTER MODEL ... ADD VERSION does; the default one stays.
+        """Add a version to a model, as ALTER MODEL ... ADD VERSION does, and keep the default.
 
         Args:
             name: `model` or `database.model`.
             model: a fitted object.
-            number: of the version; None: one more than the greatest number ever used.
+            number: the number of the version; by default one more than the highest number ever
+                used.
             inputs: as for `create_model`.
-            comment: of the version.
+            comment: a comment on the version.
             options: as for `create_model`.
 
         Returns:
@@ -191,8 +192,8 @@ class ModelMethods(ABC, Generic[Relation]):
             library_options: more parameters of the library's estimator by their own names.
             or_replace: if the model exists, add a version and make it the default.
             if_not_exists: if the model exists, do nothing.
-            comment: a text that SHOW MODELS and DESCRIBE MODEL repeat.
-            options: those of OPTIONS (...); with an estimator only sqlml's own.
+            comment: a text that SHOW MODELS and DESCRIBE MODEL show.
+            options: the options of OPTIONS (...); with an estimator only sqlml's own options.
 
         Returns:
             The model's default version, with its `metrics`. A `TrainingWarning` reports what may
@@ -205,9 +206,9 @@ class ModelMethods(ABC, Generic[Relation]):
             ModelExistsError: the name is taken.
             UnsupportedModelError: sqlml cannot reproduce the fitted estimator.
             VerificationError: the stored model predicts differently from the estimator.
-            ParseError: the text is no query.
+            ParseError: the text is not a query.
         """
-        _check_query(query)
+        _require_query_text(query)
         all_options = _merge_options(what, options, label, library_options or {})
         with self._calling():
             self._before_change()
@@ -230,14 +231,14 @@ class ModelMethods(ABC, Generic[Relation]):
         """Load the fitted object of a model that `train` or CREATE MODEL ... AS SELECT trained.
 
         Args:
-            name: `model` or `database.model`, also of a version: `model/2`.
+            name: `model` or `database.model`, or a version of it: `model/2`.
 
         Returns:
             The object as its library defines it: an estimator or a pipeline with `predict`.
 
         Raises:
-            UntrustedArtifactError: it would be unpickled, which executes code of the database, and
-                the session was not opened with allow_pickle=True.
+            UntrustedArtifactError: the object must be unpickled, which executes code from the
+                database, and the session was not opened with allow_pickle=True.
             CatalogError: sqlml did not train the model, or trained it with keep_estimator = false.
             UnknownModelError: no such model or version.
         """
@@ -253,7 +254,7 @@ class ModelMethods(ABC, Generic[Relation]):
         """Describe what a model reads, predicts and was made from, as DESCRIBE MODEL does.
 
         Args:
-            name: `model` or `database.model`, also of a version: `model/2`, `model@alias`.
+            name: `model` or `database.model`, or a version of it: `model/2`, `model@alias`.
 
         Raises:
             UnknownModelError: no such model or version.
@@ -268,17 +269,17 @@ class ModelMethods(ABC, Generic[Relation]):
         """Write a model to a file, as EXPORT MODEL does.
 
         Args:
-            name: `model` or `database.model`, also of a version: `model/2`.
-            path: of the file to write.
-            format: "ONNX", "SQLML" or "SQL" (macros); by default what the ending of the path
-                implies.
+            name: `model` or `database.model`, or a version of it: `model/2`.
+            path: the path of the file to write.
+            format: "ONNX", "SQLML" or "SQL" (macros); by default the extension of the
+                path implies it.
 
         Returns:
             The session.
 
         Raises:
             UnknownModelError: no such model or version.
-            ConfigError: an unknown format, or the ending implies none.
+            ConfigError: an unknown format, or the extension implies none.
             BackendError: that format cannot express the model; the message says why.
         """
         with self._calling():
@@ -313,4 +314,4 @@ class ModelMethods(ABC, Generic[Relation]):
 
     @abstractmethod
     def _before_change(self) -> None:
-        """Prepare a change of the models: check that it is allowed, finish an open result."""
+        """Check that the models may be changed, and finish an open result."""

@@ -24,17 +24,17 @@ STORED = (
 )
 AT_CREATION = ("allow_pickle", "sha256", "verify")
 OUTPUT, ESTIMATOR = "output", "estimator"
-"""Keys of the label's name, which the OUTPUT clause sets, and of the estimator's recipe."""
+"""The keys for the label's name, which the OUTPUT clause sets, and for the estimator's recipe."""
 
 INTERNAL = (OUTPUT, ESTIMATOR, TRANSFORM)
-"""Keys that are stored with the options, but are no options that a user sets."""
+"""Keys that are stored with the options, but that users cannot set."""
 
 
 class ModelOptions(TypedDict, total=False):
     """Keyword options of `create_model` and `add_version`.
 
     Attributes:
-        on_null: `'error'` or `'null'`, for rows in which a column that the model needs is NULL.
+        on_null: `'error'` or `'null'`, for rows with NULL in a column that the model needs.
         on_missing_column: the same, for tables that lack a column.
         on_unknown: the same, for categories that the model has never seen.
         positive_class: the class whose probability `predict_proba` returns.
@@ -73,8 +73,8 @@ class TrainingOptions(ModelOptions, total=False):
     Attributes:
         library: "sklearn", "xgboost", "lightgbm", "catboost" or "torch".
         split, eval_fraction, split_column: which rows are held out to measure the model.
-        seed: of the split and of the estimator; 0 by default.
-        early_stop, early_stopping_rounds: end boosting when held-out rows no longer gain.
+        seed: the seed of the split and of the estimator; 0 by default.
+        early_stop, early_stopping_rounds: stop boosting when the held-out loss stops improving.
         class_weights: "balanced", or (class, weight) pairs.
         weight, group: columns with row weights, and with the groups of a ranker.
         encoding: `"one_hot"` or `"target"`, for categories that the estimator cannot read.
@@ -129,7 +129,7 @@ class TrainingOptions(ModelOptions, total=False):
 
 
 def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check all options of a new model, and return those that are stored with it."""
+    """Check all options of a new model, and return the options that are stored with it."""
     known_names = sorted((*STORED, *AT_CREATION))
     for name in options:
         if name not in known_names:
@@ -159,12 +159,12 @@ def validate_altered_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in options:
         if name in AT_CREATION:
             raise ConfigError(f"option {name} applies only while a model is created")
-    validate_names(options)
+    validate_option_names(options)
     return validate_options(options)
 
 
-def validate_names(names: Iterable[str]) -> None:
-    """Raise ConfigError for a name that is no stored option."""
+def validate_option_names(names: Iterable[str]) -> None:
+    """Raise ConfigError for a name that is not a stored option."""
     for name in names:
         if name not in STORED:
             raise ConfigError(f"unknown option {name!r}; options: {', '.join(STORED)}")
@@ -186,8 +186,8 @@ def read_exported_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
     """Check that a model supports its options.
 
-    Raises ConfigError if the model lacks what an option is about, and BackendError or
-    MissingDependencyError if the backend cannot run the model.
+    Raises ConfigError if an option does not apply to the model, and BackendError or
+    MissingDependencyError if the backend cannot run it.
     """
     if not options:
         return

@@ -1,4 +1,4 @@
-"""Functions that the planner calls back: models explained against rows, and names in rows."""
+"""Callbacks of the planner: explain a model against rows, and fetch names from a query."""
 
 from __future__ import annotations
 
@@ -24,29 +24,32 @@ def explain_by_rows(
     query: str,
     permutations: int | None,
 ) -> Program:
-    """Return the model's Program that explains against the rows of a query, which is in brackets.
+    """Return a Program that explains the model against the rows of `query`, a query in brackets.
 
-    An estimate tries `permutations` pairs of orders of the columns for each row.
+    An estimate tries `permutations` pairs of column orders for each row.
     """
-    items, quote = "*", dialect.quote_name
+    select_items, quote = "*", dialect.quote_name
     if model.transform is not None:
         names = [feature.name for feature in model.program.features]
         features = model.transform.write_features(names, quote)
-        items = ", ".join(f"{sql} AS {quote(name)}" for name, sql in features.items())
-    rows = f"SELECT {items} FROM {query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
+        select_items = ", ".join(f"{sql} AS {quote(name)}" for name, sql in features.items())
+    rows_query = (
+        f"SELECT {select_items} FROM {query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
+    )
     gaps = Gaps(blanks=model.origin.may_replace_blanks)
-    background = program_inputs(model.program, host.fetch_frame(rows), gaps=gaps)
+    background = program_inputs(model.program, host.fetch_frame(rows_query), gaps=gaps)
     program = explain_against_background(model.program, background, permutations)
     programs.keep(program)
     return program
 
 
-def names_in_rows(queries: weakref.ref[Any], query: str) -> tuple[str, ...]:
-    """Return the texts in the rows of a query of one column, sorted; the query may call models.
+def names_in_rows(queries_ref: weakref.ref[Any], query: str) -> tuple[str, ...]:
+    """Run a one-column query, which may call models, and return its values as sorted strings.
 
-    The planner holds a session's `queries` weakly, so that an unused session is freed at once.
+    The planner keeps a weak reference to a session's queries, so that an unused session is freed at
+    once.
     """
-    session_queries = queries()
-    assert session_queries is not None, "it is planning"
-    rows = session_queries.host.read(session_queries.runnable(query))
+    queries = queries_ref()
+    assert queries is not None, "the session outlives its planner"
+    rows = queries.host.read(queries.runnable(query))
     return tuple(sorted(str(name) for (name,) in rows))

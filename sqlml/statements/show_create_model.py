@@ -1,7 +1,7 @@
-"""SHOW CREATE MODEL: the statements that make a version again.
+"""SHOW CREATE MODEL: the statements that create a version again.
 
-The catalog may be a stranger's, so text from it goes into a statement only if parsing that
-statement gives the same text back.
+The catalog may come from a stranger, so text from it is put into a statement only if parsing that
+statement returns the same text.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _SQL_TYPES: dict[Kind, str] = {
     "pairs": "STRUCT(name VARCHAR, value DOUBLE)[]",
     "any": "DOUBLE",
 }
-"""Kind of a feature -> a type that feeds it; a feature that is never read accepts any type."""
+"""Kind of a feature -> a SQL type that it accepts. A feature that is never read accepts all."""
 
 
 def show_create(models: Models, statement: statements.ShowCreate) -> Answer:
-    """Carry out SHOW CREATE MODEL: CREATE MODEL, and ALTER MODEL for small models and tags."""
+    """Carry out SHOW CREATE MODEL: CREATE MODEL, then ALTER MODEL for small models and tags."""
     reference = resolve_name(statement.name)
     model = models.catalog.get(reference)
     catalog, dialect = models.catalog, models.dialect
@@ -48,14 +48,14 @@ def show_create(models: Models, statement: statements.ShowCreate) -> Answer:
         name = f"{dialect.quote_name(reference.database)}.{name}"
     comment, training = catalog.comment(reference), catalog.training(model)
     if training is not None and training.model_type in MODEL_TYPES:
-        created = _write_training(name, model, training, comment, dialect)
+        creation = _format_training(name, model, training, comment, dialect)
     else:
-        created = _write_file_import(name, reference, model, comment, dialect)
-    additions = _write_additions(catalog, reference, name, model, dialect)
-    return pairs_answer(("name", "statement"), [(model.name, f"{created};{additions}")])
+        creation = _format_file_import(name, reference, model, comment, dialect)
+    additions = _format_additions(catalog, reference, name, model, dialect)
+    return pairs_answer(("name", "statement"), [(model.name, f"{creation};{additions}")])
 
 
-def _write_training(
+def _format_training(
     name: str, model: Model, facts: TrainingFacts, comment: str | None, dialect: Dialect
 ) -> str:
     """Return the CREATE MODEL ... AS SELECT that trains a version again, without a semicolon."""
@@ -72,7 +72,7 @@ def _write_training(
         lines.append(f"COMMENT {dialect.quote_string(comment)}")
     lines.append(f"AS {facts.query}")
     text = "\n".join(lines)
-    statement = _parse_one(text)
+    statement = _parse_single(text)
     training = statement.training if isinstance(statement, statements.TrainModel) else None
     if training is None or (training.query, training.transform) != (facts.query, facts.transform):
         raise ArtifactError(
@@ -81,12 +81,12 @@ def _write_training(
     return text
 
 
-def _write_file_import(
+def _format_file_import(
     name: str, reference: Reference, model: Model, comment: str | None, dialect: Dialect
 ) -> str:
     """Return the CREATE MODEL ... FROM 'path' of a version, without a semicolon.
 
-    A version that was made from an object of Python has no file; EXPORT MODEL writes one.
+    A version that was made from a Python object has no file; EXPORT MODEL writes one.
     """
     origin = model.origin
     if origin.path is None:
@@ -123,7 +123,7 @@ def _write_file_import(
     return "\n".join(lines)
 
 
-def _write_additions(
+def _format_additions(
     catalog: Catalog, reference: Reference, name: str, model: Model, dialect: Dialect
 ) -> str:
     """Return the statements that add small models and tags, each after a line break."""
@@ -131,14 +131,14 @@ def _write_additions(
     is_in_file = model.origin.path is None and catalog.training(model) is None
     if not is_in_file:  # the file that EXPORT MODEL writes contains the small models
         for small in catalog.small_models(model).values():
-            text += f"\n{_write_learning(name, small, dialect)}"
+            text += f"\n{_format_small_model(name, small, dialect)}"
     for tag, value in catalog.tags(reference).items():
         assignment = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
         text += f"\nALTER MODEL {name} SET TAG {assignment};"
     return text
 
 
-def _write_learning(name: str, small: SmallModel, dialect: Dialect) -> str:
+def _format_small_model(name: str, small: SmallModel, dialect: Dialect) -> str:
     facts = small.facts
     if isinstance(facts, CascadeFacts):
         kind = "CASCADE"
@@ -152,7 +152,7 @@ def _write_learning(name: str, small: SmallModel, dialect: Dialect) -> str:
         options += f", unique_keys = [{', '.join(map(dialect.quote_string, facts.unique_keys))}]"
     end = "\n" if "--" in facts.query else ""  # or a comment would contain the bracket
     text = f"ALTER MODEL {name} ADD {kind} USING ({facts.query}{end})\nOPTIONS ({options})"
-    statement = _parse_one(text)
+    statement = _parse_single(text)
     change = statement.change if isinstance(statement, statements.AlterModel) else None
     if (
         not isinstance(change, statements.AddCascade | statements.AddTopKFilter)
@@ -165,16 +165,16 @@ def _write_learning(name: str, small: SmallModel, dialect: Dialect) -> str:
     return f"{text};"
 
 
-def _parse_one(text: str) -> statements.Statement | None:
+def _parse_single(text: str) -> statements.Statement | None:
     try:
         (statement,) = parse(text)
-    except (ParseError, ValueError):  # the catalog may hold any text
+    except (ParseError, ValueError):  # the catalog may contain any text
         return None
     return statement
 
 
 def as_json(value: OptionValue | list[Any]) -> Any:
-    """Convert the value of an option to JSON values."""
+    """Convert the value of an option to what JSON can represent."""
     if isinstance(value, Call):
         return {"call": value.name, "arguments": [as_json(v) for v in value.arguments]}
     if isinstance(value, tuple | list):
@@ -183,7 +183,7 @@ def as_json(value: OptionValue | list[Any]) -> Any:
 
 
 def from_json(value: Any) -> OptionValue:
-    """Convert what `as_json` returned back to the value of an option. Raises ArtifactError."""
+    """Convert a result of `as_json` back to the value of an option, or raise ArtifactError."""
     if isinstance(value, dict):
         name, arguments = value.get("call"), value.get("arguments")
         if not isinstance(name, str) or not name.isidentifier() or not isinstance(arguments, list):
@@ -195,7 +195,7 @@ def from_json(value: Any) -> OptionValue:
 
 
 def sql_type(program: Program, feature: Feature) -> str:
-    """Return a SQL type that feeds a feature; for a list, of the items that the model looks for."""
+    """Return a SQL type that a feature accepts; for a list, by the items that the model seeks."""
     for node in program.nodes:
         if node.op == "has_items" and node.attrs["feature"] == feature.name:
             items = unpack_items(node.attrs["words"], node.attrs["ends"])

@@ -25,10 +25,10 @@ from sqlml.training.train_model_type import TrainedModel
 from sqlml.types import fold
 
 _MODEL_OPTIONS = (*STORED, "verify")
-"""Options of a training statement that are stored with the model, or say how it is checked."""
+"""Options of a training statement that are stored with the model or control its check."""
 
 _OWN_PICKLES: set[bytes] = set()
-"""Digests of the pickles that this process has written, which it trusts wherever they are."""
+"""Digests of the pickles that this process wrote, which it trusts wherever it reads them."""
 
 _COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 """Symbol of PROMOTE IF -> the comparison of the new metric with the bound."""
@@ -62,9 +62,9 @@ def train_and_create(
     or_replace: bool,
     if_not_exists: bool,
 ) -> NewVersion | None:
-    """Train and store a model; None if there is one of that name and IF NOT EXISTS was written.
+    """Train and store a model; return None if it exists and `if_not_exists` is set.
 
-    `estimator` is an object from Python that is not fitted; None: the option `model_type` says.
+    `estimator` is an unfitted object from Python; without it, the option `model_type` decides.
     """
     if if_not_exists and models.exists(reference):
         models.changes.report_existing(reference)
@@ -103,7 +103,7 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
 
 
 def retrain_model(models: Models, reference: Reference, change: Retrain) -> Answer:
-    """Train a version again, on the current rows of its query or of another one.
+    """Train a version again, on the current rows of its query or of another query.
 
     The new version becomes the default, unless PROMOTE IF names a bound that it misses.
     """
@@ -120,8 +120,8 @@ def retrain_model(models: Models, reference: Reference, change: Retrain) -> Answ
         _check_promotion(models, change.promotion, facts, training, current)
     held_out_for = None if change.promotion is None else _NO_HELD_OUT_ROWS
     with long_work(f"retraining {reference.name}"):
-        by_type = facts.model_type in MODEL_TYPES
-        estimator = None if by_type else load_estimator(models, reference)
+        has_model_type = facts.model_type in MODEL_TYPES
+        estimator = None if has_model_type else load_estimator(models, reference)
         trained = _train(models, training, estimator, held_out_for)
         version = _build_trained_version(whole_model, training, trained)
         show_stage("comparing it with the current version")
@@ -178,13 +178,16 @@ def _decide_promotion(
         return True, ""
     if trained.held_out_rows is None:
         raise ConfigError(_NO_HELD_OUT_ROWS)
-    value, bound = _read_metric(promotion.metric, trained.metrics), promotion.threshold
+    new_value, bound = _read_metric(promotion.metric, trained.metrics), promotion.threshold
     if bound is None:
         metrics = _measure_current(models, training, trained, current)
         bound = _read_metric(promotion.metric, metrics)
-    is_reached = _COMPARISONS[promotion.symbol](value, bound)
+    is_reached = _COMPARISONS[promotion.symbol](new_value, bound)
     sign = "" if is_reached else "not "
-    return is_reached, f": {promotion.metric} {value:.6g} is {sign}{promotion.symbol} {bound:.6g}"
+    return (
+        is_reached,
+        f": {promotion.metric} {new_value:.6g} is {sign}{promotion.symbol} {bound:.6g}",
+    )
 
 
 def _measure_current(
@@ -213,9 +216,9 @@ def _read_metric(metric: str, metrics: Mapping[str, float | None]) -> float:
 def _train(
     models: Models, training: Training, estimator: Any = None, held_out_for: str | None = None
 ) -> TrainedModel:
-    """Fit a model of a type, or an estimator from Python, to the rows of the query.
+    """Fit a model type, or an estimator from Python, to the rows of the query.
 
-    `held_out_for` is the error if no rows are held out; None: they need not be.
+    `held_out_for` is the error message if no rows are held out; None accepts that.
     """
     if estimator is not None:
         request = parse_estimator_request(estimator, training.options, _MODEL_OPTIONS)
@@ -233,7 +236,7 @@ def _train(
 def _build_trained_version(
     reference: Reference, training: Training, trained: TrainedModel
 ) -> NewVersion:
-    """Build a version from a trained object, once its Program predicts what the object does."""
+    """Build a version from a trained model, after its Program was compared with it."""
     request = trained.request
     options = {n: v for n, v in request.stored_options.items() if n in STORED or n in AT_CREATION}
     version = build_version(trained.model, ModelRequest(reference, options=options))
@@ -295,7 +298,7 @@ def _pickle_estimator(model: Any) -> bytes | None:
 
 
 def load_estimator(models: Models, reference: Reference) -> Any:
-    """Load the fitted object of a version that sqlml trained, if the user allows to unpickle it."""
+    """Load the fitted object of a version that sqlml trained, if unpickling it is allowed."""
     model = models.catalog.get(reference)
     content = models.catalog.estimator(model)
     if content is None:
@@ -313,7 +316,7 @@ def load_estimator(models: Models, reference: Reference) -> Any:
 
 
 def _answer_training(
-    reference: Reference, version: NewVersion, more_rows: Sequence[tuple[str, str]] = ()
+    reference: Reference, version: NewVersion, extra_pairs: Sequence[tuple[str, str]] = ()
 ) -> Answer:
     facts = version.training
     assert facts is not None
@@ -325,6 +328,6 @@ def _answer_training(
         *((name, f"{value:.6g}") for name, value in facts.metrics.items() if value is not None),
         *(("notice", text) for text in facts.notices),
         ("seconds", f"{facts.seconds:.3g}"),
-        *more_rows,
+        *extra_pairs,
     ]
     return pairs_answer(("property", "value"), pairs)

@@ -36,8 +36,8 @@ _COLUMNS = {
 def verify_model(models: Models, statement: VerifyModel) -> Answer:
     """Carry out VERIFY MODEL ... USING (query) [AGAINST 'path'].
 
-    The answer has a row for each output of the model, if the file of its source is known, and one
-    for each small model. A cascade is measured only if the query has its column of true labels.
+    The result has a row for each output of the model, if the file of its source is known, and a row
+    for each small model. A cascade is measured only if the query has the column of true labels.
     """
     model = models.catalog.get(resolve_name(statement.name))
     small_models = models.catalog.small_models(model)
@@ -88,7 +88,7 @@ def _open_source(
 def _fetch_features(host: Host, query: str, model: Model) -> Any:
     frame = fetch_rows(host, query, model, "VERIFY MODEL ...")
     if frame.empty:
-        raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")
+        raise ConfigError("the query of VERIFY MODEL returns no rows, so nothing is compared")
     columns = {fold(str(column)) for column in frame.columns}
     missing = [f.name for f in model.features if fold(f.name) not in columns]
     if missing:
@@ -105,16 +105,24 @@ def _compare_outputs(source: Source, model: Model, frame: Any) -> list[tuple[Any
     features = frame[[columns[fold(name)] for name in names]].set_axis(names, axis=1)
     verification = verify_rows(source, model.program, model.features, model.options, features)
     return [
-        (d.output, d.rows, d.absolute, d.relative, d.tolerance, d.flips, d.agrees)
-        for d in verification.differences
+        (
+            difference.output,
+            difference.rows,
+            difference.absolute,
+            difference.relative,
+            difference.tolerance,
+            difference.flips,
+            difference.agrees,
+        )
+        for difference in verification.differences
     ]
 
 
 def _measure_small_models(
     model: Model, small_models: Mapping[str, SmallModel], frame: Any
 ) -> Iterator[tuple[Any, ...]]:
-    for small in small_models.values():
-        match small:
+    for small_model in small_models.values():
+        match small_model:
             case Cascade(facts=facts):
                 if fold(facts.label) not in {fold(str(column)) for column in frame.columns}:
                     continue
@@ -122,11 +130,11 @@ def _measure_small_models(
                 if (codes < 0).all():
                     raise ConfigError(f"all labels in column {facts.label} are NULL")
                 inputs = program_inputs(model.program, frame[codes >= 0])
-                loss = measure_cascade_loss(model.program, small, inputs, codes[codes >= 0])
+                loss = measure_cascade_loss(model.program, small_model, inputs, codes[codes >= 0])
                 name = "cascade"
             case TopKFilter():
                 loss = measure_filter_loss(
-                    model.program, small, program_inputs(model.program, frame)
+                    model.program, small_model, program_inputs(model.program, frame)
                 )
                 name = "top_k filter"
         yield name, loss.rows, loss.loss, None, loss.allowed, loss.differing, loss.agrees

@@ -1,4 +1,4 @@
-"""Statistics, classes and categories of training columns, all of them collected batch by batch."""
+"""Statistics, classes and categories of training columns, collected batch by batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from sqlml.types import LABEL_TYPES, Array, LabelKind, Labels
 
 MAX_SAMPLED = 1 << 17
-"""Upper bound on a column's sampled numbers; then every second is sampled, every fourth, ..."""
+"""Maximum sampled numbers of a column; above it, every second is kept, then every fourth, ..."""
 
 MAX_VALUES = 200
-"""Upper bound on distinct numbers that are listed; more are summarized by quantiles."""
+"""Maximum distinct numbers that are listed; more are summarized by quantiles."""
 
 MAX_NAMES = 1_000
 
@@ -40,8 +40,8 @@ class Numbers:
             self._count = len(self._samples[0])
 
     def values(self) -> list[list[Any]]:
-        """Return [number, count] pairs: count samples lie above the previous number, up to this
-        one."""
+        """Return [upper bound, count] pairs: `count` samples lie above the previous bound and not
+        above this one."""
         sample = np.sort(np.concatenate([np.empty(0), *self._samples]))
         values, counts = np.unique(sample, return_counts=True)
         if len(values) > MAX_VALUES:
@@ -64,7 +64,7 @@ class Codes:
         self._counts = counts
 
     def values(self, names: Sequence[str]) -> tuple[list[list[Any]], int]:
-        """Return the most frequent names with their row counts, and the rows of all other names."""
+        """Return the most frequent names with their row counts, and the row count of all others."""
         order = np.argsort(-self._counts, kind="stable")[:MAX_NAMES].tolist()
         frequent = [[names[k], int(self._counts[k])] for k in order]
         return frequent, int(self._counts.sum()) - sum(count for _, count in frequent)
@@ -73,9 +73,10 @@ class Codes:
 class ColumnStatistics:
     """Counts, moments and the distribution of a column.
 
-    rows, nulls: numbers of rows. least, most, mean: of numbers. spread: the sum of squared
-    distances from the mean. distinct: the number of categories; names: their texts in the order of
-    the codes. infinite: a number is infinite.
+    rows, nulls: the numbers of all rows and of NULLs. least, most, mean: the minimum, maximum and
+    mean of the numbers. spread: the sum of squared distances from the mean. distinct: the number of
+    categories. names: the categories in the order of their codes. infinite: whether a number is
+    infinite.
     """
 
     def __init__(self, name: str, sql_type: str) -> None:
@@ -110,9 +111,9 @@ class ColumnStatistics:
         if not len(values) or self.infinite:
             return
         self._numbers.add(values)
-        least, most = float(values.min()), float(values.max())
-        self.least = least if self.least is None else min(self.least, least)
-        self.most = most if self.most is None else max(self.most, most)
+        min_value, max_value = float(values.min()), float(values.max())
+        self.least = min_value if self.least is None else min(self.least, min_value)
+        self.most = max_value if self.most is None else max(self.most, max_value)
         self._add_moments(values, total / len(values))
 
     def _add_moments(self, values: Array, mean: float) -> None:
@@ -132,11 +133,11 @@ class ColumnStatistics:
         self._code_counts.add(codes)
 
     def set_values(self, values: Array) -> None:
-        """Set the distribution of rows that are counted already; (n,) float64, NaN for NULL."""
+        """Set the distribution of rows that were already counted: (n,) float64, NaN for NULL."""
         self._numbers.add(values[~np.isnan(values)])
 
     def set_names(self, counts: Mapping[str, int]) -> None:
-        """Set the categories of rows that are counted already, with the rows that each has."""
+        """Set the categories of rows that were already counted: category -> row count."""
         self.names, self.distinct = tuple(counts), len(counts)
         self._code_counts = Codes(list(counts.values()))
 
@@ -147,18 +148,18 @@ class ColumnStatistics:
     @property
     def is_constant(self) -> bool:
         """Return whether all rows have the same value; NULL counts as a value."""
-        present = self.rows - self.nulls
-        if self.nulls and present:
+        value_count = self.rows - self.nulls
+        if self.nulls and value_count:
             return False
         if self.distinct is not None:
             return self.distinct + bool(self.nulls) <= 1
         return self.least == self.most
 
     def to_dict(self) -> dict[str, Any]:
-        present = self.rows - self.nulls
+        value_count = self.rows - self.nulls
         mean = stddev = None
-        if self.distinct is None and present > 0 and math.isfinite(self.spread):
-            mean, stddev = self.mean, math.sqrt(self.spread / present)
+        if self.distinct is None and value_count > 0 and math.isfinite(self.spread):
+            mean, stddev = self.mean, math.sqrt(self.spread / value_count)
         values, others = self._numbers.values(), 0
         if self.names:
             values, others = self._code_counts.values(self.names)
@@ -188,33 +189,33 @@ class Classes:
         return len(self._codes)
 
     def codes(self, values: Any) -> Array:
-        """Return the (n,) int64 codes of a pyarrow Array without NULL, numbering new classes."""
-        coded, numbers = values.dictionary_encode(), self._codes
+        """Return the (n,) int64 codes of a pyarrow Array without NULLs; number new classes."""
+        coded, code_of = values.dictionary_encode(), self._codes
         values_of_dictionary = map(_normalize_zero, coded.dictionary.to_pylist())
-        by_index = [numbers.setdefault(value, len(numbers)) for value in values_of_dictionary]
+        new_codes = [code_of.setdefault(value, len(code_of)) for value in values_of_dictionary]
         indices = coded.indices.to_numpy(zero_copy_only=False)
-        return np.asarray(np.array([*by_index, -1], np.int64)[indices])
+        return np.asarray(np.array([*new_codes, -1], np.int64)[indices])
 
     def positions(self, values: Any) -> Array:
-        """Return the (n,) int64 positions of values in order, -1 for an unknown one."""
-        order = {value: n for n, value in enumerate(self.values())}
-        plain = (_normalize_zero(v.item() if hasattr(v, "item") else v) for v in values)
-        return np.array([order.get(value, -1) for value in plain], np.int64)
+        """Return the (n,) int64 positions of values in the sorted classes, -1 if unknown."""
+        position_of = {value: n for n, value in enumerate(self.values())}
+        python_values = (_normalize_zero(v.item() if hasattr(v, "item") else v) for v in values)
+        return np.array([position_of.get(value, -1) for value in python_values], np.int64)
 
     def values(self) -> list[Any]:
-        """Return the classes in order: numbers by size, texts by code points, false before true."""
+        """Return the sorted classes: numbers by size, strings by code points, false before true."""
         return sorted(self._codes)
 
     def sorted_positions(self) -> Array:
-        """Return a (k,) int64 map from the code of a class to its position in order."""
+        """Return a (k,) int64 map from a class's code to its position in the sorted classes."""
         return _sort_codes(self._codes, np.int64)
 
     def labels(self) -> Labels:
         values = tuple(self.values())
         kinds: dict[type, LabelKind] = {bool: "bool", int: "int64", float: "float64", str: "string"}
-        kind = kinds[type(values[0])]
-        is_exact = LABEL_TYPES[kind].fullmatch(self._sql_type)
-        return Labels(kind, values, self._sql_type if is_exact else "")
+        label_kind = kinds[type(values[0])]
+        is_exact = LABEL_TYPES[label_kind].fullmatch(self._sql_type)
+        return Labels(label_kind, values, self._sql_type if is_exact else "")
 
     def is_numbered(self) -> bool:
         """Return whether the classes are the integers 0, 1, 2, ... themselves."""
@@ -223,7 +224,7 @@ class Classes:
 
 
 def class_name(value: Any) -> str:
-    """Return the text by which options name a class.
+    """Return the string by which options name a class.
 
     >>> class_name(True), class_name(1.0), class_name(1.5), class_name("x")
     ('true', '1', '1.5', 'x')
@@ -235,7 +236,7 @@ def class_name(value: Any) -> str:
 
 
 def find_class(name: str, values: Sequence[Any]) -> Any:
-    """Find the class that an option names, where 1.0 may be written as '1'; None if unknown."""
+    """Find the class that an option names; 1.0 may be written as '1'. None if it is unknown."""
     for value in values:
         if class_name(value) == name:
             return value
@@ -266,22 +267,22 @@ class Names:
         return len(self._codes)
 
     def codes(self, values: Any) -> Array:
-        """Return the (n,) int32 codes of an Array of texts, -1 for NULL, numbering new names."""
+        """Return the (n,) int32 codes of an Array of strings, -1 for NULL; number new names."""
         import pyarrow as pa
 
         coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-        numbers = self._codes
-        count_before = len(numbers)
+        code_of = self._codes
+        count_before = len(code_of)
         names: list[str] = coded.dictionary.to_pylist()
-        by_index = [numbers.setdefault(name, len(numbers)) for name in names]
-        if len(numbers) > count_before:
-            new_names = (name for name in names if numbers[name] >= count_before)
+        new_codes = [code_of.setdefault(name, len(code_of)) for name in names]
+        if len(code_of) > count_before:
+            new_names = (name for name in names if code_of[name] >= count_before)
             self.nbytes += sum(len(name) + _NAME_OVERHEAD for name in new_names)
         indices = coded.indices
         if coded.null_count:  # The indices of an ENUM are unsigned.
             indices = indices.cast(pa.int32()).fill_null(-1)
         positions = indices.to_numpy(zero_copy_only=False)
-        return np.asarray(np.array([*by_index, -1], np.int32)[positions])
+        return np.asarray(np.array([*new_codes, -1], np.int32)[positions])
 
     def list_by_code(self) -> tuple[str, ...]:
         return tuple(self._codes)
@@ -290,7 +291,7 @@ class Names:
         return tuple(sorted(self._codes))
 
     def sorted_positions(self) -> Array:
-        """Return a (k,) int32 map from the code of a name to its position in order."""
+        """Return a (k,) int32 map from a name's code to its position in the sorted names."""
         return _sort_codes(self._codes, np.int32)
 
 

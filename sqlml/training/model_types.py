@@ -1,8 +1,8 @@
 """Model types that can be trained, the libraries that train them, and their metrics.
 
 `MODEL_TYPES` is a literal table: add a row to it to train a type with another library. The keys of
-`Trainer.names` are the names that BigQuery and other libraries use for a parameter; the values are
-the library's own names.
+`Trainer.names` are the names that BigQuery and other libraries use for a parameter, and the values
+are the library's own names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from sqlml.errors import ConfigError, MissingDependencyError
 from sqlml.planner.table_functions.evaluated_model import CLASSIFIER_METRICS, REGRESSOR_METRICS
-from sqlml.scorer.evaluate import Metrics, class_metrics, number_metrics
+from sqlml.scorer.evaluate import Metrics, compute_class_metrics, compute_number_metrics
 from sqlml.suggestions import closest
 from sqlml.training.row_store import Blocks, Part
 
@@ -30,10 +30,10 @@ Converter = Callable[[Parameters, int], dict[str, Any]]
 class BlockEstimator:
     """An estimator with partial_fit, which learns from blocks of rows instead of all rows at once.
 
-    path: of its class. shared: parameters that mean the same as those of the replaced estimator.
-    ignored: parameters that only say how the replaced estimator finds its solution. convert:
+    path: the path of its class. shared: parameters that the replaced estimator has with the same
+    meaning. ignored: parameters that only control the solver of the replaced estimator. convert:
     computes further parameters from those of the replaced estimator and the number of rows.
-    gains_by_passes: more than one pass over the rows helps.
+    gains_by_passes: whether more than one pass over the rows helps.
     """
 
     path: str
@@ -147,13 +147,13 @@ def find_block_estimator(path: str, parameters: Parameters) -> BlockEstimator | 
 
 
 Task = Literal["classify", "regress", "rank", "cluster", "project", "isolate"]
-"""The prediction for a row: a class, a number, a score to rank by, a cluster, coordinates, or
-whether it is an outlier."""
+"""The kind of prediction for a row: a class, a number, a score to rank by, a cluster, coordinates,
+or whether the row is an outlier."""
 
 SUPERVISED: frozenset[Task] = frozenset({"classify", "regress", "rank"})
 
 Features = Literal["ordinal", "named", "one_hot", "scaled", "given"]
-"""The form in which an estimator takes its features (`feature_pipeline.py`).
+"""The form in which an estimator expects its features (`feature_pipeline.py`).
 
 "ordinal": category codes that the estimator treats as categories. "named": category names.
 "one_hot": a column of 0 and 1 for each category. "scaled": one-hot columns, and numbers that are
@@ -169,11 +169,11 @@ def _freeze(**items: Any) -> Mapping[str, Any]:
 class Trainer:
     """A library's way to train a type of model.
 
-    path: of the estimator's class. features: the form of its features. names: maps other names of a
-    parameter to the library's. defaults: parameters that sqlml sets unless the statement does.
-    seed: the parameter for the seed; None if the estimator is deterministic. stops_early: it can
-    stop when the held-out rows no longer improve. packages: required packages, the library first;
-    empty for that of `path`.
+    path: the path of the estimator's class. features: the form of its features. names: maps other
+    names of a parameter to the library's name. defaults: parameters that sqlml sets unless the
+    statement does. seed: the parameter for the seed; None if the estimator is deterministic.
+    stops_early: whether it can stop when the loss on the held-out rows no longer improves.
+    packages: required packages, the library first; by default the package of `path`.
     """
 
     path: str
@@ -185,7 +185,7 @@ class Trainer:
     packages: tuple[str, ...] = ()
 
     def reads_blocks(self, parameters: Mapping[str, Any]) -> bool:
-        """Return whether it, or its replacement, learns from blocks, storing less than it reads."""
+        """Return whether the estimator, or its replacement, can learn from blocks of rows."""
         if self.path.endswith("Ranker"):
             return False
         if self.package == "xgboost":
@@ -287,23 +287,26 @@ _LIGHTGBM_DEFAULTS = _freeze(verbosity=-1, deterministic=True, force_row_wise=Tr
 _CATBOOST_DEFAULTS = _freeze(verbose=False, allow_writing_files=False, one_hot_max_size=255)
 
 
-def _list_boosters(kind: str) -> Mapping[str, Trainer]:
-    """Return the boosting libraries; `kind` is the suffix of their estimators' names."""
-    catboost, sklearn = f"catboost.CatBoost{kind}", f"sklearn.ensemble.HistGradientBoosting{kind}"
+def _list_boosters(suffix: str) -> Mapping[str, Trainer]:
+    """Return the boosting libraries; `suffix` ends the names of their estimators."""
+    catboost, sklearn = (
+        f"catboost.CatBoost{suffix}",
+        f"sklearn.ensemble.HistGradientBoosting{suffix}",
+    )
     trainers = {
-        "xgboost": Trainer(f"xgboost.XGB{kind}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS),
-        "lightgbm": Trainer(f"lightgbm.LGBM{kind}", "ordinal", _LIGHTGBM, _LIGHTGBM_DEFAULTS),
+        "xgboost": Trainer(f"xgboost.XGB{suffix}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS),
+        "lightgbm": Trainer(f"lightgbm.LGBM{suffix}", "ordinal", _LIGHTGBM, _LIGHTGBM_DEFAULTS),
         "catboost": Trainer(catboost, "named", _CATBOOST, _CATBOOST_DEFAULTS, "random_seed"),
         "sklearn": Trainer(sklearn, "ordinal", _HIST),
     }
-    if kind == "Ranker":
+    if suffix == "Ranker":
         del trainers["sklearn"]
     return _freeze(**{name: replace(t, stops_early=True) for name, t in trainers.items()})
 
 
-def _list_forests(kind: str) -> Mapping[str, Trainer]:
-    sklearn = Trainer(f"sklearn.ensemble.RandomForest{kind}", "one_hot", _FOREST)
-    xgboost = Trainer(f"xgboost.XGBRF{kind}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS)
+def _list_forests(suffix: str) -> Mapping[str, Trainer]:
+    sklearn = Trainer(f"sklearn.ensemble.RandomForest{suffix}", "one_hot", _FOREST)
+    xgboost = Trainer(f"xgboost.XGBRF{suffix}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS)
     return _freeze(sklearn=sklearn, xgboost=xgboost)
 
 
@@ -316,8 +319,8 @@ _NETWORK = _freeze(
 )
 
 
-def _list_networks(kind: str) -> Mapping[str, Trainer]:
-    path = f"sqlml.training.estimators.dnn.DNN{kind}"
+def _list_networks(suffix: str) -> Mapping[str, Trainer]:
+    path = f"sqlml.training.estimators.dnn.DNN{suffix}"
     packages = ("torch", "skorch")
     return _freeze(torch=Trainer(path, "scaled", _NETWORK, stops_early=True, packages=packages))
 
@@ -380,7 +383,7 @@ def find_model_type(name: Any) -> tuple[str, ModelType]:
 
 
 def find_trainer(model_type: str, library: Any = None) -> tuple[str, Trainer]:
-    """Return the requested or first installed library for a type of model, and its trainer."""
+    """Return the name of the requested or first installed library, and its trainer."""
     trainers = MODEL_TYPES[model_type].trainers
     libraries = ", ".join(trainers)
     if library is not None and library not in trainers:
@@ -400,7 +403,7 @@ def find_trainer(model_type: str, library: Any = None) -> tuple[str, Trainer]:
 
 
 def describe_missing(missing: Sequence[str]) -> str:
-    """Return a phrase that says which packages are not installed.
+    """Return a phrase that names the packages that are not installed.
 
     >>> describe_missing(["torch"]), describe_missing(["torch", "skorch"])
     ('torch, which is not installed', 'torch and skorch, which are not installed')
@@ -413,7 +416,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def find_missing_packages(*packages: str) -> list[str]:
-    """Return which of `packages`, and of those that all training needs, are not installed."""
+    """Return the missing packages among `packages` and those that all training needs."""
     required = dict.fromkeys(("sklearn", "pandas", *packages))
     return [package for package in required if find_spec(package) is None]
 
@@ -435,51 +438,53 @@ LOWER_IS_BETTER = frozenset(
 )
 
 
-def compute_model_metrics(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
-    """Compute the metrics on some rows, whose labels are codes or numbers; None if undefined."""
+def compute_model_metrics(estimator: Any, data: Part, task: Task, classes: int) -> Metrics:
+    """Compute the metrics on rows whose labels are codes or numbers; None if one is undefined."""
     if task == "classify":
-        proba = _predict_all(estimator.predict_proba, part)
+        proba = _predict_all(estimator.predict_proba, data)
         proba /= proba.sum(axis=1, keepdims=True)  # Float32 probabilities may not add up to 1.
         predicted = (proba[:, 1] > 0.5).astype(int) if classes == 2 else proba.argmax(axis=1)
-        return class_metrics(np.asarray(part.y), predicted, classes, part.weight, proba=proba)
+        return compute_class_metrics(
+            np.asarray(data.y), predicted, classes, data.weight, proba=proba
+        )
     if task == "regress":
-        predicted = _predict_all(estimator.predict, part).reshape(-1)
-        return number_metrics(np.asarray(part.y), predicted, part.weight)
+        predicted = _predict_all(estimator.predict, data).reshape(-1)
+        return compute_number_metrics(np.asarray(data.y), predicted, data.weight)
     if task == "rank":
-        return {"ndcg": _score_ranks(np.asarray(estimator.predict(part.X)).reshape(-1), part)}
+        return {"ndcg": _score_ranks(np.asarray(estimator.predict(data.X)).reshape(-1), data)}
     if task == "cluster":
-        return _score_clusters(estimator, part)
+        return _score_clusters(estimator, data)
     if task == "project":
         ratios = getattr(estimator, "explained_variance_ratio_", None)
         return {} if ratios is None else {"total_explained_variance_ratio": float(ratios.sum())}
-    return {"outlier_share": float((np.asarray(estimator.predict(part.X)) < 0).mean())}
+    return {"outlier_share": float((np.asarray(estimator.predict(data.X)) < 0).mean())}
 
 
-def _predict_all(method: Any, part: Part) -> Any:
+def _predict_all(method: Any, data: Part) -> Any:
     """Return predictions for all rows as float64, block by block if the rows are in a file."""
-    if not isinstance(part.X, Blocks):
-        return np.asarray(method(part.X), np.float64)
-    return np.concatenate([np.asarray(method(block), np.float64) for block in part.X.blocks()])
+    if not isinstance(data.X, Blocks):
+        return np.asarray(method(data.X), np.float64)
+    return np.concatenate([np.asarray(method(block), np.float64) for block in data.X.blocks()])
 
 
-def _score_ranks(scores: Any, part: Part) -> float | None:
-    """Return the mean ndcg of the first 10 rows of each group with more than one row."""
+def _score_ranks(scores: Any, data: Part) -> float | None:
+    """Return the mean NDCG@10 over the groups with more than one row."""
     from sklearn.metrics import ndcg_score
 
-    if part.group is None or part.y is None:
+    if data.group is None or data.y is None:
         return None
-    ends = np.flatnonzero(np.diff(part.group)) + 1
-    groups = zip(np.split(part.y, ends), np.split(scores, ends), strict=True)
+    ends = np.flatnonzero(np.diff(data.group)) + 1
+    groups = zip(np.split(data.y, ends), np.split(scores, ends), strict=True)
     scores_by_group = [ndcg_score([y], [score], k=10) for y, score in groups if len(y) > 1]
     return float(np.mean(scores_by_group)) if scores_by_group else None
 
 
-def _score_clusters(estimator: Any, part: Part) -> Metrics:
+def _score_clusters(estimator: Any, data: Part) -> Metrics:
     from sklearn.metrics import davies_bouldin_score
 
-    labels = estimator.predict(part.X)
-    distances = estimator.transform(part.X).min(axis=1)
-    dense = part.X.toarray() if hasattr(part.X, "toarray") else part.X
+    labels = estimator.predict(data.X)
+    distances = estimator.transform(data.X).min(axis=1)
+    dense = data.X.toarray() if hasattr(data.X, "toarray") else data.X
     is_defined = 1 < len(np.unique(labels)) < len(labels)
     return {
         "davies_bouldin_index": float(davies_bouldin_score(dense, labels)) if is_defined else None,

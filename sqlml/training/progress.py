@@ -16,15 +16,15 @@ LEAST_SECONDS = 1.0
 
 
 class Progress:
-    """Progress bars, one after another; `close` removes the last."""
+    """Progress bars, shown one after another. `close` removes the current bar."""
 
     def __init__(self) -> None:
         self._bar: Any = None
 
-    def begin(self, what: str, total: int | None, unit: str) -> None:
-        """Draw a bar for the next work; its number of units is None if it is unknown."""
+    def begin(self, description: str, total: int | None, unit: str) -> None:
+        """Draw a bar for the next work, which has `total` units; None if the number is unknown."""
         self.close()
-        show_stage(what)  # Names the work even if no unit is ever counted.
+        show_stage(description)  # Names the work even if no unit is ever counted.
         stream = watched_stream()
         if stream is None:
             return
@@ -33,7 +33,7 @@ class Progress:
         except ImportError:
             return
         make_bar = partial(tqdm, file=stream, unit_scale=True, leave=False, delay=LEAST_SECONDS)
-        self._bar = make_bar(desc=what, total=total, unit=unit)
+        self._bar = make_bar(desc=description, total=total, unit=unit)
 
     def add(self, units: int, note: str = "") -> None:
         """Count finished units, and show `note` after the bar."""
@@ -54,8 +54,8 @@ class Progress:
 class Round:
     """One boosting round, or one pass over the rows.
 
-    loss, eval_loss: on the rows fitted to and on the held-out rows, in the library's own metric;
-    None if the library does not report them. seconds: time since the previous round, or None.
+    loss, eval_loss: the losses on the fitted and on the held-out rows, in the library's own metric;
+    None if the library does not report them. seconds: the time since the previous round, or None.
     """
 
     iteration: int
@@ -68,22 +68,22 @@ class Round:
 class TrainingLog:
     """The rounds of a training so far, in order.
 
-    progress: draws them. metric: the library's name for the losses.
+    progress: draws the rounds. metric: the library's name for the losses.
     """
 
     progress: Progress = field(default_factory=Progress)
     metric: str = ""
     rounds: list[Round] = field(default_factory=list)
-    _last: float = field(default_factory=time.perf_counter)
+    _last_time: float = field(default_factory=time.perf_counter)
 
     def start(self, rounds: int | None) -> None:
         self.progress.begin("fitting", rounds, "round")
-        self._last = time.perf_counter()
+        self._last_time = time.perf_counter()
 
     def round(self, loss: float | None, eval_loss: float | None) -> None:
         now = time.perf_counter()
-        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, now - self._last))
-        self._last = now
+        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, now - self._last_time))
+        self._last_time = now
         losses = {"loss": loss, "eval_loss": eval_loss}
         note = ", ".join(f"{name} {v:.4g}" for name, v in losses.items() if v is not None)
         self.progress.add(1, note)
@@ -94,8 +94,8 @@ class TrainingLog:
         for loss, eval_loss in losses:
             self.add_past(loss, eval_loss)
         self.progress.add(len(self.rounds), "")
-        self._last = time.perf_counter()
+        self._last_time = time.perf_counter()
 
     def add_past(self, loss: float | None, eval_loss: float | None) -> None:
-        """Log a round that the library reports only after the training."""
+        """Log a round that the library reported only after the training."""
         self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))

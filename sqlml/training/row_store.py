@@ -1,4 +1,4 @@
-"""Growing matrices: rows are added in batches, in memory or in a temporary file without a name."""
+"""Growing matrices, to which rows are added in batches, in memory or in an unnamed file."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ BLOCK_BYTES = 32 << 20
 """Bytes of rows that are read at a time."""
 
 
-def block_rows(row_bytes: int, most: int = BLOCK_BYTES) -> int:
-    """Return how many rows of a size make a block of at most `most` bytes.
+def block_rows(row_bytes: int, max_bytes: int = BLOCK_BYTES) -> int:
+    """Return how many rows of `row_bytes` fit into a block of `max_bytes`.
 
-    It is a multiple of the engine's vector size.
+    The number is a multiple of the engine's vector size.
 
     >>> block_rows(4), block_rows(3_200), block_rows(1 << 20)
     (122880, 10240, 2048)
     """
-    return min(max(most // max(row_bytes, 1) // 2048, 1), 60) * 2048
+    return min(max(max_bytes // max(row_bytes, 1) // 2048, 1), 60) * 2048
 
 
 class Blocks(ABC):
@@ -55,7 +55,7 @@ class Blocks(ABC):
         return self.shape[0]
 
     def blocks(self) -> Iterator[Any]:
-        """Yield a copy of all rows, block by block."""
+        """Yield copies of all rows, block by block."""
         for start in range(0, len(self), self.block_rows):
             yield self.rows(start, min(start + self.block_rows, len(self)))
 
@@ -63,7 +63,7 @@ class Blocks(ABC):
 class Buffer:
     """An array of shape (n, width) or (n,) that rows are appended to.
 
-    Growing lets the system move pages, so that two copies never exist at the same time.
+    It grows by letting the system move pages, so two copies never exist at the same time.
     """
 
     def __init__(self, dtype: Any, width: int | None = None) -> None:
@@ -75,7 +75,7 @@ class Buffer:
         return self._rows
 
     def grow(self, rows: int) -> Array:
-        """Make room for more rows, and return the part of the array where they belong."""
+        """Make room for more rows, and return the slice of the array to write them to."""
         end = self._rows + rows
         if end > len(self._array):
             capacity = max(end, int(len(self._array) * 1.1))
@@ -93,7 +93,7 @@ class Buffer:
         return self._array
 
     def take_out(self, mask: Array) -> Array:
-        """Remove the rows of a mask, (n,) bool, in place, and return a copy of them."""
+        """Remove the rows that `mask`, (n,) bool, selects, in place, and return a copy of them."""
         array = self.array()
         removed = array[mask]
         end = 0
@@ -107,12 +107,12 @@ class Buffer:
 
 
 _CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
-"""Program of the child: its standard input closes when the parent ends in any way."""
+"""Code of the child process, whose standard input closes when the parent ends in any way."""
 
 
 @contextmanager
 def open_vanishing_folder(parent: str | None) -> Iterator[str]:
-    """Create a folder for files that libraries open by name; a child removes it after a kill."""
+    """Create a temporary folder that is removed even if this process is killed."""
     path = os.path.abspath(tempfile.mkdtemp(prefix="sqlml_training_", dir=parent))
     child: subprocess.Popen[bytes] | None = None
     try:
@@ -135,7 +135,7 @@ def open_vanishing_folder(parent: str | None) -> Iterator[str]:
 
 
 class RowStore:
-    """An (n, width) matrix in memory, or in a file in `folder` once it takes over `most` bytes."""
+    """An (n, width) matrix in memory; above `most` bytes it moves to a file in `folder`."""
 
     def __init__(self, dtype: Any, width: int, most: float, folder: str | None = None) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
@@ -171,14 +171,14 @@ class RowStore:
         self._write(block)
 
     def take_out(self, mask: Array) -> Array:
-        """Remove the rows of a mask, (n,) bool, from memory, and return a copy of them."""
+        """Remove the rows that `mask`, (n,) bool, selects from memory; return a copy of them."""
         assert self._buffer is not None
         removed = self._buffer.take_out(mask)
         self._rows = len(self._buffer)
         return removed
 
     def array(self) -> Array:
-        """Return all rows; those in memory are not copied."""
+        """Return all rows, without copying if they are in memory."""
         if self._buffer is not None:
             return self._buffer.array()
         return self.block(0, self._rows)
@@ -192,7 +192,7 @@ class RowStore:
         while filled < len(view):
             count = os.preadv(self._file.fileno(), [view[filled:]], offset + filled)
             if not count:
-                raise ConfigError("a temporary file of training has been cut off")
+                raise ConfigError("a temporary file of the training has been truncated")
             filled += count
         return block
 
@@ -224,10 +224,10 @@ class RowStore:
 
 @dataclass(frozen=True, eq=False)
 class StoredRows(Blocks):
-    """Some rows of a store that is a file, in order.
+    """Some rows of a store whose rows are in a file, in order.
 
-    mask: selects the rows, (n,) bool; None for all. recoded: maps a column to the new number of
-    each of its codes. columns: selects and orders the columns; None for all.
+    mask: selects the rows, (n,) bool; None for all. recoded: maps a column to the new code of each
+    of its codes. columns: selects and orders the columns; None for all.
     """
 
     store: RowStore
@@ -248,23 +248,23 @@ class StoredRows(Blocks):
         return self._read_between(0, len(self.store))
 
     def rows(self, start: int, stop: int) -> Array:
-        first, last = start, stop
+        first_row, end_row = start, stop
         if self.mask is not None:
             positions = self._positions[start:stop]
             if not len(positions):
                 return np.empty((0, self.shape[1]), self.store.dtype)
-            first, last = int(positions[0]), int(positions[-1]) + 1
-        return np.concatenate([*self._read_between(first, last)])
+            first_row, end_row = int(positions[0]), int(positions[-1]) + 1
+        return np.concatenate([*self._read_between(first_row, end_row)])
 
     def _read_between(self, start: int, stop: int) -> Iterator[Array]:
         """Yield the selected rows between two positions of the store, block by block."""
-        for first in range(start, stop, self.block_rows):
-            last = min(first + self.block_rows, stop)
-            selected = None if self.mask is None else self.mask[first:last]
+        for block_start in range(start, stop, self.block_rows):
+            block_end = min(block_start + self.block_rows, stop)
+            selected = None if self.mask is None else self.mask[block_start:block_end]
             if selected is None:
-                yield self._finish_block(self.store.block(first, last))
+                yield self._finish_block(self.store.block(block_start, block_end))
             elif selected.any():  # Libraries reject blocks without rows.
-                yield self._finish_block(self.store.block(first, last)[selected])
+                yield self._finish_block(self.store.block(block_start, block_end)[selected])
 
     @cached_property
     def _positions(self) -> Array:
@@ -286,19 +286,19 @@ class StoredRows(Blocks):
 
     def array(self) -> Array:
         array = np.empty(self.shape, self.store.dtype)
-        row = 0
+        start = 0
         for block in self.blocks():
-            array[row : row + len(block)] = block
-            row += len(block)
+            array[start : start + len(block)] = block
+            start += len(block)
         return array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Rows in the form that an estimator takes.
+    """Rows in the form that an estimator expects.
 
-    X: (n, k), an array, a sparse matrix, a pandas frame or `Blocks`. y, weight, group: (n,), or
-    None.
+    X: (n, k), an array, a sparse matrix, a pandas frame or `Blocks`. y, weight, group: labels,
+    row weights and group numbers, (n,) or None.
     """
 
     X: Any
@@ -307,12 +307,12 @@ class Part:
     group: Array | None
 
 
-def sample(part: Part, most: int) -> Part:
-    """Return at most `most` evenly spaced rows, in memory; rows in groups are all returned."""
+def sample(part: Part, max_rows: int) -> Part:
+    """Return at most `max_rows` evenly spaced rows, in memory; rows with groups are all kept."""
     count = part.X.shape[0]
     positions = None
-    if count > most and part.group is None:
-        positions = np.linspace(0, count - 1, most).astype(np.int64)
+    if count > max_rows and part.group is None:
+        positions = np.linspace(0, count - 1, max_rows).astype(np.int64)
     X = part.X
     if isinstance(X, Blocks):
         blocks = list(_select_rows(X, positions))
@@ -331,15 +331,17 @@ def sample(part: Part, most: int) -> Part:
 
 
 def _select_rows(X: Blocks, positions: Array | None) -> Iterator[Any]:
-    """Yield the rows at some positions, (m,) in ascending order, or all rows, block by block."""
-    row = 0
+    """Yield the rows at `positions`, (m,) ascending, block by block; None yields all rows."""
+    block_start = 0
     for block in X.blocks():
-        end = row + block.shape[0]
+        block_end = block_start + block.shape[0]
         if positions is None:
             yield block
         else:
-            yield block[positions[(positions >= row) & (positions < end)] - row]
-        row = end
+            yield block[
+                positions[(positions >= block_start) & (positions < block_end)] - block_start
+            ]
+        block_start = block_end
 
 
 def read_blocks(X: Any) -> Iterator[Any]:

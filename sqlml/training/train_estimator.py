@@ -57,9 +57,12 @@ _KEYS = ("sqlml_key_0", "sqlml_key_1")
 
 
 def parse_estimator_request(
-    estimator: Any, options: Mapping[str, Any], kept: tuple[str, ...]
+    estimator: Any, options: Mapping[str, Any], stored_options: tuple[str, ...]
 ) -> Request:
-    """Parse the options for training an estimator; `kept` are those stored with any model."""
+    """Parse the options for training an estimator.
+
+    `stored_options` names the options that are stored with any model.
+    """
     is_estimator = hasattr(estimator, "fit") and hasattr(estimator, "get_params")
     if isinstance(estimator, type) or not is_estimator:
         raise ConfigError(
@@ -72,16 +75,18 @@ def parse_estimator_request(
         raise MissingDependencyError(f"training needs {describe_missing(missing)}: {advice}")
     named = Options.from_mapping(options).rename(ALIASES)
     sqlml_values = read_sqlml_options(named, ESTIMATOR_OPTIONS)
-    others = named.exclude((*ESTIMATOR_OPTIONS, *kept))
+    others = named.exclude((*ESTIMATOR_OPTIONS, *stored_options))
     unknown = next((named.written[name] for name in others.values), None)
     if unknown is not None:
         raise ConfigError(
             f"unknown option {unknown!r}; options of train with an estimator: "
             f"{', '.join(ESTIMATOR_OPTIONS)}; parameters belong to the estimator itself"
         )
-    kind, task = type(estimator), _find_task(estimator)
-    trainer = Trainer(f"{kind.__module__}.{kind.__qualname__}", "given")
-    return Request.from_sqlml_options(sqlml_values, kind.__name__, task, trainer, options, kept)
+    cls, task = type(estimator), _find_task(estimator)
+    trainer = Trainer(f"{cls.__module__}.{cls.__qualname__}", "given")
+    return Request.from_sqlml_options(
+        sqlml_values, cls.__name__, task, trainer, options, stored_options
+    )
 
 
 def _find_task(estimator: Any) -> Task:
@@ -115,12 +120,12 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         raise ConfigError(request.held_out_for)
     classes = _read_classes(types, frame, request)
     make_part_of = partial(_make_part, features=features, request=request, classes=classes)
-    everything = make_part_of(frame)
-    if everything.weight is not None:
-        check_weights(everything.weight, request)
+    all_rows = make_part_of(frame)
+    if all_rows.weight is not None:
+        check_weights(all_rows.weight, request)
     class_count = 0 if classes is None else len(classes)
     statistics, notices = check_frame(
-        frame, types, features, everything.y, class_count or None, request
+        frame, types, features, all_rows.y, class_count or None, request
     )
     notices += check_label(request, types.get(request.label or ""))
     log = TrainingLog()
@@ -128,7 +133,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     model = _fit_clone(estimator, frame.loc[~mask], features, request, types)
     show_stage("measuring it")
     log.round(None, None)
-    measured = make_part_of(frame.loc[mask if has_held_out else ~mask])
+    measured_rows = make_part_of(frame.loc[mask if has_held_out else ~mask])
     return TrainedModel(
         model=model,
         labels=None if classes is None else classes.labels(),
@@ -136,7 +141,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         split=split,
         rows=int((~mask).sum()),
         held_out=int(mask.sum()),
-        metrics=_compute_metrics(model, measured, request, classes),
+        metrics=_compute_metrics(model, measured_rows, request, classes),
         log=log,
         statistics=tuple(column.to_dict() for column in statistics),
         notices=tuple(notices),
@@ -151,15 +156,15 @@ def _build_query(query: str, columns: TrainingColumns, request: Request) -> str:
     """Return the query for the labelled rows, with the columns that decide the split."""
     keys = request.split.key_expressions(columns.raw, request.label, None, request.seed)
     key_columns = "".join(f", {key} AS {name}" for key, name in zip(keys, _KEYS, strict=False))
-    where = replacement = ""
+    where_clause = replace_clause = ""
     if columns.label is not None:
         name = DUCKDB.quote_name(columns.label.name)
-        where = f" WHERE {name} IS NOT NULL"
+        where_clause = f" WHERE {name} IS NOT NULL"
         label = label_sql(columns.label, request) if request.task == "classify" else name
         if columns.label.type.startswith("DECIMAL"):
             label = f"CAST({name} AS DOUBLE)"
-        replacement = f" REPLACE ({label} AS {name})" if label != name else ""
-    return f"SELECT *{replacement}{key_columns} FROM (\n{query}\n) AS sqlml_rows{where}"
+        replace_clause = f" REPLACE ({label} AS {name})" if label != name else ""
+    return f"SELECT *{replace_clause}{key_columns} FROM (\n{query}\n) AS sqlml_rows{where_clause}"
 
 
 def _find_held_out(frame: Any, request: Request) -> tuple[Any, Any]:
@@ -202,13 +207,13 @@ def _fit_clone(
 
 
 def _suggest_fix(message: str, rows: Any, features: list[str], types: Mapping[str, str]) -> str:
-    """Name the column that a library rejects, and a fix."""
+    """Return advice that names the column that a library rejects; empty if none is known."""
     if _TEXT_ERROR.search(message):
-        texts = [name for name in features if STRINGS.fullmatch(types[name])]
-        if texts:
+        strings = [name for name in features if STRINGS.fullmatch(types[name])]
+        if strings:
             return (
-                f"column {texts[0]!r} holds texts: put an encoder such as OneHotEncoder before the "
-                "estimator in a Pipeline, or name a model type instead, which encodes them"
+                f"column {strings[0]!r} contains strings: put an encoder such as OneHotEncoder "
+                "before the estimator in a Pipeline, or name a model type instead: it encodes them"
             )
     if _MISSING_ERROR.search(message):
         incomplete = [name for name in features if rows[name].isna().any()]
@@ -222,7 +227,7 @@ def _suggest_fix(message: str, rows: Any, features: list[str], types: Mapping[st
 
 _TEXT_ERROR = re.compile("could not convert string to float|dtypes.* must be int")
 _MISSING_ERROR = re.compile(r"\b(NaN|nan|missing values)\b")
-"""Messages of libraries that do not support texts, or missing values."""
+"""Messages of libraries that do not support strings, or missing values."""
 
 
 def _make_part(rows: Any, features: list[str], request: Request, classes: Classes | None) -> Part:
@@ -251,22 +256,22 @@ def _compute_metrics(model: Any, part: Part, request: Request, classes: Classes 
 
 
 class Trainers(Protocol):
-    """A service that trains models on the rows of a session's queries."""
+    """Trains models on the rows of a session's queries."""
 
     def train_model_type(
         self, query: str, request: Request, transform: Sequence[str] | None
     ) -> TrainedModel:
-        """Train a model of a type, as `train` does, on the items of TRANSFORM (...)."""
+        """Train a model of the requested type, with the features of TRANSFORM (...), if any."""
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel: ...
 
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
-        """Return the held-out rows of a training, X a frame with the features of another model."""
+        """Return the rows that a training held out, with the features that `model` reads."""
 
 
 @dataclass(frozen=True)
 class RowTrainers:
-    """A trainer on the rows that a host reads."""
+    """Trains models on the rows that a host reads."""
 
     host: RowHost
 
@@ -299,9 +304,9 @@ class RowTrainers:
                     f"PROMOTE IF cannot compare with {model.label}, whose feature "
                     f"{feature.name!r} is a {feature.kind}"
                 )
-            kind = trained.columns.raw[feature.name] if expression is None else expression.type
+            sql_type = trained.columns.raw[feature.name] if expression is None else expression.type
             role: Role = "category" if feature.kind == "string" else "number"
-            features.append(TrainingColumn(feature.name, kind, role, expression))
+            features.append(TrainingColumn(feature.name, sql_type, role, expression))
         columns = replace(trained.columns, features=tuple(features), left_out=())
         # Features "scaled" are read as columns by name, in memory.
         trainer = replace(trained.request.trainer, features="scaled")

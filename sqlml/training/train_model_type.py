@@ -61,11 +61,12 @@ MAX_MEASURED_ROWS = 100_000
 class TrainedModel:
     """A trained model with the facts that are stored with it.
 
-    model: the fitted pipeline. labels: its classes in their SQL type, or None. rows, held_out:
-    numbers of rows fitted to and held out. metrics: on the held-out rows, or on the fitted ones if
-    none are held out. statistics: of the features. notices: for the user. held_out_rows: reads the
-    held-out rows, X as a pandas frame, to compare another model; None without any. columns: of the
-    query. trials: of a search, as in `TrainingFacts.trials`.
+    model: the fitted pipeline. labels: its classes in their SQL type, or None. rows, held_out: the
+    numbers of fitted and of held-out rows. metrics: metrics on the held-out rows, or on the fitted
+    rows if no rows are held out. statistics: statistics of the features. notices: messages for the
+    user. held_out_rows: reads the held-out rows, with X as a pandas frame, to compare another
+    model; None if no rows are held out. columns: the columns of the query. trials: the trials of a
+    search, as in `TrainingFacts.trials`.
     """
 
     model: Any
@@ -94,10 +95,10 @@ def train(
     inlines: bool = True,
     identity: str = "",
 ) -> TrainedModel:
-    """Train the requested model on the rows of a query and the items of TRANSFORM (...).
+    """Train the requested model on the rows of a query, with the features of TRANSFORM (...).
 
-    `inlines` says whether queries can compute features where the model will score. `identity` is
-    the query as the user wrote it, which identifies a checkpoint. The engine raises
+    `inlines` says whether the engine that will score can compute features in its queries.
+    `identity` is the query as the user wrote it, which identifies a checkpoint. The engine raises
     duckdb.PermissionException if its settings forbid the folder of a checkpoint.
     """
     start = time.perf_counter()
@@ -138,7 +139,7 @@ def _train_on_rows(
     filled_texts = [name for name in texts if statistics[name].nulls]
     if filled_texts and not inlines:
         raise ConfigError(
-            f"column {filled_texts[0]!r} holds texts and NULLs: write "
+            f"column {filled_texts[0]!r} contains strings and NULLs: write "
             f"coalesce({filled_texts[0]}, '') in the query"
         )
     groups = group_features(features, rows.names, texts, request)
@@ -177,7 +178,7 @@ def _train_on_rows(
 def _settle_storage(
     rows: TrainingRows, groups: FeatureGroups, request: Request
 ) -> tuple[Request, list[str]]:
-    """Return the request with the storage that training again needs, and notices."""
+    """Return the request, with out_of_core set if the rows are in a file, and notices."""
     package = request.trainer.package
     if package not in SHARES or not _stays_in_file(rows, groups, request):
         return request, []
@@ -197,21 +198,21 @@ def _settle_storage(
 def _report_left_out(columns: TrainingColumns, inlines: bool) -> list[str]:
     notices = []
     for column in columns.left_out:
-        name, kind = column.name, column.type
-        if kind in UNTYPED:
+        name, sql_type = column.name, column.type
+        if sql_type in UNTYPED:
             notices.append(f"column {name!r} has no value in any row and is left out")
             continue
-        is_list = NUMBERS.fullmatch(kind.removesuffix("[]")) is not None
+        is_list = NUMBERS.fullmatch(sql_type.removesuffix("[]")) is not None
         reason = (" of different lengths" if is_list else "") if inlines else " in Spark"
-        notices.append(f"column {name!r} is left out: models do not learn from {kind}{reason}")
+        notices.append(f"column {name!r} is left out: models do not learn from {sql_type}{reason}")
     return notices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PreparedRows:
-    """Rows in the form that the estimator takes, and the fitted transformer.
+    """Rows in the form that the estimator expects, and the fitted transformer.
 
-    categories: indices of the columns that the estimator treats as categories.
+    categories: the indices of the columns that the estimator treats as categories.
     """
 
     rows: TrainingRows
@@ -238,7 +239,7 @@ class _PreparedRows:
         self, parameters: Mapping[str, Any], log: TrainingLog, checkpoint: Checkpoint | None = None
     ) -> Fit:
         request, rows = self.request, self.rows
-        classes = 0 if rows.classes is None else len(rows.classes)
+        class_count = 0 if rows.classes is None else len(rows.classes)
         try:
             fitting = Fitting(
                 request,
@@ -248,32 +249,34 @@ class _PreparedRows:
                 self.held_out,
                 log,
                 rows.memory_limit,
-                classes,
+                class_count,
                 checkpoint,
             )
             estimator = fit(fitting)
-            measured = self.held_out
-            if measured is None:
-                everything = make_part(rows.fitted, self.fitted.X, request, rows)
-                measured = sample(everything, MAX_MEASURED_ROWS)
+            measured_rows = self.held_out
+            if measured_rows is None:
+                fitted_rows = make_part(rows.fitted, self.fitted.X, request, rows)
+                measured_rows = sample(fitted_rows, MAX_MEASURED_ROWS)
             elif request.task not in SUPERVISED:  # These metrics need all rows at once.
-                measured = sample(measured, MAX_MEASURED_ROWS)
-            metrics = compute_model_metrics(estimator, measured, request.task, classes)
+                measured_rows = sample(measured_rows, MAX_MEASURED_ROWS)
+            metrics = compute_model_metrics(estimator, measured_rows, request.task, class_count)
             return Fit(estimator, metrics, log)
         except SqlmlError:
             raise
         except Exception as error:  # A library may raise any exception.
             if is_end_of_trial(error):
                 raise
-            kind = request.trainer.path.rpartition(".")[2]
-            raise cannot_be_trained(kind, error) from error
+            class_name = request.trainer.path.rpartition(".")[2]
+            raise cannot_be_trained(class_name, error) from error
 
     def _order_constraints(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        query = [name for name in self.rows.order if name in self.groups.names]
-        numbers = self.groups.numbers  # Their columns come first.
-        columns = [*numbers, *[None] * (self.fitted.X.shape[1] - len(numbers))]
+        """Return the parameters, their constraints reordered to the estimator's columns."""
+        query_columns = [name for name in self.rows.order if name in self.groups.names]
+        numeric_columns = self.groups.numbers  # These come first.
+        other_count = self.fitted.X.shape[1] - len(numeric_columns)
+        columns = [*numeric_columns, *[None] * other_count]
         package = self.request.trainer.package
-        return order_constraints(parameters, package, query, columns, numbers)
+        return order_constraints(parameters, package, query_columns, columns, numeric_columns)
 
 
 def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _PreparedRows:
@@ -304,8 +307,8 @@ def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -
     held_out_part = None if held_out is None else make_part(held_out, held_X, request, rows)
     categories: list[int] = []
     if request.trainer.features in ("ordinal", "named"):
-        first = len(groups.numbers)
-        categories = list(range(first, first + len(groups.few)))
+        first_category = len(groups.numbers)
+        categories = list(range(first_category, first_category + len(groups.few)))
     return _PreparedRows(rows, request, transformer, fitted_part, held_out_part, categories, groups)
 
 
@@ -316,7 +319,7 @@ def _check_folds(rows: TrainingRows, column: str) -> None:
     if row_count < FOLDS:
         raise ConfigError(
             f"column {column!r} has too many names for so few rows: its names become means of the "
-            f"label, which takes {FOLDS} rows{' of a class' if rows.classes is not None else ''}; "
+            f"label, which needs {FOLDS} rows{' of a class' if rows.classes is not None else ''}; "
             "set encoding = 'one_hot'"
         )
 
@@ -332,12 +335,12 @@ def _check_fits_memory(rows: TrainingRows, groups: FeatureGroups, request: Reque
     name = next(iter((*groups.many, *groups.texts, *groups.few)))
     if request.out_of_core:
         raise ConfigError(
-            f"column {name!r} has {len(rows.names[name]):,} different texts, and is learned from "
+            f"column {name!r} has {len(rows.names[name]):,} distinct strings, and is learned from "
             "with all rows in memory: leave out out_of_core, or group them in the query"
         )
     row_bytes = len(rows.features) * 8 * 2  # The rows, and the transformed rows.
-    count = rows.fitted.rows + (0 if rows.held_out is None else rows.held_out.rows)
-    check_memory(request, count, row_bytes, rows.memory_limit)
+    row_count = rows.fitted.rows + (0 if rows.held_out is None else rows.held_out.rows)
+    check_memory(request, row_count, row_bytes, rows.memory_limit)
 
 
 def collect_versions(request: Request) -> dict[str, str]:

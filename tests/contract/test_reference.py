@@ -23,7 +23,7 @@ from sqlml.tools import cli
 from sqlml.tools.shell.output_modes import MODES
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.training.options.sqlml_options import ALIASES, TRAINING_OPTIONS
-from sqlml.training.transform.preprocessors import FORMS as PREPROCESSORS
+from sqlml.training.transform.preprocessors import SIGNATURES as PREPROCESSORS
 from tests.support.documents import DOCS, ROOT, blocks, sections, text_of
 
 STATEMENTS, FUNCTIONS_PAGE, TABLE_FUNCTIONS, PREPROCESSING, OPTIONS = (

@@ -63,7 +63,7 @@ def test_what_is_refused(con: Any, tmp_path: Path, options: str, error: str, say
             "computes the features at_day, at_dayofweek, .* and 4 more from columns when it "
             "scores, for a TRANSFORM or for dates, .* not exported for other databases: train it",
         ),
-        ("FORMAT SQL", "computes the features at_day, .* which macros in a file cannot do"),
+        ("FORMAT SQL", "computes the features at_day, .* which macros in a file cannot compute"),
     ],
 )
 def test_what_training_makes_of_dates_is_not_called_a_transform(

@@ -200,7 +200,7 @@ def test_a_foreign_program_is_refused(con: Session) -> None:
         ("label = y, accuracy_loss = 0", ConfigError, "must lie between 0 and 1"),
         ("label = y, accuracy_loss = true", ConfigError, "must lie between 0 and 1"),
         ("label = y, accuracy_loss = 0.0001", ConfigError, "6,000 rows cannot show a loss"),
-        ("label = id", ConfigError, "column 'id' holds 2, which is not a class of model m"),
+        ("label = id", ConfigError, "column 'id' contains 2, which is not a class of model m"),
     ],
 )
 def test_options_that_make_no_sense(

@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 
 import sqlml
 from sqlml import errors
-from sqlml.scorer.python_rows import find
+from sqlml.scorer.python_rows import find_columns
 from sqlml.types import Feature
 
 pytestmark = pytest.mark.version
@@ -132,7 +132,7 @@ def test_two_columns_of_one_name(scorer: sqlml.Scorer) -> None:
 def test_names_that_are_no_strings() -> None:
     """1 and 1.0 are equal, but their names are "1" and "1.0"."""
     features = (Feature("1", "number"), Feature("1.0", "number"))
-    assert dict(find(features, ["1.0", "1"])) == {"1": 1, "1.0": 0}
+    assert dict(find_columns(features, ["1.0", "1"])) == {"1": 1, "1.0": 0}
     model = LinearRegression().fit(np.eye(2), [0.0, 1.0])
     model.coef_, model.intercept_ = np.array([1.0, 10.0]), 0.0
     named = sqlml.compile(model, inputs=["1", "2"])

@@ -22,7 +22,7 @@ from sklearn.preprocessing import LabelEncoder, MinMaxScaler, OneHotEncoder, Sta
 
 import sqlml
 from sqlml import errors
-from sqlml.scorer.scoring_paths import LARGEST as BLOCK
+from sqlml.scorer.scoring_paths import MAX_PART_ROWS as BLOCK
 from sqlml.types import Array
 from tests.e2e import child
 from tests.e2e.conftest import FEATURES, ROWS

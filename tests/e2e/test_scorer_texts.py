@@ -39,7 +39,12 @@ def test_many_and_few_texts_are_scored_alike(name: str) -> None:
     whole = scorer.predict_proba(given)
     rounding = 1e-6 if name == "single" else 1e-11
     np.testing.assert_allclose(whole, model.predict_proba(given), rtol=rounding, atol=1e-14)
-    for rows in (slice(0, 1), slice(6, 7), slice(500, 500 + scoring_paths.FEW), slice(893, 910)):
+    for rows in (
+        slice(0, 1),
+        slice(6, 7),
+        slice(500, 500 + scoring_paths.MAX_FEW_ROWS),
+        slice(893, 910),
+    ):
         np.testing.assert_array_equal(scorer.predict_proba(given[rows]), whole[rows], str(rows))
     labels = scorer.predict(given)
     assert scorer.predict(given[7:9]).tolist() == labels[7:9].tolist()

@@ -399,7 +399,8 @@ def test_estimators_of_python_are_trained(shop: sqlml.Session) -> None:
 
 def test_a_model_type_is_trained_from_python_with_warnings(shop: sqlml.Session) -> None:
     con = shop.cursor()
-    with pytest.warns(errors.TrainingWarning, match="'twin' tells the label 'churned' exactly"):
+    says = "'twin' determines the label 'churned' exactly"
+    with pytest.warns(errors.TrainingWarning, match=says):
         con.train(
             "leaky",
             "boosted_tree_classifier",
@@ -408,7 +409,7 @@ def test_a_model_type_is_trained_from_python_with_warnings(shop: sqlml.Session) 
             n_estimators=2,
             or_replace=True,
         )
-    with pytest.raises(errors.ConfigError, match="'twin' tells the label .* leave it out"):
+    with pytest.raises(errors.ConfigError, match="'twin' determines the label .* leave it out"):
         con.train(
             "leaky",
             "logistic_reg",

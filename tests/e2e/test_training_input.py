@@ -41,7 +41,7 @@ def refused(
         ("SELECT x, NULL::INTEGER AS y FROM t", "all values of the label 'y' are NULL"),
         ("SELECT x, 1 AS y FROM t", "the label 'y' is 1 in all rows: .* at least two classes"),
         ("SELECT x, range AS y FROM t, range(1001)", "'y' has 1,001 classes, .* at most 1,000"),
-        ("SELECT x, id AS y FROM t", "a class of its own in every row"),
+        ("SELECT x, id AS y FROM t", "a different class in every row"),
         ("SELECT x, [y] AS y FROM t", r"classes cannot have type INTEGER\[\]; cast column 'y'"),
         ("SELECT x, y, range FROM t, range(0)", "returns no rows: there is nothing to train on"),
         ("SELECT y FROM t", "no column that a model can learn from"),
@@ -288,11 +288,11 @@ def test_an_estimator_is_told_what_may_be_unintended(con: sqlml.Session) -> None
     with pytest.warns(sqlml.errors.TrainingWarning) as found:
         con.train("m", DecisionTreeClassifier(), query, label="y")
     told = " ".join(str(warning.message) for warning in found)
-    for says in ("'one' has one value", "'id' is like a key", "'twin' tells the label 'y'"):
+    for says in ("'one' has one value", "'id' is like a key", "'twin' determines the label 'y'"):
         assert says in told
     rows = con.execute("SELECT input, type, max FROM ml_feature_info(MODEL m)").fetchall()
     assert ("id", "BIGINT", 199.0) in rows and len(rows) == 5
-    with pytest.raises(errors.ConfigError, match="'twin' tells the label 'y' exactly"):
+    with pytest.raises(errors.ConfigError, match="'twin' determines the label 'y' exactly"):
         con.train("n", DecisionTreeClassifier(), query, label="y", leaks="error")
 
 
@@ -334,7 +334,7 @@ def test_notices_say_what_becomes_of_unusual_values(name: str) -> None:
 def test_an_estimator_that_takes_no_texts_or_gaps_says_which_column() -> None:
     with sqlml.connect() as con:
         for columns, says in (
-            ("a, code", "column 'code' holds texts: put an encoder such as OneHotEncoder"),
+            ("a, code", "column 'code' contains strings: put an encoder such as OneHotEncoder"),
             ("a, gap", "column 'gap' is NULL in some rows: fill it in the query"),
         ):
             query = f"SELECT * REPLACE ('c' || code AS code) FROM ({UNUSUAL})"

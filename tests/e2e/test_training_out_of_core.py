@@ -224,7 +224,7 @@ def test_texts_are_learned_from_in_memory_unless_asked_not_to(
     options = "model_type = 'boosted_tree_classifier', label = 'over', n_estimators = 2"
     told = con.execute(f"CREATE MODEL m OPTIONS ({options}) AS {query}").fetchall()
     assert int(dict(told)["rows"].replace(",", "")) > 4000
-    with pytest.raises(errors.ConfigError, match="'note' has 6,000 different texts.*in memory"):
+    with pytest.raises(errors.ConfigError, match="'note' has 6,000 distinct strings.*in memory"):
         con.execute(f"CREATE MODEL n OPTIONS ({options}, out_of_core = true) AS {query}")
 
 
@@ -253,7 +253,7 @@ def test_rows_that_take_much_memory_go_to_a_file_and_the_definition_says_so(
         ("model_type = 'random_forest_regressor', library = 'sklearn'", "RandomForest.*all rows"),
         ("model_type = 'boosted_tree_regressor', booster = 'gblinear'", "XGBRegressor .*all rows"),
         ("model_type = 'linear_reg', positive = true", "LinearRegression needs all rows"),
-        ("model_type = 'linear_reg', encoding = 'target'", "'c' has 2 different texts.*in memory"),
+        ("model_type = 'linear_reg', encoding = 'target'", "'c' has 2 distinct strings.*in memory"),
         (
             "model_type = 'boosted_tree_regressor', tree_method = hparam_candidates(['exact'])",
             "XGBRegressor needs all rows",

@@ -195,7 +195,7 @@ def test_it_is_verified_and_shown_and_made_again(shop: sqlml.Session) -> None:
     assert scores(con) == before
     con.execute("ALTER MODEL m RETRAIN AS SELECT * FROM t WHERE tenure > 5")
     assert scores(con) != before
-    with pytest.raises(errors.ConfigError, match="makes its features by TRANSFORM"):
+    with pytest.raises(errors.ConfigError, match="computes its features by TRANSFORM"):
         con.execute("ALTER MODEL m ADD CASCADE USING (FROM t) OPTIONS (label = 'churned')")
 
 
@@ -343,7 +343,10 @@ SIZES = "ml_ngrams takes one or two sizes in order, from 1 to 100, not "
         ("ml_bucketize(charges, points := [1, 2])", "takes positional arguments only"),
         ("ml_ngrams(words, [2])", f"{SIZES}[2]"),
         ("ml_ngrams(words, [1.5, 2])", f"{SIZES}[1.5, 2.0]"),
-        ("ml_ngrams(plan)", "a list of texts, and plan has type VARCHAR: write string_split(plan"),
+        (
+            "ml_ngrams(plan)",
+            "a list of strings, and plan has type VARCHAR: write string_split(plan",
+        ),
         ("ml_quantile_bucketize(charges, 4, 'bucket_ranges') OVER ()", "takes 'bucket_names', not"),
         ("ml_standard_scaler(charges, 3, 4, 5) OVER ()", "takes 1 argument, not 4: ml_standard_"),
         ("ml_standard_scaler(charges) OVER (PARTITION BY plan)", "write an empty OVER ()"),

@@ -297,7 +297,7 @@ def test_what_is_no_query_is_not_run(con: sqlml.Session, query: str, tmp_path: P
     with pytest.raises(errors.ParseError, match="without model calls"):
         calls = "SELECT *, predict('m', *) AS p FROM kept"
         con.execute(f"VERIFY MODEL m USING ({calls}) AGAINST '{tmp_path / 'm.sqlml'}'")
-    with pytest.raises(errors.ConfigError, match="gives no rows"):
+    with pytest.raises(errors.ConfigError, match="returns no rows"):
         con.execute(f"VERIFY MODEL m USING (FROM kept LIMIT 0 -- x\n) AGAINST '{tmp_path}/m.sqlml'")
     found = con.execute(f"VERIFY MODEL m USING (FROM kept -- x\n) AGAINST '{tmp_path}/m.sqlml'")
     assert all(row[-1] for row in found.fetchall())

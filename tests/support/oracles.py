@@ -22,7 +22,7 @@ import pandas as pd
 
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.scorer.python_rows import json_texts
+from sqlml.scorer.python_rows import encode_json
 from sqlml.types import NESTED, Array
 
 CITIES = ("Bern", "Oslo", "Lima", "", "Zürich", "O'Hare", "日本")
@@ -161,7 +161,7 @@ def batch(program: Program, data: Any, names: Sequence[str] | None = None) -> di
     for feature in program.features:
         series = columns[feature.name]
         if feature.kind in NESTED:
-            texts = json_texts(series, feature.kind, feature.name)
+            texts = encode_json(series, feature.kind, feature.name)
             rows = [None if gone else texts.text(i) for i, gone in enumerate(texts.missing)]
             out[feature.name] = np.array(rows, object)
         elif feature.kind == "string":

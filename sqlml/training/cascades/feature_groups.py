@@ -16,7 +16,7 @@ from sqlml.planner.syntax.outline import splice
 from sqlml.training.cascades.last_estimator import MIXING, ROUNDS, Block, LastEstimator
 
 Cost = Callable[[Sequence[int]], float]
-"""Columns of the last estimator's matrix -> nanoseconds per row to compute them."""
+"""A function from columns of the last estimator's matrix to the nanoseconds per row they take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Group:
     """Features that are computed together.
 
     places: their columns in the last estimator's matrix. inputs: the model's features that they
-    depend on. sources: what the query computes for them alone. inside: the model has steps of their
-    own. cost: nanoseconds per row, in the query and in the model. importance: the loss of the
-    model's score without them.
+    depend on. sources: parts of the query that compute only these features. inside: whether the
+    model has steps for them alone. cost: nanoseconds per row, in the query and in the model.
+    importance: the loss of the model's score without them.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Group:
 class Sources:
     """Expensive parts of a query: joined tables, and functions of columns.
 
-    of: a feature of the model -> the names of the sources that it needs. costs: name -> nanoseconds
-    per row.
+    of: a feature of the model -> the names of the sources that it needs. costs: the name of a
+    source -> nanoseconds per row.
     """
 
     of: Mapping[str, frozenset[str]]
@@ -85,23 +85,26 @@ class _BlockSet:
 def find_feature_groups(last: LastEstimator, sources: Sources, cost: Cost) -> tuple[Group, ...]:
     """Return the groups, the cheapest first.
 
-    Two features share a group if their common work costs more than the rest of one's work.
+    Two features share a group if their common work costs more than the rest of the work for one of
+    them.
     """
     block_sets = _split_blocks(last, sources)
-    costs_inside = [cost(p.places) if p.heavy else 0.0 for p in block_sets]
-    leads = list(range(len(block_sets)))  # The first block set of each one's group.
-    for i, first in enumerate(block_sets):
-        for j, second in enumerate(block_sets[:i]):
-            shared = sources.cost(first.sources & second.sources)
-            if first.heavy & second.heavy:
-                shared += costs_inside[i] + costs_inside[j] - cost([*first.places, *second.places])
-            totals = [costs_inside[k] + sources.cost(block_sets[k].sources) for k in (i, j)]
+    inner_costs = [cost(p.places) if p.heavy else 0.0 for p in block_sets]
+    leaders = list(range(len(block_sets)))  # The first block set in the group of each.
+    for i, block_set in enumerate(block_sets):
+        for j, other_set in enumerate(block_sets[:i]):
+            shared = sources.cost(block_set.sources & other_set.sources)
+            if block_set.heavy & other_set.heavy:
+                shared += (
+                    inner_costs[i] + inner_costs[j] - cost([*block_set.places, *other_set.places])
+                )
+            totals = [inner_costs[k] + sources.cost(block_sets[k].sources) for k in (i, j)]
             if shared > 0 and shared > min(totals) - shared:
-                lead, joined = sorted((leads[i], leads[j]))
-                leads = [lead if other == joined else other for other in leads]
+                leader, follower = sorted((leaders[i], leaders[j]))
+                leaders = [leader if other == follower else other for other in leaders]
     groups = []
-    for lead in dict.fromkeys(leads):
-        members = [block_sets[i] for i, other in enumerate(leads) if other == lead]
+    for leader in dict.fromkeys(leaders):
+        members = [block_sets[i] for i, other in enumerate(leaders) if other == leader]
         blocks = [block for member in members for block in member.blocks]
         places = sorted(place for block in blocks for place in block.places)
         needed = frozenset[str]().union(*(member.sources for member in members))
@@ -129,7 +132,7 @@ def _describe_group(
     sources: frozenset[str],
     inputs: frozenset[str],
 ) -> str:
-    """Return the sources and steps that compute a group, or else its columns."""
+    """Describe a group by the sources and steps that compute it, or else by its columns."""
     steps = [_describe_step(last.program, i) for i in sorted(heavy)]
     makers = [*sorted(sources), *dict.fromkeys(step for step in steps if step)]
     if makers:
@@ -139,12 +142,14 @@ def _describe_group(
 
 
 def _describe_step(program: Program, i: int) -> str:
-    """Return a vectorizer with its column, or "" for another step."""
+    """Describe a vectorizer and its columns; "" for any other step."""
     node = program.nodes[i]
     if node.op not in ("count_tokens", "hash_tokens"):
         return ""
-    kind = {"word": "words", "char": "characters", "char_wb": "characters"}[node.attrs["analyzer"]]
-    return f"{kind} of {', '.join(node.attrs['features'])}"
+    token_kind = {"word": "words", "char": "characters", "char_wb": "characters"}[
+        node.attrs["analyzer"]
+    ]
+    return f"{token_kind} of {', '.join(node.attrs['features'])}"
 
 
 def _column_names(last: LastEstimator, places: Sequence[int]) -> list[str]:
@@ -156,7 +161,7 @@ def _column_names(last: LastEstimator, places: Sequence[int]) -> list[str]:
 
 
 Needs = Mapping[str, frozenset[FeatureSource]]
-"""A feature of the model -> what the query computes for it."""
+"""A feature of the model -> the sources in the query that compute it."""
 
 
 def measure_source_costs(
@@ -164,9 +169,9 @@ def measure_source_costs(
 ) -> tuple[Sources, float]:
     """Measure the cost of each source, and of the rest of the query, in nanoseconds per row.
 
-    The cost of a source is the time that the query saves if the joined table is empty, or the
-    function is called for no row. All queries run several times in turn, so that other load on the
-    machine is not mistaken for a cost.
+    The cost of a source is the time that the query saves if the joined table is empty, or if the
+    function is never called. All queries run several times in turn, so that other load is not
+    mistaken for a cost.
     """
     sources = frozenset[FeatureSource]().union(*needs.values())
     if not sources:

@@ -1,4 +1,4 @@
-"""The last estimator of a model, and programs made from parts of the model.
+"""Find the last estimator of a model, and build programs from parts of the model.
 
 A feature, in Willump's sense, is a column of the matrix that the last estimator reads: a column of
 a vectorizer, the prediction of a stack's member, a scaled number. Columns that one step computes
@@ -32,7 +32,7 @@ _KEEPS_COLUMNS = frozenset(
     "require_finite require_finite_stored scale_stored search_sorted sign sparsify sqrt square sub "
     "tanh".split()
 )
-"""Operators whose column i only depends on column i of their one input, and on constants."""
+"""Operators whose column i depends only on column i of their single input, and on constants."""
 
 MIXING = frozenset({"complex", "opaque"})
 """Groups of operators that combine many columns or are expensive (`ir.ops`)."""
@@ -42,8 +42,8 @@ MIXING = frozenset({"complex", "opaque"})
 class Block:
     """Columns of the last estimator's matrix that one step computes.
 
-    places: their indices in the matrix. nodes: all that computes them. inputs: the features of the
-    model that they depend on.
+    places: their indices in the matrix. nodes: all nodes that compute them. inputs: the features of
+    the model that they depend on.
     """
 
     places: tuple[int, ...]
@@ -55,7 +55,8 @@ class Block:
 class LastEstimator:
     """The matrix that a model's last estimator reads.
 
-    values: the nodes of its columns, side by side. blocks: its columns.
+    values: the nodes whose columns, side by side, are the matrix. blocks: the blocks of its
+    columns.
     """
 
     program: Program
@@ -64,7 +65,7 @@ class LastEstimator:
 
 
 def find_last_estimator(program: Program) -> LastEstimator:
-    """Find the last estimator of a model whose columns are computed by several steps.
+    """Find the last estimator whose input columns are computed by several steps.
 
     If there is none, the model as a whole is the last estimator, and its inputs are the matrix.
 
@@ -89,19 +90,19 @@ def find_last_estimator(program: Program) -> LastEstimator:
 
 
 def _find_bottlenecks(program: Program, outputs: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield the nodes that lie on every path from the inputs to the outputs, the last one first.
+    """Yield the nodes on every path from the inputs to the outputs, from the last to the first.
 
-    Each comes with the nodes between it and the previous one.
+    Each is yielded with the nodes between it and the previously yielded node.
     """
     frontier, above = set(outputs), list[int]()
     while frontier:
-        last = max(frontier)
-        if len(frontier) == 1 and len(program.nodes[last].type.shape) == 2:
-            yield last, above
+        node = max(frontier)
+        if len(frontier) == 1 and len(program.nodes[node].type.shape) == 2:
+            yield node, above
             above = []
-        frontier.remove(last)
-        above.append(last)
-        frontier |= {i for i in program.nodes[last].inputs if program.nodes[i].type.rowwise}
+        frontier.remove(node)
+        above.append(node)
+        frontier |= {i for i in program.nodes[node].inputs if program.nodes[i].type.rowwise}
 
 
 def _find_makers(program: Program, value: int) -> list[int]:
@@ -139,13 +140,13 @@ SHUFFLED = "{} (shuffled)"
 
 
 def build_feature_program(last: LastEstimator, places: Sequence[int]) -> Program:
-    """Return a program for some columns of the matrix, maybe as sparse rows (`ir/csr.py`)."""
+    """Build a program for some columns of the matrix, maybe as sparse rows (`ir/csr.py`)."""
     b = Builder(last.program.nodes)
     return push_selection(b.build({FEATURES: _select_columns(b, _build_matrix(b, last), places)}))
 
 
 def build_shuffled_model(last: LastEstimator, places: Sequence[int]) -> Program:
-    """Return the model with the columns at `places` computed from other inputs, `SHUFFLED`."""
+    """Build the model with the columns at `places` computed from separate, `SHUFFLED` inputs."""
     b = Builder(last.program.nodes)
     copies: dict[int, Value] = {}
     for i in last.program.find_needed(last.values):
@@ -191,11 +192,11 @@ def _select_columns(b: Builder, x: Value, places: Sequence[int] | Array) -> Valu
 def _rebuild_end(b: Builder, last: LastEstimator, matrix: Value) -> Program:
     program = last.program
     values: dict[int, Value] = {}
-    first = 0
+    start = 0
     for i in last.values:
         width = program.nodes[i].type.width
-        values[i] = _select_columns(b, matrix, np.arange(first, first + width))
-        first += width
+        values[i] = _select_columns(b, matrix, np.arange(start, start + width))
+        start += width
     output_names = [n for n in ("label", "proba", "score") if n in program.outputs]
     for i in program.find_needed([program.outputs[n] for n in output_names]):
         node = program.nodes[i]
@@ -214,20 +215,20 @@ Rows = Mapping[str, Array]
 
 
 def compute_output(program: Program, output: str, rows: Rows) -> Array:
-    """Return an output (n, k) for some rows; labels are indices of the model's classes."""
-    return _scorer(program)._score(output, _model_inputs(program, rows), {})
+    """Compute an output (n, k) for some rows; labels are class indices."""
+    return _make_scorer(program)._score(output, _select_inputs(program, rows), {})
 
 
 def measure_row_ns(program: Program, output: str, rows: Rows) -> float:
     """Measure the nanoseconds per row of one output on one thread."""
-    inputs = {name: v[:_TIMED_ROWS] for name, v in _model_inputs(program, rows).items()}
+    inputs = {name: v[:_TIMED_ROWS] for name, v in _select_inputs(program, rows).items()}
     n = len(next(iter(inputs.values())))
-    scorer = _scorer(program)
+    scorer = _make_scorer(program)
     return time_fastest(lambda: scorer._score(output, inputs, {"threads": 1})) / n
 
 
 def time_fastest(work: Callable[[], Any]) -> float:
-    """Return the nanoseconds of the fastest of several runs, after one that may compile."""
+    """Return the nanoseconds of the fastest of several runs, after a first run to compile."""
     durations = []
     with wait_for_kernels():
         work()
@@ -238,17 +239,17 @@ def time_fastest(work: Callable[[], Any]) -> float:
     return float(min(durations))
 
 
-def _scorer(program: Program) -> Scorer:
+def _make_scorer(program: Program) -> Scorer:
     unnamed = replace(program, labels=())
     return Scorer(unnamed, unnamed.features, {})
 
 
-def _model_inputs(program: Program, rows: Rows) -> dict[str, Array]:
+def _select_inputs(program: Program, rows: Rows) -> dict[str, Array]:
     return {name: np.asarray(rows[name]) for name in program.inputs}
 
 
 def compute_features(last: LastEstimator, places: Sequence[int], rows: Rows) -> Any:
-    """Return some columns of the matrix: an array (n, k), or a sparse scipy matrix."""
+    """Compute some columns of the matrix, as an array (n, k) or a sparse scipy matrix."""
     blocks = list(_run_in_blocks(_compile_features(last, places), rows))
     if not isinstance(blocks[0], Csr):
         return np.concatenate(blocks)

@@ -1,7 +1,7 @@
 """Learn the small models of cascades and of top-K filters (Willump, sections 4.1 and 4.2).
 
 Both try several sets of cheap features, train a small model on each, bound its errors on held-out
-rows, and choose the one with the least expected time.
+rows, and choose the model with the lowest expected time.
 """
 
 from __future__ import annotations
@@ -47,26 +47,27 @@ from sqlml.training.cascades.threshold import (
 from sqlml.types import Array
 
 BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-"""Costs of a small model's features that are tried, relative to those of all features."""
+"""Budgets to try for the cost of a small model's features, relative to that of all features."""
 
 HELD_OUT_SHARE = 0.25
 
 FILTER_HELD_OUT = 0.5
-"""Share of the rows that a filter is not trained on: queries over many tables are tried on them."""
+"""Share of the rows that is held out from training a filter, to try queries on many tables."""
 
-LEAST_ROWS = 20
-"""Rows of a table on which a query is tried, for each of the k best."""
+MIN_ROWS_PER_K = 20
+"""Minimum rows of a table on which a top-K query is tried, per requested row."""
 
-LEAST_GAIN = 1.05
+MIN_GAIN = 1.05
 """Minimum speedup; a smaller one may be noise in the measurements."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearningTask:
-    """A model, and the rows of a query from which a small model beside it is learned.
+    """A model, and the rows of a query from which a small model for it is learned.
 
-    recipe: of the small model. rows: input of the model -> (n,) values. sources: the expensive
-    parts of the query. base_ns: nanoseconds per row of the query besides `sources` and the model.
+    recipe: the recipe of the small model. rows: input of the model -> (n,) values. sources: the
+    expensive parts of the query. base_ns: nanoseconds per row of the query without `sources` and
+    the model.
     """
 
     program: Program
@@ -82,8 +83,9 @@ class LearningTask:
 class RankingGoal:
     """The queries that a filter is for, and their precision.
 
-    output, column: the score that queries order by. chosen: the class of the score as SQL writes
-    it. k: the most rows that a query may ask for. precision: the share of them that must be right.
+    output, column: the score that queries order by. chosen: the class of the score, as SQL. k: the
+    maximum number of rows that a query may request. precision: the share of these rows that must be
+    correct.
     """
 
     output: str
@@ -102,11 +104,11 @@ class NoGain:
 
 
 def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) -> Cascade | NoGain:
-    """Return the cascade with the least expected time that loses at most `loss` of accuracy.
+    """Return the cascade with the lowest expected time that loses at most `loss` of accuracy.
 
-    The labels, from the column `label`, are (n,) indices of each row's true label among the
-    model's. The expected time differs from Willump's equation 1: the full model computes the small
-    one's features again, so that the rows left to it pay for both.
+    `labels`, from the column `label`, are (n,) indices of the rows' true labels among the model's
+    labels. The expected time differs from Willump's equation 1: the full model computes the small
+    model's features again, so that its rows pay for both.
     """
     level = 1 - (1 - LEVEL) / len(BUDGETS)
     needed = rows_needed(loss, level)
@@ -158,7 +160,7 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
 
 
 def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
-    """Return the filter with the least expected time whose top-K queries are precise enough.
+    """Return the filter with the lowest expected time whose top-K queries are precise enough.
 
     Its small model, a regression, is trained on the full model's scores instead of labels, because
     only the agreement of the two rankings matters.
@@ -167,11 +169,12 @@ def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
     random = np.random.default_rng(task.seed)
     positions = _split(n, FILTER_HELD_OUT, random)
     held_out_count = positions[1].size
-    table_rows = max(LEAST_ROWS * k, held_out_count // TRIALS)
+    table_rows = max(MIN_ROWS_PER_K * k, held_out_count // TRIALS)
     if held_out_count < FEWEST * table_rows:
         raise ConfigError(
-            f"{n:,} rows are too few to try top-{k} queries: {FEWEST} tables of {LEAST_ROWS * k:,} "
-            f"rows are held out for that; give at least {2 * FEWEST * LEAST_ROWS * k:,} rows"
+            f"{n:,} rows are too few to try top-{k} queries: {FEWEST} tables of "
+            f"{MIN_ROWS_PER_K * k:,} rows are held out for that; give at least "
+            f"{2 * FEWEST * MIN_ROWS_PER_K * k:,} rows"
         )
 
     def score(model: Program, of: Rows) -> Array:
@@ -217,19 +220,19 @@ def _split(n: int, share: float, random: np.random.Generator) -> tuple[Array, Ar
 
 
 def _is_correct(model: Program, rows: Rows, labels: Array) -> Array:
-    """Return which of a classifier's predictions equal the labels, (n,) bool."""
+    """Return which predictions of a classifier equal the labels, (n,) bool."""
     return np.asarray(compute_output(model, "label", rows)[:, 0] == labels)
 
 
 Harm = Callable[[Program, Rows], float]
-"""The loss of a model that reads some features from other rows."""
+"""A function that measures the loss of a model on some rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Groups of a model's features (Willump, 4.1.2), and the sets of groups that are worth a try.
+    """Groups of a model's features (Willump, 4.1.2), and the sets of groups to try.
 
-    train_rows, held_out_rows: the rows to train on, and those held out. sizes: their numbers.
+    train_rows, held_out_rows: the rows to train on, and the held-out rows. sizes: their numbers.
     full_ns: nanoseconds per row of the full model and all sources.
     """
 
@@ -242,7 +245,7 @@ class Candidates:
     full_ns: float
 
     def __iter__(self) -> Iterator[frozenset[int]]:
-        """Yield distinct sets of groups: the most important ones within each budget."""
+        """Yield distinct sets of groups, each the most important set within a budget."""
         costs = [group.cost for group in self.groups]
         importances = [group.importance for group in self.groups]
         budgets = (share * sum(costs) for share in BUDGETS)
@@ -260,8 +263,10 @@ class Candidates:
     def facts(
         self, chosen: frozenset[int], small: Program, output: str, rest_ns: float
     ) -> dict[str, Any]:
-        """Return the facts that cascades and filters share; the full model adds `rest_ns` per
-        row."""
+        """Return the facts that cascades and filters share.
+
+        `rest_ns` is the time per row that the full model adds.
+        """
         small_ns = measure_row_ns(small, output, self.train_rows) + self.source_ns(chosen)
         trained, held_out = self.sizes
         return {
@@ -287,7 +292,7 @@ def _find_candidates(
     """Group the features, and measure the groups on the rows to train on.
 
     The held-out rows do not influence which groups are tried, so that results on them are unbiased.
-    `make_harm` returns the loss of a model on given rows.
+    `make_harm` makes a function that measures the loss of a model.
     """
     train_rows, held_out_rows = (
         {name: values[side] for name, values in task.rows.items()} for side in positions
@@ -300,8 +305,8 @@ def _find_candidates(
     groups = find_feature_groups(last, task.sources, cost)
     if len(groups) < 2:
         raise ConfigError(
-            f"all features of the model are computed together ({groups[0].name}), so that no small "
-            "model can do without some"
+            f"all features of the model are computed together ({groups[0].name}), so no small "
+            "model can leave some of them out"
         )
     sizes = (positions[0].size, positions[1].size)
     order = random.permutation(sizes[0])
@@ -347,11 +352,14 @@ _SmallModel = TypeVar("_SmallModel", Cascade, TopKFilter)
 def _choose_fastest(
     learned: Iterable[_SmallModel], candidates: Candidates, failure: str
 ) -> _SmallModel | NoGain:
-    """Return the fastest small model, or why none gains enough; `failure` if there is none."""
+    """Return the fastest small model, or the reason why none is worth storing.
+
+    `failure` is the reason if `learned` is empty.
+    """
     fastest = min(learned, key=lambda small: small.facts.expected_ns, default=None)
     if fastest is None:
         return NoGain(failure, candidates.describe_groups())
-    if fastest.facts.gain < LEAST_GAIN:
+    if fastest.facts.gain < MIN_GAIN:
         reason = f"a query would take {1 / fastest.facts.gain:.2f} of the time without it"
         return NoGain(reason, candidates.describe_groups())
     return fastest
@@ -359,11 +367,11 @@ def _choose_fastest(
 
 @dataclass(frozen=True, slots=True)
 class RealLoss:
-    """Errors of a small model on some rows.
+    """The errors of a small model on some rows.
 
-    rows: their number. loss: of accuracy, or the share of the best K rows that are missing.
-    allowed: the promised loss. differing: predictions that differ from the full model's. agrees:
-    the loss is not significantly larger than promised.
+    rows: the number of rows. loss: the loss of accuracy, or the share of the best K rows that are
+    missing. allowed: the promised loss. differing: the number of predictions that differ from the
+    full model's. agrees: whether the loss is not significantly larger than promised.
     """
 
     rows: int
@@ -392,10 +400,10 @@ def measure_filter_loss(program: Program, top_k_filter: TopKFilter, rows: Rows) 
     full = compute_output(program, facts.output, rows)[:, facts.column]
     small_scores = compute_output(top_k_filter.small, CONFIDENCE, rows)[:, 0]
     k = min(facts.k, full.size)
-    share = facts.ratio * facts.k / facts.rows
-    count = max(math.ceil(facts.ratio * facts.k), math.ceil(share * full.size))
-    remaining = np.argsort(-small_scores, kind="stable")[:count]
-    least = np.partition(full, -k)[-k]  # Rows that tie with the k-th are as good.
-    missed = k - min(k, int((full[remaining] >= least).sum()))
+    kept_share = facts.ratio * facts.k / facts.rows
+    kept_count = max(math.ceil(facts.ratio * facts.k), math.ceil(kept_share * full.size))
+    remaining = np.argsort(-small_scores, kind="stable")[:kept_count]
+    kth_score = np.partition(full, -k)[-k]  # Rows that tie with the k-th are as good.
+    missed = k - min(k, int((full[remaining] >= kth_score).sum()))
     allowed = 1 - facts.precision
     return RealLoss(full.size, missed / k, allowed, missed, k - missed >= facts.precision * k)

@@ -1,4 +1,4 @@
-"""The recipe of a model's last estimator: its class and parameters, to train small models alike."""
+"""The recipe of a model's last estimator: its class and parameters, to train small models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIBRARIES = ("sklearn", "xgboost", "lightgbm", "catboost")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The class of an estimator, and its parameters that are not defaults, as JSON values."""
+    """The class of an estimator, and its non-default parameters as JSON values."""
 
     path: str
     parameters: Mapping[str, Any]
@@ -32,7 +32,7 @@ class Recipe:
         except (TypeError, KeyError):
             path, parameters = None, None
         if not isinstance(path, str) or not isinstance(parameters, Mapping):
-            raise UnsupportedModelError("what the catalog says of the estimator is damaged")
+            raise UnsupportedModelError("the catalog's record of the estimator is damaged")
         return cls(path, parameters)
 
     def regression(self) -> Recipe:
@@ -44,7 +44,7 @@ class Recipe:
         if name.removesuffix("Classifier") in _RENAMED:
             path = f"{module}.{name.replace('Classifier', 'Regressor')}"
         if path == self.path and ("Classifier" in name or name in _NO_REGRESSION):
-            raise UnsupportedModelError(f"no regression is known that is like a {name}")
+            raise UnsupportedModelError(f"no regression that corresponds to {name} is known")
         parameters = {k: v for k, v in self.parameters.items() if k not in _CLASS_PARAMETERS}
         return Recipe(path, MappingProxyType(parameters))
 
@@ -52,13 +52,13 @@ class Recipe:
         return {"class": self.path, "parameters": dict(self.parameters)}
 
     def estimator(self) -> Any:
-        """Create the estimator, not fitted, if its class and parameters are allowed."""
+        """Create the unfitted estimator, if its class and parameters are allowed."""
         module, _, name = self.path.rpartition(".")
         package = module.split(".")[0]
         if self.path not in IMPORTERS and self.path not in COMPOSITES or package not in _LIBRARIES:
-            raise UnsupportedModelError(f"no model is trained as a {self.path}")
+            raise UnsupportedModelError(f"no small model can be trained as a {self.path}")
         try:
-            kind = getattr(importlib.import_module(module), name)
+            cls = getattr(importlib.import_module(module), name)
         except ImportError:
             raise MissingDependencyError(
                 f"a small model is trained by {package}, which is not installed: "
@@ -67,18 +67,18 @@ class Recipe:
         except AttributeError:
             raise UnsupportedModelError(f"this {package} has no {name}") from None
         try:
-            defaults = kind().get_params()
+            defaults = cls().get_params()
         except TypeError:  # It contains other estimators, which a recipe cannot describe.
-            raise UnsupportedModelError(f"no model is trained as a {self.path}") from None
-        allowed = {*inspect.signature(kind.__init__).parameters, *defaults} - _FORBIDDEN
+            raise UnsupportedModelError(f"no small model can be trained as a {self.path}") from None
+        allowed = {*inspect.signature(cls.__init__).parameters, *defaults} - _FORBIDDEN
         unknown = sorted(self.parameters.keys() - allowed)
         if unknown:
             raise UnsupportedModelError(f"no {name} is trained with parameter {unknown[0]!r}")
         if any(_has_separators(value) for value in self.parameters.values()):
-            raise UnsupportedModelError(f"what the catalog says of the {name} is damaged")
+            raise UnsupportedModelError(f"the catalog's record of the {name} is damaged")
         parameters = {k: v for k, v in self.parameters.items() if k not in _RUN_PARAMETERS}
         try:
-            return kind(**{**parameters, **_QUIET.get(package, {})})
+            return cls(**{**parameters, **_QUIET.get(package, {})})
         except Exception as error:  # A library may raise any exception.
             raise UnsupportedModelError(
                 f"no {name} can be made as the model was: {type(error).__name__}: {error}"
@@ -120,7 +120,7 @@ _RENAMED = frozenset(
     "CatBoost DecisionTree ExtraTree ExtraTrees GradientBoosting HistGradientBoosting LGBM MLP "
     "RandomForest XGB XGBRF".split()
 )
-"""Classifiers whose regression is named alike, in the same module."""
+"""Classifiers whose regression has the same name, in the same module."""
 
 _REGRESSIONS: Mapping[str, str] = {
     "SVC": "sklearn.svm._classes.SVR",
@@ -181,11 +181,11 @@ def _find_last_estimator(model: Any) -> Any:
 
 
 _INNER_ESTIMATORS = ("best_estimator_", "final_estimator_", "classifier_")
-"""Attributes in which searches, stacks and encoders of classes hold their predicting estimator."""
+"""Attributes of searches, stacks and class encoders with the estimator that predicts."""
 
 
 def _to_json_value(value: Any) -> Any:
-    """Return a parameter's value as JSON has it, or raise TypeError."""
+    """Convert a parameter's value to JSON values, or raise TypeError."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, list | tuple):

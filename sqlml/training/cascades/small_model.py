@@ -1,9 +1,9 @@
 """Small models: estimators of the same class as a model's last one, fitted to some of its features.
 
 Without scikit-learn, numpy fits the estimators in `CLOSED_FORMS`. They have the names and
-attributes of scikit-learn's, which is all that the importers read. The formulas are those of
-Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, equations 3.6 and 3.44, and
-of scikit-learn's `naive_bayes.py`.
+attributes of scikit-learn's estimators, which is all that the importers read. The
+formulas are from Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, equations
+3.6 and 3.44, and from scikit-learn's `naive_bayes.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sqlml.types import Array, Labels
 def fit_closed_form(path: str, parameters: Mapping[str, Any], matrix: Any, target: Array) -> Any:
     """Fit scikit-learn's class at `path` by a formula, or return None if there is none.
 
-    The target is (n,) numbers, or codes of classes from 0.
+    `target` has (n,) numbers, or class codes from 0.
     """
     fit = CLOSED_FORMS.get(path)
     if fit is None or not isinstance(matrix, np.ndarray):
@@ -50,7 +50,7 @@ def fit_closed_form(path: str, parameters: Mapping[str, Any], matrix: Any, targe
 
 
 def _fit_linear_regression(x: Array, y: Array, *, fit_intercept: bool = True) -> dict[str, Any]:
-    return _least_squares(x, y, fit_intercept, lambda a, b: np.linalg.lstsq(a, b)[0])
+    return _fit_least_squares(x, y, fit_intercept, lambda a, b: np.linalg.lstsq(a, b)[0])
 
 
 def _fit_ridge(
@@ -59,23 +59,23 @@ def _fit_ridge(
     def solve(a: Array, b: Array) -> Array:
         return np.asarray(np.linalg.solve(a.T @ a + alpha * np.eye(a.shape[1]), a.T @ b))
 
-    return _least_squares(x, y, fit_intercept, solve)
+    return _fit_least_squares(x, y, fit_intercept, solve)
 
 
-def _least_squares(
+def _fit_least_squares(
     x: Array, y: Array, is_centred: bool, solve: Callable[[Array, Array], Array]
 ) -> dict[str, Any]:
-    middle, mean = (x.mean(axis=0), y.mean()) if is_centred else (np.zeros(x.shape[1]), 0.0)
-    weights = solve(x - middle, y - mean)
-    return {"coef_": weights, "intercept_": float(mean - middle @ weights)}
+    x_mean, y_mean = (x.mean(axis=0), y.mean()) if is_centred else (np.zeros(x.shape[1]), 0.0)
+    weights = solve(x - x_mean, y - y_mean)
+    return {"coef_": weights, "intercept_": float(y_mean - x_mean @ weights)}
 
 
 def _fit_gaussian(x: Array, y: Array, *, var_smoothing: float = 1e-9) -> dict[str, Any]:
     members = [x[y == c] for c in range(int(y.max()) + 1)]
-    least = var_smoothing * x.var(axis=0).max()
+    min_variance = var_smoothing * x.var(axis=0).max()
     return {
         "theta_": np.array([rows.mean(axis=0) for rows in members]),
-        "var_": np.array([rows.var(axis=0) + least for rows in members]),
+        "var_": np.array([rows.var(axis=0) + min_variance for rows in members]),
         "class_prior_": np.array([len(rows) for rows in members]) / len(y),
         "classes_": np.arange(len(members)),
     }
@@ -87,7 +87,7 @@ def _fit_multinomial(
     counts = _sum_by_class(x, y) + alpha
     return {
         "feature_log_prob_": np.log(counts) - np.log(counts.sum(axis=1, keepdims=True)),
-        **_class_priors(y, fit_prior),
+        **_compute_class_priors(y, fit_prior),
     }
 
 
@@ -100,7 +100,7 @@ def _fit_bernoulli(
     return {
         "feature_log_prob_": np.log(counts) - np.log(members),
         "binarize": binarize,
-        **_class_priors(y, fit_prior),
+        **_compute_class_priors(y, fit_prior),
     }
 
 
@@ -108,7 +108,7 @@ def _sum_by_class(x: Array, y: Array) -> Array:
     return np.array([x[y == c].sum(axis=0) for c in range(int(y.max()) + 1)])
 
 
-def _class_priors(y: Array, is_fitted: bool) -> dict[str, Any]:
+def _compute_class_priors(y: Array, is_fitted: bool) -> dict[str, Any]:
     members = np.bincount(y)
     shares = members / y.size if is_fitted else np.full(members.size, 1 / members.size)
     return {"class_log_prior_": np.log(shares), "classes_": np.arange(members.size)}
@@ -121,7 +121,7 @@ CLOSED_FORMS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "sklearn.naive_bayes.MultinomialNB": _fit_multinomial,
     "sklearn.naive_bayes.BernoulliNB": _fit_bernoulli,
 }
-"""scikit-learn's class -> its fit: (n, k) float64, (n,), parameters -> attributes."""
+"""scikit-learn's class -> a function from (n, k) float64, (n,) and parameters to its attributes."""
 
 
 def train_small_classifier(
@@ -136,7 +136,7 @@ def train_small_classifier(
     label = outputs.values["label"]
     if not np.array_equal(present, np.arange(len(last.program.labels[0]))):
         label = b.op("reshape", b.op("take", present.astype(np.int64)[:, None], label), shape=(1,))
-    return verify(b.build({"label": label, CONFIDENCE: _confidence(b, outputs)}))
+    return verify(b.build({"label": label, CONFIDENCE: _compute_confidence(b, outputs)}))
 
 
 def train_small_scorer(
@@ -174,8 +174,8 @@ def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
         ) from error
 
 
-def _confidence(b: Builder, outputs: Outputs) -> Value:
-    """Return a classifier's largest probability, or the size of its largest score."""
+def _compute_confidence(b: Builder, outputs: Outputs) -> Value:
+    """Compute a classifier's largest probability, or the magnitude of its largest score."""
     if "proba" in outputs.values:
         return b.cast(b.op("max", outputs.values["proba"], axis=1), "float64")
     if "score" not in outputs.values:

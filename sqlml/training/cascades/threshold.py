@@ -1,4 +1,4 @@
-"""Thresholds of cascades and ratios of top-K filters that hold with statistical confidence.
+"""Find thresholds of cascades and ratios of top-K filters, with statistical confidence.
 
 Bounds of a share that was counted in trials are exact (Clopper and Pearson, 1934). An interval of
 95% is two-sided: the true share lies below it in at most 2.5% of all samples, and above it in at
@@ -19,7 +19,7 @@ LEVEL = 0.95
 
 
 def interval(successes: int, trials: int, level: float = LEVEL) -> tuple[float, float]:
-    """Return bounds of the true share of successes.
+    """Return the confidence interval of the true share of successes.
 
     >>> low, high = interval(72, 72)
     >>> round(low, 3), high
@@ -50,7 +50,7 @@ def most_share(successes: int, trials: int, tail: float) -> float:
 
 
 def at_most(successes: int, trials: int, share: float) -> float:
-    """Return the probability of at most so many successes in trials with this share."""
+    """Return the binomial probability of at most `successes` in `trials`."""
     if successes >= trials or share <= 0:
         return 1.0
     if share >= 1:
@@ -62,7 +62,7 @@ def at_most(successes: int, trials: int, share: float) -> float:
 
 @lru_cache(maxsize=8)
 def most_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int:
-    """Return the most failures for which the interval lies above `share`; -1 if there are none.
+    """Return the maximum number of failures for which the interval lies above `share`, or -1.
 
     >>> [next(n for n in range(500) if most_failures(n) >= f) for f in range(5)]
     [72, 110, 142, 173, 202]
@@ -89,7 +89,7 @@ class Threshold:
     """A threshold on the confidence above which the small model's label is used.
 
     confidence: the threshold. confident: the share of rows above it. loss: the decrease in accuracy
-    on the held-out rows. most_loss: its upper bound, at the requested confidence level.
+    on the held-out rows. most_loss: the upper bound of the loss, at the requested confidence level.
     """
 
     confidence: float
@@ -99,34 +99,37 @@ class Threshold:
 
 
 def find_lowest_threshold(
-    confidence: Array, small_right: Array, full_right: Array, loss: float, level: float = LEVEL
+    confidence: Array,
+    small_is_correct: Array,
+    full_is_correct: Array,
+    loss: float,
+    level: float = LEVEL,
 ) -> Threshold | None:
     """Return the lowest threshold whose loss of accuracy is at most `loss`, or None.
 
-    Thresholds are tried in descending order, and the first that may lose more ends the search. A
-    wrong one is therefore returned with a probability of at most (1 - level) / 2, however many are
-    tried.
+    Thresholds are tried in descending order, and the first that may lose more ends the search. So
+    the probability of a wrong result is at most (1 - level) / 2, however many are tried.
     """
     n = confidence.size
     order = np.argsort(-confidence, kind="stable")
     order = order[: n - int(np.isnan(confidence).sum())]  # NaN is sorted last.
     if not order.size:
         return None
-    lost = np.cumsum((full_right & ~small_right)[order])
-    won = np.cumsum((small_right & ~full_right)[order])
+    lost = np.cumsum((full_is_correct & ~small_is_correct)[order])
+    won = np.cumsum((small_is_correct & ~full_is_correct)[order])
     sorted_confidence = confidence[order]
-    # The threshold below a row. Rows of equal confidence share one.
+    # The threshold below each row. Rows of equal confidence share a threshold.
     thresholds = np.append(sorted_confidence[1:], np.nextafter(sorted_confidence[-1], -np.inf))
     ends = np.flatnonzero(thresholds < sorted_confidence)
     if ends.size > STEPS:
         ends = ends[np.linspace(0, ends.size - 1, STEPS).astype(int)]
     lowest = None
     for end in ends:
-        most = most_loss(int(lost[end]), int(won[end]), n, level)
-        if most > loss:
+        loss_bound = most_loss(int(lost[end]), int(won[end]), n, level)
+        if loss_bound > loss:
             break
         difference = int(lost[end]) - int(won[end])
-        lowest = Threshold(float(thresholds[end]), (int(end) + 1) / n, difference / n, most)
+        lowest = Threshold(float(thresholds[end]), (int(end) + 1) / n, difference / n, loss_bound)
     return lowest
 
 
@@ -134,14 +137,14 @@ def most_loss(lost: int, won: int, rows: int, level: float = LEVEL) -> float:
     """Return the upper bound of a loss of accuracy.
 
     It is the exact upper bound of the share of rows where only the full model is correct, minus the
-    exact lower bound of the share where only the small one is, each with half of the risk.
+    exact lower bound of the share where only the small model is correct, each at half of the risk.
     """
     tail = (1 - level) / 4
     return most_share(lost, rows, tail) - least_share(won, rows, tail)
 
 
 def rows_needed(loss: float, level: float = LEVEL) -> int:
-    """Return how many rows must be held out to bound the loss, if no row is lost.
+    """Return how many rows must be held out to bound the loss, if no prediction gets worse.
 
     >>> rows_needed(0.001)
     4380
@@ -153,15 +156,15 @@ TRIALS = 200
 """Upper bound on the queries that are tried."""
 
 FEWEST = 72
-"""Minimum number of queries that proves anything, if none of them fails."""
+"""Minimum number of queries that can prove the precision, if no query fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The share of rows that a filter leaves to the full model: the small one's best `ratio` * K.
+    """The share of rows that a filter leaves to the full model, the small model's best `ratio` * K.
 
-    trials: the queries that were tried. failures: those with too little precision. interval: of the
-    share with sufficient precision.
+    trials: the number of queries tried. failures: the number of queries with too little precision.
+    interval: the confidence interval of the share of queries with sufficient precision.
     """
 
     ratio: float
@@ -192,7 +195,7 @@ def find_needed_rank(small: Array, full: Array, k: int, needed: int) -> int:
     """Return how many of the best rows by `small` contain `needed` of the best `k` by `full`."""
     k = min(k, full.size)
     needed = min(needed, k)
-    least = np.partition(full, -k)[-k]  # Rows that tie with the k-th are as good.
+    kth_score = np.partition(full, -k)[-k]  # Rows that tie with the k-th are as good.
     order = np.argsort(-small, kind="stable")
-    good = np.cumsum(full[order] >= least)
-    return int(np.searchsorted(good, needed)) + 1
+    good_count = np.cumsum(full[order] >= kth_score)
+    return int(np.searchsorted(good_count, needed)) + 1

@@ -49,7 +49,7 @@ OPTIMIZERS: Mapping[str, Any] = {
 }
 
 MEMORY = ("all", "sublinear")
-"""The activations that training stores: all, or at sqrt(n) of n layers."""
+"""The activations that training stores: of all layers, or of about sqrt(n) of n layers."""
 
 OnRound = Callable[[float, float | None], None]
 """Called after each epoch with the losses on the fitted and on the held-out rows."""
@@ -96,7 +96,7 @@ class MultilayerPerceptron(nn.Module):
 
 
 class _Rows(Dataset[Any]):
-    """A torch dataset: a list of row indices -> float32 features and targets of a batch."""
+    """A torch dataset that maps row indices to a batch of float32 features and targets."""
 
     def __init__(self, X: Any, y: Array, weight: Array | None) -> None:
         self.X = X
@@ -117,7 +117,7 @@ def _to_tensor(X: Any) -> Any:
 
 
 def _make_loader(dataset: Any, batch_size: int, shuffle: bool = False) -> Any:
-    """Return a DataLoader that fetches a batch at once."""
+    """Return a DataLoader that fetches the rows of a batch together."""
     order = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
     return DataLoader(dataset, sampler=BatchSampler(order, batch_size, False), batch_size=None)
 
@@ -171,8 +171,8 @@ class _RoundCallback(Callback):  # type: ignore[misc]
 class Segment:
     """A segment of a training that may be interrupted between segments.
 
-    number: of the segment, which seeds its random draws. count: of epochs. state: `state_` of the
-    estimator after the previous segment; None for the first.
+    number: the number of the segment, which seeds its random draws. count: the number of epochs.
+    state: the estimator's `state_` after the previous segment; None for the first.
     """
 
     number: int
@@ -182,7 +182,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """The course of a training.
+    """The epochs of a training.
 
     patience: epochs without improvement on the held-out rows after which the best epoch is
     restored. segment: the epochs to fit; None for all.
@@ -197,7 +197,7 @@ _ALL_EPOCHS = Epochs()
 
 
 class _DNN(BaseEstimator):  # type: ignore[misc]
-    """The common part of both networks.
+    """The common base of both networks.
 
     hidden_units: widths of the hidden layers. activation, optimizer: names in ACTIVATIONS and
     OPTIMIZERS. dropout, memory: as in MultilayerPerceptron. lr, weight_decay: the learning rate,
@@ -235,7 +235,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         self.memory = memory
         self.random_state = random_state
 
-    def _check(self) -> None:
+    def _check_parameters(self) -> None:
         for name, allowed in self.WORDS.items():
             value, words = getattr(self, name), ", ".join(allowed)
             if value not in allowed:
@@ -252,7 +252,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
             raise ConfigError(f"option dropout must be from 0 to below 1, not {self.dropout!r}")
 
     def _fit(self, datasets: Sequence[_Rows], outputs: int, criterion: Any, epochs: Epochs) -> None:
-        self._check()
+        self._check_parameters()
         (data, *held_out), segment = datasets, epochs.segment
         rounds = _RoundCallback(epochs, stops_early=bool(held_out))
         with torch.random.fork_rng(devices=[]):
@@ -305,7 +305,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         self.module_ = copy.deepcopy(net.module_).eval()
         self.n_features_in_ = data.X.shape[1]
 
-    def _scores(self, X: Any) -> Any:
+    def _compute_scores(self, X: Any) -> Any:
         with torch.inference_mode():
             starts = range(0, max(X.shape[0], 1), _SCORED_ROWS)
             blocks = [self.module_(_to_tensor(X[row : row + _SCORED_ROWS])) for row in starts]
@@ -345,22 +345,22 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Array:
         """Return the (n, k) probabilities of the classes, float32."""
-        scores = self._scores(X)
+        scores = self._compute_scores(X)
         if scores.shape[1] > 1:
             return np.asarray(torch.softmax(scores, -1).numpy())
         second = torch.sigmoid(scores)
         return np.asarray(torch.cat([1 - second, second], 1).numpy())
 
     def predict(self, X: Any) -> Array:
-        """Return the (n,) classes with the largest probability, the first of equal ones."""
+        """Return the (n,) most probable classes; of equally probable classes, the first."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
 class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
     """A deep neural network that predicts numbers, trained with squared error.
 
-    It learns the standardized label, and its losses are in these units. After training, the last
-    layer is rescaled to the units of the label.
+    It learns the standardized label, so its losses are in standardized units. After training, the
+    last layer is rescaled to the units of the label.
     """
 
     def fit(
@@ -390,4 +390,4 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Return (n,) numbers, float32."""
-        return np.asarray(self._scores(X)[:, 0].numpy())
+        return np.asarray(self._compute_scores(X)[:, 0].numpy())

@@ -1,8 +1,8 @@
-"""Checkpoints: training that resumes after a kill, and yields the model of an undisturbed training.
+"""Checkpoints: training resumes after a kill and yields the same model as without it.
 
 Rounds are fitted in segments, and each segment starts from the saved content of the previous one,
-so that a training that resumes repeats exactly what an undisturbed one does, including random draws
-and rounding. A search saves its finished trials (`tuning.py`).
+so that a resumed training repeats exactly what an uninterrupted training does, including random
+draws and rounding. A search saves its finished trials (`tuning.py`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _DIGEST_BYTES = 32
 class Saved:
     """The content of a checkpoint.
 
-    metric, losses: of all rounds so far, as in `TrainingLog`. content: the state from which the
-    library resumes.
+    metric, losses: the metric and losses of all rounds so far, as in `TrainingLog`. content: the
+    state from which the library resumes.
     """
 
     metric: str
@@ -54,7 +54,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, folder: str, identity: str, parts: Iterable[Part | None]) -> Checkpoint:
-        """Return the file of a training in a folder, by its statement with options and its rows."""
+        """Return the checkpoint of a training, named for its statement, options and rows."""
         digest = sha256(identity.encode())
         for part in parts:
             for array in () if part is None else _read_arrays(part):
@@ -71,18 +71,18 @@ class Checkpoint:
         body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
         if not body.startswith(_HEADER) or sha256(body).digest() != digest:
             return None
-        head, _, rest = body.removeprefix(_HEADER).partition(b"\n")
+        header_line, _, saved_content = body.removeprefix(_HEADER).partition(b"\n")
         try:
-            header = json.loads(head)
+            header = json.loads(header_line)
             losses = tuple((_parse_loss(a), _parse_loss(b)) for a, b in header["losses"])
-            return Saved(str(header["metric"]), losses, rest)
+            return Saved(str(header["metric"]), losses, saved_content)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
 
     def save(self, saved: Saved) -> None:
         """Replace the saved content atomically."""
-        head = json.dumps({"metric": saved.metric, "losses": saved.losses}).encode()
-        body = _HEADER + head + b"\n" + saved.content
+        header_line = json.dumps({"metric": saved.metric, "losses": saved.losses}).encode()
+        body = _HEADER + header_line + b"\n" + saved.content
         try:
             own_files.replace(self.path, body + sha256(body).digest())
         except OSError as error:
@@ -116,8 +116,8 @@ def _make_private(folder: str) -> None:
 class ModelFormat:
     """A library's way to save a model in a checkpoint.
 
-    package: reads the content of a checkpoint. dump, load: convert a model to this content, and
-    back. growth, least: the length of segments, see `split_rounds`.
+    package: the package that reads the content of a checkpoint. dump, load: convert a model to this
+    content, and back. growth, least: the lengths of segments; see `split_rounds`.
     """
 
     package: str
@@ -128,8 +128,8 @@ class ModelFormat:
 
 
 FitSegment = Callable[[int, int, Any], Any]
-"""Number of a segment, rounds to fit, the model so far (None at first) -> the model with these
-rounds, or with fewer if training stopped early."""
+"""Fits a segment, given its number, its rounds and the model so far (None at first). It returns the
+model with these rounds, or with fewer if training stopped early."""
 
 
 def fit_in_segments(
@@ -139,7 +139,7 @@ def fit_in_segments(
     fit_segment: FitSegment,
     model_format: ModelFormat,
 ) -> Any:
-    """Fit all rounds of a model: at once, or with a checkpoint from the last saved segment on."""
+    """Fit all rounds of a model at once, or from the last saved segment of a checkpoint on."""
     if checkpoint is None:
         return fit_segment(0, rounds, None)
     model = None
@@ -182,7 +182,7 @@ def is_readable(package: str, content: bytes) -> bool:
 
 
 def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None]:
-    """Read a checkpoint's content, with the importers too, which check more than libraries."""
+    """Read a checkpoint's content, also with the importers, which check more than libraries."""
     if package == b"xgboost":
         import xgboost
 
@@ -200,9 +200,9 @@ def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None
 
 
 def split_rounds(rounds: int, growth: float, least: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (number, start, end) of the segments of a number of rounds.
+    """Yield the number, first round and end of each segment of a training.
 
-    A segment has a length of `growth` times the rounds before it, and of at least `least`.
+    A segment has `growth` times as many rounds as all before it, but at least `least`.
 
     >>> list(split_rounds(25, 0.25, 10))
     [(0, 0, 10), (1, 10, 20), (2, 20, 25)]
@@ -237,9 +237,9 @@ def _parse_loss(value: Any) -> float | None:
 class Fitting:
     """The arguments of a fit.
 
-    parameters: of the estimator. categories: indices of the columns of X that are categories.
-    held_out: None if no rows are held out. memory_limit: of the engine, in bytes. classes: the
-    number of classes of the label. checkpoint: saves the rounds, or None.
+    parameters: the parameters of the estimator. categories: the indices of categorical columns in
+    X. held_out: None if no rows are held out. memory_limit: the memory limit of the engine, in
+    bytes. classes: the number of classes of the label. checkpoint: saves the rounds, or None.
     """
 
     request: Request

@@ -1,6 +1,6 @@
-"""Fit an estimator by its library, log its rounds, and describe the errors of libraries.
+"""Fit an estimator with its library, log its rounds, and describe the errors of libraries.
 
-`FITTERS` maps each library to its function; those of the boosters are in `fit_boosters.py`.
+`FITTERS` maps each library to its function; the functions for boosters are in `fit_boosters.py`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ MAX_PASSES = 20
 """Upper bound on the passes over the rows unless max_iter is set."""
 
 MIN_GAIN = 1e-3
-"""Share of the best loss by which a pass must reduce it unless tol is set; two idle passes in a row
-end the fit."""
+"""Relative reduction of the best loss that a pass must achieve, unless tol is set. Two passes in a
+row without it end the fit."""
 
 BLOCK_STRETCHES = 16
-"""Stretches of neighbouring rows in a block; several of them counter a misleading order of the
-rows."""
+"""Stretches of neighbouring rows in a block. Taking several reduces the effect of ordered rows."""
 
 
 def fit_by_blocks(fitting: Fitting) -> Any:
     """Fit the estimator that replaces the requested one for blocks of rows, by partial_fit.
 
-    Each pass reads the rows in a different order. The fit ends when the loss of a sample hardly
-    decreases twice.
+    Each pass reads the rows in a different order. The fit ends when the loss on a sample hardly
+    decreases in two passes.
     """
     request, data, log = fitting.request, fitting.fitted, fitting.log
-    parameters, rows = fitting.parameters, data.X.shape[0]
+    parameters, row_count = fitting.parameters, data.X.shape[0]
     replacement = find_block_estimator(request.trainer.path, parameters)
     assert replacement is not None
     # Ignore the default that a solver has for max_iter.
@@ -46,18 +45,20 @@ def fit_by_blocks(fitting: Fitting) -> Any:
     max_passes = parameters["max_iter"] if has_option else MAX_PASSES
     passes = max(max_passes, 1) if replacement.gains_by_passes else 1
     log.start(passes)
-    block_parameters = replacement.parameters({"random_state": request.seed, **parameters}, rows)
+    block_parameters = replacement.parameters(
+        {"random_state": request.seed, **parameters}, row_count
+    )
     estimator = import_class(replacement.path)(**block_parameters)
     random = np.random.default_rng(request.seed)
     parts = [data] if fitting.held_out is None else [data, fitting.held_out]
     samples = [sample(part, 20_000) for part in parts]
     losses_by_task = {"classify": "log_loss", "regress": "mean_squared_error"}
     log.metric = losses_by_task.get(request.task, "mean_squared_distance")
-    idle, best_loss = 0, float("inf")
-    for number in range(passes):
+    idle_passes, best_loss = 0, float("inf")
+    for pass_number in range(passes):
         for X, y, weight in _shuffle_blocks(data, random):
-            if number == 0 and hasattr(estimator, "eta0") and not hasattr(estimator, "t_"):
-                estimator.set_params(eta0=_first_step(X))
+            if pass_number == 0 and hasattr(estimator, "eta0") and not hasattr(estimator, "t_"):
+                estimator.set_params(eta0=_estimate_learning_rate(X))
             arguments: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
             if fitting.classes:
                 arguments["classes"] = np.arange(fitting.classes)
@@ -65,19 +66,19 @@ def fit_by_blocks(fitting: Fitting) -> Any:
         losses = [_compute_loss(estimator, part, fitting.classes) for part in samples]
         log.round(losses[0], losses[1] if len(losses) > 1 else None)
         has_gained = losses[0] < best_loss * (1 - parameters.get("tol", MIN_GAIN))
-        idle = 0 if has_gained or number == 0 else idle + 1
+        idle_passes = 0 if has_gained or pass_number == 0 else idle_passes + 1
         best_loss = min(best_loss, losses[0])
-        if idle == 2:
+        if idle_passes == 2:
             break
     return estimator
 
 
 def _shuffle_blocks(part: Part, random: np.random.Generator) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield all rows in blocks of stretches that lie apart: X, y or None, weight or None."""
+    """Yield all rows in blocks of distant stretches, each as X, y or None, and weight or None."""
     size = max(part.X.block_rows // BLOCK_STRETCHES, 1)
     starts = random.permutation(np.arange(0, len(part.X), size))
-    for first in range(0, len(starts), BLOCK_STRETCHES):
-        block_starts = starts[first : first + BLOCK_STRETCHES]
+    for block_start in range(0, len(starts), BLOCK_STRETCHES):
+        block_starts = starts[block_start : block_start + BLOCK_STRETCHES]
         stretches = [(start, min(start + size, len(part.X))) for start in block_starts]
         y, weight = (
             None if v is None else np.concatenate([v[a:b] for a, b in stretches])
@@ -86,8 +87,8 @@ def _shuffle_blocks(part: Part, random: np.random.Generator) -> Iterator[tuple[A
         yield part.X.stretches(stretches), y, weight
 
 
-def _first_step(X: Any) -> float:
-    """Return half of the longest step that cannot overshoot (Bottou, 2012, "SGD tricks")."""
+def _estimate_learning_rate(X: Any) -> float:
+    """Return half of the largest step that cannot overshoot (Bottou, 2012, "SGD tricks")."""
     squares = X.multiply(X).sum(axis=1) if hasattr(X, "multiply") else np.square(X).sum(axis=1)
     return float(0.5 / max(np.mean(squares), 1.0))
 
@@ -109,7 +110,7 @@ def _compute_loss(estimator: Any, part: Part, classes: int) -> float:
 
 
 def fit_sklearn(fitting: Fitting) -> Any:
-    """Fit an estimator of scikit-learn, or its replacement if the rows are in blocks."""
+    """Fit a scikit-learn estimator, or its replacement if the rows are in blocks."""
     data, held_out = fitting.fitted, fitting.held_out
     if isinstance(data.X, Blocks):
         return fit_by_blocks(fitting)
@@ -158,9 +159,11 @@ def fit_torch(fitting: Fitting) -> Any:
     return network
 
 
-def cannot_be_trained(kind: str, error: BaseException, hint: str = "") -> ConfigError:
-    """Return the error for a training that its library has ended, with advice to the user."""
-    message = f"{kind} cannot be trained: {type(error).__name__}: {shorten_message(str(error))}"
+def cannot_be_trained(class_name: str, error: BaseException, hint: str = "") -> ConfigError:
+    """Return the error for a training that failed in its library, with advice for the user."""
+    message = (
+        f"{class_name} cannot be trained: {type(error).__name__}: {shorten_message(str(error))}"
+    )
     return ConfigError(f"{message.removesuffix('.')}; {hint}" if hint else message)
 
 

@@ -1,6 +1,6 @@
-"""XGBoost, LightGBM and CatBoost: fit trees, or a linear model, with the losses of each round.
+"""Fit trees or linear models with XGBoost, LightGBM and CatBoost, and log each round's losses.
 
-XGBoost and LightGBM also read rows from a file block by block, and fit in segments that are saved.
+XGBoost and LightGBM also read rows from a file block by block, and fit in saved segments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sqlml.types import Array
 
 
 def fit_xgboost(fitting: Fitting) -> Any:
-    """Fit an estimator of XGBoost by `xgboost.train`, from a matrix built block by block."""
+    """Fit an estimator with `xgboost.train`, from a matrix that is built block by block."""
     with _open_bin_folder(fitting) as folder:
         return _fit_with_xgboost(folder, fitting)
 
@@ -39,7 +39,7 @@ def _fit_with_xgboost(folder: str | None, fitting: Fitting) -> Any:
         types = ["c" if k in fitting.categories else "q" for k in range(data.X.shape[1])]
         parameters["feature_types"] = types
     estimator = fitting.request.trainer.estimator_class()(**parameters)
-    options = _train_options(estimator, fitting)
+    options = _build_train_options(estimator, fitting)
     matrix = _build_matrix(data, types, estimator, folder)
     sides = [(matrix, "training")]
     if held_out is not None:
@@ -68,13 +68,13 @@ def _fit_with_xgboost(folder: str | None, fitting: Fitting) -> Any:
     checkpoint = fitting.checkpoint if sides else None
     model_format = ModelFormat("xgboost", dump, load)
     booster = fit_in_segments(checkpoint, fitting.log, rounds, fit_segment, model_format)
-    # Without early_stopping_rounds, so that a clone can be fitted with no rows held out.
+    # early_stopping_rounds is not set, so that a clone can be fitted without held-out rows.
     estimator.load_model(booster.save_raw("ubj"))
     return estimator
 
 
 def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
-    """Return the callbacks of a segment: one logs the rounds, and one may stop early."""
+    """Return a segment's callbacks: one logs the rounds, and another may stop early."""
     from xgboost.callback import EarlyStopping, TrainingCallback
 
     log = fitting.log
@@ -98,7 +98,7 @@ def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
     return [Logging(), stop]
 
 
-def _train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
+def _build_train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
     options: dict[str, Any] = estimator.get_xgb_params()
     if fitting.classes == 2 and options.get("objective") is None:
         options["objective"] = "binary:logistic"
@@ -112,9 +112,9 @@ def _train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
 def _build_matrix(
     part: Part, types: Any, estimator: Any, folder: str | None, reference: Any = None
 ) -> Any:
-    """Build XGBoost's matrix of the rows: quantized, one byte per number, if the method uses bins.
+    """Build XGBoost's matrix of the rows, quantized to one byte per number if it trains on bins.
 
-    The bins are those of `reference`, if given, and are stored in `folder`, or in memory.
+    The bins are taken from `reference`, if given, and are stored in `folder` or in memory.
     """
     import xgboost
 
@@ -149,11 +149,11 @@ def _build_matrix(
             return True
 
     bins = getattr(estimator, "max_bin", None)
-    kind = xgboost.QuantileDMatrix if folder is None else xgboost.ExtMemQuantileDMatrix
+    matrix_class = xgboost.QuantileDMatrix if folder is None else xgboost.ExtMemQuantileDMatrix
     # XGBoost calls `next` from native code. Python would print a KeyboardInterrupt there and
     # continue, and the matrix would lack the remaining rows.
     with interruption_after() as interruption:
-        matrix = kind(Rows(), max_bin=bins, ref=reference, **options)
+        matrix = matrix_class(Rows(), max_bin=bins, ref=reference, **options)
     matrix.feature_names = None
     return matrix
 
@@ -236,19 +236,19 @@ def fit_lightgbm(fitting: Fitting) -> Any:
         options["eval_sample_weight"] = [part.weight for part in sides.values()]
     if data.group is not None:
         groups = [part.group for part in sides.values() if part.group is not None]
-        options["group"] = _group_sizes(data.group)
-        options["eval_group"] = [_group_sizes(group) for group in groups]
+        options["group"] = _compute_group_sizes(data.group)
+        options["eval_group"] = [_compute_group_sizes(group) for group in groups]
     return estimator.fit(data.X, data.y, **options)
 
 
 def _fit_with_lightgbm(fitting: Fitting, estimator: Any, logging: Any) -> Any:
-    """Fit by LightGBM's own train, from rows in a file or in segments."""
+    """Fit with `lightgbm.train`, from rows in a file or in segments."""
     import lightgbm
     from lightgbm.callback import EarlyStopException
 
     log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
     classes = max(fitting.classes, 1)
-    # A fit on zeros sets the attributes of the estimator besides its trees, and its parameters.
+    # A fit on zeros sets the estimator's parameters and all attributes except its trees.
     zeros = np.zeros((2 * classes, data.X.shape[1]))
     estimator.fit(zeros, np.repeat(np.arange(classes), 2))
     options = dict(estimator.booster_.params)
@@ -293,11 +293,11 @@ def _fit_with_lightgbm(fitting: Fitting, estimator: Any, logging: Any) -> Any:
 
 
 def _make_dataset(part: Part, **options: Any) -> Any:
-    """Return LightGBM's dataset of some rows, which reads rows in a file as needed."""
+    """Return a LightGBM dataset, which reads rows in a file as needed."""
     import lightgbm
 
     class Rows(lightgbm.Sequence):
-        """Rows that LightGBM reads: single ones to find bins, then all of them in blocks."""
+        """Rows that LightGBM reads: single rows to find bins, then all rows in blocks."""
 
         def __init__(self, rows: StoredRows) -> None:
             self.batch_size = rows.store.block_rows
@@ -323,7 +323,7 @@ def _find_best_round(log: TrainingLog) -> int:
     return int((np.nanargmax if is_maximized else np.nanargmin)(losses))
 
 
-def _group_sizes(group: Array) -> Array:
+def _compute_group_sizes(group: Array) -> Array:
     """Return the lengths, (g,), of runs of equal group ids (n,)."""
     ends = np.flatnonzero(np.diff(group)) + 1
     return np.diff(np.concatenate([[0], ends, [len(group)]]))

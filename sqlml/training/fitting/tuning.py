@@ -1,8 +1,8 @@
 """Hyperparameter search by optuna, on the held-out rows.
 
 A trial ends early if it is worse than the median of other trials after as many rounds. Its draws
-depend on its number and on the previous trials only, so that a search that resumes from a
-checkpoint makes the trials of an undisturbed one.
+depend only on its number and on the previous trials, so that a search that resumes from a
+checkpoint runs the same trials as an uninterrupted search.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Fit:
 class Trial:
     """A finished trial.
 
-    drawn: parameter -> the value that optuna has drawn: a number, or the index of a candidate.
-    status: succeeded, pruned or fail. value: of the objective, if it has succeeded. losses: on the
-    held-out rows after each round. reason: of the failure.
+    drawn: parameter -> the value that optuna drew: a number, or the index of a candidate. status:
+    succeeded, pruned or fail. value: the value of the objective, if the trial succeeded. losses:
+    the losses on the held-out rows after each round. reason: the reason for a failure.
     """
 
     drawn: Mapping[str, Any]
@@ -55,13 +55,13 @@ Trials = tuple[tuple[Any, ...], ...]
 """The trials as in `TrainingFacts.trials`."""
 
 Fitter = Callable[[Mapping[str, Any], TrainingLog], Fit]
-"""Parameters, and the log of the rounds -> a fit."""
+"""A function that fits the parameters, logs the rounds, and returns a fit."""
 
 
 def tune(
     fit: Fitter, request: Request, log: TrainingLog, checkpoint: Checkpoint | None
 ) -> tuple[Fit, Trials]:
-    """Search for the parameters that the request leaves open; return the best fit and trials."""
+    """Search for the parameters that the request leaves open; return the best fit, and trials."""
     search = _Search(_import_optuna(), fit, request, _choose_objective(request), log)
     trials = [] if checkpoint is None else _load_trials(checkpoint)[: request.num_trials]
     study = search.create_study(trials)
@@ -93,7 +93,7 @@ def tune(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """A search for parameters. optuna: the module. log: its progress bar shows the search."""
+    """A search for parameters. optuna: the module. log: the log whose progress bar is shown."""
 
     optuna: Any
     fitter: Fitter
@@ -115,32 +115,32 @@ class _Search:
         seeds = np.random.SeedSequence([self.request.seed, number]).generate_state(1)
         return self.optuna.samplers.TPESampler(seed=int(seeds[0]))
 
-    def _distributions(self) -> dict[str, Any]:
-        """Return what optuna draws each parameter from: numbers, or the indices of candidates."""
+    def _make_distributions(self) -> dict[str, Any]:
+        """Return the distributions from which optuna draws numbers, or indices of candidates."""
         return {name: self._make_distribution(s) for name, s in self.request.searched.items()}
 
     def _make_distribution(self, space: SearchSpace) -> Any:
-        kinds = self.optuna.distributions
+        distributions = self.optuna.distributions
         if isinstance(space, Candidates):
-            return kinds.CategoricalDistribution(range(len(space.values)))
+            return distributions.CategoricalDistribution(range(len(space.values)))
         if isinstance(space.low, int) and isinstance(space.high, int):
-            return kinds.IntDistribution(space.low, space.high)
-        return kinds.FloatDistribution(space.low, space.high, log=space.is_wide)
+            return distributions.IntDistribution(space.low, space.high)
+        return distributions.FloatDistribution(space.low, space.high, log=space.is_wide)
 
     def _restore_trial(self, trial: Trial) -> Any:
         states = {"succeeded": "COMPLETE", "pruned": "PRUNED", "fail": "FAIL"}
-        last = trial.losses[-1] if trial.losses and trial.status == "pruned" else None
+        last_loss = trial.losses[-1] if trial.losses and trial.status == "pruned" else None
         return self.optuna.trial.create_trial(
             state=self.optuna.trial.TrialState[states[trial.status]],
             params=dict(trial.drawn),
-            distributions=self._distributions(),
-            value=trial.value if trial.status == "succeeded" else last,
+            distributions=self._make_distributions(),
+            value=trial.value if trial.status == "succeeded" else last_loss,
             intermediate_values=dict(enumerate(trial.losses, 1)),
         )
 
     def run_trial(self, study: Any, number: int) -> tuple[Trial, Fit | None]:
         study.sampler = self._create_sampler(number)
-        optuna_trial = study.ask(self._distributions())
+        optuna_trial = study.ask(self._make_distributions())
         trial = Trial(dict(optuna_trial.params))
         trial_log = _TrialLog(self.optuna, optuna_trial, self.log)
         start = time.perf_counter()
@@ -171,7 +171,7 @@ class _Search:
         return values
 
     def find_best(self, trials: Sequence[Trial]) -> int | None:
-        """Return the index of the best trial, the first of equal ones; None if none succeeded."""
+        """Return the index of the best trial, the first of equals; None if no trial succeeded."""
         sign = 1 if self.objective in LOWER_IS_BETTER else -1
         scores = [(sign * t.value, n) for n, t in enumerate(trials) if t.value is not None]
         return min(scores)[1] if scores else None
@@ -199,7 +199,7 @@ def _load_trials(checkpoint: Checkpoint) -> list[Trial]:
 
 
 class _TrialLog(TrainingLog):
-    """The rounds of a trial, which raises TrialPruned if other trials were better by then."""
+    """The log of a trial, which raises TrialPruned if other trials were better at this round."""
 
     def __init__(self, optuna: Any, trial: Any, log: TrainingLog) -> None:
         super().__init__(log.progress)
@@ -211,8 +211,8 @@ class _TrialLog(TrainingLog):
         super().round(loss, eval_loss)
         if eval_loss is None:
             return
-        minimized = self._trial.study.direction == self._optuna.study.StudyDirection.MINIMIZE
-        self.reported.append(eval_loss if minimized else -eval_loss)
+        is_minimized = self._trial.study.direction == self._optuna.study.StudyDirection.MINIMIZE
+        self.reported.append(eval_loss if is_minimized else -eval_loss)
         self._trial.report(self.reported[-1], len(self.reported))
         if self._trial.should_prune():
             raise self._optuna.TrialPruned

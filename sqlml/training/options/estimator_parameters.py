@@ -1,4 +1,4 @@
-"""Parameters of a library's estimator: which a statement may set, their types, and their values."""
+"""The parameters of estimators that a statement may set, with checks of types and values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sqlml.training.model_types import Trainer
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """hparam_range(low, high): both ends are included; a range of integers holds integers only."""
+    """hparam_range(low, high), both ends included. A range of integers contains integers only."""
 
     low: int | float
     high: int | float
 
     @property
     def is_wide(self) -> bool:
-        """Return whether the logarithm is searched."""
+        """Return whether the range is searched on a logarithmic scale."""
         return self.low > 0 and self.high / self.low >= 10
 
 
@@ -47,11 +47,11 @@ def parse_search(name: str, call: Call) -> SearchSpace:
         numbers = [n for n in arguments if isinstance(n, int | float) and not isinstance(n, bool)]
         if len(arguments) == len(numbers) == 2 and numbers[0] < numbers[1]:
             return Range(numbers[0], numbers[1])
-        raise ConfigError(f"option {name}: write hparam_range(low, high) of two numbers in order")
+        raise ConfigError(f"option {name}: write hparam_range(low, high) with two numbers in order")
     if call.name == "hparam_candidates":
         if len(arguments) == 1 and isinstance(arguments[0], tuple) and arguments[0]:
             return Candidates(arguments[0])
-        raise ConfigError(f"option {name}: write hparam_candidates([...]) of one value or more")
+        raise ConfigError(f"option {name}: write hparam_candidates([...]) with one value or more")
     raise ConfigError(
         f"option {name}: unknown function {call.name}; functions: hparam_range, hparam_candidates"
     )
@@ -60,13 +60,13 @@ def parse_search(name: str, call: Call) -> SearchSpace:
 MONOTONE_OPTIONS = ("monotone_constraints", "monotone_constraint", "monotonic_cst", "mc")
 
 Constraints = tuple[int, ...] | tuple[tuple[str, int], ...]
-"""Directions by feature or name: 1 if a prediction may only rise, -1 if only fall, 0 if free."""
+"""Directions by feature or name: 1 if predictions may only rise, -1 if only fall, 0 if free."""
 
 _DIRECTIONS = (-1, 0, 1)
 
 
 def parse_constraints(option: str, value: Any) -> Constraints:
-    """Return the monotone constraints of a statement, such as [1, 0], '(1, 0)' or {'age': 1}.
+    """Parse the monotone constraints of a statement, such as [1, 0], '(1, 0)' or {'age': 1}.
 
     >>> parse_constraints("monotone_constraints", "(1, 0)"), parse_constraints("m", [["age", -1]])
     ((1, 0), (('age', -1),))
@@ -91,21 +91,23 @@ def parse_constraints(option: str, value: Any) -> Constraints:
 def order_constraints(
     parameters: Mapping[str, Any],
     library: str,
-    query: Sequence[str],
-    columns: Sequence[str | None],
-    numbers: Collection[str],
+    query_columns: Sequence[str],
+    estimator_columns: Sequence[str | None],
+    numeric_columns: Collection[str],
 ) -> dict[str, Any]:
-    """Arrange the monotone constraints among an estimator's parameters by its columns.
+    """Return the parameters, their monotone constraints reordered to the estimator's columns.
 
-    `query` has the features in the order of the query, `columns` the feature of each column of the
-    estimator (None without constraint), and `numbers` the features that are numbers.
+    `query_columns` has the features in the order of the query, and `estimator_columns` the feature
+    of each column of the estimator, or None. `numeric_columns` are the features that are numbers.
     """
     ordered_parameters = dict(parameters)
     for option in MONOTONE_OPTIONS:
         if ordered_parameters.get(option) is None:
             continue
-        directions = _constraints_by_name(option, ordered_parameters[option], query, numbers)
-        by_column = [0 if name is None else directions.get(name, 0) for name in columns]
+        directions = _constraints_by_name(
+            option, ordered_parameters[option], query_columns, numeric_columns
+        )
+        by_column = [0 if name is None else directions.get(name, 0) for name in estimator_columns]
         # CatBoost copies a list, and scikit-learn's clone rejects copied parameters.
         text = f"({','.join(map(str, by_column))})"
         ordered_parameters[option] = text if library in ("xgboost", "catboost") else by_column
@@ -113,22 +115,29 @@ def order_constraints(
 
 
 def _constraints_by_name(
-    option: str, constraints: Constraints, query: Sequence[str], numbers: Collection[str]
+    option: str,
+    constraints: Constraints,
+    query_columns: Sequence[str],
+    numeric_columns: Collection[str],
 ) -> dict[str, int]:
     by_position = [item for item in constraints if not isinstance(item, tuple)]
-    if by_position and len(by_position) != len(query):
+    if by_position and len(by_position) != len(query_columns):
         raise ConfigError(
-            f"option {option} has {len(by_position)} values, and the model has {len(query)} "
-            f"features: {', '.join(query)}"
+            f"option {option} has {len(by_position)} values, and the model has "
+            f"{len(query_columns)} features: {', '.join(query_columns)}"
         )
     directions = dict(item for item in constraints if isinstance(item, tuple))
-    directions |= dict(zip(query, by_position, strict=False))
+    directions |= dict(zip(query_columns, by_position, strict=False))
     for name, direction in directions.items():
-        if name not in query:
-            near = closest(name, query)
-            hint = f"did you mean {near!r}?" if near else f"features: {', '.join(query)}"
+        if name not in query_columns:
+            suggestion = closest(name, query_columns)
+            hint = (
+                f"did you mean {suggestion!r}?"
+                if suggestion
+                else f"features: {', '.join(query_columns)}"
+            )
             raise ConfigError(f"option {option}: the model has no feature {name!r}; {hint}")
-        if direction and name not in numbers:
+        if direction and name not in numeric_columns:
             raise ConfigError(
                 f"option {option}: column {name!r} is a category, which has no order for "
                 "predictions to follow; write 0"
@@ -149,7 +158,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
         "num_parallel_tree objective reg_alpha reg_lambda sampling_method scale_pos_weight "
         "subsample tree_method validate_parameters"
     ),
-    # These are LightGBM's primary names; `parameter_aliases` maps the others to them.
+    # These are LightGBM's primary names; `parameter_aliases` maps all others to them.
     "lightgbm": _split_names(
         "alpha auc_mu_weights bagging_by_query bagging_fraction bagging_freq bagging_seed "
         "bin_construct_sample_cnt boost_from_average boosting cat_l2 cat_smooth "
@@ -225,7 +234,7 @@ XGBOOST_EXTRAS = _split_names(
     "lambdarank_score_normalization lambdarank_unbiased lambdarank_bias_norm "
     "ndcg_exp_gain"
 )
-"""XGBoost's parameters that its estimators accept without declaring them."""
+"""Parameters that XGBoost's estimators accept without declaring them."""
 
 _LIGHTGBM_WORD = re.compile(r"[\w.,:;@+\-()\[\]]*")
 """Strings that LightGBM reads as one value: it joins all parameters into one string."""
@@ -234,20 +243,20 @@ _LIGHTGBM_WORD = re.compile(r"[\w.,:;@+\-()\[\]]*")
 @lru_cache(maxsize=64)
 def parameter_names(trainer: Trainer) -> frozenset[str]:
     try:
-        kind = trainer.estimator_class()
+        cls = trainer.estimator_class()
     except ImportError:
         return frozenset()
     allowed = ALLOWED[trainer.package]
     if trainer.package == "lightgbm":
-        return frozenset(n for n, first in _lightgbm_names().items() if first in allowed)
-    names = set(inspect.signature(kind.__init__).parameters)
-    names |= set(getattr(kind(), "get_params", dict)())
+        return frozenset(n for n, primary in _lightgbm_names().items() if primary in allowed)
+    names = set(inspect.signature(cls.__init__).parameters)
+    names |= set(getattr(cls(), "get_params", dict)())
     return frozenset(names & allowed) | (XGBOOST_EXTRAS if trainer.package == "xgboost" else set())
 
 
 @lru_cache(maxsize=64)
 def parameter_aliases(trainer: Trainer) -> Mapping[str, str]:
-    """Return the library's other names of parameters, mapped to the estimator's names.
+    """Return the library's alternative names of parameters, mapped to the estimator's names.
 
     LightGBM would ignore a name if the estimator sets another name of the same parameter.
     """
@@ -264,27 +273,27 @@ def _lightgbm_names() -> Mapping[str, str]:
     from lightgbm.basic import _ConfigAliases  # The table of names has no public interface.
 
     table = _ConfigAliases._get_all_param_aliases()
-    names = {alias: first for first, aliases in table.items() for alias in (first, *aliases)}
+    names = {alias: primary for primary, aliases in table.items() for alias in (primary, *aliases)}
     return MappingProxyType({"importance_type": "importance_type", **names})
 
 
 def check_parameters(
     trainer: Trainer, given: Mapping[str, Any], written: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Convert parameters to the estimator's types; errors name them as `written`."""
+    """Convert parameters to the estimator's types. Errors use their spelling in `written`."""
     return {n: _check_parameter(trainer, n, v, written.get(n, n)) for n, v in given.items()}
 
 
 def check_search(trainer: Trainer, name: str, space: SearchSpace, written: str) -> SearchSpace:
     if isinstance(space, Candidates):
         return Candidates(tuple(_check_parameter(trainer, name, v, written) for v in space.values))
-    kind = _parameter_types(trainer).get(name)
-    if kind not in (None, int, float):
+    parameter_type = _parameter_types(trainer).get(name)
+    if parameter_type not in (None, int, float):
         raise ConfigError(
-            f"option {written} must be {_TYPE_NAMES[kind]}: search for it with "
+            f"option {written} must be {_TYPE_NAMES[parameter_type]}: search for it with "
             "hparam_candidates([...])"
         )
-    if kind is not None:
+    if parameter_type is not None:
         ends = (space.low, space.high)
         return Range(*(_check_parameter(trainer, name, end, written) for end in ends))
     if name in COUNTS:
@@ -320,15 +329,17 @@ def _check_words(value: Any, written: str) -> None:
         )
 
 
-def _convert_type(name: str, value: Any, kind: type | None, written: str) -> Any:
-    if kind is None:
+def _convert_type(name: str, value: Any, parameter_type: type | None, written: str) -> Any:
+    if parameter_type is None:
         return list(value) if isinstance(value, tuple) else value
-    if kind is float and type(value) in (int, float):
+    if parameter_type is float and type(value) in (int, float):
         return float(value)
-    if kind is int and isinstance(value, float) and value.is_integer():
+    if parameter_type is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if type(value) is not kind:
-        raise ConfigError(f"option {written} must be {_TYPE_NAMES[kind]}, not {option_text(value)}")
+    if type(value) is not parameter_type:
+        raise ConfigError(
+            f"option {written} must be {_TYPE_NAMES[parameter_type]}, not {option_text(value)}"
+        )
     return value
 
 
@@ -371,13 +382,13 @@ def _normalize_word(trainer: Trainer, name: str, value: str, written: str) -> st
 
 
 def _allowed_words(trainer: Trainer, name: str) -> list[str]:
-    """Return the keywords that a parameter may have; none if others are allowed or unknown."""
+    """Return the keywords that a parameter accepts; [] if it accepts others, or is unknown."""
     if trainer.package not in ("sklearn", "torch"):
         return []
-    kind = trainer.estimator_class()
+    cls = trainer.estimator_class()
     if trainer.package == "torch":
-        return list(kind.WORDS.get(name, ()))
-    allowed = getattr(kind, "_parameter_constraints", {}).get(name)
+        return list(cls.WORDS.get(name, ()))
+    allowed = getattr(cls, "_parameter_constraints", {}).get(name)
     if not isinstance(allowed, list) or str in allowed:
         return []
     words = [word for item in allowed for word in getattr(item, "options", ())]
@@ -389,12 +400,12 @@ _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str:
 
 @lru_cache(maxsize=64)
 def _parameter_types(trainer: Trainer) -> Mapping[str, type]:
-    """Return the types of parameters, without those with several: the estimator checks them."""
-    kind = trainer.estimator_class()
+    """Return the types of parameters that have a single type; the estimator checks all others."""
+    cls = trainer.estimator_class()
     if trainer.package == "sklearn":
-        return _constraint_types(getattr(kind, "_parameter_constraints", {}))
+        return _constraint_types(getattr(cls, "_parameter_constraints", {}))
     types: dict[str, type] = {}
-    for base in reversed(kind.__mro__):
+    for base in reversed(cls.__mro__):
         try:
             hints = typing.get_type_hints(base.__init__)
         except (NameError, TypeError, AttributeError):
@@ -415,8 +426,8 @@ def _constraint_types(constraints: Mapping[str, Any]) -> Mapping[str, type]:
     for name, allowed in constraints.items():
         if not isinstance(allowed, list):
             continue
-        kinds = {by_class.get(getattr(c, "type", None)) for c in allowed if c is not None}
-        kinds |= {bool for constraint in allowed if constraint == "boolean"}
-        if len(kinds) == 1 and None not in kinds:
-            types[name] = typing.cast(type, kinds.pop())
+        parameter_types = {by_class.get(getattr(c, "type", None)) for c in allowed if c is not None}
+        parameter_types |= {bool for constraint in allowed if constraint == "boolean"}
+        if len(parameter_types) == 1 and None not in parameter_types:
+            types[name] = typing.cast(type, parameter_types.pop())
     return types

@@ -1,8 +1,8 @@
 """The request of a training statement: its OPTIONS (...), checked and completed before any work.
 
-An option belongs to sqlml (`TRAINING_OPTIONS`), is stored with every model, such as positive_class,
-or is a parameter of the library's estimator. Other names for them, such as BigQuery's, are in
-`ALIASES` and in `names` of each `Trainer`.
+An option belongs to sqlml (`TRAINING_OPTIONS`), is stored with every model (such as
+positive_class), or is a parameter of the library's estimator. Alternative names, such as
+BigQuery's, are in `ALIASES` and in `names` of each `Trainer`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from sqlml.training.options.sqlml_options import (
 from sqlml.types import fold
 
 PENALTIES = ("l1_reg", "l2_reg")
-"""Options for the weights of the coefficients' absolute values and squares."""
+"""Options for the weights of the L1 and L2 penalties on coefficients."""
 
 
 def apply_regularisation(
@@ -59,7 +59,7 @@ def apply_regularisation(
     """Return the estimator with the requested regularisation, and the options with its parameters.
 
     scikit-learn has a class for each kind of linear regression. If one of `PENALTIES` is searched
-    for, all stay among the options, because each trial computes its own `penalty_parameters`.
+    for, all of them stay in the options, because each trial computes its `penalty_parameters`.
     """
     if model_type not in ("linear_reg", "logistic_reg"):
         return trainer, dict(options)
@@ -132,10 +132,10 @@ class Request:
     Attributes:
         options: all options of the statement, under sqlml's names.
         written: name of an option -> its spelling in the statement.
-        parameters: of the estimator, under its own names, including the seed.
+        parameters: the parameters of the estimator, under its own names, including the seed.
         early_stopping_rounds: None to fit all rounds.
-        class_weights: text of a class -> its weight; "balanced"; or None.
-        encoding: of categories; None to choose by their number.
+        class_weights: name of a class -> its weight; "balanced"; or None.
+        encoding: the encoding of categories; None to choose it by their number.
         searched: parameter -> its search space; `objective` is the metric of the search.
         fixed_penalties: penalties that are not searched for, if others are.
         held_out_for: the error to raise if no rows are held out; None if that is allowed.
@@ -180,7 +180,7 @@ class Request:
         task: Task,
         trainer: Trainer,
         given: Mapping[str, Any],
-        kept: Collection[str],
+        stored_names: Collection[str],
     ) -> Request:
         return cls(
             model_type,
@@ -193,7 +193,7 @@ class Request:
             early_stopping_rounds=_early_stopping_rounds(values, trainer),
             class_weights=parse_class_weights(values.get("class_weights")),
             objective=values.get("tuning_objective"),
-            stored_options=MappingProxyType({n: v for n, v in given.items() if n in kept}),
+            stored_options=MappingProxyType({n: v for n, v in given.items() if n in stored_names}),
             **{name: values[name] for name in _UNCHANGED_OPTIONS if name in values},
         )
 
@@ -215,12 +215,12 @@ class Request:
 
     @property
     def other_columns(self) -> frozenset[str]:
-        """The columns that options name, such as the label; they are not features."""
+        """The columns that options name, such as the label, which are not features."""
         named = (self.label, self.weight, self.group, self.split.column)
         return frozenset(name for name in named if name is not None)
 
     def trial_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the estimator's parameters for a trial with these values of searched ones."""
+        """Return the estimator's parameters for a trial, given values of searched parameters."""
         estimator_values = {name: value for name, value in values.items() if name not in PENALTIES}
         parameters = {**self.parameters, **check_parameters(self.trainer, estimator_values)}
         if len(estimator_values) == len(values):
@@ -248,7 +248,7 @@ _UNCHANGED_OPTIONS = (
     *("label", "weight", "group", "seed", "encoding", "standardize", "leaks", "keep_estimator"),
     *("num_trials", "checkpoint", "out_of_core", "num_workers"),
 )
-"""Options that are fields of a request as they are."""
+"""Options that are copied unchanged to fields of a request."""
 
 
 def _find_column(option: str, name: str, columns: Mapping[str, str]) -> str:
@@ -260,8 +260,8 @@ def _find_column(option: str, name: str, columns: Mapping[str, str]) -> str:
     raise MissingColumnError(f"option {option}: the query has no column {name!r}; {hint}")
 
 
-def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
-    """Parse the options of a training statement; `kept` are those stored with any model.
+def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> Request:
+    """Parse the options of a training statement; `stored_names` are those stored with any model.
 
     Raises:
         ConfigError: an option is unknown, of the wrong type, or belongs to another type of model.
@@ -271,7 +271,7 @@ def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     model_type, definition = find_model_type(renamed.values.get("model_type"))
     values = read_sqlml_options(renamed, TRAINING_OPTIONS)
     library, trainer = find_trainer(model_type, values.get("library"))
-    unchecked = drop_unsupported(renamed.exclude((*TRAINING_OPTIONS, *kept)), model_type)
+    unchecked = drop_unsupported(renamed.exclude((*TRAINING_OPTIONS, *stored_names)), model_type)
     trainer, regularised = apply_regularisation(model_type, trainer, unchecked.values)
     unchecked = unchecked.replace_values(regularised).rename(trainer.names)
     unchecked = unchecked.rename(parameter_aliases(trainer))
@@ -283,7 +283,7 @@ def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     calls = {n: value for n, value in unchecked.values.items() if isinstance(value, Call)}
     searches = {n: parse_search(unchecked.written.get(n, n), call) for n, call in calls.items()}
     penalties = unchecked.select(PENALTIES).values if searches.keys() & set(PENALTIES) else {}
-    check_parameter_names(unchecked.exclude(penalties), model_type, library, trainer, kept)
+    check_parameter_names(unchecked.exclude(penalties), model_type, library, trainer, stored_names)
     _check_sqlml_options(values, renamed, model_type, definition.task, trainer)
     fixed_parameters = dict(unchecked.exclude((*searches, *penalties)).values)
     if trainer.seed is not None:
@@ -293,7 +293,7 @@ def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     searches = {n: _check_search(trainer, n, s, unchecked.written) for n, s in searches.items()}
     _check_search_options(searches, values)
     request = Request.from_sqlml_options(
-        values, model_type, definition.task, trainer, renamed.values, kept
+        values, model_type, definition.task, trainer, renamed.values, stored_names
     )
     request = replace(
         request,
@@ -311,7 +311,7 @@ def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
 
 
 def _check_feasible(request: Request) -> None:
-    """Reject a search without held-out rows, and trainings that cannot resume or read blocks."""
+    """Reject a search without held-out rows, and a checkpoint or blocks that are not supported."""
     trainer = request.trainer
     if request.searched and request.split.method == "none":
         raise ConfigError(NO_HOLDOUT_ERROR)
@@ -348,7 +348,7 @@ def _check_search(
 
 
 def _take_pass_options(rest: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
-    """Return the options that limit passes out of core, unless the estimator has them itself."""
+    """Return the options that limit out-of-core passes, unless the estimator has them itself."""
     pass_options = {name: rest.values[name] for name in PASS_OPTIONS if name in rest.values}
     if not out_of_core or pass_options.keys() <= parameter_names(trainer):
         return {}
@@ -384,18 +384,18 @@ def _check_search_options(searches: Mapping[str, SearchSpace], values: Mapping[s
 def _check_sqlml_options(
     values: Mapping[str, Any], given: Options, model_type: str, task: Task, trainer: Trainer
 ) -> None:
-    written, lacks = given.written, f"{model_type} models have no option"
+    written, no_option = given.written, f"{model_type} models have no option"
     if task in SUPERVISED and values.get("label") is None:
         raise ConfigError(f"training {model_type} models needs the option label")
     for name in ("label", "class_weights", "early_stop", "early_stopping_rounds"):
         if values.get(name) is not None and task not in SUPERVISED:
-            raise ConfigError(f"{lacks} {written[name]}: they take no label")
+            raise ConfigError(f"{no_option} {written[name]}: they take no label")
     if values.get("class_weights") is not None and task != "classify":
-        raise ConfigError(f"{lacks} {written['class_weights']}: they have no classes")
+        raise ConfigError(f"{no_option} {written['class_weights']}: they have no classes")
     if values.get("weight") is not None and task in ("rank", "project"):
-        raise ConfigError(f"{lacks} {written['weight']}")
+        raise ConfigError(f"{no_option} {written['weight']}")
     if values.get("group") is not None and task != "rank":
-        raise ConfigError(f"{lacks} group; boosted_tree_ranker models have")
+        raise ConfigError(f"{no_option} group; boosted_tree_ranker models have")
     if values.get("group") is None and task == "rank":
         raise ConfigError(
             f"training {model_type} models needs the option group, the column of the query that a "
@@ -410,9 +410,9 @@ def _check_sqlml_options(
             )
     if values.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
         spelling = written["encoding"]
-        raise ConfigError(f"this library takes categories as they are; leave {spelling} out")
-    named = (values.get(name) for name in ("label", "weight", "group", "split_column"))
-    columns = list(filter(None, named))
+        raise ConfigError(f"this library encodes categories itself; leave {spelling} out")
+    column_options = (values.get(name) for name in ("label", "weight", "group", "split_column"))
+    columns = list(filter(None, column_options))
     for column in columns:
         if columns.count(column) > 1:
             raise ConfigError(f"column {column!r} cannot be two of label, weight, group and split")

@@ -2,7 +2,7 @@
 
 A row is held out by a hash of its values without the label, or by the value of a column. Equal rows
 are numbered, and their positions are spread evenly, so that the requested share of them is held
-out. Two runs over the same rows hold out the same ones, in whatever order the rows come.
+out. Two runs over the same rows hold out the same rows, whatever their order.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Method = Literal["auto", "random", "seq", "custom", "none"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 MIN_ROWS, MAX_SHARE_ROWS, MAX_HELD_OUT = 500, 50_000, 10_000
-"""Method auto holds out no rows of fewer than `MIN_ROWS`, a fifth of up to `MAX_SHARE_ROWS`, and
-`MAX_HELD_OUT` of more, as BigQuery does."""
+"""Like BigQuery, method auto holds out no rows below `MIN_ROWS`, a fifth of the rows up to
+`MAX_SHARE_ROWS`, and `MAX_HELD_OUT` rows above that."""
 
 FRACTION = 0.2
 """Default share of held-out rows."""
@@ -32,7 +32,7 @@ BITS = 31
 """Bits of a position: the number of a row times `STEP` must fit into a BIGINT."""
 
 STEP = 1_327_217_885
-"""Distance of equal rows' positions: the golden section (Knuth, TAOCP 6.4, theorem S)."""
+"""Distance between positions of equal rows: the golden section (Knuth, TAOCP 6.4, theorem S)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Split:
 
     method: by a hash of the row (random), the largest values of a column (seq), the rows where a
     BOOLEAN column is true (custom), none, or by the number of rows (auto). fraction: the share that
-    is held out; None unless it was set. column: of seq and custom; for random and auto a column
-    with the positions of the rows, as in Spark.
+    is held out; None unless it was set. column: the column of seq and custom; for random and auto,
+    a column with the positions of the rows, as in Spark.
     """
 
     method: Method = "auto"
@@ -50,7 +50,7 @@ class Split:
     column: str | None = None
 
     def settle(self, rows: int) -> Split:
-        """Return the split for a number of rows: no longer auto, and with its fraction.
+        """Return the split for a number of rows, with the method auto resolved and a fraction.
 
         >>> Split().settle(100_000)
         Split(method='random', fraction=0.1, column=None)
@@ -67,7 +67,7 @@ class Split:
 
     @property
     def bound(self) -> int:
-        """The position below which split random holds rows out."""
+        """The position below which method random holds rows out."""
         return int((self.fraction or 0.0) * 2**BITS)
 
     @property
@@ -75,7 +75,7 @@ class Split:
         return self.method in ("auto", "random")
 
     def count_trained(self, rows: int) -> int:
-        """Return the number of rows that seq trains on."""
+        """Return the number of rows that method seq trains on."""
         return rows - round(rows * (self.fraction or 0.0))
 
     def key_expressions(
@@ -83,9 +83,9 @@ class Split:
     ) -> tuple[str, ...]:
         """Return the SQL expressions of a row that decide whether it is held out.
 
-        There are none if all rows are trained on. One expression is the position of a row, or a
-        column. Two are the hash of a row without its label, and the hash of the label, which orders
-        equal rows. The rows of a group stay together.
+        The result is empty if all rows are trained on. A single expression is the position of a row
+        or a column. Two expressions are the hash of a row without its label, and the hash of the
+        label, which orders equal rows. The rows of a group stay together.
         """
         if self.method == "none":
             return ()
@@ -102,10 +102,10 @@ class Split:
     def select_side(
         self, rows: str, keys: Sequence[str], last: str | None, *, held_out: bool
     ) -> str:
-        """Return the query of one side of `rows`, by the keys of `key_expressions`.
+        """Return a query for one side of `rows`, given the `keys` from `key_expressions`.
 
-        `rows` are in parentheses with an alias; `last` is the last value that seq trains on, as a
-        literal or a query.
+        `rows` is a query in parentheses with an alias. `last` is the largest value that method seq
+        trains on, as a literal or a query.
         """
         if not keys:
             return f"SELECT * FROM {rows} WHERE {'false' if held_out else 'true'}"
@@ -131,13 +131,13 @@ class Split:
         )
 
     def find_held_out(self, keys: Sequence[Any]) -> Array:
-        """Return which rows are held out, (n,) bool, by their keys; the split is settled.
+        """Return which rows are held out, (n,) bool, given their keys. The split must be settled.
 
-        Keys are numpy arrays of hashes or positions, or a pyarrow Array of a column.
+        `keys` are numpy arrays of hashes or positions, or one pyarrow Array of a column.
         """
         if len(keys) > 1:
-            rows, ties = keys
-            return _is_below(rows, ties, self.bound)
+            row_hashes, label_hashes = keys
+            return _find_below(row_hashes, label_hashes, self.bound)
         (values,) = keys
         if self.method == "random":
             return np.asarray(values) < self.bound
@@ -157,10 +157,10 @@ class Split:
         if fitted_count >= count:
             return np.zeros(count, bool)
         order = pc.sort_indices(values)  # NULL comes last.
-        last = values[order[max(fitted_count, 1) - 1].as_py()]
-        if not last.is_valid:
+        last_fitted = values[order[max(fitted_count, 1) - 1].as_py()]
+        if not last_fitted.is_valid:
             return np.asarray(pc.is_null(values))
-        return np.asarray(pc.fill_null(pc.greater(values, last), True))
+        return np.asarray(pc.fill_null(pc.greater(values, last_fitted), True))
 
 
 _KEYS = ("sqlml_row_hash", "sqlml_label_hash")
@@ -170,45 +170,45 @@ _PORTION_ROWS = 1 << 20
 
 
 def _base_position(row_hash: str) -> str:
-    """Return the SQL of the position of a row that has no equal one."""
+    """Return SQL for the position of a row, before equal rows are spread."""
     return f"CAST({DUCKDB.operator('>>', row_hash, str(64 - BITS))} AS BIGINT)"
 
 
-def _is_below(rows: Array, ties: Array, bound: int) -> Array:
+def _find_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
     """Return which rows have a position below a bound, (n,) bool.
 
-    Rows, equal for equal rows, and ties, their order, are (n,) uint64. They are sorted in portions
-    of similar hashes, which keeps memory bounded.
+    `row_hashes` and `label_hashes`, which order equal rows, are (n,) uint64. They are sorted in
+    portions of similar hashes, which keeps memory bounded.
     """
-    portions = min(1 << (len(rows) // _PORTION_ROWS).bit_length(), 256)
-    first_bytes = rows.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, 7]
+    portions = min(1 << (len(row_hashes) // _PORTION_ROWS).bit_length(), 256)
+    first_bytes = row_hashes.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, 7]
     portion_of = first_bytes // np.uint8(256 // portions) if portions > 1 else None
-    below = np.empty(len(rows), bool)
+    is_below = np.empty(len(row_hashes), bool)
     for portion in range(portions):
         selected = slice(None) if portion_of is None else np.flatnonzero(portion_of == portion)
-        hashes = rows[selected]
+        hashes = row_hashes[selected]
         positions = (hashes >> np.uint64(64 - BITS)).astype(np.int64)
         sorted_hashes = np.sort(hashes)
         if (sorted_hashes[1:] == sorted_hashes[:-1]).any():
-            positions += _number_ties(hashes, ties[selected]) * STEP
+            positions += _number_ties(hashes, label_hashes[selected]) * STEP
             positions %= 2**BITS
-        below[selected] = positions < bound
-    return below
+        is_below[selected] = positions < bound
+    return is_below
 
 
-def _number_ties(rows: Array, ties: Array) -> Array:
-    """Number equal rows from 0 in the order of their ties, (n,) int64."""
-    order = np.lexsort((ties, rows))
-    sorted_rows = rows[order]
+def _number_ties(row_hashes: Array, label_hashes: Array) -> Array:
+    """Number equal rows from 0, in the order of their label hashes: (n,) int64."""
+    order = np.lexsort((label_hashes, row_hashes))
+    sorted_rows = row_hashes[order]
     starts = np.flatnonzero(np.append(True, sorted_rows[1:] != sorted_rows[:-1]))
-    sizes = np.diff(starts, append=len(rows))
-    numbers = np.empty(len(rows), np.int64)
-    numbers[order] = np.arange(len(rows)) - np.repeat(starts, sizes)
+    sizes = np.diff(starts, append=len(row_hashes))
+    numbers = np.empty(len(row_hashes), np.int64)
+    numbers[order] = np.arange(len(row_hashes)) - np.repeat(starts, sizes)
     return numbers
 
 
 def hash_arguments(columns: Mapping[str, str]) -> list[str]:
-    """Return the SQL that is hashed for columns (name -> type); an ENUM hashes like its text."""
+    """Return the SQL arguments to hash columns (name -> type); an ENUM is hashed as a string."""
     quoted = {name: DUCKDB.quote_name(name) for name in columns}
     return [
         f"CAST({quoted[name]} AS VARCHAR)" if kind.startswith("ENUM(") else quoted[name]

@@ -1,4 +1,4 @@
-"""Options of a training statement that belong to sqlml, and errors for those that do not apply."""
+"""Options of a training statement that belong to sqlml, and errors for unsupported options."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ ESTIMATOR_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options by name, with the spelling of each name in the statement for errors."""
+    """Options by name, with each name's spelling in the statement for error messages."""
 
     values: Mapping[str, Any]
     written: Mapping[str, str]
@@ -76,7 +76,7 @@ class Options:
         return cls(MappingProxyType(values), MappingProxyType({n: n for n in values}))
 
     def rename(self, names: Mapping[str, str]) -> Options:
-        """Return the options under other names, and reject two with the same meaning."""
+        """Return the options under other names, and reject two options with the same meaning."""
         values: dict[str, Any] = {}
         written: dict[str, str] = {}
         for name, value in self.values.items():
@@ -99,7 +99,7 @@ class Options:
 
 
 def _freeze(value: Any) -> Any:
-    """Convert lists and dicts from Python to the tuples that statements have."""
+    """Convert Python lists and dicts to tuples, as statements have them."""
     if isinstance(value, Mapping):
         return tuple((name, _freeze(v)) for name, v in value.items())
     return tuple(_freeze(v) for v in value) if isinstance(value, list | tuple) else value
@@ -136,7 +136,7 @@ _KEYWORD_OPTIONS = frozenset({"class_weights", "encoding", "leaks", "library", "
 
 
 def parse_class_weights(value: Any) -> Mapping[str, float] | str | None:
-    """Return the weight of each class by the class's text; "balanced"; or None."""
+    """Return the weights by class name, "balanced", or None."""
     if value is None or value == "balanced":
         return value  # type: ignore[no-any-return]
     description = TRAINING_OPTIONS["class_weights"][1]
@@ -176,11 +176,11 @@ UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
     "logistic_reg": _LINEAR,
     "kmeans": _KMEANS,
 }
-"""Model type -> its options in BigQuery that have no effect here -> why, and what to do."""
+"""Model type -> BigQuery option without effect in sqlml -> the reason, and what to do."""
 
 
 def drop_unsupported(options: Options, model_type: str) -> Options:
-    """Drop unsupported options whose value describes the actual behaviour."""
+    """Drop unsupported options whose value is the actual behaviour, and reject all others."""
     actual_values = {"optimize_strategy": "auto_strategy", "distance_type": "euclidean"}
     reasons = UNSUPPORTED.get(model_type, {})
     for name, value in options.values.items():
@@ -191,11 +191,15 @@ def drop_unsupported(options: Options, model_type: str) -> Options:
 
 
 def check_parameter_names(
-    parameters: Options, model_type: str, library: str, trainer: Trainer, kept: Collection[str]
+    parameters: Options,
+    model_type: str,
+    library: str,
+    trainer: Trainer,
+    stored_names: Collection[str],
 ) -> None:
-    """Reject parameters that the estimator lacks, with the library, model or name that has them.
+    """Reject parameters that the estimator lacks, and suggest the library or name that has them.
 
-    `kept` are the options stored with any model.
+    `stored_names` are the options stored with any model.
     """
     names = parameter_names(trainer)
     for name in parameters.values:
@@ -221,15 +225,17 @@ def check_parameter_names(
                 f"option {written} belongs to {join_names(list(dict.fromkeys(families)))} models, "
                 f"not to {model_type} models by {library}"
             )
-        known_names = {*TRAINING_OPTIONS, *ALIASES, *kept, *trainer.names, *names} - {written}
+        known_names = {*TRAINING_OPTIONS, *ALIASES, *stored_names, *trainer.names, *names} - {
+            written
+        }
         suggestion = closest(written, sorted(known_names))
         hint = f"; did you mean {suggestion}?" if suggestion else ""
         raise ConfigError(f"unknown option {written!r} of {model_type} models by {library}{hint}")
 
 
 def _find_owners(name: str) -> Iterator[tuple[str, str]]:
-    for model_type, kind in MODEL_TYPES.items():
-        for library, trainer in kind.trainers.items():
+    for model_type, definition in MODEL_TYPES.items():
+        for library, trainer in definition.trainers.items():
             is_listed = name in trainer.names or name in UNSUPPORTED.get(model_type, {})
             if is_listed or name in parameter_names(trainer):
                 yield model_type, library

@@ -1,4 +1,4 @@
-"""Checks of training rows before any work: errors, and notices of what may be unintended."""
+"""Check training rows before any work: raise errors, and collect notices for the user."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ _SAMPLE_ROWS = 100_000
 _MIN_KEY_ROWS = 100
 
 _NUMBER = re.compile(r"\s*[+-]?(0|[1-9]\d*|(?=\.\d))(\.\d*)?([eE][+-]?\d+)?\s*", re.ASCII)
-"""Texts that are numbers, without leading zeros, which are typical of codes."""
+"""Strings that are numbers, without leading zeros, which are typical of codes."""
 
 
-_KEY_NOTICE = "column {!r} is like a key, with a value of its own in nearly every row"
+_KEY_NOTICE = "column {!r} is like a key, with a distinct value in nearly every row"
 
 
 def check_rows(
     rows: TrainingRows, request: Request, texts: Collection[str], label_type: str | None
 ) -> list[str]:
-    """Return notices of what may be unintended; `texts` are features whose texts may all differ."""
+    """Check the rows, and return notices of what may be unintended.
+
+    `texts` are the features of free text, whose values may all differ.
+    """
     _check_counts(rows, request)
     notices = check_label(request, label_type)
     if rows.unlabelled:
@@ -63,10 +66,10 @@ def check_rows(
 
 
 def _report_leak(name: str, request: Request) -> str:
-    leak = f"column {name!r} tells the label {request.label!r} exactly"
+    finding = f"column {name!r} determines the label {request.label!r} exactly"
     if request.leaks == "error":
-        raise ConfigError(f"{leak}: leave it out of the query, or set leaks = 'warn' to keep it")
-    return f"{leak}: a leak? leave it out of the query if it is"
+        raise ConfigError(f"{finding}: leave it out of the query, or set leaks = 'warn' to keep it")
+    return f"{finding}: a leak? leave it out of the query if it is"
 
 
 def check_label(request: Request, label_type: str | None) -> list[str]:
@@ -90,7 +93,7 @@ def _check_values(rows: TrainingRows, feature: TrainingColumn, request: Request)
         if all(map(_NUMBER.fullmatch, names)):
             number = f"CAST({quote_if_needed(feature.name)} AS DOUBLE)"
             return [
-                f"column {feature.name!r} holds numbers as texts, which are learned from as "
+                f"column {feature.name!r} contains numbers as strings, which are treated as "
                 f"categories: write {number} in the query if their size matters"
             ]
     is_filled = request.task in ("cluster", "project") and feature.role == "number"
@@ -114,8 +117,8 @@ def _check_counts(rows: TrainingRows, request: Request) -> None:
     if rows.fitted.rows == 0:
         if rows.unlabelled:
             raise ConfigError(f"all values of the label {label!r} are NULL")
-        what = "no rows" if rows.held_out is None else "only rows that are held out"
-        raise ConfigError(f"the query returns {what}: there is nothing to train on")
+        found_rows = "no rows" if rows.held_out is None else "only rows that are held out"
+        raise ConfigError(f"the query returns {found_rows}: there is nothing to train on")
     if rows.classes is not None:
         check_classes(rows.classes, rows.fitted.rows, request)
     if request.trainer.package == "catboost" and _has_one_label(rows):
@@ -128,23 +131,25 @@ def _has_one_label(rows: TrainingRows) -> bool:
 
 
 def check_classes(classes: Classes, row_count: int, request: Request) -> None:
-    """Reject classes that nothing can be learned about from `row_count` rows."""
-    label, count = request.label, len(classes)
-    if count == 1:
+    """Raise ConfigError if the classes cannot be learned from `row_count` rows."""
+    label, class_count = request.label, len(classes)
+    if class_count == 1:
         raise ConfigError(
             f"the label {label!r} is {class_literal(classes.values()[0])} in all rows: a "
             "classifier needs at least two classes"
         )
-    if count > MAX_CLASSES:
-        regression = request.model_type.replace("classifier", "regressor")
-        other = "" if regression == request.model_type else f", or train a {regression}"
-        raise ConfigError(
-            f"the label {label!r} has {count:,} classes, and a classifier at most "
-            f"{MAX_CLASSES:,}: group them in the query{other}"
+    if class_count > MAX_CLASSES:
+        regression_type = request.model_type.replace("classifier", "regressor")
+        alternative = (
+            "" if regression_type == request.model_type else f", or train a {regression_type}"
         )
-    if row_count <= count:
         raise ConfigError(
-            f"the label {label!r} has a class of its own in every row to train on: a classifier "
+            f"the label {label!r} has {class_count:,} classes, and a classifier at most "
+            f"{MAX_CLASSES:,}: group them in the query{alternative}"
+        )
+    if row_count <= class_count:
+        raise ConfigError(
+            f"the label {label!r} has a different class in every row to train on: a classifier "
             "needs several rows of a class"
         )
 
@@ -156,17 +161,18 @@ def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
     return is_key(statistics, feature.type, _read_column(rows, feature, _SAMPLE_ROWS))
 
 
-def is_key(statistics: ColumnStatistics, kind: str, sample: Array) -> bool:
+def is_key(statistics: ColumnStatistics, sql_type: str, sample: Array) -> bool:
     """Return whether categories or integers are distinct in nearly every row.
 
-    `kind` is the column's SQL type, and `sample` (n,) some of its values if they are numbers.
+    `sql_type` is the type of the column, and `sample` has some of its values, (n,), if they are
+    numbers.
     """
-    present = statistics.rows - statistics.nulls
-    if present < _MIN_KEY_ROWS:
+    value_count = statistics.rows - statistics.nulls
+    if value_count < _MIN_KEY_ROWS:
         return False
     if statistics.distinct is not None:
-        return statistics.distinct >= 0.9 * present
-    if not kind.endswith("INT") and kind != "INTEGER":
+        return statistics.distinct >= 0.9 * value_count
+    if not sql_type.endswith("INT") and sql_type != "INTEGER":
         return False
     return len(np.unique(sample)) == len(sample) >= _MIN_KEY_ROWS
 
@@ -184,9 +190,9 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
 
 
 def determine_each_other(values: Array, label: Array, classes: int | None) -> bool:
-    """Return whether (n,) features and labels are the same but for the names of the values.
+    """Return whether (n,) features and labels are equal, except for the names of the values.
 
-    The label is a number if `classes`, their number, is None.
+    `classes` is the number of classes, or None for a numeric label.
     """
     if classes is None:
         return np.array_equal(values, label.astype(values.dtype))
@@ -197,22 +203,22 @@ def determine_each_other(values: Array, label: Array, classes: int | None) -> bo
     return len(distinct) == len(pairs) == len(np.unique(label))
 
 
-def _read_column(rows: TrainingRows, feature: TrainingColumn, most: int) -> Array:
-    """Return the (n,) numbers or codes of a feature in the first `most` fitted rows.
+def _read_column(rows: TrainingRows, feature: TrainingColumn, max_rows: int) -> Array:
+    """Return the (n,) numbers or codes of a feature in the first `max_rows` fitted rows.
 
-    If the rows are in a file, it may be shorter unless all rows are requested.
+    If the rows are in a file, fewer may be returned unless all rows are requested.
     """
     features: Any = rows.fitted.features
     index = rows.features.index(feature)
     column: Array
     if isinstance(features, StoredRows):
-        reads_all = most >= len(features) > len(features.first)
+        reads_all = max_rows >= len(features) > len(features.first)
         column = features.column(index) if reads_all else features.first[:, index]
     elif isinstance(features, np.ndarray):
         column = features[:, index]
     else:
         column = features[feature.name]
-    return column[:most]
+    return column[:max_rows]
 
 
 def check_frame(
@@ -223,7 +229,7 @@ def check_frame(
     classes: int | None,
     request: Request,
 ) -> tuple[list[ColumnStatistics], list[str]]:
-    """Check a frame of training rows; return statistics of its features, and notices.
+    """Check a frame of training rows; return the statistics of its features, and notices.
 
     `types` maps columns to SQL types. The label and `classes` are as in `determine_each_other`.
     """
@@ -250,16 +256,20 @@ def check_frame(
 
 
 def _to_codes(column: Any) -> tuple[Array | None, tuple[str, ...]]:
-    """Return float64 numbers with NaN, or int64 codes with -1 and their names, or None."""
+    """Return a column as numbers or codes, with the names of the codes.
+
+    Numbers are float64 with NaN for missing values, and codes are int64 with -1. The array is None
+    for other types.
+    """
     import pandas as pd
 
     if pd.api.types.is_bool_dtype(column) or pd.api.types.is_numeric_dtype(column):
         return column.to_numpy(np.float64, na_value=np.nan), ()
     is_category = isinstance(column.dtype, pd.CategoricalDtype)
-    kind = "string" if is_category else pd.api.types.infer_dtype(column, skipna=True)
-    if kind not in ("string", "empty", "boolean"):
+    inferred_type = "string" if is_category else pd.api.types.infer_dtype(column, skipna=True)
+    if inferred_type not in ("string", "empty", "boolean"):
         return None, ()
     codes, names = pd.factorize(column)
     # The engine writes a BOOLEAN in lower case.
-    texts = (str(v).lower() if isinstance(v, bool) else str(v) for v in names)
-    return codes.astype(np.int64), tuple(texts)
+    category_names = (str(v).lower() if isinstance(v, bool) else str(v) for v in names)
+    return codes.astype(np.int64), tuple(category_names)

@@ -1,4 +1,4 @@
-"""Rows in the form that estimators take: frames, matrices, encoded blocks and weights."""
+"""Convert rows to the input of estimators: frames, matrices, encoded blocks and weights."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def read_held_out(rows: TrainingRows, groups: FeatureGroups, request: Request) -
 def make_part(
     side: Side, X: Any, request: Request, rows: TrainingRows, weighs_classes: bool = False
 ) -> Part:
-    """Return a side of the rows for an estimator; `weighs_classes` adds the weights of classes."""
+    """Return one side of the split for an estimator; `weighs_classes` applies class weights."""
     weight = side.weight
     if weighs_classes and request.class_weights is not None and rows.classes is not None:
-        per_class = compute_class_weights(request, rows)
-        row_weights = per_class[side.label]
+        class_weights = compute_class_weights(request, rows)
+        row_weights = class_weights[side.label]
         weight = row_weights if weight is None else weight * row_weights
     if weighs_classes and weight is not None and not weight.any():
         raise ConfigError("all rows to train on have a weight of 0")
@@ -95,37 +95,37 @@ def build_frame(
     texts: Collection[str] = (),
     part: slice = slice(None),
 ) -> Any:
-    """Return a frame of some features, with NaN for NULL, but an empty text in `texts`."""
+    """Return a frame of some features, with NaN for NULL, or an empty string in text columns."""
     import pandas as pd
 
     order = [f.name for f in rows.features]
     features: Any = side.features
     if isinstance(features, StoredRows):
         features = features.array() if part == slice(None) else features.first
-    # Code -1 of a missing category selects the last text.
+    # Code -1 of a missing category selects the last name.
     is_matrix = isinstance(features, np.ndarray)
     columns = {}
     for name in (name for name in rows.order if name in names):
         values = features[part, order.index(name)] if is_matrix else features[name][part]
         if name in rows.names:
             codes = np.where(np.isnan(values), -1, values).astype(int) if is_matrix else values
-            missing = "" if name in texts else np.nan
-            texts_by_code = np.array([*rows.names[name], missing], object)
-            values = pd.Series(texts_by_code[codes], dtype=object)
+            missing_name = "" if name in texts else np.nan
+            names_by_code = np.array([*rows.names[name], missing_name], object)
+            values = pd.Series(names_by_code[codes], dtype=object)
         columns[name] = values
     return pd.DataFrame(columns, copy=False)
 
 
 _MAX_DENSE_COLUMNS = 1000
-"""Columns up to which encoded rows are dense: descent learns far slower from sparse ones."""
+"""Up to this many columns encoded rows are dense: descent is far slower on sparse rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedBlocks(Blocks):
-    """Rows of a file as scikit-learn's estimators take them: scaled and one-hot, as float64.
+    """Rows of a file, encoded for scikit-learn: scaled numbers and one-hot columns, as float64.
 
-    source: numbers, then category codes. transformer: as in `feature_pipeline.py`, fitted without
-    loading all rows. dense: whether rows with categories are dense or sparse.
+    source: numbers, then category codes. transformer: the transformer of `feature_pipeline.py`,
+    fitted without loading all rows. dense: whether rows with categories are dense or sparse.
     """
 
     source: StoredRows
@@ -142,7 +142,7 @@ class EncodedBlocks(Blocks):
 
     @property
     def block_rows(self) -> int:
-        """The rows in a block: fewer than of the source if encoding adds many columns."""
+        """The rows in a block: fewer than in the source if encoding adds many columns."""
         expansion = max(self.rows(0, 1).shape[1] // self.source.shape[1], 1) if self.dense else 1
         return max(self.source.block_rows // expansion, 1)
 
@@ -172,7 +172,7 @@ def encode_blocks(
 ) -> EncodedBlocks:
     """Fit a transformer block by block, and return the encoded rows.
 
-    `source` has the features in the order of the groups, and `order` is that of the query.
+    `source` has the features in the order of the groups, and `order` is their order in the query.
     """
     counts, means = _count_and_average(source)
     transformer = make_transformer(groups, names, request)
@@ -207,20 +207,22 @@ def _fit_scaler(source: StoredRows, groups: FeatureGroups, imputer: Any) -> Any:
     return scaler
 
 
-def _build_example(groups: FeatureGroups, names: Any, order: Sequence[str], gaps: Array) -> Any:
-    """Return a frame with every category, and a missing value in each column that has some."""
+def _build_example(
+    groups: FeatureGroups, names: Any, order: Sequence[str], has_missing: Array
+) -> Any:
+    """Return a frame with every category, and a NaN in each column that has missing values."""
     import pandas as pd
 
-    count = len(groups.numbers)
+    number_count = len(groups.numbers)
     categories = [
-        [*names[name], *([np.nan] if has_gaps else [])]
-        for name, has_gaps in zip(groups.few, gaps[count:], strict=True)
+        [*names[name], *([np.nan] if is_incomplete else [])]
+        for name, is_incomplete in zip(groups.few, has_missing[number_count:], strict=True)
     ]
     rows = max([2, *map(len, categories)])
     columns: dict[str, Any] = {}
-    for name, has_gaps in zip(groups.numbers, gaps, strict=False):
+    for name, is_incomplete in zip(groups.numbers, has_missing, strict=False):
         columns[name] = np.zeros(rows)
-        columns[name][0] = np.nan if has_gaps else 0.0
+        columns[name][0] = np.nan if is_incomplete else 0.0
     for name, values in zip(groups.few, categories, strict=True):
         columns[name] = pd.Series(np.resize(np.array(values, object), rows), dtype=object)
     return pd.DataFrame({name: columns[name] for name in order if name in columns})
@@ -236,22 +238,22 @@ def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
     """Return the (n, k) sparse matrix of OneHotEncoder for category codes (n, c), NaN for NULL."""
     from scipy import sparse
 
-    first = np.cumsum([0, *(len(c) for c in categories)])
-    last = first[1:] - 1
+    column_starts = np.cumsum([0, *(len(c) for c in categories)])
+    last_columns = column_starts[1:] - 1
     missing = np.isnan(codes)
-    columns = np.where(missing, last, np.where(missing, 0, codes) + first[:-1])
+    columns = np.where(missing, last_columns, np.where(missing, 0, codes) + column_starts[:-1])
     is_encoded = ~missing | np.array([c[-1] != c[-1] for c in categories])
     ends = np.concatenate([[0], np.cumsum(is_encoded.sum(axis=1))])
     ones = np.ones(int(ends[-1]))
-    shape = (len(codes), int(first[-1]))
+    shape = (len(codes), int(column_starts[-1]))
     return sparse.csr_matrix((ones, columns[is_encoded].astype(np.int32), ends), shape)
 
 
 def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
-    """Return the query, in parentheses, for the held-out rows of a training among the current rows.
+    """Return the query, in parentheses, for the current rows that a training would hold out.
 
-    It is None if all rows were trained on. A split by time trains on as many rows as it did then. A
-    query that the engine can no longer bind raises duckdb.Error.
+    Returns None if the training held out no rows. A sequential split keeps its number of trained
+    rows. A query that the engine can no longer bind raises duckdb.Error.
     """
     columns = dict(host.describe(facts.query))
     try:
@@ -266,11 +268,13 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     keys = split.key_expressions(columns, label, None if group is None else str(group), facts.seed)
     if not keys or not facts.held_out:
         return None
-    has_label = "true" if label is None else f"{DUCKDB.quote_name(label)} IS NOT NULL"
-    rows = f"(SELECT * FROM (\n{facts.query}\n) AS sqlml_query WHERE {has_label}) AS sqlml_rows"
-    last = None
+    condition = "true" if label is None else f"{DUCKDB.quote_name(label)} IS NOT NULL"
+    rows = f"(SELECT * FROM (\n{facts.query}\n) AS sqlml_query WHERE {condition}) AS sqlml_rows"
+    last_trained = None
     if split.method == "seq":
         (key,) = keys
         offset = max(facts.rows, 1) - 1
-        last = f"(SELECT {key} FROM {rows} ORDER BY {key} NULLS LAST LIMIT 1 OFFSET {offset})"
-    return f"({split.select_side(rows, keys, last, held_out=True)})"
+        last_trained = (
+            f"(SELECT {key} FROM {rows} ORDER BY {key} NULLS LAST LIMIT 1 OFFSET {offset})"
+        )
+    return f"({split.select_side(rows, keys, last_trained, held_out=True)})"

@@ -15,14 +15,14 @@ from sqlml.training.rows.training_columns import TrainingColumn
 Categories = Mapping[str, Sequence[str]]
 
 MAX_TERMS = 20_000
-"""Upper bound on the terms of a text column, the most frequent ones."""
+"""Maximum terms of a text column; the most frequent terms are kept."""
 
 TOPICS = 50
-"""Numbers per text for estimators that cannot use thousands of columns."""
+"""Numbers per text, for estimators that cannot use thousands of columns."""
 
 
 def are_texts(values: Sequence[str]) -> bool:
-    """Return whether values consist of several words, as TfidfVectorizer counts them, with spaces.
+    """Return whether the values are texts of several words, as TfidfVectorizer counts them.
 
     A UUID or an e-mail address is a single word.
 
@@ -37,7 +37,7 @@ def are_texts(values: Sequence[str]) -> bool:
 
 
 def make_vectorizer(values: Sequence[str], sparse: bool, seed: int) -> Any:
-    """Return a vectorizer of texts: weights of terms, or else topics (latent semantic analysis)."""
+    """Return a text vectorizer: term weights if `sparse`, otherwise topics (LSA)."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline
@@ -68,27 +68,28 @@ MAX_NATIVE_CATEGORIES: Mapping[str, int] = {
     "sklearn": 254,
     "catboost": 254,
 }
-"""Package -> the most categories of a column that its trees take; more become label means.
+"""Package -> the most categories that its trees support; a column with more becomes label means.
 
-CatBoost would compute statistics of its own, which sqlml does not import.
+CatBoost would compute its own statistics instead, which sqlml does not import.
 """
 
 MAX_ONE_HOT = 50
-"""The most categories of a column that become columns of 0 and 1."""
+"""Maximum categories of a column that is one-hot encoded."""
 
 FOLDS = 5
-"""Folds of the rows; each one gets the means of the label over the others."""
+"""Number of folds. Each fold is encoded with the label means of the other folds."""
 
 MISSING = "NULL"
-"""Name of a missing category for CatBoost, whose categories are all names."""
+"""Name of a missing category for CatBoost, which requires a name for each category."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureGroups:
     """The features by their treatment, each group in the order of the query.
 
-    numbers: numbers. few: categories that the estimator takes natively, or that become columns of 0
-    and 1. many: categories that become means of the label. texts: columns of several words.
+    numbers: numeric columns. few: categorical columns that the estimator supports natively, or that
+    are one-hot encoded. many: categorical columns that become means of the label. texts: columns of
+    several words.
     """
 
     numbers: tuple[str, ...]
@@ -108,7 +109,7 @@ def group_features(
     numbers = tuple(f.name for f in features if f.role == "number")
     categories = [f.name for f in features if f.role == "category"]
     text_columns = tuple(name for name in categories if name in texts)
-    limit = _max_categories(request)
+    limit = _get_max_categories(request)
     few = tuple(n for n in categories if len(names[n]) <= limit and n not in texts)
     many = tuple(n for n in categories if len(names[n]) > limit and n not in texts)
     return FeatureGroups(numbers, few, many, text_columns)
@@ -117,10 +118,10 @@ def group_features(
 def find_text_columns(
     features: Sequence[TrainingColumn], names: Categories, keys: Collection[str], request: Request
 ) -> frozenset[str]:
-    """Return the features of several words that are keys, or too many for categories."""
+    """Return the features of several words that are keys or have too many distinct values."""
     if request.trainer.features == "named":  # CatBoost reads texts itself.
         return frozenset()
-    limit = _max_categories(request)
+    limit = _get_max_categories(request)
     return frozenset(
         f.name
         for f in features
@@ -131,13 +132,13 @@ def find_text_columns(
 
 
 def learns_in_blocks(groups: FeatureGroups, names: Categories, request: Request) -> bool:
-    """Return whether the features need no means, terms or counts of all rows."""
+    """Return whether the features can be encoded without means, terms or counts of all rows."""
     merges_rare = request.trainer.features == "scaled" and not request.has_label
     has_rare = merges_rare and any(len(names[name]) >= MAX_ONE_HOT for name in groups.few)
     return not (groups.many or groups.texts or has_rare)
 
 
-def _max_categories(request: Request) -> float:
+def _get_max_categories(request: Request) -> float:
     if not request.has_label:
         return float("inf")
     if request.encoding is not None:
@@ -184,15 +185,15 @@ def _make_target_encoder(request: Request) -> Any:
     from sklearn.preprocessing import TargetEncoder
 
     is_classifier = request.task == "classify"
-    kind = "auto" if is_classifier else "continuous"
+    target_type = "auto" if is_classifier else "continuous"
     if tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9):
-        return TargetEncoder(target_type=kind, random_state=request.seed)
-    kind_of_folds = StratifiedKFold if is_classifier else KFold
-    folds = kind_of_folds(n_splits=FOLDS, shuffle=True, random_state=request.seed)
-    return TargetEncoder(target_type=kind, cv=folds)
+        return TargetEncoder(target_type=target_type, random_state=request.seed)
+    folds_class = StratifiedKFold if is_classifier else KFold
+    folds = folds_class(n_splits=FOLDS, shuffle=True, random_state=request.seed)
+    return TargetEncoder(target_type=target_type, cv=folds)
 
 
-def _make_encoder(style: str, known: list[Any], request: Request) -> Any:
+def _make_encoder(style: str, categories: list[Any], request: Request) -> Any:
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
@@ -200,7 +201,7 @@ def _make_encoder(style: str, known: list[Any], request: Request) -> Any:
         return SimpleImputer(strategy="constant", fill_value=MISSING)
     if style == "ordinal":
         return OrdinalEncoder(
-            categories=known,
+            categories=categories,
             handle_unknown="use_encoded_value",
             unknown_value=np.nan,
             encoded_missing_value=np.nan,

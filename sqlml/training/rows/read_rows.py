@@ -1,4 +1,4 @@
-"""Read the rows of a training query batch by batch into the form that estimators take."""
+"""Read the rows of a training query batch by batch into the form that estimators expect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEMORY_SHARE = 0.8
 
 
 def check_memory(request: Request, rows: int | None, row_bytes: int, limit: float) -> None:
-    """Reject rows that exceed memory_limit with an estimator that holds all of them in memory."""
+    """Raise ConfigError if the rows exceed memory_limit but the estimator needs them in memory."""
     if rows is None or rows * row_bytes <= MEMORY_SHARE * limit:
         return
     others = ""
@@ -45,11 +45,11 @@ _FLOAT32_TYPES = ("FLOAT", "BOOLEAN", "TINYINT", "SMALLINT", "UTINYINT", "USMALL
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """The rows that a model is fitted to, or those held out.
+    """One side of the split: the rows that a model is fitted to, or the held-out rows.
 
-    features: one of: (n, k) float32 or float64 of the numbers and category codes in the order of
-        `TrainingRows.features`, NaN for NULL; the same in a file; or a dict of columns: numbers as
-        float64 (n,) with NaN for NULL, category codes as int32 (n,) with -1 for NULL.
+    features: a matrix (n, k), float32 or float64, of numbers and category codes in the order of
+        `TrainingRows.features`, with NaN for NULL; the same matrix in a file; or a dict of columns:
+        numbers as float64 (n,) with NaN for NULL, category codes as int32 (n,) with -1 for NULL.
     label: (n,) class codes, int64, or numbers, float64; None without a label. weight: (n,) float64,
     or None. group: (n,) int64, equal for neighbours of one group, or None. rows: the number of
     rows.
@@ -67,10 +67,11 @@ class TrainingRows:
     """The rows of a query, split and checked for valid values.
 
     order: names of the features in the order of the query. features: numbers, then categories.
-    names: the sorted categories of each categorical column. classes: of the label, or None.
-    statistics: of each feature. held_out: None if all rows are fitted to. split: after it was
-    settled. kept: classes that only held-out rows had; these rows are fitted to. unlabelled: the
-    number of rows without a label, which are left out. memory_limit: of the engine, in bytes.
+    names: the sorted categories of each categorical column. classes: the classes of the label, or
+    None. statistics: the statistics of each feature. held_out: None if all rows are fitted. split:
+    the split after it was settled. returned_classes: classes that only held-out rows had, so that
+    these rows are fitted. unlabelled: the number of rows without a label, which are left out.
+    memory_limit: the memory limit of the engine, in bytes.
     """
 
     order: tuple[str, ...]
@@ -142,7 +143,7 @@ class _Reader:
 
     @property
     def batch_rows(self) -> int:
-        """The rows of a batch of the engine, which holds several batches in memory."""
+        """The rows of a batch from the engine, which keeps several batches in memory."""
         return block_rows(8 * len(self.features), _BATCH_BYTES)
 
     @property
@@ -152,15 +153,19 @@ class _Reader:
         return self.matrix.nbytes >= _CROWDING_SHARE * self.memory_limit
 
     def _make_matrix(self, folder: str | None) -> RowStore:
-        """Return a matrix that moves into a file in a folder if its estimator reads blocks."""
+        """Make a matrix, which can move to a file in `folder` if the estimator reads blocks."""
         request, package = self.request, self.request.trainer.package
-        most = float("inf")
+        max_memory_bytes = float("inf")
         if request.reads_blocks:
             share = SHARES.get(package, 0)
-            most = 0 if request.out_of_core else max(MOST_IN_MEMORY, self.memory_limit * share)
+            max_memory_bytes = (
+                0 if request.out_of_core else max(MOST_IN_MEMORY, self.memory_limit * share)
+            )
         is_exact = all(c.role == "category" or c.type in _FLOAT32_TYPES for c in self.features)
         is_narrow = request.trainer.features == "ordinal" and (is_exact or package == "xgboost")
-        return RowStore(np.float32 if is_narrow else np.float64, len(self.features), most, folder)
+        return RowStore(
+            np.float32 if is_narrow else np.float64, len(self.features), max_memory_bytes, folder
+        )
 
     def check_memory(self, rows: int | None) -> None:
         if not self.request.reads_blocks:
@@ -171,7 +176,7 @@ class _Reader:
         if nbytes > MEMORY_SHARE * self.memory_limit:
             largest = max(self.names, key=lambda name: self.names[name].nbytes)
             raise ConfigError(
-                f"column {largest!r} has over {len(self.names[largest]):,} different texts, which "
+                f"column {largest!r} has over {len(self.names[largest]):,} distinct strings, which "
                 "do not fit into memory_limit: leave it out, or group them in the query"
             )
 
@@ -267,7 +272,7 @@ class _Reader:
         return values
 
     def finish(self) -> TrainingRows:
-        """Return all rows, split, with their categories and classes numbered in order."""
+        """Split the rows, and return them with categories and classes numbered in sorted order."""
         self._sort_names()
         if self.classes is not None and self.label is not None:
             codes = self.label.array()
@@ -324,7 +329,7 @@ class _Reader:
         return split, split.find_held_out([pa.concat_arrays(self.split_values)])
 
     def _return_lone_classes(self, mask: Array | None) -> tuple[Any, ...]:
-        """Fit to the rows of classes that only held-out rows have, and return these classes."""
+        """Fit the rows of classes that only held-out rows have, too; return these classes."""
         if mask is None or self.classes is None or self.label is None:
             return ()
         codes = self.label.array()
@@ -335,7 +340,7 @@ class _Reader:
         return tuple(values[k] for k in lone_codes)
 
     def _build_side(self, mask: Array | None, is_held_out: bool) -> Side:
-        """Return the held-out rows, removing them from memory, or the remaining fitted rows."""
+        """Return the held-out rows, which are removed from memory, or the remaining fitted rows."""
 
         def select(buffer: Buffer | RowStore) -> Array:
             return buffer.take_out(np.asarray(mask)) if is_held_out else buffer.array()
@@ -364,22 +369,22 @@ def check_weights(weights: Array, request: Request) -> Array:
 
 
 def quote_if_needed(name: str) -> str:
-    """Quote a name only if SQL requires it, as users write it."""
+    """Quote a name, as users do, only if SQL requires it."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else DUCKDB.quote_name(name)
 
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 MOST_IN_MEMORY = 64 << 20
-"""Bytes of a matrix that stays in memory though its estimator reads blocks."""
+"""A matrix of at most this many bytes stays in memory even if its estimator reads blocks."""
 
 SHARES: Mapping[str, float] = {"lightgbm": 0.25, "sklearn": 0.25}
 """Package -> the share of memory_limit above which rows move to a file.
 
-These packages train another model from blocks; XGBoost trains the same.
+From blocks these packages train a different model, while XGBoost trains the same.
 """
 
 _CROWDING_SHARE = 0.125
-"""Share of memory_limit from which a matrix in a file makes the engine release memory."""
+"""A matrix in a file above this share of memory_limit makes the engine release memory."""
 
 _BATCH_BYTES = 8 << 20
 _RECODED_ROWS = 1 << 18
@@ -392,6 +397,6 @@ def _to_numbers(values: Any) -> Array:
         import pyarrow.compute as pc
 
         is_float32 = pa.types.is_float32(values.type)
-        kind = pa.float32() if is_float32 else pa.float64()
-        values = pc.fill_null(values.cast(kind, safe=False), float("nan"))
+        float_type = pa.float32() if is_float32 else pa.float64()
+        values = pc.fill_null(values.cast(float_type, safe=False), float("nan"))
     return np.asarray(values.to_numpy(zero_copy_only=False))

@@ -1,4 +1,4 @@
-"""The columns that a model learns from: those of the query, or of TRANSFORM, and parts of them."""
+"""The columns that a model learns from: columns of the query or TRANSFORM, and their parts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DATE_PARTS: Mapping[str, tuple[str, ...]] = {
     "TIME": ("hour", "minute", "second"),
     "INTERVAL": ("epoch",),
 }
-"""Type -> the engine's functions of its numbers; `epoch` is in seconds, since 1970 for dates."""
+"""Type -> the engine's functions for its numeric parts. `epoch` is in seconds."""
 
 
 def date_parts(name: str, column: RowExpression) -> list[tuple[str, RowExpression]]:
@@ -44,24 +44,24 @@ def date_parts(name: str, column: RowExpression) -> list[tuple[str, RowExpressio
         sql = f"{builtin('timezone')}('UTC', {sql})"
     parts = []
     for part in DATE_PARTS.get(column.type, ()):
-        kind = "DOUBLE" if part == "epoch" else "INTEGER"
-        expression = RowExpression(f"{builtin(part)}({sql})", column.columns, kind)
+        result_type = "DOUBLE" if part == "epoch" else "INTEGER"
+        expression = RowExpression(f"{builtin(part)}({sql})", column.columns, result_type)
         parts.append((f"{name}_{part}", expression))
     return parts
 
 
 MAX_ITEMS = 100
-"""Upper bound on list entries or map keys that become columns, the most frequent ones."""
+"""Maximum list entries or map keys that become columns; the most frequent are kept."""
 
 MAX_PARTS = 4096
-"""Upper bound on the parts of a column; one with more is left out."""
+"""Maximum parts of a column; a column with more parts is left out."""
 
 
 def flatten(rows: FittedRows, name: str, column: RowExpression) -> list[tuple[str, RowExpression]]:
     """Return the names and expressions of a nested column's parts, recursively.
 
-    Parts are array entries, lists of one length, a BOOLEAN for each of the most frequent texts in
-    lists, the values of the most frequent keys of a map, and the fields of a struct.
+    Parts are the entries of arrays and of lists that all have one length, a BOOLEAN for each of the
+    most frequent strings in lists, the values of a map's most frequent keys, and struct fields.
     """
     if not _NESTED.search(column.type):
         return []
@@ -80,18 +80,18 @@ _NestedParts = Iterator[tuple[str, str, str]]
 """Name suffix, expression and type of each part."""
 
 
-def _list_parts(rows: FittedRows, column: RowExpression, kind: Any) -> _NestedParts:
-    match kind.id:
+def _list_parts(rows: FittedRows, column: RowExpression, sql_type: Any) -> _NestedParts:
+    match sql_type.id:
         case "array":
-            (_, child), (_, size) = kind.children
+            (_, child), (_, size) = sql_type.children
             yield from _list_items(column, size, str(child))
         case "list":
-            yield from _list_list_parts(rows, column, str(kind.children[0][1]))
+            yield from _list_list_parts(rows, column, str(sql_type.children[0][1]))
         case "map":
-            (_, key), (_, value) = kind.children
+            (_, key), (_, value) = sql_type.children
             yield from _list_map_parts(rows, column, str(key), str(value))
         case "struct":
-            for field, child in kind.children:
+            for field, child in sql_type.children:
                 if field and is_storable_text(field):
                     sql = f"{builtin('struct_extract')}({column.sql}, {DUCKDB.quote_string(field)})"
                     yield field, sql, str(child)
@@ -104,20 +104,20 @@ def _list_items(column: RowExpression, count: int, child: str) -> _NestedParts:
 
 def _list_list_parts(rows: FittedRows, column: RowExpression, child: str) -> _NestedParts:
     if NUMBERS.fullmatch(child):
-        length = f"{builtin('len')}({_over_columns(column)})"
-        least, most = rows.ask(f"{builtin('min')}({length}), {builtin('max')}({length})")
-        yield from _list_items(column, (least or 0) if least == most else 0, child)
+        length = f"{builtin('len')}({_format_over_columns(column)})"
+        min_length, max_length = rows.ask(f"{builtin('min')}({length}), {builtin('max')}({length})")
+        yield from _list_items(column, (min_length or 0) if min_length == max_length else 0, child)
     elif _is_category(child):
-        texts = f"CAST({column.sql} AS VARCHAR[])"
-        for text in _find_frequent(rows, _over_columns(column)):
-            contains = f"{builtin('list_contains')}({texts}, {DUCKDB.quote_string(text)})"
+        string_list = f"CAST({column.sql} AS VARCHAR[])"
+        for text in _find_frequent(rows, _format_over_columns(column)):
+            contains = f"{builtin('list_contains')}({string_list}, {DUCKDB.quote_string(text)})"
             yield text, contains, "BOOLEAN"
 
 
 def _list_map_parts(rows: FittedRows, column: RowExpression, key: str, value: str) -> _NestedParts:
     if not _is_category(key) or not (NUMBERS.fullmatch(value) or _is_category(value)):
         return
-    keys = f"{builtin('map_keys')}({_over_columns(column)})"
+    keys = f"{builtin('map_keys')}({_format_over_columns(column)})"
     for text in _find_frequent(rows, keys):
         key_value = f"CAST({DUCKDB.quote_string(text)} AS {key})"
         expression = f"{builtin('map_extract_value')}({column.sql}, {key_value})"
@@ -132,11 +132,11 @@ def _find_frequent(rows: FittedRows, lists: str) -> list[str]:
     return sorted(text for text in entries if is_storable_text(text))
 
 
-def _is_category(kind: str) -> bool:
-    return kind == "VARCHAR" or kind.startswith("ENUM(")
+def _is_category(sql_type: str) -> bool:
+    return sql_type == "VARCHAR" or sql_type.startswith("ENUM(")
 
 
-def _over_columns(expression: RowExpression) -> str:
+def _format_over_columns(expression: RowExpression) -> str:
     return expression.to_sql(_quote_names(expression.columns))
 
 
@@ -145,24 +145,25 @@ def _quote_names(names: Iterable[str]) -> dict[str, str]:
 
 
 Role = Literal["number", "category"]
-"""A number with NaN for NULL, or a category, in which NULL may be a name of its own."""
+"""A number, with NaN for NULL, or a category, for which NULL may be a separate category."""
 
 _WIDE_NUMBERS = re.compile(r"DECIMAL\(.*\)|U?HUGEINT|UBIGINT|BIGNUM|VARINT")
 """Numbers without a numpy type or a pandas column."""
 
 _ORDERED_TYPES = re.compile(rf"{NUMBERS.pattern}|VARCHAR|DATE|TIME.*")
-"""Types whose largest values can be held out."""
+"""Types of split columns whose largest values can be held out."""
 
 _CATEGORY_TYPES = re.compile(r"(VARCHAR( COLLATE \w+)?|ENUM\(.*\)|UUID)", re.DOTALL)
 _TEXT_LABELS = re.compile(r"DATE|UUID|TIMESTAMP( WITH TIME ZONE)?|ENUM\(.*\)|VARCHAR.*", re.DOTALL)
-"""Types of labels that are stored as texts."""
+"""Types of labels that are stored as strings."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingColumn:
     """A column of the query, or one that is computed from columns.
 
-    type: in the engine. role: None if the model does not learn from it. expression: computes it.
+    type: its type in the engine. role: None if the model does not learn from it. expression: the
+    expression that computes it, or None.
     """
 
     name: str
@@ -190,9 +191,9 @@ class TrainingColumn:
 class TrainingColumns:
     """The columns of a training query.
 
-    raw: its columns, name -> type. features: the model learns from them, in the order of the query
-    or of TRANSFORM. left_out: columns that are not learned from, though no option names them.
-    label: the column or expression of the label; None without one.
+    raw: the types of the query's columns, by name. features: the columns that the model learns
+    from, in the order of the query or of TRANSFORM. left_out: other columns, except those that
+    options name. label: the column or expression of the label, or None.
     """
 
     raw: Mapping[str, str]
@@ -218,7 +219,7 @@ class TrainingColumns:
         return replace(self, features=features, left_out=(*self.left_out, *dropped))
 
     def fill_texts(self, names: Sequence[str]) -> TrainingColumns:
-        """Return the columns with an empty text instead of NULL in some features."""
+        """Return the columns, with an empty string instead of NULL in the features `names`."""
         features = []
         for column in self.features:
             if column.name in names:
@@ -235,8 +236,8 @@ def read_columns(
 ) -> tuple[TrainingColumns, Request]:
     """Return the columns of a query or of TRANSFORM (...), and the request with their spelling.
 
-    Raises MissingColumnError if the query lacks a column that options name, and ParseError if it is
-    invalid.
+    Raises MissingColumnError if the query lacks a column that an option names, and ParseError if
+    the query is invalid.
     """
     described = host.describe(query)
     duplicate = _find_duplicate(name for name, _ in described)
@@ -280,13 +281,13 @@ def _check_types(raw: Mapping[str, str], request: Request) -> None:
     is_ordered = split_type is None or _ORDERED_TYPES.fullmatch(split_type)
     if split.method == "seq" and not is_ordered:
         raise ConfigError(
-            "split 'seq' takes a column of numbers, texts, dates or times, and "
+            "split 'seq' takes a column of numbers, strings, dates or times, and "
             f"{split.column!r} is {split_type}"
         )
 
 
 def _list_columns(rows: FittedRows, transform: Sequence[str] | None) -> list[TrainingColumn]:
-    """Return all columns to learn from, and those that options name."""
+    """List all columns to learn from, and the columns that options name."""
     raw, named = rows.columns, {fold(name) for name in rows.request.other_columns}
     if transform is None:
         items: list[Named] = [(name, None) for name in raw]
@@ -298,20 +299,20 @@ def _list_columns(rows: FittedRows, transform: Sequence[str] | None) -> list[Tra
     check_time_zones(rows, {name: e for name, e in items if e is not None})
     taken = {fold(name) for name, _ in items}
     for name, expression in items:
-        kind = raw[name] if expression is None else next(types)
+        sql_type = raw[name] if expression is None else next(types)
         if expression is not None:
-            expression = replace(expression, type=_stored_type(kind))
-        column = TrainingColumn(name, kind, _role_of(kind), expression)
+            expression = replace(expression, type=_get_stored_type(sql_type))
+        column = TrainingColumn(name, sql_type, _choose_role(sql_type), expression)
         if fold(name) in named or column.role:
             columns.append(column)
             continue
         for part in _split_column(rows, column):
-            name = part.name if part is column else _unique_name(part.name, taken)
+            name = part.name if part is column else _make_unique_name(part.name, taken)
             columns.append(replace(part, name=name))
     return columns
 
 
-def _unique_name(name: str, taken: set[str]) -> str:
+def _make_unique_name(name: str, taken: set[str]) -> str:
     unique, number = name, 2
     while fold(unique) in taken:
         unique, number = f"{name}_{number}", number + 1
@@ -321,55 +322,55 @@ def _unique_name(name: str, taken: set[str]) -> str:
 
 def _split_column(rows: FittedRows, column: TrainingColumn) -> list[TrainingColumn]:
     """Return the parts of a nested value or date, or the column itself if it has none."""
-    name, kind = column.name, column.type
-    expression = column.expression or RowExpression("sqlml_raw_0", (name,), kind)
-    computed = replace(expression, type=kind)
+    name, sql_type = column.name, column.type
+    expression = column.expression or RowExpression("sqlml_raw_0", (name,), sql_type)
+    computed = replace(expression, type=sql_type)
     parts: list[TrainingColumn] = []
     for part_name, part in flatten(rows, name, computed) or [(name, computed)]:
         dates = date_parts(part_name, part)
         parts += [TrainingColumn(n, date.type, "number", date) for n, date in dates]
         if not dates and part is not computed:
-            stored = replace(part, type=_stored_type(part.type))
-            parts.append(TrainingColumn(part_name, part.type, _role_of(part.type), stored))
+            stored = replace(part, type=_get_stored_type(part.type))
+            parts.append(TrainingColumn(part_name, part.type, _choose_role(part.type), stored))
     return parts or [column]
 
 
-def _stored_type(kind: str) -> str:
-    return "VARCHAR" if _CATEGORY_TYPES.fullmatch(kind) else kind
+def _get_stored_type(sql_type: str) -> str:
+    return "VARCHAR" if _CATEGORY_TYPES.fullmatch(sql_type) else sql_type
 
 
-def _role_of(kind: str) -> Role | None:
-    if NUMBERS.fullmatch(kind):
+def _choose_role(sql_type: str) -> Role | None:
+    if NUMBERS.fullmatch(sql_type):
         return "number"
-    return "category" if _CATEGORY_TYPES.fullmatch(kind) else None
+    return "category" if _CATEGORY_TYPES.fullmatch(sql_type) else None
 
 
 def label_sql(label: TrainingColumn, request: Request) -> str:
-    sql, kind = replace(label, role=None).sql, label.type
+    sql, sql_type = replace(label, role=None).sql, label.type
     if request.task != "classify":
-        if not NUMBERS.fullmatch(kind):
+        if not NUMBERS.fullmatch(sql_type):
             raise ConfigError(
                 f"{request.model_type} models predict numbers, and column {label.name!r} has type "
-                f"{kind}"
+                f"{sql_type}"
             )
         return f"CAST({sql} AS DOUBLE)"
-    if kind == "BOOLEAN" or re.fullmatch(r"U?(TINYINT|SMALLINT|INTEGER)|BIGINT", kind):
+    if sql_type == "BOOLEAN" or re.fullmatch(r"U?(TINYINT|SMALLINT|INTEGER)|BIGINT", sql_type):
         return sql
-    if _WIDE_NUMBERS.fullmatch(kind):
+    if _WIDE_NUMBERS.fullmatch(sql_type):
         return _cast_exactly(sql, label)
-    if NUMBERS.fullmatch(kind):
+    if NUMBERS.fullmatch(sql_type):
         return f"CAST({sql} AS DOUBLE)"
-    if _TEXT_LABELS.fullmatch(kind):
+    if _TEXT_LABELS.fullmatch(sql_type):
         return f"CAST({sql} AS VARCHAR)"
-    if kind in UNTYPED:
+    if sql_type in UNTYPED:
         raise ConfigError(f"all values of the label {label.name!r} are NULL")
     raise ConfigError(
-        f"classes cannot have type {kind}; cast column {label.name!r} to VARCHAR in the query"
+        f"classes cannot have type {sql_type}; cast column {label.name!r} to VARCHAR in the query"
     )
 
 
 def _cast_exactly(sql: str, label: TrainingColumn) -> str:
-    """Cast a wide number to a DOUBLE that must hold all of its digits."""
+    """Cast a wide number to DOUBLE, and fail if the DOUBLE cannot represent all of its digits."""
     message = DUCKDB.text(
         f"the label {label.name!r} has values with more digits than a DOUBLE holds; cast it to "
         "VARCHAR in the query"

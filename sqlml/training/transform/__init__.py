@@ -8,5 +8,5 @@ Read first: `transform_items.py`, which compiles the items; `preprocessors.py`, 
 functions with their signatures. `fitted_rows.py` has the rows that they aggregate and the check of
 time zones.
 
-To add a function, add it to `PREPROCESSORS` and its signature to `FORMS`.
+To add a function, add it to `PREPROCESSORS` and its signature to `SIGNATURES`.
 """

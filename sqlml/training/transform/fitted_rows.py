@@ -1,6 +1,6 @@
-"""The fitted rows of a query, for aggregates in TRANSFORM, and checks of time zones.
+"""Aggregate the fitted rows of a query for TRANSFORM, and check the use of time zones.
 
-The engine's plan (`json_serialize_plan`) has the type of each part, implicit casts, and the bodies
+The engine's plan (`json_serialize_plan`) has the types of all parts, implicit casts, and the bodies
 of lambdas. A TIMESTAMP WITH TIME ZONE must not depend on the time zone of the session.
 """
 
@@ -47,16 +47,16 @@ class FittedRows:
             raise type(error)(strip_excerpt(error)) from None
 
     def ask(self, aggregates: str) -> tuple[Any, ...]:
-        (values,) = self.host.read(f"SELECT {aggregates} FROM {self._fitted}")
+        (values,) = self.host.read(f"SELECT {aggregates} FROM {self._fitted_rows_sql}")
         return values
 
-    def most_frequent(self, lists: str, most: int) -> list[str]:
-        """Return the most frequent entries of `lists`, an expression of lists of texts."""
-        item = f"{builtin('unnest')}({lists}) AS item"
-        items = f"SELECT {item} FROM {self._fitted}"
+    def most_frequent(self, lists: str, limit: int) -> list[str]:
+        """Return the most frequent entries of `lists`, an expression for lists of strings."""
+        item_sql = f"{builtin('unnest')}({lists}) AS item"
+        items_query = f"SELECT {item_sql} FROM {self._fitted_rows_sql}"
         entries = self.host.read(
-            f"SELECT item FROM ({items}) AS sqlml_items WHERE item IS NOT NULL GROUP BY item "
-            f"ORDER BY {builtin('count')}(*) DESC, item LIMIT {most}"
+            f"SELECT item FROM ({items_query}) AS sqlml_items WHERE item IS NOT NULL GROUP BY item "
+            f"ORDER BY {builtin('count')}(*) DESC, item LIMIT {limit}"
         )
         return [text for (text,) in entries]
 
@@ -64,32 +64,33 @@ class FittedRows:
         return next((c for c in self.columns if name is not None and fold(c) == fold(name)), None)
 
     @cached_property
-    def _rows(self) -> str:
-        """The rows with a label."""
+    def _labelled_rows_sql(self) -> str:
+        """The rows with a label, as SQL."""
         label = self._find_column(self.request.label)
         where = "" if label is None else f" WHERE {DUCKDB.quote_name(label)} IS NOT NULL"
         return f"(SELECT * FROM (\n{self.query}\n) AS sqlml_query{where}) AS sqlml_rows"
 
     @cached_property
-    def _fitted(self) -> str:
-        """The rows that are fitted to, in parentheses."""
+    def _fitted_rows_sql(self) -> str:
+        """The fitted rows, as a query in parentheses."""
         request = self.request
         group = self._find_column(request.group)
         keys = request.split.key_expressions(self.columns, request.label, group, request.seed)
-        ((count,),) = self.host.read(f"SELECT {builtin('count')}(*) FROM {self._rows}")
+        ((count,),) = self.host.read(f"SELECT {builtin('count')}(*) FROM {self._labelled_rows_sql}")
         split = request.split.settle(count)
         last = None
         if split.method == "seq" and split.count_trained(count) < count:
             (key,) = keys
             text, kind = f"CAST({key} AS VARCHAR)", DUCKDB.call("typeof", key)
             ((value, kind),) = self.host.read(
-                f"SELECT {text}, {kind} FROM {self._rows} ORDER BY {key} NULLS LAST "
+                f"SELECT {text}, {kind} FROM {self._labelled_rows_sql} ORDER BY {key} NULLS LAST "
                 f"LIMIT 1 OFFSET {max(split.count_trained(count), 1) - 1}"
             )
             last = f"CAST({'NULL' if value is None else DUCKDB.text(value)} AS {kind})"
         if split.method == "none":
             keys = ()
-        return f"({split.select_side(self._rows, keys, last, held_out=False)}) AS sqlml_fitted"
+        fitted_rows = split.select_side(self._labelled_rows_sql, keys, last, held_out=False)
+        return f"({fitted_rows}) AS sqlml_fitted"
 
 
 _ZONE_FREE = frozenset(
@@ -98,7 +99,7 @@ _ZONE_FREE = frozenset(
     "list_value len list_transform array_transform list_apply array_apply apply "
     "list_filter array_filter filter list_reduce array_reduce reduce".split()
 )
-"""Functions of times with a zone that do not depend on the zone of the session."""
+"""Functions of times with a time zone that do not depend on the session's time zone."""
 
 
 def check_time_zones(rows: FittedRows, expressions: Mapping[str, RowExpression]) -> None:
@@ -110,8 +111,8 @@ def check_time_zones(rows: FittedRows, expressions: Mapping[str, RowExpression])
     columns_sql = []
     for column, alias in aliases.items():
         # An ENUM may have very many names.
-        kind = "VARCHAR" if rows.columns[column].startswith("ENUM(") else rows.columns[column]
-        columns_sql.append(f"CAST(NULL AS {kind}) AS {alias}")
+        sql_type = "VARCHAR" if rows.columns[column].startswith("ENUM(") else rows.columns[column]
+        columns_sql.append(f"CAST(NULL AS {sql_type}) AS {alias}")
     features = ", ".join(f"{e.to_sql(aliases)} AS f{n}" for n, e in enumerate(expressions.values()))
     query = f"SELECT {features} FROM (SELECT {', '.join(columns_sql) or '1'}) AS sqlml_rows"
     ((serialized,),) = rows.host.read(f"SELECT {builtin('json_serialize_plan')}(?)", [query])
@@ -119,7 +120,7 @@ def check_time_zones(rows: FittedRows, expressions: Mapping[str, RowExpression])
     if plan.get("error"):
         raise ParseError(f"TRANSFORM cannot be checked: {plan.get('error_message')}")
     for name, tree in zip(expressions, plan["plans"][0]["expressions"], strict=True):
-        if any(map(_reads_zone, _expressions(tree))):
+        if any(map(_reads_zone, _walk_expressions(tree))):
             raise ParseError(_describe_fix(rows, name, expressions[name]))
 
 
@@ -132,7 +133,7 @@ def _describe_fix(rows: FittedRows, name: str, expression: RowExpression) -> str
     return f"feature {name!r} would change with the session's TimeZone: {fix}"
 
 
-def _expressions(value: Any) -> Iterator[Mapping[str, Any]]:
+def _walk_expressions(value: Any) -> Iterator[Mapping[str, Any]]:
     """Yield all expressions in a plan, including the bodies of lambdas."""
     if isinstance(value, Mapping):
         if "expression_class" in value:
@@ -140,7 +141,7 @@ def _expressions(value: Any) -> Iterator[Mapping[str, Any]]:
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            yield from _expressions(item)
+            yield from _walk_expressions(item)
 
 
 def _reads_zone(node: Mapping[str, Any]) -> bool:

@@ -19,28 +19,31 @@ from sqlml.dialects.type_names import NUMBERS, STRINGS, element
 from sqlml.errors import ConfigError, ParseError
 from sqlml.suggestions import closest
 
-MOST_BUCKETS = 1000
-"""The most buckets of quantiles."""
+MAX_BUCKETS = 1000
+"""Maximum number of quantile buckets."""
 
-LONGEST_NGRAM = 100
-"""The most words of an n-gram."""
+MAX_NGRAM_WORDS = 100
+"""Maximum number of words in an n-gram."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of argument: its description in messages, and a test of its value or SQL type."""
+class ArgumentKind:
+    """A kind of argument, with its description in messages and a test of a value or SQL type."""
 
     words: str
     fits: Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A signature: an example call, and the kinds of its arguments, `needed` of the others."""
+class Signature:
+    """A signature: an example call, the kind of its first argument, and the kinds of the others.
+
+    `needed` of the other arguments are required.
+    """
 
     example: str
-    column: Kind
-    others: tuple[Kind, ...] = ()
+    column: ArgumentKind
+    others: tuple[ArgumentKind, ...] = ()
     needed: int = 0
 
 
@@ -49,8 +52,10 @@ def _is_number(value: Any) -> bool:
     return is_number and math.isfinite(value)
 
 
-def _is_integer(value: Any, least: int, most: float = math.inf) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _is_integer(value: Any, min_value: int, max_value: float = math.inf) -> bool:
+    return (
+        isinstance(value, int) and not isinstance(value, bool) and min_value <= value <= max_value
+    )
 
 
 def _are_numbers(value: Any) -> bool:
@@ -67,137 +72,147 @@ def _are_points(value: Any) -> bool:
 
 def _are_sizes(value: Any) -> bool:
     sizes = value if isinstance(value, list) else [value, value]
-    are_integers = all(_is_integer(size, 1, LONGEST_NGRAM) for size in sizes)
+    are_integers = all(_is_integer(size, 1, MAX_NGRAM_WORDS) for size in sizes)
     return are_integers and len(sizes) == 2 and sizes[0] <= sizes[1]
 
 
-def _is_texts(kind: str) -> bool:
-    inner = element(kind)
-    return inner is not None and STRINGS.fullmatch(inner) is not None
+def _is_string_list(sql_type: str) -> bool:
+    element_type = element(sql_type)
+    return element_type is not None and STRINGS.fullmatch(element_type) is not None
 
 
 _PLAIN = ("UUID", "DATE", "TIMESTAMP")
 
-_NUMBER = Kind("a number", lambda kind: NUMBERS.fullmatch(kind) is not None)
-_ANY = Kind("a column", lambda kind: True)
-_VALUE = Kind(
-    "a number, a text, a BOOLEAN, a UUID, a DATE or a TIMESTAMP",
+_NUMBER = ArgumentKind("a number", lambda kind: NUMBERS.fullmatch(kind) is not None)
+_ANY = ArgumentKind("a column", lambda kind: True)
+_VALUE = ArgumentKind(
+    "a number, a string, a BOOLEAN, a UUID, a DATE or a TIMESTAMP",
     lambda kind: bool(NUMBERS.fullmatch(kind) or STRINGS.fullmatch(kind) or kind in _PLAIN),
 )
-_LIST = Kind("a list", lambda kind: element(kind) is not None)
-_TEXTS = Kind("a list of texts", _is_texts)
-_STRUCT = Kind("a struct", lambda kind: kind.startswith("STRUCT("))
+_LIST = ArgumentKind("a list", lambda kind: element(kind) is not None)
+_TEXTS = ArgumentKind("a list of strings", _is_string_list)
+_STRUCT = ArgumentKind("a struct", lambda kind: kind.startswith("STRUCT("))
 
-_BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool))
-_TEXT = Kind("a text", lambda value: isinstance(value, str))
-_COUNT = Kind("an integer of at least 1", lambda value: _is_integer(value, 1))
-_FREQUENCY = Kind("an integer of at least 0", lambda value: _is_integer(value, 0))
-_DEGREE = Kind("a degree of at least 2", lambda value: _is_integer(value, 2))
-_BUCKETS = Kind(
-    f"a number of buckets from 2 to {MOST_BUCKETS:,}",
-    lambda value: _is_integer(value, 2, MOST_BUCKETS),
+_BOOLEAN = ArgumentKind("true or false", lambda value: isinstance(value, bool))
+_TEXT = ArgumentKind("a string", lambda value: isinstance(value, str))
+_COUNT = ArgumentKind("an integer of at least 1", lambda value: _is_integer(value, 1))
+_FREQUENCY = ArgumentKind("an integer of at least 0", lambda value: _is_integer(value, 0))
+_DEGREE = ArgumentKind("a degree of at least 2", lambda value: _is_integer(value, 2))
+_BUCKETS = ArgumentKind(
+    f"a number of buckets from 2 to {MAX_BUCKETS:,}",
+    lambda value: _is_integer(value, 2, MAX_BUCKETS),
 )
-_PERCENTILES = Kind("two percentiles in order, from 0 to 100", _are_percentiles)
-_POINTS = Kind("a list of finite numbers in order", _are_points)
-_SIZES = Kind(f"one or two sizes in order, from 1 to {LONGEST_NGRAM}", _are_sizes)
-_STRATEGY = Kind(
+_PERCENTILES = ArgumentKind("two percentiles in order, from 0 to 100", _are_percentiles)
+_POINTS = ArgumentKind("a list of finite numbers in order", _are_points)
+_SIZES = ArgumentKind(f"one or two sizes in order, from 1 to {MAX_NGRAM_WORDS}", _are_sizes)
+_STRATEGY = ArgumentKind(
     "'mean', 'median' or 'most_frequent'",
     lambda value: value in ("mean", "median", "most_frequent"),
 )
-_FORMAT = Kind("'bucket_names'", lambda value: value == "bucket_names")
+_FORMAT = ArgumentKind("'bucket_names'", lambda value: value == "bucket_names")
 
-FORMS: Mapping[str, Form] = {
-    "ml_standard_scaler": Form("ml_standard_scaler(x) OVER ()", _NUMBER),
-    "ml_min_max_scaler": Form("ml_min_max_scaler(x) OVER ()", _NUMBER),
-    "ml_max_abs_scaler": Form("ml_max_abs_scaler(x) OVER ()", _NUMBER),
-    "ml_robust_scaler": Form(
+SIGNATURES: Mapping[str, Signature] = {
+    "ml_standard_scaler": Signature("ml_standard_scaler(x) OVER ()", _NUMBER),
+    "ml_min_max_scaler": Signature("ml_min_max_scaler(x) OVER ()", _NUMBER),
+    "ml_max_abs_scaler": Signature("ml_max_abs_scaler(x) OVER ()", _NUMBER),
+    "ml_robust_scaler": Signature(
         "ml_robust_scaler(x, [25, 75], true, true) OVER ()",
         _NUMBER,
         (_PERCENTILES, _BOOLEAN, _BOOLEAN),
     ),
-    "ml_imputer": Form("ml_imputer(x, 'mean') OVER ()", _VALUE, (_STRATEGY,)),
-    "ml_bucketize": Form(
+    "ml_imputer": Signature("ml_imputer(x, 'mean') OVER ()", _VALUE, (_STRATEGY,)),
+    "ml_bucketize": Signature(
         "ml_bucketize(x, [10, 20], false, 'bucket_names')",
         _NUMBER,
         (_POINTS, _BOOLEAN, _FORMAT),
         needed=1,
     ),
-    "ml_quantile_bucketize": Form(
+    "ml_quantile_bucketize": Signature(
         "ml_quantile_bucketize(x, 4, 'bucket_names') OVER ()",
         _NUMBER,
         (_BUCKETS, _FORMAT),
         needed=1,
     ),
-    "ml_one_hot_encoder": Form(
+    "ml_one_hot_encoder": Signature(
         "ml_one_hot_encoder(x, 1000, 1) OVER ()", _ANY, (_COUNT, _FREQUENCY)
     ),
-    "ml_label_encoder": Form("ml_label_encoder(x, 1000, 1) OVER ()", _ANY, (_COUNT, _FREQUENCY)),
-    "ml_multi_hot_encoder": Form(
+    "ml_label_encoder": Signature(
+        "ml_label_encoder(x, 1000, 1) OVER ()", _ANY, (_COUNT, _FREQUENCY)
+    ),
+    "ml_multi_hot_encoder": Signature(
         "ml_multi_hot_encoder(words, 1000, 1) OVER ()", _LIST, (_COUNT, _FREQUENCY)
     ),
-    "ml_hash_bucketize": Form("ml_hash_bucketize(x, 10)", _ANY, (_COUNT,), needed=1),
-    "ml_ngrams": Form("ml_ngrams(words, [1, 2], ' ')", _TEXTS, (_SIZES, _TEXT)),
-    "ml_feature_cross": Form("ml_feature_cross({'a': a, 'b': b}, 2)", _STRUCT, (_DEGREE,)),
+    "ml_hash_bucketize": Signature("ml_hash_bucketize(x, 10)", _ANY, (_COUNT,), needed=1),
+    "ml_ngrams": Signature("ml_ngrams(words, [1, 2], ' ')", _TEXTS, (_SIZES, _TEXT)),
+    "ml_feature_cross": Signature("ml_feature_cross({'a': a, 'b': b}, 2)", _STRUCT, (_DEGREE,)),
 }
 """Function in TRANSFORM -> its signature."""
 
 
-def find_form(name: str) -> Form:
-    if name not in FORMS:
-        suggestion = closest(name, FORMS)
-        hint = f"did you mean {suggestion}?" if suggestion else f"functions: {', '.join(FORMS)}"
+def find_signature(name: str) -> Signature:
+    if name not in SIGNATURES:
+        suggestion = closest(name, SIGNATURES)
+        hint = (
+            f"did you mean {suggestion}?" if suggestion else f"functions: {', '.join(SIGNATURES)}"
+        )
         raise ParseError(f"unknown function {name}; {hint}")
-    return FORMS[name]
+    return SIGNATURES[name]
 
 
-def check_count(name: str, given: int) -> None:
-    form = find_form(name)
-    least, most = 1 + form.needed, 1 + len(form.others)
-    if least <= given <= most:
+def check_count(name: str, argument_count: int) -> None:
+    signature = find_signature(name)
+    min_count, max_count = 1 + signature.needed, 1 + len(signature.others)
+    if min_count <= argument_count <= max_count:
         return
-    counts = f"{least}" if least == most else f"{least} to {most}"
-    plural = "" if most == 1 else "s"
-    raise ParseError(f"{name} takes {counts} argument{plural}, not {given}: {form.example}")
+    counts = f"{min_count}" if min_count == max_count else f"{min_count} to {max_count}"
+    plural = "" if max_count == 1 else "s"
+    raise ParseError(
+        f"{name} takes {counts} argument{plural}, not {argument_count}: {signature.example}"
+    )
 
 
 def check_values(name: str, values: Sequence[Any]) -> None:
-    form = FORMS[name]
-    for position, (value, kind) in enumerate(zip(values, form.others, strict=False)):
-        if value is None and position >= form.needed:
+    signature = SIGNATURES[name]
+    for position, (value, kind) in enumerate(zip(values, signature.others, strict=False)):
+        if value is None and position >= signature.needed:
             continue
         if not kind.fits(value):
-            raise ParseError(f"{name} takes {kind.words}, not {shown_value(value)}: {form.example}")
+            raise ParseError(
+                f"{name} takes {kind.words}, not {format_value(value)}: {signature.example}"
+            )
 
 
-def shown_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value in SQL notation.
 
-    >>> shown_value([None, "a", True, 1.5])
+    >>> format_value([None, "a", True, 1.5])
     "[NULL, 'a', true, 1.5]"
     """
     if isinstance(value, list):
-        return f"[{', '.join(map(shown_value, value))}]"
+        return f"[{', '.join(map(format_value, value))}]"
     if isinstance(value, bool) or value is None:
         return "NULL" if value is None else str(value).lower()
     return DUCKDB.quote_string(value) if isinstance(value, str) else str(value)
 
 
-def check_column(name: str, column: str, kind: str) -> None:
-    form = FORMS[name]
-    if not form.column.fits(kind):
-        fix = _suggest_cast(form.column, column, kind) or form.example
-        raise ParseError(f"{name} takes {form.column.words}, and {column} has type {kind}: {fix}")
+def check_column(name: str, column: str, sql_type: str) -> None:
+    signature = SIGNATURES[name]
+    if not signature.column.fits(sql_type):
+        fix = _suggest_cast(signature.column, column, sql_type) or signature.example
+        raise ParseError(
+            f"{name} takes {signature.column.words}, and {column} has type {sql_type}: {fix}"
+        )
 
 
-def _suggest_cast(expected: Kind, column: str, kind: str) -> str | None:
-    is_text = STRINGS.fullmatch(kind)
+def _suggest_cast(expected: ArgumentKind, column: str, sql_type: str) -> str | None:
+    is_text = STRINGS.fullmatch(sql_type)
     if expected is _NUMBER and is_text:
         return f"write TRY_CAST({column} AS DOUBLE)"
-    if expected in (_NUMBER, _VALUE) and kind.startswith(("DATE", "TIME", "INTERVAL")):
+    if expected in (_NUMBER, _VALUE) and sql_type.startswith(("DATE", "TIME", "INTERVAL")):
         return f"write epoch({column})"
     if expected in (_LIST, _TEXTS) and is_text:
         return f"write string_split({column}, ' ')"
-    if expected is _TEXTS and element(kind) is not None:
+    if expected is _TEXTS and element(sql_type) is not None:
         return f"write CAST({column} AS VARCHAR[])"
     return None
 
@@ -206,39 +221,39 @@ _BITS = 125
 """Bits of a sum in a HUGEINT."""
 
 Ask = Callable[[str], tuple[Any, ...]]
-"""Aggregates -> their values."""
+"""A function from the SQL of aggregates to their values."""
 
 
-def exact_moments(ask: Ask, column: str) -> tuple[float, float]:
+def compute_exact_moments(ask: Ask, column: str) -> tuple[float, float]:
     """Return the mean and the population standard deviation of a DOUBLE; 0 without finite values.
 
     The numbers are shifted, scaled by a power of two, rounded to 128-bit integers, and added
     exactly, so that the order of rows does not matter.
     """
     call = DUCKDB.call
-    least, most, count = ask(", ".join(call(f, column) for f in ("min", "max", "count")))
-    if not count or not (math.isfinite(least) and math.isfinite(most)):
+    min_value, max_value, count = ask(", ".join(call(f, column) for f in ("min", "max", "count")))
+    if not count or not (math.isfinite(min_value) and math.isfinite(max_value)):
         return 0.0, 0.0
-    middle = least / 2 + most / 2
-    size = max(most - middle, middle - least)
-    if size == 0:
-        return float(least), 0.0
-    power = math.frexp(size)[1]  # Scales the values into the range from -1 to 1.
-    shifted = call("-", column, _double(middle))
-    normalized = call("*", shifted, _double(2.0 ** -max(min(power, 1000), -1000)))
+    midpoint = min_value / 2 + max_value / 2
+    half_range = max(max_value - midpoint, midpoint - min_value)
+    if half_range == 0:
+        return float(min_value), 0.0
+    power = math.frexp(half_range)[1]  # Scales the values into the range from -1 to 1.
+    shifted = call("-", column, _format_double(midpoint))
+    normalized = call("*", shifted, _format_double(2.0 ** -max(min(power, 1000), -1000)))
     bits = _BITS - count.bit_length()
     scaled = [
-        call("*", value, _double(2.0**bits))
+        call("*", value, _format_double(2.0**bits))
         for value in (normalized, call("*", normalized, normalized))
     ]
     total, squares = ask(", ".join(call("sum", f"CAST({v} AS HUGEINT)") for v in scaled))
     mean, square = (Fraction(int(total_of), count * 2**bits) for total_of in (total, squares))
     scale = Fraction(2) ** max(min(power, 1000), -1000)
     spread = max(square - mean * mean, Fraction(0))
-    return float(Fraction(middle) + mean * scale), math.sqrt(spread) * float(scale)
+    return float(Fraction(midpoint) + mean * scale), math.sqrt(spread) * float(scale)
 
 
-MOST_VALUES = 1000
+MAX_CATEGORIES = 1000
 """Default limit on the categories of an encoder."""
 
 
@@ -246,8 +261,8 @@ MOST_VALUES = 1000
 class Arguments:
     """The checked arguments of a call.
 
-    column: its stored expression. shown: its text in messages. values: of the other arguments. ask:
-    computes aggregates over the fitted rows.
+    column: the stored expression of the first argument. shown: its form in messages. values: the
+    values of the other arguments. ask: computes aggregates over the fitted rows.
     """
 
     name: str
@@ -275,42 +290,44 @@ class Arguments:
         return self.most_frequent(_call("list_aggregate", _call("flatten", texts), "'histogram'"))
 
     def most_frequent(self, histogram: str) -> list[str]:
-        """Return the most frequent texts of a histogram, by the call's limits, in order."""
-        most, least = self.value(0, MOST_VALUES), self.value(1, 1)
+        """Return the sorted most frequent strings of a histogram, within the call's limits."""
+        max_categories, min_frequency = self.value(0, MAX_CATEGORIES), self.value(1, 1)
         (counts,) = self.ask(histogram)
-        frequent = sorted((-n, text) for text, n in (counts or {}).items() if n >= least)
-        return sorted(text for _, text in frequent[:most])
+        frequent = sorted((-n, text) for text, n in (counts or {}).items() if n >= min_frequency)
+        return sorted(text for _, text in frequent[:max_categories])
 
 
 def _call(name: str, *arguments: str) -> str:
     return f"{builtin(name)}({', '.join(arguments)})"
 
 
-def _double(value: float) -> str:
+def _format_double(value: float) -> str:
     return f"CAST('{value!r}' AS DOUBLE)"
 
 
 def _scale(given: Arguments, middle: float, size: float) -> str:
-    """Return (x - middle) / size, with 1 instead of a size of 0, as scikit-learn does."""
-    return _call("/", _call("-", given.number, _double(middle)), _double(size or 1.0))
+    """Compile (x - middle) / size, with a size of 1 instead of 0, as scikit-learn does."""
+    return _call("/", _call("-", given.number, _format_double(middle)), _format_double(size or 1.0))
 
 
-def _min_max_scaler(given: Arguments) -> str:
-    least, most = given.ask(f"{_call('min', given.number)}, {_call('max', given.number)}")
-    return _scale(given, least or 0.0, (most or 0.0) - (least or 0.0))
+def _compile_min_max_scaler(given: Arguments) -> str:
+    min_value, max_value = given.ask(f"{_call('min', given.number)}, {_call('max', given.number)}")
+    return _scale(given, min_value or 0.0, (max_value or 0.0) - (min_value or 0.0))
 
 
-def _max_abs_scaler(given: Arguments) -> str:
+def _compile_max_abs_scaler(given: Arguments) -> str:
     (largest,) = given.ask(_call("max", _call("abs", given.number)))
     return _scale(given, 0.0, float(largest or 0.0))
 
 
-def _robust_scaler(given: Arguments) -> str:
+def _compile_robust_scaler(given: Arguments) -> str:
     low, high = given.value(0, [25, 75])
     is_centred, is_scaled = given.value(1, True), given.value(2, True)
     quantiles = _ask_quantiles(given, [low / 100, 0.5, high / 100])
-    least, median, most = quantiles or (0.0, 0.0, 0.0)
-    return _scale(given, median if is_centred else 0.0, most - least if is_scaled else 1.0)
+    low_quantile, median, high_quantile = quantiles or (0.0, 0.0, 0.0)
+    return _scale(
+        given, median if is_centred else 0.0, high_quantile - low_quantile if is_scaled else 1.0
+    )
 
 
 def _ask_quantiles(given: Arguments, levels: Sequence[float]) -> Sequence[float]:
@@ -320,7 +337,7 @@ def _ask_quantiles(given: Arguments, levels: Sequence[float]) -> Sequence[float]
     return quantiles or ()
 
 
-def _imputer(given: Arguments) -> str:
+def _compile_imputer(given: Arguments) -> str:
     strategy = given.value(0, "mean")
     is_number = NUMBERS.fullmatch(given.type) is not None and given.type != "BOOLEAN"
     if strategy != "most_frequent" and not is_number:
@@ -331,63 +348,63 @@ def _imputer(given: Arguments) -> str:
     aggregate = {"mean": "count", "median": "median", "most_frequent": "mode"}[strategy]
     (filler,) = given.ask(_call(aggregate, given.column))
     if strategy == "mean":
-        filler = exact_moments(given.ask, given.number)[0] if filler else None
+        filler = compute_exact_moments(given.ask, given.number)[0] if filler else None
     if filler is None:
         return given.column
     text = DUCKDB.quote_string(str(filler))
-    kind = "DOUBLE" if is_number else given.type
-    literal = text if isinstance(filler, str) else f"CAST({text} AS {kind})"
+    value_type = "DOUBLE" if is_number else given.type
+    literal = text if isinstance(filler, str) else f"CAST({text} AS {value_type})"
     return f"COALESCE({given.column}, {literal})"
 
 
 def _assign_bins(column: str, points: Sequence[float]) -> str:
-    """Return bin_1 for values below the first point, bin_2 below the second, and so on."""
+    """Compile the names of bins: bin_1 below the first point, bin_2 below the second, ..."""
     cases = " ".join(
-        f"WHEN {column} < {_double(float(point))} THEN 'bin_{n}'"
+        f"WHEN {column} < {_format_double(float(point))} THEN 'bin_{n}'"
         for n, point in enumerate(points, 1)
     )
     return f"CASE WHEN {column} IS NULL THEN NULL {cases} ELSE 'bin_{len(points) + 1}' END"
 
 
-def _bucketize(given: Arguments) -> str:
+def _compile_bucketize(given: Arguments) -> str:
     points = given.value(0, [])
     inner = points[1:-1] if given.value(1, False) else points
     if not inner:
         raise ParseError(
             f"{given.name} with exclude_boundaries leaves out the first and the last point, and "
-            f"{shown_value(points)} has no others: give three points or more"
+            f"{format_value(points)} has no others: give three points or more"
         )
     return _assign_bins(given.column, inner)
 
 
-def _quantile_bucketize(given: Arguments) -> str:
+def _compile_quantile_bucketize(given: Arguments) -> str:
     count = given.value(0, 2)
     quantiles = _ask_quantiles(given, [n / count for n in range(1, count)])
     return _assign_bins(given.column, sorted(set(quantiles)))
 
 
-def _one_hot_encoder(given: Arguments) -> str:
-    """Return the category if it is frequent, otherwise NULL: the estimator makes columns of it."""
+def _compile_one_hot_encoder(given: Arguments) -> str:
+    """Compile to the category if it is frequent, otherwise NULL; the estimator encodes it."""
     frequent = DUCKDB.texts(given.categories())
     text = f"CAST({given.column} AS VARCHAR)"
     return f"CASE WHEN {_call('list_contains', frequent, text)} THEN {text} END"
 
 
-def _label_encoder(given: Arguments) -> str:
+def _compile_label_encoder(given: Arguments) -> str:
     frequent = DUCKDB.texts(given.categories())
     position = _call("list_position", frequent, f"CAST({given.column} AS VARCHAR)")
     return f"COALESCE({position}, 0)"
 
 
-def _hash_bucketize(given: Arguments) -> str:
-    """Return a bucket by md5, which is stable across versions of the engine."""
+def _compile_hash_bucketize(given: Arguments) -> str:
+    """Compile to a bucket by md5, which is stable across versions of the engine."""
     count = given.value(0, 1)
     digits = _call("substr", _call("md5", f"CAST({given.column} AS VARCHAR)"), "1", "15")
     number = f"CAST({_call('||', DUCKDB.quote_string('0x'), digits)} AS BIGINT)"
     return _call("%", number, str(count))
 
 
-def _ngrams(given: Arguments) -> str:
+def _compile_ngrams(given: Arguments) -> str:
     sizes = given.value(0, 1)
     low, high = sizes if isinstance(sizes, list) else (sizes, sizes)
     separator = DUCKDB.quote_string(given.value(1, " "))
@@ -404,23 +421,25 @@ def _ngrams(given: Arguments) -> str:
 
 
 PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = {
-    "ml_standard_scaler": lambda given: _scale(given, *exact_moments(given.ask, given.number)),
-    "ml_min_max_scaler": _min_max_scaler,
-    "ml_max_abs_scaler": _max_abs_scaler,
-    "ml_robust_scaler": _robust_scaler,
-    "ml_imputer": _imputer,
-    "ml_bucketize": _bucketize,
-    "ml_quantile_bucketize": _quantile_bucketize,
-    "ml_one_hot_encoder": _one_hot_encoder,
-    "ml_label_encoder": _label_encoder,
-    "ml_hash_bucketize": _hash_bucketize,
-    "ml_ngrams": _ngrams,
+    "ml_standard_scaler": lambda given: _scale(
+        given, *compute_exact_moments(given.ask, given.number)
+    ),
+    "ml_min_max_scaler": _compile_min_max_scaler,
+    "ml_max_abs_scaler": _compile_max_abs_scaler,
+    "ml_robust_scaler": _compile_robust_scaler,
+    "ml_imputer": _compile_imputer,
+    "ml_bucketize": _compile_bucketize,
+    "ml_quantile_bucketize": _compile_quantile_bucketize,
+    "ml_one_hot_encoder": _compile_one_hot_encoder,
+    "ml_label_encoder": _compile_label_encoder,
+    "ml_hash_bucketize": _compile_hash_bucketize,
+    "ml_ngrams": _compile_ngrams,
 }
 """Function in TRANSFORM -> the function that compiles it."""
 
 
-def multi_hot(given: Arguments) -> dict[str, str]:
-    """Return for each category the expression that tests whether a list contains it."""
+def compile_multi_hot(given: Arguments) -> dict[str, str]:
+    """Return, by category, the expression that tests whether a list contains it."""
     texts = f"CAST({given.column} AS VARCHAR[])"
     categories = given.list_categories()
     if not categories:
@@ -428,8 +447,8 @@ def multi_hot(given: Arguments) -> dict[str, str]:
     return {text: _call("list_contains", texts, DUCKDB.quote_string(text)) for text in categories}
 
 
-def feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, str]:
-    """Return the combinations of up to `degree` columns: joined names -> joined values."""
+def compile_feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, str]:
+    """Combine up to `degree` columns; return joined names -> expressions of joined values."""
     texts = {name: f"CAST({column} AS VARCHAR)" for name, column in columns.items()}
     sizes = range(2, min(degree, len(columns)) + 1)
     return {

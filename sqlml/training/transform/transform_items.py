@@ -21,26 +21,26 @@ from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ParseError
 from sqlml.training.transform.fitted_rows import FittedRows
 from sqlml.training.transform.preprocessors import (
-    FORMS,
     PREPROCESSORS,
+    SIGNATURES,
     Arguments,
     check_column,
     check_count,
     check_values,
-    feature_cross,
-    multi_hot,
+    compile_feature_cross,
+    compile_multi_hot,
 )
 from sqlml.types import fold
 
 Named = tuple[str, RowExpression | None]
-"""Name of a feature, and the expression that computes it; None for an unchanged column."""
+"""The name of a feature, and the expression that computes it, or None for an unchanged column."""
 
 MULTI_FEATURE_FUNCTIONS = ("ml_multi_hot_encoder", "ml_feature_cross")
-"""Functions that compute several features, and cannot be nested."""
+"""Functions that compute several features, and so cannot be nested."""
 
 
 def transform_items(rows: FittedRows, texts: Sequence[str], named: set[str]) -> list[Named]:
-    """Return the features, without types; a star leaves out the folded names `named`."""
+    """Compile the items to features without types; a star leaves out the folded names `named`."""
     features: list[Named] = []
     items = parse_items(rows.host.read, texts)
     listed_names = {fold(n) for i in items if not i.star for n in (i.column or "", i.name)}
@@ -90,10 +90,10 @@ def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
     check_values(name, values)
     if fields:
         field_sql, columns = _share_columns(rows, fields)
-        expressions = feature_cross(field_sql, values[0] if values and values[0] else 2)
+        expressions = compile_feature_cross(field_sql, values[0] if values and values[0] else 2)
     else:
         column, columns = _compile(rows, Item("", trees[0], item.text))
-        expressions = multi_hot(_bind_arguments(rows, name, column, columns, values))
+        expressions = compile_multi_hot(_bind_arguments(rows, name, column, columns, values))
     features = {part: RowExpression(sql, columns, "DOUBLE") for part, sql in expressions.items()}
     is_single = len(features) == 1
     return [
@@ -105,7 +105,7 @@ def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
 def _share_columns(
     rows: FittedRows, trees: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return expressions by name, and the columns to which their placeholders refer."""
+    """Return expressions by name, and the columns to which all their placeholders refer."""
     compiled = {name: _compile(rows, Item(name, tree, name)) for name, tree in trees.items()}
     columns = tuple(dict.fromkeys(c for _, own_columns in compiled.values() for c in own_columns))
     placeholders = {column: f"sqlml_raw_{n}" for n, column in enumerate(columns)}
@@ -123,7 +123,7 @@ def _struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         for field in fields
     }
     if len(by_name) < 2 or "" in by_name:
-        example = FORMS["ml_feature_cross"].example
+        example = SIGNATURES["ml_feature_cross"].example
         raise ParseError(f"ml_feature_cross takes a struct of at least two columns: {example}")
     return by_name
 
@@ -140,7 +140,7 @@ def _compile_call(
     rows: FittedRows, name: str, arguments: Sequence[str], columns: Sequence[str]
 ) -> str | None:
     if name in MULTI_FEATURE_FUNCTIONS:
-        raise ParseError(f"{name} makes several features, and stands alone in TRANSFORM")
+        raise ParseError(f"{name} computes several features, so it must stand alone in TRANSFORM")
     check_count(name, len(arguments))
     column, *others = arguments
     values = tuple(_evaluate(rows, name, text, columns) for text in others)
@@ -152,11 +152,11 @@ def _bind_arguments(
     rows: FittedRows, name: str, column: str, columns: tuple[str, ...], values: tuple[Any, ...]
 ) -> Arguments:
     expression = RowExpression(column, columns, "DOUBLE")
-    (kind,) = rows.types([expression])
+    (sql_type,) = rows.types([expression])
     shown_column = _spell(expression)
-    check_column(name, shown_column, kind)
+    check_column(name, shown_column, sql_type)
     ask = partial(_compute_aggregates, rows, columns)
-    return Arguments(name, column, kind, shown_column, values, ask)
+    return Arguments(name, column, sql_type, shown_column, values, ask)
 
 
 def _compute_aggregates(
@@ -169,7 +169,7 @@ def _compute_aggregates(
 def _evaluate(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> Any:
     if "sqlml_raw_" in sql:
         argument = _spell(RowExpression(sql, tuple(columns), "DOUBLE"))
-        example = FORMS[name].example
+        example = SIGNATURES[name].example
         raise ParseError(
             f"{name} takes constants after its first argument, not {argument}: {example}"
         )

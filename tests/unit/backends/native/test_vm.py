@@ -34,7 +34,7 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.planner.program.prepare import prepare
-from sqlml.scorer.scoring_paths import LARGEST as BLOCK
+from sqlml.scorer.scoring_paths import MAX_PART_ROWS as BLOCK
 
 WIDTH = 9
 MODELS: dict[str, tuple[Any, str]] = {

@@ -150,10 +150,10 @@ def test_zero_rows() -> None:
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
-        (["dog"], InputTypeError, "the str 'dog', where the model takes a list"),
+        (["dog"], InputTypeError, "the str 'dog', but the model takes a list"),
         ([b"dog"], InputTypeError, "the bytes"),
         ([3], InputTypeError, "the int 3"),
-        ([[["a"]]], InputTypeError, r"the list \['a'\], where the model takes"),
+        ([[["a"]]], InputTypeError, r"the list \['a'\], but the model takes"),
         ([[b"a"]], InputTypeError, "the bytes"),
         ([[("a", 1)]], InputTypeError, "the tuple"),
         ([[np.datetime64("2020-01-01")]], InputTypeError, "the date"),

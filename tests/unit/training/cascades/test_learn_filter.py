@@ -99,5 +99,5 @@ def test_regressions_are_like_their_classifiers(
 
 def test_a_classifier_without_a_regression() -> None:
     recipe = Recipe("sklearn.naive_bayes.GaussianNB", {})
-    with pytest.raises(UnsupportedModelError, match="no regression is known that is like a Gau"):
+    with pytest.raises(UnsupportedModelError, match="no regression that corresponds to Gau"):
         recipe.regression()

@@ -195,7 +195,7 @@ def test_regularisation_of_logistic_regression() -> None:
             "category_encoding_method must be 'one_hot' or 'target', not 'LABEL_ENCODING'",
         ),
         ({"model_type": "pca", "instance_weight_col": "w"}, "no option instance_weight_col"),
-        ({**BOOSTED, "encoding": "one_hot"}, "takes categories as they are"),
+        ({**BOOSTED, "encoding": "one_hot"}, "encodes categories itself"),
         ({**BOOSTED, "leaks": "no"}, "leaks must be 'warn' or 'error'"),
         ({**BOOSTED, "callbacks": 1}, "unknown option 'callbacks'"),
         (

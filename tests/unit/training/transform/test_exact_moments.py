@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sqlml.training.transform.preprocessors import exact_moments
+from sqlml.training.transform.preprocessors import compute_exact_moments
 
 DRAW = np.random.default_rng(7)
 COLUMNS = {
@@ -31,7 +31,7 @@ def test_moments_are_those_of_numpy(name: str) -> None:
     for order in (values, values[::-1], DRAW.permutation(values)):
         with duckdb.connect() as con:
             con.register("t", pa.table({"x": order}))
-            moments.append(exact_moments(_asking(con), "x"))
+            moments.append(compute_exact_moments(_asking(con), "x"))
     assert moments[0] == moments[1] == moments[2]
     size = float(np.abs(values).max())
     exact = values.astype(np.longdouble)
@@ -42,9 +42,9 @@ def test_moments_are_those_of_numpy(name: str) -> None:
 def test_columns_without_finite_values() -> None:
     with duckdb.connect() as con:
         con.execute("CREATE TABLE t AS SELECT NULL::DOUBLE AS x")
-        assert exact_moments(_asking(con), "x") == (0.0, 0.0)
+        assert compute_exact_moments(_asking(con), "x") == (0.0, 0.0)
         con.execute("INSERT INTO t VALUES ('inf'), (1)")
-        assert exact_moments(_asking(con), "x") == (0.0, 0.0)
+        assert compute_exact_moments(_asking(con), "x") == (0.0, 0.0)
 
 
 def _asking(con: duckdb.DuckDBPyConnection) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlml.training.transform.preprocessors import FORMS, PREPROCESSORS
+from sqlml.training.transform.preprocessors import PREPROCESSORS, SIGNATURES
 from sqlml.training.transform.transform_items import MULTI_FEATURE_FUNCTIONS
 
 
 def test_each_function_has_a_form_with_its_own_name() -> None:
-    assert {*FORMS} == {*PREPROCESSORS, *MULTI_FEATURE_FUNCTIONS}
-    assert all(form.example.startswith(f"{name}(") for name, form in FORMS.items())
+    assert {*SIGNATURES} == {*PREPROCESSORS, *MULTI_FEATURE_FUNCTIONS}
+    assert all(form.example.startswith(f"{name}(") for name, form in SIGNATURES.items())
