@@ -34,7 +34,7 @@ _PROPERTIES = {
     "model_type": "Trained as",
     "trained_on": "Trained on",
     "split": "Rows held out",
-    "outputs": "Gives",
+    "outputs": "Outputs",
     "targets": "Targets",
     "classes": "Classes",
     "trees": "Trees",
@@ -52,8 +52,8 @@ _PROPERTIES = {
 """Titles of the properties of DESCRIBE MODEL."""
 
 _STATISTICS = {
-    "min": "Least",
-    "max": "Most",
+    "min": "Min",
+    "max": "Max",
     "mean": "Mean",
     "stddev": "Std. deviation",
     "categories_count": "Categories",
@@ -72,12 +72,13 @@ def describe_model(subject: Subject) -> Section:
     parts: list[Part] = [Pairs(tuple(pairs)), _list_columns(subject), _list_versions(subject)]
     if subject.facts is not None:
         parts.append(make_code("The query that it was trained on", subject.facts.query))
-    unused = sum(kind == NOT_USED for kind in description.inputs.values())
-    lead = f"It reads {_count(len(description.inputs) - unused, 'column')}"
-    if unused:
-        verb = "is" if unused == 1 else "are"
+    unused_count = sum(usage == NOT_USED for usage in description.inputs.values())
+    lead = f"It reads {_format_count(len(description.inputs) - unused_count, 'column')}"
+    if unused_count:
+        verb = "is" if unused_count == 1 else "are"
         lead += (
-            f"; {_count(unused, 'other')} of its training made no difference and {verb} not read"
+            f"; {_format_count(unused_count, 'other training column')} made no difference and "
+            f"{verb} not read"
         )
     return Section("model", "The model", f"{lead}.", tuple(parts))
 
@@ -88,23 +89,23 @@ def _format_property(name: str, text: str) -> str:
     return clip(text[:_MINUTE] if name == "created_at" else text, _MAX_LENGTH)
 
 
-def _count(count: int, noun: str) -> str:
+def _format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _list_columns(subject: Subject) -> Part:
-    """List the inputs of the model, those that it uses first."""
+    """List the inputs of the model; the inputs that it uses come first."""
     rows = subject.query_models(f"FROM ml_feature_info(MODEL {subject.quoted})")
     info = {fold(str(next(iter(row.values())))): row for row in rows}
     inputs = subject.description.inputs
     shown = sorted(inputs, key=lambda name: inputs[name] == NOT_USED)[:_MAX_COLUMNS]
     facts = {name: info.get(fold(name), {}) for name in shown}
-    known = {key for f in facts.values() for key, value in f.items() if value is not None}
-    titles = {key: title for key, title in _STATISTICS.items() if key in known}
-    cells = [[name, inputs[name], *(f.get(key) for key in titles)] for name, f in facts.items()]
+    known_keys = {key for row in facts.values() for key, value in row.items() if value is not None}
+    titles = {key: title for key, title in _STATISTICS.items() if key in known_keys}
+    cells = [[name, inputs[name], *(row.get(key) for key in titles)] for name, row in facts.items()]
     notes = [note_left_out(len(inputs) - len(shown), "more columns")]
     if titles:
-        notes.append("The numbers are those of the training, as far as they are known.")
+        notes.append("The numbers are those of the training data, where they are known.")
     columns = ("Column", "Type", *titles.values())
     note = " ".join(notes).strip()
     return make_table("Columns that the model reads", columns, cells, note, none="")
@@ -128,18 +129,19 @@ def _list_versions(subject: Subject) -> Part:
         for row in versions[:_MAX_VERSIONS]
     ]
     columns = ("Version", "Default", "Aliases", "Class", "Library", "Comment", "Created")
-    note = note_left_out(len(versions) - len(rows), "older ones")
+    note = note_left_out(len(versions) - len(rows), "older versions")
     return make_table("Versions", columns, rows, note)
 
 
 def describe_data(subject: Subject) -> Section:
     """Describe the rows and their columns."""
-    read = {fold(c.name) for c in subject.model.columns} | {fold(name) for name in subject.labels}
-    columns = [name for name in subject.columns if fold(name) in read]
+    used_names = {fold(name) for name in subject.labels}
+    used_names |= {fold(column.name) for column in subject.model.columns}
+    columns = [name for name in subject.columns if fold(name) in used_names]
     shown = columns[:_MAX_COLUMNS]
     parts: list[Part] = []
     if not subject.count:
-        parts.append(Note("The data has no rows to measure on."))
+        parts.append(Note("The data has no rows to measure."))
     elif shown:
         names = ", ".join(DUCKDB.quote_name(name) for name in shown)
         statistics = subject.query_models(
@@ -147,35 +149,39 @@ def describe_data(subject: Subject) -> Section:
             "num_quantiles := 4, top_k := 3)"
         )
         note = note_left_out(len(columns) - len(shown), "more columns")
-        note = f"{note} Counts of different values and medians are approximate.".strip()
-        titles = ("Column", "Type", "NULL", "Different", "Least", "Median", "Most", "Frequent")
+        note = f"{note} Distinct counts and medians are approximate.".strip()
+        titles = ("Column", "Type", "NULL", "Distinct", "Min", "Median", "Max", "Most frequent")
         cells = [_describe_column(row) for row in statistics]
         parts.append(make_table("Columns of the data", titles, cells, note, none=""))
     parts.append(make_code("The query or table", subject.data))
-    lead = f"{_count(subject.count, 'row')} of {_count(len(subject.columns), 'column')}."
+    lead = (
+        f"{_format_count(subject.count, 'row')} of {_format_count(len(subject.columns), 'column')}."
+    )
     return Section("data", "The data", lead, tuple(parts))
 
 
 def _describe_column(row: Mapping[str, Any]) -> list[Any]:
-    share = row["num_nulls"] / row["num_rows"] if row["num_rows"] else 0
+    null_share = row["num_nulls"] / row["num_rows"] if row["num_rows"] else 0
     top_values = [
-        f"{format_value(t['value'], 20)} ({t['count']:,})" for t in row["top_values"] or ()
+        f"{format_value(top['value'], 20)} ({top['count']:,})" for top in row["top_values"] or ()
     ]
-    format_text = _format_numeric if row["mean"] is not None else partial(format_value, length=24)
+    format_extreme = (
+        _format_stored_number if row["mean"] is not None else partial(format_value, length=24)
+    )
     return [
         row["name"],
         row["type"],
-        f"{share:.1%}" if share else "0%",
+        f"{null_share:.1%}" if null_share else "0%",
         row["approx_unique"],
-        format_text(row["min"]),
+        format_extreme(row["min"]),
         row["median"],
-        format_text(row["max"]),
+        format_extreme(row["max"]),
         join_first(top_values, 3),
     ]
 
 
-def _format_numeric(text: Any) -> str | None:
-    """Format the least or greatest number of a column, which is stored as text."""
+def _format_stored_number(text: Any) -> str | None:
+    """Format the minimum or maximum of a numeric column, which is stored as text."""
     try:
         return format_value(float(text))
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
 """Plots of a report: charts of Altair, drawn as SVG without scripts, fonts or links.
 
 Series differ in dashes as well as in colors. Colors are variables of the page's style sheet, so one
-drawing is right in light mode, in dark mode and in print. Any two neighboring colors can be told
-apart with red-green color blindness.
+drawing works in light mode, in dark mode and in print. People with red-green color blindness can
+distinguish any two neighboring colors.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ATTRIBUTES = frozenset(
     "stroke-width stroke-opacity stroke-dasharray stroke-miterlimit stroke-linecap opacity "
     "text-anchor font-size font-weight".split()
 )
-"""SVG attributes that draw; the others name roles and classes of Vega."""
+"""SVG attributes that affect the drawing; all others name roles and classes of Vega."""
 
 _ELEMENTS = frozenset("svg g path line rect circle text tspan".split())
 
 _MAGNIFICATION = 1.15
-"""Factor by which plots are larger than on a phone if there is space."""
+"""Factor by which plots are enlarged on screens wider than a phone."""
 
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 
@@ -48,7 +48,7 @@ def draw_svg(chart: Any) -> str:
 
 
 def _strip(element: ElementTree.Element) -> None:
-    """Remove elements that draw nothing, and everything that may be more than a drawing."""
+    """Remove elements that draw nothing, and all content that is not part of the drawing."""
     for child in list(element):
         name = str(child.tag).removeprefix(f"{{{_SVG}}}")
         if name not in _ELEMENTS or child.get("display") == "none" or _is_blank(name, child):
@@ -60,7 +60,9 @@ def _strip(element: ElementTree.Element) -> None:
     for attribute in element.attrib.keys() - _ATTRIBUTES:
         del element.attrib[attribute]
     for attribute in element.attrib.keys() & {"d", "transform"}:
-        rounded = _LONG_NUMBER.sub(lambda m: f"{float(m[0]):.2f}", element.attrib[attribute])
+        rounded = _LONG_NUMBER.sub(
+            lambda match: f"{float(match[0]):.2f}", element.attrib[attribute]
+        )
         element.set(attribute, rounded)
 
 
@@ -71,10 +73,10 @@ def _is_blank(name: str, element: ElementTree.Element) -> bool:
 
 
 WIDTH, HEIGHT = 310, 220
-"""Pixels of the plotting area, so that a phone shows all of it in readable letters."""
+"""Size of the plotting area in pixels: it fits on a phone, with readable letters."""
 
 COLORS = tuple(f"var(--c{n})" for n in range(1, 7))
-"""Colors of series in order; a plot has at most this many."""
+"""Colors of the series, in order."""
 
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4])
 
@@ -92,21 +94,27 @@ def draw_lines(
     diagonal: bool = False,
     dots: bool = False,
 ) -> str:
-    """Draw lines between points (series, x, y) in a square from 0 to 1, whose axes are x and y."""
+    """Draw lines through the points (series, x, y) of the unit square; `x` and `y` title the axes.
+
+    `diagonal` adds a dashed diagonal, and `dots` marks each point.
+    """
     alt = _import_altair()
-    rows = [{"s": s, "x": a, "y": b, "i": i} for i, (s, a, b) in enumerate(points)]
-    unit = alt.Scale(domain=[0, 1], nice=False)
+    rows = [
+        {"s": name, "x": x_value, "y": y_value, "i": i}
+        for i, (name, x_value, y_value) in enumerate(points)
+    ]
+    unit_scale = alt.Scale(domain=[0, 1], nice=False)
     axis = alt.Axis(format=".1f", tickCount=5)
     base = _chart(rows).encode(
-        x=alt.X("x:Q", title=x, scale=unit, axis=axis),
-        y=alt.Y("y:Q", title=y, scale=unit, axis=axis),
-        **_encode_series([s for s, _, _ in points], dashes=True),
+        x=alt.X("x:Q", title=x, scale=unit_scale, axis=axis),
+        y=alt.Y("y:Q", title=y, scale=unit_scale, axis=axis),
+        **_encode_series([name for name, _, _ in points], dashes=True),
     )
     layers = [base.mark_line(strokeWidth=2).encode(order="i:Q")]
     if diagonal:
-        layers.insert(0, _diagonal(0, 1).encode(x="x:Q", y="y:Q"))
+        layers.insert(0, _draw_diagonal(0, 1).encode(x="x:Q", y="y:Q"))
     if dots:
-        names = list(dict.fromkeys(s for s, _, _ in points))
+        names = list(dict.fromkeys(name for name, _, _ in points))
         colors = alt.Color("s:N", scale=alt.Scale(domain=names, range=_cycle(COLORS, names)))
         marks = _chart(rows).mark_circle(size=36, opacity=1)
         layers.append(marks.encode(x="x:Q", y="y:Q", color=colors.legend(None)))
@@ -114,7 +122,7 @@ def draw_lines(
 
 
 def draw_bars(values: Sequence[tuple[str, float]], x: str, rule: float | None = None) -> str:
-    """Draw a bar for each name, from the top in the order given; `rule` is a value to mark."""
+    """Draw a horizontal bar for each (name, value), from top to bottom; `rule` marks a value."""
     alt = _import_altair()
     rows = [{"name": name, "x": value} for name, value in values]
     bars = _chart(rows).mark_bar(fill=COLORS[0], height=_BAR_PITCH - 7)
@@ -128,17 +136,22 @@ def draw_bars(values: Sequence[tuple[str, float]], x: str, rule: float | None = 
 def draw_intervals(
     values: Sequence[tuple[str, float, float, float]], x: str, zero: bool = False
 ) -> str:
-    """Draw each (name, low, middle, high) as a point on a line; `zero` also marks 0."""
+    """Draw a line from low to high, with a point at the middle, for each (name, low, middle, high).
+
+    `zero` adds a vertical line at 0.
+    """
     alt = _import_altair()
-    rows = [{"name": n, "low": a, "x": b, "high": c} for n, a, b, c in values]
-    across = partial(alt.X, title=x, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
+    rows = [
+        {"name": name, "low": low, "x": middle, "high": high} for name, low, middle, high in values
+    ]
+    encode_x = partial(alt.X, title=x, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
     base = _chart(rows).encode(y=_name_axis())
     rule = base.mark_rule(stroke=COLORS[0], strokeWidth=3, strokeOpacity=0.45)
     point = base.mark_circle(fill=COLORS[0], size=52, opacity=1)
-    layers = [rule.encode(x=across("low:Q"), x2="high:Q"), point.encode(x=across("x:Q"))]
+    layers = [rule.encode(x=encode_x("low:Q"), x2="high:Q"), point.encode(x=encode_x("x:Q"))]
     if zero:
         origin = _chart([{"x": 0}]).mark_rule(stroke=_INK, strokeWidth=1)
-        layers.insert(0, origin.encode(x=across("x:Q")))
+        layers.insert(0, origin.encode(x=encode_x("x:Q")))
     names = [name for name, *_ in values]
     return _draw(alt.layer(*layers), WIDTH - 60, _BAR_PITCH * len(rows), names)
 
@@ -167,39 +180,45 @@ def _draw_histogram(
 
 
 def draw_heatmap(cells: Sequence[tuple[str, str, float, str]], x: str, y: str) -> str:
-    """Draw cells (row, column, share, text) whose shade is the share, from 0 to 1."""
+    """Draw cells (row, column, share, text); the share, from 0 to 1, determines the shade."""
     alt = _import_altair()
-    rows = [{"y": r, "x": c, "share": share, "text": text} for r, c, share, text in cells]
-    size = len({r["y"] for r in rows})
-    side = max(24, min(80, WIDTH // max(size, 1)))
-    plain = {"labelLimit": 90, "ticks": False, "domain": False, "grid": False}
-    fits = max(len(c) for _, c, _, _ in cells) * _LETTER_WIDTH < side
+    rows = [
+        {"y": row, "x": column, "share": share, "text": text} for row, column, share, text in cells
+    ]
+    row_count = len({row["y"] for row in rows})
+    side = max(24, min(80, WIDTH // max(row_count, 1)))
+    axis_style = {"labelLimit": 90, "ticks": False, "domain": False, "grid": False}
+    label_angle = 0 if max(len(column) for _, column, _, _ in cells) * _LETTER_WIDTH < side else -90
     base = _chart(rows).encode(
-        x=alt.X("x:N", sort=None, title=x, axis=alt.Axis(labelAngle=0 if fits else -90, **plain)),
-        y=alt.Y("y:N", sort=None, title=y, axis=alt.Axis(**plain)),
+        x=alt.X("x:N", sort=None, title=x, axis=alt.Axis(labelAngle=label_angle, **axis_style)),
+        y=alt.Y("y:N", sort=None, title=y, axis=alt.Axis(**axis_style)),
     )
     shade = alt.Scale(domain=[0, 1], range=[0.03, 0.5])
     squares = base.mark_rect(fill=COLORS[0], stroke="var(--paper)", strokeWidth=2).encode(
         fillOpacity=alt.FillOpacity("share:Q", scale=shade, legend=None)
     )
-    texts = base.mark_text(fill="var(--ink)", fontSize=13 if size <= 4 else 9)
+    texts = base.mark_text(fill="var(--ink)", fontSize=13 if row_count <= 4 else 9)
     chart = alt.layer(squares, texts.encode(text="text:N"))
-    return _draw(chart, side * len({r["x"] for r in rows}), side * size)
+    return _draw(chart, side * len({row["x"] for row in rows}), side * row_count)
 
 
 def draw_band(points: Sequence[tuple[float, float, float, float]], x: str, y: str) -> str:
-    """Draw a line with a band through points (x, low, middle, high) of rising x, and a diagonal."""
+    """Draw a line through the middles, a band from low to high, and a dashed diagonal.
+
+    `points` are (x, low, middle, high), sorted by x.
+    """
     alt = _import_altair()
-    base = _chart([{"x": a, "low": b, "y": c, "high": d} for a, b, c, d in points])
+    rows = [{"x": x0, "low": low, "y": middle, "high": high} for x0, low, middle, high in points]
+    base = _chart(rows)
     scale = alt.Scale(zero=False, nice=True)
-    across = alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(tickCount=5))
-    up = alt.Y("y:Q", title=y, scale=scale)
+    x_axis = alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(tickCount=5))
+    y_axis = alt.Y("y:Q", title=y, scale=scale)
     area = base.mark_area(fill=COLORS[0], fillOpacity=0.18).encode(
-        x=across, y=alt.Y("low:Q", title=y, scale=scale), y2="high:Q"
+        x=x_axis, y=alt.Y("low:Q", title=y, scale=scale), y2="high:Q"
     )
     line = base.mark_line(stroke=COLORS[0], strokeWidth=2, point={"fill": COLORS[0], "size": 30})
-    diagonal = _diagonal(points[0][0], points[-1][0])
-    layers = (area, diagonal.encode(x=across, y=up), line.encode(x=across, y=up))
+    diagonal = _draw_diagonal(points[0][0], points[-1][0])
+    layers = (area, diagonal.encode(x=x_axis, y=y_axis), line.encode(x=x_axis, y=y_axis))
     return _draw(alt.layer(*layers), WIDTH, HEIGHT + 40)
 
 
@@ -214,8 +233,8 @@ def _chart(rows: list[dict[str, Any]]) -> Any:
     return alt.Chart(alt.Data(values=rows))
 
 
-def _diagonal(low: float, high: float) -> Any:
-    """Return a dashed line on which x and y are the same."""
+def _draw_diagonal(low: float, high: float) -> Any:
+    """Return the dashed line from (low, low) to (high, high)."""
     corners = _chart([{"x": low, "y": low}, {"x": high, "y": high}])
     return corners.mark_line(stroke=_INK, strokeWidth=1, strokeDash=[3, 3])
 
@@ -231,7 +250,7 @@ def _cycle(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
 
 
 def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any]:
-    """Return how series are distinguished, with a legend if there are several."""
+    """Return the encoding that distinguishes the series, with a legend if there are several."""
     alt = _import_altair()
     names = list(dict.fromkeys(series))
     legend = None
@@ -255,9 +274,9 @@ def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any
 
 def _draw(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> str:
     """Draw a chart in the colors and the size of the page."""
-    # The padding allows for a font that makes the names on the left wider than the measured one.
-    longest = min(max(map(len, names), default=0) * _LETTER_WIDTH, _MAX_NAME_WIDTH)
-    padding = {"left": 4 + longest // 8, "top": 4, "right": 8, "bottom": 4}
+    # The padding leaves room for a font that is wider than the one the labels were measured with.
+    label_width = min(max(map(len, names), default=0) * _LETTER_WIDTH, _MAX_NAME_WIDTH)
+    padding = {"left": 4 + label_width // 8, "top": 4, "right": 8, "bottom": 4}
     return draw_svg(
         chart.properties(width=width, height=height, background="transparent", padding=padding)
         .configure_view(stroke=None)
@@ -291,43 +310,44 @@ def plot_histogram(
     series: Mapping[int, str] | None = None,
     are_probabilities: bool = False,
 ) -> Part:
-    """Plot the column `x` of a query in brackets, in equal bins.
+    """Plot a histogram of the column `x` of `rows`, a parenthesized query, in bins of equal width.
 
     The bins span the values within three times the range from the 1% to the 99% quantile. The first
-    and the last bin also count the values beyond, and the page says so. `series` names the values
-    of column `s`, whose rows are shown as shares of each.
+    and the last bin also count the values beyond, and the page says so. `series` maps the values of
+    the column `s` to names; each series is then plotted as shares of its own rows.
     """
     (extent,) = subject.query_tables(
         f"""
-        SELECT min(x) AS least, max(x) AS most, quantile(x, 0.01) AS low,
+        SELECT min(x) AS min_x, max(x) AS max_x, quantile(x, 0.01) AS low,
             quantile(x, 0.99) AS high, count(*) AS n
         FROM {rows} AS all_rows WHERE isfinite(x)
         """
     )
     if not extent["n"]:
         return Note(f"{title}: no row has a number.")
-    least, most = float(extent["least"]), float(extent["most"])
+    min_x, max_x = float(extent["min_x"]), float(extent["max_x"])
     spread = float(extent["high"]) - float(extent["low"])
-    low, high = max(least, extent["low"] - spread), min(most, extent["high"] + spread)
+    low, high = max(min_x, extent["low"] - spread), min(max_x, extent["high"] + spread)
     if are_probabilities:
         low, high = 0.0, 1.0
     width = (high - low) / _BINS
     if not high > low or width == 0:
-        return Note(f"{title}: the same in all rows, {format_number(least)}.")
+        return Note(f"{title}: the same in all rows, {format_number(min_x)}.")
     counts = _count_bins(subject, rows, series, low, width)
     if series is not None:
-        explanation += " Heights are shares of the rows of each."
-    if least < low or most > high:
-        explanation += " Rows beyond the axis are in its first and last bin."
+        explanation += " Heights are shares of the rows of each series."
+    if min_x < low or max_x > high:
+        explanation += " The first and the last bin include the rows beyond the axis."
     edges = [low + n * width for n in range(_BINS + 1)]
     bins = {}
-    for name, numbers in counts.items():
-        total = 1 if series is None else max(sum(numbers), 1)
-        bins[name] = [(*ends, n / total) for ends, n in zip(pairwise(edges), numbers, strict=True)]
+    for name, bin_counts in counts.items():
+        total = 1 if series is None else max(sum(bin_counts), 1)
+        heights = [n / total for n in bin_counts]
+        bins[name] = [(*ends, h) for ends, h in zip(pairwise(edges), heights, strict=True)]
     cells = [
         [
             f"{format_number(edges[n])} to {format_number(edges[n + _BINS_PER_ROW])}",
-            *(sum(numbers[n : n + _BINS_PER_ROW]) for numbers in counts.values()),
+            *(sum(bin_counts[n : n + _BINS_PER_ROW]) for bin_counts in counts.values()),
         ]
         for n in range(0, _BINS, _BINS_PER_ROW)
     ]
@@ -344,7 +364,7 @@ def plot_histogram(
 def _count_bins(
     subject: Subject, rows: str, series: Mapping[int, str] | None, low: float, width: float
 ) -> dict[str, list[int]]:
-    """Return the number of rows in each bin by the name of the series, "Rows" without series."""
+    """Return the row count of each bin for each series name; without series, the name is "Rows"."""
     names = {0: "Rows"} if series is None else series
     counts = {name: [0] * _BINS for name in names.values()}
     for row in subject.query_tables(

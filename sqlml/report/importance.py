@@ -1,4 +1,4 @@
-"""Sections about the columns that matter, and about columns that differ from the training data."""
+"""Sections about the columns that matter to the model, and about drift since training."""
 
 from __future__ import annotations
 
@@ -17,72 +17,72 @@ from sqlml.report.parts import (
     make_table,
     note_left_out,
 )
-from sqlml.report.subject import MAX_TARGETS, Subject, write_sample_condition
+from sqlml.report.subject import MAX_TARGETS, Subject, build_sample_condition
 
 _MAX_COLUMNS = 20
 _MAX_FEATURES = 4096
 _BACKGROUND, _MAX_PREDICTIONS = 25, 2_000_000
-"""Limits for models that are neither sums of trees nor linear: background rows, and predictions."""
+"""Limits for models other than tree ensembles and linear models: background rows, predictions."""
 
 _ORDERS = 64
-"""Minimum number of pairs of column orders that explain uses."""
+"""Minimum number of pairs of column permutations that `explain` samples."""
 
 
 def measure_importance(subject: Subject) -> Section:
-    """Show the contributions of columns to the sample and the library's importances."""
+    """Show each column's contributions to the scores of the sample, and its stored importance."""
     parts = [*_explain_sample(subject), *_show_library_importance(subject)]
-    lead = "A contribution is what a column adds to the score of a row, or takes away."
+    lead = "A contribution is what a column adds to the score of a row, or subtracts from it."
     return Section("importance", "Which columns matter", lead, tuple(parts))
 
 
 def _explain_sample(subject: Subject) -> list[Part]:
     if not subject.count:
         return [Note("The data has no rows to explain.")]
-    features = len(subject.model.program.inputs)
-    if features > _MAX_FEATURES:
+    num_features = len(subject.model.program.inputs)
+    if num_features > _MAX_FEATURES:
         limit = f"Contributions are computed for models of up to {_MAX_FEATURES:,} columns"
-        return [Note(f"{limit}; explain('m', *) has them for others.")]
+        return [Note(f"{limit}; explain('m', *) also computes them for larger models.")]
     try:
         return _explain_rows(subject, subject.sample_count, "")
     except SqlmlError:
-        pass  # The model is neither a sum of trees nor linear, so it needs background rows.
-    rows = _MAX_PREDICTIONS // (2 * _ORDERS * max(features, 1))
+        pass  # The model is neither a tree ensemble nor linear, so it needs background rows.
+    max_rows = _MAX_PREDICTIONS // (2 * _ORDERS * max(num_features, 1))
     background = f", background := (SELECT * FROM {subject.sample} LIMIT {_BACKGROUND})"
     try:
-        return _explain_rows(subject, max(1, min(subject.sample_count, rows, 200)), background)
+        return _explain_rows(subject, max(1, min(subject.sample_count, max_rows, 200)), background)
     except SqlmlError as error:
         return [Note(f"The model cannot be explained: {error.message}")]
 
 
-def _explain_rows(subject: Subject, rows: int, background: str) -> list[Part]:
-    """Plot the contributions to the first targets in some rows of the sample."""
+def _explain_rows(subject: Subject, num_rows: int, background: str) -> list[Part]:
+    """Plot the contributions to the first targets, for `num_rows` rows of the sample."""
     call = f"explain({subject.quoted}, *{background})"
     if subject.targets == 1:
-        return [_plot_contributions(subject, call, rows, "")]
+        return [_plot_contributions(subject, call, num_rows, "")]
     parts = [
-        _plot_contributions(subject, DUCKDB.at(call, target + 1), rows, f"{name}: ")
+        _plot_contributions(subject, DUCKDB.at(call, target + 1), num_rows, f"{name}: ")
         for target, name in enumerate(subject.target_names[:MAX_TARGETS])
     ]
     return [*parts, *subject.note_more_targets()]
 
 
-def _plot_contributions(subject: Subject, call: str, rows: int, prefix: str) -> Part:
-    """Plot the range of each column's contributions, which `call` returns."""
+def _plot_contributions(subject: Subject, call: str, num_rows: int, prefix: str) -> Part:
+    """Plot the range of each column's contributions, which the SQL expression `call` returns."""
     features = list(subject.model.program.inputs)
-    summary = _summarize_contributions(subject, call, rows, len(features))
+    summary = _summarize_contributions(subject, call, num_rows, len(features))
     if not summary or not summary[0]["size"]:
         return Note(f"{prefix}No column makes a difference in these rows.")
     shown = summary[:_MAX_COLUMNS]
     names = make_distinct([clip(features[row["k"] - 1], 40) for row in shown])
-    sample = "all rows" if rows == subject.count else f"{rows:,} of {subject.count:,} rows"
+    sample = "all rows" if num_rows == subject.count else f"{num_rows:,} of {subject.count:,} rows"
     explanation = (
-        f"Of {sample}: the line holds 80% of a column's contributions, the point is their median."
+        f"For {sample}: the line spans 80% of a column's contributions; the point is their median."
     )
     if "background" in call:
         count = min(_BACKGROUND, subject.sample_count)
-        explanation += f" Estimated beside {count} rows of the data."
+        explanation += f" Estimated against a background of {count} rows of the data."
     if subject.task == "classes":
-        explanation += " Of each row the score of the predicted class is explained."
+        explanation += " In each row, the score of the predicted class is explained."
     pairs = zip(names, shown, strict=True)
     ranges = [(name, row["low"], row["middle"], row["high"]) for name, row in pairs]
     title, columns = f"{prefix}Contributions", ("Column", "Mean size", "10%", "Median", "90%")
@@ -92,22 +92,25 @@ def _plot_contributions(subject: Subject, call: str, rows: int, prefix: str) -> 
         title,
         explanation,
         charts.draw_intervals(ranges, "Contribution to the score", zero=True),
-        "For each column the range of its contributions",
+        "The range of contributions of each column",
         make_table(title, columns, cells, note),
     )
 
 
 def _summarize_contributions(
-    subject: Subject, call: str, rows: int, features: int
+    subject: Subject, call: str, num_rows: int, num_features: int
 ) -> list[dict[str, Any]]:
-    """Return the mean size and quantiles of the contributions of each column k, from 1 on."""
+    """Return the mean size and the quantiles of each column's contributions.
+
+    The key `k` of a returned row is the position of its column, counted from 1.
+    """
     query = (
         f"SELECT {DUCKDB.call('map_values', call)} AS c FROM "
-        f"(SELECT * FROM {subject.sample} LIMIT {rows}) AS sqlml_sample"
+        f"(SELECT * FROM {subject.sample} LIMIT {num_rows}) AS sqlml_sample"
     )
-    subject.tables.session.plan(query)  # fails before an open transaction is affected
+    subject.tables.session.plan(query)  # fail before an open transaction is affected
     with subject.tables.store_briefly("contributions", query) as table:
-        numbers = ", ".join(f"({k})" for k in range(1, features + 1))
+        numbers = ", ".join(f"({k})" for k in range(1, num_features + 1))
         summary = subject.query_tables(
             f"""
             SELECT k, avg(abs(v)) AS size, quantile(v, 0.1) AS low,
@@ -127,7 +130,7 @@ def _show_library_importance(subject: Subject) -> list[Part]:
     try:
         rows = subject.query_models(f"FROM ml_feature_importance(MODEL {subject.quoted})")
     except SqlmlError as error:
-        return [Note(f"No importance is kept in the model: {error.message}.")]
+        return [Note(f"The model stores no importances: {error.message}.")]
     importances = [row for row in rows if row["importance"] is not None]
     if not importances:
         return []
@@ -143,8 +146,8 @@ def _show_library_importance(subject: Subject) -> list[Part]:
     return [
         Plot(
             "Importance in training",
-            f"As {subject.model.origin.library.split()[0]} measures it, whatever the data is; of "
-            "linear models the sizes of the weights.",
+            f"As {subject.model.origin.library.split()[0]} measures it in training; for linear "
+            "models, the absolute weights.",
             charts.draw_bars(bars, "Importance"),
             "A bar for each column",
             make_table("Importance in training", columns, cells, note),
@@ -170,24 +173,24 @@ def _compare_with_training(subject: Subject) -> Part:
     if not subject.count:
         return Note("The data has no rows.")
     limit = _MAX_VALUES // max(len(subject.facts.features), 1)
-    condition = write_sample_condition(subject.count, limit)
+    condition = build_sample_condition(subject.count, limit)
     try:
         drifts = subject.query_models(
             f"FROM ml_validate_data_skew(MODEL {subject.quoted}, "
             f"(SELECT * FROM {subject.rows}{condition}))"
         )
     except BindError as error:
-        return Note(f"The rows cannot be compared with those of the training: {error.message}.")
+        return Note(f"The rows cannot be compared with the training rows: {error.message}.")
     drifts = [row for row in drifts if row["value"] is not None or row["is_anomaly"]]
     if not drifts:
         return Note("No column has values both in training and here.")
     drifts.sort(key=lambda row: -(row["value"] or 0))
-    return _plot_drift(drifts, f" Of an even sample of {limit:,} rows." if condition else "")
+    return _plot_drift(drifts, f" Measured on {limit:,} evenly sampled rows." if condition else "")
 
 
-def _plot_drift(drifts: list[dict[str, Any]], sample: str) -> Part:
+def _plot_drift(drifts: list[dict[str, Any]], sample_sentence: str) -> Part:
     shown = drifts[:_MAX_COLUMNS]
-    flagged = sum(row["is_anomaly"] for row in drifts)
+    anomaly_count = sum(row["is_anomaly"] for row in drifts)
     names = make_distinct([clip(str(row["input"]), 40) for row in shown])
     threshold = max(row["threshold"] for row in shown)
     bars = [(name, float(row["value"] or 0)) for name, row in zip(names, shown, strict=True)]
@@ -205,13 +208,13 @@ def _plot_drift(drifts: list[dict[str, Any]], sample: str) -> Part:
     ]
     columns = ("Column", "Divergence", "PSI", "KS", "NULL then", "NULL now", "")
     note = note_left_out(len(drifts) - len(shown), "columns that differ less")
-    counted = f"{flagged:,} of {len(drifts):,} columns" if flagged else "No column"
+    columns_text = f"{anomaly_count:,} of {len(drifts):,} columns" if anomaly_count else "No column"
     return Plot(
         "Columns that differ most",
-        f"{counted} {'differ' if flagged > 1 else 'differs'} by more than the threshold: a "
-        f"Jensen-Shannon divergence above {threshold:g}, or shares of NULL that lie as far "
-        f"apart.{sample}",
+        f"{columns_text} {'differ' if anomaly_count > 1 else 'differs'} more than the threshold: a "
+        f"Jensen-Shannon divergence above {threshold:g}, or shares of NULL that differ by "
+        f"as much.{sample_sentence}",
         charts.draw_bars(bars, "Jensen-Shannon divergence", rule=threshold),
-        "A bar for each column: its divergence from the training",
+        "A bar for each column: its divergence from the training data",
         make_table("Drift", columns, cells, note, none=""),
     )

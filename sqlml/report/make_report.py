@@ -1,4 +1,4 @@
-"""Make a report: from a model and a query to a page."""
+"""Make a report: collect the sections about a model and its data, and render the page."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from sqlml.report.importance import measure_drift, measure_importance
 from sqlml.report.parts import Note, Pairs, Section, clip, format_number, make_code
 from sqlml.report.predictions import compare_groups, show_predictions
 from sqlml.report.quality import measure_quality
-from sqlml.report.subject import QueryRunner, Subject, Tables, load_subject, write_call
+from sqlml.report.subject import QueryRunner, Subject, Tables, build_call_sql, load_subject
 from sqlml.statements.connection_models import Models
 
 _FRAME_STYLE = "width:100%;height:80vh;min-height:480px;border:1px solid;border-radius:4px"
 
 _HEAD_IN_FRAME = '<head><base href="about:srcdoc">'
-"""Without this, links of the page would lead to the notebook's sections."""
+"""Makes links lead to sections of the page; otherwise they would lead to the notebook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One self-contained page of HTML, as `Session.report` makes it.
+    """A self-contained HTML page, as `Session.report` returns it.
 
     Attributes:
         title: the model and its version.
@@ -46,7 +46,7 @@ class Report:
         """Write the page to a file, replacing an existing one.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         file = Path(path)
         file.write_text(self.html, encoding="utf-8", newline="\n")
@@ -62,32 +62,33 @@ class Report:
 
 
 _MIN_ROWS_FOR_RATE = 100_000
-"""Number of rows from which the time to load a model is negligible."""
+"""Minimum number of rows for a rate: loading the model then takes a negligible share."""
 
 
 def show_cost(subject: Subject) -> Section:
     """Show the plan of a prediction over the data, and the time that scoring took."""
-    call = write_call(subject.model, subject.reference)
-    plan = subject.tables.session.plan(f"SELECT {call} FROM {subject.source}")
-    calls = [] if plan is None else [c.to_dict() for c in plan.calls]
-    model = (subject.model.name, subject.model.version)
-    calls = [c for c in calls if (c["model"], c["version"]) == model]  # the data may call others
+    prediction = build_call_sql(subject.model, subject.reference)
+    plan = subject.tables.session.plan(f"SELECT {prediction} FROM {subject.source}")
+    calls = [] if plan is None else [planned_call.to_dict() for planned_call in plan.calls]
+    version = (subject.model.name, subject.model.version)
+    # The query of the data may call other models.
+    calls = [call for call in calls if (call["model"], call["version"]) == version]
     if not calls:
-        return Section("cost", "Cost and plan", "", (Note("No plan is made of this query."),))
-    planned = calls[-1]
+        return Section("cost", "Cost and plan", "", (Note("sqlml makes no plan for this query."),))
+    last_call = calls[-1]
     pairs = [
-        ("Runs on", f"{planned['backend']}, {planned['strategy']}"),
-        ("Why", planned["reason"]),
-        ("Rows reach it", planned["route"]),
+        ("Runs on", f"{last_call['backend']}, {last_call['strategy']}"),
+        ("Why", last_call["reason"]),
+        ("Rows reach it", last_call["route"]),
     ]
     scores = subject.scores
     if scores is not None and scores.count:
-        text = f"{scores.count:,} rows in {format_duration(scores.seconds)}"
+        measured = f"{scores.count:,} rows in {format_duration(scores.seconds)}"
         if scores.count >= _MIN_ROWS_FOR_RATE:
             rate = scores.count / max(scores.seconds, 1e-9)
-            text += f", {format_number(rate)} rows per second"
-        pairs.append(("Measured here", f"{text}, with loading the model, for all of its outputs"))
-    for estimate in planned["estimates"][:3]:
+            measured += f", {format_number(rate)} rows per second"
+        pairs.append(("Measured here", f"{measured}, including loading, for all outputs"))
+    for estimate in last_call["estimates"][:3]:
         duration = format_duration(estimate["loading"] + estimate["seconds"])
         rows = f"for {estimate['rows']:,} rows on one thread"
         pairs.append((f"Estimated, {estimate['way']}", f"{duration} {rows}"))
@@ -106,7 +107,7 @@ SECTIONS: tuple[tuple[str, Callable[[Subject], Section]], ...] = (
     ("describing the data", describe_data),
     ("planning", show_cost),
 )
-"""Progress text and function of each section, in the order of the page."""
+"""The progress message and the function of each section, in the order of the page."""
 
 _TASKS = {
     "two classes": "a classifier of two classes",
@@ -126,7 +127,7 @@ def make_report(
     by: str | Sequence[str] | None,
     report_progress: Callable[[str], None],
 ) -> Report:
-    """Make the report of a model on the rows of a query or a table."""
+    """Make the report on model `name` and the rows of `data`, a query or the name of a table."""
     for library in ("altair", "jinja2", "vl_convert"):
         try:
             import_module(library)
@@ -137,8 +138,8 @@ def make_report(
     with closing(Tables(session)) as tables:
         subject = load_subject(tables, models, name, data, label, by, report_progress)
         sections = []
-        for step, make_section in SECTIONS:
-            report_progress(step)
+        for progress_message, make_section in SECTIONS:
+            report_progress(progress_message)
             sections.append(make_section(subject))
         report_progress("drawing the page")
         title = f"{clip(subject.model.name, 80)}, version {subject.model.version}"
@@ -146,30 +147,30 @@ def make_report(
 
 
 def _summarize(subject: Subject) -> str:
-    """Return the line below the title."""
+    """Return the line below the title: what the model is, and how many rows it was given."""
     model, facts = subject.model, subject.facts
-    classes = len(model.program.labels[0]) if model.program.labels else 0
+    num_classes = len(model.program.labels[0]) if model.program.labels else 0
     summary = clip(model.origin.source.rpartition(".")[2], 80)
     if facts is not None:
         summary = f"{clip(facts.model_type)} by {clip(facts.library)}"
-    summary += f", {_TASKS[subject.task].format(classes)}"
+    summary += f", {_TASKS[subject.task].format(num_classes)}"
     if subject.targets > 1:
         summary += f" for each of {subject.targets:,} targets"
     summary += f", on {subject.count:,} rows."
     return f"{summary} {clip(model.comment, 300)}" if model.comment else summary
 
 
-def _render(title: str, about: str, sections: Sequence[Section]) -> str:
+def _render(title: str, summary: str, sections: Sequence[Section]) -> str:
     import jinja2
 
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     folder = files("sqlml.report")
-    texts = {
+    templates = {
         name: folder.joinpath(name).read_text(encoding="utf-8")
         for name in ("page.html.j2", "page.css")
     }
     environment = jinja2.Environment(
-        loader=jinja2.DictLoader(texts),
+        loader=jinja2.DictLoader(templates),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -177,9 +178,9 @@ def _render(title: str, about: str, sections: Sequence[Section]) -> str:
     )
     return environment.get_template("page.html.j2").render(
         title=title,
-        about=about,
-        provenance=f"Made by sqlml in DuckDB {duckdb.__version__} on {now}. It holds aggregates, "
-        "and loads nothing from elsewhere.",
+        about=summary,
+        provenance=f"Made by sqlml in DuckDB {duckdb.__version__} on {now}. It contains "
+        "only aggregates, and loads nothing from other places.",
         sections=sections,
         tiles=[tile for section in sections for tile in section.tiles],
     )

@@ -1,4 +1,4 @@
-"""The parts of a page, as plain values that the template prints and escapes."""
+"""The parts of a page: plain values, which the template prints and escapes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 MAX_LENGTH = 60
-_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that change the text direction of what follows."""
+_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that change the direction of the text after them."""
 
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Cn", "Co", "Zl", "Zp"})
 
 
 def format_value(value: Any, length: int = MAX_LENGTH) -> str | None:
-    """Return the text of a table cell; None stays None.
+    """Format a value for a table cell; None stays None.
 
     >>> format_value(0.123456), format_value(1234567), format_value(True)
     ('0.1235', '1,234,567', 'true')
@@ -35,9 +35,9 @@ def format_value(value: Any, length: int = MAX_LENGTH) -> str | None:
 
 
 def format_number(value: float, padded: bool = False) -> str:
-    """Return a number with four significant digits, or more if it is an integer.
+    """Format a number with four significant digits, or with all digits before the decimal point.
 
-    A `padded` number keeps the zeros after its last digit.
+    `padded` keeps trailing zeros.
 
     >>> format_number(12345.678), format_number(0.00001234), format_number(2.0)
     ('12,346', '1.234e-05', '2')
@@ -46,16 +46,16 @@ def format_number(value: float, padded: bool = False) -> str:
     """
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "-∞"
-    size = abs(value)
-    if size >= 1e15 or 0 < size < 1e-4:
+    magnitude = abs(value)
+    if magnitude >= 1e15 or 0 < magnitude < 1e-4:
         return f"{value:.4g}"
-    if size >= 1000 or value == 0 or (value == int(value) and not padded):
+    if magnitude >= 1000 or value == 0 or (value == int(value) and not padded):
         return f"{value:,.0f}"
     return (f"{value:#.4g}" if padded else f"{value:.4g}").removesuffix(".")
 
 
 def clip(text: str, length: int = MAX_LENGTH) -> str:
-    r"""Return the beginning of a text, with unprintable characters replaced by U+FFFD.
+    r"""Truncate a text to `length`, and replace unprintable characters by U+FFFD.
 
     >>> clip("a\tb\x00c"), clip("abcdef", 4)
     ('a b�c', 'abc…')
@@ -67,7 +67,7 @@ def clip(text: str, length: int = MAX_LENGTH) -> str:
 def _make_printable(character: str) -> str:
     if character.isspace() and character not in "\x1c\x1d\x1e\x1f":
         return " "
-    is_hidden = character in _TURNING or unicodedata.category(character) in _UNPRINTABLE
+    is_hidden = character in _DIRECTION_MARKS or unicodedata.category(character) in _UNPRINTABLE
     return "�" if is_hidden else character
 
 
@@ -88,7 +88,7 @@ def make_distinct(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def join_first(texts: Sequence[str], count: int) -> str:
-    """Join the first texts, and say how many there are beyond `count`.
+    """Join the first `count` texts, and state how many more there are.
 
     >>> join_first(["a", "b", "c"], 2)
     'a, b and 1 more'
@@ -98,20 +98,23 @@ def join_first(texts: Sequence[str], count: int) -> str:
 
 
 def note_left_out(count: int, description: str) -> str:
-    """Return a sentence about items that are not shown; empty if there are none."""
+    """Return a sentence about `count` items that are not shown, or "" if there are none."""
     return f"{count:,} {description} are left out." if count > 0 else ""
 
 
 _MAX_CODE = 20_000
-_SHARE = re.compile(r"\d+(\.\d+)?%")
+_PERCENTAGE = re.compile(r"\d+(\.\d+)?%")
 
 _ROW_WIDTH, _CELL_WIDTH = 66, 24
-"""Characters of a row next to a plot, and of a cell before its lines are broken."""
+"""Maximum widths in characters: of a table beside a plot, and of a cell before it wraps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Texts in rows and columns; None is shown as NULL. Columns of `numbers` are right-aligned."""
+    """A table of texts; None is shown as NULL.
+
+    `numbers` tells for each column whether it is numeric, and therefore right-aligned.
+    """
 
     kind: ClassVar[str] = "table"
     caption: str
@@ -122,7 +125,7 @@ class Table:
 
     @property
     def is_wide(self) -> bool:
-        """True if the table is too wide to stand next to a plot."""
+        """True if the table is too wide to fit beside a plot."""
         lines = (self.columns, *self.rows)
         widths = [max(len(line[n] or "NULL") for line in lines) for n in range(len(self.columns))]
         return sum(min(width, _CELL_WIDTH) + 3 for width in widths) > _ROW_WIDTH
@@ -130,10 +133,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot with its numbers beside it.
+    """A plot, with a table of its numbers.
 
-    `explanation` stands above the plot, `svg` is the markup of `draw_svg`, and `description` is the
-    drawing in words for screen readers, which add that the numbers are in the table.
+    `explanation` stands above the plot, and `svg` is the markup that `draw_svg` returns.
+    `description` describes the drawing for screen readers, which also announce the table.
     """
 
     kind: ClassVar[str] = "plot"
@@ -146,7 +149,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Names with descriptions."""
+    """A list of names with their values or descriptions."""
 
     kind: ClassVar[str] = "pairs"
     pairs: tuple[tuple[str, str], ...]
@@ -154,7 +157,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A folded text in a fixed-width font."""
+    """A collapsed text in a fixed-width font, such as a query."""
 
     kind: ClassVar[str] = "code"
     title: str
@@ -198,16 +201,22 @@ def make_table(
     note: str = "",
     none: str | None = None,
 ) -> Table:
-    """Return a Table of values; `none` is the text of None, by default NULL."""
-    values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
-    texts = [_align(v) if _are_numbers(v) else list(map(format_value, v)) for v in values]
-    numbers = tuple(_are_numbers(v) or _are_shares(v) for v in values)
-    cells = [tuple(none if t is None else t for t in row) for row in zip(*texts, strict=True)]
-    return Table(caption, tuple(columns), tuple(cells), numbers, note)
+    """Make a Table of formatted values; `none` replaces None, which is otherwise shown as NULL."""
+    values_by_column = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    texts_by_column = [
+        _format_numbers(values) if _are_numbers(values) else list(map(format_value, values))
+        for values in values_by_column
+    ]
+    are_numeric = tuple(_are_numbers(v) or _are_percentages(v) for v in values_by_column)
+    cells = [
+        tuple(none if text is None else text for text in row)
+        for row in zip(*texts_by_column, strict=True)
+    ]
+    return Table(caption, tuple(columns), tuple(cells), are_numeric, note)
 
 
 def make_code(title: str, text: str) -> Code:
-    """Return the beginning of a text of several lines, without unprintable characters."""
+    """Make a Code of the beginning of a text, with unprintable characters replaced by U+FFFD."""
     shown = "".join(c if c in "\n\t" else _make_printable(c) for c in text[:_MAX_CODE])
     return Code(title, shown + ("\n…" if len(text) > _MAX_CODE else ""))
 
@@ -219,11 +228,11 @@ def _are_numbers(values: Sequence[Any]) -> bool:
     )
 
 
-def _are_shares(values: Sequence[Any]) -> bool:
-    return bool(values) and all(isinstance(v, str) and _SHARE.fullmatch(v) for v in values)
+def _are_percentages(values: Sequence[Any]) -> bool:
+    return bool(values) and all(isinstance(v, str) and _PERCENTAGE.fullmatch(v) for v in values)
 
 
-def _align(values: Sequence[Any]) -> list[str | None]:
-    """Format numbers with the same number of digits, as integers if all are integers."""
+def _format_numbers(values: Sequence[Any]) -> list[str | None]:
+    """Format a column of numbers: as integers if all are, otherwise with trailing zeros."""
     are_integers = all(v is None or (math.isfinite(v) and v == int(v)) for v in values)
     return [None if v is None else format_number(float(v), padded=not are_integers) for v in values]

@@ -1,4 +1,4 @@
-"""Sections about the distribution of predictions, for all rows and for groups of rows."""
+"""Sections about the distribution of predictions, and about groups of rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlml.report.parts import (
     note_left_out,
 )
 from sqlml.report.quality import METRICS, Classes, count_classes
-from sqlml.report.subject import MAX_TARGETS, SCORES, Subject, name_group_column, write_call
+from sqlml.report.subject import MAX_TARGETS, SCORES, Subject, build_call_sql, name_group_column
 
 _MAX_BARS = 15
 
@@ -50,14 +50,14 @@ def _plot_predictions(subject: Subject) -> list[Part]:
 
 
 def _plot_scores(subject: Subject) -> Part:
-    """Show the scores of a model without predictions, if it has scores."""
+    """Plot the scores of a model that has no predictions; return a note if it has no scores."""
     outputs = subject.model.program.outputs
     output = next((name for name in SCORES if name in outputs), None)
     if output is None or subject.model.program.output_type(output).width > 1:
-        return Note(f"The model predicts nothing; it gives {', '.join(outputs)}.")
-    query = f"SELECT {write_call(subject.model, subject.reference)} AS x FROM {subject.rows}"
+        return Note(f"The model predicts nothing; it returns {', '.join(outputs)}.")
+    query = f"SELECT {build_call_sql(subject.model, subject.reference)} AS x FROM {subject.rows}"
     with subject.tables.store_briefly("samples", query) as table:
-        explanation = "How the model scores the rows; it predicts nothing."
+        explanation = "The scores of the rows; the model predicts nothing."
         return plot_histogram(subject, f"(SELECT x FROM {table})", "Scores", explanation, "Score")
 
 
@@ -78,7 +78,7 @@ def _plot_targets(subject: Subject) -> list[Part]:
 
 
 def _count_predictions(subject: Subject, condition: str) -> list[tuple[int, int]]:
-    """Return the predicted class numbers and their rows, the most frequent first."""
+    """Return the index and the row count of each predicted class, the most frequent first."""
     rows = subject.query_tables(
         f"SELECT hat, count(*) AS n FROM {subject.known_scores.table} "
         f"WHERE {condition} GROUP BY hat ORDER BY n DESC, hat"
@@ -87,7 +87,7 @@ def _count_predictions(subject: Subject, condition: str) -> list[tuple[int, int]
 
 
 def _plot_counts(title: str, explanation: str, counts: list[tuple[str, int]], column: str) -> Part:
-    """Draw a bar for each of the first names."""
+    """Plot a bar for each of the first names in `counts`, with a table that adds their shares."""
     if not counts:
         return Note(f"{title}: no row has a prediction.")
     names = make_distinct([name for name, _ in counts])
@@ -95,17 +95,20 @@ def _plot_counts(title: str, explanation: str, counts: list[tuple[str, int]], co
     shown = [(name, n) for name, (_, n) in zip(names, counts, strict=True)][:_MAX_BARS]
     bars = charts.draw_bars([(name, float(n)) for name, n in shown], "Rows")
     cells = [[name, n, f"{n / total:.1%}"] for name, n in shown]
-    note = note_left_out(len(counts) - len(shown), "rarer ones")
+    note = note_left_out(len(counts) - len(shown), "rarer entries")
     table = make_table(title, (column, "Rows", "Share"), cells, note)
-    return Plot(title, explanation, bars, f"Bars of rows for each {column.lower()}", table)
+    return Plot(
+        title, explanation, bars, f"A bar for each {column.lower()}: its number of rows", table
+    )
 
 
 def _plot_clusters(subject: Subject) -> Part:
-    clusters = len(subject.known_scores.rows.model.program.labels[0].values)
+    num_clusters = len(subject.known_scores.rows.model.program.labels[0].values)
     counts = [(f"cluster {k}", n) for k, n in _count_predictions(subject, "hat IS NOT NULL")]
     explanation = "Rows in each cluster, the largest first."
-    if len(counts) < clusters:
-        explanation += f" {clusters - len(counts):,} of {clusters:,} clusters have no row."
+    if len(counts) < num_clusters:
+        empty_count = num_clusters - len(counts)
+        explanation += f" {empty_count:,} of {num_clusters:,} clusters have no row."
     return _plot_counts("Clusters", explanation, counts, "Cluster")
 
 
@@ -116,19 +119,21 @@ def _plot_class_counts(subject: Subject, classes: Classes) -> Part:
         return Note("No row has a prediction.")
     ordered = sorted(range(len(classes.values)), key=lambda k: -predicted.get(k, 0))
     shown = [k for k in ordered if predicted.get(k) or classes.counts[k]][:_MAX_BARS]
-    total, labelled = sum(predicted.values()), sum(classes.counts)
+    predicted_total, label_total = sum(predicted.values()), sum(classes.counts)
     bars = [(classes.names[k], predicted.get(k, 0)) for k in shown]
     columns = ["Class", "Predicted", "Share"]
-    cells: list[list[Any]] = [[name, n, f"{n / total:.1%}"] for name, n in bars]
-    if subject.known_scores.is_labelled and labelled:
+    cells: list[list[Any]] = [[name, n, f"{n / predicted_total:.1%}"] for name, n in bars]
+    if subject.known_scores.is_labelled and label_total:
         columns += ["Labels", "Share of labels"]
         for row, k in zip(cells, shown, strict=True):
-            row += [classes.counts[k], f"{classes.counts[k] / labelled:.1%}"]
+            row += [classes.counts[k], f"{classes.counts[k] / label_total:.1%}"]
     note = note_left_out(len(classes.values) - len(shown), "rarer or empty classes")
     svg = charts.draw_bars([(name, float(n)) for name, n in bars], "Rows")
     title, explanation = "Predicted classes", "Rows for which each class is predicted."
     table = make_table(title, columns, cells, note)
-    return Plot(title, explanation, svg, "Bars of rows for each predicted class", table)
+    return Plot(
+        title, explanation, svg, "A bar for each predicted class: its number of rows", table
+    )
 
 
 def _plot_class_scores(subject: Subject, classes: Classes) -> Part:
@@ -149,7 +154,7 @@ def _plot_class_scores(subject: Subject, classes: Classes) -> Part:
     else:
         rows = f"(SELECT list_max(ps) AS x FROM {scores.table} WHERE hat IS NOT NULL)"
         title = f"{score.capitalize()} of the prediction"
-        explanation = f"The {score} of the class that is predicted: how sure the model is"
+        explanation = f"The {score} of the predicted class: how certain the model is"
     x = score.capitalize()
     return plot_histogram(subject, rows, title, f"{explanation}.", x, series, has_probabilities)
 
@@ -162,17 +167,17 @@ _TASK_METRICS = {
     "numbers": ("r2_score", "mean_absolute_error", "mean_squared_error"),
     "clusters": ("mean_squared_distance",),
 }
-"""Measures of the table of groups; the plot shows the first one that some group has."""
+"""The metrics in the table of groups; the plot shows the first metric that any group has."""
 
 _AVERAGED = {"two classes": "p1", "numbers": "hat"}
-"""Prediction column whose mean is shown for each group if the data has no labels."""
+"""The prediction column whose mean is shown for each group if the data has no labels."""
 
 
 def compare_groups(subject: Subject) -> Section:
     """Compare the metrics of each group of rows."""
     if not subject.groups:
         note = Note(
-            "No groups were named. To compare some, name a column that tells them apart, as in "
+            "No groups were named. To compare groups, name the column that defines them, as in "
             "con.report('m', 'customers', by='region') or --by region."
         )
         return Section("groups", "By group", "", (note,))
@@ -195,7 +200,7 @@ def _compare_largest(subject: Subject) -> Part:
 
 
 def _average_unlabelled(subject: Subject, keys: str) -> list[dict[str, Any]]:
-    """Return the rows of each group, and their mean prediction if it is a number."""
+    """Return the row count of each group, and its mean prediction if predictions are numbers."""
     scores, average, condition = subject.known_scores, "CAST(NULL AS DOUBLE)", ""
     if scores.rows.targets > 1:
         condition = "WHERE t = 0"
@@ -211,9 +216,9 @@ def _average_unlabelled(subject: Subject, keys: str) -> list[dict[str, Any]]:
 
 def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[str]) -> Part:
     has_targets = "target" in groups[0]
-    known = {name for row in groups for name, value in row.items() if value is not None}
+    known_metrics = {name for row in groups for name, value in row.items() if value is not None}
     candidates = (*_TASK_METRICS[subject.task or "numbers"], "mean")
-    metrics = [name for name in candidates if name in known]
+    metrics = [name for name in candidates if name in known_metrics]
     columns = [*(clip(name, 30) for name in subject.groups), *(["Target"] if has_targets else [])]
     cells: list[list[Any]] = []
     for row in groups:
@@ -224,28 +229,28 @@ def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[
         )
     count = groups[0]["sqlml_groups"]
     note = f"The {len(groups)} largest of {count:,} groups." if count > len(groups) else ""
-    titles = [METRICS.get(name) or _name_mean(subject) for name in metrics]
+    titles = [METRICS.get(name) or _title_of_mean(subject) for name in metrics]
     table = make_table("Groups", (*columns, "Rows", *titles), cells, note)
     if has_targets or not metrics:
         return table
-    names = make_distinct([", ".join(_name_group(row[key]) for key in keys) for row in groups])
-    values = {n: row[metrics[0]] for n, row in zip(names, groups, strict=True)}
-    points = [(n, float(v), float(v), float(v)) for n, v in values.items() if v is not None]
+    names = make_distinct([", ".join(_format_group(row[key]) for key in keys) for row in groups])
+    values = {name: row[metrics[0]] for name, row in zip(names, groups, strict=True)}
+    points = [(name, float(v), float(v), float(v)) for name, v in values.items() if v is not None]
     return Plot(
         f"{titles[0]} of each group",
-        f"The groups of most rows first. {note}".strip(),
+        f"The largest groups come first. {note}".strip(),
         charts.draw_intervals(points, titles[0]),
         f"A point for each group: {titles[0]}",
         table,
     )
 
 
-def _name_mean(subject: Subject) -> str:
+def _title_of_mean(subject: Subject) -> str:
     if subject.task == "numbers":
         return "Mean prediction"
     has_probabilities = subject.known_scores.rows.scores == "probabilities"
     return "Mean probability" if has_probabilities else "Mean score"
 
 
-def _name_group(value: Any) -> str:
+def _format_group(value: Any) -> str:
     return "NULL" if value is None else format_value(value, 30) or "(empty)"

@@ -33,15 +33,19 @@ from sqlml.types import fold
 
 MAX_CURVES = 6
 CurveRows = Sequence[tuple[str, dict[str, Any]]]
-"""The rows of a curve, each with the name of its class."""
+"""Points of curves: the name of the class, and the row that describes the point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The classes of a model of one target: their values, distinct names, and counts of rows.
+    """The classes of a model with one target.
 
-    Of two classes, the second is positive. Rows are counted by labels, or else by predictions.
-    `by_frequency` has the numbers of the classes, the most frequent first.
+    If there are two classes, the second one is positive.
+
+    Attributes:
+        values: the class labels, and `names` their distinct display names.
+        by_frequency: the indices of the classes, the most frequent first.
+        counts: the row count of each class, by label if the data has labels, or else by prediction.
     """
 
     values: tuple[Any, ...]
@@ -51,7 +55,7 @@ class Classes:
 
     @property
     def are_two(self) -> bool:
-        """True if there are two classes, one of which is positive."""
+        """True if there are two classes, so the second one is positive."""
         return len(self.values) == 2
 
     @property
@@ -65,10 +69,10 @@ class Classes:
 
 
 def count_classes(subject: Subject) -> Classes:
-    """Return the classes of a model with one target, whose rows are scored."""
+    """Return the classes of a model with one target, with the number of scored rows of each."""
     scores = subject.known_scores
     values = scores.rows.class_labels.values
-    names = make_distinct([clip(spell_class(v) or "(empty)", 30) for v in values])
+    names = make_distinct([clip(spell_class(value) or "(empty)", 30) for value in values])
     column = "y" if scores.is_labelled else "hat"
     counts = [0] * len(values)
     for row in subject.query_tables(
@@ -82,29 +86,29 @@ def count_classes(subject: Subject) -> Classes:
 
 _CURVE_POINTS = 200
 _TABLE_ROWS, _TABLE_ROWS_PER_CLASS = 11, 6
-"""Number of thresholds in the table next to it: of one class, and of each of several."""
+"""Numbers of points in the table beside a curve: for a single class, and for each of several."""
 
 _MAX_MATRIX_CLASSES = 12
 _MAX_CONFUSIONS = 20
 
 
 def _plot_classifier(subject: Subject) -> list[Part]:
-    """Return the plots of a classifier with one target, or why one is missing."""
+    """Return the plots of a classifier with one target, and notes that explain missing plots."""
     scores = subject.known_scores
     classes = count_classes(subject)
     confusion = _plot_confusion(subject, classes)
     if len(classes.values) < 2:
-        return [confusion, Note("The model knows one class, so it has no curves.")]
+        return [confusion, Note("The model has only one class, so there are no curves.")]
     if scores.rows.scores == "none":
-        why = "The model returns neither probabilities nor scores, so it has no curves."
-        return [confusion, Note(why)]
+        reason = "The model returns neither probabilities nor scores, so there are no curves."
+        return [confusion, Note(reason)]
     if classes.count_with_rows < 2:
-        return [confusion, Note("All labels are of one class; curves compare two.")]
+        return [confusion, Note("All labels are of one class, and curves compare two classes.")]
     parts = [confusion, _plot_roc(subject, classes), _plot_precision_recall(subject, classes)]
     if scores.rows.scores == "probabilities":
         return [*parts, _plot_calibration(subject, classes)]
-    why = "The model gives scores and no probabilities, so it has no calibration curve."
-    return [*parts, Note(why)]
+    reason = "The model returns scores but no probabilities, so there is no calibration curve."
+    return [*parts, Note(reason)]
 
 
 def _read_curve(subject: Subject, classes: Classes, function: str, **options: Any) -> CurveRows:
@@ -118,8 +122,10 @@ def _read_curve(subject: Subject, classes: Classes, function: str, **options: An
     ]
 
 
-def _find_points(rows: CurveRows, x: str, y: str) -> list[tuple[str, float, float]]:
-    return [(s, r[x], r[y]) for s, r in rows if r[x] is not None and r[y] is not None]
+def _extract_points(rows: CurveRows, x: str, y: str) -> list[tuple[str, float, float]]:
+    return [
+        (name, row[x], row[y]) for name, row in rows if row[x] is not None and row[y] is not None
+    ]
 
 
 def _pick_evenly(rows: CurveRows) -> CurveRows:
@@ -128,9 +134,9 @@ def _pick_evenly(rows: CurveRows) -> CurveRows:
     count = _TABLE_ROWS if len(by_class) == 1 else _TABLE_ROWS_PER_CLASS
     picked = []
     for series in by_class:
-        last = len(series) - 1
-        step = max(1, last / (count - 1))
-        indices = dict.fromkeys(min(last, round(n * step)) for n in range(count))
+        last_index = len(series) - 1
+        step = max(1, last_index / (count - 1))
+        indices = dict.fromkeys(min(last_index, round(n * step)) for n in range(count))
         picked += [series[i] for i in indices]
     return picked
 
@@ -138,7 +144,10 @@ def _pick_evenly(rows: CurveRows) -> CurveRows:
 def _make_curve_table(
     classes: Classes, caption: str, rows: CurveRows, columns: Mapping[str, str]
 ) -> Table:
-    """Return the entries of `rows` under the titles of `columns`, and the class of each row."""
+    """Make a table of curve points; `columns` maps titles to keys of a row.
+
+    If there are more than two classes, a column names the class of each point.
+    """
     cells = [[name, *(row[key] for key in columns.values())] for name, row in rows]
     if classes.are_two:
         return make_table(caption, tuple(columns), [row[1:] for row in cells])
@@ -156,7 +165,7 @@ def _describe_classes(classes: Classes) -> str:
 
 def _plot_roc(subject: Subject, classes: Classes) -> Part:
     rows = _read_curve(subject, classes, "roc_curve", points=_CURVE_POINTS)
-    points = _find_points(rows, "false_positive_rate", "recall")
+    points = _extract_points(rows, "false_positive_rate", "recall")
     columns = {"Threshold": "threshold", "Recall": "recall"}
     columns["False positives"] = "false_positive_rate"
     return Plot(
@@ -170,14 +179,14 @@ def _plot_roc(subject: Subject, classes: Classes) -> Part:
 
 def _plot_precision_recall(subject: Subject, classes: Classes) -> Part:
     rows = _read_curve(subject, classes, "pr_curve", points=_CURVE_POINTS)
-    points = _find_points(rows, "recall", "precision")
+    points = _extract_points(rows, "recall", "precision")
     thresholds = [(name, row) for name, row in rows if row["threshold"] is not None]
     caption = "Points of the precision-recall curve"
     columns = {"Threshold": "threshold", "Recall": "recall", "Precision": "precision"}
     return Plot(
         "Precision and recall",
-        f"{_describe_classes(classes)} The share of hits that are right, as more of the class is "
-        "found.",
+        f"{_describe_classes(classes)} Precision is the share of hits that are correct; "
+        "recall is the share of the class that is found.",
         charts.draw_lines(points, "Recall", "Precision"),
         "Line plot of precision over recall",
         _make_curve_table(classes, caption, _pick_evenly(thresholds), columns),
@@ -186,12 +195,12 @@ def _plot_precision_recall(subject: Subject, classes: Classes) -> Part:
 
 def _plot_calibration(subject: Subject, classes: Classes) -> Part:
     rows = _read_curve(subject, classes, "calibration_curve", bins=10)
-    points = _find_points(rows, "mean_predicted", "fraction_of_positives")
+    points = _extract_points(rows, "mean_predicted", "fraction_of_positives")
     columns = {"Predicted": "mean_predicted", "Observed": "fraction_of_positives", "Rows": "rows"}
     return Plot(
         "Calibration",
-        f"{_describe_classes(classes)} On the dashed diagonal, what is predicted with 30% happens "
-        "in 30% of the rows.",
+        f"{_describe_classes(classes)} On the dashed diagonal, a class that is predicted with 30% "
+        "occurs in 30% of the rows.",
         charts.draw_lines(points, "Mean predicted probability", "Observed share", True, True),
         "Line plot of the observed share over the predicted probability",
         _make_curve_table(classes, "Bins of the calibration curve", rows, columns),
@@ -200,28 +209,28 @@ def _plot_calibration(subject: Subject, classes: Classes) -> Part:
 
 def _plot_confusion(subject: Subject, classes: Classes) -> Part:
     """Show the confusion matrix, or the most frequent confusions if there are too many classes."""
-    number_of = {value: k for k, value in enumerate(classes.values)}
+    index_of = {value: k for k, value in enumerate(classes.values)}
     pairs: Counter[tuple[int, int]] = Counter()
     for row in subject.evaluate("confusion_matrix", pairs=True):
-        pair = number_of[row["expected_label"]], number_of[row["predicted_label"]]
+        pair = index_of[row["expected_label"]], index_of[row["predicted_label"]]
         pairs[pair] += int(row["rows"])
     present = sorted({k for pair in pairs for k in pair})
     if len(present) > _MAX_MATRIX_CLASSES:
         return _list_confusions(classes, pairs)
     cells, rows = [], []
-    for y in present:
-        total = sum(pairs[y, hat] for hat in present)
-        for hat in present:
-            n = pairs[y, hat]
-            share = n / total if total else 0.0
-            cells.append((classes.names[y], classes.names[hat], share, f"{n:,}"))
-        right = f"{pairs[y, y] / total:.1%}" if total else ""
-        rows.append([classes.names[y], *(pairs[y, hat] for hat in present), right])
-    columns = ("Label", *(f"as {classes.names[k]}" for k in present), "Right")
+    for actual in present:
+        total = sum(pairs[actual, predicted] for predicted in present)
+        for predicted in present:
+            count = pairs[actual, predicted]
+            share = count / total if total else 0.0
+            cells.append((classes.names[actual], classes.names[predicted], share, f"{count:,}"))
+        recall = f"{pairs[actual, actual] / total:.1%}" if total else ""
+        rows.append([classes.names[actual], *(pairs[actual, k] for k in present), recall])
+    columns = ("Label", *(f"as {classes.names[k]}" for k in present), "Correct")
     return Plot(
         "Confusion",
-        "Rows of each class (down) by what they are taken for (across); the stronger the color, "
-        "the greater the share of the class.",
+        "Actual class (rows) by predicted class (columns); the stronger the color, the greater the "
+        "share of the actual class.",
         charts.draw_heatmap(cells, "Predicted", "Label"),
         "Matrix of labels and predictions",
         make_table("Confusion matrix", columns, rows),
@@ -229,10 +238,14 @@ def _plot_confusion(subject: Subject, classes: Classes) -> Part:
 
 
 def _list_confusions(classes: Classes, pairs: Mapping[tuple[int, int], int]) -> Table:
-    wrong = sorted(((n, y, hat) for (y, hat), n in pairs.items() if y != hat), reverse=True)
-    rows = [[classes.names[y], classes.names[hat], n] for n, y, hat in wrong[:_MAX_CONFUSIONS]]
-    note = note_left_out(len(wrong) - len(rows), "rarer ones")
-    return make_table("Most frequent confusions", ("Label", "Taken for", "Rows"), rows, note)
+    errors = [(n, *pair) for pair, n in pairs.items() if pair[0] != pair[1]]
+    errors.sort(reverse=True)
+    rows = [
+        [classes.names[actual], classes.names[predicted], n]
+        for n, actual, predicted in errors[:_MAX_CONFUSIONS]
+    ]
+    note = note_left_out(len(errors) - len(rows), "rarer confusions")
+    return make_table("Most frequent confusions", ("Label", "Predicted as", "Rows"), rows, note)
 
 
 _QUANTILES = 20
@@ -249,13 +262,16 @@ def _plot_regressor(subject: Subject) -> list[Part]:
 
 
 def _plot_target(subject: Subject, condition: str, prefix: str) -> list[Part]:
-    """Plot one target, whose rows of `sqlml_scored` fulfill the condition."""
+    """Plot the labels and the residuals of one target.
+
+    `condition` selects its rows of `sqlml_scored`; `prefix` starts the titles of the plots.
+    """
     scores = subject.known_scores.table
     residuals = plot_histogram(
         subject,
         f"(SELECT y - hat AS x FROM {scores} WHERE {condition})",
         f"{prefix}Residuals",
-        "Label minus prediction: around 0 if the model is right on average.",
+        "Label minus prediction: around 0 if the model is correct on average.",
         "Residual",
     )
     bins = subject.query_tables(
@@ -269,16 +285,18 @@ def _plot_target(subject: Subject, condition: str, prefix: str) -> list[Part]:
         GROUP BY part ORDER BY part
         """
     )
-    points = [(r["mean_hat"], r["low"], r["mean_y"], r["high"]) for r in bins]
-    if len({x for x, *_ in points}) < 2:
-        why = "all predictions are about the same, so there is nothing to plot."
-        return [Note(f"{prefix}{why}" if prefix else why.capitalize()), residuals]
-    cells = [[r["mean_hat"], r["mean_y"], r["low"], r["high"], r["n"]] for r in bins]
+    points = [(row["mean_hat"], row["low"], row["mean_y"], row["high"]) for row in bins]
+    if len({mean_hat for mean_hat, *_ in points}) < 2:
+        reason = "all predictions are about the same, so there is nothing to plot."
+        return [Note(f"{prefix}{reason}" if prefix else reason.capitalize()), residuals]
+    keys = ("mean_hat", "mean_y", "low", "high", "n")
+    cells = [[row[key] for key in keys] for row in bins]
     columns = ("Prediction", "Mean label", "10%", "90%", "Rows")
     labels = Plot(
-        f"{prefix}Labels beside predictions",
-        f"The rows in {len(points)} equal parts by their prediction: the mean label of each, in "
-        "the band that holds 80% of the labels. On the dashed line both are the same.",
+        f"{prefix}Labels and predictions",
+        f"The rows, sorted by prediction, in {len(points)} equal parts. The line shows the mean "
+        "label of each part, and the band holds 80% of its labels. On the dashed line, label and "
+        "prediction are equal.",
         charts.draw_band(points, "Mean prediction", "Label"),
         "Line plot of the mean label over the mean prediction",
         make_table(f"{prefix}Labels by prediction", columns, cells),
@@ -300,7 +318,7 @@ METRICS: Mapping[str, str] = {
     "median_absolute_error": "Median absolute error",
     "mean_squared_error": "Mean squared error",
     "mean_squared_log_error": "Mean squared log error",
-    "max_error": "Greatest error",
+    "max_error": "Max error",
     "explained_variance": "Explained variance",
     "mean_absolute_percentage_error": "Mean absolute error as a share",
     "mean_squared_distance": "Mean squared distance to the center",
@@ -312,13 +330,13 @@ METRICS: Mapping[str, str] = {
 """Titles of the metrics of ml_evaluate, the most important first."""
 
 _MAX_CLASSES = 20
-"""Maximum number of classes, or of targets, in the table of metrics."""
+"""Maximum number of classes or targets in the table of metrics."""
 
 _MAX_TILES = 4
 
 
 def measure_quality(subject: Subject) -> Section:
-    """Show the metrics, with the plots of a classifier or a regressor."""
+    """Show the metrics, and the plots of a classifier or a regressor."""
     obstacle = _find_obstacle(subject)
     if obstacle is not None:
         return Section("quality", "Quality", "", (Note(obstacle),))
@@ -327,8 +345,8 @@ def measure_quality(subject: Subject) -> Section:
     if subject.task == "numbers":
         parts += _plot_regressor(subject)
     elif subject.known_scores.rows.targets > 1:
-        why = "Curves are drawn for classifiers of one target"
-        parts.append(Note(f"{why}; ml_roc_curve and its like return those of several."))
+        reason = "Curves are drawn for classifiers of one target"
+        parts.append(Note(f"{reason}; ml_roc_curve and similar functions support several."))
     elif subject.task in ("classes", "two classes"):
         if subject.task == "classes":
             parts.append(_list_metrics_by_class(subject))
@@ -338,36 +356,41 @@ def measure_quality(subject: Subject) -> Section:
         for name, title in METRICS.items()
         if metrics[0].get(name) is not None and len(metrics) == 1
     ]
-    lead = _write_lead(subject, metrics[0])
+    lead = _make_lead(subject, metrics[0])
     return Section("quality", "Quality", lead, tuple(parts), tuple(tiles[:_MAX_TILES]))
 
 
 def _find_obstacle(subject: Subject) -> str | None:
-    """Return why nothing can be measured, or None if it can."""
+    """Return the reason why the quality cannot be measured, or None if it can."""
     scores = subject.scores
     if scores is None:
-        return "The model transforms or scores rows and predicts nothing that could be right."
+        return "The model transforms or scores rows; it predicts nothing that could be checked."
     if not subject.count:
         return "The data has no rows."
     if not scores.is_labelled and subject.task != "clusters":
         return (
-            "No column of labels is known, so nobody knows which predictions are right. Name it "
-            "as in con.report('m', 'customers', label='churned') or --label churned."
+            "No column of labels is known, so predictions cannot be checked. Name the column as in "
+            "con.report('m', 'customers', label='churned') or --label churned."
         )
-    known = "hat IS NOT NULL" if subject.task == "clusters" else "y IS NOT NULL AND hat IS NOT NULL"
-    (row,) = subject.query_tables(f"SELECT count(*) AS n FROM {scores.table} WHERE {known}")
+    condition = (
+        "hat IS NOT NULL" if subject.task == "clusters" else "y IS NOT NULL AND hat IS NOT NULL"
+    )
+    (row,) = subject.query_tables(f"SELECT count(*) AS n FROM {scores.table} WHERE {condition}")
     return None if row["n"] else "No row has both a label and a prediction."
 
 
-def _write_lead(subject: Subject, row: Mapping[str, Any]) -> str:
-    sentence = f"Measured on {row['rows']:,} rows"
+def _make_lead(subject: Subject, metrics: Mapping[str, Any]) -> str:
+    """Return a sentence about the measured rows, and a warning if training has seen some."""
+    sentence = f"Measured on {metrics['rows']:,} rows"
     if subject.known_scores.count < subject.count:
-        sentence += f", an even sample of the {subject.count:,}"
+        sentence += f", sampled evenly from {subject.count:,}"
     if subject.labels:
         names = " and ".join(map(clip, subject.labels))
-        sentence += f", by column{'s' if len(subject.labels) > 1 else ''} {names}"
+        sentence += (
+            f", against the labels in column{'s' if len(subject.labels) > 1 else ''} {names}"
+        )
     for missing in ("label", "prediction"):
-        if count := row[f"null_{missing}s"]:
+        if count := metrics[f"null_{missing}s"]:
             sentence += f"; {count:,} rows without a {missing} are left out"
     return f"{sentence}.{_warn_of_training_rows(subject)}"
 
@@ -378,21 +401,23 @@ def _warn_of_training_rows(subject: Subject) -> str:
         return ""
     connection = subject.tables.session.connection
     try:
-        trained = connection.get_table_names(subject.facts.query, qualified=True)
-        read = connection.get_table_names(f"SELECT * FROM {subject.source}", qualified=True)
-    except duckdb.Error:  # a query that only sqlml reads
+        training_tables = connection.get_table_names(subject.facts.query, qualified=True)
+        report_tables = connection.get_table_names(
+            f"SELECT * FROM {subject.source}", qualified=True
+        )
+    except duckdb.Error:  # only sqlml can parse the query
         return ""
-    shared = sorted(set(map(fold, trained)) & set(map(fold, read)))
-    if not shared:
+    shared_tables = sorted(set(map(fold, training_tables)) & set(map(fold, report_tables)))
+    if not shared_tables:
         return ""
     return (
-        f" The model was trained on rows of {' and '.join(map(clip, shared[:3]))}, so it has seen "
-        "some of these rows, and new rows are likely to have worse metrics."
+        f" The model was trained on rows of {' and '.join(map(clip, shared_tables[:3]))}, so it "
+        "has seen some of these rows, and new rows are likely to have worse metrics."
     )
 
 
 def _compare_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> Part:
-    """Compare the metrics of these rows with those of training, on held-out rows if possible."""
+    """Compare the metrics on the data with the metrics that training measured."""
     names = [name for name in METRICS if any(row.get(name) is not None for row in metrics)]
     rows = [[METRICS[name], *(row.get(name) for row in metrics[:_MAX_CLASSES])] for name in names]
     if len(metrics) > 1:
@@ -405,12 +430,13 @@ def _compare_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> Part:
         rows = [[*row, facts.metrics.get(name)] for row, name in zip(rows, names, strict=True)]
     note = ""
     if subject.task == "classes":
-        note = "Precision, recall, F1 and areas: means over the classes, each against all others."
+        note = "Precision, recall, F1 and areas are means over all classes, each against the rest."
     return make_table("Metrics", columns, rows, note)
 
 
 def _list_metrics_by_class(subject: Subject) -> Part:
-    metrics = [r for r in subject.evaluate("evaluate", per_class=True) if r["class"] is not None]
+    rows_by_class = subject.evaluate("evaluate", per_class=True)
+    metrics = [row for row in rows_by_class if row["class"] is not None]
     metrics.sort(key=lambda row: -row["rows"])
     names = ("precision", "recall", "f1_score", "roc_auc", "average_precision")
     rows = [

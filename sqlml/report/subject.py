@@ -1,9 +1,9 @@
 """The subject of a report: a model, its data in temporary tables, and its predictions.
 
 The query of the data runs once, so all numbers of a page are about the same rows, even if the query
-is volatile (`USING SAMPLE`, `now()`) or others write to its tables meanwhile. The model scores the
-rows once. The tables are dropped before the report is returned. They touch no database, so reports
-work in a read-only database and in an open transaction.
+is volatile (`USING SAMPLE`, `now()`) or other connections write to its tables meanwhile. The model
+scores the rows once. The temporary tables are dropped before the report is returned. No database is
+changed, so reports work in a read-only database and in an open transaction.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Tables:
         self._names: list[str] = []
 
     def store(self, name: str, query: str) -> tuple[str, int]:
-        """Store the rows of a query, which may call models; return the table and its row count."""
+        """Store the rows of a query, which may call models. Return the table and its row count."""
         table = f"{self._prefix}_{name}"
         self.session.execute(f"CREATE TEMP TABLE {table} AS {query}")
         self._names.append(table)
@@ -69,7 +69,7 @@ class Tables:
 
     @contextmanager
     def store_briefly(self, name: str, query: str) -> Iterator[str]:
-        """Store the rows of a query while the block runs; yield the table."""
+        """Store the rows of a query while the block runs; yield the table's name."""
         table, _ = self.store(name, query)
         try:
             yield table
@@ -77,7 +77,7 @@ class Tables:
             self._drop(table)
 
     def close(self) -> None:
-        """Drop all tables; a failed transaction has dropped them already."""
+        """Drop all tables that exist; a failed transaction has already dropped its tables."""
         for table in self._names:
             self._drop(table)
 
@@ -90,35 +90,35 @@ _NOWHERE = Span(0, 0)
 
 
 class StoredRows(ScoredRows):
-    """Rows that a model has scored into `sqlml_scored`, so that all measures come from one run."""
+    """Rows that are already scored and stored in a table with the columns of `sqlml_scored`."""
 
     calls = "*"
     columns = "*"
     sources = "sqlml_calls"
 
 
-def _write_form(function: str, reference: str, options: Mapping[str, Any]) -> TableForm:
-    """Write a call such as `ml_evaluate(MODEL m, ..., label := 'y')` in a parsed form."""
+def _make_call_node(function: str, reference: str, options: Mapping[str, Any]) -> TableForm:
+    """Make the syntax node of a call such as `ml_evaluate(MODEL m, ..., label := 'y')`."""
     form_options = {name: FormOption(name, value, _NOWHERE) for name, value in options.items()}
     return TableForm(_NOWHERE, function, reference, _NOWHERE, (_NOWHERE,), form_options)
 
 
 MAX_SCORES = 20_000_000
-"""Maximum number of stored scores of models with several per row; it limits the number of rows."""
+"""Maximum number of stored scores if a row has several; it limits the number of scored rows."""
 
 SCORES = ("score", "samples")
 """Outputs that `predict_score` returns."""
 
 _HASH_PARTS = 1_000_003
-"""Number of hash parts of the rows, of which a sample takes a share."""
+"""Number of hash buckets; a sample contains the rows of some of them."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The predictions of the model for the rows.
+    """The predictions of the model for the rows of the data.
 
-    `rows` is the SQL that scored them, and `table` stores them with the columns of `sqlml_scored`.
-    `count` is the number of scored rows, all of them or an even sample.
+    `rows` is the SQL that computed the predictions; `table`, which has the columns of
+    `sqlml_scored`, stores them. `count` is the number of scored rows: all rows, or an even sample.
     """
 
     rows: ScoredRows
@@ -127,12 +127,12 @@ class Scores:
     seconds: float
     is_labelled: bool
 
-    def write_evaluation(self, function: str, options: Mapping[str, Any]) -> str:
-        """Return the query of a form such as ml_evaluate over the scored rows."""
+    def build_evaluation_sql(self, function: str, options: Mapping[str, Any]) -> str:
+        """Build the query of a table function such as ml_evaluate over the scored rows."""
         rows = self.rows
         label = rows.form.options.get("label")
         options = options if label is None else {"label": label.value, **options}
-        form = _write_form(function, str(rows.form.model), options)
+        form = _make_call_node(function, str(rows.form.model), options)
         stored = StoredRows(form, rows.model, rows.dialect, "", rows.columns_of_rows)
         before, after = write_scored_rows(stored)
         return f"SELECT * FROM {before}{self.table}{after}"
@@ -147,7 +147,10 @@ def score_rows(
     labels: tuple[str, ...],
     groups: int,
 ) -> Scores:
-    """Score the rows of a table, given with its row count and the types of its columns."""
+    """Score the rows of a table.
+
+    `rows` is the table and its row count, and `columns` maps its columns to their types.
+    """
     program, targets = model.program, count_targets(model)
     placeholders = name_placeholder_labels(model)
     options: dict[str, Any] = {}
@@ -157,33 +160,36 @@ def score_rows(
     if groups:
         options["by"] = group_columns
     types = {**columns, **placeholders, **dict.fromkeys(group_columns, "VARCHAR")}
-    scored_rows = ScoredRows(_write_form("evaluate", reference, options), model, DUCKDB, "", types)
+    scored_rows = ScoredRows(
+        _make_call_node("evaluate", reference, options), model, DUCKDB, "", types
+    )
     try:
         calls = scored_rows.calls
     except BindError as error:
-        raise BindError(error.message) from None  # the user wrote no statement to point at
+        raise BindError(error.message) from None  # the error's statement is not the user's
     table, count = rows
-    width = max([targets, *(len(s) for s in program.labels if len(s) > 2)])
-    sample = write_sample_condition(count, MAX_SCORES // width) if width > 1 else ""
-    begin = time.perf_counter()
-    scores_table, scored = tables.store(
+    width = max([targets, *(len(labels) for labels in program.labels if len(labels) > 2)])
+    sample = build_sample_condition(count, MAX_SCORES // width) if width > 1 else ""
+    start_time = time.perf_counter()
+    scores_table, score_count = tables.store(
         "scores",
         f"WITH sqlml_calls AS (SELECT {calls} FROM {table}{sample}) "
         f"SELECT {scored_rows.columns} FROM {scored_rows.sources}",
     )
-    seconds = time.perf_counter() - begin
-    return Scores(scored_rows, scores_table, scored // targets, seconds, bool(labels))
+    seconds = time.perf_counter() - start_time
+    return Scores(scored_rows, scores_table, score_count // targets, seconds, bool(labels))
 
 
-def write_sample_condition(count: int, limit: int) -> str:
-    """Return a WHERE that samples about `limit` of `count` rows; empty if all rows fit."""
+def build_sample_condition(count: int, limit: int) -> str:
+    """Build a WHERE clause that samples about `limit` of `count` rows; "" if all rows fit."""
     if count <= limit:
         return ""
     bucket = DUCKDB.operator("%", DUCKDB.call("hash", "rowid"), str(_HASH_PARTS))
     return f" WHERE {bucket} < {_HASH_PARTS * limit // count}"
 
 
-def write_call(model: Model, reference: str) -> str:
+def build_call_sql(model: Model, reference: str) -> str:
+    """Build a call of the model: of predict, or else of predict_score or transform."""
     outputs = model.program.outputs
     function = "predict" if "label" in outputs else "predict_score"
     if not {"label", *SCORES} & outputs.keys():
@@ -199,26 +205,31 @@ def count_targets(model: Model) -> int:
 
 
 def name_group_column(n: int) -> str:
-    """Return a name for the group column that no result column has."""
+    """Return the name of group column `n`; no column of a result has this name."""
     return f"sqlml_group_{n}"
 
 
 def name_placeholder_labels(model: Model) -> dict[str, str]:
-    """Return placeholder label columns with their types for data without labels."""
-    kinds: Sequence[str] = [label_type(labels) for labels in model.program.labels]
-    kinds = kinds or ["DOUBLE"] * count_targets(model)
-    return {f"sqlml_no_label_{n}": kind for n, kind in enumerate(kinds)}
+    """Return the names and types of placeholder label columns, for data without labels."""
+    sql_types: Sequence[str] = [label_type(labels) for labels in model.program.labels]
+    sql_types = sql_types or ["DOUBLE"] * count_targets(model)
+    return {f"sqlml_no_label_{n}": sql_type for n, sql_type in enumerate(sql_types)}
 
 
 EngineParser = Callable[[str], Sequence[Any]]
-"""The engine's function from text to statements, which runs nothing."""
+"""The engine's parser: takes SQL, and returns its statements without running them."""
 
 
-def write_source(data: str, parse: EngineParser) -> str:
-    """Return the data for a FROM: a query in brackets, or a table name as written."""
+def to_from_item(data: str, parse: EngineParser) -> str:
+    """Convert the data to a FROM item: a parenthesized query, or a table name as written.
+
+    Raises:
+        ConfigError: `data` is not a string.
+        ParseError: `data` is neither a single query nor the name of a table.
+    """
     if not isinstance(data, str):
         raise ConfigError(
-            "a report takes the text of a query or the name of a table; a frame has a name after "
+            "a report needs a query or the name of a table as a string; to name a frame, use "
             "con.register('rows', frame)"
         )
     pieces = [piece for piece in split_sql(data, "duckdb") if piece.strip()]
@@ -226,30 +237,30 @@ def write_source(data: str, parse: EngineParser) -> str:
         raise ParseError("the data of a report is empty: name a table, or write a query")
     if len(pieces) > 1:
         raise ParseError(
-            f"the data of a report is one query or one table, and this is {len(pieces)} statements"
+            f"the data of a report must be one query or one table, not {len(pieces)} statements"
         )
     text = pieces[0].strip()
     try:
-        kinds = [statement.type for statement in parse(replace_table_forms(text))]
+        statement_types = [statement.type for statement in parse(replace_table_forms(text))]
     except (duckdb.Error, ValueError) as error:
         if _is_query(f"FROM {text}\n", parse):
             return text
         reason = strip_excerpt(error) if isinstance(error, duckdb.Error) else str(error)
         raise ParseError(
             f"the data of a report is neither a query nor the name of a table "
-            f"({reason.splitlines()[0].removeprefix('Parser Error: ')}); an unusual name of a "
-            "table stands in double quotes"
+            f"({reason.splitlines()[0].removeprefix('Parser Error: ')}); quote an "
+            "unusual table name with double quotes"
         ) from None
-    rows = f"(\n{text}\n)"
-    is_select = kinds == [duckdb.StatementType.SELECT]
-    if is_select and _is_query(f"SELECT * FROM {replace_table_forms(rows)}", parse):
-        return rows
-    raise ParseError("the data of a report is a query, such as SELECT * FROM customers")
+    subquery = f"(\n{text}\n)"
+    is_select = statement_types == [duckdb.StatementType.SELECT]
+    if is_select and _is_query(f"SELECT * FROM {replace_table_forms(subquery)}", parse):
+        return subquery
+    raise ParseError("the data of a report must be a query, such as SELECT * FROM customers")
 
 
 def _is_query(sql: str, parse: EngineParser) -> bool:
     try:
-        return [s.type for s in parse(sql)] == [duckdb.StatementType.SELECT]
+        return [statement.type for statement in parse(sql)] == [duckdb.StatementType.SELECT]
     except (duckdb.Error, ValueError):
         return False
 
@@ -263,13 +274,14 @@ class Subject:
     """A model and its data.
 
     Attributes:
-        reference: the reported version, as a call names it.
-        data: the rows as the user named them, and `source` as a FROM takes them.
+        reference: the version of the model, as a SQL call names it.
+        data: the query or table as the user wrote it; `source` is the same as a FROM item.
         columns: the columns of the data with their types.
         rows: the table that stores the columns that the report reads; `count` is its row count.
-        labels, groups: columns with the labels, and those that tell groups apart.
+        labels: the label columns.
+        groups: the columns that define the groups.
         scores: None if the model predicts nothing.
-        sample: the table of rows whose contributions are computed, and `sample_count` its length.
+        sample: the table of rows whose contributions are computed; `sample_count` is its row count.
     """
 
     tables: Tables
@@ -299,13 +311,13 @@ class Subject:
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """The names of the targets: those of the labels, or numbers from 0."""
+        """The names of the targets: the label columns, or "target 0", "target 1", ..."""
         if self.scores is not None and self.scores.is_labelled:
             return make_distinct([clip(name, 30) for name in self.labels])
         return tuple(f"target {t}" for t in range(self.targets))
 
     def note_more_targets(self) -> list[Note]:
-        """Return a note about the targets that no plot shows; empty if there are none."""
+        """Return a note about the targets that no plot shows, in a list; empty if all are shown."""
         note = note_left_out(self.targets - MAX_TARGETS, "more targets")
         return [Note(note)] if note else []
 
@@ -316,16 +328,16 @@ class Subject:
 
     @property
     def known_scores(self) -> Scores:
-        """The scores of a model that predicts something."""
+        """The scores; the model must be known to predict something."""
         assert self.scores is not None
         return self.scores
 
     @property
     def sample_sentence(self) -> str:
-        """A sentence about the number of scored rows if it is a sample."""
+        """A sentence about the number of scored rows if they are a sample, otherwise ""."""
         if self.scores is None or self.scores.count >= self.count:
             return ""
-        return f"Of an even sample of {self.scores.count:,} of the {self.count:,} rows."
+        return f"For {self.scores.count:,} rows, sampled evenly from {self.count:,}."
 
     def query_models(self, query: str) -> list[dict[str, Any]]:
         """Return the rows of a query that may call models."""
@@ -337,14 +349,17 @@ class Subject:
         return self._run(spell_for_engine(template))
 
     def evaluate(self, function: str, **options: Any) -> list[dict[str, Any]]:
-        """Return the result of a form such as ml_evaluate over the scored rows."""
-        return self._run(self.known_scores.write_evaluation(function, options))
+        """Return the result of a table function such as ml_evaluate over the scored rows."""
+        return self._run(self.known_scores.build_evaluation_sql(function, options))
 
     def evaluate_largest_groups(self, count: int) -> list[dict[str, Any]]:
-        """Return the metrics of the `count` largest groups; `sqlml_groups` counts all groups."""
-        by = tuple(map(name_group_column, range(len(self.groups))))
-        keys = ", ".join(DUCKDB.quote_name(name) for name in by)
-        evaluation = self.known_scores.write_evaluation("evaluate", {"by": by})
+        """Return the metrics of the `count` largest groups.
+
+        The key `sqlml_groups` of each row is the number of all groups.
+        """
+        group_columns = tuple(map(name_group_column, range(len(self.groups))))
+        keys = ", ".join(DUCKDB.quote_name(name) for name in group_columns)
+        evaluation = self.known_scores.build_evaluation_sql("evaluate", {"by": group_columns})
         return self._run(
             f"SELECT *, {builtin('count')}(*) OVER () AS sqlml_groups "
             f"FROM ({evaluation}) AS sqlml_evaluated "
@@ -369,21 +384,24 @@ def load_subject(
     by: str | Sequence[str] | None,
     report_progress: Callable[[str], None],
 ) -> Subject:
-    """Store and score the rows of a report in `tables`."""
+    """Load a model, store the rows of `data` in `tables`, and score them.
+
+    `label` and `by` name the label columns and the columns that define groups.
+    """
     session, model = tables.session, models.catalog.get(parse_reference(name))
     facts = models.catalog.training(model)
     database = "" if model.database is None else f"{model.database}."
     reference = f"{database}{model.name}/{model.version}"
-    source = write_source(data, session.connection.extract_statements)
+    source = to_from_item(data, session.connection.extract_statements)
     with _errors_in_user_text(source, data):
         relation = session.sql(f"SELECT * FROM {source}")
         types = dict(zip(relation.columns, map(str, relation.types), strict=True))
-        models.runnable(f"SELECT {write_call(model, reference)} FROM {source}")
+        models.runnable(f"SELECT {build_call_sql(model, reference)} FROM {source}")
     labels = _find_labels(facts, types, label)
     groups = tuple(_find_column(column, types) for column in _to_tuple(by))
     report_progress("reading the data")
     with _errors_in_user_text(source, data):
-        rows, count = tables.store("rows", _write_rows_query(model, types, labels, groups, source))
+        rows, count = tables.store("rows", _build_rows_query(model, types, labels, groups, source))
     scores = None
     if find_task(model) is not None:
         report_progress(f"scoring {count:,} rows")
@@ -411,16 +429,16 @@ def load_subject(
 
 @contextmanager
 def _errors_in_user_text(source: str, data: str) -> Iterator[None]:
-    """Make errors in an internal query about the data refer to the user's text."""
+    """Make errors in an internal query around `source` point into `data`, the user's text."""
     try:
         yield
     except SqlmlError as error:
-        begin = -1 if not error.sql or error.offset is None else error.sql.find(source)
-        if begin < 0 or error.offset is None:
+        source_start = -1 if not error.sql or error.offset is None else error.sql.find(source)
+        if source_start < 0 or error.offset is None:
             raise
-        inner = error.sql[begin:].find(data.strip()) if error.sql else -1
-        offset = error.offset - begin - inner
-        if inner < 0 or not 0 <= offset <= len(data.strip()):
+        data_start = error.sql[source_start:].find(data.strip()) if error.sql else -1
+        offset = error.offset - source_start - data_start
+        if data_start < 0 or not 0 <= offset <= len(data.strip()):
             raise type(error)(error.message) from None
         raise error.at(data.strip(), offset) from None
 
@@ -430,7 +448,7 @@ def _to_tuple(names: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _find_column(name: str, columns: Mapping[str, str]) -> str:
-    """Return a column of the data by its name in any case, or raise BindError."""
+    """Return the column of the data with this name, ignoring case; raise BindError without one."""
     find_column_type(name, columns)
     return name if name in columns else next(c for c in columns if fold(c) == fold(name))
 
@@ -438,29 +456,31 @@ def _find_column(name: str, columns: Mapping[str, str]) -> str:
 def _find_labels(
     facts: TrainingFacts | None, columns: Mapping[str, str], label: str | Sequence[str] | None
 ) -> tuple[str, ...]:
-    """Return the label columns: those named, or else the one that sqlml trained on, if present."""
+    """Return the label columns: `label` if it is given, or else the label that sqlml trained on."""
     if label is not None:
         return tuple(_find_column(name, columns) for name in _to_tuple(label))
-    trained = None if facts is None else facts.options.get("label")
-    if not isinstance(trained, str):
+    training_label = None if facts is None else facts.options.get("label")
+    if not isinstance(training_label, str):
         return ()
-    return tuple(c for c in columns if fold(c) == fold(trained))[:1]
+    return tuple(name for name in columns if fold(name) == fold(training_label))[:1]
 
 
-def _write_rows_query(
+def _build_rows_query(
     model: Model,
     columns: Mapping[str, str],
     labels: Sequence[str],
     groups: Sequence[str],
     source: str,
 ) -> str:
-    """Return the query of the columns of the data that the report reads."""
+    """Build the query that selects the columns that the report reads from the data."""
     quote = DUCKDB.quote_name
     items = ["*"]
     if {fold(name) for name in model.used_columns} <= {fold(name) for name in columns}:
-        read = {fold(name) for name in (*(c.name for c in model.columns), *labels)}
-        items = [quote(name) for name in columns if fold(name) in read]
+        used_names = {fold(name) for name in (*(c.name for c in model.columns), *labels)}
+        items = [quote(name) for name in columns if fold(name) in used_names]
     items += [f"{quote(name)} AS {quote(name_group_column(n))}" for n, name in enumerate(groups)]
     placeholders = name_placeholder_labels(model)
-    items += [f"CAST(NULL AS {kind}) AS {quote(n)}" for n, kind in placeholders.items()]
+    items += [
+        f"CAST(NULL AS {sql_type}) AS {quote(name)}" for name, sql_type in placeholders.items()
+    ]
     return f"SELECT {', '.join(items)} FROM {source}"

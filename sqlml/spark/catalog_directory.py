@@ -5,11 +5,11 @@
     index/00000000000000000007.json    the models after the seventh change
     programs/<hash>.sqlml              a stored Program, as EXPORT MODEL writes it
 
-A change writes the next index, which only one session can create. Nothing is ever overwritten. The
-last ten indexes and the Programs that they name stay, for sessions that are reading them.
+A change writes the next index, which only one session can create. No file is ever overwritten. The
+last ten indexes and their Programs are kept for sessions that are still reading them.
 
-`Mirror` holds the catalog as tables of a DuckDB database in this process, for all code that reads
-and changes a catalog. It loads the newest index before each read.
+`Mirror` keeps the catalog in tables of a DuckDB database in this process, so that the code that
+reads and changes catalogs works unchanged. It loads the newest index before each read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sqlml.ir.program import Program
 from sqlml.spark.files import Files
 
 FORMAT = 1
-"""Version of the index format; later versions of sqlml read earlier ones."""
+"""Version of the index format. A later version of sqlml must read all earlier formats."""
 
 RETAINED_INDEXES = 10
 
@@ -47,11 +47,11 @@ class Directory:
         self.place: str = files.place
 
     def newest(self) -> int:
-        """Return the number of the newest index, or 0."""
+        """Return the number of the newest index; 0 without one."""
         return max(self._numbers(), default=0)
 
     def index(self, number: int) -> dict[str, Any]:
-        """Return the tables after change `number`, by name, with rows as dicts."""
+        """Read index `number`: a list of rows, as dicts, for each table."""
         path = f"{self.place}/{_index_path(number)}"
         content = self._files.read(_index_path(number))
         if content is None:
@@ -71,19 +71,19 @@ class Directory:
         return tables
 
     def write_index(self, number: int, tables: dict[str, Any]) -> bool:
-        """Write the tables as index `number`; return False if another session has written it."""
+        """Write the tables as index `number`; return False if another session was faster."""
         content = json.dumps({"sqlml_catalog": FORMAT, **tables}, indent=1, default=str).encode()
         if not self._files.add(_index_path(number), content):
             return False
         if self.newest() >= number + RETAINED_INDEXES:
-            # Other sessions have moved on so far that their index of this number is removed.
+            # Other sessions have written, and already removed, an index of this number.
             self._files.remove(_index_path(number))
             return False
-        for digest, program in self._added.items():  # Another session may have removed it.
+        for digest, program in self._added.items():  # another session may have removed the file
             if self.program_bytes(digest) is None:
                 self._files.add(_program_path(digest), program)
         self._added = {}
-        with suppress(CatalogError):  # The change is complete; the next one sweeps again.
+        with suppress(CatalogError):  # the change is complete; the next change sweeps again
             self._sweep(number, tables)
         return True
 
@@ -95,27 +95,28 @@ class Directory:
         return self._files.size(_program_path(digest))
 
     def locate_program(self, digest: str) -> str:
-        """Return the file of a stored Program, for messages."""
+        """Return the path of a stored Program, for messages."""
         return f"{self.place}/{_program_path(digest)}"
 
     def add_program(self, digest: str, content: bytes) -> None:
-        """Store a Program that the next index names."""
+        """Store a Program that the next index will name."""
         self._added[digest] = content
         self._files.add(_program_path(digest), content)
 
     def _sweep(self, newest: int, tables: dict[str, Any]) -> None:
+        """Remove old indexes, and the Programs that no other index names."""
         numbers = self._numbers()
-        old = [number for number in numbers if number <= newest - RETAINED_INDEXES]
-        unused = {p for number in old for p in _list_programs(self.index(number))}
+        old_numbers = [number for number in numbers if number <= newest - RETAINED_INDEXES]
+        unused = {digest for n in old_numbers for digest in _list_programs(self.index(n))}
         unused -= _list_programs(tables)
         if unused:
-            for number in set(numbers) - {*old, newest}:
+            for number in set(numbers) - {*old_numbers, newest}:
                 unused -= _list_programs(self.index(number))
             if self.newest() != newest:
-                return  # A newer index may name one of them.
+                return  # a newer index may name an unused Program
         for digest in unused:
             self._files.remove(_program_path(digest))
-        for number in old:
+        for number in old_numbers:
             self._files.remove(_index_path(number))
 
     def _numbers(self) -> list[int]:
@@ -143,14 +144,14 @@ def _index_path(number: int) -> str:
 
 
 class FilePrograms:
-    """Programs as files of a catalog directory, each named by its digest. A file never changes."""
+    """The Programs in the files of a catalog directory, which are named after their hashes."""
 
     def __init__(self, directory: Directory, loaded: Loaded) -> None:
         self._directory = directory
         self._loaded = loaded
 
     def get(self, digest: str, schema: str) -> Program:
-        """Return the Program of a digest, from memory if it was loaded before."""
+        """Return the Program with hash `digest`, from memory if it was loaded before."""
         loaded = self._loaded.get(digest)
         if loaded is not None:
             return loaded
@@ -176,11 +177,11 @@ class FilePrograms:
         self._loaded.put(program.hash, program, program.nbytes)
 
     def keep(self, program: Program) -> None:
-        """Let `get` find a Program that is not stored, for a function of this session."""
+        """Keep a Program that is not stored in memory, where `get` finds it."""
         self._loaded.put(program.hash, program, program.nbytes)
 
     def stored_bytes(self, digest: str, schema: str) -> int:
-        """Return the size of a Program's file in bytes, or 0."""
+        """Return the size of a Program's file in bytes, or 0 if it is missing."""
         return self._directory.program_bytes(digest) or 0
 
     def collect(self, digests: list[str], schema: str) -> None:
@@ -192,7 +193,7 @@ _ATTEMPTS = 20
 _SCHEMA = '"sqlml"'
 _TABLES = ("models", "versions", "aliases", "tags")
 _OPTIONAL_TABLES = ("small_models", "trainings")
-"""Tables that the indexes of older versions of sqlml lack."""
+"""Tables that are missing from the indexes of older versions of sqlml."""
 
 
 class Mirror(Connection):
@@ -205,12 +206,12 @@ class Mirror(Connection):
         self._busy = False
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query on the newest state of the tables."""
+        """Run a query on the newest tables; return its rows."""
         self.catch_up_with_directory()
         return super().read(sql, params)
 
     def type(self, name: str) -> str | None:
-        """Return the definition of a type in the newest state, or None if it is missing."""
+        """Return the definition of a type in the newest tables, or None if it is missing."""
         self.catch_up_with_directory()
         return super().type(name)
 
@@ -223,18 +224,18 @@ class Mirror(Connection):
                 try:
                     work()
                     number = self._number + 1
-                    written = self._directory.write_index(number, self._read_tables())
-                    self.native.execute("COMMIT" if written else "ROLLBACK")
+                    is_written = self._directory.write_index(number, self._read_tables())
+                    self.native.execute("COMMIT" if is_written else "ROLLBACK")
                 except BaseException:
                     self.native.execute("ROLLBACK")
                     raise
-                if written:
+                if is_written:
                     self._number = number
                     return
         raise ConflictError("other sessions keep changing the models in this directory; try again")
 
     def catch_up_with_directory(self) -> None:
-        """Load the newest index unless it is loaded."""
+        """Load the newest index, unless it is already loaded."""
         if self._busy:
             return
         newest = self._directory.newest()
@@ -266,9 +267,9 @@ class Mirror(Connection):
 
     def _fill(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         for row in rows:
-            names, marks = ", ".join(map(DUCKDB.quote_name, row)), ", ".join("?" * len(row))
-            insert = f"INSERT INTO {table} ({names}) VALUES ({marks})"
-            self.native.execute(insert, list(row.values()))
+            names, placeholders = ", ".join(map(DUCKDB.quote_name, row)), ", ".join("?" * len(row))
+            insert_sql = f"INSERT INTO {table} ({names}) VALUES ({placeholders})"
+            self.native.execute(insert_sql, list(row.values()))
 
     def _read_tables(self) -> dict[str, Any]:
         tables: dict[str, Any] = {}
@@ -282,7 +283,7 @@ class Mirror(Connection):
 
     @contextmanager
     def _without_reading(self) -> Iterator[None]:
-        """Use the loaded tables without reading the directory."""
+        """Do not read the directory while the block uses the loaded tables."""
         self._busy = True
         try:
             yield

@@ -1,7 +1,7 @@
-"""The files of one directory, on this machine or on any file system of Hadoop.
+"""The files in one directory, on this machine or on a file system of Hadoop.
 
-A catalog needs little: complete files, each of which exactly one of several writers can create, and
-which no reader ever sees half written.
+A catalog needs two guarantees: only one of several writers can create a file, and no reader ever
+sees a partly written file.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class LocalFiles:
-    """Files of this machine below a directory, by relative paths such as `index/1.json`.
+    """The files in a directory of this machine, by relative paths such as `index/1.json`.
 
-    `place` is the directory as messages show it. Failures of the file system are CatalogErrors.
+    `place` is the directory as messages show it. File system errors are CatalogErrors.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -61,7 +61,7 @@ class LocalFiles:
             return file.read()
 
     def add(self, path: str, content: bytes) -> bool:
-        """Add a complete file; False if it exists. Only one process can make the hard link."""
+        """Add a complete file; return False if it exists. Only one process can make the link."""
         target = self._folder / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ class LocalFiles:
 
 
 class HadoopFiles:
-    """Files that Spark's Hadoop libraries reach (hdfs, s3a, gs, ...), like `LocalFiles`."""
+    """The files in a directory that Spark's Hadoop libraries can reach (hdfs, s3a, gs, ...)."""
 
     def __init__(self, folder: str, spark: SparkSession) -> None:
         self.place: str = folder.rstrip("/")
@@ -136,7 +136,7 @@ class HadoopFiles:
             stream.close()
 
     def add(self, path: str, content: bytes) -> bool:
-        """Add a complete file; return False if it exists. The rename fails if it exists."""
+        """Add a complete file; return False if it exists, because then the rename fails."""
         target = self._path(path)
         temporary = self._hadoop.Path(target.getParent(), f".{uuid4().hex}.new")
         try:
@@ -185,7 +185,7 @@ def open_files(folder: str, spark: SparkSession) -> Files:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file without waiting for a pipe's writer."""
+    """Open a file without waiting for a writer, if it is a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

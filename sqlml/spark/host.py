@@ -1,4 +1,4 @@
-"""Files and rows of a SparkSession, wherever Hadoop reaches, and literals of Spark SQL."""
+"""Access to the files and rows of a SparkSession, and literals of Spark SQL."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
 
 
 def insert_literals(sql: str, values: Any) -> str:
-    """Replace the parameters of `sql` by literals: `?` from a sequence, `:name` from a mapping.
+    """Replace the parameters of `sql` by literals.
+
+    The values of `?` parameters are a sequence, and those of `:name` parameters a mapping.
 
     >>> insert_literals("SELECT 'a?', :b", {"b": 1.5}), insert_literals("SELECT ?", ["it's"])
     ("SELECT 'a?', 1.5D", "SELECT 'it\\\\'s'")
     """
     if not values and not text_of(sql, SPARK.name).concerns_models:
         return sql  # Spark itself reports missing values.
-    named = isinstance(values, Mapping)
+    is_named = isinstance(values, Mapping)
     edits = []
     position = 0
-    for token in (t for t in tokenize(sql, SPARK.name) if t.kind == "param"):
-        if values and named == (token.text == "?"):
-            raise ConfigError("? parameters take a list of values, :name parameters a dict")
+    for token in (token for token in tokenize(sql, SPARK.name) if token.kind == "param"):
+        if values and is_named == (token.text == "?"):
+            raise ConfigError("? parameters need a list of values, :name parameters a dict")
         if token.text != "?":
             name = token.text[1:]
             if name not in (values or {}):
@@ -46,14 +48,14 @@ def insert_literals(sql: str, values: Any) -> str:
             position += 1
     for token, value in reversed(edits):
         text = literal(value)
-        # Brackets, since a minus before a negative number would start a comment.
+        # Without parentheses, a minus before a negative number would start a comment.
         text = f"({text})" if text.startswith("-") else text
         sql = sql[: token.start] + text + sql[token.end :]
     return sql
 
 
 def literal(value: Any) -> str:
-    """Write a value as a literal of Spark SQL.
+    """Format a value as a literal of Spark SQL.
 
     >>> literal(None), literal(True), literal(2**40), literal(float("nan"))
     ('NULL', 'true', '1099511627776L', "'NaN'::DOUBLE")
@@ -85,7 +87,7 @@ def literal(value: Any) -> str:
     if isinstance(value, datetime.date):
         return f"DATE '{value.isoformat()}'"
     if isinstance(value, Sequence):
-        return SPARK.array([literal(v) for v in value])
+        return SPARK.array([literal(element) for element in value])
     raise ConfigError(
         f"a {type(value).__name__} cannot be a parameter; pass a number, text, date or list"
     )
@@ -126,18 +128,18 @@ class SparkHost:
         return list(self._spark.sql(query).columns)
 
     def function_type(self, name: str) -> str | None:
-        """Return None, since Spark calls Python functions for every row."""
+        """Return None, because Spark calls Python functions for every row."""
         return None
 
     def view(self, table: str) -> str | None:
-        """Return None, since Spark plans do not expand views."""
+        """Return None, because the planner does not expand Spark's views."""
         return None
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
         return [tuple(row) for row in self._spark.sql(query, list(parameters) or None).collect()]
 
     def with_values(self, query: str, values: Any) -> str:
-        """Return the query with values instead of its parameters `?` or `:name`."""
+        """Replace the parameters of a query by literals (`insert_literals`)."""
         return insert_literals(query, values)
 
     def fetch_frame(self, query: str) -> Any:

@@ -1,9 +1,9 @@
-"""Functions of one model each for plain `spark.sql`, such as `predict_churn(tenure, plan)`.
+"""Functions that each call a single model in plain `spark.sql`, such as `predict_churn(tenure)`.
 
 They are temporary functions of Spark whose bodies are the planner's SQL for a call, so that Spark
 prunes columns through them and shares evaluations as in every query. Their parameters are the
-features of the model's default version, in order and by name. `SparkQueries` plans the calls, like
-those of all queries of a session.
+features of the model's default version, in order and by name. `SparkQueries` plans these calls and
+all queries of a session.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class SparkQueries(PlanCache):
         self.host = host
 
     def runnable(self, sql: str) -> str:
-        """Return a query that may call models as SQL that Spark runs."""
+        """Rewrite a query, which may call models, to SQL that Spark can run."""
         plan = self.plan(sql, None)
         return sql if plan is None else self.register(plan)
 
     def register(self, plan: Plan) -> str:
-        """Register the functions of a plan, each by its own name, and return its SQL."""
+        """Register the functions that a plan calls; return the SQL of the plan."""
         register_functions(self._engine, plan, self._catalog.program)
         return plan.sql
 
 
 MAX_MODELS = 100
-"""Maximum number of models for which a new session makes functions, since it reads each of them."""
+"""Maximum number of models for which a new session makes functions."""
 
 _TYPES = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP", "any": "VARCHAR"}
 
@@ -68,7 +68,7 @@ _open_sessions: Counter[str] = Counter()
 
 
 class PlainFunctions:
-    """The functions that one session makes of the models in its directory.
+    """The functions that a session makes for the models in its directory.
 
     While a session is open, sessions on other directories do not replace its functions.
     """
@@ -88,21 +88,21 @@ class PlainFunctions:
         self._directory = directory
 
     def make_all(self) -> None:
-        """Make the functions of a new session's models, unless there are too many."""
+        """Make the functions of all models, unless there are too many models."""
         names = self._catalog.names()
         _open_sessions[self._directory] += 1
         for name in names if len(names) <= MAX_MODELS else ():
             self._update(name, names)
 
     def refresh(self, name: str) -> None:
-        """Update the functions of a model and of its rivals to the current default versions."""
+        """Update the functions of a model and of the models that share function names with it."""
         names = self._catalog.names()
         self._update(name, names)
         for other in find_rivals(name, names):
             self._update(other, names)
 
     def release(self) -> None:
-        """Let other sessions replace the functions, since this session is closed."""
+        """Let other sessions replace the functions, because this session is closed."""
         _open_sessions[self._directory] -= 1
 
     def _update(self, name: str, names: Sequence[str]) -> None:
@@ -117,19 +117,21 @@ class PlainFunctions:
             self._make(model, names)
 
     def _make(self, model: Model, names: Sequence[str]) -> None:
-        """Make the functions of a model's default version, or drop those that it cannot have.
+        """Make the functions of a model's default version, and drop functions that it cannot have.
 
-        A model that reads lists or maps has none. If two of the models `names` would share a
-        function name, neither gets it. Functions of others (`_may_replace`) stay.
+        A model that reads lists or maps has no functions. If two of the models in `names` would
+        share a function name, neither gets it. Functions of other owners are not changed
+        (`_may_replace`).
         """
-        taken = {f"{f}_{fold(n)}" for n in names if fold(n) != fold(model.name) for f in OUTPUTS_OF}
-        is_nested = any(f.kind in NESTED for f in model.features)
+        other_names = [fold(name) for name in names if fold(name) != fold(model.name)]
+        taken_names = {f"{function}_{name}" for name in other_names for function in OUTPUTS_OF}
+        is_nested = any(feature.kind in NESTED for feature in model.features)
         for function in OUTPUTS_OF:
-            exists = False
-            if fold(f"{function}_{model.name}") not in taken and not is_nested:
+            is_created = False
+            if fold(f"{function}_{model.name}") not in taken_names and not is_nested:
                 with suppress(SqlmlError):  # The error is raised when a query calls the model.
-                    exists = self._create(function, model)
-            if not exists:
+                    is_created = self._create(function, model)
+            if not is_created:
                 self._drop(function, model.name)
 
     def _drop(self, function: str, name: str) -> None:
@@ -139,46 +141,58 @@ class PlainFunctions:
         return json.dumps({"sqlml": self._directory, "model": fold(model)})
 
     def _create(self, function: str, model: Model) -> bool:
+        """Create a function of a model; return False if that is not possible."""
         if not any(output in model.program.outputs for output in OUTPUTS_OF[function]):
             return False
-        kinds = {f.name: SPARK.type(_TYPES[f.kind]) for f in model.features}
-        nulls = [f"CAST(NULL AS {kind}) AS {SPARK.quote_name(n)}" for n, kind in kinds.items()]
+        types = {feature.name: SPARK.type(_TYPES[feature.kind]) for feature in model.features}
+        nulls = [
+            f"CAST(NULL AS {sql_type}) AS {SPARK.quote_name(name)}"
+            for name, sql_type in types.items()
+        ]
         source = f"(SELECT {', '.join(nulls) or '0'})"
-        call = f"{function}({SPARK.quote_string(model.name)}{', *' if kinds else ''})"
+        call = f"{function}({SPARK.quote_string(model.name)}{', *' if types else ''})"
         plan = self._queries.plan(f"SELECT {call} FROM {source}")
         assert plan is not None
         self._queries.register(plan)
         (planned_call,) = plan.calls
-        parameters = ", ".join(f"{SPARK.quote_name(n)} {kind}" for n, kind in kinds.items())
+        parameters = ", ".join(
+            f"{SPARK.quote_name(name)} {sql_type}" for name, sql_type in types.items()
+        )
         signature = f"({parameters}) RETURNS {SPARK.type(planned_call.type)}"
-        name, owner = f"{function}_{model.name}", self._owner(model.name)
+        function_name, owner = f"{function}_{model.name}", self._owner(model.name)
         may_replace = partial(_may_replace, owner)
-        if self._engine.make_function(name, signature, planned_call.sql, owner, may_replace):
+        if self._engine.make_function(
+            function_name, signature, planned_call.sql, owner, may_replace
+        ):
             return True
         warnings.warn(
-            f"{name}(...) is not available in plain queries: another function has that name, "
-            f"or Spark rejects it; use {function}({model.name!r}, ...) in con.sql",
+            f"{function_name}(...) is not available in plain queries: another function has that "
+            f"name, or Spark rejects it; use {function}({model.name!r}, ...) in con.sql",
             stacklevel=2,
         )
         return False
 
 
 def find_rivals(name: str, names: Sequence[str]) -> list[str]:
-    """Return the other models of `names` with a function that has the name of one of `name`.
+    """Return the models in `names` that share the name of a function with the model `name`.
 
     >>> find_rivals("m", ["m", "proba_m", "x"]), find_rivals("score_a", ["a", "b"])
     (['proba_m'], ['a'])
     """
-    functions = {f"{f}_{fold(name)}" for f in OUTPUTS_OF}
-    others = (n for n in names if fold(n) != fold(name))
-    return [n for n in others if any(f"{f}_{fold(n)}" in functions for f in OUTPUTS_OF)]
+    function_names = {f"{function}_{fold(name)}" for function in OUTPUTS_OF}
+    others = (other for other in names if fold(other) != fold(name))
+    return [
+        other
+        for other in others
+        if any(f"{function}_{fold(other)}" in function_names for function in OUTPUTS_OF)
+    ]
 
 
-def _may_replace(owner: str, existing: str) -> bool:
-    """Return whether a function of `owner` may replace one of the owner `existing`."""
-    if existing == owner:
+def _may_replace(owner: str, existing_owner: str) -> bool:
+    """Return whether `owner` may replace a function of `existing_owner`."""
+    if existing_owner == owner:
         return True
     try:
-        return _open_sessions[json.loads(existing)["sqlml"]] <= 0
+        return _open_sessions[json.loads(existing_owner)["sqlml"]] <= 0
     except (ValueError, TypeError, KeyError):
         return False  # The function is the user's.

@@ -1,4 +1,4 @@
-"""A Spark session that understands models, with the statements of a `Session` on DuckDB."""
+"""A Spark session that understands models, with the same statements as a `Session` on DuckDB."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _REMEDIES: Mapping[str, str] = {
     "INVALID_INLINE_TABLE": "no models in VALUES; write SELECT ... UNION ALL SELECT ...",
     "INVALID_TEMP_OBJ_REFERENCE": "models are temporary functions; CREATE TEMPORARY VIEW",
 }
-"""The hint that is added to the message of an error condition of Spark."""
+"""Hints that are added to Spark's messages, by error condition."""
 
 
 @contextmanager
@@ -68,18 +68,18 @@ _REWORDINGS = (
     (r"Please make the temporary object `sqlml_\w+` persistent, or make", "Please make"),
     (r"`?\bsqlml_\w+`?", "a model's function"),
 )
-"""Patterns of SQL and names that the user has never seen, and what to say instead, in order."""
+"""Patterns of generated SQL and names, with replacements for messages, in order."""
 
 
 def _reword(error: Exception, rewritten: str, written: str) -> str:
-    """Return the first line of Spark's message in the user's words, a remedy, and the position."""
+    """Return the first line of Spark's message in the user's terms, with hint and position."""
     lines = str(error).strip().splitlines()
-    first = next((line for line in lines if line.strip()), "")
+    first_line = next((line for line in lines if line.strip()), "")
     position = _POSITION.search(str(error))
-    remedy = next((text for name, text in _REMEDIES.items() if f"[{name}" in first), "")
+    remedy = next((text for name, text in _REMEDIES.items() if f"[{name}" in first_line), "")
     for pattern, text in _REWORDINGS:
-        first = re.sub(pattern, text, first)
-    message = f"{_POSITION.sub('', first).rstrip(';').strip()}{remedy and '; '}{remedy}"
+        first_line = re.sub(pattern, text, first_line)
+    message = f"{_POSITION.sub('', first_line).rstrip(';').strip()}{remedy and '; '}{remedy}"
     if position is None:
         return message
     line, column = (int(n) for n in position.groups() if n is not None)
@@ -93,9 +93,9 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
 
     `sql` accepts everything that `SparkSession.sql` accepts, the statements about models (CREATE
     MODEL, SHOW MODELS, ...), and the functions that call them (`predict`, `explain`, `ml_evaluate`,
-    ...). It returns DataFrames. Every other attribute is the SparkSession's own. Models live in a
-    directory (`catalog_directory.py`), and each statement that changes them takes effect at once.
-    Threads plan one after another.
+    ...). It returns DataFrames. All other attributes are those of the SparkSession. Models live in
+    a directory (`catalog_directory.py`), and each statement that changes them takes effect at once.
+    Only one thread at a time plans a query.
 
     Args:
         spark: a live session, which stays open after `close`.
@@ -135,11 +135,11 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         Args:
             query: one or more statements.
             args: values of the parameters: a list for `?`, a dict for `:name`.
-            kwargs: Spark's own: the meaning of `{name}` in a query that calls no model.
+            kwargs: Spark's own: values for `{name}` in a query that calls no models.
 
         Raises:
             BackendError: the SparkSession has been stopped.
-            SqlmlError: a statement about models fails; its subclass says why (`sqlml.errors`).
+            SqlmlError: a statement about models fails; the subclass states why (`sqlml.errors`).
         """
         self._require_live()
         if kwargs:
@@ -149,10 +149,10 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
                     "createOrReplaceTempView"
                 )
             return self._spark.sql(query, args, **kwargs)
-        *before, last = _parse(query, args)
-        for statement in before:
+        *earlier_statements, last_statement = _parse(query, args)
+        for statement in earlier_statements:
             self._run(statement)
-        return self._run(last)
+        return self._run(last_statement)
 
     execute = sql
 
@@ -168,12 +168,12 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         """
         with self._calling():
             self._require_live()
-            first, *others = _parse(query, args)
-            if isinstance(first, Query):
-                first = Explain(first.sql, first.sql, False)
-            if others or not isinstance(first, Explain):
+            statement, *others = _parse(query, args)
+            if isinstance(statement, Query):
+                statement = Explain(statement.sql, statement.sql, False)
+            if others or not isinstance(statement, Explain):
                 raise ParseError("explain needs one query; CREATE MODEL and the like have no plan")
-            return "\n\n".join(text for _, text in self._explain(first))
+            return "\n\n".join(text for _, text in self._explain(statement))
 
     def plan(self, query: str, args: Any = None) -> Plan | None:
         """Return the Plan of a query, or None if it calls no models.
@@ -192,7 +192,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         return self._spark
 
     def close(self) -> None:
-        """Close the catalog; the SparkSession and its queries go on."""
+        """Close the catalog; the SparkSession stays open, and its queries keep running."""
         if self._closed:
             return
         self._closed = True
@@ -200,7 +200,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._mirror.native.close()
 
     def _calling(self) -> AbstractContextManager[object]:
-        """Return the lock that lets one thread at a time use the catalog and the plans."""
+        """Return the lock that lets only one thread at a time use the catalog and make plans."""
         return self._lock
 
     def _before_change(self) -> None:
@@ -234,18 +234,21 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
             return self._spark.createDataFrame([], "key string, value string")
         if isinstance(statement, Explain):
             rows = self._explain(statement)
-            answer: Any = pairs_answer(("explain_key", "explain_value"), rows)
+            result: Any = pairs_answer(("explain_key", "explain_value"), rows)
         else:
-            answer = carry_out(self._models, statement)
-        if answer is None:
+            result = carry_out(self._models, statement)
+        if result is None:
             return self._spark.createDataFrame([], "status string")
-        query, parameters = answer
-        return self._frame(self._mirror.native.sql(query, params=parameters))
+        query, parameters = result
+        return self._to_data_frame(self._mirror.native.sql(query, params=parameters))
 
-    def _frame(self, relation: Any) -> pyspark.sql.DataFrame:
-        kinds = map(SPARK.type, map(str, relation.types))
+    def _to_data_frame(self, relation: Any) -> pyspark.sql.DataFrame:
+        """Convert a relation of DuckDB to a DataFrame."""
+        types = map(SPARK.type, map(str, relation.types))
         names = map(SPARK.quote_name, relation.columns)
-        schema = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+        schema = ", ".join(
+            f"{name} {sql_type}" for name, sql_type in zip(names, types, strict=True)
+        )
         return self._spark.createDataFrame(relation.fetchall(), schema)
 
     def _explain(self, statement: Explain) -> list[tuple[str, str]]:
@@ -258,7 +261,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         sql = statement.query if plan is None else self._queries.register(plan)
         explain_sql = f"EXPLAIN {statement.mode or 'FORMATTED'} {sql}"
         with reworded_errors(sql, statement.query):
-            physical_plan = "".join(r[0] for r in self._engine.execute(explain_sql).collect())
+            physical_plan = "".join(row[0] for row in self._engine.execute(explain_sql).collect())
         rows = [("physical_plan", physical_plan)]
         return rows if plan is None else [("sqlml_plan", str(plan)), *rows]
 
@@ -271,7 +274,7 @@ def _refresh_model(
 
 
 def _parse(query: str, args: Any) -> tuple[Statement, ...]:
-    """Return the statements of a text, with the values of its parameters inserted."""
+    """Parse a text to statements, with the values of its parameters inserted."""
     sql = insert_literals(query, args)
     return text_of(sql, SPARK.name).statements or (Query(sql),)
 
@@ -283,17 +286,17 @@ MIN_VERSION = (4, 1)
 def open_spark(
     spark: pyspark.sql.SparkSession, catalog: str | None, allow_pickle: bool
 ) -> SparkSession:
-    """Open a session on a live SparkSession, which must not be of Spark Connect."""
+    """Open a session on a live SparkSession, which must not belong to Spark Connect."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise BackendError(
-            "sqlml runs in the driver's own process, and this is a session of Spark Connect; open "
+            "sqlml runs in the driver process, but this is a session of Spark Connect; open "
             "one with SparkSession.builder.master(...).getOrCreate()"
         )
     require_live(spark)
     version = re.match(r"(\d+)\.(\d+)", spark.version)
     if version is None or (int(version[1]), int(version[2])) < MIN_VERSION:
         raise BackendError(
-            f"this is Spark {spark.version}, and sqlml needs {MIN_VERSION[0]}.{MIN_VERSION[1]} or "
+            f"this is Spark {spark.version}, but sqlml needs {MIN_VERSION[0]}.{MIN_VERSION[1]} or "
             "later: pip install 'sqlml[spark]'"
         )
     conf: Any = spark.conf
@@ -303,20 +306,20 @@ def open_spark(
     if directory is None:
         directory = f"{conf.get('spark.sql.warehouse.dir').rstrip('/')}/_sqlml"
     session = SparkSession(spark, open_files(directory, spark), allow_pickle=allow_pickle)
-    _send_rows(conf)
+    _prefer_rows(conf)
     return session
 
 
 _COLUMNAR = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
 _ARROW_BACKED = ("spark.plugins", "spark.sql.extensions", "spark.sql.cache.serializer")
-"""Settings that may give Spark columns in Arrow's own memory."""
+"""Settings that may make Spark store columns in Arrow's format."""
 
 
-def _send_rows(conf: Any) -> None:
-    """Let Spark send rows, not columns, to Python, unless configured otherwise.
+def _prefer_rows(conf: Any) -> None:
+    """Make Spark send rows instead of columns to Python, unless the user has configured it.
 
-    Spark 4.3 visits the columns of its Parquet reader value by value, and a query takes a quarter
-    longer than with rows (docs/spark.md).
+    Spark 4.3 reads the columns of its Parquet reader value by value, so a query takes 25% longer
+    than with rows (docs/spark.md).
     """
     from pyspark.errors import PySparkException
 

@@ -1,8 +1,8 @@
 """Train models on the rows of Spark's queries.
 
 XGBoost's boosted trees are trained in the executors, where the rows are, by `xgboost.spark`. The
-driver then only sees counts, the names of categories, and a sample for the checks and the metrics.
-All other models are trained in the driver, which fetches up to `MAX_FETCHED_ROWS` rows.
+driver then only receives counts, the names of categories, and a sample for the checks and the
+metrics. All other models are trained in the driver, which fetches up to `MAX_FETCHED_ROWS` rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class SparkTrainers:
-    """Trains on the rows of a SparkSession's queries (`Trainers`)."""
+    """Trains models on the rows of a SparkSession's queries (`Trainers`)."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -80,12 +80,12 @@ class SparkTrainers:
             return _forget_positions(train_estimator(host, _FETCHED, estimator, request))
 
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
-        """Return the rows that a training held out; models have no TRANSFORM here."""
+        """Return the rows that training held out; in Spark, models have no TRANSFORM."""
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
 
     def _open_rows(self, query: str) -> DataFrame:
-        """Return the rows of a query, whose columns must have different names."""
+        """Return the rows of a query, whose columns must have distinct names."""
         from pyspark.errors import ParseException
 
         try:
@@ -102,7 +102,7 @@ class SparkTrainers:
 
 
 def _forget_positions(trained: TrainedModel) -> TrainedModel:
-    """Forget the position column of a random split, since a later training adds its own."""
+    """Remove the position column of a random split, because a later training adds a new one."""
     if trained.split.method != "random":
         return trained
     return replace(trained, split=replace(trained.split, column=None))
@@ -113,7 +113,10 @@ _FETCHED = "SELECT * FROM sqlml_fetched"
 
 @contextmanager
 def _fetch_rows(rows: DataFrame, model: str) -> Iterator[DuckDBHost]:
-    """Open a database in memory with the rows as `_FETCHED`; messages name the model."""
+    """Fetch the rows into a database in memory, where `_FETCHED` queries them.
+
+    `model` is the name of the model in messages.
+    """
     fetched = rows.limit(MAX_FETCHED_ROWS + 1).toArrow()
     if fetched.num_rows > MAX_FETCHED_ROWS:
         raise ConfigError(
@@ -237,7 +240,7 @@ class _Training:
         workers: int,
         holds_out: bool,
     ) -> Any:
-        """Return XGBoost's own estimator with the trees of the executors."""
+        """Train in Spark; return XGBoost's own estimator with the trees that the executors grew."""
         from xgboost import spark as xgboost_spark
 
         request, log = self._request, self._log
@@ -248,31 +251,33 @@ class _Training:
         )
         if parameters.get("n_jobs") is not None:
             raise ConfigError("option n_jobs is not available in Spark: set spark.task.cpus")
-        kinds = ["c" if c.role == "category" else "q" for c in learned]
-        if "c" in kinds:
-            parameters["feature_types"] = kinds
-        options = {n: v for n, v in parameters.items() if n not in _NOT_IN_SPARK}
+        feature_types = ["c" if c.role == "category" else "q" for c in learned]
+        if "c" in feature_types:
+            parameters["feature_types"] = feature_types
+        options = {name: value for name, value in parameters.items() if name not in _NOT_IN_SPARK}
         if holds_out:
             options["validation_indicator_col"] = HELD_OUT
             if request.early_stopping_rounds is not None:
                 options["early_stopping_rounds"] = request.early_stopping_rounds
         if request.weight is not None or request.class_weights is not None:
             options["weight_col"] = WEIGHT
-        kind = request.trainer.estimator_class()
-        spark_kind = getattr(xgboost_spark, f"Spark{kind.__name__}")
+        estimator_class = request.trainer.estimator_class()
+        spark_class = getattr(xgboost_spark, f"Spark{estimator_class.__name__}")
         log.start(parameters.get("n_estimators"))
         try:
-            fitted = spark_kind(
+            fitted = spark_class(
                 features_col=[f"f{features.index(c)}" for c in learned],
                 label_col=LABEL,
                 num_workers=workers,
-                force_repartition=True,  # Each worker needs rows of both sides.
+                force_repartition=True,  # each worker needs rows of both sides
                 verbose=False,
                 **options,
             ).fit(frame if holds_out else frame.drop(HELD_OUT))
-        except Exception as error:  # Spark, Python in an executor, and XGBoost raise their own.
+        except (
+            Exception
+        ) as error:  # Spark, Python in an executor, and XGBoost raise different errors
             reason = _find_last_error(str(error))
-            raise ConfigError(f"{kind.__name__} cannot be trained: {reason}") from error
+            raise ConfigError(f"{estimator_class.__name__} cannot be trained: {reason}") from error
         summary = fitted.training_summary
         sides = (summary.train_objective_history, summary.validation_objective_history)
         losses: list[Any] = [next(reversed(side.values()), []) if side else [] for side in sides]
@@ -281,8 +286,8 @@ class _Training:
             log.add_past(float(loss), float(losses[1][number]) if losses[1] else None)
         booster = fitted.get_booster()
         booster.feature_names = None  # They are f0, f1, ...
-        # Without early_stopping_rounds, so that a clone can be fitted with no rows held out.
-        estimator = kind(**parameters)
+        # Leave out early_stopping_rounds, so that a clone can be fitted without held-out rows.
+        estimator = estimator_class(**parameters)
         estimator.load_model(booster.save_raw("ubj"))
         return estimator
 
@@ -312,7 +317,7 @@ def _group_features(features: Sequence[TrainingColumn]) -> FeatureGroups:
 
 
 def _make_example(groups: FeatureGroups, names: Mapping[str, Sequence[str]]) -> Any:
-    """Return one row with known categories, to fit the transformer to."""
+    """Make a row with known categories, to which the transformer is fitted."""
     import pandas as pd
 
     columns: dict[str, Any] = {name: [0.0] for name in groups.numbers}

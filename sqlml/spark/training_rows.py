@@ -1,6 +1,6 @@
 """Prepare the rows of a DataFrame for XGBoost: count, encode, split and weight them.
 
-The driver only sees counts, the names of categories, and a sample of each side of the split.
+The driver only receives counts, the names of categories, and a sample of each side of the split.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ POSITION = "sqlml_place"
 
 
 def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request]:
-    """Add the positions of a random split to the rows, and name their column in the request.
+    """Add a column of positions for a random split to the rows, and name it in the request.
 
-    All models then hold out the same rows of a query, wherever they are trained.
+    All models then hold out the same rows of a query, whichever engine trains them.
     """
     if request.split.method not in ("auto", "random"):
         return rows, request
@@ -54,8 +54,8 @@ def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request
     else:
         value = hashed.pop(label, f.lit(0))
         row = f.xxhash64(*hashed.values(), seed)
-        equal = Window.partitionBy(row, value.isNull()).orderBy(f.xxhash64(value))
-        number = f.row_number().over(equal) - 1
+        equal_rows = Window.partitionBy(row, value.isNull()).orderBy(f.xxhash64(value))
+        number = f.row_number().over(equal_rows) - 1
     position = f.shiftrightunsigned(row, 64 - BITS) + number.cast("bigint") * STEP
     split = replace(request.split, column=POSITION)
     return rows.withColumn(POSITION, position % 2**BITS), replace(request, split=split)
@@ -63,9 +63,10 @@ def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request
 
 @dataclass(frozen=True, slots=True)
 class SplitRows:
-    """Labelled rows for XGBoost, of which the BOOLEAN column `HELD_OUT` marks some.
+    """Labelled rows for XGBoost; the BOOLEAN column `HELD_OUT` marks the rows that are held out.
 
-    Rows of `rescued` classes are fitted, since otherwise only held-out rows would have them.
+    `fitted` and `held_out` are row counts. The rows of `rescued` classes are all fitted, because
+    otherwise only held-out rows would have these classes.
     """
 
     frame: DataFrame
@@ -80,8 +81,8 @@ class SparkRows:
     Attributes:
         columns: the columns to learn from.
         statistics: the statistics of each feature.
-        labelled, unlabelled: the numbers of rows with and without a label.
-        names: the sorted categories of each column with few enough of them.
+        labelled: the number of rows with a label; `unlabelled` is the number without one.
+        names: the sorted categories of each column that has few enough categories.
         classes: the classes of the label; None for a regression.
     """
 
@@ -103,9 +104,9 @@ class SparkRows:
     def _col(self, name: str) -> Column:
         return self._f.col(_quote(name))
 
-    def _replace_nan(self, name: str, kind: str) -> Column:
+    def _replace_nan(self, name: str, sql_type: str) -> Column:
         column = self._col(name)
-        if kind in ("FLOAT", "DOUBLE"):
+        if sql_type in ("FLOAT", "DOUBLE"):
             column = self._f.when(~self._f.isnan(column), column)
         return column.alias(name)
 
@@ -162,7 +163,7 @@ class SparkRows:
         self.labelled, self.unlabelled = count, total - count
 
     def _read_names(self) -> list[str]:
-        """Read the categories of each column, and return the columns with too many."""
+        """Read the categories of each column; return the columns that have too many categories."""
         f, too_many = self._f, []
         labelled = f.when(self._col(str(self._request.label)).isNotNull(), 1)
         for column in (c for c in self.columns.features if c.role == "category"):
@@ -232,7 +233,7 @@ class SparkRows:
         return self._f.coalesce(number.cast("double"), self._f.lit(float("nan")))
 
     def _code(self, value: Column, names: Sequence[Any]) -> Any:
-        """Return the index of a value in `names`; NaN if it is missing."""
+        """Build the index of a value in `names`, or NaN if it is not among them."""
         f = self._f
         if not names:
             return f.lit(float("nan"))
@@ -240,7 +241,7 @@ class SparkRows:
         return f.when(position > 0, (position - 1).cast("double")).otherwise(f.lit(float("nan")))
 
     def split(self, features: Sequence[TrainingColumn], split: Split) -> SplitRows:
-        """Return the labelled rows for XGBoost, split into fitted and held-out ones."""
+        """Split the labelled rows into rows to fit and rows to hold out."""
         f, key = self._f, self._f.col(HELD_OUT)
         frame = self._assemble(features)
         if split.method == "none":
@@ -267,7 +268,7 @@ class SparkRows:
         return SplitRows(frame, rescued, frame.count() - held_out, held_out)
 
     def _assemble(self, features: Sequence[TrainingColumn]) -> DataFrame:
-        """Return the labelled rows, with the position or column of the split."""
+        """Select the labelled rows for XGBoost; `HELD_OUT` is the split's column."""
         f, request = self._f, self._request
         label = self._label()
         codes = [self._feature(column).alias(f"f{n}") for n, column in enumerate(features)]
@@ -283,20 +284,22 @@ class SparkRows:
         return rows.select(*codes, y.alias(LABEL), weight.alias(WEIGHT), key.alias(HELD_OUT))
 
     def _mark_last(self, frame: DataFrame, split: Split) -> Any:
-        """Return a column that marks rows after the last fitted one, in the order of `HELD_OUT`."""
+        """Build a column that marks the rows after the last fitted row, ordered by `HELD_OUT`."""
         f, key = self._f, self._f.col(HELD_OUT)
         count = frame.count()
-        trained = split.count_trained(count)
-        if trained >= count:
+        num_trained = split.count_trained(count)
+        if num_trained >= count:
             return f.lit(False)
-        ordered = frame.select(key).orderBy(key.asc_nulls_last())
-        last = ordered.offset(max(trained, 1) - 1).limit(1).collect()[0][0]
-        return key.isNull() if last is None else f.coalesce(key > f.lit(last), f.lit(True))
+        ordered_keys = frame.select(key).orderBy(key.asc_nulls_last())
+        last_key = ordered_keys.offset(max(num_trained, 1) - 1).limit(1).collect()[0][0]
+        if last_key is None:
+            return key.isNull()
+        return f.coalesce(key > f.lit(last_key), f.lit(True))
 
     def sample(
         self, rows: SplitRows, features: Sequence[TrainingColumn], split: Split
     ) -> TrainingRows:
-        """Sample up to `MAX_MEASURED_ROWS` rows of each side, for the checks and the metrics."""
+        """Sample up to `MAX_MEASURED_ROWS` rows of each side, for checks and metrics."""
         is_held_out = self._f.col(HELD_OUT)
         held_out = None
         if rows.held_out:

@@ -1,8 +1,8 @@
-"""The command line: `sqlml [DATABASE] [SQL | -f FILE]`, the prompt, and other commands.
+"""The command line: `sqlml [DATABASE] [SQL | -f FILE]`, the prompt, and further commands.
 
-Each other command, such as `sqlml report`, is a function that parses its own arguments and returns
-the exit status: 0, 1 after an error, or 2 for usage. It imports what it needs when it runs, so that
-the shell starts quickly.
+Each further command, such as `sqlml report`, is a function that parses its own arguments and
+returns the exit status: 0, 1 after an error, or 2 for usage. It imports what it needs when it runs,
+so that the shell starts quickly.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from sqlml.tools.shell.prompt import prompt
 from sqlml.tools.shell.shell import Shell
 
 Command = Callable[[Sequence[str]], int]
-"""Takes the arguments after its name, and returns the exit status."""
+"""A function that takes the arguments after the command's name, and returns the exit status."""
 
 
 def _fail(reason: str, status: int = 2) -> int:
+    """Print an error message, and return the exit status."""
     print(f"sqlml: {reason}", file=sys.stderr)
     return status
 
@@ -151,13 +152,13 @@ def native(arguments: Sequence[str]) -> int:
 
 
 def report(arguments: Sequence[str]) -> int:
-    """Run `sqlml report`: write a page about a model on a user's rows."""
-    options = _report_parser().parse_args(arguments)
+    """Run `sqlml report`: write a page about a model and its quality on the user's rows."""
+    options = _make_report_parser().parse_args(arguments)
     if options.output is None and sys.stdout.isatty():
         return _fail("name a file for the page, as in -o report.html")
-    obstacle = None if options.output is None else _find_write_error(Path(options.output))
-    if obstacle is not None:
-        return _fail(f"cannot write {options.output}: {os.strerror(obstacle)}")
+    error_number = None if options.output is None else _find_write_error(Path(options.output))
+    if error_number is not None:
+        return _fail(f"cannot write {options.output}: {os.strerror(error_number)}")
     try:
         with connect(options.database, read_only=True) as session:
             names = {"label": options.label, "by": options.by}
@@ -177,7 +178,7 @@ def report(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _report_parser() -> argparse.ArgumentParser:
+def _make_report_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sqlml report",
         allow_abbrev=False,
@@ -201,7 +202,7 @@ def _report_parser() -> argparse.ArgumentParser:
 
 
 def _find_write_error(path: Path) -> int | None:
-    """Return why a file cannot be written, as an errno, before a long report is made in vain."""
+    """Return the errno if a file cannot be written, to find out before a long report is made."""
     if path.is_dir():
         return errno.EISDIR
     if not path.parent.is_dir():
@@ -231,15 +232,15 @@ def _compile_kernels() -> int:
     """Compile the missing kernels; return the exit status."""
     from sqlml.backends.native.jit.compile_ahead import compile_ahead
 
-    started = time.monotonic()
+    start_time = time.monotonic()
     try:
         count = compile_ahead(
             lambda missing: print(f"compiling {missing} kernels", flush=True) if missing else None
         )
     except OSError as error:
         return _fail(f"cannot keep kernels: {error}", 1)
-    done = f"compiled {count} kernels in {time.monotonic() - started:.0f} s"
-    print(done if count else "all common kernels are compiled")
+    message = f"compiled {count} kernels in {time.monotonic() - start_time:.0f} s"
+    print(message if count else "all common kernels are compiled")
     return 0
 
 
@@ -269,7 +270,7 @@ COMMANDS: Mapping[str, Command] = {
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the arguments of `sqlml`."""
+    """Make the parser for the arguments of `sqlml`."""
     parser = argparse.ArgumentParser(
         prog="sqlml",
         allow_abbrev=False,
@@ -301,20 +302,20 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status.
 
-    It is 0, 1 after an error, 2 for usage or unreadable SQL, or 130 after an interrupt.
+    The status is 0, or 1 after an error, 2 for wrong usage or unreadable SQL, 130 after Ctrl-C.
     """
     with escaped_on_terminals():
         return _run(list(sys.argv[1:] if arguments is None else arguments))
 
 
-def _run(words: list[str]) -> int:
-    if words and words[0] in COMMANDS:
-        return COMMANDS[words[0]](words[1:])
+def _run(arguments: list[str]) -> int:
+    if arguments and arguments[0] in COMMANDS:
+        return COMMANDS[arguments[0]](arguments[1:])
     parser = make_parser()
-    options = parser.parse_intermixed_args(words)
-    misspelling = _suggest_command(options.database)
-    if misspelling is not None:
-        parser.error(misspelling)
+    options = parser.parse_intermixed_args(arguments)
+    suggestion = _suggest_command(options.database)
+    if suggestion is not None:
+        parser.error(suggestion)
     sql = options.sql or options.command
     if options.sql is not None and (options.command or options.file) is not None:
         parser.error("SQL is given twice")
@@ -346,17 +347,17 @@ def _run(words: list[str]) -> int:
 def _suggest_command(database: str) -> str | None:
     """Return a message if the name of a new database is most likely a misspelled command."""
     is_new_word = database.isalpha() and not Path(database).exists()
-    near = closest(database, COMMANDS) if is_new_word else None
-    if near is None:
+    command = closest(database, COMMANDS) if is_new_word else None
+    if command is None:
         return None
     return (
-        f"there is no command or file {database!r}; did you mean sqlml {near}? "
+        f"there is no command or file {database!r}; did you mean sqlml {command}? "
         f"To open a new database of that name, write ./{database}"
     )
 
 
 def _read_sql(path: str | None) -> str | None:
-    """Return the text of a file or of standard input; None, with the reason printed, on failure."""
+    """Read a file or the standard input; if that fails, print the reason and return None."""
     try:
         content = sys.stdin.buffer.read() if path is None else Path(path).read_bytes()
         return content.decode("utf-8-sig")

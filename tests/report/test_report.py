@@ -100,7 +100,7 @@ def test_kept_scores_measure_what_the_forms_of_sql_do(
         ("density", None, {"Scores"}, "predicts nothing"),
         ("both", ["price", "other"], {"price: Contributions", "other: Residuals"}, ""),
         ("two", ["answer", "grade"], {"Metrics of each target"}, "classifiers of one target"),
-        ("neighbours", "answer", {"Contributions"}, "Estimated beside 25 rows"),
+        ("neighbours", "answer", {"Contributions"}, "Estimated against a background of 25 rows"),
         ("scaler", None, {"Columns of the data"}, "predicts nothing"),
     ],
 )
@@ -134,7 +134,7 @@ def test_all_numbers_are_of_one_run_of_a_volatile_query(zoo: sqlml.Session) -> N
         ("answers", "nowhere", {}, duckdb.CatalogException, "nowhere does not exist"),
         ("answers", "SELEC a FROM shop", {}, errors.ParseError, "neither a query nor the name"),
         ("answers", "FROM shop; FROM shop", {}, errors.ParseError, "this is 2 statements"),
-        ("answers", "DROP TABLE shop", {}, errors.ParseError, "is a query, such as"),
+        ("answers", "DROP TABLE shop", {}, errors.ParseError, "must be a query, such as"),
         ("answers", " ;", {}, errors.ParseError, "is empty"),
         ("answers", "SELECT a FROM shop", {}, errors.MissingColumnError, "needs columns 'b', 'c'"),
         ("answers", "SELECT zz FROM shop", {}, duckdb.BinderException, '"zz" not found'),
@@ -245,7 +245,7 @@ def test_very_many_scores_are_measured_on_an_even_share(
 ) -> None:
     monkeypatch.setattr(subjects, "MAX_SCORES", 600)  # of three for each row
     page = Page(zoo.report("grades", "shop", label="grade").html)
-    assert "an even sample of the 600" in page.text
+    assert "sampled evenly from 600" in page.text
     counted = int(page.text.split("Measured on ")[1].split(" rows")[0])
     assert 140 < counted < 260
     assert sum(map(int, page.columns("Predicted classes")["Predicted"])) == counted

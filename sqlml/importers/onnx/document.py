@@ -1,4 +1,4 @@
-"""An ONNX file as plain data, checked; nothing in it is run or downloaded."""
+"""Read an ONNX file into plain, checked data. Nothing in the file is run or downloaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DTYPES: Mapping[int, DType] = {
     10: "float16",
     11: "float64",
 }
-"""The dtypes of ONNX's element types by number; the others are not computed with."""
+"""The dtype of each ONNX element type that sqlml can compute with, by its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Port:
 
     Attributes:
         dtype: None for a sequence, or for a type that `DTYPES` lacks.
-        shape: None for a dimension that is not fixed; None if the file does not state a shape.
+        shape: the dimensions, each None if it is not fixed; None if the file states no shape.
     """
 
     name: str
@@ -45,13 +45,13 @@ class Port:
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The shape after the rows, for an input that `count_features` accepts."""
-        return tuple(d for d in (self.shape or ())[1:] if d is not None)
+        """The shape after the row axis; the port must be one that `count_features` accepts."""
+        return tuple(length for length in (self.shape or ())[1:] if length is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """An operator of the graph. `attrs` are numbers, strings, lists of them, or arrays."""
+    """An operator of the graph. Its attributes are numbers, strings, lists of these, or arrays."""
 
     op: str
     domain: str
@@ -73,9 +73,9 @@ class OnnxModel:
     content: bytes
     written_by: str
     rows: int | None = None
-    """The number of rows that the file fixes; None if it is open. Ports always have it open."""
+    """The number of rows that the file fixes, or None. The ports always have an open row axis."""
     program: Program | None = None
-    """The Program that sqlml exported the graph from, if the file has it; it is used instead."""
+    """The Program that sqlml exported the graph from, if the file contains it."""
 
 
 def import_onnx() -> Any:
@@ -90,18 +90,18 @@ def import_onnx() -> Any:
 
 
 def read_onnx(content: bytes) -> OnnxModel:
-    """Parse and check an ONNX file, which may be hostile."""
+    """Parse and check an ONNX file, which may be malicious."""
     onnx = import_onnx()
     check_content(content)
     try:
         proto = onnx.ModelProto.FromString(content)
     except Exception as error:  # onnx does not export protobuf's DecodeError
-        raise ArtifactError(f"damaged or cut off: not an ONNX model ({error})") from error
+        raise ArtifactError(f"damaged or truncated: not an ONNX model ({error})") from error
     return read_proto(proto, content)
 
 
 def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
-    """Check an onnx.ModelProto; `content` is its serialised form if that is already checked."""
+    """Check an onnx.ModelProto; `content` is its serialized form if that is already checked."""
     try:
         if content is None:
             content = proto.SerializeToString()
@@ -112,15 +112,15 @@ def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
 
 
 def _check_model(proto: Any, content: bytes) -> OnnxModel:
-    opsets = {o.domain: int(o.version) for o in proto.opset_import}
+    opsets = {opset.domain: int(opset.version) for opset in proto.opset_import}
     rows = _find_fixed_rows(proto.graph)
     if rows is not None:
         proto = _open_rows(proto, rows)
         content = proto.SerializeToString()
-    foreign = sorted(set(opsets) - DOMAINS)
+    has_foreign_domains = not opsets.keys() <= DOMAINS
     graph = proto.graph
     if not graph.node and not graph.output:
-        raise ArtifactError("damaged or cut off: the ONNX model has no graph")
+        raise ArtifactError("damaged or truncated: the ONNX model has no graph")
     constants = {t.name: read_tensor(t) for t in graph.initializer}
     inputs = tuple(_read_port(i) for i in graph.input if i.name not in constants)
     nodes = tuple(_read_node(n) for n in graph.node)
@@ -128,8 +128,8 @@ def _check_model(proto: Any, content: bytes) -> OnnxModel:
     program = read_embedded_program(proto)
     if program is not None and [p.name for p in inputs] != list(program.inputs):
         program = None  # another tool has changed the columns of the graph
-    producer = " ".join(w for w in (proto.producer_name, proto.producer_version) if w)
-    writer = f"onnx ({producer})" if producer and not foreign else "onnx"
+    producer = " ".join(word for word in (proto.producer_name, proto.producer_version) if word)
+    writer = f"onnx ({producer})" if producer and not has_foreign_domains else "onnx"
     if rows is not None:
         writer += f", made for {rows} rows and read as open"
     opset = opsets.get("", opsets.get("ai.onnx", 1))
@@ -139,22 +139,25 @@ def _check_model(proto: Any, content: bytes) -> OnnxModel:
 
 
 def _find_fixed_rows(graph: Any) -> int | None:
-    """Return the number of rows that all inputs fix; a single axis may be the columns of a row."""
+    """Return the number of rows if all inputs fix the same one, otherwise None.
+
+    Inputs with a single axis fix it only if it is 1, because the axis may be the columns of a row.
+    """
     constants = {t.name for t in graph.initializer}
     shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
-    fixed = [dims for dims in shapes if len(dims) and _read_length(dims[0]) is not None]
-    counts = {int(dims[0].dim_value) for dims in fixed}
+    fixed_shapes = [dims for dims in shapes if len(dims) and _read_length(dims[0]) is not None]
+    counts = {int(dims[0].dim_value) for dims in fixed_shapes}
     if len(counts) != 1 or min(counts) < 1:
         return None
     (rows,) = counts
-    return rows if rows == 1 or all(len(dims) > 1 for dims in fixed) else None
+    return rows if rows == 1 or all(len(dims) > 1 for dims in fixed_shapes) else None
 
 
 def _open_rows(proto: Any, rows: int) -> Any:
-    """Return a copy whose inputs and outputs have any number of rows."""
+    """Copy a ModelProto whose inputs and outputs fix `rows` rows, for any number of rows."""
     copy = type(proto)()
     copy.CopyFrom(proto)
-    del copy.graph.value_info[:]  # they follow from the other shapes
+    del copy.graph.value_info[:]  # onnxruntime infers them again
     for port in (*copy.graph.input, *copy.graph.output):
         dims = port.type.tensor_type.shape.dim
         if len(dims) and dims[0].dim_value == rows:
@@ -163,46 +166,49 @@ def _open_rows(proto: Any, rows: int) -> Any:
 
 
 def read_tensor(proto: Any) -> Array:
-    """Convert a TensorProto to an array; strings become objects."""
+    """Convert a TensorProto to an array; strings become an object array."""
     count = 1
     for dim in proto.dims:
         count *= int(dim)
         if dim < 0 or count > MAX_CONSTANT_VALUES:
-            raise ArtifactError(f"tensor {proto.name!r} claims a shape of {list(proto.dims)}")
+            raise ArtifactError(
+                f"tensor {proto.name!r} states an invalid or too large shape, {list(proto.dims)}"
+            )
     try:
         array = import_onnx().numpy_helper.to_array(proto)
     except Exception as error:  # onnx passes on the exceptions of numpy and protobuf
         raise ArtifactError(f"tensor {proto.name!r} is damaged ({error})") from error
     if array.size != count:
-        raise ArtifactError(f"tensor {proto.name!r} has {array.size} numbers for {count}")
+        raise ArtifactError(f"tensor {proto.name!r} has {array.size} numbers, not {count}")
     if proto.data_type == 8:
-        texts = np.empty(array.shape, object)
-        texts.ravel()[:] = [t.decode() if isinstance(t, bytes) else str(t) for t in array.ravel()]
-        return texts
+        strings = np.empty(array.shape, object)
+        strings.ravel()[:] = [s.decode() if isinstance(s, bytes) else str(s) for s in array.ravel()]
+        return strings
     return np.asarray(array)
 
 
 def _check_order(model: OnnxModel) -> None:
-    names = {p.name for p in model.inputs} | set(model.constants)
+    """Check that each value is computed once, and before the nodes that read it."""
+    available_names = {p.name for p in model.inputs} | set(model.constants)
     for node in model.nodes:
         for name in node.inputs:
-            if name and name not in names:
+            if name and name not in available_names:
                 raise ArtifactError(
-                    f"node {node.op} reads {name!r}, which nothing before it makes "
+                    f"node {node.op} reads {name!r}, which no earlier node computes "
                     "(a cycle, or nodes out of order)"
                 )
         for name in node.outputs:
-            if name in names:
-                raise ArtifactError(f"the ONNX graph makes {name!r} twice")
+            if name in available_names:
+                raise ArtifactError(f"the ONNX graph computes {name!r} twice")
             if name:
-                names.add(name)
-    lost = [p.name for p in model.outputs if p.name not in names]
-    if lost:
-        raise ArtifactError(f"nothing in the ONNX graph makes its output {lost[0]!r}")
+                available_names.add(name)
+    missing = [port.name for port in model.outputs if port.name not in available_names]
+    if missing:
+        raise ArtifactError(f"no node of the ONNX graph computes its output {missing[0]!r}")
 
 
 def _read_length(dim: Any) -> int | None:
-    """Return the length of an axis; None if it is open, for which some converters write -1."""
+    """Return the length of an axis; None if it is open, which some converters write as -1."""
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value != -1 else None
 
 
@@ -219,14 +225,16 @@ def _read_port(info: Any) -> Port:
 
 
 def _read_node(node: Any) -> GraphNode:
-    readers = {a.name: (_ATTRIBUTES.get(a.type), a) for a in node.attribute}
-    attrs = {name: None if read is None else read(a) for name, (read, a) in readers.items()}
+    attrs = {}
+    for attribute in node.attribute:
+        read = _ATTRIBUTE_READERS.get(attribute.type)
+        attrs[attribute.name] = None if read is None else read(attribute)
     domain = "" if node.domain == "ai.onnx" else node.domain
     inputs, outputs = tuple(node.input), tuple(node.output)
     return GraphNode(node.op_type, domain, inputs, outputs, attrs, node.name)
 
 
-_ATTRIBUTES: Mapping[int, Callable[[Any], Any]] = {
+_ATTRIBUTE_READERS: Mapping[int, Callable[[Any], Any]] = {
     1: lambda a: float(a.f),
     2: lambda a: int(a.i),
     3: lambda a: a.s.decode("utf-8"),
@@ -235,4 +243,5 @@ _ATTRIBUTES: Mapping[int, Callable[[Any], Any]] = {
     7: lambda a: np.array(a.ints, np.int64),
     8: lambda a: [s.decode("utf-8") for s in a.strings],
 }
-"""Readers by AttributeProto's type. Only unknown operators have the others: graphs and types."""
+"""Readers by type of AttributeProto. Graphs and types, which are missing here, occur only in
+operators that sqlml does not import."""

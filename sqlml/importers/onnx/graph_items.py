@@ -1,4 +1,4 @@
-"""The values of an ONNX graph during import; its numbers are the Rows of `row_tensors.py`."""
+"""The values of an ONNX graph during import; numbers per row are `row_tensors.Rows`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
-    """Strings, shape (n, *inner): one (n, 1) value per element."""
+    """Strings of shape (n, *inner); each element of a row is a separate (n, 1) value."""
 
     columns: tuple[Value, ...]
     inner: tuple[int, ...]
@@ -33,18 +33,18 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """One of `values` (k,) per row, by index (n, 1): labels, and the results of table look-ups."""
+    """A label or a table entry per row: the entry of `values` (k,) at `index` (n, 1)."""
 
     index: Value
     values: Array
     inner: tuple[int, ...]
-    taken: list[Value] = field(default_factory=list)
-    """The chosen numbers, once they are computed."""
+    cached_numbers: list[Value] = field(default_factory=list)
+    """The chosen entries as numbers, after `Call.numbers` has computed them; empty before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """The shape of a value of rows, with ROWS for the number of rows."""
+    """The shape of a value that has rows, with ROWS in place of the number of rows."""
 
     shape: tuple[int, ...]
 
@@ -53,6 +53,7 @@ Item = Const | Rows | Texts | Choice | Dims
 
 
 def to_strings(values: list[str]) -> Array:
+    """Convert a list of strings to an array of dtype object."""
     array = np.empty(len(values), object)
     array[:] = values
     return array
@@ -60,7 +61,7 @@ def to_strings(values: list[str]) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A node and its inputs: the argument of the functions in the operator tables."""
+    """A node with its inputs, which a function of the operator tables converts to an Item."""
 
     builder: Builder
     node: GraphNode
@@ -68,8 +69,8 @@ class Call:
     opset: int
     names: Sequence[str]
     """The names of the model's columns, for messages."""
-    fixed: int | None = None
-    """The number of rows that the graph fixes, which may be among its constants."""
+    fixed_rows: int | None = None
+    """The number of rows that the graph fixes; its constants may contain this number."""
 
     def item(self, i: int) -> Item:
         if i >= len(self.inputs) or (item := self.inputs[i]) is None:
@@ -89,7 +90,7 @@ class Call:
         """Return input `i`, which must be a constant of integers, as a flat list."""
         value = self.const(i)
         if value.dtype.kind not in "iu" or value.size > 1 << 16:
-            raise self.error(f"input {i} is {value.dtype}")
+            raise self.error(f"input {i} is {value.dtype}, not integers")
         return [int(v) for v in value.ravel()]
 
     def rows(self, i: int) -> Rows:
@@ -103,14 +104,14 @@ class Call:
         return x
 
     def numbers(self, item: Item) -> Rows:
-        """Convert an item to numbers of rows; the result of a look-up is taken from its table."""
+        """Convert an item to numbers per row; a Choice becomes its chosen numbers."""
         if isinstance(item, Choice):
             if item.values.dtype == object:
                 raise Uncovered("it computes with strings")
-            if not item.taken:
+            if not item.cached_numbers:
                 table = self.builder.constant(item.values)
-                item.taken.append(self.builder.op("take", table, item.index))
-            return Rows(item.taken[0], item.inner)
+                item.cached_numbers.append(self.builder.op("take", table, item.index))
+            return Rows(item.cached_numbers[0], item.inner)
         if not isinstance(item, Rows):
             raise Uncovered("it reads a constant, or strings, where numbers per row are expected")
         return item
@@ -120,53 +121,56 @@ class Call:
 
     def integer(self, name: str, default: int) -> int:
         value = self.attr(name, default)
-        self._need(isinstance(value, int), name, "an integer")
+        self._require_type(isinstance(value, int), name, "an integer")
         return int(value)
 
     def number(self, name: str, default: float) -> float:
         value = self.attr(name, default)
-        self._need(isinstance(value, int | float), name, "a number")
+        self._require_type(isinstance(value, int | float), name, "a number")
         return float(value)
 
     def text(self, name: str, default: str) -> str:
         value = self.attr(name, default)
-        self._need(isinstance(value, str), name, "a string")
+        self._require_type(isinstance(value, str), name, "a string")
         return str(value)
 
     def vector(self, name: str, dtype: str = "float32") -> Array:
-        """Return attribute `name`, a list of numbers, as `dtype` (k,); empty if it is missing."""
+        """Return attribute `name`, a list of numbers, as an array (k,); empty if it is missing."""
         value = self.attr(name)
         if value is None:
             return np.zeros(0, dtype)
         is_list = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype != object
-        self._need(is_list, name, "a list of numbers")
+        self._require_type(is_list, name, "a list of numbers")
         return np.asarray(value).astype(dtype)
 
     def vector_or_tensor(self, name: str) -> Array:
-        """Return the tensor `name`_as_tensor (k,), or attribute `name` if there is none."""
+        """Return attribute `name`_as_tensor (k,), or attribute `name` if it is missing."""
         tensor = self.attr(f"{name}_as_tensor")
         return self.vector(name) if tensor is None else np.asarray(tensor).ravel()
 
     def texts(self, name: str) -> list[str]:
         value = self.attr(name)
-        self._need(value is None or isinstance(value, list), name, "a list of strings")
+        self._require_type(value is None or isinstance(value, list), name, "a list of strings")
         return value or []
 
-    def _need(self, fits: bool, name: str, expected: str) -> None:
-        if not fits:
-            raise self.error(f"attribute {name} is not {expected}")
+    def _require_type(self, has_type: bool, name: str, expected_type: str) -> None:
+        if not has_type:
+            raise self.error(f"attribute {name} is not {expected_type}")
 
     def error(self, reason: str) -> ArtifactError:
         """Return the error for a node that violates ONNX's rules."""
         return ArtifactError(f"operator {self.node.op}: {reason}")
 
     def axis(self, default: int, rank: int) -> int:
-        """Return attribute axis of a value of `rank` axes, counted from the front."""
+        """Return the attribute `axis`, which refers to `rank` axes, counted from the front."""
         axis = self.integer("axis", default)
         return axis + rank if axis < 0 else axis
 
     def axes(self, rank: int) -> list[int] | None:
-        """Return attribute axes, or input 1 of newer operators, counted from the front."""
+        """Return the attribute `axes`, or input 1 of newer operators, counted from the front.
+
+        Returns None if the node has neither.
+        """
         axes: Any = self.attr("axes")
         if axes is None and self.optional(1) is not None:
             axes = self.ints(1)
@@ -183,7 +187,10 @@ class Call:
 
 
 def apply_to_grid(call: Call, item: Item, change: Callable[[Array], Array]) -> Item:
-    """Apply numpy's `change` of a row's grid, (1, *inner), to an item; rows must stay rows."""
+    """Rearrange the elements of each row of an item, or of a constant, by a numpy function.
+
+    `change` takes and returns a row (1, *inner); it must keep the first axis.
+    """
     if isinstance(item, Const):
         return Const(np.asarray(change(item.value)))
     if isinstance(item, Dims):
@@ -205,14 +212,17 @@ def elementwise(call: Call, op: str, items: Sequence[Item] | None = None) -> Row
 
 
 def align(call: Call, items: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
-    """Broadcast `items`, or all inputs of the node; return the values and the inner shape."""
+    """Broadcast `items`, or all inputs of the node.
+
+    Returns the broadcast values and their shape after the rows.
+    """
     items = [call.item(i) for i in range(len(call.inputs))] if items is None else items
-    operands = [x.value if isinstance(x, Const) else call.numbers(x) for x in items]
+    operands = [item.value if isinstance(item, Const) else call.numbers(item) for item in items]
     return row_tensors.align(call.builder, operands)
 
 
 def find_shape(item: Item) -> tuple[int, ...]:
-    """Return ONNX's shape of an item, with ROWS for the number of rows."""
+    """Return the ONNX shape of an item, with ROWS in place of the number of rows."""
     if isinstance(item, Const):
         return item.value.shape
     if isinstance(item, Dims):

@@ -1,7 +1,7 @@
 """Import ONNX models into operators of the IR, or as a whole graph for onnxruntime.
 
-A graph input of shape (n, k) stands for k features. One of shape (n, 1) or (n,) stands for one
-feature of the same name.
+A graph input of shape (n, k) stands for k features; an input of shape (n, 1) or (n,) stands for one
+feature, which has the name of the input.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.damaged_file import READING_ERRORS
 from sqlml.ir.program import Program
 from sqlml.limits import MAX_ROW_VALUES
-from sqlml.types import INTEGERS, Array
+from sqlml.types import FLOATS, INTEGERS, Array
 
 Function = Callable[[Call], Item | tuple[Item, ...]]
 
 FUNCTIONS: Mapping[str, Function] = {
     **standard.FUNCTIONS,
     **tensor_layout.FUNCTIONS,
-    "Split": tensor_layout.split,
-    "Binarizer": estimators.binarizer,
-    "CategoryMapper": labels.category_mapper,
-    "FeatureVectorizer": estimators.feature_vectorizer,
-    "Imputer": estimators.imputer,
-    "LabelEncoder": labels.label_encoder,
-    "LinearClassifier": estimators.linear_classifier,
-    "LinearRegressor": estimators.linear_regressor,
-    "Normalizer": estimators.normalizer,
-    "OneHotEncoder": labels.one_hot_encoder,
-    "Scaler": estimators.scaler,
+    "Split": tensor_layout.convert_split,
+    "Binarizer": estimators.convert_binarizer,
+    "CategoryMapper": labels.convert_category_mapper,
+    "FeatureVectorizer": estimators.convert_feature_vectorizer,
+    "Imputer": estimators.convert_imputer,
+    "LabelEncoder": labels.convert_label_encoder,
+    "LinearClassifier": estimators.convert_linear_classifier,
+    "LinearRegressor": estimators.convert_linear_regressor,
+    "Normalizer": estimators.convert_normalizer,
+    "OneHotEncoder": labels.convert_one_hot_encoder,
+    "Scaler": estimators.convert_scaler,
     "TreeEnsemble": tree_ensembles.convert_ensemble,
     "TreeEnsembleClassifier": tree_ensembles.convert_classifier,
     "TreeEnsembleRegressor": tree_ensembles.convert_regressor,
     "ZipMap": lambda call: call.item(0),
 }
-"""The operators that the IR can express, by name; the two domains have no name in common."""
+"""Converters by operator name. The two domains of operators have no name in common."""
 
 
 def _fold_constants(call: Call) -> Item | None:
-    """Fold an operator on constants only; return None if numpy cannot fold it."""
+    """Compute an operator whose inputs are all constants; return None if it cannot be folded."""
     fold = FOLDS.get(call.node.op)
     if fold is None or not call.inputs:
         return None
     values = [item.value for item in call.inputs if isinstance(item, Const)]
-    if len(values) < len(call.inputs) or any(v.dtype.kind not in "iufb" for v in values):
+    if len(values) < len(call.inputs) or any(x.dtype.kind not in "iufb" for x in values):
         return None
-    shape = np.broadcast_shapes(*[v.shape for v in values])
+    shape = np.broadcast_shapes(*[x.shape for x in values])
     if math.prod(shape) > MAX_ROW_VALUES:
         raise call.error(f"it makes a constant of {shape}")
     return Const(np.asarray(fold(*values)))
@@ -79,7 +79,7 @@ FOLDS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = {
     "Sub": np.subtract,
     "Sum": lambda *values: functools.reduce(np.add, values),
 }
-"""The operators that numpy folds on constants; results keep the dtype of the operands."""
+"""The numpy functions that fold operators; results keep the dtype of the operands."""
 
 
 def convert_graph(
@@ -87,14 +87,19 @@ def convert_graph(
 ) -> dict[str, Item]:
     """Convert the nodes of a graph one by one; return the item that each name stands for.
 
-    `names` are those of the model's columns. Raises Uncovered if the IR lacks a use of an operator.
+    Args:
+        inputs: the items of the inputs of the graph.
+        names: the names of the model's columns, for messages.
+
+    Raises:
+        Uncovered: the IR cannot express an operator, or the way it is used.
     """
     constants = {name: Const(value) for name, value in model.constants.items()}
     item_of: dict[str, Item] = {**inputs, **constants}
     for node in model.nodes:
         convert = FUNCTIONS.get(node.op)
         if convert is None:
-            raise Uncovered(f"operator {node.op} is not one that sqlml imports")
+            raise Uncovered(f"sqlml does not import the operator {node.op}")
         arguments = tuple(item_of[name] if name else None for name in node.inputs)
         call = Call(builder, node, arguments, model.opset, names, model.rows)
         try:
@@ -115,27 +120,30 @@ MAX_FEATURES = 1 << 16
 
 
 def file_schema(model: OnnxModel) -> Schema:
-    """Return the columns that an ONNX file reads: one for each number of its inputs.
+    """Return the schema of an ONNX file, with a column for each number that it reads per row.
 
-    The user names the columns of an input of open width; by default there are as many as needed.
+    If the width of an input is open, the user names the columns; by default, there are as many as
+    the operators need.
     """
-    wide = probe.widen_inputs(model)
+    widened = probe.widen_inputs(model)
     open_ports = [p for p in model.inputs if probe.has_open_width(p)]
-    if any(probe.has_open_width(p) for p in wide.inputs):
-        others = [p for p in wide.inputs if not probe.has_open_width(p)]
-        if len(others) + 1 < len(wide.inputs) or any(probe.count_features(p) < 1 for p in others):
+    if any(probe.has_open_width(p) for p in widened.inputs):
+        others = [p for p in widened.inputs if not probe.has_open_width(p)]
+        if len(others) + 1 < len(widened.inputs) or any(
+            probe.count_features(p) < 1 for p in others
+        ):
             raise UnsupportedModelError(
-                "several inputs of the ONNX model have an open width; export it with a fixed one"
+                "several inputs of the ONNX model have an open width; export it with fixed widths"
             )
         return Schema(None, ANY_COUNT, ())
-    widths = [probe.count_features(port) for port in wide.inputs]
+    widths = [probe.count_features(port) for port in widened.inputs]
     count = sum(widths)
     if not widths or not 0 < count <= MAX_FEATURES:
         raise UnsupportedModelError(f"the ONNX model reads {count} columns")
     names = tuple(
-        port.name if w == 1 else f"{port.name}_{i}"
-        for port, w in zip(wide.inputs, widths, strict=True)
-        for i in range(w)
+        port.name if width == 1 else f"{port.name}_{i}"
+        for port, width in zip(widened.inputs, widths, strict=True)
+        for i in range(width)
     )
     if any(not probe.find_width_in_graph(model, p.name).is_exact for p in open_ports):
         return Schema(None, ANY_COUNT, names)
@@ -143,7 +151,7 @@ def file_schema(model: OnnxModel) -> Schema:
 
 
 def import_file(model: OnnxModel, frame: Frame) -> Outputs:
-    """Import an ONNX file: the model of its graph, or the Program that sqlml exported it from."""
+    """Import an ONNX file: its graph, or the Program that sqlml exported it from."""
     if model.program is not None:
         return _copy_program(model.program, frame)
     model = probe.widen_inputs(model, frame.width)
@@ -180,20 +188,20 @@ def _copy_program(program: Program, frame: Frame) -> Outputs:
 
 
 def _build_outputs(model: OnnxModel, results: Mapping[str, Item], b: Builder) -> Outputs:
-    """Return label and probabilities of a classifier, the value of a regressor, or a transform.
+    """Build the outputs of a classifier, a regressor or a transformer from the items of a graph.
 
-    Labels are values chosen among constants, or integers next to scores.
+    An output is a label if it chooses among constants, or if it is an integer beside scores.
     """
     items = {port.name: results[port.name] for port in model.outputs}
     rows = {name: item for name, item in items.items() if isinstance(item, Rows)}
-    scores = {name: x for name, x in rows.items() if x.dtype in ("float32", "float64")}
+    scores = {name: x for name, x in rows.items() if x.dtype in FLOATS}
     keys = labels.find_probability_keys(model)
     choice = next((x for x in items.values() if isinstance(x, Choice)), None)
     label = next((x for x in rows.values() if math.prod(x.inner) == 1 and x.dtype in _LABELS), None)
     if choice is None and scores and label is not None:
-        listed = next((keys[name] for name in scores if name in keys), None)
-        choice = _convert_to_choice(label, listed, b)
-        if choice is None:  # integers without a list of labels are numbers
+        class_keys = next((keys[name] for name in scores if name in keys), None)
+        choice = _convert_to_choice(label, class_keys, b)
+        if choice is None:  # integers are numbers if the graph lists no labels
             score = next(iter(scores.values())).value
             return Outputs(
                 {"label": b.cast(label.value, "float64"), "score": b.cast(score, "float64")}
@@ -201,30 +209,37 @@ def _build_outputs(model: OnnxModel, results: Mapping[str, Item], b: Builder) ->
     if choice is not None:
         return _build_classifier_outputs(choice, scores, keys, b)
     if not rows:
-        raise Uncovered("the graph gives no numbers")
+        raise Uncovered("the graph outputs no numbers")
     if len(items) == 1:
         value = b.cast(next(iter(rows.values())).value, "float64")
         return Outputs({"label" if value.type.width == 1 else "transform": value})
-    raise Uncovered("the graph has several outputs, and none is a label")
+    raise Uncovered("the graph has several outputs, but no label")
 
 
 _LABELS = frozenset((*INTEGERS, "bool"))
 
 
-def _convert_to_choice(label: Rows, listed: Array | None, b: Builder) -> Choice | None:
-    """Convert integers or booleans (n, 1) to a choice of labels; None if nothing limits them."""
-    if listed is None or listed.dtype == object:
+def _convert_to_choice(label: Rows, classes: Array | None, b: Builder) -> Choice | None:
+    """Convert integers or booleans (n, 1) to a choice among `classes`.
+
+    Without classes, return None unless the operator that computes the label limits its values.
+    """
+    if classes is None or classes.dtype == object:
         return as_choice(b, label)
     value = b.cast(label.value, "int64")
-    return Choice(b.op("encode", value, categories=listed, missing=-1), listed, label.inner)
+    return Choice(b.op("encode", value, categories=classes, missing=-1), classes, label.inner)
 
 
 def _build_classifier_outputs(
     choice: Choice, scores: Mapping[str, Rows], keys: Mapping[str, Array], b: Builder
 ) -> Outputs:
-    """Return the label, and as probabilities the keyed numbers, or one number per class."""
-    listed = next((keys[name].tolist() for name in scores if name in keys), None)
-    index, class_labels = labels.number_labels(choice.index, choice.values.tolist(), listed, b)
+    """Build the label, and the probabilities or scores, of a classifier.
+
+    Probabilities are separate outputs that are named after the classes, or an output with a number
+    per class.
+    """
+    class_keys = next((keys[name].tolist() for name in scores if name in keys), None)
+    index, class_labels = labels.number_labels(choice.index, choice.values.tolist(), class_keys, b)
     values = {"label": index}
     columns = labels.find_label_columns(scores, class_labels.values)
     if columns:

@@ -30,7 +30,7 @@ from sqlml.types import FLOATS, INTEGERS, Array, DType, Labels, dtype_of
 
 
 def read_class_values(call: Call, integers: str, texts: str) -> Array:
-    """Return the distinct class labels of a classifier, int64 or strings."""
+    """Return the class labels, which must be distinct, from one of two attributes."""
     names = call.texts(texts)
     values = to_strings(names) if names else call.vector(integers, "int64")
     if len(set(values.tolist())) != values.size or not values.size:
@@ -39,20 +39,20 @@ def read_class_values(call: Call, integers: str, texts: str) -> Array:
 
 
 def cast_labels(values: Array, dtype: DType) -> Array:
-    """Convert labels to another type, which must be able to hold them, like ONNX's Cast."""
+    """Convert labels to another dtype, as Cast does, if it can represent them."""
     if dtype == "string":
         if values.dtype != object and values.dtype.kind not in "iu":
-            raise Uncovered(f"it makes strings of {values.dtype} labels")
+            raise Uncovered(f"it converts {values.dtype} labels to strings")
         return to_strings([str(v) for v in values.tolist()])
     if values.dtype == object:
         texts = values.tolist()
         if not all(_INTEGER.fullmatch(text) for text in texts):
-            raise Uncovered("it makes numbers of texts that are not integers")
+            raise Uncovered("it converts strings that are not integers to numbers")
         values = np.array([int(text) for text in texts], np.int64)
     if dtype in INTEGERS and values.dtype.kind == "f":
-        least = float(np.iinfo(dtype).min)
-        if not ((values >= least) & (values < -least)).all():
-            raise Uncovered(f"a label is not a number of {dtype}")
+        min_value = float(np.iinfo(dtype).min)
+        if not ((values >= min_value) & (values < -min_value)).all():
+            raise Uncovered(f"a label is out of the range of {dtype}")
     return values.astype(dtype)
 
 
@@ -60,7 +60,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 def find_class_list(node: GraphNode) -> Array | None:
-    """Return the class labels among the attributes of a node, int64 or strings."""
+    """Return the class labels that a node has as an attribute, if any: int64 or strings."""
     for name in ("classlabels_strings", "classlabels_int64s", "classlabels_ints"):
         value = node.attrs.get(name)
         if isinstance(value, list) and value:
@@ -71,9 +71,11 @@ def find_class_list(node: GraphNode) -> Array | None:
 
 
 def find_probability_keys(model: OnnxModel) -> dict[str, Array]:
-    """Return the keys of each map of probabilities among the outputs of the graph."""
+    """Return the class labels that key each map of probabilities, by the name of the output."""
     keys_by_name = {
-        n.outputs[0]: find_class_list(n) for n in model.nodes if n.op == "ZipMap" and n.outputs
+        node.outputs[0]: find_class_list(node)
+        for node in model.nodes
+        if node.op == "ZipMap" and node.outputs
     }
     return {name: keys for name, keys in keys_by_name.items() if keys is not None}
 
@@ -81,16 +83,17 @@ def find_probability_keys(model: OnnxModel) -> dict[str, Array]:
 def number_labels(
     index: Value, values: Sequence[Any], keys: Sequence[Any] | None, b: Builder
 ) -> tuple[Value, Labels]:
-    """Return class numbers, int64 (n, 1), and the distinct labels that they stand for.
+    """Return the class index, int64 (n, 1), and the distinct labels that it refers to.
 
-    `index` refers to `values`, which may repeat; `keys` are the labels in the order of the scores.
+    `index` refers to `values`, which may repeat. `keys` are the labels in the order of the scores.
     """
     order = list(dict.fromkeys(values))
     if keys is not None:
         if not set(order) <= set(keys):
             raise Uncovered(f"its labels {order[:3]} are not the keys of its probabilities")
-        same = {label: label for label in order}  # True and 1 are the same key
-        order = [same.get(key, key) for key in keys]
+        # True and 1 are equal keys: use the label itself.
+        label_of = {label: label for label in order}
+        order = [label_of.get(key, key) for key in keys]
     positions = {label: i for i, label in enumerate(order)}
     index_of = np.array([positions[v] for v in values], np.int64)
     if not np.array_equal(index_of, np.arange(index_of.size)):
@@ -99,6 +102,7 @@ def number_labels(
 
 
 def _read_attribute(call: Call, prefix: str) -> Array | None:
+    """Return the attribute that starts with `prefix`, in any of its types; None without one."""
     for suffix, dtype in (("int64s", "int64"), ("floats", "float32")):
         if call.attr(f"{prefix}_{suffix}") is not None:
             return call.vector(f"{prefix}_{suffix}", dtype)
@@ -108,7 +112,8 @@ def _read_attribute(call: Call, prefix: str) -> Array | None:
     return None if tensor is None else np.asarray(tensor).ravel()
 
 
-def _default(call: Call, values: Array) -> Array:
+def _read_default(call: Call, values: Array) -> Array:
+    """Return the value for unknown keys (1,), in the dtype of `values`."""
     tensor = call.attr("default_tensor")
     if tensor is not None:
         return np.asarray(tensor).ravel()[:1].astype(values.dtype)
@@ -119,8 +124,8 @@ def _default(call: Call, values: Array) -> Array:
     return np.array([call.integer("default_int64", -1)], values.dtype)
 
 
-def label_encoder(call: Call) -> Item:
-    """Convert LabelEncoder, which looks values up among keys and has a default for others."""
+def convert_label_encoder(call: Call) -> Item:
+    """Convert LabelEncoder, which maps keys to values, and all other inputs to a default."""
     classes = call.attr("classes_strings")
     if classes is not None:
         texts = to_strings(call.texts("classes_strings"))
@@ -128,14 +133,14 @@ def label_encoder(call: Call) -> Item:
     keys, values = _read_attribute(call, "keys"), _read_attribute(call, "values")
     if keys is None or values is None or keys.size != values.size:
         raise call.error("its keys and values do not match")
-    return _map_keys(call, keys, np.concatenate([values, _default(call, values)]))
+    return _map_keys(call, keys, np.concatenate([values, _read_default(call, values)]))
 
 
-def category_mapper(call: Call) -> Item:
-    """Convert CategoryMapper, which maps strings to integers, or back."""
+def convert_category_mapper(call: Call) -> Item:
+    """Convert CategoryMapper, which maps strings to integers, or integers to strings."""
     numbers, texts = call.vector("cats_int64s", "int64"), to_strings(call.texts("cats_strings"))
     if numbers.size != texts.size:
-        raise call.error("its categories do not fit")
+        raise call.error("its cats_int64s and cats_strings have different lengths")
     return _map_numbers_or_texts(call, numbers, texts)
 
 
@@ -144,28 +149,30 @@ def _map_numbers_or_texts(call: Call, numbers: Array, texts: Array) -> Item:
     if isinstance(item, Texts) or (isinstance(item, Choice) and item.values.dtype == object):
         default = np.array([call.integer("default_int64", -1)], np.int64)
         return _map_keys(call, texts, np.concatenate([numbers, default]))
-    fallback = to_strings([call.text("default_string", "_Unused")])
-    return _map_keys(call, numbers, np.concatenate([texts, fallback]))
+    default = to_strings([call.text("default_string", "_Unused")])
+    return _map_keys(call, numbers, np.concatenate([texts, default]))
 
 
 def _map_keys(call: Call, keys: Array, values: Array) -> Item:
-    """Map keys to values; `values` has one more entry than `keys`, for all other keys."""
+    """Map keys to values; the last entry of `values` is for inputs that are not keys."""
     item = call.item(0)
     item = as_choice(call.builder, item) or item
     lookup: dict[object, int] = {}
-    nan = keys.size
+    nan_position = keys.size
     for i, key in enumerate(keys.tolist()):
         if key != key:
-            nan = i if nan == keys.size else nan
+            nan_position = i if nan_position == keys.size else nan_position
         else:
             lookup.setdefault(key, i)
     if isinstance(item, Choice) and (item.values.dtype == object) == (keys.dtype == object):
         positions = [lookup.get(v, keys.size) for v in item.values.tolist()]
         return Choice(item.index, values[positions], item.inner)
-    first = np.array(list(lookup.values()), np.int64)
-    # encode returns an index into `first`; unknown values come last.
-    table = np.concatenate([first, [nan, keys.size]])
-    codes = [_encode(call, x, keys[first], first.size) for x in _split_columns(call, item, keys)]
+    distinct = np.array(list(lookup.values()), np.int64)
+    # _encode returns an index into `table`, whose last entries are for NaN and unknown inputs.
+    table = np.concatenate([distinct, [nan_position, keys.size]])
+    categories = keys[distinct]
+    columns = _split_columns(call, item, keys)
+    codes = [_encode(call, x, categories, distinct.size) for x in columns]
     inner = item.inner if isinstance(item, Rows | Texts) else ()
     if len(codes) == 1:
         return Choice(codes[0], values[table], inner)
@@ -176,6 +183,7 @@ def _map_keys(call: Call, keys: Array, values: Array) -> Item:
 
 
 def _split_columns(call: Call, item: Item, keys: Array) -> list[Value]:
+    """Split an item into columns (n, 1) in the dtype of the keys."""
     if isinstance(item, Texts):
         if keys.dtype != object:
             raise Uncovered("it looks strings up among numbers")
@@ -191,7 +199,7 @@ def _split_columns(call: Call, item: Item, keys: Array) -> list[Value]:
 
 
 def _encode(call: Call, x: Value, categories: Array, count: int) -> Value:
-    """Return the index among the categories, (n, 1); `count` for NaN, `count + 1` for others."""
+    """Build the category index (n, 1): `count` for NaN, and `count + 1` for unknown values."""
     missing = call.builder.constant(np.array([count], np.int64))
     if not categories.size:
         if x.type.dtype not in FLOATS:
@@ -200,12 +208,15 @@ def _encode(call: Call, x: Value, categories: Array, count: int) -> Value:
     codes = call.op("encode", x, categories=categories, missing=-1)
     if x.type.dtype in FLOATS:
         codes = call.op("where", call.op("isnan", x), missing, codes)
-    unknown = call.op("lt", codes, call.scalar(0, "int64"))
-    return call.op("where", unknown, call.scalar(count + 1, "int64"), codes)
+    is_unknown = call.op("lt", codes, call.scalar(0, "int64"))
+    return call.op("where", is_unknown, call.scalar(count + 1, "int64"), codes)
 
 
-def one_hot_encoder(call: Call) -> Item:
-    """Convert OneHotEncoder: float32 (n, c, categories); others give zeros or an error."""
+def convert_one_hot_encoder(call: Call) -> Item:
+    """Convert OneHotEncoder to float32 (n, c, categories).
+
+    A value that is not a category gives zeros, or an error when scoring if the node says so.
+    """
     item = call.item(0)
     texts = call.texts("cats_strings")
     keys = to_strings(texts) if texts else call.vector("cats_int64s", "int64")
@@ -223,12 +234,15 @@ def one_hot_encoder(call: Call) -> Item:
 
 
 def is_score_name(name: str) -> bool:
-    """Return whether an output's name says that it holds scores, despite one number per class."""
+    """Return whether the name of an output says that its numbers are scores, not probabilities."""
     return name.lower().startswith("score")
 
 
 def find_label_columns(names: Collection[str], labels: Sequence[Any]) -> list[str]:
-    """Return the outputs that skl2onnx named like the labels (s + label); empty without one."""
+    """Return the outputs that skl2onnx named after the labels ("s" + label), in their order.
+
+    The list is empty unless each label has such an output.
+    """
     if not 1 < len(labels) <= len(names):
         return []
     columns: list[str] = []

@@ -1,8 +1,8 @@
-"""A trial run of an ONNX model in a child process, and the inputs of a graph as features.
+"""Try an ONNX model in a child process, and relate the inputs of a graph to features.
 
-A hostile graph may crash onnxruntime, hang it or fill the memory. The trial finds the types of the
-outputs, and whether rows are independent of each other. The child imports numpy, onnxruntime, and
-onnx if it is installed.
+A malicious graph may crash or hang onnxruntime, or fill the memory. The trial finds the types of
+the outputs, and whether rows are independent of each other. The child imports numpy, onnxruntime,
+and onnx if it is installed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def has_open_width(port: Port) -> bool:
 
 
 def widen_inputs(model: OnnxModel, columns: int | None = None) -> OnnxModel:
-    """Return the model with its open tables as wide as the operators need.
+    """Return the model with the open widths of its inputs set to what the operators need.
 
-    A single table of unknown width gets the rest of `columns`, the number of columns of all inputs.
+    `columns` is the number of columns of all inputs: a single input of unknown width gets the rest.
     """
     widths = {p.name: find_width_in_graph(model, p.name) for p in model.inputs if has_open_width(p)}
     if not widths:
@@ -40,36 +40,41 @@ def widen_inputs(model: OnnxModel, columns: int | None = None) -> OnnxModel:
     inexact = [name for name, width in widths.items() if not width.is_exact]
     if columns is not None and len(inexact) == 1:
         (name,) = inexact
-        others = sum(
+        other_columns = sum(
             widths[p.name].columns if p.name in widths else count_features(p)
             for p in model.inputs
             if p.name != name
         )
-        least = others + max(1, widths[name].columns)
-        if columns < least:
+        min_columns = other_columns + max(1, widths[name].columns)
+        if columns < min_columns:
             raise UnsupportedModelError(
-                f"the ONNX model reads at least {least} columns, but inputs names {columns}"
+                f"the ONNX model reads at least {min_columns} columns, but inputs names {columns}"
             )
-        widths[name] = Width(columns - others, True)
-    known = {name: width.columns for name, width in widths.items() if width.columns}
+        widths[name] = Width(columns - other_columns, True)
+    known_widths = {name: width.columns for name, width in widths.items() if width.columns}
     ports = [
-        replace(p, shape=(p.shape[0], known[p.name])) if p.shape and p.name in known else p
-        for p in model.inputs
+        replace(port, shape=(port.shape[0], known_widths[port.name]))
+        if port.shape and port.name in known_widths
+        else port
+        for port in model.inputs
     ]
     return replace(model, inputs=tuple(ports))
 
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """The number of columns of a table, or the smallest that its operators read; 0 if unknown."""
+    """The number of columns of a table.
+
+    If it is not exact, the table has at least `columns` columns; 0 means that nothing is known.
+    """
 
     columns: int
     is_exact: bool
 
 
 def find_width_in_graph(model: OnnxModel, name: str) -> Width:
-    """Find the width of a table in the weights of the operators that read it."""
-    exact, least, names = set[int](), 0, {name}
+    """Find the width of the input `name` from the weights of the operators that read it."""
+    exact_widths, min_width, names = set[int](), 0, {name}
     for node in model.nodes:
         if names.isdisjoint(node.inputs):
             continue
@@ -78,29 +83,29 @@ def find_width_in_graph(model: OnnxModel, name: str) -> Width:
         position = next(i for i, n in enumerate(node.inputs) if n in names)
         width = _find_width(node, position, model.constants)
         if width.is_exact:
-            exact.add(width.columns)
+            exact_widths.add(width.columns)
         else:
-            least = max(least, width.columns)
-    if len(exact) == 1 and min(exact) >= max(1, least):
-        return Width(min(exact), True)
-    return Width(0 if exact else least, False)
+            min_width = max(min_width, width.columns)
+    if len(exact_widths) == 1 and min(exact_widths) >= max(1, min_width):
+        return Width(min(exact_widths), True)
+    return Width(0 if exact_widths else min_width, False)
 
 
 _KEEP_WIDTH = frozenset(
     "Abs Add BatchNormalization Binarizer Cast Clip Div Dropout Exp Identity Imputer IsNaN "
     "LabelEncoder Log Mul Neg Normalizer Relu Scaler Sigmoid Sqrt Sub Tanh Where".split()
 )
-"""The operators whose result is as wide as the table that they read."""
+"""The operators whose result is as wide as their input."""
 
-_COLUMN_NUMBERS = ("offset", "scale", "imputed_value_floats", "imputed_value_int64s")
-"""The attributes with a number per column, or one for all."""
+_PER_COLUMN_ATTRIBUTES = ("offset", "scale", "imputed_value_floats", "imputed_value_int64s")
+"""The attributes with a number per column, or a single number for all columns."""
 
 _CLASS_LISTS = ("intercepts", "classlabels_ints", "classlabels_strings")
 """The attributes with an entry per row of coefficients."""
 
 
 def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) -> Width:
-    """Find the width of an input of a node in its weights."""
+    """Find the width of the input of a node at `position` from its weights and attributes."""
     attrs = node.attrs
     columns = attrs.get("nodes_featureids")
     if columns is not None:
@@ -115,26 +120,26 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
         return _count_columns(attrs.get("support_vectors"), int(np.sum(counts)))
     if node.op == "FeatureVectorizer" and position < len(attrs.get("inputdimensions", ())):
         return Width(int(attrs["inputdimensions"][position]), True)
-    each = [len(attrs[name]) for name in _COLUMN_NUMBERS if name in attrs]
-    if max(each, default=0) > 1:
-        return Width(max(each), True)
+    lengths = [len(attrs[name]) for name in _PER_COLUMN_ATTRIBUTES if name in attrs]
+    if max(lengths, default=0) > 1:
+        return Width(max(lengths), True)
     weights = [constants[name] for name in node.inputs if name in constants]
     if not weights or not weights[0].size:
         return Width(0, False)
-    first = weights[0]
+    weight = weights[0]
     if node.op in ("MatMul", "Gemm") and position == 0:
-        return Width(first.shape[1 if attrs.get("transB") else 0], first.ndim <= 2)
-    if node.op in ("ArrayFeatureExtractor", "Gather") and first.dtype.kind == "i":
-        return Width(int(first.max()) + 1, False)
-    if node.op == "Reshape" and first.size == 2 and first.dtype.kind == "i":
-        return Width(int(first.ravel()[1]), first.ravel()[1] > 0)
-    if node.op in _KEEP_WIDTH and first.ndim and first.shape[-1] > 1:
-        return Width(first.shape[-1], True)
+        return Width(weight.shape[1 if attrs.get("transB") else 0], weight.ndim <= 2)
+    if node.op in ("ArrayFeatureExtractor", "Gather") and weight.dtype.kind == "i":
+        return Width(int(weight.max()) + 1, False)
+    if node.op == "Reshape" and weight.size == 2 and weight.dtype.kind == "i":
+        return Width(int(weight.ravel()[1]), weight.ravel()[1] > 0)
+    if node.op in _KEEP_WIDTH and weight.ndim and weight.shape[-1] > 1:
+        return Width(weight.shape[-1], True)
     return Width(0, False)
 
 
 def _count_columns(numbers: Array | None, rows: int) -> Width:
-    """Return the number of columns of a matrix that is stored as a list, row by row."""
+    """Return the width of a matrix that is stored as a list, row by row."""
     if numbers is None or rows < 1 or not len(numbers) or len(numbers) % rows:
         return Width(0, False)
     return Width(len(numbers) // rows, True)
@@ -165,7 +170,7 @@ def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Fra
 
 
 def read_numbers(columns: Frame, port: Port) -> Value:
-    """Return the columns of a numeric input in its dtype; integers and booleans have no NULL."""
+    """Return the columns of a numeric input in its dtype; reject NULL as an integer or boolean."""
     assert port.dtype is not None
     value = columns.matrix("float64")
     if port.dtype in INTEGERS or port.dtype == "bool":
@@ -178,23 +183,23 @@ def read_numbers(columns: Frame, port: Port) -> Value:
 
 
 def _check_exact(columns: Frame, port: Port, value: Value) -> Value:
-    """Check that `value` is exact in the port's dtype, the only one that ONNX accepts."""
+    """Check that the port's dtype, which ONNX requires, represents `value` exactly."""
     b = columns.builder
     low, high = (0, 1) if port.dtype == "bool" else _LIMITS[str(port.dtype)]
     clipped = b.op("minimum", value, b.constant(np.array([float(high)])))
     exact = b.op("trunc", b.op("maximum", clipped, b.constant(np.array([float(low)]))))
-    # The largest distance of a column from a number of that dtype; 0 if all are exact.
+    # The largest distance of a column from a number of this dtype; 0 if all columns are exact.
     distance = b.op("max", b.op("abs", b.op("sub", value, exact)), axis=1)
     return b.op(
         "require",
         value,
         b.op("eq", distance, b.constant(np.zeros(1))),
         message=f"the ONNX model reads {', '.join(columns.names[:12])} as {port.dtype}, and a row "
-        "has a number that is not one; round it in SQL, for instance with CAST(.. AS BIGINT)",
+        "has a number that does not fit; round it in SQL, for instance with CAST(... AS BIGINT)",
     )
 
 
-# The largest float64 within int64 is below its end.
+# The largest float64 within int64 is less than the largest int64.
 _LIMITS = {
     d: (np.iinfo(d).min, np.iinfo(d).max if d != "int64" else 2**63 - 1024) for d in INTEGERS
 }
@@ -207,8 +212,8 @@ WORDS = ("", "a", "one", "Two words", "3")
 def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs: list[str]) -> Any:
     """Run a model on a few rows; return {"outputs": {name: [dtype, width]}} or {"error": reason}.
 
-    `inputs` has the numpy dtype (or "string") of each input, and its shape after the rows. Without
-    onnxruntime the result is {"missing": True}.
+    `inputs` maps each input to its numpy dtype (or "string") and its shape after the rows. The
+    result is {"missing": True} if onnxruntime is not installed.
     """
     request = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
     try:
@@ -226,7 +231,7 @@ def run_trial(request: bytes, model: bytes) -> Generator[bytes, bytes, None]:
 
 
 def _make_lenient(model: bytes) -> bytes:
-    """Return the model with encoders that accept any category; rows and widths stay the same."""
+    """Return the model with one-hot encoders that accept any category."""
     try:
         import onnx
     except ModuleNotFoundError:
@@ -241,6 +246,7 @@ def _make_lenient(model: bytes) -> bytes:
 
 
 def _try_model(request: Any, model: bytes) -> dict[str, Any]:
+    """Run the model on a batch and on single rows; return the result as in `probe`."""
     import numpy as np
 
     try:
@@ -252,9 +258,9 @@ def _try_model(request: Any, model: bytes) -> dict[str, Any]:
     options.log_severity_level = 4
     names = request["outputs"]
     errors = []
-    # A graph may look values up in a table, which has no entries for random ones.
-    for scale, change in ((1.0, None), (0.0, None), (1.0, _make_lenient)):
-        content = model if change is None else change(model)
+    # Random values may fail because a graph looks them up in a table: also try zeros.
+    for scale, modify_model in ((1.0, None), (0.0, None), (1.0, _make_lenient)):
+        content = model if modify_model is None else modify_model(model)
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         rng = np.random.default_rng(0)
         feed = {
@@ -266,20 +272,20 @@ def _try_model(request: Any, model: bytes) -> dict[str, Any]:
             for name, (dtype, shape) in request["inputs"].items()
         }
         try:
-            together = session.run(names, feed)
+            batch_results = session.run(names, feed)
             break
-        except Exception as error:  # its exceptions have no common base class
+        except Exception as error:  # onnxruntime's exceptions have no common base class
             errors.append(str(error))
     else:
         return {"error": errors[0]}
     outputs = {}
-    for name, values in zip(names, together, strict=True):
+    for name, values in zip(names, batch_results, strict=True):
         if not isinstance(values, np.ndarray) or values.shape[:1] != (ROWS,):
             return {"error": f"output {name!r} does not have one entry per row"}
         outputs[name] = [values.dtype.name, int(values.size // ROWS)]
     for i in range(ROWS):
-        alone = session.run(names, {n: x[i : i + 1] for n, x in feed.items()})
-        for name, value, values in zip(names, alone, together, strict=True):
+        row_results = session.run(names, {n: x[i : i + 1] for n, x in feed.items()})
+        for name, value, values in zip(names, row_results, batch_results, strict=True):
             expected, actual = values[i : i + 1], np.asarray(value)
             if expected.dtype.kind == "f" and actual.shape == expected.shape:
                 is_same = np.allclose(actual, expected, rtol=1e-3, atol=1e-4, equal_nan=True)

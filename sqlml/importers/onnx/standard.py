@@ -18,10 +18,12 @@ from sqlml.types import FLOATS, INTEGERS
 Function = Callable[[Call], Item]
 
 MAX_FACTORS = 64
-"""The longest ReduceProd that becomes a sequence of products."""
+"""Maximum number of factors of a ReduceProd, which becomes a sequence of products."""
 
 
-def _unary(op: str, read: Callable[[Call, int], Rows] = Call.rows) -> Function:
+def _make_unary(op: str, read: Callable[[Call, int], Rows] = Call.rows) -> Function:
+    """Make the converter of an elementwise operator with one input, which `read` returns."""
+
     def convert(call: Call) -> Item:
         x = read(call, 0)
         return Rows(call.op(op, x.value), x.inner)
@@ -29,46 +31,47 @@ def _unary(op: str, read: Callable[[Call, int], Rows] = Call.rows) -> Function:
     return convert
 
 
-def _floats(call: Call, i: int) -> Rows:
+def _read_floats(call: Call, i: int) -> Rows:
+    """Return input `i`, which must be floating-point numbers per row."""
     x = call.rows(i)
     if x.dtype not in FLOATS:
         raise Uncovered(f"it computes with {x.dtype}")
     return x
 
 
-def _binary(op: str) -> Function:
-    """Return a function for an operator of any number of operands: Sum, Max, Min and Add."""
+def _make_variadic(op: str) -> Function:
+    """Make the converter of an operator with any number of operands: Sum, Max, Min or Add."""
 
     def convert(call: Call) -> Item:
-        items = [x for x in call.inputs if x is not None]
-        values, inner = align(call, items)
-        result = values[0]
-        for other in values[1:]:
-            result = call.op(op, result, other)
+        items = [item for item in call.inputs if item is not None]
+        operands, inner = align(call, items)
+        result = operands[0]
+        for operand in operands[1:]:
+            result = call.op(op, result, operand)
         return Rows(result, inner)
 
     return convert
 
 
-def _mean(call: Call) -> Item:
-    total = _binary("add")(call)
+def _convert_mean(call: Call) -> Item:
+    total = _make_variadic("add")(call)
     assert isinstance(total, Rows)
     count = call.scalar(len(call.inputs), total.dtype)
     return Rows(call.op("div", total.value, count), total.inner)
 
 
-def _div(call: Call) -> Item:
+def _convert_div(call: Call) -> Item:
     values, inner = align(call)
     if values[0].type.dtype not in FLOATS:
         raise Uncovered("it divides integers")
     return Rows(call.op("div", *values), inner)
 
 
-def _pow(call: Call) -> Item:
+def _convert_pow(call: Call) -> Item:
     base = call.item(0)
     if isinstance(base, Const):
-        return _raise_constant(call, base)
-    x, exponent = _floats(call, 0), call.item(1)
+        return _convert_power_of_constant(call, base)
+    x, exponent = _read_floats(call, 0), call.item(1)
     if isinstance(exponent, Const) and exponent.value.dtype.kind in "iuf":
         if exponent.value.size == 1 and exponent.value.item() == 2:
             return Rows(call.op("square", x.value), x.inner)
@@ -76,49 +79,50 @@ def _pow(call: Call) -> Item:
     return elementwise(call, "pow", [x, exponent])
 
 
-def _raise_constant(call: Call, base: Const) -> Item:
-    """Raise a constant to the power of numbers of rows, in the dtype of the constant."""
-    values, inner = align(call)
-    dtype = values[0].type.dtype
+def _convert_power_of_constant(call: Call, base: Const) -> Item:
+    """Raise a constant to per-row exponents, in the dtype of the constant."""
+    operands, inner_shape = align(call)
+    dtype = operands[0].type.dtype
     if dtype not in FLOATS:
-        raise Uncovered(f"it computes with {dtype}")
-    exponent = call.cast(values[1], dtype)
+        raise Uncovered(f"Pow of {dtype} is not supported")
+    exponent = call.cast(operands[1], dtype)
     if base.value.size == 1 and base.value.item() == 2:
-        return Rows(call.op("exp2", exponent), inner)
-    return Rows(call.op("pow", values[0], exponent), inner)
+        return Rows(call.op("exp2", exponent), inner_shape)
+    return Rows(call.op("pow", operands[0], exponent), inner_shape)
 
 
-def _reciprocal(call: Call) -> Item:
-    x = _floats(call, 0)
+def _convert_reciprocal(call: Call) -> Item:
+    x = _read_floats(call, 0)
     return Rows(call.op("div", call.scalar(1, x.dtype), x.value), x.inner)
 
 
-def _relu(call: Call) -> Item:
+def _convert_relu(call: Call) -> Item:
     x = call.rows(0)
     return Rows(call.op("maximum", x.value, call.scalar(0, x.dtype)), x.inner)
 
 
-def _leaky_relu(call: Call) -> Item:
-    x = _floats(call, 0)
+def _convert_leaky_relu(call: Call) -> Item:
+    x = _read_floats(call, 0)
     slope = call.scalar(call.number("alpha", 0.01), x.dtype)
-    negative = call.op("lt", x.value, call.scalar(0, x.dtype))
-    return Rows(call.op("where", negative, call.op("mul", x.value, slope), x.value), x.inner)
+    is_negative = call.op("lt", x.value, call.scalar(0, x.dtype))
+    return Rows(call.op("where", is_negative, call.op("mul", x.value, slope), x.value), x.inner)
 
 
-def _elu(call: Call) -> Item:
-    x = _floats(call, 0)
+def _convert_elu(call: Call) -> Item:
+    x = _read_floats(call, 0)
     slope, zero = call.scalar(call.number("alpha", 1.0), x.dtype), call.scalar(0, x.dtype)
-    below = call.op("mul", slope, call.op("expm1", x.value))
-    return Rows(call.op("where", call.op("lt", x.value, zero), below, x.value), x.inner)
+    negative_part = call.op("mul", slope, call.op("expm1", x.value))
+    return Rows(call.op("where", call.op("lt", x.value, zero), negative_part, x.value), x.inner)
 
 
-def _softplus(call: Call) -> Item:
-    x = _floats(call, 0)
-    tail = call.op("log1p", call.op("exp", call.op("neg", call.op("abs", x.value))))
-    return Rows(call.op("add", call.op("maximum", x.value, call.scalar(0, x.dtype)), tail), x.inner)
+def _convert_softplus(call: Call) -> Item:
+    x = _read_floats(call, 0)
+    correction = call.op("log1p", call.op("exp", call.op("neg", call.op("abs", x.value))))
+    positive_part = call.op("maximum", x.value, call.scalar(0, x.dtype))
+    return Rows(call.op("add", positive_part, correction), x.inner)
 
 
-def _clip(call: Call) -> Item:
+def _convert_clip(call: Call) -> Item:
     x = call.rows(0)
     value = x.value
     if call.opset < 11:
@@ -134,11 +138,11 @@ def _clip(call: Call) -> Item:
     return Rows(value, x.inner)
 
 
-def _cast(call: Call) -> Item:
+def _convert_cast(call: Call) -> Item:
     dtype = DTYPES.get(call.integer("to", 0))
     item = call.item(0)
     if dtype is None:
-        raise Uncovered("it makes a type that sqlml does not compute with")
+        raise Uncovered("it converts to a type that sqlml does not support")
     if isinstance(item, Const):
         if dtype == "string" or item.value.dtype == object:
             raise Uncovered("it converts strings")
@@ -147,12 +151,12 @@ def _cast(call: Call) -> Item:
         return Choice(item.index, cast_labels(item.values, dtype), item.inner)
     x = call.rows(0)
     if dtype == "string":
-        raise Uncovered("it makes strings of numbers")
+        raise Uncovered("it converts numbers to strings")
     return Rows(call.cast(x.value, dtype), x.inner)
 
 
-def _softmax(call: Call) -> Item:
-    x = _floats(call, 0)
+def _convert_softmax(call: Call) -> Item:
+    x = _read_floats(call, 0)
     axis = call.integer("axis", -1 if call.opset >= 13 else 1)
     if len(x.inner) != 1 or axis not in (1, -1):
         raise Uncovered("its axis is not the columns")
@@ -160,7 +164,7 @@ def _softmax(call: Call) -> Item:
 
 
 def _read_axes(call: Call, x: Rows) -> list[int]:
-    """Return the axes of a reduction, from 1 on; empty if it reduces nothing."""
+    """Return the axes of a reduction, which exclude the rows; empty if it reduces nothing."""
     axes = sorted(set(call.axes(x.rank) or ()))
     if not axes and not call.integer("noop_with_empty_axes", 0):
         raise Uncovered("it reduces over the rows")
@@ -169,38 +173,42 @@ def _read_axes(call: Call, x: Rows) -> list[int]:
     return axes
 
 
-def _reduce(make: Callable[[Call, Value, int], Value]) -> Function:
+def _make_reduction(reduce_axis: Callable[[Call, Value, int], Value]) -> Function:
+    """Make the converter of a reduction; `reduce_axis` reduces a single axis."""
+
     def convert(call: Call) -> Item:
         x = call.rows(0)
         axes = _read_axes(call, x)
         keep = bool(call.integer("keepdims", 1))
-        return reduce_axes(call.builder, x, axes, partial(make, call), keep=keep) if axes else x
+        if not axes:
+            return x
+        return reduce_axes(call.builder, x, axes, partial(reduce_axis, call), keep=keep)
 
     return convert
 
 
-def _chain(*ops: str) -> Callable[[Call, Value, int], Value]:
-    """Apply operators one after the other; those of `_REDUCTIONS` reduce the axis."""
+def _chain_operators(*ops: str) -> Callable[[Call, Value, int], Value]:
+    """Make a function that applies `ops` in order; operators of `_REDUCTIONS` reduce the axis."""
 
-    def make(call: Call, x: Value, axis: int) -> Value:
+    def apply(call: Call, x: Value, axis: int) -> Value:
         for op in ops:
             x = call.op(op, x, axis=axis) if op in _REDUCTIONS else call.op(op, x)
         return x
 
-    return make
+    return apply
 
 
 _REDUCTIONS = frozenset(("max", "min", "sum"))
 
 
-def _mean_of(call: Call, x: Value, axis: int) -> Value:
+def _build_mean(call: Call, x: Value, axis: int) -> Value:
     if x.type.dtype not in FLOATS:
         raise Uncovered("it averages integers")
     count = call.scalar(x.type.shape[axis], x.type.dtype)
     return call.op("div", call.op("sum", x, axis=axis), count)
 
 
-def _log_sum_exp(call: Call, x: Value, axis: int) -> Value:
+def _build_log_sum_exp(call: Call, x: Value, axis: int) -> Value:
     largest = call.op("max", x, axis=axis)
     # An infinite maximum would give NaN: inf - inf.
     is_finite = call.op("lt", call.op("abs", largest), call.scalar(np.inf, x.type.dtype))
@@ -209,28 +217,28 @@ def _log_sum_exp(call: Call, x: Value, axis: int) -> Value:
     return call.op("add", call.op("log", total), shift)
 
 
-def _product_of(call: Call, x: Value, axis: int) -> Value:
+def _build_product(call: Call, x: Value, axis: int) -> Value:
     if axis != 1 or x.type.width > MAX_FACTORS:
-        raise Uncovered("its product is too long")
+        raise Uncovered("its product has too many factors, or another axis than the columns")
     result = call.op("select", x, indices=np.zeros(1, np.int64))
     for i in range(1, x.type.width):
         result = call.op("mul", result, call.op("select", x, indices=np.array([i], np.int64)))
     return result
 
 
-def _make_arg(sign: int) -> Function:
-    """Return a function for ArgMax, or for ArgMin if `sign` is -1; int64."""
+def _make_arg_extreme(sign: int) -> Function:
+    """Make the converter of ArgMax, or of ArgMin if `sign` is -1, whose results are int64."""
 
     def convert(call: Call) -> Item:
         x = call.rows(0)
         axis = call.axis(0, x.rank)
         if not 0 < axis < x.rank or call.integer("select_last_index", 0):
-            raise Uncovered("it searches along the rows, or for the last of equal numbers")
+            raise Uncovered("it searches along the rows, or for the last of several equal numbers")
         if x.dtype not in FLOATS and x.dtype not in INTEGERS:
             raise Uncovered(f"it searches {x.dtype} values")
 
-        def find_first(values: Value, last: int) -> Value:
-            return argmax(call, values if sign > 0 else call.op("neg", values), axis=last)
+        def find_first(values: Value, value_axis: int) -> Value:
+            return argmax(call, values if sign > 0 else call.op("neg", values), axis=value_axis)
 
         keep = bool(call.integer("keepdims", 1))
         return reduce_axes(call.builder, x, [axis], find_first, keep=keep)
@@ -238,14 +246,14 @@ def _make_arg(sign: int) -> Function:
     return convert
 
 
-def _matmul(call: Call) -> Item:
+def _convert_matmul(call: Call) -> Item:
     x, weights = call.rows(0), call.const(1)
     if weights.ndim == 1:
         return Rows(multiply(call.builder, x, weights[:, None]).value, ())
     return multiply(call.builder, x, weights)
 
 
-def _gemm(call: Call) -> Item:
+def _convert_gemm(call: Call) -> Item:
     x, weights = call.rows(0), call.const(1)
     if call.integer("transA", 0):
         raise Uncovered("it transposes the rows")
@@ -268,8 +276,8 @@ def _gemm(call: Call) -> Item:
     return multiply(call.builder, x, weights, bias)
 
 
-def _batch_normalization(call: Call) -> Item:
-    x = _floats(call, 0)
+def _convert_batch_normalization(call: Call) -> Item:
+    x = _read_floats(call, 0)
     if len(x.inner) != 1 or call.integer("training_mode", 0):
         raise Uncovered("it normalizes more than columns")
     scale, bias, mean, variance = (call.const(i).astype(x.dtype) for i in range(1, 5))
@@ -284,23 +292,23 @@ _FLOAT_FUNCTIONS = "Ceil Cos Exp Floor IsNaN Log Sigmoid Sin Sqrt Tanh".split()
 
 FUNCTIONS: Mapping[str, Function] = {
     **dict.fromkeys(("Identity", "Dropout"), lambda call: call.item(0)),
-    **{name: _unary(name.lower()) for name in ("Abs", "Neg", "Not", "Sign")},
-    **{name: _unary(name.lower(), _floats) for name in _FLOAT_FUNCTIONS},
-    "Round": _unary("rint", _floats),
-    "Reciprocal": _reciprocal,
-    "Relu": _relu,
-    "LeakyRelu": _leaky_relu,
-    "Elu": _elu,
-    "Softplus": _softplus,
-    "Softmax": _softmax,
-    "Clip": _clip,
-    "Cast": _cast,
-    **dict.fromkeys(("Add", "Sum"), _binary("add")),
-    "Div": _div,
-    "Pow": _pow,
-    "Max": _binary("maximum"),
-    "Min": _binary("minimum"),
-    "Mean": _mean,
+    **{name: _make_unary(name.lower()) for name in ("Abs", "Neg", "Not", "Sign")},
+    **{name: _make_unary(name.lower(), _read_floats) for name in _FLOAT_FUNCTIONS},
+    "Round": _make_unary("rint", _read_floats),
+    "Reciprocal": _convert_reciprocal,
+    "Relu": _convert_relu,
+    "LeakyRelu": _convert_leaky_relu,
+    "Elu": _convert_elu,
+    "Softplus": _convert_softplus,
+    "Softmax": _convert_softmax,
+    "Clip": _convert_clip,
+    "Cast": _convert_cast,
+    **dict.fromkeys(("Add", "Sum"), _make_variadic("add")),
+    "Div": _convert_div,
+    "Pow": _convert_pow,
+    "Max": _make_variadic("maximum"),
+    "Min": _make_variadic("minimum"),
+    "Mean": _convert_mean,
     **{
         name: partial(elementwise, op=name.lower()) for name in ("And", "Mul", "Or", "Sub", "Where")
     },
@@ -310,17 +318,20 @@ FUNCTIONS: Mapping[str, Function] = {
     "Greater": partial(elementwise, op="gt"),
     "GreaterOrEqual": partial(elementwise, op="ge"),
     "Equal": partial(elementwise, op="eq"),
-    **{f"Reduce{name}": _reduce(_chain(name.lower())) for name in ("Sum", "Max", "Min")},
-    "ReduceMean": _reduce(_mean_of),
-    "ReduceSumSquare": _reduce(_chain("square", "sum")),
-    "ReduceL1": _reduce(_chain("abs", "sum")),
-    "ReduceL2": _reduce(_chain("square", "sum", "sqrt")),
-    "ReduceLogSum": _reduce(_chain("sum", "log")),
-    "ReduceLogSumExp": _reduce(_log_sum_exp),
-    "ReduceProd": _reduce(_product_of),
-    "ArgMax": _make_arg(1),
-    "ArgMin": _make_arg(-1),
-    "MatMul": _matmul,
-    "Gemm": _gemm,
-    "BatchNormalization": _batch_normalization,
+    **{
+        f"Reduce{name}": _make_reduction(_chain_operators(name.lower()))
+        for name in ("Sum", "Max", "Min")
+    },
+    "ReduceMean": _make_reduction(_build_mean),
+    "ReduceSumSquare": _make_reduction(_chain_operators("square", "sum")),
+    "ReduceL1": _make_reduction(_chain_operators("abs", "sum")),
+    "ReduceL2": _make_reduction(_chain_operators("square", "sum", "sqrt")),
+    "ReduceLogSum": _make_reduction(_chain_operators("sum", "log")),
+    "ReduceLogSumExp": _make_reduction(_build_log_sum_exp),
+    "ReduceProd": _make_reduction(_build_product),
+    "ArgMax": _make_arg_extreme(1),
+    "ArgMin": _make_arg_extreme(-1),
+    "MatMul": _convert_matmul,
+    "Gemm": _convert_gemm,
+    "BatchNormalization": _convert_batch_normalization,
 }

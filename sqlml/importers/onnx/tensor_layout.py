@@ -1,4 +1,4 @@
-"""Operators of ai.onnx that move numbers, strings or labels, and ArrayFeatureExtractor."""
+"""Operators of ai.onnx that rearrange or look up values, and ArrayFeatureExtractor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sqlml.types import INTEGERS, ROWS, Array
 Function = Callable[[Call], Item]
 
 
-def _constant(call: Call) -> Item:
+def _convert_constant(call: Call) -> Item:
     for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
         value = call.attr(name)
         if value is not None:
@@ -39,10 +39,10 @@ def _constant(call: Call) -> Item:
     return Const(to_strings(call.texts("value_strings")))
 
 
-def _constant_of_shape(call: Call) -> Item:
+def _convert_constant_of_shape(call: Call) -> Item:
     value = np.asarray(call.attr("value", np.zeros(1, np.float32))).ravel()
     if value.size != 1:
-        raise call.error("its value is not one number")
+        raise call.error("its value is not a single number")
     shape = call.item(0)
     if isinstance(shape, Dims):
         if shape.shape[:1] != (ROWS,):
@@ -50,39 +50,40 @@ def _constant_of_shape(call: Call) -> Item:
         return Const(np.full((1, *shape.shape[1:]), value[0], value.dtype))
     dims = call.ints(0)
     if any(d < 0 for d in dims) or math.prod(dims) > MAX_ROW_VALUES:
-        raise call.error(f"it makes {dims}")
+        raise call.error(f"it makes a constant of shape {dims}")
     return Const(np.full(dims, value[0], value.dtype))
 
 
-def _shape(call: Call) -> Item:
+def _convert_shape(call: Call) -> Item:
     shape = find_shape(call.item(0))
     dims = shape[slice(call.attr("start"), call.attr("end"))]
     return Dims(dims) if ROWS in dims else Const(np.array(dims, np.int64))
 
 
-def _reshape(call: Call) -> Item:
+def _convert_reshape(call: Call) -> Item:
     item = call.item(0)
     if call.opset < 5 and call.optional(1) is None:
         lengths: list[int] = [int(d) for d in call.vector("shape", "int64")]
     else:
         shape = call.item(1)
         lengths = list(shape.shape) if isinstance(shape, Dims) else call.ints(1)
-    old = find_shape(item)
+    old_shape = find_shape(item)
     if isinstance(item, Dims):
         raise Uncovered("it reshapes a shape")
     if 0 in lengths and call.integer("allowzero", 0):
         raise Uncovered("it makes an empty shape")
-    lengths = [(old[i] if i < len(old) else 0) if d == 0 else d for i, d in enumerate(lengths)]
+    padded_shape = [*old_shape, *[0] * len(lengths)]
+    lengths = [old if new == 0 else new for old, new in zip(padded_shape, lengths, strict=False)]
     if isinstance(item, Const):
         return Const(item.value.reshape(lengths))
-    if not lengths or lengths[0] not in (ROWS, call.fixed):
+    if not lengths or lengths[0] not in (ROWS, call.fixed_rows):
         raise Uncovered("it does not keep the rows")
-    # If -1 follows the rows, the rows were written as 0, and -1 is the remaining length.
-    rest = fill_shape(lengths[1:], math.prod(item.inner))
-    return apply_to_grid(call, item, lambda grid: grid.reshape(1, *rest))
+    # If -1 follows the row axis, the file has 0 for the rows, and -1 is the remaining length.
+    inner = fill_shape(lengths[1:], math.prod(item.inner))
+    return apply_to_grid(call, item, lambda grid: grid.reshape(1, *inner))
 
 
-def _squeeze(call: Call) -> Item:
+def _convert_squeeze(call: Call) -> Item:
     item = call.item(0)
     axes = call.axes(len(find_shape(item)))
     if axes is None:
@@ -94,7 +95,7 @@ def _squeeze(call: Call) -> Item:
     return apply_to_grid(call, item, lambda grid: np.squeeze(grid, tuple(axes)))
 
 
-def _unsqueeze(call: Call) -> Item:
+def _convert_unsqueeze(call: Call) -> Item:
     item = call.item(0)
     attribute = call.attr("axes")
     count = len(call.ints(1)) if attribute is None else len(attribute)
@@ -104,14 +105,14 @@ def _unsqueeze(call: Call) -> Item:
     return apply_to_grid(call, item, lambda grid: np.expand_dims(grid, axes))
 
 
-def _flatten(call: Call) -> Item:
+def _convert_flatten(call: Call) -> Item:
     item = call.item(0)
     if call.integer("axis", 1) != 1:
         raise Uncovered("it mixes rows")
     return apply_to_grid(call, item, lambda grid: grid.reshape(grid.shape[0], -1))
 
 
-def _transpose(call: Call) -> Item:
+def _convert_transpose(call: Call) -> Item:
     item = call.item(0)
     order = [int(p) for p in call.vector("perm", "int64")]
     if isinstance(item, Const):
@@ -122,7 +123,7 @@ def _transpose(call: Call) -> Item:
     return apply_to_grid(call, item, lambda grid: np.transpose(grid, order))
 
 
-def _gather(call: Call) -> Item:
+def _convert_gather(call: Call) -> Item:
     item, indices = call.item(0), call.item(1)
     rank = len(find_shape(item))
     axis = call.axis(0, rank)
@@ -144,47 +145,53 @@ def _gather(call: Call) -> Item:
 
 
 def look_up(call: Call, table: Array, indices: Item) -> Item:
-    """Look up entries of a constant (k, ...) by computed indices; one per row may be a label."""
+    """Look up entries of a constant `table` (k, ...) by computed indices.
+
+    The result is a Choice, which may be a label, if there is a single entry per row.
+    """
     choice = as_choice(call.builder, indices)
     size = len(table)
-    known = np.zeros(0) if choice is None else choice.values
-    if choice and known.dtype.kind in "iu" and ((known >= -size) & (known < size)).all():
+    keys = np.zeros(0) if choice is None else choice.values
+    if choice and keys.dtype.kind in "iu" and ((keys >= -size) & (keys < size)).all():
         index, table, inner = choice.index, table[choice.values], choice.inner
     else:
         if isinstance(indices, Choice):
             indices = call.rows(1)
         if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:
-            raise Uncovered("its indices are not integers of rows")
+            raise Uncovered("its indices are not integers per row")
         inner = indices.inner
         index = _normalize_index(call, call.cast(indices.value, "int64"), size)
     if table.ndim == 1 and math.prod(inner) == 1:
         return Choice(index, table, inner)
     if table.dtype == object:
         raise Uncovered("it looks up several strings per row")
-    entry = table.shape[1:]
-    width = math.prod(inner) * math.prod(entry)
+    entry_shape = table.shape[1:]
+    width = math.prod(inner) * math.prod(entry_shape)
     if not 0 < width <= MAX_ROW_VALUES:
         raise Uncovered(f"it looks up {width} numbers per row")
     entries = call.op("take", call.builder.constant(table), index)
-    if entry:
+    if entry_shape:
         entries = call.op("reshape", entries, shape=(width,))
-    return Rows(entries, (*inner, *entry))
+    return Rows(entries, (*inner, *entry_shape))
 
 
 def as_choice(b: Builder, item: Item) -> Choice | None:
-    """Convert one value per row, of a choice, an argmax or a comparison, to a choice; else None."""
+    """Convert an item with one value per row to a Choice, if its values are known.
+
+    They are known for a Choice, an argmax and a comparison. For other items, return None.
+    """
     if isinstance(item, Choice):
         return item
     if not isinstance(item, Rows) or math.prod(item.inner) != 1:
         return None
-    greatest = find_greatest(b, item.value)
-    if not greatest < MAX_ROW_VALUES:
+    largest = find_max_value(b, item.value)
+    if not largest < MAX_ROW_VALUES:
         return None
-    values = np.arange(int(greatest) + 1).astype(item.dtype)
+    values = np.arange(int(largest) + 1).astype(item.dtype)
     return Choice(b.cast(item.value, "int64"), values, item.inner)
 
 
-def _gather_elements(call: Call) -> Item:
+def _convert_gather_elements(call: Call) -> Item:
     x, indices = call.rows(0), call.rows(1)
     if call.integer("axis", 0) not in (1, -1) or len(x.inner) != 1 or len(indices.inner) != 1:
         raise Uncovered("it does not choose among columns")
@@ -195,20 +202,20 @@ def _gather_elements(call: Call) -> Item:
 
 
 def _normalize_index(call: Call, index: Value, size: int) -> Value:
-    """Return indices counted from the start, int64; an index out of range is an error."""
-    if find_greatest(call.builder, index) < size:
+    """Build int64 indices counted from the start; scoring fails if an index is out of range."""
+    if find_max_value(call.builder, index) < size:
         return index
     zero, length = call.scalar(0, "int64"), call.scalar(size, "int64")
     from_end = call.op("add", index, length)
     index = call.op("where", call.op("lt", index, zero), from_end, index)
-    outside = call.op("or", call.op("lt", index, zero), call.op("ge", index, length))
-    index = call.op("where", outside, call.scalar(-1, "int64"), index)
+    is_outside = call.op("or", call.op("lt", index, zero), call.op("ge", index, length))
+    index = call.op("where", is_outside, call.scalar(-1, "int64"), index)
     name = call.node.name or call.node.op
     return call.op("require_known", index, feature=name, step="the ONNX graph")
 
 
-def find_greatest(b: Builder, index: Value) -> float:
-    """Return the largest result of an argmax or comparison (0 or 1); infinity for others."""
+def find_max_value(b: Builder, index: Value) -> float:
+    """Return the largest possible result of an argmax or a comparison; otherwise infinity."""
     while b.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT:
         index = b.value(b.node(index).inputs[0])
     node = b.node(index)
@@ -218,14 +225,14 @@ def find_greatest(b: Builder, index: Value) -> float:
 
 
 _EXACT = frozenset({"int32", "int64", "float32", "float64"})
-"""The types that represent the index of every number in a row."""
+"""The types that represent the index of every column exactly."""
 
 
-def _array_feature_extractor(call: Call) -> Item:
-    item, chosen = call.item(0), call.item(1)
+def _convert_array_feature_extractor(call: Call) -> Item:
+    item, indices = call.item(0), call.item(1)
     if isinstance(item, Const):
-        if not isinstance(chosen, Const):
-            return look_up(call, item.value.ravel(), chosen)
+        if not isinstance(indices, Const):
+            return look_up(call, item.value.ravel(), indices)
         return Const(np.atleast_2d(item.value)[..., call.const(1).ravel().astype(np.int64)])
     positions = np.array(call.ints(1), np.int64)
     if not find_shape(item)[1:] and not isinstance(item, Dims):
@@ -233,7 +240,7 @@ def _array_feature_extractor(call: Call) -> Item:
     return apply_to_grid(call, item, lambda grid: np.take(grid, positions, -1))
 
 
-def _slice(call: Call) -> Item:
+def _convert_slice(call: Call) -> Item:
     item = call.item(0)
     rank = len(find_shape(item))
     axes: list[int] | None
@@ -247,14 +254,14 @@ def _slice(call: Call) -> Item:
     axes = list(range(len(starts))) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise call.error("its starts, ends, axes and steps do not fit")
+        raise call.error("its starts, ends, axes and steps do not match")
     if isinstance(item, Dims):
-        raise Uncovered("it cuts a shape")
+        raise Uncovered("it slices a shape")
     slices = [slice(None)] * rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis = axis + rank if axis < 0 else axis
         if not 0 <= axis < rank:
-            raise call.error("no such axis")
+            raise call.error("it slices an axis that does not exist")
         if axis == 0 and not isinstance(item, Const):
             raise Uncovered("it chooses rows")
         stop = None if step < 0 and end < -(1 << 40) else end
@@ -262,50 +269,53 @@ def _slice(call: Call) -> Item:
     return apply_to_grid(call, item, lambda grid: grid[tuple(slices)])
 
 
-def _concat(call: Call) -> Item:
+def _convert_concat(call: Call) -> Item:
     items = [call.item(i) for i in range(len(call.inputs))]
-    if all(isinstance(x, Const) for x in items):
+    if all(isinstance(item, Const) for item in items):
         values = [call.const(i) for i in range(len(items))]
         return Const(np.concatenate(values, call.integer("axis", 1)))
-    if any(isinstance(x, Dims) for x in items):
-        shapes = [x.shape if isinstance(x, Dims) else call.ints(i) for i, x in enumerate(items)]
+    if any(isinstance(item, Dims) for item in items):
+        shapes = [
+            item.shape if isinstance(item, Dims) else call.ints(i) for i, item in enumerate(items)
+        ]
         return Dims(tuple(chain.from_iterable(shapes)))
-    like = next(x for x in items if not isinstance(x, Const))
-    rank = len(find_shape(like))
+    first_item = next(item for item in items if not isinstance(item, Const))
+    rank = len(find_shape(first_item))
     axis = call.axis(1, rank)
-    if axis <= 0 or any(len(find_shape(x)) != rank for x in items):
+    if axis <= 0 or any(len(find_shape(item)) != rank for item in items):
         raise Uncovered("it stacks rows")
-    texts = [x for x in items if isinstance(x, Texts)]
-    if not texts:
-        return joined(call.builder, [_as_rows(call, x, like) for x in items], axis)
-    if len(texts) < len(items):
+    string_items = [item for item in items if isinstance(item, Texts)]
+    if not string_items:
+        return joined(call.builder, [_to_rows(call, x, first_item) for x in items], axis)
+    if len(string_items) < len(items):
         raise Uncovered("it joins strings and numbers")
-    grids = [np.array(x.columns, object).reshape(x.inner) for x in texts]
+    grids = [np.array(item.columns, object).reshape(item.inner) for item in string_items]
     columns = np.concatenate(grids, axis - 1)
     return Texts(tuple(columns.ravel()), columns.shape)
 
 
-def _as_rows(call: Call, item: Item, like: Item) -> Rows:
+def _to_rows(call: Call, item: Item, like: Item) -> Rows:
+    """Convert an item to numbers per row; a constant row is repeated for the rows of `like`."""
     if not isinstance(item, Const):
         return call.numbers(item)
     if item.value.shape[:1] != (1,) or item.value.dtype == object:
         raise Uncovered("it joins a constant of several rows")
     if not isinstance(like, Rows):
         raise Uncovered("it joins a constant and labels")
-    first = call.op("select", like.value, indices=np.zeros(1, np.int64))
+    column = call.op("select", like.value, indices=np.zeros(1, np.int64))
     row = call.builder.constant(item.value.ravel().astype(like.dtype))
-    return Rows(call.op("where", call.op("eq", first, first), row, row), item.value.shape[1:])
+    return Rows(call.op("where", call.op("eq", column, column), row, row), item.value.shape[1:])
 
 
-def _expand(call: Call) -> Item:
+def _convert_expand(call: Call) -> Item:
     item, shape = call.item(0), call.item(1)
     if isinstance(item, Const) and isinstance(shape, Dims):
         return _expand_constant(call, item.value, shape)
     if isinstance(item, Const) or isinstance(shape, Dims):
         raise Uncovered("it makes rows")
     rows, *inner = call.ints(1) or [0]
-    fits = rows in (1, call.fixed) and 1 + len(inner) == len(find_shape(item))
-    if not fits or math.prod((rows, *inner)) > MAX_ROW_VALUES:
+    keeps_rows = rows in (1, call.fixed_rows) and 1 + len(inner) == len(find_shape(item))
+    if not keeps_rows or math.prod((rows, *inner)) > MAX_ROW_VALUES:
         raise Uncovered("it makes rows")
 
     def widen(grid: Array) -> Array:
@@ -315,7 +325,7 @@ def _expand(call: Call) -> Item:
 
 
 def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
-    """Expand a constant to all rows, which leaves it a constant of one row."""
+    """Expand a constant to all rows: it stays a constant with one row, which stands for all."""
     count, *inner = shape.shape
     row = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
     if count != ROWS or ROWS in inner or row.shape[:1] != (1,):
@@ -325,10 +335,10 @@ def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
     return Const(np.broadcast_to(row, (1, *inner)))
 
 
-def split(call: Call) -> tuple[Item, ...]:
-    """Convert Split along a column axis to one item per output of the node."""
-    item, count = call.item(0), len(call.node.outputs)
-    if not count:
+def convert_split(call: Call) -> tuple[Item, ...]:
+    """Convert Split along a column axis; return an item for each output of the node."""
+    item, output_count = call.item(0), len(call.node.outputs)
+    if not output_count:
         raise call.error("it has no outputs")
     rank = len(find_shape(item))
     axis = call.axis(0, rank)
@@ -339,10 +349,10 @@ def split(call: Call) -> tuple[Item, ...]:
     if not sizes and call.optional(1) is not None:
         sizes = call.ints(1)
     if not sizes:
-        step = -(-size // count)
-        sizes = [min(step, size - step * i) for i in range(count)]
-    if len(sizes) != count or sum(sizes) != size or min(sizes) < 0:
-        raise call.error("its sizes do not fit")
+        step = -(-size // output_count)
+        sizes = [min(step, size - step * i) for i in range(output_count)]
+    if len(sizes) != output_count or sum(sizes) != size or min(sizes) < 0:
+        raise call.error("the sizes of its outputs do not match its input")
     blocks = np.split(np.arange(size), np.cumsum(sizes)[:-1])
     return tuple(
         apply_to_grid(call, item, partial(np.take, indices=block, axis=axis)) for block in blocks
@@ -350,18 +360,18 @@ def split(call: Call) -> tuple[Item, ...]:
 
 
 FUNCTIONS: Mapping[str, Function] = {
-    "Constant": _constant,
-    "ConstantOfShape": _constant_of_shape,
-    "Shape": _shape,
-    "Reshape": _reshape,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Flatten": _flatten,
-    "Transpose": _transpose,
-    "Gather": _gather,
-    "GatherElements": _gather_elements,
-    "ArrayFeatureExtractor": _array_feature_extractor,
-    "Slice": _slice,
-    "Concat": _concat,
-    "Expand": _expand,
+    "Constant": _convert_constant,
+    "ConstantOfShape": _convert_constant_of_shape,
+    "Shape": _convert_shape,
+    "Reshape": _convert_reshape,
+    "Squeeze": _convert_squeeze,
+    "Unsqueeze": _convert_unsqueeze,
+    "Flatten": _convert_flatten,
+    "Transpose": _convert_transpose,
+    "Gather": _convert_gather,
+    "GatherElements": _convert_gather_elements,
+    "ArrayFeatureExtractor": _convert_array_feature_extractor,
+    "Slice": _convert_slice,
+    "Concat": _convert_concat,
+    "Expand": _convert_expand,
 }

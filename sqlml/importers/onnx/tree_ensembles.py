@@ -27,7 +27,7 @@ from sqlml.ir.trees import RawTrees, build_ensemble
 from sqlml.types import Array, DType
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
-"""The modes of a node, as a TreeEnsemble numbers all but the last."""
+"""The modes of a node. TreeEnsemble stores these numbers, except LEAF."""
 _MODE_NAMES = (
     "BRANCH_LEQ BRANCH_LT BRANCH_GTE BRANCH_GT BRANCH_EQ BRANCH_NEQ BRANCH_MEMBER LEAF"
 ).split()
@@ -36,7 +36,10 @@ _MODES = {name: mode for mode, name in enumerate(_MODE_NAMES)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """The N nodes of all trees, arrays (N,); children have absolute numbers, -1 at leaves."""
+    """The N nodes of all trees, as arrays (N,).
+
+    `true` and `false` are the indices of the children, -1 at a leaf; `roots` has an index per tree.
+    """
 
     tree: Array
     roots: Array
@@ -50,7 +53,10 @@ class Nodes:
 
 
 def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int, int], int]]:
-    """Read the nodes, with thresholds of `dtype`; also return the index of (tree, node id)."""
+    """Read the nodes; also return the index of each node by its (tree id, node id).
+
+    The thresholds are converted to `dtype`.
+    """
     tree = call.vector("nodes_treeids", "int64")
     n = tree.size
     modes = [_MODES.get(m, -1) for m in call.texts("nodes_modes")]
@@ -64,20 +70,20 @@ def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int,
     columns["values"] = call.vector_or_tensor("nodes_values")
     for name, values in columns.items():
         if values.size != n:
-            raise call.error(f"nodes_{name} has {values.size} of {n}")
+            raise call.error(f"nodes_{name} has {values.size} entries instead of {n}")
     if not n:
         raise call.error("it has no trees")
     keys = zip(tree.tolist(), columns["nodeids"].tolist(), strict=True)
     node_index = {key: i for i, key in enumerate(keys)}
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(tree)) + 1])
-    if len(node_index) != n or np.unique(tree[starts]).size != starts.size:
-        raise call.error("it has a node twice")
-    leaf = columns["modes"] == LEAF
+    roots = np.concatenate([[0], np.flatnonzero(np.diff(tree)) + 1])
+    if len(node_index) != n or np.unique(tree[roots]).size != roots.size:
+        raise call.error("several nodes have the same ID")
+    is_leaf = columns["modes"] == LEAF
 
     def find_children(name: str) -> Array:
         keys = zip(tree.tolist(), columns[name].tolist(), strict=True)
         children = np.array([node_index.get(key, -2) for key in keys], np.int64)
-        children[leaf] = -1
+        children[is_leaf] = -1
         if -2 in children:
             raise call.error("a branch leads nowhere")
         return children
@@ -85,8 +91,8 @@ def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int,
     true, false = find_children("truenodeids"), find_children("falsenodeids")
     feature, mode, split = columns["featureids"], columns["modes"], columns["values"]
     nodes = Nodes(
-        tree=np.repeat(np.arange(starts.size), np.diff(np.append(starts, n))),
-        roots=starts,
+        tree=np.repeat(np.arange(roots.size), np.diff(np.append(roots, n))),
+        roots=roots,
         feature=feature,
         mode=mode,
         split=split.astype(dtype),
@@ -100,30 +106,30 @@ def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int,
 
 
 def _merge_chains(nodes: Nodes, split: Array) -> None:
-    """Merge chains of `x == a, else x == b ...` with one true branch into sets, in place.
+    """Merge chains of `x == a, else x == b, ...` that share their true branch into sets, in place.
 
-    onnxmltools writes LightGBM's categorical splits as such chains. The other nodes of a chain no
-    longer have a parent. `split` has the numbers that are tested in the dtype of the file.
+    onnxmltools writes the categorical splits of LightGBM as such chains. Only the first node of a
+    chain keeps its parent. `split` are the tested numbers in the dtype of the file.
     """
     mode, feature, true, false = nodes.mode, nodes.feature, nodes.true, nodes.false
-    equal = mode == EQ
-    following = np.where(equal, false, 0)
-    continues = equal & equal[following] & (feature == feature[following])
-    continues &= (true == true[following]) & (following != np.arange(mode.size))
-    is_inside = np.zeros(mode.size, bool)
-    is_inside[following[continues]] = True
-    for head in np.flatnonzero(continues & ~is_inside):
-        members, node = [split[head]], head
+    is_equality = mode == EQ
+    next_node = np.where(is_equality, false, 0)
+    continues = is_equality & is_equality[next_node] & (feature == feature[next_node])
+    continues &= (true == true[next_node]) & (next_node != np.arange(mode.size))
+    has_predecessor = np.zeros(mode.size, bool)
+    has_predecessor[next_node[continues]] = True
+    for first_node in np.flatnonzero(continues & ~has_predecessor):
+        members, node = [split[first_node]], first_node
         while continues[node]:
-            node = following[node]
+            node = next_node[node]
             members.append(split[node])
-        nodes.sets[int(head)] = np.array(members)
-        mode[head], false[head] = MEMBER, false[node]
+        nodes.sets[int(first_node)] = np.array(members)
+        mode[first_node], false[first_node] = MEMBER, false[node]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaves:
-    """The weights of E leaves: arrays (E,) of node, output column and weight."""
+    """E weights of leaves, as arrays (E,): the node, the output column, and the weight itself."""
 
     node: Array
     column: Array
@@ -133,21 +139,28 @@ class Leaves:
 def read_classic_leaves(
     call: Call, index_of: dict[tuple[int, int], int], prefix: str, dtype: DType
 ) -> Leaves:
-    """Read the leaves of a TreeEnsembleClassifier ("class") or Regressor ("target")."""
-    trees, numbers, column = (
+    """Read the leaves; `prefix` is "class" for a classifier, "target" for a regressor.
+
+    `index_of` maps (tree id, node id) to the index of a node.
+    """
+    tree_ids, node_ids, column = (
         call.vector(f"{prefix}_{name}", "int64") for name in ("treeids", "nodeids", "ids")
     )
     weight = call.vector_or_tensor(f"{prefix}_weights")
-    if not trees.size == numbers.size == column.size == weight.size:
-        raise call.error("its leaves' weights do not fit")
-    nodes = [index_of.get(k, -1) for k in zip(trees.tolist(), numbers.tolist(), strict=True)]
+    if not tree_ids.size == node_ids.size == column.size == weight.size:
+        raise call.error("the arrays of its leaves have different lengths")
+    keys = zip(tree_ids.tolist(), node_ids.tolist(), strict=True)
+    nodes = [index_of.get(key, -1) for key in keys]
     if -1 in nodes:
-        raise call.error("a weight belongs to no node")
+        raise call.error("a weight refers to a node that does not exist")
     return Leaves(np.array(nodes, np.int64), column, weight.astype(dtype))
 
 
 def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
-    """Read the trees of a TreeEnsemble, which numbers leaves separately; here they follow."""
+    """Read the trees of a TreeEnsemble.
+
+    The file counts leaves separately; here their indices follow the indices of the inner nodes.
+    """
     roots = call.vector("tree_roots", "int64")
     feature = call.vector("nodes_featureids", "int64")
     n = feature.size
@@ -156,7 +169,7 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
         raise call.error("modes, splits or weights are not tensors")
     weight = arrays["leaf_weights"].astype(dtype)
     column = call.vector("leaf_targetids", "int64")
-    count = weight.size
+    leaf_count = weight.size
     codes = arrays["nodes_modes"].astype(np.int64)
     tracks = call.vector("nodes_missing_value_tracks_true", "int64")
     tracks = tracks if tracks.size else np.zeros(n, np.int64)
@@ -165,58 +178,61 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
         position = call.vector(f"nodes_{side}nodeids", "int64")
         is_leaf = call.vector(f"nodes_{side}leafs", "int64")
         if position.size != n or is_leaf.size != n:
-            raise call.error("its branches do not fit")
-        if n and (position.min() < 0 or (position >= np.where(is_leaf == 1, count, n)).any()):
+            raise call.error("the arrays of its branches have different lengths")
+        if n and (position.min() < 0 or (position >= np.where(is_leaf == 1, leaf_count, n)).any()):
             raise call.error("a branch leads nowhere")
         children[side] = np.where(is_leaf == 1, n + position, position)
     sizes = (codes.size, arrays["nodes_splits"].size, tracks.size)
-    if set(sizes) != {n} or column.size != count or not roots.size:
-        raise call.error("its arrays do not fit")
+    if set(sizes) != {n} or column.size != leaf_count or not roots.size:
+        raise call.error("its arrays have different lengths, or it has no trees")
     if n == 0 or codes.min() < 0 or codes.max() > 6 or roots.min() < 0 or roots.max() >= n:
-        raise call.error("an unknown mode or root")
-    same = children["true"] == children["false"]
-    if same.any():  # a single leaf is written as a node with one child
-        doubled = children["false"][same]
-        if (doubled < n).any():
-            raise call.error("a node has one child twice")
-        children["false"][same] = n + count + np.arange(doubled.size)
-        weight = np.concatenate([weight, weight[doubled - n]])
-        column = np.concatenate([column, column[doubled - n]])
+        raise call.error("a node has an unknown mode, or a root does not exist")
+    has_single_child = children["true"] == children["false"]
+    if has_single_child.any():  # the form of a tree with a single leaf: copy the leaf
+        shared_leaf = children["false"][has_single_child]
+        if (shared_leaf < n).any():
+            raise call.error("both branches of a node lead to the same inner node")
+        children["false"][has_single_child] = n + leaf_count + np.arange(shared_leaf.size)
+        weight = np.concatenate([weight, weight[shared_leaf - n]])
+        column = np.concatenate([column, column[shared_leaf - n]])
     total = weight.size
-    ends = np.zeros(total, np.int64)
+    leaf_zeros = np.zeros(total, np.int64)
     nodes = Nodes(
-        tree=_find_owners(call, roots, children, total),
+        tree=_find_trees(call, roots, children, total),
         roots=roots,
-        feature=np.concatenate([feature, ends]),
+        feature=np.concatenate([feature, leaf_zeros]),
         mode=np.concatenate([codes, np.full(total, LEAF)]),
-        split=np.concatenate([arrays["nodes_splits"].astype(dtype), ends.astype(dtype)]),
-        true=np.concatenate([children["true"], ends - 1]),
-        false=np.concatenate([children["false"], ends - 1]),
-        tracks_true=np.concatenate([tracks == 1, ends == 1]),
+        split=np.concatenate([arrays["nodes_splits"].astype(dtype), leaf_zeros.astype(dtype)]),
+        true=np.concatenate([children["true"], leaf_zeros - 1]),
+        false=np.concatenate([children["false"], leaf_zeros - 1]),
+        tracks_true=np.concatenate([tracks == 1, leaf_zeros == 1]),
         sets=_read_member_sets(call, codes),
     )
     return nodes, Leaves(n + np.arange(total), column, weight)
 
 
-def _find_owners(call: Call, roots: Array, children: dict[str, Array], count: int) -> Array:
-    """Return the tree of each of `count` nodes, level by level; there may be cycles."""
-    owner = np.zeros(count + children["true"].size, np.int64)
-    owner[roots] = np.arange(roots.size)
+def _find_trees(call: Call, roots: Array, children: dict[str, Array], count: int) -> Array:
+    """Return the tree of each node, found level by level; raise ArtifactError for a cycle.
+
+    `count` is the number of leaves.
+    """
+    tree = np.zeros(count + children["true"].size, np.int64)
+    tree[roots] = np.arange(roots.size)
     level = roots
-    visited = np.zeros(owner.size, bool)
+    visited = np.zeros(tree.size, bool)
     while level.size:
         if visited[level].any():
             raise call.error("a node has two parents, or there is a cycle")
         visited[level] = True
         inner = level[level < children["true"].size]
-        below = np.concatenate([children["true"][inner], children["false"][inner]])
-        owner[below] = np.tile(owner[inner], 2)
-        level = below
-    return owner
+        next_level = np.concatenate([children["true"][inner], children["false"][inner]])
+        tree[next_level] = np.tile(tree[inner], 2)
+        level = next_level
+    return tree
 
 
 def _read_member_sets(call: Call, codes: Array) -> dict[int, Array]:
-    """Return the sets of membership_values, one per BRANCH_MEMBER node, which NaN separates."""
+    """Return the set of each BRANCH_MEMBER node; NaN separates the sets in membership_values."""
     members = np.flatnonzero(codes == MEMBER)
     if not members.size:
         return {}
@@ -228,33 +244,34 @@ def _read_member_sets(call: Call, codes: Array) -> dict[int, Array]:
     if ends.size != members.size:
         raise call.error("a set is missing")
     starts = [0, *ends[:-1] + 1]
-    return {int(m): flat[s:e] for m, s, e in zip(members, starts, ends, strict=True)}
+    bounds = zip(members, starts, ends, strict=True)
+    return {int(node): flat[start:end] for node, start, end in bounds}
 
 
 MAX_CATEGORY = 1 << 16
-"""The largest category that a BRANCH_EQ node may test for."""
+"""The largest category that a test for equality may name."""
 
 
 def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, outputs: int) -> Value:
-    """Return the sum of the leaves' weights, (n, outputs), or each tree's own output."""
+    """Build the sum (n, outputs) of the weights of the leaves that a row reaches."""
     x, raw, compare = _build_tests(call, x, nodes)
     if leaves.column.size and (leaves.column.min() < 0 or leaves.column.max() >= outputs):
         raise call.error("a leaf adds to an output that does not exist")
     if not raw.leaf[leaves.node].all():
         raise Uncovered("an inner node has a weight")
-    trees = nodes.roots.size
-    owner = nodes.tree[leaves.node]
-    lowest = np.full(trees, outputs, np.int64)
-    highest = np.full(trees, -1, np.int64)
-    np.minimum.at(lowest, owner, leaves.column)
-    np.maximum.at(highest, owner, leaves.column)
-    has_single_column = bool((highest <= lowest).all())
-    width = 1 if has_single_column else outputs
-    target = np.where(highest < 0, 0, lowest) if has_single_column else np.zeros(trees, np.int64)
+    tree_count = nodes.roots.size
+    leaf_tree = nodes.tree[leaves.node]
+    min_column = np.full(tree_count, outputs, np.int64)
+    max_column = np.full(tree_count, -1, np.int64)
+    np.minimum.at(min_column, leaf_tree, leaves.column)
+    np.maximum.at(max_column, leaf_tree, leaves.column)
+    width, target = outputs, np.zeros(tree_count, np.int64)
+    if (max_column <= min_column).all():  # each tree adds to a single column
+        width, target = 1, np.where(max_column < 0, 0, min_column)
     if nodes.mode.size * width > 1 << 28:
         raise call.error("its leaves are too large")
     value = np.zeros((nodes.mode.size, width), leaves.weight.dtype)
-    np.add.at(value, (leaves.node, leaves.column - target[owner]), leaves.weight)
+    np.add.at(value, (leaves.node, leaves.column - target[leaf_tree]), leaves.weight)
     base = np.zeros(outputs, leaves.weight.dtype)
     try:
         raw = replace(raw, value=value)
@@ -265,18 +282,24 @@ def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, outputs: int
 
 
 def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, str]:
-    """Return the input, the nodes as tests of an Ensemble without values, and its comparison."""
+    """Build the tests of the nodes in the form of an Ensemble.
+
+    Returns the input, in which columns that are tested for equality are prepared, the trees without
+    values, and the comparison of all numeric splits: "lt" or "le".
+    """
     mode, split = nodes.mode, nodes.split
     inner = mode != LEAF
-    tested = nodes.feature[inner]
-    if tested.size and (tested.min() < 0 or tested.max() >= x.type.width):
+    tested_features = nodes.feature[inner]
+    if tested_features.size and (
+        tested_features.min() < 0 or tested_features.max() >= x.type.width
+    ):
         raise call.error("it tests a feature that does not exist")
     if np.isnan(split[inner]).any():
         raise Uncovered("a threshold is NaN")
     # The branches of x >= t are those of x < t, swapped.
     swapped = np.isin(mode, (GTE, GT, NEQ))
     below = np.isin(mode, (LT, GTE))
-    reached = _find_reached(nodes)
+    reached = _find_reached_nodes(nodes)
     exact = np.isin(mode, (EQ, NEQ, MEMBER)) & reached
     ordered = inner & ~exact & reached
     compare = "lt" if bool(below[ordered].all()) and ordered.any() else "le"
@@ -304,8 +327,8 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
     return x, raw, compare
 
 
-def _find_reached(nodes: Nodes) -> Array:
-    """Return which nodes have a parent or are roots."""
+def _find_reached_nodes(nodes: Nodes) -> Array:
+    """Return a mask of the nodes that have a parent or are roots."""
     reached = np.zeros(nodes.mode.size, bool)
     reached[nodes.roots] = True
     for children in (nodes.true, nodes.false):
@@ -316,9 +339,13 @@ def _find_reached(nodes: Nodes) -> Array:
 def _build_exact_columns(
     call: Call, x: Value, nodes: Nodes, exact: Array, ordered: Array
 ) -> tuple[Value, dict[int, Array]]:
-    """Return the input and sets for tests of equality with integers; others become -1."""
-    used = np.unique(nodes.feature[exact])
-    if np.isin(used, nodes.feature[ordered]).any():
+    """Build the input and the sets for tests of equality with integers.
+
+    In the tested columns of the input, numbers that are not integers become -1. `exact` and
+    `ordered` are masks of the nodes that test for equality and for order.
+    """
+    category_features = np.unique(nodes.feature[exact])
+    if np.isin(category_features, nodes.feature[ordered]).any():
         raise Uncovered("a feature is tested both for order and for equality")
     sets: dict[int, Array] = {}
     for i in np.flatnonzero(exact).tolist():
@@ -328,7 +355,7 @@ def _build_exact_columns(
         sets[i] = members.astype(np.int64)
     is_integer = call.op("or", call.op("eq", x, call.op("trunc", x)), call.op("isnan", x))
     columns = call.op("where", is_integer, x, call.scalar(-1, x.type.dtype))
-    mask = np.isin(np.arange(x.type.width), used)
+    mask = np.isin(np.arange(x.type.width), category_features)
     return call.op("where", call.builder.constant(mask), columns, x), sets
 
 
@@ -340,7 +367,7 @@ def _read_input(call: Call) -> Value:
 def _aggregate(
     call: Call, x: Value, aggregation: str, outputs: int, nodes: Nodes, leaves: Leaves
 ) -> Value:
-    """Aggregate the trees by sum, average, minimum or maximum, before base_values."""
+    """Build the sum, average, minimum or maximum of the trees, without base_values."""
     if aggregation in ("SUM", "AVERAGE"):
         total = _sum_leaves(call, x, nodes, leaves, outputs)
         if aggregation == "SUM":
@@ -354,8 +381,9 @@ def _aggregate(
     is_weighted[leaves.node] = True
     if not is_weighted[nodes.mode == LEAF].all():
         raise Uncovered(f"{aggregation} over trees with leaves without a weight")
-    separate = Leaves(leaves.node, nodes.tree[leaves.node], leaves.weight)
-    results = _sum_leaves(call, x, nodes, separate, nodes.roots.size)
+    # Give each tree an output column of its own.
+    leaves = Leaves(leaves.node, nodes.tree[leaves.node], leaves.weight)
+    results = _sum_leaves(call, x, nodes, leaves, nodes.roots.size)
     return call.op(aggregation.lower(), results, axis=1)
 
 
@@ -368,12 +396,12 @@ def _add_base(call: Call, total: Value, base: Array) -> Value:
 
 
 def _transform_targets(call: Call, total: Value, name: str) -> Value:
-    """Apply the post_transform of a regressor; onnxruntime has only PROBIT for one target."""
+    """Apply a post_transform to targets; onnxruntime applies only PROBIT to a single target."""
     return apply_transform(call, total, name) if total.type.width > 1 or name == "PROBIT" else total
 
 
 def convert_regressor(call: Call) -> Item:
-    """Convert TreeEnsembleRegressor: float32 (n, n_targets)."""
+    """Convert TreeEnsembleRegressor to float32 (n, n_targets)."""
     x = _read_input(call)
     outputs = call.integer("n_targets", 1)
     if not 0 < outputs <= 1 << 16:
@@ -394,50 +422,54 @@ def convert_classifier(call: Call) -> tuple[Item, ...]:
     nodes, index_of = read_classic_nodes(call, x.type.dtype)
     leaves = read_classic_leaves(call, index_of, "class", x.type.dtype)
     base, name = call.vector_or_tensor("base_values"), post_transform(call)
-    used = np.unique(leaves.column)
-    if len(values) < 2 or not used.size:
+    used_columns = np.unique(leaves.column)
+    if len(values) < 2 or not used_columns.size:
         raise Uncovered("it has fewer than two classes")
     if len(values) == 2:
-        if used.tolist() != [0]:
-            raise Uncovered("two classes, and weights of the second")
+        if used_columns.tolist() != [0]:
+            raise Uncovered("it has two classes, and weights for the second class")
         return _convert_binary(call, x, nodes, leaves, base, values)
     if base.size not in (0, len(values)):
         raise Uncovered(f"{base.size} base_values for {len(values)} classes")
-    if not base.size and not _are_all_classes_weighted(nodes, leaves, len(values)):
+    if not base.size and not _has_weight_for_every_class(nodes, leaves, len(values)):
         raise Uncovered("some leaves have no weight for a class")
     scores = _add_base(call, _sum_leaves(call, x, nodes, leaves, len(values)), base)
     label = Choice(argmax(call, scores), values, ())
     return label, Rows(call.cast(apply_transform(call, scores, name), "float32"), (len(values),))
 
 
-def _are_all_classes_weighted(nodes: Nodes, leaves: Leaves, classes: int) -> bool:
-    """Return whether every row gets a weight for every class; onnxruntime differs otherwise."""
-    weighted = np.zeros((nodes.mode.size, classes), bool)
-    weighted[leaves.node, leaves.column] = True
-    of_leaves = np.flatnonzero(nodes.mode == LEAF)
-    always = np.ones((nodes.roots.size, classes), bool)
-    np.logical_and.at(always, nodes.tree[of_leaves], weighted[of_leaves])
-    return bool(always.any(axis=0).all())
+def _has_weight_for_every_class(nodes: Nodes, leaves: Leaves, classes: int) -> bool:
+    """Return whether every row gets a weight for every class.
+
+    Otherwise onnxruntime computes other scores than a sum of trees.
+    """
+    has_weight = np.zeros((nodes.mode.size, classes), bool)
+    has_weight[leaves.node, leaves.column] = True
+    leaf_nodes = np.flatnonzero(nodes.mode == LEAF)
+    tree_has_weights = np.ones((nodes.roots.size, classes), bool)
+    np.logical_and.at(tree_has_weights, nodes.tree[leaf_nodes], has_weight[leaf_nodes])
+    return bool(tree_has_weights.any(axis=0).all())
 
 
 def _convert_binary(
     call: Call, x: Value, nodes: Nodes, leaves: Leaves, base: Array, values: Array
 ) -> tuple[Item, ...]:
-    """Convert two classes with one score, which belongs to the second class."""
+    """Convert a classifier of two classes with a single score, that of the second class."""
     if base.size > 1:
-        raise Uncovered("two classes with base_values of their own")
-    if not _are_all_classes_weighted(nodes, leaves, 1):
+        raise Uncovered("it has base_values for each of two classes")
+    if not _has_weight_for_every_class(nodes, leaves, 1):
         raise Uncovered("some leaves have no weight")
     is_positive = bool((leaves.weight >= 0).all())
     score = _add_base(call, _sum_leaves(call, x, nodes, leaves, 1), base)
-    limit = call.scalar(0.5 if is_positive else 0, score.type.dtype)
-    label = Choice(call.cast(call.op("gt", score, limit), "int64"), values, ())
-    both = expand_score(call, score, post_transform(call), mixed=not is_positive)
-    return label, Rows(call.cast(both, "float32"), (2,))
+    threshold = call.scalar(0.5 if is_positive else 0, score.type.dtype)
+    label = Choice(call.cast(call.op("gt", score, threshold), "int64"), values, ())
+    name = post_transform(call)
+    scores = expand_score(call, score, name, may_be_negative=not is_positive)
+    return label, Rows(call.cast(scores, "float32"), (2,))
 
 
 def convert_ensemble(call: Call) -> Item:
-    """Convert TreeEnsemble of opset 5: (n, n_targets) in the dtype of the input."""
+    """Convert TreeEnsemble (opset 5) to (n, n_targets) in the dtype of the input."""
     x = call.table(0)
     if x.dtype not in ("float32", "float64"):
         raise Uncovered("its input is not a table of float32 or float64")

@@ -1,4 +1,4 @@
-"""ONNX models with operators that the IR lacks, kept whole for onnxruntime."""
+"""Import an ONNX model that the IR cannot express as a single operator, run by onnxruntime."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.types import DTYPES, FLOATS, INTEGERS, Array
 
-_PASSES = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Flatten"})
+_PASS_THROUGH = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Flatten"})
 """The operators that pass labels through unchanged."""
 
 LABEL = "sqlml_label"
-"""The name of an added output: the labels (n,), as numbers if they are strings."""
+"""The name of an added output with the labels (n,); strings are encoded as class indices."""
 SCORES = "sqlml_scores"
-"""The name of an added output for classes with separate outputs: (n, classes)."""
+"""The name of an added output (n, classes), which joins the separate outputs of classes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Endpoints:
-    """The outputs to read from the graph: one of labels, and one of scores, or several columns.
+    """The outputs to read from the graph.
 
-    `classes` are the possible labels, if they are known. Scores with one number per class are
-    probabilities if `are_probabilities`.
+    Attributes:
+        label: the output with the labels.
+        classes: the possible labels, if they are known.
+        scores: the output with the scores, or an output for each class.
+        are_probabilities: whether scores with a number per class are probabilities.
     """
 
     label: str | None
@@ -45,7 +48,7 @@ class _Endpoints:
     are_probabilities: bool
 
     @property
-    def has_texts(self) -> bool:
+    def has_string_labels(self) -> bool:
         return self.classes is not None and self.classes.dtype == object
 
     @property
@@ -55,7 +58,7 @@ class _Endpoints:
 
 
 def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
-    """Return the outputs of a Program whose single operator is the model; `reason` says why."""
+    """Import the whole model as one operator; `reason` says why its nodes cannot be converted."""
     ends = _find_endpoints(model)
     content = _rewrite_endpoints(model, ends)
     names = ends.outputs
@@ -73,7 +76,7 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
         )
     types = {name: (str(dtype), int(width)) for name, (dtype, width) in trial["outputs"].items()}
     if any(dtype not in DTYPES for dtype, _ in types.values()):
-        raise UnsupportedModelError(f"the ONNX model makes {types}, which are not numbers")
+        raise UnsupportedModelError(f"the ONNX model outputs {types}, which are not numbers")
     b, operands = frame.builder, _read_operands(model, frame)
     attrs = {
         "model": np.frombuffer(content, np.uint8),
@@ -87,7 +90,7 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
 
 
 def try_graphs(program: Program) -> None:
-    """Run the ONNX graphs of a Program from a file once, in a child process.
+    """Run each ONNX graph of a Program that was read from a file once, in a child process.
 
     A graph is rejected if it crashes, mixes rows, or returns another type than the Program states.
     """
@@ -103,7 +106,7 @@ def try_graphs(program: Program) -> None:
         trial = probe(attrs["model"].tobytes(), inputs, [attrs["output"]])
         output = trial.get("outputs", {}).get(attrs["output"])
         if "missing" not in trial and output != [attrs["dtype"], attrs["width"]]:
-            reason = trial.get("error", f"it makes {output}, not what its record says")
+            reason = trial.get("error", f"it returns {output}, unlike its record")
             raise UnsupportedModelError(
                 f"onnxruntime cannot run the ONNX graph of this stored model: {reason}; create it "
                 "again from the ONNX file"
@@ -111,7 +114,7 @@ def try_graphs(program: Program) -> None:
 
 
 def _split_port(port: Port) -> list[Port]:
-    """Return the inputs that replace `port`: string columns come one by one."""
+    """Return the inputs that replace `port`: each column of strings becomes a separate input."""
     if port.dtype != "string" or port.inner == (1,):
         return [port]
     return [
@@ -139,7 +142,7 @@ def _build_outputs(b: Builder, ends: _Endpoints, values: list[Value]) -> Outputs
         return Outputs({"label" if scores.type.width == 1 else "transform": scores})
     label = values[0]
     if label.type.width != 1:
-        raise UnsupportedModelError("the ONNX model makes several labels per row")
+        raise UnsupportedModelError("the ONNX model predicts several labels per row")
     if ends.classes is None:
         number = {"label": b.cast(label, "float64")}
         return Outputs(number if scores is None else {**number, "score": scores})
@@ -156,7 +159,7 @@ def _build_outputs(b: Builder, ends: _Endpoints, values: list[Value]) -> Outputs
 
 def _find_endpoints(model: OnnxModel) -> _Endpoints:
     """Find the labels and the scores among the outputs of the graph."""
-    makers = {name: node for node in model.nodes for name in node.outputs}
+    producers = {name: node for node in model.nodes for name in node.outputs}
     keys = find_probability_keys(model)
     label = next((p for p in model.outputs if p.dtype in _LABELS), None)
     scores = [p.name for p in model.outputs if p.name in keys or p.dtype in FLOATS]
@@ -164,23 +167,23 @@ def _find_endpoints(model: OnnxModel) -> _Endpoints:
         raise UnsupportedModelError("the ONNX model has no output of numbers or labels")
     classes = next((keys[name] for name in scores if name in keys), None)
     if label is not None:
-        classes_in_graph = _find_classes(model, makers, label, classes)
+        classes_in_graph = _find_classes(model, producers, label, classes)
         if classes is None:
             classes = classes_in_graph
         else:
             _check_labels(classes_in_graph, classes)
-    is_text = label is not None and label.dtype == "string"
-    if is_text and (classes is None or classes.dtype != object):
-        raise UnsupportedModelError("the ONNX model makes strings, but does not list them")
-    if classes is not None and classes.dtype == object and not is_text:
+    is_string = label is not None and label.dtype == "string"
+    if is_string and (classes is None or classes.dtype != object):
+        raise UnsupportedModelError("the ONNX model predicts strings, but does not list them")
+    if classes is not None and classes.dtype == object and not is_string:
         classes = None
     columns = [] if classes is None else find_label_columns(scores, classes.tolist())
-    first = columns or scores[:1]
+    score_outputs = columns or scores[:1]
     return _Endpoints(
         None if label is None else label.name,
         classes,
-        tuple(makers[name].inputs[0] if name in keys else name for name in first),
-        bool(columns) or not (first and is_score_name(first[0])),
+        tuple(producers[name].inputs[0] if name in keys else name for name in score_outputs),
+        bool(columns) or not (score_outputs and is_score_name(score_outputs[0])),
     )
 
 
@@ -188,17 +191,17 @@ _LABELS = frozenset({"int64", "int32", "string", "bool"})
 
 
 def _find_classes(
-    model: OnnxModel, makers: dict[str, GraphNode], label: Port, keys: Array | None
+    model: OnnxModel, producers: dict[str, GraphNode], label: Port, keys: Array | None
 ) -> Array | None:
-    """Return the distinct labels that the graph chooses from, if it shows them.
+    """Return the distinct labels among which the graph chooses, if it lists them.
 
-    `makers` has the node that computes each name; an ArgMax chooses among the `keys`.
+    `producers` maps each value to the node that computes it. An ArgMax chooses among the `keys`.
     """
     if label.dtype == "bool":
         return np.array([False, True])
-    node = makers.get(label.name)
-    while node is not None and node.op in _PASSES and node.inputs:
-        node = makers.get(node.inputs[0])
+    node = producers.get(label.name)
+    while node is not None and node.op in _PASS_THROUGH and node.inputs:
+        node = producers.get(node.inputs[0])
     if node is None:
         return None
     if node.op in ("ArgMax", "ArgMin"):
@@ -209,13 +212,13 @@ def _find_classes(
     if class_values is None:
         return None
     if class_values.dtype != object and label.dtype in INTEGERS:
-        class_values = class_values.astype(np.int64)  # a cast follows
+        class_values = class_values.astype(np.int64)  # the graph casts them to integers
     values = [*dict.fromkeys(class_values.tolist())]
     return to_strings(values) if class_values.dtype == object else np.array(values)
 
 
 def _check_labels(labels: Array | None, keys: Array) -> None:
-    """Reject labels that are not keys of the probabilities: then the file has two lists."""
+    """Check that all labels are keys of the probabilities, so that both have the same classes."""
     key_set = set(keys.tolist())
     unlisted = [] if labels is None else [v for v in labels.tolist() if v not in key_set]
     if unlisted:
@@ -227,24 +230,24 @@ def _check_labels(labels: Array | None, keys: Array) -> None:
 
 
 def _rewrite_endpoints(model: OnnxModel, ends: _Endpoints) -> bytes:
-    """Rewrite inputs and outputs to plain tensors, without ZipMap or tables of strings."""
+    """Rewrite the graph so that its inputs and outputs are tensors of numbers or string columns."""
     onnx = import_onnx()
     proto = onnx.ModelProto.FromString(model.content)
     graph = proto.graph
-    _split_texts(onnx, graph, model)
+    _split_string_inputs(onnx, graph, model)
     outputs = {o.name: o for o in graph.output}
     for node in [n for n in graph.node if n.op_type == "ZipMap"]:
         graph.node.remove(node)
     del graph.output[:]
     if ends.label is not None:
-        flat = f"{LABEL}_text" if ends.has_texts else LABEL
+        flat_name = f"{LABEL}_text" if ends.has_string_labels else LABEL
         # Some graphs return labels as one row (1, n).
-        _append_reshape(onnx, graph, ends.label, (-1,), flat)
-        if ends.has_texts:
+        _append_reshape(onnx, graph, ends.label, (-1,), flat_name)
+        if ends.has_string_labels:
             assert ends.classes is not None
             encoder = onnx.helper.make_node(
                 "LabelEncoder",
-                [flat],
+                [flat_name],
                 [LABEL],
                 domain="ai.onnx.ml",
                 keys_strings=list(ends.classes),
@@ -269,9 +272,9 @@ def _rewrite_endpoints(model: OnnxModel, ends: _Endpoints) -> bytes:
     return content
 
 
-def _split_texts(onnx: Any, graph: Any, model: OnnxModel) -> None:
-    """Concatenate the columns of string inputs in nodes before all others."""
-    nodes: list[Any] = []
+def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
+    """Replace string inputs by an input per column, which new first nodes concatenate."""
+    new_nodes: list[Any] = []
     helper = onnx.helper
     for port in model.inputs:
         columns = _split_port(port)
@@ -283,13 +286,13 @@ def _split_texts(onnx: Any, graph: Any, model: OnnxModel) -> None:
         string = onnx.TensorProto.STRING
         graph.input.extend(helper.make_tensor_value_info(n, string, [None, 1]) for n in names)
         joined, shape = f"sqlml_{port.name}", f"sqlml_{port.name}_shape"
-        nodes.append(helper.make_node("Concat", names, [joined], axis=1))
+        new_nodes.append(helper.make_node("Concat", names, [joined], axis=1))
         dims = np.array([-1, *port.inner], np.int64)
         graph.initializer.append(onnx.numpy_helper.from_array(dims, shape))
-        nodes.append(helper.make_node("Reshape", [joined, shape], [port.name]))
-    rest = list(graph.node)
+        new_nodes.append(helper.make_node("Reshape", [joined, shape], [port.name]))
+    old_nodes = list(graph.node)
     del graph.node[:]
-    graph.node.extend([*nodes, *rest])
+    graph.node.extend([*new_nodes, *old_nodes])
 
 
 def _append_reshape(onnx: Any, graph: Any, name: str, shape: tuple[int, ...], output: str) -> None:
@@ -300,7 +303,7 @@ def _append_reshape(onnx: Any, graph: Any, name: str, shape: tuple[int, ...], ou
 
 
 def _require_ml_version(onnx: Any, proto: Any) -> None:
-    """Require version 2 of ai.onnx.ml, in which LabelEncoder got keys and values."""
+    """Require version 2 of ai.onnx.ml, which added keys and values to LabelEncoder."""
     for opset in proto.opset_import:
         if opset.domain == "ai.onnx.ml":
             opset.version = max(int(opset.version), 2)

@@ -1,14 +1,14 @@
-"""The learned values of stages, read from objects or from the tables of a saved pipeline.
+"""Read the learned values of stages from objects, or from the tables of a saved pipeline.
 
-An attribute of a fitted object has the name of the saved column with its value, so `LEARNED` serves
-both; trees, centers and fills are saved in tables of other forms.
+An attribute of a fitted object has the same name as the saved column with its value, so `LEARNED`
+serves both. Trees, centers and fill values are saved in tables of other forms.
 
-`Stage.data` of a stage has these values by name: of trees `nodes` (TreeNodes), `weights` (T,),
-numFeatures and numClasses, and of linear models coefficients (F,) or (K, F) and intercepts.
+`Stage.data` maps names to these values. Trees have `nodes` (TreeNodes), `weights` (T,), numFeatures
+and numClasses; linear models have coefficients, (F,) or (K, F), and intercepts.
 
 A row goes left at a numeric split if `feature <= threshold`, so NaN goes right. At a categorical
-split Spark stores the smaller of the two sets, and a value in neither (NaN, a larger code, not an
-integer) follows the larger one (`org/apache/spark/ml/tree/Split.scala`).
+split, Spark stores the smaller of the two sets of categories. A value in neither set (NaN, a larger
+code, or not an integer) follows the larger set (`org/apache/spark/ml/tree/Split.scala`).
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ if TYPE_CHECKING:
 
 
 MAX_CATEGORIES = 1 << 27
-"""The largest number of categories in all splits of a model together."""
+"""Maximum number of categories in all splits of a model together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeNodes:
-    """The N nodes of T trees, concatenated, in the order of Spark's numbers.
+    """The N nodes of T trees, concatenated, in Spark's order.
 
-    tree, left, right, feature and categories are int64 (N,), prediction float64 (N,), and stats
-    float64 (N, K), the training rows at the node. `left` and `right` are numbers in the same tree,
-    -1 at a leaf; `categories` is -1 at a numeric split. The threshold of node i, or the categories
-    that go left, are `split_values[split_begin[i]:split_begin[i + 1]]`.
+    `tree`, `left`, `right`, `feature` and `categories` are int64 (N,), and `prediction` is float64
+    (N,). `stats`, float64 (N, K), has the number of training rows of each class at the node. `left`
+    and `right` are node numbers within the tree, -1 at a leaf; `categories` is -1 at a numeric
+    split. The threshold of node i, or the categories that go left, are
+    `split_values[split_begin[i]:split_begin[i + 1]]`.
     """
 
     tree: Array
@@ -57,16 +58,16 @@ class TreeNodes:
     trees: int
 
     def build_ensemble(self, values: Array, features: int) -> Ensemble:
-        """Build the trees with `values` (N, V) at their leaves, whose sum starts from 0."""
+        """Build an Ensemble with `values` (N, V) at the leaves; sums start from 0."""
         raw = replace(self._build_raw_trees(features), value=values)
         target, base = np.zeros(self.trees, np.int32), np.zeros(values.shape[1])
         try:
-            result = build_ensemble(raw, target=target, base=base, compare="le")
+            ensemble = build_ensemble(raw, target=target, base=base, compare="le")
         except ProgramError as error:
-            raise _damaged(str(error)) from None
-        if result.nodes + result.leaf_values.shape[0] != self.tree.size:
-            raise _damaged("a node has no parent")
-        return result
+            raise _make_damage_error(str(error)) from None
+        if ensemble.nodes + ensemble.leaf_values.shape[0] != self.tree.size:
+            raise _make_damage_error("a node has no parent")
+        return ensemble
 
     @property
     def categorical_columns(self) -> Array:
@@ -75,32 +76,32 @@ class TreeNodes:
     def _build_raw_trees(self, features: int) -> RawTrees:
         leaf = self.left < 0
         if (leaf != (self.right < 0)).any():
-            raise _damaged("a node has one child")
+            raise _make_damage_error("a node has one child")
         sizes = np.bincount(self.tree, minlength=self.trees)
         if (sizes == 0).any():
-            raise _damaged("a tree has no node")
-        first = np.cumsum(sizes) - sizes
+            raise _make_damage_error("a tree has no node")
+        roots = np.cumsum(sizes) - sizes
         for child in (self.left, self.right):
             if (child[~leaf] >= sizes[self.tree][~leaf]).any():
-                raise _damaged("a child belongs to no tree")
+                raise _make_damage_error("a child belongs to no tree")
         if features > MAX_FEATURES or (self.feature[~leaf] >= features).any():
-            raise _damaged("a split reads a column that does not exist")
+            raise _make_damage_error("a split reads a column that does not exist")
         if (self.feature[~leaf] < 0).any():
-            raise _damaged("a split has no column")
-        shift = first[self.tree]
+            raise _make_damage_error("a split has no column")
+        shift = roots[self.tree]
         left = np.where(leaf, 0, self.left + shift)
         right = np.where(leaf, 0, self.right + shift)
         numeric = ~leaf & (self.categories < 0)
         counts = np.diff(self.split_begin)
         if (counts[numeric] != 1).any():
-            raise _damaged("a numeric split does not have exactly one threshold")
+            raise _make_damage_error("a numeric split does not have exactly one threshold")
         threshold = np.zeros(leaf.size)
         threshold[numeric] = self.split_values[self.split_begin[:-1][numeric]]
         if not np.isfinite(threshold).all():
-            raise _damaged("a threshold is not finite")
+            raise _make_damage_error("a threshold is not finite")
         sets, swapped = self._find_sets(~leaf & (self.categories >= 0))
         return RawTrees(
-            roots=first,
+            roots=roots,
             feature=np.where(leaf, 0, self.feature),
             threshold=threshold,
             left=np.where(swapped, right, left),
@@ -112,23 +113,25 @@ class TreeNodes:
         )
 
     def _find_sets(self, categorical: Array) -> tuple[dict[int, Array], Array]:
-        """Return the smaller set of each categorical split, and whether it goes right."""
+        """Return the smaller set of each categorical split, and a mask of sets that go right."""
         sets: dict[int, Array] = {}
         swapped = np.zeros(categorical.size, bool)
-        numbers_too = np.intersect1d(
+        mixed_columns = np.intersect1d(
             self.feature[categorical], self.feature[(self.left >= 0) & ~categorical]
         )
-        if numbers_too.size:
-            raise _damaged(f"column {numbers_too[0]} is split as numbers and as categories")
+        if mixed_columns.size:
+            raise _make_damage_error(
+                f"column {mixed_columns[0]} is split as numbers and as categories"
+            )
         if int(self.categories[categorical].sum()) > MAX_CATEGORIES:
-            raise _damaged("its splits have more categories than sqlml reads")
+            raise _make_damage_error("its splits have more categories than sqlml reads")
         for i in np.flatnonzero(categorical).tolist():
             count = int(self.categories[i])
             members = self.split_values[self.split_begin[i] : self.split_begin[i + 1]]
-            categories = (members >= 0) & (members < count) & (members == np.floor(members))
-            codes = np.unique(members.astype(np.int64)) if categories.all() else members[:0]
+            is_category = (members >= 0) & (members < count) & (members == np.floor(members))
+            codes = np.unique(members.astype(np.int64)) if is_category.all() else members[:0]
             if codes.size != members.size:
-                raise _damaged("a split reads categories that do not exist")
+                raise _make_damage_error("a split reads categories that do not exist")
             swapped[i] = codes.size > count // 2
             if swapped[i]:
                 codes = np.setdiff1d(np.arange(count, dtype=np.int64), codes)
@@ -136,14 +139,14 @@ class TreeNodes:
         return sets, swapped
 
 
-def _damaged(reason: str) -> ArtifactError:
+def _make_damage_error(reason: str) -> ArtifactError:
     return ArtifactError(f"the trees of the Spark model are damaged: {reason}")
 
 
 Tables = Callable[[str], "pa.Table"]
 Numbers = Mapping[str, Any]
 Get = Callable[[str], Any]
-"""A function from the name of an attribute to its value, in pyspark's form or Spark's saved one."""
+"""Returns the value of an attribute, given its name, as a pyspark object or as Spark saves it."""
 
 MAX_TREES = 1_000_000
 
@@ -158,18 +161,18 @@ def _read_row(tables: Tables) -> dict[str, Any]:
 
 
 def _read_vector(fields: Any) -> Array:
-    """Return a vector of pyspark, or in Spark's saved form: type 1 is dense, 0 sparse."""
+    """Convert a vector of pyspark, or one in saved form, to an array."""
     if hasattr(fields, "toArray"):
         return np.asarray(fields.toArray())
-    values = _floats(fields["values"])
-    if fields["type"] == 1:
+    values = _to_floats(fields["values"])
+    if fields["type"] == 1:  # dense; 0 is sparse
         return values
     size = check_count(fields["size"], MAX_FEATURES, "Spark", "numbers of a vector")
-    return _expand(values, _ints(fields["indices"]), size)
+    return _expand(values, _to_ints(fields["indices"]), size)
 
 
 def _expand(values: Array, indices: Array, size: int) -> Array:
-    """Return (size,) zeros with the values at their indices."""
+    """Convert a sparse vector to a dense one (size,)."""
     if indices.shape != values.shape or np.unique(indices).size != indices.size:
         raise ValueError("a sparse vector has different numbers of indices and values")
     if indices.size and not 0 <= indices.min() <= indices.max() < size:
@@ -180,37 +183,40 @@ def _expand(values: Array, indices: Array, size: int) -> Array:
 
 
 def _read_matrix(fields: Any) -> tuple[Array, bool]:
-    """Return a matrix of pyspark, or in Spark's saved form, and whether it is sparse."""
+    """Convert a matrix of pyspark, or one in saved form, to an array.
+
+    Returns the array, and whether the matrix was sparse.
+    """
     if hasattr(fields, "toArray"):
         dense = type(fields).__name__ == "DenseMatrix"
         return np.ascontiguousarray(fields.toArray(), np.float64), not dense
     rows = check_count(fields["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
     columns = check_count(fields["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
-    values, by_row = _floats(fields["values"]), fields["isTransposed"]
-    lines, length = (rows, columns) if by_row else (columns, rows)
-    sparse = fields["type"] != 1
-    if sparse:
-        begin, indices = _ints(fields["colPtrs"]), _ints(fields["rowIndices"])
-        if begin.shape != (lines + 1,) or begin[0] != 0 or begin[-1] != values.size:
-            raise ValueError("the column offsets of a sparse matrix are wrong")
-        if lines * length > MAX_SPARSE_MATRIX:
-            raise ArtifactError(f"a matrix of the Spark model has {lines} times {length} numbers")
-        matrix = np.zeros((lines, length))
+    values, by_row = _to_floats(fields["values"]), fields["isTransposed"]
+    num_vectors, length = (rows, columns) if by_row else (columns, rows)
+    is_sparse = fields["type"] != 1
+    if is_sparse:
+        begin, indices = _to_ints(fields["colPtrs"]), _to_ints(fields["rowIndices"])
+        if begin.shape != (num_vectors + 1,) or begin[0] != 0 or begin[-1] != values.size:
+            raise ValueError("the column offsets of a sparse matrix are inconsistent")
+        if num_vectors * length > MAX_SPARSE_MATRIX:
+            raise ArtifactError(f"a matrix of the Spark model has {rows} times {columns} numbers")
+        matrix = np.zeros((num_vectors, length))
         for i, (start, end) in enumerate(pairwise(begin.tolist())):
             matrix[i] = _expand(values[start:end], indices[start:end], length)
     else:
-        matrix = values.reshape(lines, length)
-    return np.ascontiguousarray(matrix if by_row else matrix.T), sparse
+        matrix = values.reshape(num_vectors, length)
+    return np.ascontiguousarray(matrix if by_row else matrix.T), is_sparse
 
 
 MAX_SPARSE_MATRIX = 1 << 27
 
 
-def _floats(values: Any) -> Array:
+def _to_floats(values: Any) -> Array:
     return np.array(values, np.float64).reshape(-1)
 
 
-def _ints(values: Any) -> Array:
+def _to_ints(values: Any) -> Array:
     return np.array(values, np.int64).reshape(-1)
 
 
@@ -219,16 +225,16 @@ def _read_vectors(*names: str) -> Callable[[Get], dict[str, Any]]:
 
 
 def _read_linear(get: Get) -> dict[str, Any]:
-    coefficients, intercept = _read_vector(get("coefficients")), _floats([get("intercept")])
+    coefficients, intercept = _read_vector(get("coefficients")), _to_floats([get("intercept")])
     return {"coefficients": coefficients, "intercept": intercept}
 
 
 def _read_logistic(get: Get) -> dict[str, Any]:
-    coefficients, sparse = _read_matrix(get("coefficientMatrix"))
+    coefficients, is_sparse = _read_matrix(get("coefficientMatrix"))
     return {
         "coefficients": coefficients,
         "intercepts": _read_vector(get("interceptVector")),
-        "sparse": sparse,
+        "sparse": is_sparse,
         "numClasses": get("numClasses"),
     }
 
@@ -243,7 +249,7 @@ LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = {
     "StandardScalerModel": _read_vectors("std", "mean"),
     "StringIndexerModel": lambda get: {"labels": tuple(map(tuple, get("labelsArray")))},
 }
-"""The learned values by name, of stages that store them so."""
+"""Readers of `Stage.data` for stages whose learned values are attributes or saved columns."""
 
 
 def read_saved_data(kind: str, tables: Tables, numbers: Numbers) -> dict[str, Any]:
@@ -263,7 +269,7 @@ def read_saved_data(kind: str, tables: Tables, numbers: Numbers) -> dict[str, An
     data = LEARNED[kind](row.__getitem__)
     is_logistic = kind == "LogisticRegressionModel"
     if is_logistic and row["isMultinomial"] != (len(data["coefficients"]) > 1):
-        raise ValueError("isMultinomial does not fit the coefficients")
+        raise ValueError("isMultinomial does not match the coefficients")
     return data
 
 
@@ -285,8 +291,8 @@ def _read_forest(tables: Tables, numbers: Numbers) -> dict[str, Any]:
         if kind not in _TREE_CLASSES:
             raise ValueError(f"one of its trees is a {kind}")
     nodes = read_tree_nodes(_flatten(tables("data"), "nodeData"), trees)
-    ordered = _expand(_floats(weights), _ints(ids), trees)
-    return _read_sizes(numbers) | {"nodes": nodes, "weights": ordered}
+    weights_by_id = _expand(_to_floats(weights), _to_ints(ids), trees)
+    return _read_sizes(numbers) | {"nodes": nodes, "weights": weights_by_id}
 
 
 _TREE_CLASSES = frozenset(f"{SCALA}{PACKAGES[kind]}.{kind}" for kind in SINGLE_TREES)
@@ -297,7 +303,7 @@ def _read_sizes(numbers: Numbers) -> dict[str, Any]:
 
 
 def _flatten(table: pa.Table, struct: str) -> pa.Table:
-    """Replace the column `struct` of a table by its fields."""
+    """Replace the column `struct` of a table by a column for each of its fields."""
     import pyarrow as pa
 
     column = table.column(struct).combine_chunks()
@@ -307,14 +313,17 @@ def _flatten(table: pa.Table, struct: str) -> pa.Table:
 
 
 def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
-    """Read the nodes of `trees` trees as Spark saves them since 3.0; a single one has no treeID."""
+    """Read the nodes of trees as Spark has saved them since 3.0.
+
+    `trees` is the number of trees. The table of a single tree has no column treeID.
+    """
     import pyarrow as pa
 
     if any(table.column(name).null_count for name in table.column_names):
         raise ValueError("a value of a tree is NULL")
     has_ids = "treeID" in table.column_names
-    tree = _column(table, "treeID") if has_ids else np.zeros(table.num_rows, np.int64)
-    ids = _column(table, "id")
+    tree = _read_column(table, "treeID") if has_ids else np.zeros(table.num_rows, np.int64)
+    ids = _read_column(table, "id")
     order = np.lexsort((ids, tree))
     tree, ids = tree[order], ids[order]
     if tree.size and not 0 <= tree.min() <= tree.max() < trees:
@@ -327,29 +336,29 @@ def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
     begin, values = _join_lists(split.field("leftCategoriesOrThreshold"))
     stats_begin, stats = _join_lists(table.column("impurityStats").combine_chunks())
     if np.unique(np.diff(stats_begin)).size > 1:
-        raise ValueError("the nodes of a tree count different numbers of classes")
-    left, right = _column(table, "leftChild"), _column(table, "rightChild")
+        raise ValueError("the nodes of a tree have statistics of different lengths")
+    left, right = _read_column(table, "leftChild"), _read_column(table, "rightChild")
     if min(left.min(initial=-1), right.min(initial=-1)) < -1:
         raise ValueError("a node has a child with a negative number")
     return TreeNodes(
         tree=tree,
-        prediction=_column(table, "prediction", np.float64),
+        prediction=_read_column(table, "prediction", np.float64),
         stats=stats.reshape(ids.size, -1) if stats.size else np.zeros((ids.size, 0)),
         left=left,
         right=right,
-        feature=_array(split.field("featureIndex")),
-        categories=_array(split.field("numCategories")),
+        feature=_to_array(split.field("featureIndex")),
+        categories=_to_array(split.field("numCategories")),
         split_begin=begin,
         split_values=values,
         trees=trees,
     )
 
 
-def _column(table: pa.Table, name: str, dtype: type = np.int64) -> Array:
-    return _array(table.column(name).combine_chunks(), dtype)
+def _read_column(table: pa.Table, name: str, dtype: type = np.int64) -> Array:
+    return _to_array(table.column(name).combine_chunks(), dtype)
 
 
-def _array(column: pa.Array, dtype: type = np.int64) -> Array:
+def _to_array(column: pa.Array, dtype: type = np.int64) -> Array:
     array: Array = column.to_numpy(zero_copy_only=False)
     if array.dtype.kind not in ("iu" if dtype is np.int64 else "f"):
         raise ValueError(f"a column of a tree has values of {column.type}")
@@ -357,8 +366,8 @@ def _array(column: pa.Array, dtype: type = np.int64) -> Array:
 
 
 def _join_lists(column: pa.ListArray) -> tuple[Array, Array]:
-    """Return the offsets of lists, and their numbers concatenated."""
+    """Return the offsets of the lists in a column, and their concatenated numbers."""
     if column.null_count or column.flatten().null_count:
-        raise ValueError("a list of a tree has NULL")
+        raise ValueError("a list of a tree contains NULL")
     sizes = column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.concatenate([[0], np.cumsum(sizes)]), _array(column.flatten(), np.float64)
+    return np.concatenate([[0], np.cumsum(sizes)]), _to_array(column.flatten(), np.float64)

@@ -1,6 +1,6 @@
-"""The stages of Spark ML that compute features: assemblers, encoders, imputers and scalers.
+"""Import the stages of Spark ML that compute features: assemblers, encoders, imputers and scalers.
 
-Sources: the files of the classes in `org/apache/spark/ml/feature`. Scalers multiply by 1 /
+The sources are the files of the classes in `org/apache/spark/ml/feature`. Scalers multiply by 1 /
 deviation where scikit-learn divides, and return 0 for a constant column (StandardScaler.scala and
 others).
 """
@@ -21,24 +21,24 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
 
-def vector_assembler(stage: Stage, columns: Columns) -> None:
-    """Concatenate columns to a vector; NULL becomes NaN with "keep", else it is an error."""
+def import_vector_assembler(stage: Stage, columns: Columns) -> None:
+    """Concatenate columns to a vector; NULL becomes NaN with "keep", otherwise it is an error."""
     keep = stage.invalid("error", "keep") == "keep"
     blocks: list[Frame] = []
-    run: list[Frame] = []  # adjacent raw columns
+    raw_columns: list[Frame] = []  # adjacent columns that are not checked yet
     b = columns.builder
 
     def check_finite() -> None:
-        if run:
-            frame = Frame.hstack(b, run)
+        if raw_columns:
+            frame = Frame.hstack(b, raw_columns)
             value = check_array(frame, stage.kind, allow_nan=keep)
             blocks.append(Frame.from_value(b, value, frame.names))
-            run.clear()
+            raw_columns.clear()
 
     for name in stage.texts("inputCols"):
         column = columns.any(name)
         if column.raw:
-            run.append(column.frame)
+            raw_columns.append(column.frame)
         else:
             check_finite()
             blocks.append(column.frame)
@@ -49,45 +49,52 @@ def vector_assembler(stage: Stage, columns: Columns) -> None:
     columns.put(stage.text("outputCol"), vector.matrix(), vector.names, vector=True)
 
 
-def binarizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Return 1 above the threshold, else 0, also for NULL and NaN."""
+def import_binarizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Import Binarizer: 1 above the threshold, otherwise 0, also for NULL and NaN."""
     pairs = stage.columns
-    shared = stage.number("threshold", 0.0)
-    x = stage.numbers("thresholds") if "inputCols" in stage.params else None
-    if x is not None and len(x) != len(pairs):
-        raise stage.damaged(f"it has {len(x)} thresholds for {len(pairs)} columns")
+    threshold = stage.number("threshold", 0.0)
+    thresholds = stage.numbers("thresholds") if "inputCols" in stage.params else None
+    if thresholds is None:
+        thresholds = (threshold,) * len(pairs)
+    if len(thresholds) != len(pairs):
+        raise stage.damaged(f"it has {len(thresholds)} thresholds for {len(pairs)} columns")
     b = columns.builder
-    for (read, output), threshold in zip(pairs, x or (shared,) * len(pairs), strict=True):
+    for (input_name, output), threshold in zip(pairs, thresholds, strict=True):
         if output not in needed:
             continue
-        column = columns.any(read)
-        above = b.op("gt", column.frame.matrix(), b.constant(np.full(1, threshold)))
-        value = b.op("cast", above, dtype="float64")
+        column = columns.any(input_name)
+        is_above = b.op("gt", column.frame.matrix(), b.constant(np.full(1, threshold)))
+        value = b.op("cast", is_above, dtype="float64")
         columns.put(output, value, column.frame.names, vector=column.vector)
 
 
-def bucketizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Return the number of the bucket of each number; the last one includes its upper end."""
+def import_bucketizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Import Bucketizer: the index of the bucket; the last bucket includes its upper bound."""
     stage.invalid("error")
     if "inputCols" in stage.params:
-        raise stage.unsupported("several columns at once are not covered; use one for each column")
+        raise stage.unsupported(
+            "several columns at once are not supported; use a Bucketizer for each column"
+        )
     ((read, output),) = stage.columns
     splits = stage.numbers("splits")
     if splits is None or len(splits) < 3 or any(np.diff(splits) <= 0):
         raise stage.damaged("its splits do not increase")
     b = columns.builder
     frame = columns.scalar(read, stage.kind).frame
-    ends = {"low": np.array(splits[:1]), "high": np.array(splits[-1:])}
-    check = {"features": frame.names, "allow_nan": False, "step": stage.kind, **ends}
-    x = b.op("require_finite", frame.matrix(), **check)
+    attrs = {"features": frame.names, "allow_nan": False, "step": stage.kind}
+    low, high = np.array(splits[:1]), np.array(splits[-1:])
+    x = b.op("require_finite", frame.matrix(), **attrs, low=low, high=high)
     inner = np.array(splits[1:-1])
     offsets = np.array([0, inner.size], np.int64)
     bucket = b.op("search_sorted", x, edges=inner, offsets=offsets, side="right")
     columns.put(output, b.op("cast", bucket, dtype="float64"), frame.names, vector=False)
 
 
-def string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Return the index of each text among the labels; "keep" numbers NULL and others last."""
+def import_string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Import StringIndexer: the index of a string among the labels.
+
+    With "keep", NULL and unknown strings get the number of labels; otherwise they are errors.
+    """
     keep = stage.invalid("error", "keep") == "keep"
     labels = stage.data["labels"]
     if len(labels) != len(stage.columns):
@@ -97,13 +104,13 @@ def string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> N
         if output not in needed:
             continue
         count = len(column_labels)
-        are_texts = all(isinstance(v, str) for v in column_labels)
-        if not are_texts or len(set(column_labels)) != count:
+        are_strings = all(isinstance(label, str) for label in column_labels)
+        if not are_strings or len(set(column_labels)) != count:
             raise stage.damaged("its labels are not distinct strings")
         column = columns.scalar(read, stage.kind)
         if not column.raw:
             raise stage.unsupported(
-                f"it reads {read!r}, which an earlier stage makes; index a column of the table"
+                f"it reads {read!r}, which an earlier stage computes; index a column of the table"
             )
         categories = np.empty(count, object)
         categories[:] = column_labels
@@ -116,8 +123,11 @@ def string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> N
         columns.put_codes(output, codes, count + keep, read)
 
 
-def one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Return a vector that is 1 at the index of the category; "keep" adds one for other numbers."""
+def import_one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Import OneHotEncoder: a vector that is 1 at the index of the category.
+
+    With "keep", unknown numbers have an index of their own; otherwise they are errors.
+    """
     keep = stage.invalid("error", "keep") == "keep"
     sizes = stage.data["sizes"]
     if len(sizes) != len(stage.columns):
@@ -133,30 +143,30 @@ def one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> 
         if codes is None or column.categories > size:
             codes = _check_codes(stage, b, column, size, keep)
         width = size + keep - stage.flag("dropLast", True)
-        hot = b.op("one_hot", codes, width=width, dtype="float64")
-        columns.put(vector, hot, tuple(f"{read}_{i}" for i in range(width)), vector=True)
+        one_hot = b.op("one_hot", codes, width=width, dtype="float64")
+        columns.put(vector, one_hot, tuple(f"{read}_{i}" for i in range(width)), vector=True)
 
 
 def _check_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
-    """Return numbers as codes below `size`; others become `size` with "keep", else errors."""
+    """Convert numbers to codes below `size`; others become `size` with "keep", otherwise errors."""
     # Spark treats a raw NULL as NULL and NaN as another category; SQL cannot distinguish them.
     x = check_array(column.frame, stage.kind) if column.raw else column.frame.matrix()
-    from_zero = b.op("ge", x, b.constant(np.zeros(1)))
-    below = b.op("lt", x, b.constant(np.full(1, float(size))))
-    other = b.constant(np.full(1, float(size) if keep else -1.0))
-    x = b.op("where", b.op("and", from_zero, below), x, other)
+    is_nonnegative = b.op("ge", x, b.constant(np.zeros(1)))
+    is_below_size = b.op("lt", x, b.constant(np.full(1, float(size))))
+    unknown_code = b.constant(np.full(1, float(size) if keep else -1.0))
+    x = b.op("where", b.op("and", is_nonnegative, is_below_size), x, unknown_code)
     codes = b.op("cast", x, dtype="int64")
     if keep:
         return codes
     return b.op("require_known", codes, feature=column.frame.names[0], step=stage.kind)
 
 
-def imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Replace the column's missing value, and NaN, by the number that training found."""
+def import_imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Import ImputerModel, which replaces NULL and NaN by a number per column."""
     missing = stage.params.get("missingValue", math.nan)
     if not (missing == "NaN" or isinstance(missing, float) and math.isnan(missing)):
         raise stage.unsupported(
-            f"missingValue={missing!r} fills NULL and leaves NaN, which sqlml does not tell apart; "
+            f"missingValue={missing!r} fills NULL and leaves NaN, which sqlml cannot distinguish; "
             "write such values as NULL in the query, and fit with missingValue=NaN"
         )
     b = columns.builder
@@ -179,46 +189,46 @@ def imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
         columns.put(output, filled, (read,), vector=False)
 
 
-def standard_scaler(stage: Stage, frame: Frame) -> Value:
-    """Return (x - mean) * (1 / std)."""
+def import_standard_scaler(stage: Stage, frame: Frame) -> Value:
+    """Build (x - mean) * (1 / std)."""
     shift = stage.vector("mean") if stage.flag("withMean", False) else None
     scale = _invert(stage.vector("std"), 0.0) if stage.flag("withStd", True) else None
     return _scale(stage, frame, shift, scale)
 
 
-def robust_scaler(stage: Stage, frame: Frame) -> Value:
-    """Return (x - median) * (1 / range)."""
+def import_robust_scaler(stage: Stage, frame: Frame) -> Value:
+    """Build (x - median) * (1 / range)."""
     shift = stage.vector("median") if stage.flag("withCentering", False) else None
     scale = _invert(stage.vector("range"), 0.0) if stage.flag("withScaling", True) else None
     return _scale(stage, frame, shift, scale)
 
 
-def max_abs_scaler(stage: Stage, frame: Frame) -> Value:
-    """Return x * (1 / maxAbs); a column of zeros stays."""
+def import_max_abs_scaler(stage: Stage, frame: Frame) -> Value:
+    """Build x * (1 / maxAbs); a column of zeros is unchanged."""
     return _scale(stage, frame, None, _invert(stage.vector("maxAbs"), 1.0))
 
 
-def min_max_scaler(stage: Stage, frame: Frame) -> Value:
-    """Return (x - low) * ((max - min) / (high - low)) + min; constant columns are centered."""
+def import_min_max_scaler(stage: Stage, frame: Frame) -> Value:
+    """Build (x - low) * ((max - min) / (high - low)) + min; constant columns become the center."""
     low, high = stage.vector("originalMin"), stage.vector("originalMax")
-    least, most = stage.number("min", 0.0), stage.number("max", 1.0)
+    new_min, new_max = stage.number("min", 0.0), stage.number("max", 1.0)
     if low.shape != high.shape:
         raise stage.damaged("it has different numbers of minima and maxima")
     span = high - low
-    scale = np.divide(most - least, span, out=np.zeros_like(span), where=span != 0)
+    scale = np.divide(new_max - new_min, span, out=np.zeros_like(span), where=span != 0)
     b, x = frame.builder, frame.matrix()
     value = b.op("mul", b.op("sub", x, b.constant(low)), b.constant(scale))
-    value = b.op("add", value, b.constant(np.full(1, least)))
+    value = b.op("add", value, b.constant(np.full(1, new_min)))
     is_constant = scale == 0
     if is_constant.any():
-        middle = b.constant(np.full(1, (least + most) / 2))
+        middle = b.constant(np.full(1, (new_min + new_max) / 2))
         middle = b.op("where", b.op("isnan", x), x, middle)
         value = b.op("where", b.constant(is_constant[None, :]), middle, value)
     return value
 
 
-def normalizer(stage: Stage, frame: Frame) -> Value:
-    """Divide x by the norm of its row, unless that is 0."""
+def import_normalizer(stage: Stage, frame: Frame) -> Value:
+    """Divide each row by its norm, unless the norm is 0."""
     b, x = frame.builder, frame.matrix()
     norm = _compute_norm(stage, b, x, stage.number("p", 2.0))
     is_zero = b.op("eq", norm, b.constant(np.zeros(1)))
@@ -232,7 +242,7 @@ def _compute_norm(stage: Stage, b: Builder, x: Value, p: float) -> Value:
         return b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
     if p == math.inf:
         return b.op("max", b.op("abs", x), axis=1)
-    raise stage.unsupported(f"p={p} is not covered; use 1, 2 or infinity")
+    raise stage.unsupported(f"p={p} is not supported; use 1, 2 or infinity")
 
 
 def _invert(x: Array, default: float) -> Array:
@@ -242,6 +252,7 @@ def _invert(x: Array, default: float) -> Array:
 
 
 def _scale(stage: Stage, frame: Frame, shift: Array | None, scale: Array | None) -> Value:
+    """Build (x - shift) * scale, either of which may be left out."""
     b, value = frame.builder, frame.matrix()
     for op, factors in (("sub", shift), ("mul", scale)):
         if factors is not None:

@@ -1,15 +1,15 @@
-"""The files of `model.write().save(path)` of pyspark.ml as a SparkModel.
+"""Read the files that `model.write().save(path)` of pyspark.ml writes, as a SparkModel.
 
 ```
-metadata/part-00000..             one line of JSON: class, uid, parameters
+metadata/part-00000...            one line of JSON: class, uid, parameters
 data/part-00000...snappy.parquet  the learned values
-treesMetadata/..                  of forests
-stages/0_<uid>/metadata, data ..  of a pipeline
+treesMetadata/...                 for forests
+stages/0_<uid>/metadata, data ... for a pipeline
 ```
 
-Neither Spark nor Java is needed: pyarrow reads the tables. It is native code, which a damaged file
-may crash (by an uncaught C++ exception) or whose memory it may fill, so it runs in a child process,
-which returns the tables in Arrow's own format.
+Neither Spark nor Java is needed: pyarrow reads the tables. It is native code: a damaged file may
+crash it with an uncaught C++ exception, or fill its memory. So it runs in a child process, which
+returns the tables in Arrow's own format.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 MAX_ROWS = MAX_CONSTANT_VALUES >> 4
-"""The largest number of rows of a table: the nodes of all trees."""
+"""Maximum number of rows of a table, such as the nodes of all trees."""
 
 Parts = Mapping[str, Sequence[bytes]]
-"""The files in each folder, of which each has some rows of one table."""
+"""The files of each folder; together they have the rows of a table."""
 
 
 def read_tables_in_child(folders: Parts) -> dict[str, pa.Table]:
@@ -55,12 +55,12 @@ def read_tables_in_child(folders: Parts) -> dict[str, pa.Table]:
     counts = json.dumps([[folder, len(files)] for folder, files in folders.items()]).encode()
     files = [file for folder_files in folders.values() for file in folder_files]
     try:
-        with Child(f"{__name__}:conversation", counts, *files) as child:
+        with Child(f"{__name__}:run_reader", counts, *files) as child:
             content = child.first
     except ChildEnded as how:
         raise ArtifactError(
             f"a process that reads the Parquet files of the Spark model {how}: they are damaged "
-            "or hostile; save the model again"
+            "or malicious; save the model again"
         ) from None
     except ChildFailed as failed:
         raise make_error(failed.name, failed.message) or ArtifactError(
@@ -77,12 +77,15 @@ def read_tables_in_child(folders: Parts) -> dict[str, pa.Table]:
 
 
 def read_tables(folders: Parts) -> dict[str, pa.Table]:
-    """Read tables in this process, for files that this process wrote."""
+    """Read the tables in this process, which must have written the files itself."""
     return {folder: _join_table(files, folder) for folder, files in folders.items()}
 
 
-def conversation(counts: bytes, *files: bytes) -> Generator[bytes, bytes, None]:
-    """Yield the concatenated tables; this runs in the child process."""
+def run_reader(counts: bytes, *files: bytes) -> Generator[bytes, bytes, None]:
+    """Read the tables in the child process; yield them, concatenated in Arrow's stream format.
+
+    `counts` is a list of folders with their numbers of files, as JSON.
+    """
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -103,27 +106,27 @@ def _join_table(contents: Sequence[bytes], folder: str) -> pa.Table:
     headers = [file.metadata for file in files]
     for name, count, limit in (
         ("rows", sum(header.num_rows for header in headers), MAX_ROWS),
-        ("pieces", sum(header.num_row_groups for header in headers), MAX_NODES),
+        ("row groups", sum(header.num_row_groups for header in headers), MAX_NODES),
         ("values", sum(map(_count_values, headers)), MAX_CONSTANT_VALUES),
     ):
         if count > limit:
             raise ArtifactError(f"{folder!r} of the Spark model has {count} {name}, over {limit}")
     tables = [file.read(use_threads=False) for file in files]
-    rows = [table for table in tables if table.num_rows] or tables[:1]
-    return pa.concat_tables(rows).combine_chunks()
+    filled_tables = [table for table in tables if table.num_rows] or tables[:1]
+    return pa.concat_tables(filled_tables).combine_chunks()
 
 
 def _count_values(metadata: Any) -> int:
-    """Return the number of values that the columns of a table claim, including those of lists."""
+    """Return the number of values that a file states for its columns, including values in lists."""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     columns = range(metadata.num_columns)
-    return sum(group.column(c).num_values for group in groups for c in columns)
+    return sum(group.column(i).num_values for group in groups for i in columns)
 
 
 MAX_FILES = 100_000
 MAX_METADATA = 1 << 26
 MAX_NAME = 200
-"""The number of letters of a class or uid that messages may repeat."""
+"""Maximum number of characters of a class or uid that messages repeat."""
 
 _MAX_DEPTH = 10
 _VERSION = re.compile(r"[34]\.\d+[\w.+-]{0,40}", re.ASCII)
@@ -133,8 +136,9 @@ _TABLES = ("data", "treesMetadata")
 def read_folder(
     files: Mapping[str, bytes], tables: Callable[[Parts], dict[str, Any]] = read_tables_in_child
 ) -> SparkModel:
-    """Read the model of a folder, given as path below it, with "/" -> content.
+    """Read the model of a folder.
 
+    `files` maps paths relative to the folder, to their content, and `tables` reads tables.
     Files that Spark does not read, such as hidden files and checksums, are ignored.
     """
     import pyarrow as pa
@@ -143,13 +147,17 @@ def read_folder(
     errors = (pa.ArrowException, OSError, MemoryError)
     with report_damage("the Spark model", "save the model again", *errors):
         folders = _find_parts(files)
-        stored = {f: parts for f, parts in folders.items() if f.rpartition("/")[2] in _TABLES}
-        stages = tuple(_read_stages(folders, tables(stored), "", versions, 0))
+        table_folders = {
+            folder: parts
+            for folder, parts in folders.items()
+            if folder.rpartition("/")[2] in _TABLES
+        }
+        stages = tuple(_read_stages(folders, tables(table_folders), "", versions, 0))
     return SparkModel(stages, f"pyspark {versions[0]}")
 
 
 def _find_parts(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
-    """Return the parts of tables that Spark reads, in their order, by folder."""
+    """Return the files that Spark reads, in their order, by folder."""
     folders: dict[str, list[bytes]] = {}
     for path in sorted(files):
         folder, _, name = path.rpartition("/")
@@ -158,7 +166,7 @@ def _find_parts(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
     if "metadata" not in folders:
         raise ArtifactError(
             "is a directory, but not one in which pyspark.ml saved a model: it lacks "
-            "metadata/part-..; name a model file, or what model.write().save(path) wrote"
+            "metadata/part-...; name a model file, or what model.write().save(path) wrote"
         )
     return folders
 
@@ -170,14 +178,17 @@ def _read_stages(
     versions: list[str],
     depth: int,
 ) -> Iterator[Stage]:
-    """Yield the stages below a folder, and add the versions of Spark that wrote them."""
+    """Yield the stages in the folder `root`, including the stages of nested pipelines.
+
+    Appends the Spark version of each stage to `versions`.
+    """
     metadata = _read_metadata(folders, root)
     name, uid = str(metadata["class"])[:MAX_NAME], str(metadata["uid"])[:MAX_NAME]
     version = metadata["sparkVersion"]
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise UnsupportedModelError(
             f"Spark {str(version)[:MAX_NAME]} saved this model, and sqlml reads what Spark 3 and "
-            "4 save; load it with one of these and save it again"
+            "4 save; load it with one of these versions, and save it again"
         )
     versions.append(version)
     if len(versions) > MAX_STAGES:
@@ -195,7 +206,7 @@ def _read_stages(
     params = defaults | _check_object(metadata["paramMap"])
 
     def table(folder: str) -> pa.Table:
-        table = tables.get(_below(root, folder))
+        table = tables.get(_join_path(root, folder))
         if table is None:
             raise ArtifactError(f"the {kind} {uid} has no file in its folder {folder!r}")
         return table
@@ -204,7 +215,7 @@ def _read_stages(
         yield Stage(kind, uid, params, read_saved_data(kind, table, metadata))
 
 
-def _below(folder: str, name: str) -> str:
+def _join_path(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
@@ -215,7 +226,7 @@ def _check_object(value: Any) -> dict[str, Any]:
 
 
 def _read_metadata(folders: Mapping[str, list[bytes]], folder: str) -> dict[str, Any]:
-    content = b"".join(folders.get(_below(folder, "metadata"), []))
+    content = b"".join(folders.get(_join_path(folder, "metadata"), []))
     if not content:
         raise ArtifactError(f"the Spark model has no metadata in its folder {folder or '.'!r}")
     if len(content) > MAX_METADATA:
@@ -226,10 +237,10 @@ def _read_metadata(folders: Mapping[str, list[bytes]], folder: str) -> dict[str,
 def _list_stage_folders(
     folders: Mapping[str, list[bytes]], folder: str, uids: Sequence[Any]
 ) -> Iterator[str]:
-    """Return the folders of a pipeline's stages, which are named by their numbers and uids."""
+    """Yield the folders of a pipeline's stages, which are named after their numbers and uids."""
     if not isinstance(uids, list) or len(uids) > MAX_STAGES:
         raise ValueError("stageUids does not list the stages")
-    prefix = _below(folder, "stages") + "/"
+    prefix = _join_path(folder, "stages") + "/"
     subfolders = {f[len(prefix) :].split("/")[0] for f in folders if f.startswith(prefix)}
     digits = len(str(len(uids)))
     for i, uid in enumerate(uids):

@@ -1,8 +1,8 @@
-"""Import pyspark.ml's fitted pipelines and stages, from objects or folders.
+"""Import fitted pipelines and stages of pyspark.ml, from objects or folders.
 
-The Program computes the last predictor, with the labels of the IndexToString that reads its
-prediction; without a predictor it computes the last stage (`transform`). Stages that neither needs,
-such as the StringIndexer of the label column, are omitted.
+The Program computes the last predictor; its labels are those of the IndexToString that reads its
+prediction. Without a predictor, the Program computes the last stage (`transform`). Stages that
+neither needs, such as the StringIndexer of the label column, are omitted.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from sqlml.ir.builder import Value
 from sqlml.types import Labels
 
 Transform = Callable[[Stage, Columns, Collection[str]], None]
-"""A function that adds a stage's columns to the others, if they are needed."""
+"""A function that adds the needed output columns of a stage to the columns."""
 Predict = Callable[[Stage, Columns], Outputs]
 
 COLUMN_WISE: Mapping[str, Transform] = {
-    "Binarizer": feature_stages.binarizer,
-    "Bucketizer": feature_stages.bucketizer,
-    "ImputerModel": feature_stages.imputer,
-    "OneHotEncoderModel": feature_stages.one_hot_encoder,
-    "StringIndexerModel": feature_stages.string_indexer,
+    "Binarizer": feature_stages.import_binarizer,
+    "Bucketizer": feature_stages.import_bucketizer,
+    "ImputerModel": feature_stages.import_imputer,
+    "OneHotEncoderModel": feature_stages.import_one_hot_encoder,
+    "StringIndexerModel": feature_stages.import_string_indexer,
 }
-"""The stages that compute a column from each column that they read."""
+"""The stages that compute an output column for each input column."""
 
 VECTOR_WISE: Mapping[str, Callable[[Stage, Frame], Value]] = {
-    "MaxAbsScalerModel": feature_stages.max_abs_scaler,
-    "MinMaxScalerModel": feature_stages.min_max_scaler,
-    "Normalizer": feature_stages.normalizer,
-    "RobustScalerModel": feature_stages.robust_scaler,
-    "StandardScalerModel": feature_stages.standard_scaler,
+    "MaxAbsScalerModel": feature_stages.import_max_abs_scaler,
+    "MinMaxScalerModel": feature_stages.import_min_max_scaler,
+    "Normalizer": feature_stages.import_normalizer,
+    "RobustScalerModel": feature_stages.import_robust_scaler,
+    "StandardScalerModel": feature_stages.import_standard_scaler,
 }
 """The stages that compute a vector from a vector."""
 
 PREDICTORS: Mapping[str, Predict] = {
-    "DecisionTreeClassificationModel": predictors.tree_classifier,
-    "DecisionTreeRegressionModel": predictors.forest_regressor,
-    "GBTClassificationModel": predictors.boosted_classifier,
-    "GBTRegressionModel": predictors.boosted_regressor,
-    "KMeansModel": predictors.k_means,
-    "LinearRegressionModel": predictors.linear_regression,
-    "LogisticRegressionModel": predictors.logistic_regression,
-    "RandomForestClassificationModel": predictors.forest_classifier,
-    "RandomForestRegressionModel": predictors.forest_regressor,
+    "DecisionTreeClassificationModel": predictors.import_tree_classifier,
+    "DecisionTreeRegressionModel": predictors.import_forest_regressor,
+    "GBTClassificationModel": predictors.import_boosted_classifier,
+    "GBTRegressionModel": predictors.import_boosted_regressor,
+    "KMeansModel": predictors.import_k_means,
+    "LinearRegressionModel": predictors.import_linear_regression,
+    "LogisticRegressionModel": predictors.import_logistic_regression,
+    "RandomForestClassificationModel": predictors.import_forest_classifier,
+    "RandomForestRegressionModel": predictors.import_forest_regressor,
 }
 
 _WIDTHS: Mapping[str, str] = {
@@ -63,7 +63,7 @@ _WIDTHS: Mapping[str, str] = {
     "RobustScalerModel": "range",
     "StandardScalerModel": "std",
 }
-"""The learned value of each stage that has a number per feature."""
+"""The learned value with a number per feature, by class of the stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,11 @@ class Plan:
     """The stages that the outputs need.
 
     Attributes:
-        steps: the stages, each with the columns that later stages or the outputs read.
+        steps: the stages, each with the output columns that are needed later.
         inputs: the columns that no stage computes, in the order of their use.
-        vector, width: the only input, if it is a vector, and its width.
-        naming: the IndexToString of the predictor's prediction.
+        vector: the only input, if it is a vector; `width` is its width.
+        predictor: the last predictor, if any.
+        naming: the IndexToString that converts its predictions to labels, if any.
         outputs: the columns that the last stage computes.
     """
 
@@ -91,7 +92,7 @@ def make_plan(model: SparkModel) -> Plan:
     """Find the stages that the outputs of a model need."""
     stages = model.stages
     if not stages:
-        raise UnsupportedModelError("this PipelineModel has no stages, and predicts nothing")
+        raise UnsupportedModelError("this PipelineModel has no stages")
     positions = [i for i, stage in enumerate(stages) if stage.kind in PREDICTORS]
     predictor = stages[positions[-1]] if positions else None
     end = positions[-1] if positions else len(stages) - 1
@@ -105,27 +106,28 @@ def make_plan(model: SparkModel) -> Plan:
     steps.reverse()
     inputs: dict[str, None] = {}
     vector, width = None, 0
-    outputs: set[str] = set()
+    computed: set[str] = set()
     for stage, needed_here in steps:
-        reads = [name for name in _list_inputs(stage, needed_here) if name not in outputs]
+        reads = [name for name in _list_inputs(stage, needed_here) if name not in computed]
         inputs.update(dict.fromkeys(reads))
         if reads and (stage.kind in VECTOR_WISE or stage.kind in PREDICTORS):
             (vector,), width = reads, _find_width(stage)
-        outputs |= needed_here
+        computed |= needed_here
     if vector is not None and len(inputs) > 1:
         raise UnsupportedModelError(
             f"the pipeline reads the vector {vector!r} alongside other columns of the table; put "
             "the VectorAssembler that makes it into the pipeline"
         )
-    naming = None if predictor is None else _find_naming(predictor, stages[end + 1 :])
-    last = _list_outputs(stages[end])
-    return Plan(tuple(steps), tuple(inputs), vector, width, predictor, naming, last)
+    label_stage = None if predictor is None else _find_label_stage(predictor, stages[end + 1 :])
+    outputs = _list_outputs(stages[end])
+    return Plan(tuple(steps), tuple(inputs), vector, width, predictor, label_stage, outputs)
 
 
-def _find_naming(predictor: Stage, later: Sequence[Stage]) -> Stage | None:
+def _find_label_stage(predictor: Stage, later: Sequence[Stage]) -> Stage | None:
+    """Return the last IndexToString that reads the prediction, if any."""
     prediction = predictor.text("predictionCol", "prediction")
-    namings = (stage for stage in reversed(later) if stage.kind == "IndexToString")
-    return next((stage for stage in namings if stage.text("inputCol") == prediction), None)
+    candidates = (stage for stage in reversed(later) if stage.kind == "IndexToString")
+    return next((stage for stage in candidates if stage.text("inputCol") == prediction), None)
 
 
 def _list_outputs(stage: Stage) -> tuple[str, ...]:
@@ -140,11 +142,11 @@ _PREDICTED = ("predictionCol", "rawPredictionCol", "probabilityCol")
 
 
 def _list_inputs(stage: Stage, needed: Collection[str]) -> tuple[str, ...]:
-    """Return the columns that a stage reads for the needed ones."""
+    """Return the columns that a stage reads to compute the `needed` output columns."""
     if stage.kind in PREDICTORS:
         return (stage.text("featuresCol", "features"),)
     if stage.kind in COLUMN_WISE:
-        return tuple(read for read, output in stage.columns if output in needed)
+        return tuple(name for name, output in stage.columns if output in needed)
     if stage.kind == "VectorAssembler":
         return stage.texts("inputCols")
     return (stage.text("inputCol"),)
@@ -156,13 +158,13 @@ def _find_width(stage: Stage) -> int:
     if "numFeatures" in stage.data:
         return stage.count("numFeatures", MAX_FEATURES)
     raise stage.unsupported(
-        "it does not say how many numbers its vectors have; put the VectorAssembler that makes "
+        "it does not state the length of its vectors; put the VectorAssembler that makes "
         "them into the pipeline"
     )
 
 
 def build_schema(model: SparkModel) -> Schema:
-    """Return the columns of the table that a model reads; only their number for a vector."""
+    """Return the schema of a model: its column names, or only their number if it reads a vector."""
     plan = make_plan(model)
     if plan.vector is not None:
         return Schema(None, plan.width)
@@ -170,23 +172,23 @@ def build_schema(model: SparkModel) -> Schema:
 
 
 def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
-    """Import all stages that the outputs need."""
+    """Import all stages that the outputs need; return the outputs of the last one."""
     plan = make_plan(model)
     columns = Columns(frame, plan.vector)
     for stage, needed in plan.steps:
         if stage.kind == "IndexToString":
             raise stage.unsupported(
-                f"it names the values of {stage.text('inputCol')!r}, which is not the prediction "
-                "of the pipeline's last model; leave it out and name them in the query"
+                f"it converts {stage.text('inputCol')!r} to labels, which is not the prediction "
+                "of the pipeline's last model; leave it out, and convert it in the query"
             )
         if stage.kind in PREDICTORS:
             outputs = PREDICTORS[stage.kind](stage, columns)
             _check_columns(stage, outputs)
             if stage is plan.predictor:
-                return _name_labels(outputs, plan.naming)
+                return _set_labels(outputs, plan.naming)
             _put_outputs(stage, columns, outputs, needed)
         elif stage.kind == "VectorAssembler":
-            feature_stages.vector_assembler(stage, columns)
+            feature_stages.import_vector_assembler(stage, columns)
         elif stage.kind in COLUMN_WISE:
             COLUMN_WISE[stage.kind](stage, columns, needed)
         else:
@@ -198,18 +200,19 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
 
 
 def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, needed: Collection[str]) -> None:
-    """Add the columns of a predictor that later stages read."""
+    """Add the `needed` output columns of a predictor to `columns`."""
     for param, output in zip(_PREDICTED, ("label", "score", "proba"), strict=True):
         name = stage.text(param, "")
         if name in needed and output in outputs.values:
             value = columns.builder.cast(outputs.values[output], "float64")
             names = tuple(f"{name}_{i}" for i in range(value.type.width))
-            number = output == "label" and not outputs.label_sets  # NaN for NaN
-            columns.put(name, value, names, vector=output != "label", raw=number)
+            # A predicted number may be NaN, as a column of the table may be.
+            may_be_nan = output == "label" and not outputs.label_sets
+            columns.put(name, value, names, vector=output != "label", raw=may_be_nan)
 
 
 def _check_columns(stage: Stage, outputs: Outputs) -> None:
-    """Reject a predictor with an empty output column, which changes its other outputs."""
+    """Check that the output columns have names: an empty name changes how Spark predicts."""
     for param in _PREDICTED if "proba" in outputs.values else ("predictionCol",):
         if not stage.text(param, param.removesuffix("Col")):
             raise stage.unsupported(
@@ -217,21 +220,21 @@ def _check_columns(stage: Stage, outputs: Outputs) -> None:
             )
 
 
-def _name_labels(outputs: Outputs, naming: Stage | None) -> Outputs:
-    """Return outputs with the labels that the IndexToString gives to predictions."""
-    if naming is None:
+def _set_labels(outputs: Outputs, label_stage: Stage | None) -> Outputs:
+    """Return the outputs with the labels of an IndexToString instead of class numbers."""
+    if label_stage is None:
         return outputs
     labels = outputs.labels
     if labels is None:
-        raise naming.unsupported("it names the predictions of a regression; leave it out")
-    if not naming.params.get("labels"):
-        raise naming.unsupported(
-            "it takes its labels from the table; give them: IndexToString(labels=..)"
+        raise label_stage.unsupported("it names the predictions of a regression; leave it out")
+    if not label_stage.params.get("labels"):
+        raise label_stage.unsupported(
+            "it reads its labels from the table; set them with IndexToString(labels=[...])"
         )
-    names = naming.texts("labels")
+    names = label_stage.texts("labels")
     if len(names) < len(labels) or len(set(names[: len(labels)])) < len(labels):
-        raise naming.unsupported(
-            f"it has {len(set(names))} labels for {len(labels)} classes; give each class its own"
+        raise label_stage.unsupported(
+            f"it has {len(set(names))} labels for {len(labels)} classes; give each its own"
         )
     return Outputs(outputs.values, Labels("string", names[: len(labels)]))
 

@@ -1,8 +1,8 @@
-"""A fitted object of pyspark.ml in this process as a SparkModel.
+"""Read a fitted pyspark.ml object of this process as a SparkModel.
 
 Parameters and small arrays come from the object's own attributes. Tree nodes have no such
-attributes: Spark's own `NodeData.build` converts them to the rows that it would save, which arrive
-as one JSON text per tree.
+attributes: Spark's own `NodeData.build` converts them to the rows that it would save, which are
+fetched as a JSON text per tree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def read_object(model: Any, *, trees: bool = True) -> SparkModel:
-    """Return the stages of a PipelineModel or of a single fitted stage; nodes only if `trees`."""
+    """Read a PipelineModel or a single fitted stage; the nodes of trees only if `trees` is true."""
     from pyspark import __version__
 
     return SparkModel(tuple(_read_stages(model, trees)), f"pyspark {__version__}")
@@ -53,7 +53,7 @@ def _read_stages(model: Any, trees: bool) -> Iterator[Stage]:
 
 
 def _read_learned(kind: str, model: Any, trees: bool) -> dict[str, Any]:
-    """Return `Stage.data` of an object, without the nodes of trees if `trees` is false."""
+    """Read `Stage.data` from an object, without the nodes of trees if `trees` is false."""
     if kind in SINGLE_TREES or kind in FORESTS:
         return _read_trees(model, trees)
     if kind == "KMeansModel":
@@ -83,12 +83,12 @@ def _read_trees(model: Any, trees: bool) -> dict[str, Any]:
 
 
 def _fetch_nodes(trees: list[Any]) -> pa.Table:
-    """Return the nodes of Java's trees as the rows that Spark would save."""
+    """Fetch the nodes of Java's trees, as the table that Spark would save."""
     import pyarrow as pa
     from py4j.protocol import Py4JError
 
     try:
-        rows = [json.loads(text) for text in _fetch_json(trees)]
+        nodes_by_tree = [json.loads(text) for text in _fetch_json(trees)]
     except (Py4JError, TypeError) as error:  # TypeError if a Java class is missing
         raise UnsupportedModelError(
             f"sqlml cannot read trees from this version of Spark ({type(error).__name__}); save "
@@ -105,21 +105,21 @@ def _fetch_nodes(trees: list[Any]) -> pa.Table:
         "split": split,
     }
     schema = pa.schema(fields)
-    columns = [
+    tables = [
         pa.Table.from_pylist([{**node, "treeID": i} for node in nodes], schema)
-        for i, nodes in enumerate(rows)
+        for i, nodes in enumerate(nodes_by_tree)
     ]
-    return pa.concat_tables(columns).combine_chunks()
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def _fetch_json(trees: list[Any]) -> Iterator[str]:
-    """Return the rows of each tree as JSON, which Java's Jackson writes of their fields."""
+    """Yield the rows of each tree as JSON, which Java's Jackson makes from their fields."""
     from pyspark import SparkContext
 
     context: Any = SparkContext._active_spark_context
     jvm = context._jvm
     node_data = getattr(jvm.org.apache.spark.ml.tree.DecisionTreeModelReadWrite, "NodeData$")
-    rows = getattr(node_data, "MODULE$")
+    node_builder = getattr(node_data, "MODULE$")
     jackson = jvm.com.fasterxml.jackson
     writer = jackson.databind.ObjectMapper()
     writer.registerModule(jackson.module.scala.DefaultScalaModule())
@@ -127,4 +127,4 @@ def _fetch_json(trees: list[Any]) -> Iterator[str]:
     writer.setVisibility(jackson.annotation.PropertyAccessor.GETTER, visibility.NONE)
     writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, visibility.ANY)
     for tree in trees:
-        yield str(writer.writeValueAsString(rows.build(tree.rootNode(), 0)._1()))
+        yield str(writer.writeValueAsString(node_builder.build(tree.rootNode(), 0)._1()))

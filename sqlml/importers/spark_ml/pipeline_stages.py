@@ -34,7 +34,7 @@ _STAGES = {
 PACKAGES: Mapping[str, str] = dict(
     sorted((kind, package) for package, kinds in _STAGES.items() for kind in kinds.split())
 )
-"""The package below `org.apache.spark.ml` and `pyspark.ml` of each covered stage class."""
+"""The package below `org.apache.spark.ml` and `pyspark.ml` of each supported stage class."""
 
 SINGLE_TREES = frozenset(("DecisionTreeClassificationModel", "DecisionTreeRegressionModel"))
 FORESTS = frozenset(
@@ -45,7 +45,7 @@ FORESTS = frozenset(
 PIPELINES = frozenset((f"{SCALA}PipelineModel", f"{PYTHON}pipeline.PipelineModel"))
 
 MAX_STAGES = 10_000
-"""The largest number of stages of a pipeline, including those of pipelines in it."""
+"""Maximum number of stages of a pipeline, including the stages of nested pipelines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ class Stage:
         return ArtifactError(f"the {self.kind} {self.uid} is damaged: {reason}")
 
     def unsupported(self, reason: str) -> UnsupportedModelError:
-        """Return the error for a setting that is not covered; `reason` names the fix."""
+        """Return the error for a setting that sqlml does not support; `reason` names the fix."""
         return UnsupportedModelError(f"{self.kind} {self.uid}: {reason}")
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -103,14 +103,14 @@ class Stage:
         return float(value)
 
     def count(self, name: str, limit: int) -> int:
-        """Return a size among the data, from 1 to `limit`."""
+        """Return a size in the learned data, which must be from 1 to `limit`."""
         value = self.data.get(name)
         if type(value) is not int or not 0 < value <= limit:
             raise self.damaged(f"its {name} is {value!r}, not from 1 to {limit}")
         return value
 
     def vector(self, name: str) -> Array:
-        """Return a vector of finite numbers among the data, (k,) float64."""
+        """Return a vector in the learned data, (k,) float64, which must be finite."""
         value: Array = self.data[name]
         if value.ndim != 1 or not np.isfinite(value).all():
             raise self.damaged(f"its {name} has a number that is not finite")
@@ -118,26 +118,26 @@ class Stage:
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """Return the input and output columns in pairs, of a stage that may have several."""
+        """The pairs of an input and an output column."""
         if "inputCols" not in self.params:
             return ((self.text("inputCol"), self.text("outputCol")),)
-        reads, makes = self.texts("inputCols"), self.texts("outputCols")
-        if len(reads) != len(makes):
-            raise self.damaged(f"it makes {len(makes)} columns from {len(reads)}")
-        return tuple(zip(reads, makes, strict=True))
+        inputs, outputs = self.texts("inputCols"), self.texts("outputCols")
+        if len(inputs) != len(outputs):
+            raise self.damaged(f"it has {len(outputs)} output columns for {len(inputs)} inputs")
+        return tuple(zip(inputs, outputs, strict=True))
 
     def invalid(self, *allowed: str) -> str:
-        """Return the parameter handleInvalid, one of `allowed`; dropping rows is not among them."""
+        """Return the parameter handleInvalid, which must be one of `allowed`; "skip" never is."""
         value = self.text("handleInvalid", "error")
         if value == "skip":
             raise self.unsupported(
-                "handleInvalid='skip' drops rows, and a function in SQL returns a value for "
+                "handleInvalid='skip' drops rows, but a SQL function returns a value for "
                 "each; call setHandleInvalid('error') on the fitted stage, or 'keep', and filter "
                 "such rows in the query"
             )
         if value not in allowed:
             raise self.unsupported(
-                f"handleInvalid={value!r} is not covered; call setHandleInvalid("
+                f"handleInvalid={value!r} is not supported; call setHandleInvalid("
                 f"{allowed[0]!r}) on the fitted stage"
             )
         return value
@@ -149,7 +149,7 @@ _NOT_FINITE = frozenset(("NaN", "Infinity", "-Infinity", "Inf", "-Inf"))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparkModel:
-    """The stages of a fitted pipeline, with those of nested pipelines, or a single stage.
+    """The stages of a fitted pipeline, including nested pipelines, or a single fitted stage.
 
     `written_by` is the library, for example "pyspark 4.1.1".
     """
@@ -159,11 +159,11 @@ class SparkModel:
 
 
 def explain_not_covered(name: str, uid: str) -> UnsupportedModelError:
-    """Return the error for a stage of another class, with advice."""
+    """Return the error for a stage of an unsupported class, with advice."""
     short = name.rsplit(".", 1)[-1]
     if short in ("CrossValidatorModel", "TrainValidationSplitModel"):
         return UnsupportedModelError(
-            f"{short} holds the models that it tried; register its bestModel"
+            f"{short} contains the models that it tried; register its bestModel"
         )
     return UnsupportedModelError(
         f"sqlml does not import the stage {short} ({uid or name}) of pyspark.ml; it imports "
@@ -177,8 +177,8 @@ class Column:
     """A column of Spark: a scalar, whose frame has one column, or a vector.
 
     Attributes:
-        raw: it comes directly from the table, so it may be NULL or infinite.
-        codes: the same numbers as int64 (n, 1), if they are known to lie below `categories`.
+        raw: whether it comes directly from the table, so that it may be NULL or infinite.
+        codes: the same numbers as int64 (n, 1), if all are known to be below `categories`.
     """
 
     frame: Frame
@@ -189,10 +189,10 @@ class Column:
 
 
 class Columns:
-    """The columns of Spark's table by name; those that no stage computes are the model's inputs."""
+    """The columns of Spark's table by name: inputs of the model, and results of stages."""
 
     def __init__(self, frame: Frame, vector: str | None) -> None:
-        """Start with `frame`, which is the vector column `vector`, or scalars if that is None."""
+        """Start with the columns of `frame`: the vector named `vector`, or else scalars."""
         self.builder: Builder = frame.builder
         if vector is not None:
             self._by_name = {vector: Column(frame, True, True)}
@@ -208,7 +208,7 @@ class Columns:
         self._by_name[name] = Column(Frame.from_value(self.builder, value, names), vector, raw)
 
     def put_codes(self, name: str, codes: Value, categories: int, read: str) -> None:
-        """Add a column of category codes below `categories`, from the column `read`."""
+        """Add a column of category codes below `categories`, computed from the column `read`."""
         value = self.builder.op("cast", codes, dtype="float64")
         frame = Frame.from_value(self.builder, value, (read,))
         self._by_name[name] = Column(frame, False, False, codes, categories)
@@ -223,7 +223,7 @@ class Columns:
         return column
 
     def vector(self, name: str, stage: str, width: int | None = None) -> Frame:
-        """Return a vector of finite numbers and NaN, of `width` if the stage states it."""
+        """Return a vector column, whose numbers are finite or NaN, of the required `width`."""
         column = self._by_name[name]
         frame = column.frame
         if not column.vector:
@@ -235,7 +235,7 @@ class Columns:
             raise UnsupportedModelError(
                 f"{stage} was fitted on vectors of {width} numbers, and {name!r} has {frame.width} "
                 "here: a column that VectorAssembler reads may be a vector itself; put the stage "
-                "that makes it into the pipeline"
+                "that computes it into the pipeline"
             )
         if column.raw:
             checked = frame.builder.op(

@@ -1,8 +1,9 @@
-"""The predictors of pyspark.ml: `prediction`, `rawPrediction` and `probability`.
+"""Import the predictors of pyspark.ml, which compute prediction, rawPrediction and probability.
 
-For a classifier `label` is the prediction, `score` the raw prediction and `proba` the probability;
-labels are the numbers 0.0, 1.0, ... as in Spark. The first of equal classes wins. `thresholds`
-decide by probability / threshold (`ProbabilisticClassificationModel.probability2prediction`).
+The outputs of a classifier are `label` (prediction), `score` (rawPrediction) and `proba`
+(probability); its labels are the numbers 0.0, 1.0, ..., as in Spark. The first class wins a tie.
+With `thresholds`, the class with the largest probability / threshold is predicted
+(`ProbabilisticClassificationModel.probability2prediction`).
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
 
-def linear_regression(stage: Stage, columns: Columns) -> Outputs:
+def import_linear_regression(stage: Stage, columns: Columns) -> Outputs:
     """Import a linear regression: x . coefficients + intercept."""
     weights, bias = stage.vector("coefficients"), stage.vector("intercept")
     x = _read_features(stage, columns, weights.size)
     return Outputs({"label": columns.builder.op("linear", x, weights=weights[:, None], bias=bias)})
 
 
-def logistic_regression(stage: Stage, columns: Columns) -> Outputs:
-    """Import a logistic regression: margins m and -m if binomial, else one per class."""
+def import_logistic_regression(stage: Stage, columns: Columns) -> Outputs:
+    """Import a logistic regression; its scores are -m and m if it is binomial."""
     weights, classes = stage.data["coefficients"], stage.count("numClasses", MAX_OUTPUTS)
     rows = len(weights)
     if classes < 2 or np.isinf(stage.data["intercepts"]).any():
         raise stage.unsupported("it was fitted on a single class; fit it on two or more")
     bias = stage.vector("intercepts")
     if not np.isfinite(weights).all() or bias.shape != (rows,):
-        raise stage.damaged("its coefficients do not fit its intercepts, or are not finite")
+        raise stage.damaged("its coefficients do not match its intercepts, or are not finite")
     if rows != classes and (rows, classes) != (1, 2):
         raise stage.damaged(f"it has coefficients for {rows} classes, not {classes}")
     b = columns.builder
@@ -50,10 +51,10 @@ def logistic_regression(stage: Stage, columns: Columns) -> Outputs:
         proba = b.op("softmax", margin, sum_dtype="float64")
         return _build_outputs(stage, b, margin, proba)
     score = b.op("concat", b.op("neg", margin), margin)
-    first = b.op("sigmoid", b.op("neg", margin))
-    cut = b.constant(np.full(1, _compute_margin_threshold(stage)))
-    label = b.op("cast", b.op("gt", margin, cut), dtype="int64")
-    values = {"label": label, "proba": _add_complement(b, first), "score": score}
+    first_proba = b.op("sigmoid", b.op("neg", margin))
+    threshold = b.constant(np.full(1, _compute_margin_threshold(stage)))
+    label = b.op("cast", b.op("gt", margin, threshold), dtype="int64")
+    values = {"label": label, "proba": _add_complement(b, first_proba), "score": score}
     return Outputs(values, _number_labels(classes))
 
 
@@ -74,26 +75,26 @@ def _compute_margin_threshold(stage: Stage) -> float:
     return math.log(threshold / (1.0 - threshold))
 
 
-def tree_classifier(stage: Stage, columns: Columns) -> Outputs:
-    """Import a tree: the training rows of each class in the exit leaf, and their shares."""
+def import_tree_classifier(stage: Stage, columns: Columns) -> Outputs:
+    """Import a tree; its scores are the numbers of training rows of each class in the leaf."""
     x, nodes, stats = _read_class_trees(stage, columns)
     b = columns.builder
-    score = _sum(b, x, nodes, stats)
+    score = _sum_leaf_values(b, x, nodes, stats)
     return _build_outputs(stage, b, score, _divide_by_sum(b, score))
 
 
-def forest_classifier(stage: Stage, columns: Columns) -> Outputs:
-    """Import a forest: the sum of the trees' class fractions, and their shares."""
+def import_forest_classifier(stage: Stage, columns: Columns) -> Outputs:
+    """Import a forest; its scores are the sums of the class fractions of its trees."""
     x, nodes, stats = _read_class_trees(stage, columns)
     b = columns.builder
-    total = np.cumsum(stats, axis=1)[:, -1:]  # adds from the first to the last
+    total = np.cumsum(stats, axis=1)[:, -1:]  # cumsum adds in Spark's order
     votes = np.divide(stats, total, out=np.zeros_like(stats), where=total != 0)
-    score = _sum(b, x, nodes, votes)
+    score = _sum_leaf_values(b, x, nodes, votes)
     return _build_outputs(stage, b, score, _divide_by_sum(b, score))
 
 
-def boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
-    """Import boosted trees: margins m and -m, and P(0) = 1 / (1 + exp(2 m))."""
+def import_boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
+    """Import boosted trees; scores are -m and m, and class 0 has probability sigmoid(-2 m)."""
     b = columns.builder
     margin = _sum_trees(stage, columns)
     score = b.op("concat", b.op("neg", margin), margin)
@@ -101,7 +102,7 @@ def boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
     return _build_outputs(stage, b, score, _add_complement(b, b.op("sigmoid", double)))
 
 
-def forest_regressor(stage: Stage, columns: Columns) -> Outputs:
+def import_forest_regressor(stage: Stage, columns: Columns) -> Outputs:
     """Import a forest, which predicts the mean of its trees, or a single tree."""
     b, value = columns.builder, _sum_trees(stage, columns, weighted=False)
     if stage.kind != "DecisionTreeRegressionModel":
@@ -110,13 +111,13 @@ def forest_regressor(stage: Stage, columns: Columns) -> Outputs:
     return Outputs({"label": value})
 
 
-def boosted_regressor(stage: Stage, columns: Columns) -> Outputs:
+def import_boosted_regressor(stage: Stage, columns: Columns) -> Outputs:
     """Import boosted trees, which predict the weighted sum of the trees."""
     return Outputs({"label": _sum_trees(stage, columns)})
 
 
-def k_means(stage: Stage, columns: Columns) -> Outputs:
-    """Import k-means, which predicts the number of the first nearest center."""
+def import_k_means(stage: Stage, columns: Columns) -> Outputs:
+    """Import k-means, which predicts the index of the nearest center; the first wins a tie."""
     centers: Array = stage.data["centers"]
     if centers.ndim != 2 or not centers.size or not np.isfinite(centers).all():
         raise stage.damaged("its centers are not a matrix of finite numbers")
@@ -134,7 +135,7 @@ def k_means(stage: Stage, columns: Columns) -> Outputs:
 
 
 def _compute_cosine_distances(stage: Stage, b: Builder, x: Value, centers: Array) -> Value:
-    """Return 1 - x.c / |c| / |x|, (n, K)."""
+    """Build the cosine distances (n, K) between rows x and centers c: 1 - x.c / |c| / |x|."""
     zero = np.zeros((1, centers.shape[1]))
     norm = b.op("sqrt", b.op("pairwise", x, points=zero, metric="sqeuclidean"))
     message = (
@@ -156,7 +157,7 @@ def _read_features(stage: Stage, columns: Columns, width: int) -> Value:
 
 
 def _read_class_trees(stage: Stage, columns: Columns) -> tuple[Value, TreeNodes, Array]:
-    """Return the features, the trees, and the rows of each class at each node, (N, K)."""
+    """Return the features, the trees, and the number of rows of each class at each node (N, K)."""
     nodes: TreeNodes = stage.data["nodes"]
     classes = stage.count("numClasses", MAX_OUTPUTS)
     if nodes.stats.shape[1] != classes:
@@ -167,18 +168,18 @@ def _read_class_trees(stage: Stage, columns: Columns) -> tuple[Value, TreeNodes,
 
 
 def _sum_trees(stage: Stage, columns: Columns, weighted: bool = True) -> Value:
-    """Return the sum of the trees' values times their weights, in their order, (n, 1)."""
+    """Build the weighted sum (n, 1) of the values of the trees, added in their order."""
     nodes: TreeNodes = stage.data["nodes"]
     values = nodes.prediction[:, None]
     if weighted:
         values = values * stage.data["weights"][nodes.tree][:, None]
     if not np.isfinite(values).all():
         raise stage.damaged("the value of a leaf is not finite")
-    return _sum(columns.builder, _prepare_tree_features(stage, columns), nodes, values)
+    return _sum_leaf_values(columns.builder, _prepare_tree_features(stage, columns), nodes, values)
 
 
 def _prepare_tree_features(stage: Stage, columns: Columns) -> Value:
-    """Return the features; numbers that are not integers become NaN in category columns."""
+    """Build the features, in which category columns have NaN instead of non-integers."""
     nodes: TreeNodes = stage.data["nodes"]
     width = stage.count("numFeatures", MAX_FEATURES)
     x = _read_features(stage, columns, width)
@@ -193,7 +194,7 @@ def _prepare_tree_features(stage: Stage, columns: Columns) -> Value:
 
 
 def _find_integer_columns(b: Builder, x: Value) -> list[bool]:
-    """Return which columns hold integers: codes of categories, as numbers."""
+    """Return for each column whether it is known to contain integers, such as category codes."""
     node = b.node(x)
     inputs = [b.value(i) for i in node.inputs]
     if node.op == "concat":
@@ -202,41 +203,42 @@ def _find_integer_columns(b: Builder, x: Value) -> list[bool]:
     return [are_codes] * x.type.width
 
 
-def _sum(b: Builder, x: Value, nodes: TreeNodes, values: Array) -> Value:
+def _sum_leaf_values(b: Builder, x: Value, nodes: TreeNodes, values: Array) -> Value:
     return b.op("tree_ensemble", x, **nodes.build_ensemble(values, x.type.width).attrs())
 
 
 def _divide_by_sum(b: Builder, score: Value) -> Value:
-    """Divide scores by their sum; zeros if that is 0."""
+    """Divide scores by their sum; if it is 0, all results are 0."""
     total = b.op("sum", score, axis=1)
-    nothing = b.op("eq", total, b.constant(np.zeros(1)))
-    return b.op("div", score, b.op("where", nothing, b.constant(np.ones(1)), total))
+    is_zero = b.op("eq", total, b.constant(np.zeros(1)))
+    return b.op("div", score, b.op("where", is_zero, b.constant(np.ones(1)), total))
 
 
 def _add_complement(b: Builder, first: Value) -> Value:
-    """Return (p, 1 - p), (n, 2), of probabilities p (n, 1) of class 0."""
+    """Build the probabilities (n, 2) of both classes from that of class 0 (n, 1)."""
     return b.op("concat", first, b.op("sub", b.constant(np.ones(1)), first))
 
 
 def _build_outputs(stage: Stage, b: Builder, score: Value, proba: Value) -> Outputs:
+    """Build the outputs of a classifier; the label depends on the thresholds, if there are any."""
     classes = score.type.width
     thresholds = stage.numbers("thresholds")
-    best = score
+    criterion = score
     if thresholds is not None:
         _check_thresholds(stage, thresholds, classes)
-        limits = np.array(thresholds)
-        best = b.op("div", proba, b.constant(limits))
-        if (limits == 0).any():  # 0 / 0 is NaN, which no comparison exceeds
-            low = b.constant(np.full(1, -math.inf))
-            best = b.op("where", b.op("isnan", best), low, best)
-    label = argmax_label(b, best)
+        divisors = np.array(thresholds)
+        criterion = b.op("div", proba, b.constant(divisors))
+        if (divisors == 0).any():  # 0 / 0 is NaN, which must never win
+            lowest = b.constant(np.full(1, -math.inf))
+            criterion = b.op("where", b.op("isnan", criterion), lowest, criterion)
+    label = argmax_label(b, criterion)
     return Outputs({"label": label, "proba": proba, "score": score}, _number_labels(classes))
 
 
 def _check_thresholds(stage: Stage, thresholds: tuple[float, ...], classes: int) -> None:
-    """Check that there is a threshold per class, at most one of them 0."""
+    """Check that there is a threshold for each class, and that at most one threshold is 0."""
     if len(thresholds) != classes or min(thresholds) < 0 or thresholds.count(0.0) > 1:
-        raise stage.damaged(f"its thresholds {list(thresholds)} do not fit {classes} classes")
+        raise stage.damaged(f"its thresholds {list(thresholds)} do not match its {classes} classes")
     if math.isinf(max(thresholds)):
         raise stage.damaged("one of its thresholds is infinite")
 

@@ -1,7 +1,7 @@
-"""The aten operators of an exported module as operators of the IR.
+"""Convert the aten operators of an exported module to operators of the IR.
 
-Numbers equal those of eager torch up to the rounding of their dtype: torch sums products in blocks,
-and its float32 functions are its own approximations.
+Results equal those of eager torch up to rounding in their dtype: torch sums products in blocks, and
+its float32 functions are its own approximations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.importers.torch.tensors import (
     Maker,
     Operand,
     Rule,
-    find_kind,
+    is_floating,
     promote,
     resolve_column_axis,
     rows,
@@ -32,11 +32,11 @@ from sqlml.ir.torch_archive import Call, ExportedModule, Input, Ref
 from sqlml.types import DType
 
 
-def _unary(op: str) -> Rule:
+def _make_unary(op: str) -> Rule:
     return lambda m, a: m.unary(op, rows(a, "self"))
 
 
-def _binary(op: str) -> Rule:
+def _make_binary(op: str) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
         other: Operand = a["other"]
         if a.get("alpha", 1) != 1:
@@ -46,39 +46,41 @@ def _binary(op: str) -> Rule:
     return rule
 
 
-def _logical(op: str) -> Rule:
-    return lambda m, a: m.elementwise(op, _truth(m, a["self"]), _truth(m, a["other"]))
+def _make_logical(op: str) -> Rule:
+    return lambda m, a: m.elementwise(op, _to_bool(m, a["self"]), _to_bool(m, a["other"]))
 
 
-def _bitwise(op: str) -> Rule:
+def _make_bitwise(op: str) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
         if not all(isinstance(x, Rows) and x.dtype == "bool" for x in (a["self"], a["other"])):
-            raise Uncovered("a bitwise operator over numbers")
+            raise Uncovered("a bitwise operator on numbers")
         return m.elementwise(op, a["self"], a["other"])
 
     return rule
 
 
-def _truth(m: Maker, x: Operand) -> Any:
+def _to_bool(m: Maker, x: Operand) -> Any:
+    """Convert numbers to booleans, which are true unless the number is 0."""
     if isinstance(x, Rows):
         return x if x.dtype == "bool" else m.elementwise("ne", x, 0)
     return np.asarray(x).astype(bool)
 
 
-def _divide(m: Maker, a: Arguments) -> Rows:
+def _convert_division(m: Maker, a: Arguments) -> Rows:
     if a.get("rounding_mode") is not None:
         raise Uncovered("a division that rounds")
-    first, second = a["self"], a["other"]
-    dtype = promote([first, second])
-    return m.elementwise("div", first, second, dtype=dtype if find_kind(dtype) == 2 else "float32")
+    dividend, divisor = a["self"], a["other"]
+    dtype = promote([dividend, divisor])
+    dtype = dtype if is_floating(dtype) else "float32"
+    return m.elementwise("div", dividend, divisor, dtype=dtype)
 
 
-def _reverse_subtract(m: Maker, a: Arguments) -> Rows:
+def _convert_reverse_subtraction(m: Maker, a: Arguments) -> Rows:
     swapped = {"self": a["other"], "other": a["self"], "alpha": a.get("alpha", 1)}
-    return cast(Rows, _binary("sub")(m, swapped))
+    return cast(Rows, _make_binary("sub")(m, swapped))
 
 
-def _power(m: Maker, a: Arguments) -> Rows:
+def _convert_power(m: Maker, a: Arguments) -> Rows:
     x, exponent = rows(a, "self"), a["exponent"]
     if exponent == 2:
         return m.elementwise("mul", x, x)
@@ -87,15 +89,15 @@ def _power(m: Maker, a: Arguments) -> Rows:
     if exponent == 0.5:
         return m.unary("sqrt", x)
     if exponent == -1:
-        return _reciprocal(m, a)
+        return _convert_reciprocal(m, a)
     raise Uncovered(f"power {exponent!r}")
 
 
-def _reciprocal(m: Maker, a: Arguments) -> Rows:
-    return m.elementwise("div", 1.0, m.floating(rows(a, "self")))
+def _convert_reciprocal(m: Maker, a: Arguments) -> Rows:
+    return m.elementwise("div", 1.0, m.to_floating(rows(a, "self")))
 
 
-def _reduce(op: str, mean: bool = False) -> Rule:
+def _make_reduction(op: str, mean: bool = False) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
         x = rows(a, "self")
         dims = a.get("dim")
@@ -103,8 +105,8 @@ def _reduce(op: str, mean: bool = False) -> Rule:
             raise Uncovered("a reduction of the whole batch")
         axes = [resolve_column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])]
         if mean:
-            x = m.floating(x)
-        elif op == "sum" and find_kind(x.dtype) < 2:
+            x = m.to_floating(x)
+        elif op == "sum" and not is_floating(x.dtype):
             x = m.cast(x, "int64")
         if x.dtype == "bool":
             raise Uncovered("a reduction of booleans")
@@ -116,63 +118,63 @@ def _reduce(op: str, mean: bool = False) -> Rule:
     return rule
 
 
-def _where(m: Maker, a: Arguments) -> Rows:
+def _convert_where(m: Maker, a: Arguments) -> Rows:
     condition = rows(a, "condition")
     if condition.dtype != "bool":
         raise Uncovered("a condition that is not bool")
     return m.where(condition, a["self"], a["other"])
 
 
-def _sign(m: Maker, a: Arguments) -> Rows:
+def _convert_sign(m: Maker, a: Arguments) -> Rows:
     x = rows(a, "self")
     if x.dtype == "bool":
         raise Uncovered("the sign of booleans")
     # torch returns 0 for NaN.
-    above, below = m.elementwise("gt", x, 0), m.elementwise("lt", x, 0)
-    return m.elementwise("sub", m.cast(above, x.dtype), m.cast(below, x.dtype))
+    is_positive, is_negative = m.elementwise("gt", x, 0), m.elementwise("lt", x, 0)
+    return m.elementwise("sub", m.cast(is_positive, x.dtype), m.cast(is_negative, x.dtype))
 
 
 _WHERE_OVERLOADS = ("self", "ScalarOther", "ScalarSelf", "Scalar")
-_FLOAT = (
+_FLOAT_FUNCTIONS = (
     "exp log log1p expm1 sqrt sigmoid tanh exp2 log2 log10 sin cos tan sinh cosh trunc floor ceil "
     "isnan"
 ).split()
 _WITH_SCALARS: Mapping[str, Rule] = {
-    **{name: _binary(name) for name in ("add", "sub", "mul")},
-    **{name: _binary(name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
-    "div": _divide,
-    "true_divide": _divide,
-    "rsub": _reverse_subtract,
+    **{name: _make_binary(name) for name in ("add", "sub", "mul")},
+    **{name: _make_binary(name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+    "div": _convert_division,
+    "true_divide": _convert_division,
+    "rsub": _convert_reverse_subtraction,
 }
-"""The operators whose other operand is a tensor or a number, with one overload for each."""
+"""The operators whose second operand is a tensor or a number, with an overload for each case."""
 
 RULES: Mapping[str, Rule] = {
-    **{f"aten.{name}.default": _unary(name) for name in _FLOAT},
-    "aten.asin.default": _unary("arcsin"),
-    "aten.acos.default": _unary("arccos"),
-    "aten.atan.default": _unary("arctan"),
+    **{f"aten.{name}.default": _make_unary(name) for name in _FLOAT_FUNCTIONS},
+    "aten.asin.default": _make_unary("arcsin"),
+    "aten.acos.default": _make_unary("arccos"),
+    "aten.atan.default": _make_unary("arctan"),
     "aten.neg.default": lambda m, a: m.op("neg", rows(a, "self")),
     "aten.abs.default": lambda m, a: m.op("abs", rows(a, "self")),
     **{f"aten.{name}.Tensor": rule for name, rule in _WITH_SCALARS.items()},
     **{f"aten.{name}.Scalar": rule for name, rule in _WITH_SCALARS.items()},
-    "aten.maximum.default": _binary("maximum"),
-    "aten.minimum.default": _binary("minimum"),
-    "aten.logical_and.default": _logical("and"),
-    "aten.logical_or.default": _logical("or"),
-    **{f"aten.{name}.Tensor": _bitwise("and") for name in ("bitwise_and", "__and__")},
-    **{f"aten.{name}.Tensor": _bitwise("or") for name in ("bitwise_or", "__or__")},
-    "aten.logical_not.default": lambda m, a: m.op("not", _truth(m, rows(a, "self"))),
-    "aten.sign.default": _sign,
+    "aten.maximum.default": _make_binary("maximum"),
+    "aten.minimum.default": _make_binary("minimum"),
+    "aten.logical_and.default": _make_logical("and"),
+    "aten.logical_or.default": _make_logical("or"),
+    **{f"aten.{name}.Tensor": _make_bitwise("and") for name in ("bitwise_and", "__and__")},
+    **{f"aten.{name}.Tensor": _make_bitwise("or") for name in ("bitwise_or", "__or__")},
+    "aten.logical_not.default": lambda m, a: m.op("not", _to_bool(m, rows(a, "self"))),
+    "aten.sign.default": _convert_sign,
     "aten.square.default": lambda m, a: m.elementwise("mul", rows(a, "self"), rows(a, "self")),
-    "aten.pow.Tensor_Scalar": _power,
-    "aten.reciprocal.default": _reciprocal,
-    "aten.rsqrt.default": lambda m, a: _reciprocal(m, {"self": m.unary("sqrt", a["self"])}),
-    "aten.sum.dim_IntList": _reduce("sum"),
-    "aten.mean.dim": _reduce("sum", mean=True),
-    "aten.amax.default": _reduce("max"),
-    "aten.amin.default": _reduce("min"),
-    "aten.argmax.default": _reduce("argmax"),
-    **{f"aten.where.{overload}": _where for overload in _WHERE_OVERLOADS},
+    "aten.pow.Tensor_Scalar": _convert_power,
+    "aten.reciprocal.default": _convert_reciprocal,
+    "aten.rsqrt.default": lambda m, a: _convert_reciprocal(m, {"self": m.unary("sqrt", a["self"])}),
+    "aten.sum.dim_IntList": _make_reduction("sum"),
+    "aten.mean.dim": _make_reduction("sum", mean=True),
+    "aten.amax.default": _make_reduction("max"),
+    "aten.amin.default": _make_reduction("min"),
+    "aten.argmax.default": _make_reduction("argmax"),
+    **{f"aten.where.{overload}": _convert_where for overload in _WHERE_OVERLOADS},
     **ACTIVATIONS,
     **LAYERS,
     **LAYOUT,
@@ -180,27 +182,31 @@ RULES: Mapping[str, Rule] = {
 
 
 def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
-    """Convert a graph over the columns of `frame` to (n, k)."""
+    """Convert a graph, which reads the columns of `frame`, to its result (n, k).
+
+    Raises:
+        Uncovered: the IR cannot express an operator, or the way it is used.
+    """
     maker = Maker(frame.builder)
     values: dict[str, Any] = dict(graph.constants)
     for tensor, value in read_inputs(graph, frame):
         values[tensor.name] = Rows(value, tensor.shape[1:])
-    uses = Counter(
+    use_counts = Counter(
         name for call in graph.calls for name in _list_references(list(call.arguments.values()))
     )
-    uses[graph.output] += 1
-    makers = {result: call for call in graph.calls for result in call.results}
+    use_counts[graph.output] += 1
+    producers = {result: call for call in graph.calls for result in call.results}
     for call in graph.calls:
-        name = _find_functional_name(call, uses, makers)
+        name = _get_functional_name(call, use_counts, producers)
         rule = RULES.get(name)
         if rule is None:
             raise Uncovered(f"operator {call.target}")
-        arguments = {k: _resolve(v, values) for k, v in call.arguments.items()}
+        arguments = {key: _resolve(value, values) for key, value in call.arguments.items()}
         try:
-            outcome = rule(maker, arguments)
+            returned = rule(maker, arguments)
         except (ProgramError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise Uncovered(f"operator {call.target} ({error})") from error
-        results = outcome if isinstance(outcome, tuple) else (outcome,)
+        results = returned if isinstance(returned, tuple) else (returned,)
         values.update(zip(call.results, results, strict=False))
     result = values.get(graph.output)
     if not isinstance(result, Rows) or result.value.type.dtype != graph.dtype:
@@ -211,7 +217,7 @@ def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
 
 
 def read_inputs(graph: ExportedModule, frame: Frame) -> Iterator[tuple[Input, Value]]:
-    """Return each input of the module with its columns of `frame`, in order and in its dtype."""
+    """Yield each input of the module, in order, with its columns of `frame` in its dtype."""
     start = 0
     for tensor in graph.inputs:
         columns = frame.select(range(start, start + tensor.width))
@@ -227,40 +233,41 @@ def read_inputs(graph: ExportedModule, frame: Frame) -> Iterator[tuple[Input, Va
         yield tensor, value
 
 
-def _find_functional_name(call: Call, uses: Counter[str], makers: dict[str, Call]) -> str:
-    """Return the name of `call` without the underscore of an in-place operator.
+def _get_functional_name(call: Call, use_counts: Counter[str], producers: dict[str, Call]) -> str:
+    """Return the operator of `call`, or the functional form of an in-place operator.
 
-    This is equivalent if no other operator reads the overwritten memory under any name.
+    The functional form, whose name lacks the underscore, has the same result if no other operator
+    reads the overwritten memory, under any name. Otherwise, raise Uncovered.
     """
     if not _is_in_place(call):
         return call.target
-    target = _find_first_tensor(call)
-    while target is not None and uses[target] == 1 and target in makers:
-        if makers[target].target not in LAYOUT:
+    target = _get_first_tensor(call)
+    while target is not None and use_counts[target] == 1 and target in producers:
+        if producers[target].target not in LAYOUT:
             package, operator, overload = call.target.split(".")
             return f"{package}.{operator[:-1]}.{overload}"
-        target = _find_first_tensor(makers[target])
+        target = _get_first_tensor(producers[target])
     raise Uncovered(f"operator {call.target} on a tensor that is read elsewhere")
 
 
 def overwrites_dropout(graph: ExportedModule) -> bool:
     """Return whether an in-place operator may overwrite memory that a dropout shares.
 
-    torch's own decomposition of a disabled dropout makes a copy (2.13), and so changes the result
-    of such a module.
+    The decompositions of torch 2.13 copy the input of a disabled dropout, which would change the
+    result of such a module.
     """
-    owner: dict[str, str] = {}  # the representative of all names that share memory
-    shared: set[str] = set()  # representatives whose memory a dropout shares
+    representative_of: dict[str, str] = {}  # a name for all names that share memory
+    shared_with_dropout: set[str] = set()  # representatives
     for call in graph.calls:
-        target = _find_first_tensor(call)
+        target = _get_first_tensor(call)
         if target is None or not (call.target in LAYOUT or _is_in_place(call)):
             continue
-        representative = owner.get(target, target)
-        if _is_in_place(call) and representative in shared:
+        representative = representative_of.get(target, target)
+        if _is_in_place(call) and representative in shared_with_dropout:
             return True
         if call.target in DROPOUTS:
-            shared.add(representative)
-        owner.update(dict.fromkeys(call.results, representative))
+            shared_with_dropout.add(representative)
+        representative_of.update(dict.fromkeys(call.results, representative))
     return False
 
 
@@ -270,12 +277,14 @@ def _is_in_place(call: Call) -> bool:
     return operator.endswith("_") and not is_special and call.target not in RULES
 
 
-def _find_first_tensor(call: Call) -> str | None:
+def _get_first_tensor(call: Call) -> str | None:
+    """Return the name of the first argument if it is a tensor."""
     target = call.arguments.get(call.positional[0]) if call.positional else None
     return target.name if isinstance(target, Ref) else None
 
 
 def _list_references(arguments: list[Any]) -> Iterator[str]:
+    """Yield the names of the values that arguments refer to."""
     for value in arguments:
         if isinstance(value, Ref):
             yield value.name
@@ -284,6 +293,7 @@ def _list_references(arguments: list[Any]) -> Iterator[str]:
 
 
 def _resolve(value: Any, values: dict[str, Any]) -> Any:
+    """Replace references in an argument by the values that they refer to."""
     if isinstance(value, Ref):
         return values.get(value.name)  # None if no rule computes it
     if isinstance(value, list):

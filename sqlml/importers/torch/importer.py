@@ -3,10 +3,11 @@
 A module is a regressor: its result for a row, (n,) or (n, k), is the row's `label`, including any
 softmax or sigmoid at its end. It reads one matrix, or several tensors that divide the columns.
 
-If operators of the IR can express its graph, it becomes these. float64 modules then agree with
-torch within 1e-12, float32 modules within about 1e-6 of the largest number in a sum. Otherwise the
-module stays whole as `torch_module`, after a trial that shows that rows are independent. A hostile
-archive may crash torch, hang it or fill the memory, so files are tried in a child process.
+If operators of the IR can express the graph of a module, it is converted to them. float64 modules
+then agree with torch within 1e-12, float32 modules within about 1e-6 of the largest number in a
+sum. Otherwise the module is kept whole as the operator `torch_module`, after a trial has shown that
+rows are independent. A malicious archive may crash or hang torch, or fill the memory, so files are
+tried in a child process.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sqlml.errors import UnsupportedModelError, make_error
 from sqlml.importers.frame import ANY_COUNT, Frame, Leaf, Outputs, Schema
 from sqlml.importers.row_tensors import Uncovered
 from sqlml.importers.torch.aten_graph import convert_graph, overwrites_dropout, read_inputs
-from sqlml.importers.torch.tensors import find_kind
+from sqlml.importers.torch.tensors import is_floating
 from sqlml.ir.builder import Value
 from sqlml.ir.operators.torch_module import make_runner
 from sqlml.ir.torch_archive import ExportedModule, read_exported
@@ -33,23 +34,26 @@ ROWS = 5
 
 
 def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
-    """Run an archive's module on a few rows as `torch_module` with `attrs`; rows must not mix."""
+    """Run the module of an archive on a few rows, and check that no result depends on other rows.
+
+    `attrs` are the attributes of the operator `torch_module`.
+    """
     run = make_runner(archive, attrs)
     import torch
 
     rng = np.random.default_rng(0)
-    batch = []
+    inputs = []
     for tensor in read_exported(archive).inputs:
         numbers = rng.integers(0, 2, (ROWS, tensor.width)) + rng.random((ROWS, tensor.width))
-        batch.append(torch.from_numpy(numbers).to(getattr(torch, tensor.dtype)))
+        inputs.append(torch.from_numpy(numbers).to(getattr(torch, tensor.dtype)))
     with torch.inference_mode():
-        together = run(*batch).numpy().astype(np.float64)
-        alone = [run(*[t[i : i + 1] for t in batch]).numpy() for i in range(ROWS)]
-    separate = np.concatenate(alone).astype(np.float64)
-    if not np.isclose(together, separate, rtol=1e-3, atol=1e-4, equal_nan=True).all():
+        batch_result = run(*inputs).numpy().astype(np.float64)
+        rows = [run(*[tensor[i : i + 1] for tensor in inputs]).numpy() for i in range(ROWS)]
+    row_results = np.concatenate(rows).astype(np.float64)
+    if not np.isclose(batch_result, row_results, rtol=1e-3, atol=1e-4, equal_nan=True).all():
         raise UnsupportedModelError(
-            "the torch module's numbers for a row depend on the other rows, and SQL scores rows "
-            "in batches of any size; remove what mixes rows, or what is random"
+            "the torch module's numbers for a row depend on the other rows, but SQL scores rows "
+            "in batches of any size; remove layers that mix rows or are random"
         )
 
 
@@ -57,7 +61,7 @@ def check_rows_in_child(archive: bytes, attrs: Mapping[str, Any]) -> None:
     """Run `check_rows` in a child process, because a hostile module may crash torch."""
     request = json.dumps({"dtype": str(attrs["dtype"]), "width": int(attrs["width"])}).encode()
     try:
-        with Child(f"{__name__}:conversation", request, archive):
+        with Child(f"{__name__}:run_check", request, archive):
             return
     except ChildEnded as how:
         raise UnsupportedModelError(f"a process that tries the torch module {how}") from None
@@ -67,8 +71,8 @@ def check_rows_in_child(archive: bytes, attrs: Mapping[str, Any]) -> None:
         ) from None
 
 
-def conversation(request: bytes, archive: bytes) -> Generator[bytes, bytes, None]:
-    """Yield once if all is well; this runs in the child process."""
+def run_check(request: bytes, archive: bytes) -> Generator[bytes, bytes, None]:
+    """Run `check_rows` in the child process; yield an empty answer if it succeeds."""
     check_rows(archive, json.loads(request))
     yield b""
 
@@ -77,11 +81,11 @@ WIDTHS = {
     "torch.nn.modules.linear.Linear": "in_features",
     "torch.nn.modules.batchnorm.BatchNorm1d": "num_features",
 }
-"""The attribute with the number of columns, of layers that may come first in a module."""
+"""The attribute with the number of input columns of layers that may come first."""
 
 
 def module_schema(model: Any) -> Schema:
-    """Return the columns of a module: as many as its first layer reads, or the user names."""
+    """Return the schema of a module: the width of its first layer, or any number of columns."""
     for layer in model.modules():
         if next(iter(layer.children()), None) is None and any(True for _ in layer.parameters()):
             path = f"{type(layer).__module__}.{type(layer).__qualname__}"
@@ -91,19 +95,22 @@ def module_schema(model: Any) -> Schema:
 
 
 def import_module(model: Any, frame: Frame) -> Outputs:
-    """Export a torch.nn.Module for the number of columns, and import the exported program."""
+    """Export a torch.nn.Module for the number of columns of `frame`, and import the program."""
     import torch
 
     if isinstance(model, torch.jit.ScriptModule):
         raise UnsupportedModelError(
             "a TorchScript module cannot be exported; give sqlml the nn.Module that it was made of"
         )
-    numbers = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()]
-    dtype = numbers[0].dtype if numbers else torch.float32
+    tensors = (*model.parameters(), *model.buffers())
+    dtypes = (tensor.dtype for tensor in tensors if tensor.is_floating_point())
+    dtype = next(dtypes, torch.float32)
     if dtype not in (torch.float32, torch.float64):
-        raise UnsupportedModelError(f"a module of {dtype} is not covered; convert it with .float()")
-    in_training = (m for m in model.modules() if m.training)
-    random_layer = next(filter(_differs_in_training, in_training), None)
+        raise UnsupportedModelError(
+            f"a module of {dtype} is not supported; convert it with .float()"
+        )
+    training_layers = (layer for layer in model.modules() if layer.training)
+    random_layer = next(filter(_differs_in_training, training_layers), None)
     if random_layer is not None:
         raise UnsupportedModelError(
             f"the module is in training mode, where {type(random_layer).__name__} makes a row's "
@@ -117,7 +124,7 @@ def import_module(model: Any, frame: Frame) -> Outputs:
     except Exception as error:  # tracing runs the code of the module
         raise UnsupportedModelError(
             f"torch.export cannot trace this {type(model).__name__} for {frame.width} columns "
-            f"({type(error).__name__}: {_read_first_line(error)}); it must take one "
+            f"({type(error).__name__}: {_read_first_line(error)}); it must accept one "
             "matrix (rows, columns). Name its columns with inputs=, or export it yourself with "
             "torch.export.export and give sqlml the exported program"
         ) from error
@@ -125,7 +132,7 @@ def import_module(model: Any, frame: Frame) -> Outputs:
 
 
 def _differs_in_training(layer: Any) -> bool:
-    """Return whether a layer of torch itself computes another result in training."""
+    """Return whether a layer of torch itself computes a different result in training mode."""
     from torch.nn import modules
 
     if isinstance(layer, modules.batchnorm._NormBase):
@@ -141,11 +148,11 @@ def import_program(model: Any, frame: Frame) -> Outputs:
     archive = _save_archive(model)
     _check_width(archive, frame)
     try:
-        return _find_label(frame, convert_graph(archive, frame))
+        return _build_label_output(frame, convert_graph(archive, frame))
     except Uncovered:
         if overwrites_dropout(archive):
             return _import_whole(archive, frame, check_rows)
-        # torch's own decompositions leave fewer kinds of operators.
+        # Decomposed by torch, the program consists of fewer operators.
         return _import_archive(_save_archive(model.run_decompositions()), frame, check_rows)
 
 
@@ -157,13 +164,13 @@ def import_file(model: ExportedModule, frame: Frame) -> Outputs:
 
 def _import_archive(model: ExportedModule, frame: Frame, check: Check) -> Outputs:
     try:
-        return _find_label(frame, convert_graph(model, frame))
+        return _build_label_output(frame, convert_graph(model, frame))
     except Uncovered:
         return _import_whole(model, frame, check)
 
 
 def _read_first_line(error: Exception) -> str:
-    """Return the first line of an exception's message, to which tracing appends pages.
+    """Return the first line of an exception's message; tracing appends pages to it.
 
     >>> _read_first_line(ValueError("no\\nway")), _read_first_line(ValueError())
     ('no', 'without a message')
@@ -177,7 +184,7 @@ def _save_archive(model: Any) -> ExportedModule:
     content = io.BytesIO()
     try:
         torch.export.save(model, content)
-    except Exception as error:  # its serializer may raise any exception
+    except Exception as error:  # the serializer may raise any exception
         raise UnsupportedModelError(
             f"torch.export cannot save this program: {type(error).__name__}: {error}"
         ) from error
@@ -191,8 +198,9 @@ def _check_width(model: ExportedModule, frame: Frame) -> None:
         )
 
 
-def _find_label(frame: Frame, value: Value) -> Outputs:
-    if find_kind(value.type.dtype) < 2:
+def _build_label_output(frame: Frame, value: Value) -> Outputs:
+    """Return the result of a module as the output `label`, in a floating-point dtype."""
+    if not is_floating(value.type.dtype):
         value = frame.builder.op("cast", value, dtype="float64")
     return Outputs({"label": value})
 
@@ -201,16 +209,19 @@ Check = Callable[[bytes, Mapping[str, Any]], None]
 
 
 def _import_whole(model: ExportedModule, frame: Frame, check: Check) -> Outputs:
-    """Import the whole module as one operator, after a trial that rows are independent."""
+    """Import the whole module as one operator, after `check` has accepted it."""
     if not model.width:
         raise UnsupportedModelError("the torch module returns no number for a row")
-    dtype = {"bool": "bool", "float64": "float64"}.get(model.dtype)
-    dtype = dtype or ("float32" if model.dtype.startswith("float") else "int64")
+    dtype = model.dtype
+    if dtype not in ("bool", "float64"):
+        dtype = "float32" if dtype.startswith("float") else "int64"
     attrs = {"dtype": dtype, "width": model.width}
     check(model.content, attrs)
     values = [value for _, value in read_inputs(model, frame)]
     archive = np.frombuffer(model.content, np.uint8)
-    return _find_label(frame, frame.builder.op("torch_module", *values, archive=archive, **attrs))
+    return _build_label_output(
+        frame, frame.builder.op("torch_module", *values, archive=archive, **attrs)
+    )
 
 
 MODULE = "torch.nn.modules.module.Module"
@@ -224,4 +235,4 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
     FILE: lambda archive: Schema(None, archive.features),
 }
 FAMILIES: frozenset[str] = frozenset((MODULE,))
-"""The classes whose subclasses have the same importer, because users write their own."""
+"""The classes whose subclasses, which users write, have the same importer."""

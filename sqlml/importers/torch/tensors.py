@@ -1,6 +1,6 @@
-"""The tensors of a torch graph during conversion: rows of the batch, or constants.
+"""The tensors of a torch graph during its conversion: numbers per row, or constants.
 
-torch promotes by kind: a number or a tensor without axes adapts to a tensor of the same kind
+torch promotes by category: a number or a tensor without axes adapts to a tensor of its category
 (bool < integer < floating), https://docs.pytorch.org/docs/stable/tensor_attributes.html.
 """
 
@@ -22,37 +22,41 @@ Operand = Rows | Array | int | float | bool
 Arguments = Mapping[str, Any]
 
 
-def find_kind(dtype: str) -> int:
-    """Return the kind of a dtype: 0 for bool, 1 for integers, 2 for floats."""
+def _category(dtype: str) -> int:
+    """Return the category of a dtype: 0 for bool, 1 for integers, 2 for floating point."""
     return {"b": 0, "i": 1, "u": 1, "f": 2}[np.dtype(dtype).kind]
 
 
+def is_floating(dtype: str) -> bool:
+    return np.dtype(dtype).kind == "f"
+
+
 def promote(operands: list[Operand]) -> DType:
-    """Return the dtype in which torch computes with `operands`, tensors or numbers."""
+    """Return the dtype to which torch promotes `operands`, which are tensors or numbers."""
     strong: list[str] = []
     weak: list[str] = []
-    number_kind = 0
+    number_category = 0
     for x in operands:
         if isinstance(x, Rows):
             strong.append(x.dtype)
         elif isinstance(x, np.ndarray):
             (strong if x.ndim else weak).append(x.dtype.name)
         else:
-            number_kind = max(number_kind, [bool, int, float].index(type(x)))
-    # The first of the largest dtypes of the highest kind; tensors without axes only raise the kind.
-    result = max(strong, key=lambda d: (find_kind(d), np.dtype(d).itemsize), default="")
+            number_category = max(number_category, [bool, int, float].index(type(x)))
+    # The largest dtype of the highest category; tensors without axes only raise the category.
+    result = max(strong, key=lambda dtype: (_category(dtype), np.dtype(dtype).itemsize), default="")
     for dtype in weak:
-        if not result or find_kind(dtype) > find_kind(result):
+        if not result or _category(dtype) > _category(result):
             result = dtype
-    if not result or find_kind(result) < number_kind:
-        result = ("bool", "int64", "float32")[number_kind]
+    if not result or _category(result) < number_category:
+        result = ("bool", "int64", "float32")[number_category]
     if result not in ("bool", "int8", "int16", "int32", "int64", "float32", "float64"):
         raise Uncovered(f"numbers of dtype {result}")
     return cast(DType, result)
 
 
 class Maker:
-    """A builder of operators over tensors, with torch's rules of dtype and broadcasting."""
+    """Adds operators on tensors to a Builder, with torch's rules for dtypes and broadcasting."""
 
     def __init__(self, builder: Builder) -> None:
         self.b = builder
@@ -62,7 +66,7 @@ class Maker:
         return Rows(self.b.op(op, x.value, **attrs), x.inner)
 
     def cast(self, x: Rows, dtype: DType) -> Rows:
-        """Convert `x` to another dtype, truncating and wrapping like torch."""
+        """Convert `x` to another dtype; numbers are truncated or wrap around as in torch."""
         return Rows(self.b.cast(x.value, dtype), x.inner)
 
     def elementwise(self, op: str, *operands: Operand, dtype: DType | None = None) -> Rows:
@@ -71,10 +75,12 @@ class Maker:
         return self._apply(op, [self._convert(x, dtype) for x in operands])
 
     def where(self, condition: Rows, yes: Operand, no: Operand) -> Rows:
-        """Choose `yes` where the condition holds, else `no`; either may be a constant."""
+        """Choose `yes` where the condition holds, otherwise `no`; both may be constants."""
         dtype = promote([yes, no])
-        chosen = self.cast(condition, "bool")
-        return self._apply("where", [chosen, self._convert(yes, dtype), self._convert(no, dtype)])
+        condition = self.cast(condition, "bool")
+        return self._apply(
+            "where", [condition, self._convert(yes, dtype), self._convert(no, dtype)]
+        )
 
     def _convert(self, x: Operand, dtype: DType) -> Rows | Array:
         if isinstance(x, Rows):
@@ -87,32 +93,32 @@ class Maker:
         values, inner = row_tensors.align(self.b, operands)
         return Rows(self.b.op(op, *values), inner)
 
-    def floating(self, x: Rows) -> Rows:
-        """Cast integers to float32, as functions such as exp do."""
-        return self.cast(x, "float32") if find_kind(x.dtype) < 2 else x
+    def to_floating(self, x: Rows) -> Rows:
+        """Cast integers and booleans to float32, as functions such as exp do."""
+        return x if is_floating(x.dtype) else self.cast(x, "float32")
 
     def unary(self, op: str, x: Rows) -> Rows:
-        """Apply a function of floats; integers become float32 first."""
-        return self.op(op, self.floating(x))
+        """Apply a floating-point function; integers and booleans become float32 first."""
+        return self.op(op, self.to_floating(x))
 
     def reduce(self, op: str, x: Rows, axes: list[int], keep: bool = True) -> Rows:
-        """Reduce column axes, which stay with length 1 or are dropped."""
+        """Reduce column axes, which are kept with length 1 or dropped."""
 
-        def reduce_last(value: Value, axis: int) -> Value:
+        def reduce_axis(value: Value, axis: int) -> Value:
             return self.b.op(op, value, axis=axis)
 
-        return row_tensors.reduce_axes(self.b, x, axes, reduce_last, keep=keep)
+        return row_tensors.reduce_axes(self.b, x, axes, reduce_axis, keep=keep)
 
 
 def resolve_axis(dim: Any, rank: int) -> int:
-    """Return the axis `dim` of `rank` axes, counted from the front."""
+    """Return the axis `dim`, which may be negative, counted from the front."""
     if type(dim) is not int or not -rank <= dim < rank:
-        raise Uncovered(f"dimension {dim!r} of {rank}")
+        raise Uncovered(f"dimension {dim!r} of a tensor with {rank} axes")
     return dim % rank
 
 
 def resolve_column_axis(dim: Any, x: Rows) -> int:
-    """Return the axis `dim` of `x`, which must not be that of the rows."""
+    """Return the axis `dim` of `x`, counted from the front; it must not be the row axis."""
     axis = resolve_axis(dim, x.rank)
     if axis == 0:
         raise Uncovered("an operator across the rows of the batch")
@@ -120,7 +126,7 @@ def resolve_column_axis(dim: Any, x: Rows) -> int:
 
 
 Rule = Callable[[Maker, Arguments], Any]
-"""A function from arguments by name to a result, or to a tuple of results."""
+"""A function that converts an operator, given its arguments, to a result or a tuple of results."""
 
 
 def rows(a: Arguments, name: str) -> Rows:

@@ -1,7 +1,8 @@
-"""Networks around torch modules: skorch's nets, and DNNClassifier and DNNRegressor of sqlml.
+"""Import networks that wrap a torch module: skorch's nets, and sqlml's DNNClassifier and
+DNNRegressor.
 
-The module is imported like any torch module; then the numbers that it returns become probabilities
-in their own dtype. skorch's rules are in its files `classifier.py`, `regressor.py` and `utils.py`
+The module is imported like any torch module; its results are then converted to probabilities in
+their own dtype. skorch's rules are in its files `classifier.py`, `regressor.py` and `utils.py`
 (`_infer_predict_nonlinearity`). sqlml's networks are those of `sqlml/training/estimators/dnn.py`.
 """
 
@@ -22,27 +23,28 @@ from sqlml.ir.builder import Builder, Value
 
 
 def softmax(b: Builder, x: Value) -> Value:
-    """Return the probabilities of scores (n, k) of all classes."""
+    """Build the probabilities (n, k) of the classes from their scores (n, k)."""
     return b.op("softmax", x, sum_dtype=x.type.dtype)
 
 
 def sigmoid(b: Builder, x: Value) -> Value:
-    """Return the probabilities (n, 2) of scores (n, 1) of the second class."""
+    """Build the probabilities (n, 2) of both classes from the score (n, 1) of the second class."""
     return add_complement(b, b.op("sigmoid", x))
 
 
 def add_complement(b: Builder, second: Value) -> Value:
-    """Return (1 - p, p), (n, 2), of probabilities p (n, 1) of the second class."""
+    """Build the probabilities (n, 2) of both classes from that of the second class (n, 1)."""
     return b.op("concat", b.op("sub", constant_like(b, 1, second), second), second)
 
 
 def constant_like(b: Builder, number: float, like: Value) -> Value:
+    """Build a constant in the dtype of `like`."""
     return b.constant(np.array([number], like.type.dtype))
 
 
 def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import DNNClassifier, which predicts the first class with the largest probability."""
-    scores = import_module(_find_module(model), frame).values["label"]
+    """Import DNNClassifier, which predicts the first of the most probable classes."""
+    scores = import_module(_copy_module(model), frame).values["label"]
     proba = (sigmoid if scores.type.width == 1 else softmax)(frame.builder, scores)
     label = argmax_label(frame.builder, proba)
     return Outputs({"label": label, "proba": proba}, build_labels(two_or_more_classes(model)))
@@ -50,15 +52,15 @@ def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
 
 def import_dnn_regressor(model: Any, frame: Frame) -> Outputs:
     """Import DNNRegressor, which predicts the result of the module."""
-    return import_module(_find_module(model), frame)
+    return import_module(_copy_module(model), frame)
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import NeuralNetClassifier: probabilities (n, classes); the largest is the label."""
+    """Import NeuralNetClassifier, which predicts the class with the largest probability."""
     proba = _apply_net(model, frame)
     if proba.type.width < 2:
         raise UnsupportedModelError(
-            f"{type(model).__name__} tells classes by their positions among the module's outputs, "
+            f"{type(model).__name__} needs a module with an output per class, "
             "and this module has one output; use NeuralNetBinaryClassifier"
         )
     label = argmax_label(frame.builder, proba)
@@ -66,18 +68,18 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import NeuralNetBinaryClassifier: 1 if the probability is above its threshold."""
+    """Import NeuralNetBinaryClassifier, which predicts 1 above a threshold."""
     proba = _apply_net(model, frame)
     if proba.type.width != 2:
         raise UnsupportedModelError(
-            f"the criterion of this {type(model).__name__} does not make two probabilities of the "
-            "module's output; covered criteria: BCEWithLogitsLoss, BCELoss"
+            f"the criterion of this {type(model).__name__} does not convert the module's output to "
+            "two probabilities; supported criteria: BCEWithLogitsLoss, BCELoss"
         )
     second = frame.builder.op("select", proba, indices=np.array([1]))
     # NumPy compares float32 numbers with the threshold in float32.
     threshold = constant_like(frame.builder, model.threshold, second)
-    above = frame.builder.op("gt", second, threshold)
-    label = frame.builder.op("cast", above, dtype="int64")
+    is_positive = frame.builder.op("gt", second, threshold)
+    label = frame.builder.op("cast", is_positive, dtype="int64")
     return Outputs({"label": label, "proba": proba}, build_labels([0, 1]))
 
 
@@ -87,13 +89,13 @@ def import_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def _apply_net(model: Any, frame: Frame) -> Value:
-    """Return the module's output after skorch's nonlinearity."""
+    """Import the module, and apply skorch's nonlinearity to its result."""
     nonlinearity = _find_nonlinearity(model)
-    value = import_module(_find_module(model), frame).values["label"]
+    value = import_module(_copy_module(model), frame).values["label"]
     return value if nonlinearity is None else nonlinearity(frame.builder, value)
 
 
-def _find_module(model: Any) -> Any:
+def _copy_module(model: Any) -> Any:
     """Return a copy of the trained module in evaluation mode."""
     if not getattr(model, "initialized_", True) or not hasattr(model, "module_"):
         raise explain_unfitted(model)
@@ -101,17 +103,20 @@ def _find_module(model: Any) -> Any:
 
 
 def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value] | None:
-    """Return the function that skorch applies to the module's output; reject the user's own."""
+    """Return the function that skorch applies to the module's output, if any.
+
+    A function that the user wrote is rejected.
+    """
     setting = model.predict_nonlinearity
     if setting is None:
         return None
     if setting != "auto":
         raise UnsupportedModelError(
-            f"predict_nonlinearity of this {type(model).__name__} is a function of Python, which "
-            "sqlml does not import; make it a layer of the module"
+            f"predict_nonlinearity of this {type(model).__name__} is a Python function, which "
+            "sqlml cannot import; make it a layer of the module"
         )
     criterion = type(getattr(model.criterion_, "_orig_mod", model.criterion_))
-    names = [f"{c.__module__}.{c.__qualname__}" for c in criterion.__mro__]
+    names = [f"{cls.__module__}.{cls.__qualname__}" for cls in criterion.__mro__]
     return next((NONLINEARITIES[name] for name in names if name in NONLINEARITIES), None)
 
 
@@ -120,7 +125,7 @@ NONLINEARITIES: Mapping[str, Callable[[Builder, Value], Value]] = {
     "torch.nn.modules.loss.BCEWithLogitsLoss": sigmoid,
     "torch.nn.modules.loss.BCELoss": add_complement,
 }
-"""The functions from the module's output to probabilities, by class of the criterion."""
+"""The function that converts the module's output to probabilities, by class of the criterion."""
 
 IMPORTERS: Mapping[str, Leaf] = {
     "skorch.classifier.NeuralNetClassifier": import_classifier,
@@ -130,5 +135,5 @@ IMPORTERS: Mapping[str, Leaf] = {
     "sqlml.training.estimators.dnn.DNNRegressor": import_dnn_regressor,
 }
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(
-    IMPORTERS, lambda model: module_schema(_find_module(model))
+    IMPORTERS, lambda model: module_schema(_copy_module(model))
 )

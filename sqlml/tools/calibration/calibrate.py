@@ -1,8 +1,8 @@
-"""Measure on this machine the costs that `backends.costs` ships for another one.
+"""Measure the costs of this machine, which replace the default costs of `backends.costs`.
 
-`backends.py` measures those of the backends, and this module those of DuckDB. Every coefficient is
-the slope between two queries over the same rows that differ in one thing: the number of columns in
-a sum or in a function's argument, the depth of trees, or the number of categories.
+`backends.py` measures the costs of the backends, and this module those of DuckDB. Every coefficient
+is the slope between two queries over the same rows that differ in one thing: the number of columns
+in a sum or in a function's argument, the depth of trees, or the number of categories.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sqlml.udfs.duckdb.native.extension import (
 from sqlml.udfs.make_function import make_engine_function
 
 MAX_RATIO = 50.0
-"""Slopes are dropped if noise has made them this many times smaller or larger than shipped ones."""
+"""A measured cost is dropped as noise if it differs from the default by more than this factor."""
 
 
 def calibrate() -> dict[str, float]:
@@ -45,7 +45,7 @@ def calibrate() -> dict[str, float]:
     kernels.
 
     Returns:
-        The measured nanoseconds by the name of the cost.
+        The measured costs in nanoseconds, by name.
 
     Raises:
         OSError: the file for the costs cannot be written.
@@ -70,7 +70,7 @@ ROUNDS = 5
 
 
 def _measure_engine() -> dict[str, float]:
-    """Return nanoseconds by name: for columns and trees as expressions, and for function calls."""
+    """Measure the costs of SQL expressions and of function calls, in nanoseconds."""
     names = [f"c{k}" for k in range(COLUMNS)]
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1")
@@ -82,7 +82,7 @@ def _measure_engine() -> dict[str, float]:
 
         def measure(value: str) -> float:
             """Return nanoseconds per row for an expression; all columns are read in any case."""
-            return _time(connection, f"SELECT sum({value}), {sums} FROM t")
+            return _time_query(connection, f"SELECT sum({value}), {sums} FROM t")
 
         def measure_packed(count: int) -> float:
             columns = ", ".join(names[:count])
@@ -90,17 +90,23 @@ def _measure_engine() -> dict[str, float]:
 
         baseline = measure("c0")
         span = COLUMNS - FEW_COLUMNS
-        number = (measure(_weigh(names)) - measure(_weigh(names[:FEW_COLUMNS]))) / span
+        number = (
+            measure(_build_weighted_sum(names)) - measure(_build_weighted_sum(names[:FEW_COLUMNS]))
+        ) / span
         few = measure_packed(FEW_COLUMNS)
         argument = (measure_packed(COLUMNS) - few) / span
         # A row passes 5 levels of a full tree, and 2 tests of a chain.
-        low, high = measure(_write_full_tree(names[:3])), measure(_write_full_tree(names[:5]))
-        level = (high - measure(_write_chain(names, 31))) / 3
+        low, high = measure(_build_full_tree(names[:3])), measure(_build_full_tree(names[:5]))
+        level = (high - measure(_build_chain(names, 31))) / 3
 
         categories = CATEGORIES - FEW_CATEGORIES
-        few_codes, codes = measure(_encode(FEW_CATEGORIES)), measure(_encode(CATEGORIES))
+        few_codes, codes = (
+            measure(_build_category_code(FEW_CATEGORIES)),
+            measure(_build_category_code(CATEGORIES)),
+        )
         few_plan, plan = (
-            _time(connection, f"SELECT {_encode(n)} FROM (SELECT 'x' AS c)") * ROWS
+            _time_query(connection, f"SELECT {_build_category_code(n)} FROM (SELECT 'x' AS c)")
+            * ROWS
             for n in (FEW_CATEGORIES, CATEGORIES)
         )
         planning = (plan - few_plan) / categories
@@ -126,7 +132,7 @@ def _measure_native_calls(
     names: Sequence[str],
     baseline: float,
 ) -> dict[str, float]:
-    """Return the costs of native functions, which take columns; empty if they are unavailable."""
+    """Measure the costs of native functions, which take columns; empty if they are unavailable."""
     try:
         native = open_native_connection(connection)
     except Unavailable:
@@ -141,19 +147,19 @@ def _measure_native_calls(
     return {"column.number": max(number, 0.1), "column.call": max(call, 100.0)}
 
 
-def _categories(count: int) -> list[str]:
+def _name_categories(count: int) -> list[str]:
     return [f"category number {k}" for k in range(count)]
 
 
-def _encode(count: int) -> str:
-    """Write the code of a category among `count` as `backends.sql` does."""
-    return DUCKDB.place_of("c", [DUCKDB.quote_string(name) for name in _categories(count)])
+def _build_category_code(count: int) -> str:
+    """Build the SQL of a category's code among `count` categories, as `backends.sql` does."""
+    return DUCKDB.place_of("c", [DUCKDB.quote_string(name) for name in _name_categories(count)])
 
 
 def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:
     """Create a function that looks up a category among many, and return its name."""
     b = Builder()
-    names = np.array(_categories(CATEGORIES), object)
+    names = np.array(_name_categories(CATEGORIES), object)
     code = b.op("encode", b.input("c", "string"), categories=names, missing=-1)
     program = b.build({"score": b.op("cast", code, dtype="float64")})
     spec = FunctionSpec(
@@ -163,28 +169,28 @@ def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:
     return spec.name
 
 
-def _weigh(names: Sequence[str]) -> str:
-    """Write a weighted sum of columns as `backends.sql` does."""
+def _build_weighted_sum(names: Sequence[str]) -> str:
+    """Build the SQL of a weighted sum of columns, as `backends.sql` does."""
     terms = (f"CAST({name} AS DOUBLE) * '0.{k + 1}'::DOUBLE" for k, name in enumerate(names))
     return " + ".join(terms)
 
 
-def _write_full_tree(names: Sequence[str], leaf: int = 1) -> str:
-    """Write a tree that tests one column per level, with a different value in each leaf.
+def _build_full_tree(names: Sequence[str], leaf: int = 1) -> str:
+    """Build the SQL of a tree that tests one column per level, with distinct values in its leaves.
 
-    >>> _write_full_tree(["a"])
+    >>> _build_full_tree(["a"])
     'CASE WHEN a <= 0.0 THEN 2.0 ELSE 3.0 END'
     """
     if not names:
         return f"{leaf}.0"
-    left, right = (_write_full_tree(names[1:], 2 * leaf + side) for side in (0, 1))
+    left, right = (_build_full_tree(names[1:], 2 * leaf + side) for side in (0, 1))
     return f"CASE WHEN {names[0]} <= 0.0 THEN {left} ELSE {right} END"
 
 
-def _write_chain(names: Sequence[str], tests: int) -> str:
-    """Write a tree of `tests` tests, at each of which half of the remaining rows end.
+def _build_chain(names: Sequence[str], tests: int) -> str:
+    """Build the SQL of a chain of `tests` tests, each of which matches half of the remaining rows.
 
-    >>> _write_chain(["a"], 2)
+    >>> _build_chain(["a"], 2)
     'CASE WHEN a <= 0.0 THEN 1.0 ELSE CASE WHEN a <= 0.5 THEN 2.0 ELSE 0.0 END END'
     """
     expression = "0.0"
@@ -219,8 +225,8 @@ def _register_sum(native: NativeConnection, columns: int) -> str:
     return function.name
 
 
-def _time(connection: duckdb.DuckDBPyConnection, query: str) -> float:
-    """Return nanoseconds per row, the best of several rounds."""
+def _time_query(connection: duckdb.DuckDBPyConnection, query: str) -> float:
+    """Return the time of a query in nanoseconds per row, the best of several rounds."""
     best = math.inf
     for _ in range(ROUNDS + 1):
         start = time.perf_counter_ns()

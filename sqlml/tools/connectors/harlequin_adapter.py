@@ -1,7 +1,7 @@
 """The adapter for harlequin, a SQL editor in the terminal: `harlequin -a sqlml`.
 
 Harlequin finds it by the entry point `harlequin.adapter`. It works like harlequin's adapter for
-DuckDB, on a Session; the catalog shows models above the schemas.
+DuckDB, but on a Session. The catalog shows models above the schemas.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class SqlmlAdapter(DuckDbAdapter):
         self.allow_pickle: bool = str(allow_pickle).lower() == "true"
 
     def connect(self) -> SqlmlConnection:
-        """Open the database as harlequin's own adapter does, its init script included."""
+        """Open the database as harlequin's own adapter does, including the init script."""
         connection = super().connect()
         session = attach(connection.conn, allow_pickle=self.allow_pickle)
         return SqlmlConnection(session, connection.init_message)
 
 
 class SqlmlCursor(DuckDbCursor):
-    """The result of a query, which may raise errors of sqlml."""
+    """The result of a query; errors of sqlml become errors of harlequin."""
 
     def fetchall(self) -> Any:
         with _harlequin_errors():
@@ -87,23 +87,27 @@ class SqlmlConnection(DuckDbConnection):
         return None if cursor is None else SqlmlCursor(self, cursor.relation)
 
     def validate_sql(self, text: str) -> str:
-        """Return the text, or an empty text if it is not a statement."""
+        """Return the text, or "" if it is not a valid statement."""
         try:
             statements = parse(text)
         except SqlmlError:
             return ""
-        queries = [replace_table_forms(s.sql) for s in statements if isinstance(s, Query)]
+        queries = [
+            replace_table_forms(statement.sql)
+            for statement in statements
+            if isinstance(statement, Query)
+        ]
         return text if all(map(super().validate_sql, queries)) else ""
 
     def get_catalog(self) -> Catalog:
-        """Return the databases; the models of each stand above its schemas."""
+        """Return the databases, each with its models above its schemas."""
         labels = [str(label) for (label,) in self._get_databases()]
         return Catalog([DatabaseItem.from_label(label, self) for label in labels])
 
     def search_catalog(
         self, term: str, kind: CatalogSearchKind = "all"
     ) -> list[CatalogSearchResult]:
-        """Find entries with the term in their name; models are among the relations."""
+        """Find the entries whose names contain the term; models count as relations."""
         results = super().search_catalog(term, kind)
         if kind == "columns":
             return results
@@ -115,7 +119,7 @@ class SqlmlConnection(DuckDbConnection):
         ]
 
     def get_completions(self) -> list[HarlequinCompletion]:
-        """Return completions: DuckDB's and sqlml's words, and the names of the models."""
+        """Return the completions of DuckDB, the keywords of sqlml, and the names of models."""
         return [
             *super().get_completions(),
             *(HarlequinCompletion(name, "model fn", name, 500, None) for name in FUNCTIONS),
@@ -174,7 +178,7 @@ def drop(item: ModelItem, driver: HarlequinDriver) -> None:
 
 @dataclass
 class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
-    """A model in the catalog; its features are under it."""
+    """A model in the catalog; its children are its input columns."""
 
     INTERACTIONS = [
         ("Score a Table", score),

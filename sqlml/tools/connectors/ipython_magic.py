@@ -38,8 +38,8 @@ class SqlmlMagics(Magics):
     def sqlml(self, line: str, cell: str | None = None) -> Any:
         """Run a cell of SQL in a session of sqlml; the last result is shown.
 
-        `%sqlml shop.duckdb` opens a database for the cells that follow, `%sqlml` shows the session.
-        Frames of Python are tables: `FROM my_frame`.
+        `%sqlml shop.duckdb` opens a database for the following cells, and `%sqlml` shows the
+        session. Data frames are available as tables: `FROM my_frame`.
         """
         arguments = parse_argstring(self.sqlml, line)
         if arguments.database is not None:
@@ -62,7 +62,7 @@ class SqlmlMagics(Magics):
         return result
 
     def _open_session(self, database: str) -> Session:
-        """Return a session on the variable of this name, or else on a file."""
+        """Open a session on the connection in the variable `database`, or else on a file."""
         connection = unwrap_connection(self.shell.user_ns.get(database))
         if connection is None:
             return connect(database)
@@ -88,7 +88,7 @@ class SqlmlMagics(Magics):
 
 
 def _hide_trace(error: Exception) -> Exception:
-    """Make IPython show the message alone: the trace leads through sqlml, not the user's SQL."""
+    """Make IPython show only the message: the trace leads through sqlml, not the user's SQL."""
     text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
     lines = [escape_controls(text)]
     vars(error)["_render_traceback_"] = lambda: lines  # where IPython looks for it

@@ -1,8 +1,8 @@
 """The dialect for SQLAlchemy: `create_engine("sqlml:///shop.duckdb")`.
 
 SQLAlchemy finds it by the entry point `sqlalchemy.dialects`. It is duckdb_engine's dialect with
-Sessions as connections. It reads tables from DuckDB's own catalog, since DuckDB 2.0 lacks some of
-PostgreSQL's tables that duckdb_engine reads.
+Sessions as connections. It reads tables from DuckDB's own catalog, because DuckDB 2.0 lacks some of
+the PostgreSQL tables that duckdb_engine reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES = {
     "timestamp with time zone": types.TIMESTAMP,
     "time with time zone": types.TIME,
 }
-"""SQLAlchemy's types by DuckDB's names, if duckdb_engine has other names for them."""
+"""SQLAlchemy's types by DuckDB's names, where duckdb_engine uses other names."""
 
 _CONSTRAINTS = """
     SELECT constraint_name, constraint_column_names, referenced_table, referenced_column_names,
@@ -50,8 +50,8 @@ class SqlmlDialect(Dialect):
     def connect(self, *cargs: Any, **cparams: Any) -> Any:
         """Open a connection for SQLAlchemy.
 
-        duckdb_engine would name itself in the settings, and then neither `sqlml.connect` nor
-        `duckdb.connect` could open the same file in this process.
+        Unlike the method of duckdb_engine, this one does not add a user agent to the settings,
+        which would prevent `sqlml.connect` and `duckdb.connect` from opening the same file.
         """
         settings = {**cparams.pop("config", {}), **cparams.pop("url_config", {})}
         allow_pickle = str(settings.pop("allow_pickle", cparams.pop("allow_pickle", False)))
@@ -92,13 +92,13 @@ class SqlmlDialect(Dialect):
         return [
             {
                 "name": name,
-                "type": self._convert_type(kind),
+                "type": self._convert_type(sql_type),
                 "nullable": is_nullable,
                 "default": default,
                 "autoincrement": False,
                 "comment": comment,
             }
-            for name, kind, is_nullable, default, comment in rows
+            for name, sql_type, is_nullable, default, comment in rows
         ]
 
     def get_pk_constraint(
@@ -173,9 +173,10 @@ class SqlmlDialect(Dialect):
         name: str = "table_name",
         **values: str,
     ) -> Sequence[Any]:
-        """Return the rows of a query of the catalog about one table, or all tables of a schema.
+        """Run a catalog query about one table, or about all tables of a schema; return its rows.
 
-        The query ends in a condition; column `name` has the table's name. None is schema `main`.
+        The query must end with a condition. `name` is the column with the table's name; a schema of
+        None is `main`.
         """
         database, schema_name = self.identifier_preparer._separate(schema)
         schema_name = schema_name or "main"
@@ -189,11 +190,12 @@ class SqlmlDialect(Dialect):
         rows: Sequence[Any] = connection.execute(text(query + order), values).fetchall()
         return rows
 
-    def _convert_type(self, kind: str) -> Any:
-        if kind.endswith("]"):
-            return ARRAY(self._convert_type(kind[: kind.rindex("[")]))
-        decimal = _DECIMAL.fullmatch(kind)
+    def _convert_type(self, sql_type: str) -> Any:
+        """Convert a type of DuckDB to a type of SQLAlchemy."""
+        if sql_type.endswith("]"):
+            return ARRAY(self._convert_type(sql_type[: sql_type.rindex("[")]))
+        decimal = _DECIMAL.fullmatch(sql_type)
         if decimal is not None:
             return types.DECIMAL(int(decimal[1]), int(decimal[2]))
-        converted = _TYPES.get(kind.lower()) or self.ischema_names.get(kind.lower())
+        converted = _TYPES.get(sql_type.lower()) or self.ischema_names.get(sql_type.lower())
         return types.NullType() if converted is None else converted()

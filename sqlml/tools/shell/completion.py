@@ -1,4 +1,4 @@
-"""Completion of the text at the prompt: words of SQL, names, options, settings, their values."""
+"""Complete the text at the prompt: SQL keywords, names, options, settings, and their values."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ KEYWORDS = frozenset(
     "MODEL MODELS VERSION VERSIONS OPTIONS INPUT OUTPUT VERIFY EXPORT ALIAS TAGS CASCADE "
     "RETRAIN PROMOTE".split()
 )
-"""Words of statements about models that DuckDB's own list lacks."""
+"""Keywords of statements about models that are missing from DuckDB's own list."""
 
 
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = r'"(?:[^"]|"")*"'
 _NAME = rf"({_QUOTED}|\w+)"
 _BEFORE_QUOTE = re.compile(rf"(?:[^'\"]|'(?:[^']|'')*'|{_QUOTED})*")
-"""Matches the longest beginning of a text in which all quotes are closed."""
+"""Matches the longest prefix of a text in which all quotes are closed."""
 _WORD = re.compile(r"\w*$")
 _QUALIFIER = re.compile(rf"{_NAME}\.$")
 _OPEN_FUNCTION = re.compile(r"\b(\w+)\s*\(\s*$")
@@ -83,8 +83,9 @@ Candidate = tuple[str, str]
 class Names:
     """The names that a session knew when they were last read.
 
-    `tables` has the columns of each table or view. A model is followed by its aliases
-    (`churn@champion`). Keywords are in capitals; `reserved` ones, folded, must be quoted as names.
+    `tables` maps each table or view to its columns. In `models`, a model is followed by its aliases
+    (`churn@champion`). `keywords` are in upper case; `reserved` keywords, which are folded, must be
+    quoted if they are used as names.
     """
 
     tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -95,13 +96,13 @@ class Names:
     settings: Sequence[str] = ()
 
     def quote(self, name: str) -> str:
-        """Return a name as SQL needs it: quoted if it is reserved or not a plain word."""
-        is_plain = _PLAIN.fullmatch(fold(name)) and fold(name) not in self.reserved
+        """Return a name as SQL needs it: quoted if it is a reserved keyword or not a plain name."""
+        is_plain = _PLAIN_NAME.fullmatch(fold(name)) and fold(name) not in self.reserved
         return name if is_plain else DUCKDB.quote_name(name)
 
 
 def read_names(session: Any) -> Names:
-    """Return the names of a session; none in a transaction that has failed."""
+    """Read the names of a session; in a transaction that has failed, there are none."""
     query = session.connection.sql
     try:
         tables: dict[str, list[str]] = {}
@@ -118,7 +119,9 @@ def read_names(session: Any) -> Names:
         return Names(
             tables,
             tuple(_list_models(session)),
-            tuple(str(name) for (name,) in functions.fetchall() if _PLAIN.fullmatch(str(name))),
+            tuple(
+                str(name) for (name,) in functions.fetchall() if _PLAIN_NAME.fullmatch(str(name))
+            ),
             tuple(str(word).upper() for word, _ in keywords),
             frozenset(fold(str(word)) for word, category in keywords if category == "reserved"),
             tuple(str(name) for (name,) in settings.fetchall()),
@@ -150,26 +153,26 @@ class ModelCompleter(Completer):
         self._names: Names | None = None
 
     def forget(self) -> None:
-        """Read the names again later, since a statement may have changed them."""
+        """Read the names again at the next completion: a statement may have changed them."""
         self._names = None
 
     def get_completions(self, document: Document, _: object) -> Iterable[Completion]:
-        before = document.text_before_cursor
+        text_before = document.text_before_cursor
         if self._names is None:
             self._names = read_names(self.session)
-        if before.startswith("."):
-            yield from _complete_command(before)
+        if text_before.startswith("."):
+            yield from _complete_command(text_before)
             return
-        word, candidates = find_candidates(before, document.text, self._names)
+        word, candidates = find_candidates(text_before, document.text, self._names)
         model, slash, _ = word.partition("/")
         if slash:
             candidates = [(name, "model") for name in _list_versions(self.session, model)]
-        start = _fold_bare(word)
+        prefix = _fold_unquoted(word)
         seen = set()
-        for name, kind in candidates:
-            if _fold_bare(name).startswith(start) and fold(name) not in seen:
+        for name, description in candidates:
+            if _fold_unquoted(name).startswith(prefix) and fold(name) not in seen:
                 seen.add(fold(name))
-                yield Completion(name, -len(word), display_meta=kind)
+                yield Completion(name, -len(word), display_meta=description)
 
 
 def _complete_command(before: str) -> Iterator[Completion]:
@@ -183,22 +186,29 @@ def _complete_command(before: str) -> Iterator[Completion]:
             yield Completion(choice, -len(word), display_meta=entry.about)
 
 
-def _fold_bare(name: str) -> str:
-    """Return a name in the form to compare with typed text: folded and without quotes."""
+def _fold_unquoted(name: str) -> str:
+    """Return a name without quotes and folded, to compare it with typed text."""
     return fold(name.strip("\"'")).replace('""', '"')
 
 
 def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Candidate]]:
-    """Return the word at the cursor, and its completions, given the text before and around it."""
-    closed = _BEFORE_QUOTE.match(before)
-    open_quote = before[closed.end() :] if closed is not None else ""
+    """Return the word at the cursor, and its completions.
+
+    `before` is the text up to the cursor, and `text` the whole text.
+    """
+    match = _BEFORE_QUOTE.match(before)
+    open_quote = before[match.end() :] if match is not None else ""
     if open_quote.startswith("'"):
         rest, word = before[: -len(open_quote)], open_quote[1:]
         function = _OPEN_FUNCTION.search(rest)
         if function is not None and function[1].lower() in FUNCTIONS:
             return word, [(name, "model") for name in names.models]
         literals = _complete_option_value(rest, text, names) or _complete_setting(rest, names) or ()
-        return word, [(v[1:-1], kind) for v, kind in literals if v.startswith("'")]
+        return word, [
+            (literal[1:-1], description)
+            for literal, description in literals
+            if literal.startswith("'")
+        ]
     match = _WORD.search(before)
     word = open_quote or ("" if match is None else match[0])
     rest = before[: len(before) - len(word)]
@@ -214,7 +224,7 @@ def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Can
     qualifier = _QUALIFIER.search(rest)
     if qualifier is not None:
         tables = {fold(table): columns for table, columns in names.tables.items()}
-        columns = {**tables, **sources}.get(_fold_bare(qualifier[1]), ())
+        columns = {**tables, **sources}.get(_fold_unquoted(qualifier[1]), ())
         return word, [(names.quote(column), "column") for column in columns]
     return word, _list_names_in_scope(word, sources, names) if word else []
 
@@ -222,19 +232,20 @@ def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Can
 def _list_names_in_scope(
     word: str, sources: Mapping[str, Sequence[str]], names: Names
 ) -> list[Candidate]:
+    """Return columns, tables, functions and keywords, as candidates for any place in a query."""
     in_scope = sources or names.tables  # before FROM is typed, any table may be meant
     keywords = sorted({*names.keywords, *KEYWORDS})
     return [
-        *((names.quote(c), "column") for columns in in_scope.values() for c in columns),
+        *((names.quote(name), "column") for columns in in_scope.values() for name in columns),
         *((names.quote(table), "table") for table in names.tables),
         *((f"{name}(", "model function") for name in sorted(FUNCTIONS)),
-        *((k.lower() if word.islower() else k, "keyword") for k in keywords),
+        *((keyword.lower() if word.islower() else keyword, "keyword") for keyword in keywords),
         *((f"{name}(", "function") for name in sorted(names.functions)),
     ]
 
 
 def _complete_option_name(rest: str, text: str) -> list[Candidate] | None:
-    """Return the names of options in OPTIONS (...); None elsewhere."""
+    """Return the names of options if the cursor is inside OPTIONS (...), otherwise None."""
     inside = _IN_OPTIONS.search(rest)
     if inside is None:
         return None
@@ -246,11 +257,11 @@ def _complete_option_name(rest: str, text: str) -> list[Candidate] | None:
         *((name, "option") for name in (*model_options.STORED, *model_options.AT_CREATION)),
         *((name, f"option: {option}") for name, option in ALIASES.items()),
     ]
-    return [(f"{name} = ", kind) for name, kind in candidates]
+    return [(f"{name} = ", description) for name, description in candidates]
 
 
 def _list_parameters(text: str) -> list[str]:
-    """Return the parameters of the model type that a text names."""
+    """Return the parameters of the model type that the statement names."""
     match = _MODEL_TYPE.search(text)
     model_type = None if match is None else MODEL_TYPES.get(match[1].lower())
     names: list[str] = []
@@ -262,7 +273,7 @@ def _list_parameters(text: str) -> list[str]:
 
 
 def _complete_option_value(rest: str, text: str, names: Names) -> list[Candidate] | None:
-    """Return the values of an option, after its name and =; None elsewhere."""
+    """Return the values of an option if the cursor follows its name and "=", otherwise None."""
     inside = _IN_OPTIONS.search(rest)
     item = None if inside is None else _ITEM.fullmatch(inside[1].rpartition(",")[2])
     if item is None:
@@ -278,7 +289,7 @@ def _complete_option_value(rest: str, text: str, names: Names) -> list[Candidate
 
 
 def _complete_setting(rest: str, names: Names) -> list[Candidate] | None:
-    """Return settings after SET and RESET, or the values of one of sqlml's; None elsewhere."""
+    """Return the settings after SET or RESET, or the values of a setting of sqlml, if any."""
     match = _SETTING.search(rest)
     if match is None:
         return None
@@ -292,13 +303,13 @@ def _complete_setting(rest: str, names: Names) -> list[Candidate] | None:
 
 
 def _find_sources(text: str, names: Names) -> Mapping[str, Sequence[str]]:
-    """Return the columns of the tables that a statement reads, by their names and aliases."""
+    """Return the columns of each table that a statement reads, by its name and by its alias."""
     tables = {fold(table): columns for table, columns in names.tables.items()}
     sources: dict[str, Sequence[str]] = {}
     for table, alias in _SOURCES.findall(text):
-        name = _fold_bare(table)
+        name = _fold_unquoted(table)
         if name in tables:
             sources[name] = tables[name]
             if alias:
-                sources[_fold_bare(alias)] = tables[name]
+                sources[_fold_unquoted(alias)] = tables[name]
     return sources

@@ -1,4 +1,4 @@
-"""Commands that begin with a dot, named as in DuckDB's shell, and psql's words for them."""
+"""The commands that begin with a dot, with the names of DuckDB's shell, and psql's synonyms."""
 
 from __future__ import annotations
 
@@ -33,17 +33,20 @@ class Leave(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A dot command of `least` to `most` arguments. `.help` shows its usage and purpose."""
+    """A dot command with `min_arguments` to `max_arguments` arguments.
+
+    `.help` shows its usage and what it is `about`.
+    """
 
     usage: str
     about: str
     run: Callable[[Shell, Arguments], None]
-    least: int = 0
-    most: int = 0
+    min_arguments: int = 0
+    max_arguments: int = 0
 
 
 def run_command(shell: Shell, line: str) -> None:
-    """Run a dot command, one of psql's, `help`, `exit` or `quit`; `.exit` raises Leave."""
+    """Run a dot command, a command of psql, or `help`, `exit` or `quit`; `.exit` raises Leave."""
     # Quotes hold words together, and a backslash is a plain character.
     lexer = shlex.shlex(line.rstrip(";"), posix=True, punctuation_chars=False)
     lexer.escape, lexer.commenters, lexer.whitespace_split = "", "", True
@@ -56,23 +59,23 @@ def run_command(shell: Shell, line: str) -> None:
         name = "describe"
     command = COMMANDS.get(name)
     if command is None:
-        near = closest(name, list(COMMANDS))
-        hint = f"did you mean .{near}?" if near else ".help lists all"
+        suggestion = closest(name, list(COMMANDS))
+        hint = f"did you mean .{suggestion}?" if suggestion else ".help lists all"
         raise UsageError(f"unknown command {word}; {hint}")
-    if not command.least <= len(arguments) <= command.most:
+    if not command.min_arguments <= len(arguments) <= command.max_arguments:
         raise UsageError(f"usage: .{name} {command.usage}".rstrip())
     command.run(shell, arguments)
 
 
-def _help(shell: Shell, _: Arguments) -> None:
+def _run_help(shell: Shell, _: Arguments) -> None:
     width = max(len(f".{name} {command.usage}") for name, command in COMMANDS.items())
     for name, command in COMMANDS.items():
         shell.print_message(f"{f'.{name} {command.usage}':<{width}}  {command.about}")
-    shell.print_message("\nAll else is SQL, and ends with a semicolon.")
+    shell.print_message("\nEverything else is SQL, and ends with a semicolon.")
 
 
-def _tables(shell: Shell, arguments: Arguments) -> None:
-    condition = _write_name_condition(arguments)
+def _run_tables(shell: Shell, arguments: Arguments) -> None:
+    condition = _build_name_condition(arguments)
     shell.write(
         shell.session.sql(
             "SELECT name, kind, rows, database, schema FROM ("
@@ -86,18 +89,18 @@ def _tables(shell: Shell, arguments: Arguments) -> None:
     )
 
 
-def _write_name_condition(arguments: Arguments) -> str:
-    """Return a condition for a `name` that matches the pattern if there is one, ignoring case."""
+def _build_name_condition(arguments: Arguments) -> str:
+    """Build a condition: `name` matches the pattern in `arguments`, if any, ignoring case."""
     return f"{builtin('~~')}({fold_in_sql('name')}, {fold_in_sql('?')})" if arguments else "true"
 
 
-def _models(shell: Shell, arguments: Arguments) -> None:
+def _run_models(shell: Shell, arguments: Arguments) -> None:
     like = f" LIKE {DUCKDB.quote_string(arguments[0])}" if arguments else ""
     shell.run_statement("SHOW MODELS" + like)
 
 
-def _schema(shell: Shell, arguments: Arguments) -> None:
-    condition = _write_name_condition(arguments)
+def _run_schema(shell: Shell, arguments: Arguments) -> None:
+    condition = _build_name_condition(arguments)
     statements = shell.session.sql(
         "SELECT sql FROM ("
         "SELECT schema_name, table_name AS name, sql FROM system.main.duckdb_tables() "
@@ -111,7 +114,7 @@ def _schema(shell: Shell, arguments: Arguments) -> None:
         print(sql, file=shell.out)
 
 
-def _describe(shell: Shell, arguments: Arguments) -> None:
+def _run_describe(shell: Shell, arguments: Arguments) -> None:
     name = DUCKDB.quote_name(arguments[0])
     columns = shell.session.sql(
         "SELECT 1 FROM system.main.duckdb_columns() "
@@ -121,7 +124,7 @@ def _describe(shell: Shell, arguments: Arguments) -> None:
     shell.run_statement(f"DESCRIBE {name}" if columns else f"DESCRIBE MODEL {name}")
 
 
-def _mode(shell: Shell, arguments: Arguments) -> None:
+def _run_mode(shell: Shell, arguments: Arguments) -> None:
     if not arguments:
         shell.print_message(f"{shell.display.mode}; modes: {', '.join(MODES)}")
         return
@@ -133,7 +136,7 @@ def _mode(shell: Shell, arguments: Arguments) -> None:
 
 
 def _make_switch(setting: str, about: str, name: str = "") -> Command:
-    """Return a command that turns a setting on or off, or toggles it without an argument."""
+    """Make a command that turns a setting on or off, or toggles it without an argument."""
     name = name or setting
 
     def run(shell: Shell, arguments: Arguments) -> None:
@@ -149,11 +152,11 @@ def _make_switch(setting: str, about: str, name: str = "") -> Command:
     return Command("on|off", about, run, 0, 1)
 
 
-def _null(shell: Shell, arguments: Arguments) -> None:
+def _run_null(shell: Shell, arguments: Arguments) -> None:
     shell.change_display(null=arguments[0])
 
 
-def _read(shell: Shell, arguments: Arguments) -> None:
+def _run_read(shell: Shell, arguments: Arguments) -> None:
     try:
         text = Path(arguments[0]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -167,7 +170,7 @@ def open_output(path: str) -> TextIO:
     return open(path, "w", encoding="utf-8", newline="")
 
 
-def _once(shell: Shell, arguments: Arguments) -> None:
+def _run_once(shell: Shell, arguments: Arguments) -> None:
     if shell.once is not None:
         shell.once.close()
     try:
@@ -176,14 +179,14 @@ def _once(shell: Shell, arguments: Arguments) -> None:
         raise UsageError(f"cannot write {arguments[0]}: {error.strerror or error}") from None
 
 
-def _output(shell: Shell, arguments: Arguments) -> None:
+def _run_output(shell: Shell, arguments: Arguments) -> None:
     try:
         shell.redirect(arguments[0] if arguments else None)
     except OSError as error:
         raise UsageError(f"cannot write {arguments[0]}: {error.strerror or error}") from None
 
 
-def _databases(shell: Shell, _: Arguments) -> None:
+def _run_databases(shell: Shell, _: Arguments) -> None:
     databases = shell.session.sql(
         "SELECT database_name AS name, coalesce(path, 'memory') AS file "
         "FROM system.main.duckdb_databases() WHERE NOT internal ORDER BY name"
@@ -191,34 +194,36 @@ def _databases(shell: Shell, _: Arguments) -> None:
     shell.write(databases)
 
 
-def _open(shell: Shell, arguments: Arguments) -> None:
+def _run_open(shell: Shell, arguments: Arguments) -> None:
     shell.open(arguments[0] if arguments else ":memory:")
 
 
-def _exit(_: Shell, arguments: Arguments) -> None:
+def _run_exit(_: Shell, arguments: Arguments) -> None:
     if arguments and not arguments[0].isdecimal():
         raise UsageError("usage: .exit [STATUS]")
     raise Leave(int(arguments[0]) if arguments else 0)
 
 
 COMMANDS: Mapping[str, Command] = {
-    "databases": Command("", "list the attached databases, and their files", _databases),
-    "describe": Command("NAME", "show the columns of a table, or a model", _describe, 1, 1),
-    "exit": Command("[STATUS]", "leave (also .quit, exit, Ctrl-D)", _exit, 0, 1),
+    "databases": Command("", "list the attached databases, and their files", _run_databases),
+    "describe": Command("NAME", "show the columns of a table, or a model", _run_describe, 1, 1),
+    "exit": Command("[STATUS]", "leave (also .quit, exit, Ctrl-D)", _run_exit, 0, 1),
     "headers": _make_switch("header", "write names of columns or not", "headers"),
-    "help": Command("", "show this text", _help, 0, 1),
-    "mode": Command("[MODE]", f"write results as {', '.join(MODES)}", _mode, 0, 1),
-    "models": Command("[PATTERN]", "list models, all or those like a pattern", _models, 0, 1),
-    "nullvalue": Command("TEXT", "write TEXT for NULL", _null, 1, 1),
-    "once": Command("FILE", "write the next result to a file", _once, 1, 1),
-    "open": Command("[FILE]", "leave this database and open another", _open, 0, 1),
-    "output": Command("[FILE]", "write results to a file, or here again", _output, 0, 1),
+    "help": Command("", "show this text", _run_help, 0, 1),
+    "mode": Command("[MODE]", f"write results as {', '.join(MODES)}", _run_mode, 0, 1),
+    "models": Command("[PATTERN]", "list models, all or those like a pattern", _run_models, 0, 1),
+    "nullvalue": Command("TEXT", "write TEXT for NULL", _run_null, 1, 1),
+    "once": Command("FILE", "write the next result to a file", _run_once, 1, 1),
+    "open": Command("[FILE]", "leave this database and open another", _run_open, 0, 1),
+    "output": Command("[FILE]", "write results to a file, or here again", _run_output, 0, 1),
     "pager": _make_switch("pager", "show what does not fit in a pager or not"),
-    "quit": Command("", "leave", _exit),
-    "read": Command("FILE", "run the statements and commands of a file", _read, 1, 1),
-    "schema": Command("[PATTERN]", "show CREATE statements of tables and views", _schema, 0, 1),
-    "tables": Command("[PATTERN]", "list tables and views, or those like a pattern", _tables, 0, 1),
-    "timer": _make_switch("timer", "tell how long each statement takes or not"),
+    "quit": Command("", "leave", _run_exit),
+    "read": Command("FILE", "run the statements and commands of a file", _run_read, 1, 1),
+    "schema": Command("[PATTERN]", "show CREATE statements of tables and views", _run_schema, 0, 1),
+    "tables": Command(
+        "[PATTERN]", "list tables and views, or those like a pattern", _run_tables, 0, 1
+    ),
+    "timer": _make_switch("timer", "show how long each statement takes or not"),
 }
 
 _SYNONYMS = {
@@ -235,4 +240,4 @@ _SYNONYMS = {
     "\\i": "read",
     "\\o": "output",
 }
-"""Other words for dot commands, such as psql's."""
+"""Synonyms of dot commands, such as the commands of psql."""

@@ -1,7 +1,6 @@
-"""The ways to write a result (`MODES`).
+"""The output modes of the shell (`MODES`).
 
-DuckDB converts all values to text, so numbers, dates and lists look as in DuckDB, to the last
-digit.
+DuckDB converts all values to text, so numbers, dates and lists look exactly as in DuckDB.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from sqlml.terminal import escape_controls
 class Display:
     """The settings for writing results in `mode`, a name in `MODES`.
 
-    Some modes can leave out the `header`, and some need a text for NULL. `timer` prints the seconds
-    of each statement, and `pager` shows a result that does not fit a terminal in a pager.
+    Some modes can leave out the `header`, and some show NULL as the text `null`. `timer` prints the
+    duration of each statement, and `pager` shows results that do not fit the terminal in a pager.
     """
 
     mode: str = "box"
@@ -42,15 +41,15 @@ class Display:
 
 
 MAX_PAGER_ROWS, MAX_SCREEN_ROWS = 10_000, 40
-"""Maximum rows of a box with and without a pager; the first is DuckDB's own limit."""
+"""Maximum rows of a box in a pager, which is DuckDB's own limit, and without a pager."""
 
 _UNLIMITED_WIDTH = 1_000_000
 
 
-def draw_box(relation: Relation, pages: bool) -> str:
-    """Return DuckDB's box of a result: all of it for a pager, otherwise as much as fits."""
+def draw_box(relation: Relation, use_pager: bool) -> str:
+    """Return DuckDB's box of a result: all of it for a pager, otherwise what fits."""
     rows, width = MAX_SCREEN_ROWS, shutil.get_terminal_size().columns
-    if pages and find_pager() is not None:
+    if use_pager and find_pager() is not None:
         rows, width = MAX_PAGER_ROWS, _UNLIMITED_WIDTH
     box = StringIO()
     with redirect_stdout(box):
@@ -58,13 +57,13 @@ def draw_box(relation: Relation, pages: bool) -> str:
     return box.getvalue().rstrip("\n") + "\n"
 
 
-def show(text: str, pages: bool, out: TextIO) -> None:
-    """Write a text to a terminal, in the pager if it does not fit."""
+def show(text: str, use_pager: bool, out: TextIO) -> None:
+    """Write a text to a terminal, or show it in the pager if it does not fit."""
     text = escape_controls(text)  # a pager writes to the terminal itself
     columns, lines = shutil.get_terminal_size()
-    rows = text.splitlines()
-    fits = len(rows) < lines and max(map(len, rows), default=0) <= columns
-    pager = find_pager() if pages and not fits else None
+    text_lines = text.splitlines()
+    fits = len(text_lines) < lines and max(map(len, text_lines), default=0) <= columns
+    pager = find_pager() if use_pager and not fits else None
     if pager is None:
         out.write(text)
         return
@@ -82,8 +81,11 @@ def find_pager() -> list[str] | None:
 _PLAIN_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?!ANALYZE\b|\()", re.IGNORECASE)
 
 
-def write_json_explain(sql: str) -> str | None:
-    """Return the EXPLAIN for the plan as JSON; None for EXPLAIN ANALYZE and with options."""
+def build_json_explain_sql(sql: str) -> str | None:
+    """Convert an EXPLAIN statement to one that returns the plan as JSON.
+
+    Returns None for other statements, for EXPLAIN ANALYZE, and for EXPLAIN with options.
+    """
     match = _PLAIN_EXPLAIN.match(sql)
     return None if match is None else "EXPLAIN (FORMAT json) " + sql[match.end() :]
 
@@ -94,12 +96,13 @@ def draw_plan(plan: str, width: int) -> str:
 
 
 def wrap_model_plan(text: str, width: int) -> str:
-    """Wrap the long lines of a model plan below its value column."""
+    """Wrap the long lines of a model plan, aligned with its column of values."""
     wrap = partial(textwrap.wrap, width=max(width, 40), subsequent_indent=" " * 20)
     return "\n".join(wrapped for line in text.splitlines() for wrapped in wrap(line) or [""])
 
 
 def _draw_node(node: Any, indent: str, width: int) -> Iterator[str]:
+    """Yield the lines of an operator of a JSON plan and of its inputs."""
     children = node["children"]
     properties = dict(node["extra_info"])
     rows = properties.pop("Estimated Cardinality", None)
@@ -113,16 +116,18 @@ def _draw_node(node: Any, indent: str, width: int) -> Iterator[str]:
     yield (indent + node["name"].strip().replace("_", " ").title())[:width]
     inner = indent + ("│   " if children else "    ")
     for text in texts:
-        space, hanging = max(width, len(inner) + 20), inner + "  "
-        yield from textwrap.wrap(text, space, initial_indent=inner, subsequent_indent=hanging)
+        line_width = max(width, len(inner) + 20)
+        hanging = inner + "  "
+        yield from textwrap.wrap(text, line_width, initial_indent=inner, subsequent_indent=hanging)
     for index, child in enumerate(children):
         is_last = index == len(children) - 1
-        deeper = indent if len(children) == 1 else indent + ("    " if is_last else "│   ")
-        first, *others = _draw_node(child, deeper, width)
+        child_indent = indent if len(children) == 1 else indent + ("    " if is_last else "│   ")
+        first_line, *other_lines = _draw_node(child, child_indent, width)
         if len(children) > 1:
-            first = indent + ("└── " if is_last else "├── ") + first[len(deeper) :]
-        yield first
-        yield from others
+            branch = "└── " if is_last else "├── "
+            first_line = indent + branch + first_line[len(child_indent) :]
+        yield first_line
+        yield from other_lines
 
 
 _BATCH_ROWS = 2048
@@ -131,14 +136,14 @@ Row = Sequence[str | None]
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A way to write a relation's rows to a file, with its description for `.help`."""
+    """An output mode: a function that writes a relation, and its description for `.help`."""
 
     about: str
     write: Callable[[Relation, Display, TextIO], None]
 
 
 def fetch_texts(relation: Relation) -> Iterator[Row]:
-    """Yield the rows of a relation as texts of the engine; None for NULL."""
+    """Yield the rows of a relation as the engine's text of each value; NULL is None."""
     return _fetch(relation.project("CAST(COLUMNS(*) AS VARCHAR)"))
 
 
@@ -161,7 +166,7 @@ def _write_separated(
 
 
 def _quote_csv(text: str) -> str:
-    """Write a CSV field (RFC 4180); an empty text is quoted, unlike NULL."""
+    """Quote a CSV field if needed (RFC 4180); an empty text is quoted, which NULL is not."""
     if text and not any(c in text for c in '",\r\n') and text == text.strip():
         return text
     return '"' + text.replace('"', '""') + '"'
@@ -181,29 +186,33 @@ def _write_json_lines(relation: Relation, display: Display, out: TextIO) -> None
 
 
 def _encode_objects(relation: Relation) -> Iterator[str]:
-    """Write the rows as JSON objects: numbers in the engine's digits, NaN and infinity as texts."""
+    """Yield the rows as JSON objects.
+
+    Numbers have the engine's digits; NaN and infinity become strings.
+    """
     names = [json.dumps(name, ensure_ascii=False) + ":" for name in relation.columns]
-    numbers = _are_numbers(relation)
+    numeric_columns = _find_numeric_columns(relation)
     encoded = relation.project(
         f"CAST(COLUMNS(*) AS VARCHAR), CAST({builtin('to_json')}(COLUMNS(*)) AS VARCHAR)"
     )
     for row in _fetch(encoded):
         plain, quoted = row[: len(names)], row[len(names) :]
         values = (
-            "null" if p is None else p if is_number and p not in _NO_NUMBERS else _quote_nan(str(q))
-            for p, q, is_number in zip(plain, quoted, numbers, strict=True)
+            _encode_value(text, str(json_text), is_numeric)
+            for text, json_text, is_numeric in zip(plain, quoted, numeric_columns, strict=True)
         )
         yield "{" + ",".join(map(str.__add__, names, values)) + "}"
 
 
-_NO_NUMBERS = ("nan", "inf", "-inf")
-
-
-def _quote_nan(text: str) -> str:
-    """Return a value in DuckDB's JSON, with NaN and infinity as texts."""
-    if "NaN" not in text and "Infinity" not in text:
+def _encode_value(text: str | None, json_text: str, is_numeric: bool) -> str:
+    """Return the JSON of a value, given its text and DuckDB's own JSON."""
+    if text is None:
+        return "null"
+    if is_numeric and text not in ("nan", "inf", "-inf"):
         return text
-    return json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False)
+    if "NaN" not in json_text and "Infinity" not in json_text:
+        return json_text
+    return json.dumps(json.loads(json_text, parse_constant=str), ensure_ascii=False)
 
 
 def _write_lines(relation: Relation, display: Display, out: TextIO) -> None:
@@ -222,34 +231,35 @@ def _write_markdown(relation: Relation, display: Display, out: TextIO) -> None:
         return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", "<br>")
 
     rows = [[escape(v) for v in row] for row in (relation.columns, *fetch_texts(relation))]
-    right = _are_numbers(relation)
+    align_right = _find_numeric_columns(relation)
     widths = [max(3, width) for width in _measure_columns(rows)]
     rule = [
         "-" * (width - 1) + ":" if is_right else "-" * width
-        for width, is_right in zip(widths, right, strict=True)
+        for width, is_right in zip(widths, align_right, strict=True)
     ]
-    lines = [" | ".join(_pad(row, widths, right)) for row in rows]
+    lines = [" | ".join(_pad(row, widths, align_right)) for row in rows]
     lines.insert(1, " | ".join(rule))
     out.writelines(f"| {line} |\n" for line in lines)
 
 
 def _write_box(relation: Relation, display: Display, out: TextIO) -> None:
-    """Write a box of all rows, unlike the box that fits a terminal."""
+    """Write a box of all rows, even if it does not fit a terminal."""
     rows = [list(relation.columns)]
     for row in fetch_texts(relation):
-        rows.append(["NULL" if v is None else v.replace("\n", "\\n") for v in row])
-    widths, right = _measure_columns(rows), _are_numbers(relation)
+        rows.append(["NULL" if text is None else text.replace("\n", "\\n") for text in row])
+    widths, align_right = _measure_columns(rows), _find_numeric_columns(relation)
 
-    def rule(left: str, middle: str, end: str) -> str:
+    def draw_rule(left: str, middle: str, end: str) -> str:
         return left + middle.join("─" * (width + 2) for width in widths) + end + "\n"
 
-    lines = ["│ " + " │ ".join(_pad(row, widths, right)) + " │\n" for row in rows]
-    lines.insert(1, rule("├", "┼", "┤"))
-    out.writelines([rule("┌", "┬", "┐"), *lines, rule("└", "┴", "┘")])
+    lines = ["│ " + " │ ".join(_pad(row, widths, align_right)) + " │\n" for row in rows]
+    lines.insert(1, draw_rule("├", "┼", "┤"))
+    out.writelines([draw_rule("┌", "┬", "┐"), *lines, draw_rule("└", "┴", "┘")])
 
 
-def _are_numbers(relation: Relation) -> list[bool]:
-    return [_NUMBER.fullmatch(str(kind)) is not None for kind in relation.types]
+def _find_numeric_columns(relation: Relation) -> list[bool]:
+    """Return for each column whether its type is numeric."""
+    return [_NUMBER.fullmatch(str(sql_type)) is not None for sql_type in relation.types]
 
 
 _NUMBER = re.compile(
@@ -261,14 +271,14 @@ def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(_measure, column)) for column in zip(*rows, strict=True)]
 
 
-def _pad(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
-    for text, width, is_right in zip(row, widths, right, strict=True):
+def _pad(row: Sequence[str], widths: Sequence[int], align_right: Sequence[bool]) -> Iterator[str]:
+    for text, width, is_right in zip(row, widths, align_right, strict=True):
         gap = " " * (width - _measure(text))
         yield gap + text if is_right else text + gap
 
 
 def _measure(text: str) -> int:
-    """Return the number of terminal columns that a text needs."""
+    """Return the width of a text in a terminal, in columns."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
@@ -286,4 +296,4 @@ MODES: Mapping[str, Mode] = {
     "markdown": Mode("a table of Markdown", _write_markdown),
     "tabs": Mode("values between tabs", partial(_write_separated, separator="\t")),
 }
-"""Modes by the names for `.mode` and for the options of `sqlml`."""
+"""Modes by name, for `.mode` and for the options of `sqlml`."""

@@ -1,4 +1,4 @@
-"""The shell: runs texts of statements and dot commands on one session, and writes the results."""
+"""The shell: run SQL scripts with dot commands on one session, and write the results."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from sqlml.tools.shell.output_modes import MODES, Display
 
 
 def run_sql(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
-    """Run a statement with `run`; return its relation, or a text if it has no rows to show."""
+    """Run a statement with `run`; return its relation, or a message if it has no rows to show."""
     relation = run(sql)
     if relation is None or relation.columns == ["Success"]:
         rows = () if relation is None else relation.fetchall()
-        if not rows:  # the engine's answer to a statement without a result
+        if not rows:  # the engine returns this for a statement without a result
             return _describe_change(sql)
     if relation.columns == ["Count"] and _changes_rows(session, sql):
         counts = [count for (count,) in relation.fetchall()]
@@ -44,6 +44,7 @@ def run_sql(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
 
 
 def _changes_rows(session: Session, sql: str) -> bool:
+    """Return whether the result of a statement is only the number of changed rows."""
     if "returning" in sql.lower():
         return False
     try:
@@ -54,14 +55,14 @@ def _changes_rows(session: Session, sql: str) -> bool:
 
 
 def _describe_change(sql: str) -> str:
-    """Describe the effect of a statement about a model; empty for other statements."""
+    """Describe the effect of a statement about a model; return "" for other statements."""
     parsed = text_of(sql).statements
     if len(parsed) != 1 or not isinstance(parsed[0], statements.OfModel):
         return ""
     (statement,) = parsed
     verb = _VERBS.get(type(statement))
-    may_be_idle = any(getattr(statement, name, False) for name in ("if_exists", "if_not_exists"))
-    return "" if verb is None or may_be_idle else f"{verb} model {parsed[0].name.name}"
+    may_do_nothing = any(getattr(statement, name, False) for name in ("if_exists", "if_not_exists"))
+    return "" if verb is None or may_do_nothing else f"{verb} model {parsed[0].name.name}"
 
 
 _VERBS = {
@@ -78,55 +79,55 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 """Matches a line; `splitlines` would also split at other characters, such as a form feed."""
 
 WORDS = frozenset({"exit", "quit", "help"})
-"""Words that people type to leave or to get help; they are no SQL statements."""
+"""Words that users type to leave or to get help, and that are not SQL statements."""
 
 
 class Piece(NamedTuple):
-    """A statement without its semicolons, or a dot command; `line` counts from 1."""
+    """A statement without its semicolon, or a dot command; `line` is its first line, from 1."""
 
     text: str
     line: int
 
 
 def split_pieces(text: str) -> Iterator[Piece]:
-    """Yield statements, and dot commands, each of which has its own line.
+    """Split a script into statements and dot commands; a dot command takes a whole line.
 
     >>> [tuple(piece) for piece in split_pieces("SELECT 1;\\n.mode csv\\nSELECT\\n.5")]
     [('SELECT 1', 1), ('.mode csv', 2), ('SELECT\\n.5', 3)]
 
     Raises:
-        ParseError: the rest after the last semicolon has no tokens.
+        ParseError: the text after the last semicolon cannot be tokenized.
     """
-    pending, first = "", 1
+    pending, first_line = "", 1
     for number, line in enumerate(_LINE.findall(text), 1):
         if not pending.strip() and is_command(line):
             yield Piece(line.strip(), number)
             pending = ""
             continue
         if not pending:
-            first = number
+            first_line = number
         pending += line
         if ";" in line and is_complete(pending):
-            yield from _split_statements(pending, first)
+            yield from _split_statements(pending, first_line)
             pending = ""
     if pending.strip():
-        yield from _split_statements(pending, first)
+        yield from _split_statements(pending, first_line)
 
 
-def _split_statements(text: str, first: int) -> Iterator[Piece]:
-    """Yield the statements of a text that begins in line `first`."""
+def _split_statements(text: str, first_line: int) -> Iterator[Piece]:
+    """Yield the statements of a text that begins in line `first_line`."""
     for piece in split_tokens(text, "duckdb"):
         start = piece.tokens[0].start
-        yield Piece(text[start : piece.tokens[-1].end + 1], first + text.count("\n", 0, start))
+        yield Piece(text[start : piece.tokens[-1].end + 1], first_line + text.count("\n", 0, start))
 
 
 def is_command(line: str) -> bool:
-    """Return whether a first line is a dot command, one of psql's, or a word for one."""
+    """Return whether a line is a command: a dot command, a psql command, or one of `WORDS`."""
     return line.startswith((".", "\\")) or line.strip().rstrip(";").lower() in WORDS
 
 
 def is_complete(text: str) -> bool:
-    """Return whether a statement ends here: its last token is a semicolon, outside of quotes.
+    """Return whether a text ends with a complete statement: its last token is a semicolon.
 
     >>> is_complete("SELECT 1;  -- done"), is_complete("SELECT ';"), is_complete("SELECT 1")
     (True, False, False)
@@ -144,7 +145,7 @@ PATIENCE, _INTERVAL = 2.0, 0.2
 
 @contextmanager
 def progress_bar(session: Any, sql: str) -> Iterator[None]:
-    """Draw the progress of a query while the block runs, if tqdm is installed and it is seen."""
+    """Draw the progress of a query while the block runs, if tqdm is installed and it is visible."""
     try:
         from tqdm import tqdm
     except ImportError:
@@ -152,7 +153,8 @@ def progress_bar(session: Any, sql: str) -> Iterator[None]:
         return
     stream = watched_stream()
     # Training draws its own bar.
-    if stream is None or not all(isinstance(s, Query) for s in text_of(sql).statements):
+    parsed = text_of(sql).statements
+    if stream is None or not all(isinstance(statement, Query) for statement in parsed):
         yield
         return
     done = threading.Event()
@@ -171,8 +173,8 @@ def _draw_progress(
 ) -> None:
     if done.wait(PATIENCE):
         return
-    shape = "{percentage:3.0f}% |{bar}| {elapsed}"
-    with make_bar(total=100.0, leave=False, bar_format=shape) as bar:
+    bar_format = "{percentage:3.0f}% |{bar}| {elapsed}"
+    with make_bar(total=100.0, leave=False, bar_format=bar_format) as bar:
         while not done.wait(_INTERVAL):
             try:
                 percentage = float(connection.query_progress())
@@ -191,8 +193,8 @@ _ERRORS = (UsageError, SqlmlError, duckdb.Error, OSError, RuntimeError)
 class Shell:
     """Runs statements and dot commands on `session`, and writes their results.
 
-    If a person watches the terminal (`is_watched`), results are fitted to the screen, and each
-    statement is answered. `once` is the target of the next result only.
+    If a user watches the terminal (`is_watched`), results are fitted to the screen, and a statement
+    without a result prints a message. `once` is the target of the next result only.
     """
 
     def __init__(
@@ -212,10 +214,10 @@ class Shell:
         self._connect = connect
 
     def run(self, text: str, file: str = "") -> int:
-        """Run each statement and dot command of a text, write the results, and return the status.
+        """Run a script of statements and dot commands, and return the exit status.
 
-        The status is 0, 1 after an error, which ends the text, or 130 after Ctrl-C. Errors name the
-        `file` of the text and the line. `.exit` raises Leave.
+        The status is 0, 1 after an error, which ends the script, or 130 after Ctrl-C. Errors name
+        the `file` and the line. `.exit` raises Leave.
         """
         try:
             self.run_all(text, file)
@@ -234,7 +236,7 @@ class Shell:
         return 0
 
     def run_all(self, text: str, file: str = "") -> None:
-        """Run each statement of a text; raise the first error, with a note on its file and line."""
+        """Run a script; raise the first error, with a note on its file and line."""
         for piece in split_pieces(text):
             try:
                 if is_command(piece.text):
@@ -248,24 +250,24 @@ class Shell:
 
     def run_statement(self, sql: str) -> None:
         """Run one statement and write its result, if it has one."""
-        begin = time.perf_counter()
+        start_time = time.perf_counter()
         with self._progress(sql):
             result = run_sql(self.session, sql, self.session.sql)
         if not isinstance(result, str):
             text = self._write_result(result, sql)
         else:
             text = f"{result}\n" if self.is_watched and result else ""
-        seconds = time.perf_counter() - begin  # without those that a person spends in the pager
+        seconds = time.perf_counter() - start_time  # excludes the time in the pager
         self._show(text)
         if self.display.timer:
             self.print_message(f"{seconds:.3f} s")
 
     def write(self, relation: Any) -> None:
-        """Write a result in the mode and to the target that the user has set."""
+        """Write a result in the mode, and to the target, that the user has set."""
         self._show(self._write_result(relation))
 
     def _write_result(self, relation: Any, sql: str = "") -> str:
-        """Write a result to its target; return the text instead if that is the terminal."""
+        """Write a result to its target; return the text instead if the target is the terminal."""
         out, self.once = self.once or self.out, None
         relation = Relation(unwrap(relation), self.session.connection.interrupt)
         is_shown = self.is_watched and out is self._standard_out
@@ -296,10 +298,13 @@ class Shell:
             output_modes.show(text, self.display.pager, self._standard_out)
 
     def _fit_plans(self, plans: Sequence[str], sql: str) -> str:
-        """Return the texts of EXPLAIN; if the screen is too narrow, the engine's is a tree."""
+        """Return the plans of EXPLAIN as text.
+
+        A plan that is too wide for the screen is wrapped; the engine's plan is drawn as a tree.
+        """
         width = shutil.get_terminal_size().columns
-        json_query = output_modes.write_json_explain(sql)
-        fitted = []
+        json_query = output_modes.build_json_explain_sql(sql)
+        fitted_plans = []
         for index, text in enumerate(plans):
             if json_query is not None and max(map(len, text.splitlines()), default=0) > width:
                 if index == len(plans) - 1:
@@ -307,8 +312,8 @@ class Shell:
                     text = output_modes.draw_plan(plan, width)
                 else:
                     text = output_modes.wrap_model_plan(text, width)
-            fitted.append(f"{text}\n")
-        return "".join(fitted)
+            fitted_plans.append(f"{text}\n")
+        return "".join(fitted_plans)
 
     def print_message(self, text: str) -> None:
         """Print a message to the terminal, or to standard error if results are piped."""
@@ -318,14 +323,14 @@ class Shell:
         self.display = replace(self.display, **settings)
 
     def redirect(self, path: str | None) -> None:
-        """Write results to a file from now on; None restores the first target."""
+        """Write results to a file from now on; None restores the standard output."""
         out = self._standard_out if path is None else open_output(path)
         if self.out is not self._standard_out:
             self.out.close()
         self.out = out
 
     def open(self, database: str) -> None:
-        """Close this database and open another; if that fails, this one stays open."""
+        """Close this database and open another; if opening fails, this one stays open."""
         session = self._connect(database)
         self.session.close()
         self.session = session
@@ -338,7 +343,7 @@ class Shell:
 
 
 def _is_interruption(error: BaseException) -> bool:
-    """Return whether a Ctrl-C caused an error, in whatever error the engine wraps it."""
+    """Return whether Ctrl-C caused an error, even if the engine has wrapped it in another error."""
     if isinstance(error, KeyboardInterrupt | duckdb.InterruptException):
         return True
     text = str(error)

@@ -255,7 +255,7 @@ def test_an_index_to_string_names_the_labels() -> None:
     for bad, says in (
         (named("no"), "1 labels for 2 classes"),
         (named("no", "no"), "1 labels for 2 classes"),
-        (named(), "give them: IndexToString"),
+        (named(), "set them with IndexToString"),
     ):
         with pytest.raises(errors.UnsupportedModelError, match=says):
             imported(*head, bad)

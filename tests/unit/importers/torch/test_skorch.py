@@ -99,12 +99,12 @@ def test_a_pipeline_with_a_net_scores_in_sql() -> None:
             skorch.NeuralNetClassifier(
                 module(3), predict_nonlinearity=torch.exp, criterion=nn.CrossEntropyLoss
             ).initialize(),
-            "predict_nonlinearity .* is a function of Python",
+            "predict_nonlinearity .* is a Python function",
         ),
         (skorch.NeuralNetClassifier(module(1)).initialize(), "use NeuralNetBinaryClassifier"),
         (
             skorch.NeuralNetBinaryClassifier(module(1), criterion=nn.MSELoss).initialize(),
-            "covered criteria: BCEWithLogitsLoss, BCELoss",
+            "supported criteria: BCEWithLogitsLoss, BCELoss",
         ),
     ],
 )
