@@ -53,7 +53,7 @@ class ParkedFailure(Exception):
     """Raised inside the engine, with the token of the parked error in its message."""
 
 
-def park(error: Exception) -> ParkedFailure:
+def park_error(error: Exception) -> ParkedFailure:
     """Park `error` and return the exception to raise in its place.
 
     An error that is not sqlml's own becomes the cause of a ScoringError that asks for a report.
@@ -79,7 +79,7 @@ def park(error: Exception) -> ParkedFailure:
     return ParkedFailure(f"sqlml-failure-{token}: {error}")
 
 
-def claim(message: str) -> BaseException | None:
+def claim_error(message: str) -> BaseException | None:
     """Return the sqlml error behind an engine's message, or None if there is no such error."""
     token_match = _TOKEN.search(message)
     if token_match is None:
@@ -242,15 +242,15 @@ class BatchFunction:
         """Score one batch; an error is raised as a ParkedFailure, which `claim` resolves."""
         try:
             if self.by_column:
-                matrix = matrix_of(arrays[: self.packed], self.dtype)
+                matrix = stack_columns(arrays[: self.packed], self.dtype)
                 texts = [TextColumn.from_values(column) for column in arrays[self.packed :]]
             else:
-                matrix = rows_of(arrays[0], self.packed, self.dtype)
-                texts = texts_of(arrays[1], self.texts) if self.texts else []
+                matrix = unpack_rows(arrays[0], self.packed, self.dtype)
+                texts = split_text_lists(arrays[1], self.texts) if self.texts else []
             named_texts = {text_input_name(k): column for k, column in enumerate(texts)}
             return self.score_in_parts(matrix, named_texts)
         except Exception as error:
-            raise park(error) from None
+            raise park_error(error) from None
 
     def score_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """Score rows (n, packed) of `dtype`; errors are raised directly, without parking."""
@@ -261,7 +261,7 @@ class BatchFunction:
                 columns.reshape(row_count, self.columns).T, self.fields, strict=True
             )
             arrays = [
-                arrow_of(column, _ARROW_TYPES[sql_type]) for column, (_, sql_type) in named_columns
+                to_arrow(column, _ARROW_TYPES[sql_type]) for column, (_, sql_type) in named_columns
             ]
             return pa.StructArray.from_arrays(arrays, [name for name, _ in self.fields])
         if self.columns == 1 and not self.listed:
@@ -318,7 +318,7 @@ class BatchFunction:
         with suppress(NotReady):
             recalled = None if last_rows is None else last_rows.find(matrix)
         if recalled is not None:
-            return arrow_of(recalled.ravel(), self._arrow_type)
+            return to_arrow(recalled.ravel(), self._arrow_type)
         with suppress(NotReady):
             numbers = None if texts else self._fill(matrix)
         if numbers is None:
@@ -347,7 +347,7 @@ class BatchFunction:
         if filler.dtype != np.float64 or self.integer:
             values = np.empty(shape, filler.dtype)
             return (
-                arrow_of(values.ravel(), self._arrow_type)
+                to_arrow(values.ravel(), self._arrow_type)
                 if filler.fill(matrix, values) < 0
                 else None
             )
@@ -366,7 +366,7 @@ class BatchFunction:
             )
         if self.shifts:
             result = result + np.array(self.shifts)
-        return arrow_of(result.reshape(-1), self._arrow_type)
+        return to_arrow(result.reshape(-1), self._arrow_type)
 
 
 def arrow_type(sql_type: str) -> pa.DataType:
@@ -381,7 +381,7 @@ def arrow_type(sql_type: str) -> pa.DataType:
     return arrow_type
 
 
-def texts_of(lists: pa.Array | pa.ChunkedArray, column_count: int) -> list[TextColumn]:
+def split_text_lists(lists: pa.Array | pa.ChunkedArray, column_count: int) -> list[TextColumn]:
     """Split lists of `column_count` strings (bytes or NULL) into columns.
 
     A single chunk is not copied.
@@ -415,10 +415,10 @@ def join_chunks(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _make_lists(values: pa.Array, ends: Array) -> pa.ListArray:
-    return pa.ListArray.from_arrays(arrow_of(ends, pa.int32()), values)
+    return pa.ListArray.from_arrays(to_arrow(ends, pa.int32()), values)
 
 
-def arrow_of(values: Array, arrow_type: pa.DataType) -> pa.Array:
+def to_arrow(values: Array, arrow_type: pa.DataType) -> pa.Array:
     """Copy a numpy array (n,) into an Arrow array without NULLs; `pa.array()` would import pandas.
 
     Arrow owns the memory: DuckDB 1.5 lets Arrow's threads release a result, possibly while the
@@ -431,7 +431,7 @@ def arrow_of(values: Array, arrow_type: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(arrow_type, values.size, [None, buffer])
 
 
-def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
+def unpack_rows(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
     """Convert a fixed-size list array to a matrix (n, width); only NULLs cause a copy."""
     packed = join_chunks(packed)
     list_type, value_type = packed.type, _FLOATS[dtype]
@@ -450,7 +450,7 @@ def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array
     return _to_numbers(values, dtype).reshape(-1, width)
 
 
-def matrix_of(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> Array:
+def stack_columns(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> Array:
     """Stack numeric columns (n,) into a matrix (n, columns); NULL becomes NaN."""
     matrix = np.empty((len(columns[0]), len(columns)), dtype)
     for position, column in enumerate(columns):

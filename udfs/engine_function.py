@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from sqlml.types import Array
-from sqlml.udfs.batch_function import arrow_of, join_chunks
+from sqlml.udfs.batch_function import to_arrow, join_chunks
 
 if TYPE_CHECKING:
     from sqlml.catalog.model import Model
@@ -125,7 +125,7 @@ def score_by_name(
     inverse = np.empty_like(order)
     inverse[order] = np.arange(len(order))
     joined = pa.concat_arrays(results) if results else pa.nulls(0, result_type)
-    return joined.take(arrow_of(inverse, pa.int64()))
+    return joined.take(to_arrow(inverse, pa.int64()))
 
 
 def _group_rows(names: pa.Array | pa.ChunkedArray) -> Iterator[tuple[str | None, Array]]:

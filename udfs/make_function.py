@@ -25,7 +25,7 @@ from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import SqlmlError, UnknownCategoryError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.operators.categories import unknown_category_error
+from sqlml.ir.operators.categories import make_unknown_category_error
 from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import PACKED
@@ -44,7 +44,7 @@ from sqlml.planner.program.prepare import (
     prepare_parts,
     struct_fields,
 )
-from sqlml.planner.program.result_sql import first_positions
+from sqlml.planner.program.result_sql import find_first_positions
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, Explain, LastRows, Lookup
 from sqlml.udfs.engine_function import EngineFunction
@@ -75,7 +75,7 @@ def name_refused_value(
     except SqlmlError:  # An earlier check failed, or a column holds unexpected values.
         return error
     if value is not None:
-        return unknown_category_error(error.feature, error.step, format_value(value[0]))
+        return make_unknown_category_error(error.feature, error.step, format_value(value[0]))
     if encoders is None or error.feature not in encoders.inputs:
         return error
     missing: Array = np.array([[None]], object)
@@ -85,7 +85,7 @@ def name_refused_value(
     refuses_null = any(c.min() < 0 for c in codes.values())
     category = "a category (or NULL)" if refuses_null else "a category"
     query = _build_unknown_values_sql(encoders, error.feature, refuses_null, dialect)
-    return unknown_category_error(error.feature, error.step, category, query)
+    return make_unknown_category_error(error.feature, error.step, category, query)
 
 
 def format_value(value: Any) -> str:
@@ -191,7 +191,7 @@ def _remember_texts(texts: list[str | None]) -> Iterator[int]:
         yield code
 
 
-def refused_text(code: float) -> tuple[str | None] | None:
+def find_refused_text(code: float) -> tuple[str | None] | None:
     """Return a tuple with the string (or None for NULL) behind a code; None for an unknown code."""
     if code == _NULL:
         return (None,)
@@ -251,7 +251,7 @@ def make_engine_function(
     is_integer = part.output == "label" and bool(labels)
     has_groups = part.output == "proba" and not program.has_one_probability_per_target
     groups = tuple(map(len, labels)) if len(labels) > 1 and has_groups else ()
-    shifts = first_positions(labels) if len(labels) > 1 and is_integer else ()
+    shifts = find_first_positions(labels) if len(labels) > 1 and is_integer else ()
     is_listed = is_list(part, output_type.width)
     fields = struct_fields(program, spec.parts, spec.by_column)
     batch = BatchFunction(
@@ -331,7 +331,7 @@ def _make_explainer(prepared: Prepared, dialect: Dialect) -> Explain:
             if split.encoders is None:
                 return None
             names = [name for name in outputs_of_feature(split.encoders, feature) if name in codes]
-            refused = (refused_text(inputs[PACKED][row, codes[name]]) for name in names)
+            refused = (find_refused_text(inputs[PACKED][row, codes[name]]) for name in names)
             return next((text for text in refused if text is not None), None)
 
         return name_refused_value(error, split.core, inputs, read, split.encoders, dialect)

@@ -109,7 +109,7 @@ class Twin:
 
     def release(self) -> None:
         self._analysis = None
-        native_functions.forget((self.function.name,))
+        native_functions.drop_plans((self.function.name,))
 
 
 _twins: dict[str, list[Twin]] = {}

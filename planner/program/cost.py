@@ -16,7 +16,7 @@ import numpy as np
 
 from sqlml.backends.costs import Costs, current_costs, estimate_tree_costs
 from sqlml.backends.devices import is_available, is_installed
-from sqlml.ir.operators.contributions import ensemble_of_attrs
+from sqlml.ir.operators.contributions import make_ensemble
 from sqlml.ir.program import Node, Program
 from sqlml.ir.tree_shape import TreeShape, measure_tree_shape
 from sqlml.ir.trees import Ensemble
@@ -123,7 +123,7 @@ def _estimate_way(
             per_row, kernel = way.estimate_trees(shape, rates, min(rows, batch))
             nanoseconds += rows * per_row
         elif node.op == "tree_contributions":
-            ensemble = ensemble_of_attrs(node.attrs)
+            ensemble = make_ensemble(node.attrs)
             nanoseconds += (
                 rows * ensemble.nodes * ((ensemble.depth + 1) // 2) * CONTRIBUTION_NANOSECONDS
             )

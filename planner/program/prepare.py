@@ -87,7 +87,7 @@ def _find_width(program: Program, output: str) -> int:
     return program.output_type(output).width
 
 
-def part_width(program: Program, part: Part) -> int:
+def find_part_width(program: Program, part: Part) -> int:
     explained = ensure_explained(program, part.output)
     is_single = part.column is not None and not _has_class_blocks(explained, part.output)
     return 1 if is_single else _find_width(explained, part.output)
@@ -112,7 +112,7 @@ def struct_fields(program: Program, parts: tuple[Part, ...], by_column: bool) ->
     A field costs the engine nothing, and an element of a list 3 ns per row. But Arrow passes lists
     faster, and a struct cannot hold an output of several numbers.
     """
-    has_list = any(is_list(part, part_width(program, part)) for part in parts)
+    has_list = any(is_list(part, find_part_width(program, part)) for part in parts)
     if len(parts) == 1 or has_list or not by_column:
         return ()
     return tuple((str(part), _find_number_type(program, part)) for part in parts)
@@ -246,7 +246,7 @@ class SharedParts:
         if len(self.parts) > 1:
             return "DOUBLE[]"
         (part,) = self.parts
-        return _find_number_type(program, part) + "[]" * is_list(part, part_width(program, part))
+        return _find_number_type(program, part) + "[]" * is_list(part, find_part_width(program, part))
 
     def element(
         self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
@@ -257,9 +257,9 @@ class SharedParts:
         if struct_fields(program, self.parts, by_column):
             return dialect.field(call, str(part))
         first_position = 1 + sum(
-            part_width(program, p) for p in self.parts[: self.parts.index(part)]
+            find_part_width(program, p) for p in self.parts[: self.parts.index(part)]
         )
-        width = part_width(program, part)
+        width = find_part_width(program, part)
         if is_list(part, width):
             return dialect.part(call, first_position, first_position + width - 1)
         element, number_type = dialect.at(call, first_position), _find_number_type(program, part)

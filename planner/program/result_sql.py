@@ -14,7 +14,7 @@ import numpy as np
 
 from sqlml.backends.sql.expression import string_literal
 from sqlml.dialects import DUCKDB, Dialect
-from sqlml.explaining.explained import OWN, block_of, ensure_explained
+from sqlml.explaining.explained import OWN, find_block_size, ensure_explained
 from sqlml.ir.program import Program
 from sqlml.types import Labels
 
@@ -92,7 +92,7 @@ def decode_result(
 
 def _count_explained(program: Program, chosen: ChosenClass | None) -> int:
     explained = ensure_explained(program, OWN)
-    return 1 if chosen is not None else explained.output_type(OWN).width // block_of(explained)
+    return 1 if chosen is not None else explained.output_type(OWN).width // find_block_size(explained)
 
 
 def _build_contribution_maps(
@@ -100,7 +100,7 @@ def _build_contribution_maps(
 ) -> str:
     key = "(baseline)" if "baseline" in program.inputs else "baseline"
     names = [*program.inputs, *([key] if baseline else [])]
-    keys, block = dialect.texts(names), block_of(ensure_explained(program, OWN))
+    keys, block = dialect.texts(names), find_block_size(ensure_explained(program, OWN))
     if value_count == 1:
         is_whole_list = len(names) == block
         return dialect.map(keys, call if is_whole_list else dialect.part(call, 1, len(names)))
@@ -110,7 +110,7 @@ def _build_contribution_maps(
 
 
 def _build_error_maps(call: str, program: Program, value_count: int, dialect: Dialect) -> str:
-    inputs, block = len(program.inputs), block_of(ensure_explained(program, OWN))
+    inputs, block = len(program.inputs), find_block_size(ensure_explained(program, OWN))
     keys, zeros = dialect.texts(list(program.inputs)), dialect.array(["CAST(0 AS DOUBLE)"] * inputs)
     has_errors = block > inputs + 1
     maps = [
@@ -124,7 +124,7 @@ def _build_error_maps(call: str, program: Program, value_count: int, dialect: Di
     return dialect.let("p", call, maps[0] if value_count == 1 else dialect.array(maps))
 
 
-def first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
+def find_first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
     """Return the position, from 1 and among all classes, of each target's first class."""
     sizes = [len(s) for s in labels]
     return tuple(int(n) for n in np.cumsum([1, *sizes[:-1]]))
@@ -135,7 +135,7 @@ def _decode_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str
         all_labels = dialect.array([v for s in labels for v in _build_label_literals(s, dialect)])
         return dialect.pick(all_labels, call)
     parts = []
-    for t, (s, first_position) in enumerate(zip(labels, first_positions(labels), strict=True), 1):
+    for t, (s, first_position) in enumerate(zip(labels, find_first_positions(labels), strict=True), 1):
         position = dialect.operator("-", dialect.at("p", t), str(first_position - 1))
         parts.append(dialect.at(f"({label_array(s, dialect)})", position))
     return _build_struct(call, parts, dialect)

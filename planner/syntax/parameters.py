@@ -230,7 +230,7 @@ def _short_literal(value: Any) -> str:
     return str(value) if isinstance(value, int) and abs(value) < 1 << 63 else "NULL"
 
 
-def with_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
+def write_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
     """Return a query with the values of its parameters written out, so that it can be stored as
     text.
 

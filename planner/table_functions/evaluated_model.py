@@ -83,7 +83,7 @@ class EvaluatedModel:
         return task
 
     @cached_property
-    def targets(self) -> int:
+    def target_count(self) -> int:
         program = self.model.program
         return len(program.labels) or program.output_type("label").width
 
@@ -115,9 +115,9 @@ class EvaluatedModel:
             raise self.error(
                 f"name the label column, as in ml_{self.form.function}(..., label := 'churned')"
             )
-        if len(columns) != self.targets:
+        if len(columns) != self.target_count:
             raise self.error(
-                f"model {self.model.name!r} predicts {self.targets} values per row; name as "
+                f"model {self.model.name!r} predicts {self.target_count} values per row; name as "
                 "many label columns, as in label := ['a', 'b']"
             )
         return columns
@@ -127,7 +127,7 @@ class EvaluatedModel:
         outputs = self.model.program.outputs
         if "proba" in outputs:
             return "probabilities"
-        return "scores" if "score" in outputs and self.targets == 1 else "none"
+        return "scores" if "score" in outputs and self.target_count == 1 else "none"
 
     @cached_property
     def positive(self) -> int:
@@ -149,7 +149,7 @@ class EvaluatedModel:
     @property
     def is_flipped(self) -> bool:
         """True if the first of two classes is positive, so that their numbers are swapped."""
-        return self.task == "two classes" and self.targets == 1 and self.positive == 0
+        return self.task == "two classes" and self.target_count == 1 and self.positive == 0
 
     @property
     def predicts_positive(self) -> str:
@@ -168,7 +168,7 @@ class EvaluatedModel:
         columns = () if by is None else by.value
         keys = [f"g{n}" for n in range(len(columns))]
         names = [self.dialect.quote_name(name) for name in columns]
-        if self.targets > 1:
+        if self.target_count > 1:
             keys, names = [*keys, "t"], [*names, self.dialect.quote_name("target")]
         return Grouping(tuple(keys), tuple(names))
 

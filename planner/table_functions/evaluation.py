@@ -27,7 +27,7 @@ def write_evaluation(call: TableFunctionCall) -> tuple[str, str]:
 
 def write_scored_rows(rows: ScoredRows) -> tuple[str, str]:
     """Return the SQL before and after rows that are scored in a way of their own."""
-    if rows.targets > 1:
+    if rows.target_count > 1:
         _reject_options(rows, ("class",), "has several targets")
     return WRITERS[rows.form.function](rows)
 
@@ -192,7 +192,7 @@ def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -
 def _reject_equal_names(rows: ScoredRows, items: Sequence[str]) -> None:
     group_option = rows.form.options.get("by")
     names = {fold(item.rpartition(" AS ")[2].strip('"`')) for item in items}
-    if rows.targets > 1:
+    if rows.target_count > 1:
         names.add("target")
     for name in group_option.value if group_option else ():
         if fold(name) in names:

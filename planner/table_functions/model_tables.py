@@ -37,7 +37,7 @@ def write_feature_importance(call: TableFunctionCall) -> tuple[str]:
     """Return the query of ml_feature_importance, with the most important feature first."""
     model = call.model
     rows: list[tuple[Any, ...]]
-    tree_importances = model_facts.importances(model.program, model.origin.source)
+    tree_importances = model_facts.compute_importances(model.program, model.origin.source)
     if tree_importances is not None:
         rows = []
         for importance in tree_importances:
@@ -49,7 +49,7 @@ def write_feature_importance(call: TableFunctionCall) -> tuple[str]:
                 (importance.feature, importance.library_importance, importance.splits, *means)
             )
         return _write_table(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
-    weights = model_facts.weights(model.program)
+    weights = model_facts.read_weights(model.program)
     if weights is None:
         raise call.error(
             f"model {model.label} has neither trees nor weights, so it has no built-in "
@@ -80,7 +80,7 @@ def _importance_sort_key(row: Sequence[Any]) -> float:
 
 def write_weights(call: TableFunctionCall) -> tuple[str]:
     model = call.model
-    weights = model_facts.weights(model.program)
+    weights = model_facts.read_weights(model.program)
     if weights is None:
         raise call.error(f"model {model.label} is not linear, and has no weights")
     output_count = max(weight.output for weight in weights) + 1
@@ -132,7 +132,7 @@ def write_tree(call: TableFunctionCall) -> tuple[str]:
                 node.values,
             ),
         )
-        for node in model_facts.tree_nodes(model.program, int(tree_index))
+        for node in model_facts.list_tree_nodes(model.program, int(tree_index))
     ]
     return _write_table(call, _TREE_COLUMNS, rows)
 
@@ -172,7 +172,7 @@ def _read_imported_features(model: Model) -> list[list[object]]:
             *(f.feature, types.get(f.kind, f.kind), f.least, f.most),
             *(f.mean, f.stddev, f.categories, None),
         ]
-        for f in model_facts.feature_facts(model.program)
+        for f in model_facts.find_feature_facts(model.program)
     ]
 
 

@@ -48,7 +48,7 @@ class ShuffledColumns(EvaluatedModel):
     @cached_property
     def metric(self) -> str:
         """The metric whose decrease is the importance."""
-        if self.targets > 1 or self.task == "clusters":
+        if self.target_count > 1 or self.task == "clusters":
             raise self.error(
                 f"model {self.model.name!r} does not predict one value per row that could be "
                 "compared with a label"

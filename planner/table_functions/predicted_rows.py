@@ -83,7 +83,7 @@ def _build_threshold_case(evaluated: EvaluatedModel, reference: str) -> str:
     name, dialect = evaluated.model.name, evaluated.dialect
     if evaluated.scores != "probabilities":
         raise evaluated.error(f"model {name!r} gives no probabilities", "threshold")
-    if evaluated.task != "two classes" or evaluated.targets > 1:
+    if evaluated.task != "two classes" or evaluated.target_count > 1:
         raise evaluated.error(
             f"option threshold needs a binary classifier, and model {name!r} is not one",
             "threshold",

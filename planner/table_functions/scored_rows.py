@@ -87,9 +87,9 @@ class ScoredRows(EvaluatedModel):
 
     @property
     def sources(self) -> str:
-        if self.targets == 1:
+        if self.target_count == 1:
             return "sqlml_calls"
-        numbers = ", ".join(f"({n})" for n in range(self.targets))
+        numbers = ", ".join(f"({n})" for n in range(self.target_count))
         return f"sqlml_calls CROSS JOIN (VALUES {numbers}) AS targets(t)"
 
     def _model_calls(self) -> list[str]:
@@ -114,7 +114,7 @@ class ScoredRows(EvaluatedModel):
     @property
     def _has_probability_map(self) -> bool:
         is_of_one_class = self.task == "two classes" or "positive_class" in self.model.options
-        return self.targets > 1 or not is_of_one_class
+        return self.target_count > 1 or not is_of_one_class
 
     @property
     def _has_distances(self) -> bool:
@@ -136,9 +136,9 @@ class ScoredRows(EvaluatedModel):
 
     def _values(self) -> str:
         """Return select items with the label, the prediction and the scores of each target."""
-        values = [self._values_of_target(n) for n in range(self.targets)]
+        values = [self._values_of_target(n) for n in range(self.target_count)]
         names = values[0].keys()
-        if self.targets == 1:
+        if self.target_count == 1:
             return ", ".join(f"{values[0][name]} AS {name}" for name in names)
         position = self.dialect.operator("+", "t", "1")
         arrays = {name: self.dialect.array([v[name] for v in values]) for name in names}
@@ -162,7 +162,7 @@ class ScoredRows(EvaluatedModel):
             f"column {self.labels[target]!r} holds a label that is not a class of model "
             f"{self.model.name!r}: "
         )
-        labels = self.class_labels if self.targets == 1 else label_sets[target]
+        labels = self.class_labels if self.target_count == 1 else label_sets[target]
         return {
             "y": build_class_number(label, labels, self.dialect, message),
             "hat": build_class_number(prediction, labels, self.dialect),
@@ -184,7 +184,7 @@ class ScoredRows(EvaluatedModel):
 
         The result is a struct instead of a list if the targets have labels of different types.
         """
-        if self.targets == 1:
+        if self.target_count == 1:
             return values
         if len({labels.kind for labels in self.model.program.labels}) > 1:
             return self.dialect.field(values, f"t{target}")
@@ -193,7 +193,7 @@ class ScoredRows(EvaluatedModel):
     def _scores_of_target(self, target: int) -> dict[str, str]:
         null = "CAST(NULL AS DOUBLE)"
         class_count = len(self.model.program.labels[target])
-        if self.task == "two classes" and self.targets == 1:
+        if self.task == "two classes" and self.target_count == 1:
             if self.scores == "probabilities":
                 first_index, second_index = ("1", "0") if self.is_flipped else ("0", "1")
                 return {"p0": f"sqlml_p{first_index}", "p1": f"sqlml_p{second_index}"}

@@ -23,7 +23,7 @@ from sqlml.types import Array
 
 Costs = Mapping[str, float]
 
-SHIPPED: Costs = {
+DEFAULT_COSTS: Costs = {
     # A column in an expression of the engine; a level that a row passes in a small tree, and a test
     # of such a tree.
     "sql.number": 0.7,
@@ -101,12 +101,12 @@ def current_costs() -> Costs:
     """Return the costs: those measured on this machine, and default costs for all others."""
     configured = os.environ.get("SQLML_COSTS")
     if configured == "default":
-        return SHIPPED
+        return DEFAULT_COSTS
     try:
-        return {**SHIPPED, **parse_costs(costs_path().read_text())}
+        return {**DEFAULT_COSTS, **parse_costs(costs_path().read_text())}
     except (OSError, ValueError) as error:
         if not configured:
-            return SHIPPED  # A damaged cache is treated as missing.
+            return DEFAULT_COSTS  # A damaged cache is treated as missing.
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"SQLML_COSTS: cannot read {configured}: {reason}") from None
 
@@ -123,8 +123,8 @@ def parse_costs(text: str) -> dict[str, float]:
     if not isinstance(costs, dict):
         raise ValueError("not an object of costs by name")
     for name, value in costs.items():
-        if name not in SHIPPED:
-            raise ValueError(f"unknown cost {name!r}; costs: {', '.join(SHIPPED)}")
+        if name not in DEFAULT_COSTS:
+            raise ValueError(f"unknown cost {name!r}; costs: {', '.join(DEFAULT_COSTS)}")
         if type(value) not in (int, float) or not 0 < value < 1e12:
             raise ValueError(
                 f"{name} must be a positive number of nanoseconds below 1e12, not {value!r}"

@@ -230,7 +230,7 @@ def _build_explained(
     return verify(b.build({**outputs, **contributions}, program.labels, tuple(program.inputs)))
 
 
-def block_of(program: Program) -> int:
+def find_block_size(program: Program) -> int:
     """Return the length of a block in an explained Program."""
     estimated = any(node.op == "sampled_contributions" for node in program.nodes)
     return (2 if estimated else 1) * len(program.inputs) + 1

@@ -33,7 +33,7 @@ class FeatureFacts:
     categories: int | None = None
 
 
-def feature_facts(program: Program) -> list[FeatureFacts]:
+def find_feature_facts(program: Program) -> list[FeatureFacts]:
     """Return the facts about each input, in order.
 
     They come from encoders, StandardScalers and the bounds that LightGBM stores.
@@ -116,7 +116,7 @@ class Importance:
     cover: float | None
 
 
-def importances(program: Program, source: str) -> list[Importance] | None:
+def compute_importances(program: Program, source: str) -> list[Importance] | None:
     """Return one entry per input, in order, computed as the library of the `source` class does.
 
     Columns that belong to one input, such as its categories, are added up. Return None if there are
@@ -213,12 +213,12 @@ class Weight:
     weight: float
 
 
-def weights(program: Program) -> list[Weight] | None:
+def read_weights(program: Program) -> list[Weight] | None:
     """Return the weights of the linear sum behind the explained output, or None without a sum."""
     inputs, node = list(program.inputs), _find_last_sum(program)
     if node is None:
         return None
-    owner, names = find_owners(program)[node.inputs[0]], column_names(program, node.inputs[0])
+    owner, names = find_owners(program)[node.inputs[0]], find_column_names(program, node.inputs[0])
     if (owner < 0).any():
         return None
     is_unnamed = np.array([name is None for name in names], bool)
@@ -254,13 +254,13 @@ MISSING = "missing"
 """The name of a column that is 1 where the input is missing."""
 
 
-def column_names(program: Program, i: int) -> list[str | None]:
+def find_column_names(program: Program, i: int) -> list[str | None]:
     """Return a name for each column of node i, such as its category or word, or None."""
     node = program.nodes[i]
     if node.op == "concat":
-        return [name for j in node.inputs for name in column_names(program, j)]
+        return [name for j in node.inputs for name in find_column_names(program, j)]
     if node.op == "select":
-        source_names = column_names(program, node.inputs[0])
+        source_names = find_column_names(program, node.inputs[0])
         return [source_names[int(k)] for k in node.attrs["indices"]]
     if node.op == "one_hot":
         return _name_one_hot_columns(program, node)
@@ -273,7 +273,7 @@ def column_names(program: Program, i: int) -> list[str | None]:
     if len(node.inputs) and program.nodes[node.inputs[0]].type.rowwise:
         source_type = program.nodes[node.inputs[0]].type
         if source_type.width == width and source_type.shape == node.type.shape:
-            return column_names(program, node.inputs[0])
+            return find_column_names(program, node.inputs[0])
     return [None] * width
 
 
@@ -319,7 +319,7 @@ def count_trees(program: Program) -> int:
     return sum(Ensemble.of(n.attrs).trees for n in program.nodes if n.op == "tree_ensemble")
 
 
-def tree_nodes(program: Program, tree: int) -> list[TreeNode]:
+def list_tree_nodes(program: Program, tree: int) -> list[TreeNode]:
     """Return the nodes of tree number `tree` (from 0, over all ensembles), level by level."""
     for node in program.nodes:
         if node.op != "tree_ensemble":
@@ -333,7 +333,7 @@ def tree_nodes(program: Program, tree: int) -> list[TreeNode]:
 
 def _list_tree_nodes(program: Program, x: int, ensemble: Ensemble, tree: int) -> list[TreeNode]:
     """List the nodes of a tree whose input rows are node x of the Program."""
-    owner, names = find_owners(program)[x], column_names(program, x)
+    owner, names = find_owners(program)[x], find_column_names(program, x)
     inputs, nodes = list(program.inputs), list[TreeNode]()
     queue, numbers = [(int(ensemble.roots[tree]), 0)], {int(ensemble.roots[tree]): 0}
     for index, depth in queue:

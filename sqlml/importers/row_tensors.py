@@ -80,7 +80,7 @@ def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
     return inner
 
 
-def joined(b: Builder, parts: Sequence[Rows], axis: int) -> Rows:
+def concatenate_tensors(b: Builder, parts: Sequence[Rows], axis: int) -> Rows:
     """Concatenate tensors of equal rank and dtype along the axis `axis` > 0 of the graph."""
     starts = np.cumsum([0, *(math.prod(p.inner) for p in parts)]).tolist()
     grids = [p.grid + start for p, start in zip(parts, starts, strict=False)]

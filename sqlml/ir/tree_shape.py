@@ -170,7 +170,7 @@ def unify_decisions(ensemble: Ensemble) -> Decisions:
         is_negated &= ~ensemble.categorical
     is_exclusive = is_negated if ensemble.compare == "le" else ~is_negated
     threshold = np.where(is_negated, -ensemble.threshold, ensemble.threshold)
-    threshold = np.where(is_exclusive, largest_below(threshold), threshold)
+    threshold = np.where(is_exclusive, find_largest_below(threshold), threshold)
     if ensemble.categorical is not None:
         threshold[ensemble.categorical] = np.nan
     return Decisions(
@@ -182,7 +182,7 @@ def unify_decisions(ensemble: Ensemble) -> Decisions:
     )
 
 
-def largest_below(value: Array) -> Array:
+def find_largest_below(value: Array) -> Array:
     """Return, for each entry, the largest smaller float of its dtype; NaN for minus infinity.
 
     >>> largest_below(np.array([1.0, -np.inf]))

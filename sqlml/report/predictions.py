@@ -34,7 +34,7 @@ def _plot_predictions(subject: Subject) -> list[Part]:
     scores = subject.scores
     if scores is None:
         return [_plot_scores(subject)]
-    if scores.rows.targets > 1:
+    if scores.rows.target_count > 1:
         return _plot_targets(subject)
     if subject.task == "numbers":
         rows = f"SELECT hat AS x, 1 AS s FROM {scores.table} WHERE hat IS NOT NULL"
@@ -202,7 +202,7 @@ def _compare_largest(subject: Subject) -> Part:
 def _average_unlabelled(subject: Subject, keys: str) -> list[dict[str, Any]]:
     """Return the row count of each group, and its mean prediction if predictions are numbers."""
     scores, average, condition = subject.known_scores, "CAST(NULL AS DOUBLE)", ""
-    if scores.rows.targets > 1:
+    if scores.rows.target_count > 1:
         condition = "WHERE t = 0"
     elif subject.task in _AVERAGED:
         average = f"avg({_AVERAGED[subject.task]})"

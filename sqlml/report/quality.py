@@ -344,7 +344,7 @@ def measure_quality(subject: Subject) -> Section:
     parts: list[Part] = [_compare_metrics(subject, metrics)]
     if subject.task == "numbers":
         parts += _plot_regressor(subject)
-    elif subject.known_scores.rows.targets > 1:
+    elif subject.known_scores.rows.target_count > 1:
         reason = "Curves are drawn for classifiers of one target"
         parts.append(Note(f"{reason}; ml_roc_curve and similar functions support several."))
     elif subject.task in ("classes", "two classes"):

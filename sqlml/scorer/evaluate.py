@@ -16,7 +16,7 @@ import numpy as np
 
 from sqlml import html
 from sqlml.errors import ConfigError
-from sqlml.explaining.explained import block_of
+from sqlml.explaining.explained import find_block_size
 from sqlml.ir.program import Program
 from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.table_functions.evaluated_model import CLASSIFIER_METRICS
@@ -239,7 +239,7 @@ class Contributions:
         Each block has the contributions of the inputs, the baseline, and for estimates the standard
         errors. `columns` are those of the training data.
         """
-        inputs, width = list(program.inputs), block_of(program)
+        inputs, width = list(program.inputs), find_block_size(program)
         by_target = blocks.reshape(len(blocks), -1, width)
         has_several = by_target.shape[1] > 1
         features = tuple(column.name for column in columns)

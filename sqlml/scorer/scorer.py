@@ -14,7 +14,7 @@ from sqlml.errors import ConfigError
 from sqlml.explaining.explained import (
     BY_CLASS,
     OWN,
-    block_of,
+    find_block_size,
     explain_against_background,
     explain_program,
 )
@@ -258,7 +258,7 @@ class Scorer:
         if index is None:
             classes = ", ".join(map(repr, program.labels[0].values[:20]))
             raise ConfigError(f"{label!r} is not a class of this model; its classes: {classes}")
-        width = block_of(program)
+        width = find_block_size(program)
         blocks = scorer._score(BY_CLASS, X, options)[:, index * width : (index + 1) * width]
         return Contributions.of(blocks, program, self.features)
 

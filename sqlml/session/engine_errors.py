@@ -19,7 +19,7 @@ from sqlml.interruption import Stop, interruption_stops
 from sqlml.parsing.statements import Statement
 from sqlml.parsing.tokens import find_original_offset
 from sqlml.planner.binding.function_hints import suggest_fix
-from sqlml.udfs.batch_function import claim
+from sqlml.udfs.batch_function import claim_error
 from sqlml.udfs.duckdb.engine import DuckDBEngine, is_interrupt
 from sqlml.udfs.duckdb.user_frame import find_user_frame
 
@@ -114,7 +114,7 @@ def translate_error(
         return KeyboardInterrupt()
     if not isinstance(error, duckdb.Error | RuntimeError):
         return error
-    raised_in_function = claim(str(error))
+    raised_in_function = claim_error(str(error))
     if raised_in_function is not None or not isinstance(error, duckdb.Error):
         return raised_in_function or error
     if isinstance(error, duckdb.CatalogException) and is_catalog_table_missing(error, texts):

@@ -23,7 +23,7 @@ from sqlml.planner.syntax.statement_text import Text, text_of
 from sqlml.session.engine_errors import UserCall, reworded_errors, user_errors
 from sqlml.session.relation import PlanText, session_html, unwrap, wrap
 from sqlml.session.services import Services, open_services
-from sqlml.statements.connection_models import pairs_answer as answer_of
+from sqlml.statements.connection_models import format_pairs_answer as answer_of
 from sqlml.statements.dispatch import bind_parameters, carry_out
 from sqlml.statements.model_methods import ModelMethods
 

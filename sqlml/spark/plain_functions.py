@@ -25,7 +25,7 @@ from sqlml.host import Host
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_cache import PlanCache
-from sqlml.statements.planner_callbacks import explain_by_rows, names_in_rows
+from sqlml.statements.planner_callbacks import explain_by_rows, fetch_names
 from sqlml.types import NESTED, fold
 from sqlml.udfs.engine_function import register_functions
 from sqlml.udfs.spark.engine import SparkEngine
@@ -40,7 +40,7 @@ class SparkQueries(PlanCache):
             training=lookup.training,
             explain_against=partial(explain_by_rows, host, catalog.programs, SPARK),
             models=lookup.load_all,
-            read_names=partial(names_in_rows, weakref.ref(self)),
+            read_names=partial(fetch_names, weakref.ref(self)),
         )
         super().__init__(context, lookup.stamp)
         self._engine = engine

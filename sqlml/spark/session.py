@@ -26,7 +26,7 @@ from sqlml.spark.files import Files, LocalFiles, open_files
 from sqlml.spark.host import SparkHost, insert_literals
 from sqlml.spark.plain_functions import PlainFunctions, SparkQueries
 from sqlml.spark.trainers import SparkTrainers
-from sqlml.statements.connection_models import Models, pairs_answer
+from sqlml.statements.connection_models import Models, format_pairs_answer
 from sqlml.statements.dispatch import carry_out
 from sqlml.statements.model_methods import ModelMethods
 from sqlml.udfs.spark.engine import SparkEngine, require_live
@@ -234,7 +234,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
             return self._spark.createDataFrame([], "key string, value string")
         if isinstance(statement, Explain):
             rows = self._explain(statement)
-            result: Any = pairs_answer(("explain_key", "explain_value"), rows)
+            result: Any = format_pairs_answer(("explain_key", "explain_value"), rows)
         else:
             result = carry_out(self._models, statement)
         if result is None:

@@ -55,7 +55,7 @@ def resolve_model(name: ModelName) -> Reference:
     return Reference(name.name, name.database)
 
 
-def pairs_answer(columns: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> Answer:
+def format_pairs_answer(columns: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> Answer:
     """Return a query whose result is `pairs`, as two string columns."""
     marks = ", ".join(f"({n}, ?, ?)" for n in range(len(pairs)))
     query = (

@@ -21,7 +21,7 @@ from sqlml.planner.plan.explain_plan import explain_model as explain_program
 from sqlml.statements.connection_models import (
     Answer,
     Models,
-    pairs_answer,
+    format_pairs_answer,
     resolve_model,
     resolve_name,
 )
@@ -62,7 +62,7 @@ def show_versions(models: Models, statement: ShowVersions) -> Answer:
 def describe_model(models: Models, statement: DescribeModel) -> Answer:
     """Carry out DESCRIBE MODEL."""
     description = describe(models, resolve_name(statement.name))
-    return pairs_answer(("property", "value"), description.properties)
+    return format_pairs_answer(("property", "value"), description.properties)
 
 
 def explain_model(models: Models, statement: ExplainModel) -> Answer:
@@ -72,7 +72,7 @@ def explain_model(models: Models, statement: ExplainModel) -> Answer:
     lines = [] if training is None else [("pipeline", training.pipeline)]
     lines += explain_program(model.program, model.options)
     lines += _describe_small_models(models.catalog.small_models(model))
-    return pairs_answer(("explain_key", "explain_value"), lines)
+    return format_pairs_answer(("explain_key", "explain_value"), lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.planner.syntax.lineage import FeatureSource, find_feature_sources
 from sqlml.planner.syntax.statement_text import text_of
 from sqlml.scorer.input_table import program_inputs
-from sqlml.statements.connection_models import Answer, Models, pairs_answer
+from sqlml.statements.connection_models import Answer, Models, format_pairs_answer
 from sqlml.statements.describe_model import describe_small_model, list_groups
 from sqlml.statements.model_options import ESTIMATOR, OUTPUT
 from sqlml.training.cascades import feature_groups, learn
@@ -151,7 +151,7 @@ def _store_small_model(
         small_model = replace(learned, facts=facts)
         models.versions.add_small_model(model, small_model)
         description = [("stored", "yes"), *describe_small_model(small_model.facts)]
-    return pairs_answer(("property", "value"), description)
+    return format_pairs_answer(("property", "value"), description)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,7 +43,7 @@ def explain_by_rows(
     return program
 
 
-def names_in_rows(queries_ref: weakref.ref[Any], query: str) -> tuple[str, ...]:
+def fetch_names(queries_ref: weakref.ref[Any], query: str) -> tuple[str, ...]:
     """Run a one-column query, which may call models, and return its values as sorted strings.
 
     The planner keeps a weak reference to a session's queries, so that an unused session is freed at

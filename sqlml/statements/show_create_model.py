@@ -21,7 +21,7 @@ from sqlml.parsing.parse import parse
 from sqlml.parsing.statement_parts import option_text
 from sqlml.parsing.statements import Call, OptionValue
 from sqlml.planner.program.result_sql import result_type
-from sqlml.statements.connection_models import Answer, Models, pairs_answer, resolve_name
+from sqlml.statements.connection_models import Answer, Models, format_pairs_answer, resolve_name
 from sqlml.statements.model_options import OUTPUT, user_options
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.types import Feature, Kind
@@ -52,7 +52,7 @@ def show_create(models: Models, statement: statements.ShowCreate) -> Answer:
     else:
         creation = _format_file_import(name, reference, model, comment, dialect)
     additions = _format_additions(catalog, reference, name, model, dialect)
-    return pairs_answer(("name", "statement"), [(model.name, f"{creation};{additions}")])
+    return format_pairs_answer(("name", "statement"), [(model.name, f"{creation};{additions}")])
 
 
 def _format_training(

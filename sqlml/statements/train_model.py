@@ -14,7 +14,7 @@ from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedA
 from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import Promotion, Retrain, Training, TrainModel, TrainVersion
 from sqlml.scorer.scorer import Scorer
-from sqlml.statements.connection_models import Answer, Models, pairs_answer, resolve_model
+from sqlml.statements.connection_models import Answer, Models, format_pairs_answer, resolve_model
 from sqlml.statements.create_model import ModelRequest, build_version
 from sqlml.statements.model_options import AT_CREATION, OUTPUT, STORED, user_options
 from sqlml.statements.show_create_model import as_json, from_json
@@ -330,4 +330,4 @@ def _answer_training(
         ("seconds", f"{facts.seconds:.3g}"),
         *extra_pairs,
     ]
-    return pairs_answer(("property", "value"), pairs)
+    return format_pairs_answer(("property", "value"), pairs)

@@ -48,7 +48,7 @@ def _show_error(error: Exception) -> int:
 
 def calibrate(arguments: Sequence[str]) -> int:
     """Run `sqlml calibrate`: measure this machine, and print the costs that were saved."""
-    from sqlml.backends.costs import SHIPPED, costs_path
+    from sqlml.backends.costs import DEFAULT_COSTS, costs_path
     from sqlml.tools.calibration import calibrate as calibration
 
     argparse.ArgumentParser(
@@ -60,7 +60,7 @@ def calibrate(arguments: Sequence[str]) -> int:
         measured = calibration.calibrate()
     except OSError as error:
         return _fail(f"cannot save the costs: {error}", 1)
-    for name, shipped in SHIPPED.items():
+    for name, shipped in DEFAULT_COSTS.items():
         if name in measured:
             print(f"{name:<22}{measured[name]:>12.4f}  (shipped: {shipped:g})")
     print(f"saved in {costs_path()}")

@@ -89,7 +89,7 @@ def _match_columns(pipeline: Plan, request: PredictionRequest) -> dict[str, tupl
     """Map each output to the names of the corresponding Spark columns."""
     if pipeline.predictor is None:
         return {"transform": pipeline.outputs}
-    stage, naming = pipeline.predictor, pipeline.naming
+    stage, naming = pipeline.predictor, pipeline.label_stage
     candidates = {
         "label": (naming or stage).text("predictionCol" if naming is None else "outputCol"),
         "proba": stage.text("probabilityCol", ""),

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import sqlml
-from sqlml.udfs.batch_function import claim
+from sqlml.udfs.batch_function import claim_error
 from sqlml.udfs.duckdb.native import native_functions
 from tests.e2e.native_models import NEEDS_NATIVE, filled
 
@@ -87,7 +87,7 @@ def test_a_packed_function_takes_the_name_of_a_model_of_its_types(
     query = f"SELECT {packed}({name.replace('{name}', own)}, [a, b, c]::DOUBLE[3]) FROM t"
     with pytest.raises(duckdb.Error) as error:
         plain.execute(query).fetchall()
-    told = claim(str(error.value))
+    told = claim_error(str(error.value))
     assert NAME_ERRORS[name] in str(told or error.value)
 
 

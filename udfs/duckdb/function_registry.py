@@ -88,7 +88,7 @@ class Registry:
 
     def no_columns(self, wait: bool) -> str | None:
         reason = self.no_native_functions()
-        return native_functions.not_ready(wait) if reason is None else reason
+        return native_functions.explain_not_ready(wait) if reason is None else reason
 
     def _register_native(self, function: EngineFunction) -> bool:
         if function.models is not None:

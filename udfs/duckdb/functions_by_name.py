@@ -35,7 +35,7 @@ from sqlml.planner.program.function_names import (
     parse_name,
 )
 from sqlml.types import Array
-from sqlml.udfs.batch_function import BatchFunction, arrow_of, arrow_type, matrix_of, park
+from sqlml.udfs.batch_function import BatchFunction, to_arrow, arrow_type, stack_columns, park_error
 from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.engine_function import EngineFunction, score_by_name, with_signature
 from sqlml.udfs.make_function import make_engine_function
@@ -103,7 +103,7 @@ def drop_functions(digests: Collection[str]) -> None:
     with _drop_lock:
         for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
             _dropped.put(name, function, nbytes + _OVERHEAD)
-        native_functions.forget(names)
+        native_functions.drop_plans(names)
 
 
 def find_function(name: str) -> BatchFunction:
@@ -120,7 +120,7 @@ def find_function(name: str) -> BatchFunction:
             try:
                 function = _rebuild_function(name)
             except SqlmlError as error:
-                raise park(error) from None
+                raise park_error(error) from None
             cache_function(name, function)
         return function
 
@@ -146,7 +146,7 @@ def _rebuild_function(name: str) -> BatchFunction:
 def _score_batch(name: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
     function = find_function(name)
     if len(columns) != function.argument_count:
-        raise park(
+        raise park_error(
             ArtifactError(
                 f"{name} takes {function.argument_count} arguments, but its call has {len(columns)}"
             )
@@ -164,10 +164,10 @@ def _score_by_name(
         return pa.array([], result_type)
     name = names[0].as_py()
     if not isinstance(name, str) or names[-1].as_py() != name:
-        raise park(ArtifactError("the name of a model's function must be the same for all rows"))
+        raise park_error(ArtifactError("the name of a model's function must be the same for all rows"))
     scores = _score_batch(name, *columns)
     if scores.type != result_type:
-        raise park(
+        raise park_error(
             ArtifactError(
                 f"the result of {name} has type {scores.type}, but its call expects {result_type}"
             )
@@ -297,7 +297,7 @@ def make_named_function(function: NamedFunction, example: EngineFunction | None)
 def _read_groups(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Array:
     def group_of(name: str, rows: Array) -> pa.Array | None:
         if name in function.groups:
-            return arrow_of(np.full(len(rows), function.groups[name], np.int32), pa.int32())
+            return to_arrow(np.full(len(rows), function.groups[name], np.int32), pa.int32())
         _check_unknown_name(function, name)
         return None
 
@@ -311,10 +311,10 @@ def _score_rows(
     *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
     try:
-        matrix = matrix_of(columns[: function.numbers], "float64")
+        matrix = stack_columns(columns[: function.numbers], "float64")
         texts = [TextColumn.from_values(column) for column in columns[function.numbers :]]
     except SqlmlError as error:
-        raise park(error) from None
+        raise park_error(error) from None
 
     def score(name: str, rows: Array) -> pa.Array | None:
         scorer = function.scorers.get(name)
@@ -329,7 +329,7 @@ def _score_rows(
             }
             return batch_function.score_in_parts(np.ascontiguousarray(numbers), selected)
         except Exception as error:
-            raise park(error) from None
+            raise park_error(error) from None
 
     return score_by_name(names, result_type, score)
 
@@ -338,4 +338,4 @@ def _check_unknown_name(function: NamedFunction, name: str) -> None:
     """Raise ParkedFailure if a name without a model is an error; return if its rows are NULL."""
     error = function.find_error(name)
     if error is not None:
-        raise park(type(error)(error.message))
+        raise park_error(type(error)(error.message))

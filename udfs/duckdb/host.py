@@ -12,7 +12,7 @@ import duckdb
 from sqlml.catalog.catalog_connection import strip_excerpt
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ConfigError, ParseError
-from sqlml.planner.syntax.parameters import with_values
+from sqlml.planner.syntax.parameters import write_values
 from sqlml.regular_files import check_regular, local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 
@@ -126,7 +126,7 @@ class DuckDBHost:
         return path if path and os.access(path, os.W_OK) else None
 
     def with_values(self, query: str, values: Any) -> str:
-        return with_values(query, values, self.literal)
+        return write_values(query, values, self.literal)
 
     def literal(self, value: Any) -> str:
         if value is None or isinstance(value, bool):

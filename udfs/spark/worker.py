@@ -25,7 +25,7 @@ from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import text_input_name
 from sqlml.planner.program.function_names import parse_name
 from sqlml.types import Array
-from sqlml.udfs.batch_function import BatchFunction, arrow_of, arrow_type, rows_of
+from sqlml.udfs.batch_function import BatchFunction, to_arrow, arrow_type, unpack_rows
 from sqlml.udfs.engine_function import score_by_name
 from sqlml.udfs.make_function import make_engine_function
 
@@ -193,7 +193,7 @@ def _unpack(lists: pa.ListArray, width: int, dtype: str) -> Array:
     assert len(values) == len(lists) * width, (
         "the planner packs as many numbers as there are columns"
     )
-    return rows_of(pa.FixedSizeListArray.from_arrays(values, width), width, dtype)
+    return unpack_rows(pa.FixedSizeListArray.from_arrays(values, width), width, dtype)
 
 
 Rows = tuple[
@@ -233,12 +233,12 @@ def score_named_rows(
     def score_group(name: str, positions: Array) -> pa.Array | None:
         count = len(positions)
         if name in groups:
-            values = arrow_of(np.full(count, groups[name], np.int32), value_type)
+            values = to_arrow(np.full(count, groups[name], np.int32), value_type)
             return _make_result(values, pa.nulls(count, pa.string()))
         if name in scorers:
             function, program, numbers, texts = scorers[name]
             selected = matrix[positions][:, list(numbers)]
-            columns = [arguments[1 + k].take(arrow_of(positions, pa.int64())) for k in texts]
+            columns = [arguments[1 + k].take(to_arrow(positions, pa.int64())) for k in texts]
             spec = parse_name(function)
             dtype = "float32" if spec is not None and spec.layout == "f32" else "float64"
             return score(function, program, driver_versions, [_pack(selected, dtype), *columns])
@@ -255,5 +255,5 @@ def score_named_rows(
 def _pack(matrix: Array, dtype: str) -> pa.Array:
     rows = (matrix if matrix.shape[1] else np.zeros((len(matrix), 1))).astype(dtype)
     ends = np.arange(0, rows.size + 1, rows.shape[1])
-    values = arrow_of(rows.ravel(), pa.from_numpy_dtype(rows.dtype))
-    return pa.ListArray.from_arrays(arrow_of(ends, pa.int32()), values)
+    values = to_arrow(rows.ravel(), pa.from_numpy_dtype(rows.dtype))
+    return pa.ListArray.from_arrays(to_arrow(ends, pa.int32()), values)

@@ -10,7 +10,7 @@ import numpy as np
 from sqlml.backends.sql.expression import TYPES, VALUE, Expression, Printer, Printing, Value
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
-from sqlml.ir.operators.categories import unknown_category_error
+from sqlml.ir.operators.categories import make_unknown_category_error
 from sqlml.types import FLOATS
 
 _MAX_LENGTH = 58
@@ -181,7 +181,7 @@ def _print_require_known(node: Printing) -> Value:
     checked = []
     for operand in node.bind(node.values[0]):
         value = "a category" if operand.category is None else VALUE
-        error = unknown_category_error(node.attrs["feature"], node.attrs["step"], value)
+        error = make_unknown_category_error(node.attrs["feature"], node.attrs["step"], value)
         whens = [(f"{operand.sql} < 0", node.error(error, operand.category))]
         checked.append(node.reject_when(operand, whens, nan=False))
     return tuple(checked)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sqlml.ir import reference
-from sqlml.ir.operators.distances import distances
+from sqlml.ir.operators.distances import compute_distances
 from sqlml.ir.operators.piecewise import split_points
 from sqlml.ir.operators.torch_module import make_runner
 from sqlml.ir.program import Node
@@ -319,7 +319,7 @@ def _pairwise(node: Node, put: Put) -> Function:
     weights, inverse = (put(attrs[k]) if k in attrs else None for k in ("weights", "inverse"))
 
     def pairwise(x: Tensor) -> Tensor:
-        result: Tensor = distances(torch, x, points, metric, p, weights, inverse)
+        result: Tensor = compute_distances(torch, x, points, metric, p, weights, inverse)
         return result.to(x.dtype)
 
     return pairwise

@@ -18,7 +18,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
 
-def component_labels(count: int) -> Labels:
+def build_cluster_labels(count: int) -> Labels:
     return Labels("int64", tuple(range(count)))
 
 
@@ -114,7 +114,7 @@ def nearest_centre(model: Any, frame: Frame) -> Outputs:
     if not len(centres):  # Training did not converge: every row is labelled -1.
         zeros = b.linear(x, np.zeros((x.type.width, 1)))
         return Outputs({"label": b.op("argmax", zeros, axis=1)}, Labels("int64", (-1,)))
-    return Outputs({"label": assign_nearest(b, x, centres)}, component_labels(len(centres)))
+    return Outputs({"label": assign_nearest(b, x, centres)}, build_cluster_labels(len(centres)))
 
 
 def birch(model: Any, frame: Frame) -> Outputs:
@@ -185,7 +185,7 @@ def _build_outputs(b: Builder, x: Value, centres: Array, label: Value) -> Output
         x = b.op("densify", x, fill=0.0)
     if not x.type.sparse:
         values["transform"] = compute_distances(b, x, centres)
-    return Outputs(values, component_labels(len(centres)))
+    return Outputs(values, build_cluster_labels(len(centres)))
 
 
 def _read_centres(model: Any, frame: Frame, rows: Rows = "dense") -> tuple[Value, Array]:

@@ -14,7 +14,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Rows, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.cluster import component_labels
+from sqlml.importers.sklearn.cluster import build_cluster_labels
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
@@ -189,7 +189,7 @@ def _build_mixture_outputs(frame: Frame, joint: Value) -> Outputs:
     total = log_sum_exp(b, joint)
     label, proba = classify.argmax_label(b, joint), b.op("exp", b.op("sub", joint, total))
     values = {"label": label, "proba": proba, "samples": total}
-    return Outputs(values, component_labels(joint.type.width))
+    return Outputs(values, build_cluster_labels(joint.type.width))
 
 
 def linear_discriminant(model: Any, frame: Frame) -> Outputs:

@@ -84,7 +84,7 @@ class Plan:
     vector: str | None
     width: int
     predictor: Stage | None
-    naming: Stage | None
+    label_stage: Stage | None
     outputs: tuple[str, ...]
 
 
@@ -185,7 +185,7 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
             outputs = PREDICTORS[stage.kind](stage, columns)
             _check_columns(stage, outputs)
             if stage is plan.predictor:
-                return _set_labels(outputs, plan.naming)
+                return _set_labels(outputs, plan.label_stage)
             _put_outputs(stage, columns, outputs, needed)
         elif stage.kind == "VectorAssembler":
             feature_stages.import_vector_assembler(stage, columns)

@@ -14,7 +14,7 @@ import numpy as np
 
 from sqlml.importers.frame import Outputs
 from sqlml.importers.sklearn.classify import argmax_label
-from sqlml.importers.sklearn.cluster import component_labels
+from sqlml.importers.sklearn.cluster import build_cluster_labels
 from sqlml.importers.spark_ml.contents import TreeNodes
 from sqlml.importers.spark_ml.pipeline_stages import Columns, Stage
 from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS
@@ -131,7 +131,7 @@ def import_k_means(stage: Stage, columns: Columns) -> Outputs:
     else:
         raise stage.unsupported(f"distanceMeasure={measure!r} is not known")
     label = argmax_label(b, b.op("neg", distances))
-    return Outputs({"label": label}, component_labels(len(centers)))
+    return Outputs({"label": label}, build_cluster_labels(len(centers)))
 
 
 def _compute_cosine_distances(stage: Stage, b: Builder, x: Value, centers: Array) -> Value:

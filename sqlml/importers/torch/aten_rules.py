@@ -14,7 +14,7 @@ from sqlml.importers.row_tensors import (
     Uncovered,
     apply_to_columns,
     fill_shape,
-    joined,
+    concatenate_tensors,
     multiply,
 )
 from sqlml.importers.torch.tensors import (
@@ -82,13 +82,13 @@ def _require_rows(tensors: Any) -> list[Rows]:
 
 def _convert_cat(m: Maker, a: Arguments) -> Rows:
     tensors = _require_rows(a["tensors"])
-    return joined(m.b, tensors, resolve_column_axis(a.get("dim", 0), tensors[0]))
+    return concatenate_tensors(m.b, tensors, resolve_column_axis(a.get("dim", 0), tensors[0]))
 
 
 def _convert_stack(m: Maker, a: Arguments) -> Rows:
     tensors, dim = _require_rows(a["tensors"]), a.get("dim", 0)
     widened = [_insert_axis(tensor, dim) for tensor in tensors]
-    return joined(m.b, widened, resolve_axis(dim, widened[0].rank))
+    return concatenate_tensors(m.b, widened, resolve_axis(dim, widened[0].rank))
 
 
 def _select_columns(m: Maker, x: Rows, axis: int, selection: Any) -> Rows:

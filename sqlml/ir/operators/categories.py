@@ -75,11 +75,11 @@ def _encode(args: Sequence[Array], attrs: Attrs) -> Array:
 def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
     (codes,) = args
     if (codes < 0).any():
-        raise unknown_category_error(str(attrs["feature"]), str(attrs["step"]), "a category")
+        raise make_unknown_category_error(str(attrs["feature"]), str(attrs["step"]), "a category")
     return codes
 
 
-def unknown_category_error(
+def make_unknown_category_error(
     feature: str, step: str, value: str, query: str = ""
 ) -> UnknownCategoryError:
     """Return the error that estimator `step` rejects `value`; the SQL `query` finds such rows."""

@@ -191,12 +191,12 @@ def _sample_orders(start: int, stop: int, num_players: int, attrs: Attrs, worth:
 _GAME = ("player", "players", "background")
 
 
-def ensemble_of_attrs(attrs: Attrs) -> Ensemble:
+def make_ensemble(attrs: Attrs) -> Ensemble:
     return Ensemble.of({name: value for name, value in attrs.items() if name not in _GAME})
 
 
 def _type(types: Types, attrs: Attrs) -> TensorType:
-    ensemble, (x,), num_players = ensemble_of_attrs(attrs), types, attrs["players"]
+    ensemble, (x,), num_players = make_ensemble(attrs), types, attrs["players"]
     ensemble.check(x)
     if "background" in attrs:
         num_rows = array_attribute(attrs, "background", x.dtype, (None, x.width)).shape[0]
@@ -213,7 +213,7 @@ def _type(types: Types, attrs: Attrs) -> TensorType:
     return matrix("float64", ensemble.outputs * (num_players + 1))
 
 
-def quadrature(features: int) -> tuple[Array, Array]:
+def make_quadrature(features: int) -> tuple[Array, Array]:
     """Return the points in (0, 1) and the weights of a rule that is exact for `features` players.
 
     This is the number of different features on a path from the root to a leaf.
@@ -274,7 +274,7 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     The last number of each output is the expected score if no input is known.
     """
     (x,) = args
-    ensemble, num_players = ensemble_of_attrs(attrs), int(attrs["players"])
+    ensemble, num_players = make_ensemble(attrs), int(attrs["players"])
     n, values_per_leaf = x.shape[0], ensemble.leaf_values.shape[1]
     shares_by_background = split_shares(ensemble, attrs.get("background"))
     result = np.zeros((n, ensemble.outputs, num_players + 1))
@@ -295,7 +295,7 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
         result[:, outputs, -1] += np.prod(list(share_of.values())) * value
         for k in share_of:
             total = np.zeros(n)
-            for t, weight in zip(*quadrature(len(share_of)), strict=True):
+            for t, weight in zip(*make_quadrature(len(share_of)), strict=True):
                 others = [share_of[i] * (1 - t) + passed[i] * t for i in share_of if i != k]
                 total += weight * np.prod([np.ones(n), *others], axis=0)
             contribution = (passed[k] - share_of[k]) * total

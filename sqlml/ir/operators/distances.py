@@ -28,7 +28,7 @@ SPLIT = 134217729.0
 """2^27 + 1, which splits a float64 into two halves (Dekker, 1971)."""
 
 
-def square_norms(x: Array) -> Array:
+def compute_square_norms(x: Array) -> Array:
     """Return the squared length of each row, (n,)."""
     return np.asarray(np.vecdot(np.ascontiguousarray(x), np.ascontiguousarray(x)))
 
@@ -113,7 +113,7 @@ def check_metric(types: Types, attrs: Attrs) -> int:
     return int(points.shape[0])
 
 
-def distances(
+def compute_distances(
     xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any, inverse: Any = None
 ) -> Any:
     """Return the reduced distances (n, m) between the rows of x (n, k) and of points (m, k).
@@ -123,7 +123,7 @@ def distances(
     if metric == "mahalanobis":
         return _sum_mahalanobis(x, points, inverse)
     if metric == "cosine":
-        similarity = distances(
+        similarity = compute_distances(
             xp, _scale_to_unit(xp, x), _scale_to_unit(xp, points), "dot", p, None
         )
         return xp.clip(1.0 - similarity, 0.0, 2.0)
@@ -190,7 +190,7 @@ def _scale_to_unit(xp: Any, x: Any) -> Any:
 def reduced_distances(x: Array, attrs: Attrs) -> Array:
     """Return the reduced distances (n, m) of rows `x` under the metric in `attrs`."""
     metric, p, weights = attrs["metric"], attrs.get("p", 0.0), attrs.get("weights")
-    reduced: Array = distances(np, x, attrs["points"], metric, p, weights, attrs.get("inverse"))
+    reduced: Array = compute_distances(np, x, attrs["points"], metric, p, weights, attrs.get("inverse"))
     return reduced.astype(x.dtype, copy=False)
 
 
@@ -199,7 +199,7 @@ def round_like_source(x: Array, attrs: Attrs) -> Array:
     points = attrs["points"]
     if attrs["metric"] == "cosine":
         return cosine_distances(x, points)
-    return expanded_distances(x, points, square_norms(x), square_norms(points))
+    return expanded_distances(x, points, compute_square_norms(x), compute_square_norms(points))
 
 
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:

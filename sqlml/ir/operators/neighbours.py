@@ -25,7 +25,7 @@ from sqlml.ir.operators.distances import (
     reduced_distances,
     round_like_source,
     rounding_slack,
-    square_norms,
+    compute_square_norms,
 )
 from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs
@@ -120,7 +120,7 @@ def _balls_contain_points(bounds: Array, node_ranges: Array, points: Array, attr
     """Return whether each node's points lie within its radius, up to rounding."""
     for (start, end), ball in zip(node_ranges, bounds, strict=True):
         centre_attrs = {**attrs, "points": ball[None, :-1]}
-        distances = true_distance(reduced_distances(points[start:end], centre_attrs), attrs)
+        distances = to_true_distances(reduced_distances(points[start:end], centre_attrs), attrs)
         if not (distances <= ball[-1] + 1e-9 * abs(ball[-1])).all():
             return False
     return True
@@ -129,7 +129,7 @@ def _balls_contain_points(bounds: Array, node_ranges: Array, points: Array, attr
 _KD_POWER = {"sqeuclidean": 2.0, "manhattan": 1.0, "chebyshev": np.inf, "minkowski": 0.0}
 
 
-def true_distance(values: Array, attrs: Attrs) -> Array:
+def to_true_distances(values: Array, attrs: Attrs) -> Array:
     """Convert reduced distances to distances, unless the operator returns squares."""
     if attrs["metric"] in SQUARES and not attrs.get("squared", False):
         return np.asarray(np.sqrt(values))
@@ -149,7 +149,7 @@ def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
     for start in range(0, x.shape[0], rows_per_block):
         block = x[start : start + rows_per_block]
         distances, indices = select(measure(block, attrs), block, attrs)
-        result[start : start + rows_per_block, :k] = true_distance(distances, attrs)
+        result[start : start + rows_per_block, :k] = to_true_distances(distances, attrs)
         result[start : start + rows_per_block, k:] = indices
     return result
 
@@ -182,7 +182,7 @@ def select_nearest_expanded(distances: Array, x: Array, attrs: Attrs) -> tuple[A
     with the expanded distances to all points.
     """
     k, points = attrs["k"], attrs["points"]
-    x_squares, point_squares = square_norms(x), square_norms(points)
+    x_squares, point_squares = compute_square_norms(x), compute_square_norms(points)
     indices = np.argpartition(distances, k - 1, axis=1)[:, :k]
     farthest = np.take_along_axis(distances, indices, axis=1).max(axis=1, initial=-np.inf)
     nearest = expanded_distances(x, points[indices], x_squares, point_squares[indices])
@@ -293,7 +293,7 @@ def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
     bounds, metric, width = attrs["bounds"], attrs["metric"], x.shape[1]
     if attrs["ties"] == "ball_tree":
         centres = {**attrs, "points": bounds[:, :width]}
-        distance = true_distance(reduced_distances(x, centres), attrs)
+        distance = to_true_distances(reduced_distances(x, centres), attrs)
         gap: Array = np.maximum(0.0, distance - bounds[:, width])
         if metric in SQUARES:
             return gap * gap

@@ -88,29 +88,29 @@ class _TreeTimer:
         self, depth: int, thresholds: int, columns: int = COLUMNS, trees: int = TREES
     ) -> float:
         from sqlml.backends.native.trees.binned import bin_tests  # numba is loaded only here
-        from sqlml.backends.native.trees.cursor_forest import cursor_forest
+        from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
 
         ensemble, x = perfect_trees(depth, trees, columns, thresholds), self.tables[columns]
         tests = bin_tests(ensemble)
         assert tests is not None
-        return _time(cursor_forest(ensemble, tests, x.dtype), x)
+        return _time(compile_cursor_forest(ensemble, tests, x.dtype), x)
 
     def descent(self, depth: int, values: int = 1, columns: int = COLUMNS) -> float:
         from sqlml.backends.native.trees.binned import bin_tests
-        from sqlml.backends.native.trees.descent_forest import descent_forest
+        from sqlml.backends.native.trees.descent_forest import compile_descent_forest
 
         ensemble = perfect_trees(depth, DEEP_TREES, columns, WIDE_BINS, values)
         x, tests = self.tables[columns], bin_tests(ensemble)
         assert tests is not None
-        return _time(descent_forest(ensemble, tests, np.full(DEEP_TREES, 5), x.dtype), x)
+        return _time(compile_descent_forest(ensemble, tests, np.full(DEEP_TREES, 5), x.dtype), x)
 
     def lockstep(
         self, depth: int, columns: int = COLUMNS, rows: int = 32, trees: int = TREES
     ) -> float:
-        from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
+        from sqlml.backends.native.trees.lockstep_forest import compile_lockstep_forest
 
         ensemble, x = perfect_trees(depth, trees, columns, BINS), self.tables[columns]
-        return _time(lockstep_forest(ensemble, x.dtype), x[:rows])
+        return _time(compile_lockstep_forest(ensemble, x.dtype), x[:rows])
 
 
 DEEP_TREES, SHORT_TREES, WIDE_TREES = 16, 512, 1024

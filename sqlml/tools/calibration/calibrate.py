@@ -15,7 +15,7 @@ from dataclasses import replace
 import duckdb
 import numpy as np
 
-from sqlml.backends.costs import SHIPPED, save_costs
+from sqlml.backends.costs import DEFAULT_COSTS, save_costs
 from sqlml.backends.no_wait import wait_for_kernels
 from sqlml.dialects import DUCKDB
 from sqlml.ir.builder import Builder
@@ -58,7 +58,7 @@ def calibrate() -> dict[str, float]:
     measured = {
         name: round(value, 6)
         for name, value in costs.items()
-        if SHIPPED[name] / MAX_RATIO < value < SHIPPED[name] * MAX_RATIO
+        if DEFAULT_COSTS[name] / MAX_RATIO < value < DEFAULT_COSTS[name] * MAX_RATIO
     }
     save_costs(measured)
     return measured

@@ -40,7 +40,7 @@ from sklearn.tree import DecisionTreeRegressor
 import sqlml
 from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining.explained import explain_program
-from sqlml.explaining.model_facts import importances, weights
+from sqlml.explaining.model_facts import compute_importances, read_weights
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
 from sqlml.ir.trees import Ensemble
@@ -394,7 +394,7 @@ def test_weights_of_values_and_of_indicators_have_different_names() -> None:
     columns = make_column_transformer((imputer, ["a", "b"]), (OneHotEncoder(), ["plan"]))
     twice = make_union(columns, make_column_transformer((SimpleImputer(), ["b"])))
     model = make_pipeline(twice, LogisticRegression()).fit(rows, ROWS.answer)
-    rows_of_weights = weights(sqlml.compile(model).program)
+    rows_of_weights = read_weights(sqlml.compile(model).program)
     assert rows_of_weights is not None
     assert [(w.feature, w.column) for w in rows_of_weights] == [
         (None, None),
@@ -411,11 +411,11 @@ def test_importances_and_weights_are_those_of_the_last_step() -> None:
     hidden = MLPClassifier((3,), max_iter=20, random_state=0).fit(X, ROWS.answer)
     turned = make_pipeline(PCA(2), LogisticRegression()).fit(X, ROWS.answer)
     for model in (hidden, turned):
-        assert weights(sqlml.compile(model).program) is None
+        assert read_weights(sqlml.compile(model).program) is None
     histogram = sqlml.compile(FORESTS["histogram"]).program
     source = "sklearn.ensemble._hist_gradient_boosting.gradient_boosting.Hist"
-    assert {i.library_importance for i in importances(histogram, source)} == {None}
-    boosted = importances(
+    assert {i.library_importance for i in compute_importances(histogram, source)} == {None}
+    boosted = compute_importances(
         sqlml.compile(FORESTS["boosting"]).program, "sklearn.ensemble._gb.GradientBoosting"
     )
     assert [i.library_importance for i in boosted] == pytest.approx(

@@ -11,7 +11,7 @@ from sqlml.importers.row_tensors import (
     align,
     apply_to_columns,
     fill_shape,
-    joined,
+    concatenate_tensors,
     multiply,
     reduce_axes,
 )
@@ -65,7 +65,7 @@ def test_one_length_of_a_shape_follows_from_the_others() -> None:
 @pytest.mark.parametrize("axis", [1, 2])
 def test_tensors_side_by_side(axis: int) -> None:
     b, x = cube()
-    made = joined(b, [x, apply_to_columns(b, x, lambda grid: grid[:, ::-1])], axis)
+    made = concatenate_tensors(b, [x, apply_to_columns(b, x, lambda grid: grid[:, ::-1])], axis)
     np.testing.assert_array_equal(numbers(b, made), np.concatenate([DATA, DATA[:, ::-1]], axis))
 
 

@@ -9,7 +9,7 @@ import pytest
 from sqlml.backends.base import ReferenceBackend
 from sqlml.errors import InputTypeError, MissingValueError, ScoringError
 from sqlml.ir.builder import Builder
-from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, claim, rows_of
+from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, claim_error, unpack_rows
 
 pytestmark = pytest.mark.version
 
@@ -18,22 +18,22 @@ KIND = pa.list_(pa.float32(), 2)
 
 def test_a_batch_without_nulls_is_not_copied() -> None:
     packed = pa.array([[1, 2], [3, 4], [5, 6]], KIND)
-    matrix = rows_of(packed, 2, "float32")
+    matrix = unpack_rows(packed, 2, "float32")
     assert matrix.tolist() == [[1, 2], [3, 4], [5, 6]]
     assert matrix.__array_interface__["data"][0] == packed.values.buffers()[1].address
 
 
 def test_slices_and_chunks_are_read_where_they_start() -> None:
     packed = pa.array([[1, 2], [3, 4], [5, 6], [7, 8]], KIND)
-    assert rows_of(packed.slice(1, 2), 2, "float32").tolist() == [[3, 4], [5, 6]]
+    assert unpack_rows(packed.slice(1, 2), 2, "float32").tolist() == [[3, 4], [5, 6]]
     chunked = pa.chunked_array([packed.slice(3), packed.slice(0, 1)])
-    assert rows_of(chunked, 2, "float32").tolist() == [[7, 8], [1, 2]]
-    assert rows_of(packed.slice(2, 0), 2, "float32").shape == (0, 2)
+    assert unpack_rows(chunked, 2, "float32").tolist() == [[7, 8], [1, 2]]
+    assert unpack_rows(packed.slice(2, 0), 2, "float32").shape == (0, 2)
 
 
 def test_null_becomes_nan_also_in_a_slice() -> None:
     packed = pa.array([[1, 2], [None, 4], [5, None]], KIND).slice(1)
-    np.testing.assert_array_equal(rows_of(packed, 2, "float32"), [[np.nan, 4], [5, np.nan]])
+    np.testing.assert_array_equal(unpack_rows(packed, 2, "float32"), [[np.nan, 4], [5, np.nan]])
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_null_becomes_nan_also_in_a_slice() -> None:
 )
 def test_another_type_is_a_typed_error(packed: pa.Array) -> None:
     with pytest.raises(InputTypeError):
-        rows_of(packed, 2, "float32")
+        unpack_rows(packed, 2, "float32")
 
 
 def function(output: str = "label") -> BatchFunction:
@@ -79,10 +79,10 @@ def test_a_typed_error_can_be_claimed_once_by_its_token() -> None:
     with pytest.raises(ParkedFailure) as caught:
         function()(pa.array([[1, None]], KIND))
     text = f"Invalid Input Error: {caught.value}"
-    error = claim(text)
+    error = claim_error(text)
     assert isinstance(error, MissingValueError) and "'b'" in str(error)
-    assert claim(text) is None
-    assert claim("some other error") is None
+    assert claim_error(text) is None
+    assert claim_error("some other error") is None
 
 
 def test_a_bug_in_a_backend_becomes_a_scoring_error_with_its_cause() -> None:
@@ -95,7 +95,7 @@ def test_a_bug_in_a_backend_becomes_a_scoring_error_with_its_cause() -> None:
     broken = BatchFunction(Broken(), "x", "label", 2, "float32", False, 1)
     with pytest.raises(ParkedFailure) as caught:
         broken(pa.array([[1, 2]], KIND))
-    error = claim(str(caught.value))
+    error = claim_error(str(caught.value))
     assert isinstance(error, ScoringError) and isinstance(error.__cause__, ZeroDivisionError)
 
 

@@ -14,7 +14,7 @@ from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import pack_words
 from sqlml.passes.split import PACKED, split
-from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, claim, texts_of
+from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, claim_error, split_text_lists
 
 pytestmark = pytest.mark.version
 
@@ -88,7 +88,7 @@ def test_null_and_other_types_are_typed_errors() -> None:
     score = function()
     with pytest.raises(ParkedFailure) as caught:
         score(NUMBERS.slice(0, 1), pa.array([[b"a", None]], pa.list_(pa.binary())))
-    error = claim(str(caught.value))
+    error = claim_error(str(caught.value))
     assert isinstance(error, MissingValueError) and "'x' has NULL" in str(error)
     for wrong in (
         pa.array([["a", "b"]]),
@@ -97,7 +97,7 @@ def test_null_and_other_types_are_typed_errors() -> None:
         pa.array([None], pa.list_(pa.binary())),
     ):
         with pytest.raises(InputTypeError):
-            texts_of(wrong, 2)
+            split_text_lists(wrong, 2)
 
 
 def test_sparse_rows_reach_only_what_takes_them() -> None:

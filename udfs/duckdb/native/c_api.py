@@ -60,7 +60,7 @@ def library() -> ctypes.CDLL:
     return api
 
 
-def address(name: str) -> int:
+def find_function_address(name: str) -> int:
     pointer = ctypes.cast(getattr(library(), name), ctypes.c_void_p).value
     assert pointer is not None
     return pointer

@@ -36,7 +36,7 @@ from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.udfs.duckdb.native import c_api
 from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, this_platform
-from sqlml.udfs.duckdb.native.native_functions import mark
+from sqlml.udfs.duckdb.native.native_functions import register_marker
 
 NAME = "sqlml"  # The extension, and the prefix of its repositories.
 OFF = "SQLML_NATIVE_FUNCTIONS"  # This environment variable turns native functions off if it is 0.
@@ -235,7 +235,7 @@ def open_native_connection(
 def _load(connection: duckdb.DuckDBPyConnection, shim: Installed) -> NativeConnection:
     """Return the connection that the shim opens now, or that it opened earlier."""
     library = ctypes.CDLL(str(shim.path))  # It is loaded once per process for all databases.
-    ctypes.c_void_p.in_dll(library, "sqlml_connect").value = c_api.address("duckdb_connect")
+    ctypes.c_void_p.in_dll(library, "sqlml_connect").value = c_api.find_function_address("duckdb_connect")
     opened = ctypes.c_void_p.in_dll(library, "sqlml_connection")
     opened.value = None
     try:
@@ -246,7 +246,7 @@ def _load(connection: duckdb.DuckDBPyConnection, shim: Installed) -> NativeConne
         return _find_marked(connection)
     native = NativeConnection(next(_numbers), opened.value)
     _OPEN[native.number] = native
-    mark(native.pointer, f"{MARK}{native.number}")
+    register_marker(native.pointer, f"{MARK}{native.number}")
     return native
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sqlml.planner.program.function_names import ModelScorer, NamedFunction
 from sqlml.types import Array
-from sqlml.udfs.batch_function import park
+from sqlml.udfs.batch_function import park_error
 from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.engine_function import EngineFunction
 
@@ -111,7 +111,7 @@ def _refuse(router_address: int, info: int, name_at: int, length: int) -> int:
         error = _by_address[router_address].function.find_error(name)
         if error is None:
             return 1
-        raise park(type(error)(error.message))
+        raise park_error(type(error)(error.message))
     except BaseException as error:
         native_functions.report_error(info, error)
         return 0

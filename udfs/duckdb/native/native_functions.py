@@ -33,7 +33,7 @@ from sqlml.passes.split import text_input_name
 from sqlml.planner.program.choose import COMPILING
 from sqlml.planner.program.function_names import FunctionSpec, parse_name
 from sqlml.types import Array
-from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, park
+from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, park_error
 from sqlml.udfs.duckdb.native import c_api
 from sqlml.udfs.duckdb.native import memory_layout as layout
 from sqlml.udfs.duckdb.native.c_api import with_type
@@ -162,7 +162,7 @@ def create_native_function(
         api.duckdb_destroy_scalar_function(ctypes.byref(handle))
 
 
-def mark(connection: int, name: str) -> None:
+def register_marker(connection: int, name: str) -> None:
     """Register a function whose name marks a database; the function cannot be called."""
     marker = EngineFunction(name, None, (), "INTEGER")
     create_native_function(connection, marker, 0, _make_callback(_refuse_call, 3)[0])
@@ -172,7 +172,7 @@ def count_batches() -> int:
     return int(_batches[0])
 
 
-def forget(names: tuple[str, ...]) -> None:
+def drop_plans(names: tuple[str, ...]) -> None:
     """Drop the plans of functions whose names start with one of `names`.
 
     A function gets a new plan when its next rows arrive.
@@ -233,7 +233,7 @@ def is_compiled() -> bool:
     return kernel_key in list_kernels_in_use() or is_on_disk(*kernel_key)
 
 
-def not_ready(wait: bool) -> str | None:
+def explain_not_ready(wait: bool) -> str | None:
     """Return why the row path is not ready yet (it is still compiling); None if it is ready."""
     try:
         with nullcontext() if wait else no_wait():
@@ -272,7 +272,7 @@ def compile_row_path() -> int | None:
     from sqlml.udfs.duckdb.native import row_path
 
     for name in row_path.CALLED:
-        llvm.add_symbol(name, c_api.address(name))
+        llvm.add_symbol(name, c_api.find_function_address(name))
     address = compile_kernel(row_path.score, row_path.SIGNATURE)
     _compile_bind_data_copy()  # Compiled now, so that a later process finds everything on disk.
     specialise(row_path.put_plan, (COUNT, COUNT))
@@ -339,7 +339,7 @@ def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
         old_plan = state.plan
         function = state.find(state.name) if old_plan is None else old_plan.function
         if state.caller is not None and _packed_types(function) != state.caller.types[1:]:
-            raise park(ArtifactError(f"the types of {state.name} do not match its call"))
+            raise park_error(ArtifactError(f"the types of {state.name} do not match its call"))
         old_table = None if old_plan is None else old_plan.table
         table, is_temporary = _build_available_plan(function, rows, old_table)
         with LOCK:
@@ -407,7 +407,7 @@ def _read_block(
     function: BatchFunction, width: int, rows_at: int, row_count: int, texts_at: int
 ) -> tuple[Array, dict[str, TextColumn]]:
     """Return the packed numbers (n, packed) and the text columns of a block of rows (n, width)."""
-    from sqlml.udfs.duckdb.native.plan_bytecode import texts_of
+    from sqlml.udfs.duckdb.native.plan_bytecode import copy_to_text_column
 
     number_type = ctypes.c_float if function.dtype == "float32" else ctypes.c_double
     matrix = np.ctypeslib.as_array(
@@ -420,19 +420,19 @@ def _read_block(
         np.ctypeslib.as_array((ctypes.c_uint64 * (2 * row_count)).from_address(column_at))
         for column_at in addresses
     )
-    return matrix, {text_input_name(k): texts_of(column) for k, column in enumerate(strings)}
+    return matrix, {text_input_name(k): copy_to_text_column(column) for k, column in enumerate(strings)}
 
 
 def report_error(info: int, error: BaseException) -> None:
-    c_api.library().duckdb_scalar_function_set_error(info, park_text(error))
+    c_api.library().duckdb_scalar_function_set_error(info, park_as_message(error))
 
 
-def park_text(error: BaseException) -> bytes:
+def park_as_message(error: BaseException) -> bytes:
     """Park an error, and return a message that contains its token."""
     if isinstance(error, ParkedFailure):
         message = str(error)
     elif isinstance(error, Exception):
-        message = str(park(error))
+        message = str(park_error(error))
     else:  # For example, a Ctrl-C.
         message = f"executing the UDF: {type(error).__name__}"
     return message.encode()
@@ -481,7 +481,7 @@ def _bind(info: int) -> None:
         api.duckdb_scalar_function_set_bind_data(info, state.address, None)
         api.duckdb_scalar_function_set_bind_data_copy(info, _compile_bind_data_copy())
     except BaseException as error:
-        api.duckdb_scalar_function_bind_set_error(info, park_text(error))
+        api.duckdb_scalar_function_bind_set_error(info, park_as_message(error))
 
 
 def _read_constant_argument(info: int, index: int) -> str:

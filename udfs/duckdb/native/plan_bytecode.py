@@ -57,7 +57,7 @@ def make_code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
     program, dtype = lookup.compiled.program, np.dtype(lookup.dtype)
     for column, output in zip(lookup.looked_up, lookup.outputs, strict=True):
         name, keys = _find_keys(program, output)
-        place = text_place(lookup.first + lookup.inputs.index(name))
+        place = find_text_place(lookup.first + lookup.inputs.index(name))
         strings = Rows(place, np.dtype(np.uint64), 2, flat=True)
         out = Rows(INPUT, dtype, 1, column, width)
         tables = _make_tables(keys, _compute_codes(lookup, output, name, keys).astype(dtype))
@@ -74,13 +74,13 @@ def make_code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
 
 def call_find_ends(k: int, start: Rows, stop: Rows) -> Call:
     """Return the call that writes the start and end addresses of the strings in text argument k."""
-    strings = Rows(text_place(k), np.dtype(np.uint64), 2, flat=True)
+    strings = Rows(find_text_place(k), np.dtype(np.uint64), 2, flat=True)
     address = writes(np.int64, 1)
     kernel = specialise(find_ends, (writes(np.uint64, 1), address, address))
     return Call(kernel, (strings, start, stop))
 
 
-def text_place(k: int) -> int:
+def find_text_place(k: int) -> int:
     return 2 + k
 
 
@@ -190,7 +190,7 @@ def find_ends(strings: Any, start: Any, stop: Any) -> Any:
     return -1
 
 
-def texts_of(strings: Array) -> TextColumn:
+def copy_to_text_column(strings: Array) -> TextColumn:
     """Copy DuckDB's strings, uint64 (2 n,), into a text column."""
     length = (strings[::2] & _LENGTH).astype(np.int64)
     missing = length == NULL_LENGTH
@@ -371,7 +371,7 @@ def _make_kernel_calls(
     function: BatchFunction, filler: Any, before: tuple[Call, ...], rows: int
 ) -> KernelCalls:
     dtype = np.dtype(np.int32 if function.integer else np.float64)
-    places = itertools.count(text_place(function.texts))
+    places = itertools.count(find_text_place(function.texts))
     x = Rows(INPUT, np.dtype(function.dtype), function.width)
     result = Rows(RESULT, dtype, function.columns)
     output = result if filler.dtype == dtype else Rows(next(places), filler.dtype, function.columns)

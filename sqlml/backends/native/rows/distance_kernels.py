@@ -24,8 +24,8 @@ from sqlml.backends.native.rows.matmul_tiles import (
     make_panels,
     pad_rows,
 )
-from sqlml.ir.operators.distances import SPLIT, rounding_slack, scale_to_unit, square_norms
-from sqlml.ir.operators.neighbours import select_nearest, true_distance
+from sqlml.ir.operators.distances import SPLIT, rounding_slack, scale_to_unit, compute_square_norms
+from sqlml.ir.operators.neighbours import select_nearest, to_true_distances
 from sqlml.ir.program import Attrs
 from sqlml.types import Array
 
@@ -53,7 +53,7 @@ def make_expanded_search(points: Array) -> Search | None:
     panels = make_panels(points.T)
     # Points after the last are infinitely far, so no heap takes them.
     point_norms = np.full(panels.shape[0] * WIDE, np.inf)
-    point_norms[:count] = square_norms(points)
+    point_norms[:count] = compute_square_norms(points)
     panels_per_pass = max(1, _CACHED_BYTES // max(1, panels[:1].nbytes))
     constant_kinds = kinds_of(panels, point_norms, panels_per_pass)
     kernel = specialise(
@@ -62,7 +62,7 @@ def make_expanded_search(points: Array) -> Search | None:
 
     def search(x: Array, distances: Array, indices: Array) -> None:
         x = pad_rows(x)
-        kernel(x, square_norms(x), panels, point_norms, panels_per_pass, distances, indices)
+        kernel(x, compute_square_norms(x), panels, point_norms, panels_per_pass, distances, indices)
 
     return search
 
@@ -74,14 +74,14 @@ def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array]
     count = len(points)
     panels = make_panels((scale_to_unit(points) if is_cosine else points).T)
     point_norms = np.zeros(panels.shape[0] * WIDE)
-    point_norms[:count] = 0.0 if is_cosine else square_norms(points)
+    point_norms[:count] = 0.0 if is_cosine else compute_square_norms(points)
     kernel = specialise(_distances, (*_ROWS, *kinds_of(panels, point_norms), writes(np.float64, 2)))
 
     def compute(x: Array) -> Array:
         out = np.empty((x.shape[0], count))
         row_norms = np.zeros(-(-len(x) // HIGH) * HIGH)
         # 1 - x.y is |x|^2 - 2 x.y + |y|^2 with half of x, 1 and 0: halves and doubles are exact.
-        row_norms[: len(x)] = 1.0 if is_cosine else square_norms(x)
+        row_norms[: len(x)] = 1.0 if is_cosine else compute_square_norms(x)
         rows = 0.5 * scale_to_unit(x) if is_cosine else x
         kernel(pad_rows(rows), row_norms, panels, point_norms, out)
         return np.minimum(out, 2.0) if is_cosine else out
@@ -209,7 +209,7 @@ def make_nearest_function(attrs: Attrs) -> Callable[[Array], Array] | None:
             distances = np.take_along_axis(distances, order, axis=1)
             indices = np.take_along_axis(indices, order, axis=1)
         result = np.empty((x.shape[0], 2 * k))
-        result[:, :k] = true_distance(distances, attrs)
+        result[:, :k] = to_true_distances(distances, attrs)
         result[:, k:] = indices
         return result
 
@@ -231,7 +231,7 @@ def _make_partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
             nearest_distances, nearest_indices = select_nearest(
                 compute_distances(block), block, attrs
             )
-            result[start : start + block_rows, :k] = true_distance(nearest_distances, attrs)
+            result[start : start + block_rows, :k] = to_true_distances(nearest_distances, attrs)
             result[start : start + block_rows, k:] = nearest_indices
         return result
 
@@ -264,14 +264,14 @@ def _make_pruned_search(attrs: Attrs) -> Search:
     ordered_points = np.ascontiguousarray(points[order])
     tree_kind = ("heap", "kd_tree", "ball_tree").index(ties)
     settings = np.array([CODES[metric], tree_kind, int(attrs.get("expanded", False))])
-    point_norms = square_norms(points)
+    point_norms = compute_square_norms(points)
     tree = (ordered_points, order, node_ranges, node_bounds, settings)
     float_array = reads(np.float64, 1, "C")
     input_kinds = (reads(np.float64, 2), kinds_of(*tree), float_array, float_array, float_array)
     kernel = specialise(_nearest, (*input_kinds, writes(np.float64, 2), writes(np.int64, 2)))
 
     def search(x: Array, distances: Array, indices: Array) -> None:
-        row_norms = square_norms(x)
+        row_norms = compute_square_norms(x)
         slack = rounding_slack(row_norms, point_norms, x.shape[1])
         kernel(x, tree, row_norms, point_norms, slack, distances, indices)
 

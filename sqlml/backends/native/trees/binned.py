@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import inlined_helper
-from sqlml.ir.tree_shape import largest_below
+from sqlml.ir.tree_shape import find_largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -385,7 +385,7 @@ def bin_tests(e: Ensemble, paged: bool = False) -> Binned | None:
     if sets is None:
         return None
     numeric = sets.of_node < 0
-    at_most = e.threshold if e.compare == "le" else largest_below(e.threshold)
+    at_most = e.threshold if e.compare == "le" else find_largest_below(e.threshold)
     used = np.unique(e.feature[numeric])
     column = np.searchsorted(used, e.feature)
     is_nan_only = np.isnan(at_most)  # only NaN goes left there

@@ -19,7 +19,7 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.kernel_calls import RowKernel
-from sqlml.ir.operators.contributions import ensemble_of_attrs, quadrature, split_shares
+from sqlml.ir.operators.contributions import make_ensemble, make_quadrature, split_shares
 from sqlml.ir.program import Attrs
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -41,7 +41,7 @@ def make_contribution_kernel(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
 
     It reads x (n, k) of `dtype`.
     """
-    ensemble, players = ensemble_of_attrs(attrs), int(attrs["players"])
+    ensemble, players = make_ensemble(attrs), int(attrs["players"])
     owner = np.ascontiguousarray(attrs["player"][ensemble.feature])
     share, points = split_shares(ensemble, attrs.get("background")), _count_points(ensemble, owner)
     tests = (ensemble.feature, ensemble.threshold, ensemble.default_left, ensemble.compare == "le")
@@ -56,7 +56,7 @@ def make_contribution_kernel(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
         np.zeros((max_points + 1, max_points)),
     )
     for count in np.unique(points).tolist():
-        point_table[count, :count], weight_table[count, :count] = quadrature(2 * count)
+        point_table[count, :count], weight_table[count, :count] = make_quadrature(2 * count)
     base = ensemble.base + np.mean(
         [_compute_expected(ensemble, shares) for shares in share], axis=0
     )

@@ -121,7 +121,7 @@ def score(
                 out[start + r, k] = total[r * by_row + k * by_output]
 
 
-def cursor_forest(
+def compile_cursor_forest(
     e: Ensemble, tests: Binned, source: np.dtype[Any], columns: Array | None = None
 ) -> RowKernel | None:
     """Compile `e` for input of dtype `source` (float32 or float64).

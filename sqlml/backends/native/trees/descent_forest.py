@@ -152,7 +152,7 @@ def score(
                     out[block_start + r, k] = totals[b, r * by_row + k * by_output]
 
 
-def descent_forest(
+def compile_descent_forest(
     e: Ensemble, tests: Binned, cut: Array, source: np.dtype[Any], columns: Array | None = None
 ) -> RowKernel | None:
     """Compile `e`, cut at the depths `cut`, int64 (T,), for input of dtype `source`.

@@ -19,7 +19,7 @@ from sqlml.backends.native.trees.lockstep import (
     make_top_levels,
     score,
 )
-from sqlml.ir.tree_shape import largest_below
+from sqlml.ir.tree_shape import find_largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -100,7 +100,7 @@ class LockstepForest:
         return Call(self.kernel, (flat, tested, x.width, allowed, *self.arguments, out))
 
 
-def lockstep_forest(
+def compile_lockstep_forest(
     e: Ensemble, source: np.dtype[Any], columns: Array | None = None
 ) -> LockstepForest:
     """Compile `e` for input of dtype `source`, whose column `columns[j]` is column j of `e`."""
@@ -154,7 +154,7 @@ def _count_leaves_before(numbered: Siblings) -> Array:
 def _make_nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, int]:
     """Return `nodes` and `bits` of `lockstep.score`; `column` is int64 (M,), by node."""
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
-    threshold = e.threshold if e.compare == "le" else largest_below(e.threshold)
+    threshold = e.threshold if e.compare == "le" else find_largest_below(e.threshold)
     if e.categorical is not None:
         threshold = np.where(e.categorical, np.nan, threshold).astype(threshold.dtype)
         column = 2 * column + e.categorical

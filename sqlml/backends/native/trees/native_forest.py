@@ -16,10 +16,10 @@ from sqlml.backends.costs import BYTE_BINS, LANES, TreeCosts, current_costs, est
 from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.backends.native.rows.column_kernels import call_check, call_take
 from sqlml.backends.native.trees.binned import bin_tests
-from sqlml.backends.native.trees.cursor_forest import cursor_forest
-from sqlml.backends.native.trees.descent_forest import descent_forest
+from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
+from sqlml.backends.native.trees.descent_forest import compile_descent_forest
 from sqlml.backends.native.trees.lockstep import ANY, NAN_TOO
-from sqlml.backends.native.trees.lockstep_forest import LockstepForest, lockstep_forest
+from sqlml.backends.native.trees.lockstep_forest import LockstepForest, compile_lockstep_forest
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.errors import BackendError
 from sqlml.ir.tree_shape import TreeShape, measure_tree_shape, narrow_thresholds
@@ -77,7 +77,7 @@ class Forest:
     @cached_property
     def lockstep(self) -> LockstepForest:
         """The kernel for few rows, and for trees without bins."""
-        return lockstep_forest(self._ensemble, self.source, self._columns)
+        return compile_lockstep_forest(self._ensemble, self.source, self._columns)
 
     @cached_property
     def blocks(self) -> RowKernel | LockstepForest:
@@ -123,5 +123,5 @@ class Forest:
         is_cursor_cheaper = self._strategy == "traverse" and costs.cursor <= costs.descent
         if self._strategy == "cursor" or is_cursor_cheaper:
             tests = (bin_tests(ensemble, paged=True) if costs.paged else None) or tests
-            return cursor_forest(ensemble, tests, self.source, self._columns)
-        return descent_forest(ensemble, tests, costs.cut, self.source, self._columns)
+            return compile_cursor_forest(ensemble, tests, self.source, self._columns)
+        return compile_descent_forest(ensemble, tests, costs.cut, self.source, self._columns)

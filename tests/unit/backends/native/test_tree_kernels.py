@@ -21,9 +21,9 @@ from sqlml.backends.native.trees import lockstep
 from sqlml.backends.native.trees import lockstep as top_levels
 from sqlml.backends.native.trees import lockstep_forest as lockstep_forest_module
 from sqlml.backends.native.trees.binned import TILE, bin_tests, fill_bins, make_ranks
-from sqlml.backends.native.trees.cursor_forest import cursor_forest
-from sqlml.backends.native.trees.descent_forest import descent_forest
-from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
+from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
+from sqlml.backends.native.trees.descent_forest import compile_descent_forest
+from sqlml.backends.native.trees.lockstep_forest import compile_lockstep_forest
 from sqlml.backends.native.trees.native_forest import Forest
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.errors import BackendError
@@ -46,7 +46,7 @@ COMMON = settings(
 def by_cursor(e: Ensemble, dtype: np.dtype, paged: bool = False) -> RowKernel:
     tests = bin_tests(e, paged)
     assert tests is not None
-    made = cursor_forest(e, tests, dtype)
+    made = compile_cursor_forest(e, tests, dtype)
     assert made is not None
     return made
 
@@ -103,9 +103,9 @@ def check_random_trees(
     wanted = want(e, x)
     np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), wanted)
     np.testing.assert_array_equal(by_cursor(e, x.dtype, paged=True)(x), wanted)
-    np.testing.assert_array_equal(lockstep_forest(e, x.dtype)(x), wanted)
+    np.testing.assert_array_equal(compile_lockstep_forest(e, x.dtype)(x), wanted)
     for cut in (np.zeros(e.trees, np.int64), np.arange(e.trees) % 4, np.full(e.trees, depth)):
-        kernel = descent_forest(e, tests, cut, x.dtype)
+        kernel = compile_descent_forest(e, tests, cut, x.dtype)
         assert kernel is not None
         np.testing.assert_array_equal(kernel(x), wanted)
 
@@ -126,7 +126,7 @@ def test_upper_levels_are_answered_for_many_rows_of_many_columns(
     e = grow(Recipe(7, 40, depth, *dtypes))
     rng = np.random.default_rng(depth)
     columns = rng.permutation(43)[:WIDTH]
-    kernel = lockstep_forest(e, np.dtype(dtypes[0]), columns)
+    kernel = compile_lockstep_forest(e, np.dtype(dtypes[0]), columns)
     for n in (64, 65, 127, 7000):
         values = rows_for(e, n, n)
         if n == 7000:
@@ -144,9 +144,9 @@ def test_rows_that_go_down_a_tree_in_several_passes(
     e = grow(Recipe(5, 5, 15, *dtypes, sets=bool(sets)))
     x = rows_for(e, 2 * (lockstep.PASS_NUMBERS // WIDTH) + 77, 2)
     wanted = want(e, x)
-    short = lockstep_forest(e, x.dtype)
+    short = compile_lockstep_forest(e, x.dtype)
     monkeypatch.setattr(lockstep_forest_module, "PAYLOAD", 0)  # as if a tree had too many leaves
-    long = lockstep_forest(e, x.dtype)
+    long = compile_lockstep_forest(e, x.dtype)
     sizes = [
         next(a.itemsize for a in f.arguments if getattr(a, "ndim", 0) and a.dtype.names)
         for f in (short, long)

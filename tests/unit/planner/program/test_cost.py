@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sqlml.backends import costs
-from sqlml.backends.costs import SHIPPED, estimate_tree_costs
+from sqlml.backends.costs import DEFAULT_COSTS, estimate_tree_costs
 from sqlml.errors import ConfigError
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
@@ -55,24 +55,24 @@ def test_the_shape_counts_levels_paths_and_thresholds() -> None:
 
 
 def test_shallow_trees_are_walked_and_deep_ones_cut() -> None:
-    shallow = estimate_tree_costs(shape_of(full(4, 30)), SHIPPED)
+    shallow = estimate_tree_costs(shape_of(full(4, 30)), DEFAULT_COSTS)
     assert shallow.cursor <= shallow.descent
     assert (shallow.cut == 4).all()
-    deep = estimate_tree_costs(shape_of(full(13, 3)), SHIPPED)
+    deep = estimate_tree_costs(shape_of(full(13, 3)), DEFAULT_COSTS)
     assert deep.descent < deep.cursor
     assert ((deep.cut > 3) & (deep.cut < 12)).all()
-    slow_steps = {**SHIPPED, "native.step": 1e6}
+    slow_steps = {**DEFAULT_COSTS, "native.step": 1e6}
     assert (estimate_tree_costs(shape_of(full(13, 3)), slow_steps).cut == 13).all()
 
 
 def test_more_thresholds_take_pages_then_wider_bins_and_too_many_none() -> None:
     few, many = (shape_of(full(7, 40, 1, thresholds)) for thresholds in (99, 999))
-    bytes_, pages = estimate_tree_costs(few, SHIPPED), estimate_tree_costs(many, SHIPPED)
-    shorts = estimate_tree_costs(replace(many, all_thresholds=500_000), SHIPPED)
+    bytes_, pages = estimate_tree_costs(few, DEFAULT_COSTS), estimate_tree_costs(many, DEFAULT_COSTS)
+    shorts = estimate_tree_costs(replace(many, all_thresholds=500_000), DEFAULT_COSTS)
     assert (bytes_.paged, pages.paged, shorts.paged) == (False, True, False)
     assert 1.2 < pages.cursor / bytes_.cursor < 1.6 < shorts.cursor / bytes_.cursor < 3.5
     shape = shape_of(full(3, 2))
-    made = estimate_tree_costs(replace(shape, thresholds=70_000, all_thresholds=70_000), SHIPPED)
+    made = estimate_tree_costs(replace(shape, thresholds=70_000, all_thresholds=70_000), DEFAULT_COSTS)
     assert made.cursor == made.descent == np.inf
     assert np.isfinite(made.lockstep)
 
@@ -85,26 +85,26 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_few_rows_go_by_lockstep_and_the_estimate_says_so(without_gpu: None) -> None:
     program = full(6, 100)
-    kernels = {rows: estimate_ways(program, SHIPPED, rows)[0].kernel for rows in (1, 100_000)}
+    kernels = {rows: estimate_ways(program, DEFAULT_COSTS, rows)[0].kernel for rows in (1, 100_000)}
     assert kernels == {1: "lockstep", 100_000: "cursor"}
-    assert estimate_ways(full(13, 3), SHIPPED, 100_000)[0].kernel == "descent"
+    assert estimate_ways(full(13, 3), DEFAULT_COSTS, 100_000)[0].kernel == "descent"
 
 
 def test_estimates_grow_with_rows_and_trees_and_come_in_order() -> None:
-    few, many = (estimate_ways(full(5, 50), SHIPPED, rows) for rows in (1_000, 1_000_000))
+    few, many = (estimate_ways(full(5, 50), DEFAULT_COSTS, rows) for rows in (1_000, 1_000_000))
     for e in few:
         [same] = [m for m in many if m.name == e.name or (m.backend, e.backend) == ("native",) * 2]
         assert same.seconds > 100 * e.seconds
     costs_ = [e.start + e.seconds for e in many]
     assert costs_ == sorted(costs_)
-    assert estimate_ways(full(5, 500), SHIPPED, 1000)[0].seconds > few[0].seconds
+    assert estimate_ways(full(5, 500), DEFAULT_COSTS, 1000)[0].seconds > few[0].seconds
 
 
 def test_gemm_pays_for_depth_and_ptt_is_out_of_question_for_deep_trees() -> None:
     by_depth = {
         depth: {
             e.strategy: e.seconds
-            for e in estimate_ways(full(depth, 4), SHIPPED)
+            for e in estimate_ways(full(depth, 4), DEFAULT_COSTS)
             if e.backend == "torch"
         }
         for depth in (2, 11)
@@ -147,7 +147,7 @@ def test_costs_are_read_from_the_file_that_is_named(
         assert costs.save_costs({"native.node": 0.5}) == path
         assert json.loads(path.read_text()) == {"native.node": 0.5}
         assert costs.current_costs()["native.node"] == 0.5
-        assert costs.current_costs()["native.step"] == SHIPPED["native.step"]
+        assert costs.current_costs()["native.step"] == DEFAULT_COSTS["native.step"]
         for text, why in (
             ("[1]", "not an object"),
             ('{"native.nod": 1}', "unknown cost 'native.nod'"),
@@ -161,7 +161,7 @@ def test_costs_are_read_from_the_file_that_is_named(
                 costs.current_costs()
         monkeypatch.setenv("SQLML_COSTS", "default")
         costs.current_costs.cache_clear()
-        assert costs.current_costs() is SHIPPED
+        assert costs.current_costs() is DEFAULT_COSTS
     finally:
         costs.current_costs.cache_clear()
 
@@ -173,7 +173,7 @@ def test_a_damaged_cache_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "sqlml" / "costs.json").write_text("damaged")
     costs.current_costs.cache_clear()
     try:
-        assert costs.current_costs() is SHIPPED
+        assert costs.current_costs() is DEFAULT_COSTS
     finally:
         costs.current_costs.cache_clear()
 
@@ -190,13 +190,13 @@ def test_calibration_measures_and_keeps_every_cost_of_what_is_installed(
         measured = calibrate()
         assert json.loads(path.read_text()) == measured
         assert costs.current_costs()["native.node"] == measured.get("native.node", 0.0075)
-        assert set(measured) <= set(SHIPPED)
+        assert set(measured) <= set(DEFAULT_COSTS)
         # Noise may cost a slope, never most of them.
         for part in ("native.", "sql.", "udf."):
-            own = {name for name in SHIPPED if name.startswith(part)}
+            own = {name for name in DEFAULT_COSTS if name.startswith(part)}
             assert 2 * len(own & set(measured)) >= len(own), part
         for name, value in measured.items():
-            assert SHIPPED[name] / 50 < value < SHIPPED[name] * 50
+            assert DEFAULT_COSTS[name] / 50 < value < DEFAULT_COSTS[name] * 50
     finally:
         costs.current_costs.cache_clear()
 
@@ -206,15 +206,15 @@ def test_small_batches_cost_a_gpu_its_calls(monkeypatch: pytest.MonkeyPatch) -> 
     program = full(8, 100)
 
     def seconds(batch: int) -> float:
-        found = estimate_ways(program, SHIPPED, 1_000_000, batch)
+        found = estimate_ways(program, DEFAULT_COSTS, 1_000_000, batch)
         return min(e.seconds for e in found if e.device == "cuda")
 
     calls = 1_000_000 / 2_048 - 1  # more than all rows at once
-    assert seconds(2_048) - seconds(1_000_000) >= calls * SHIPPED["cuda.call"] * 1e-9
+    assert seconds(2_048) - seconds(1_000_000) >= calls * DEFAULT_COSTS["cuda.call"] * 1e-9
     on_cpu = {
         batch: [
             e.seconds
-            for e in estimate_ways(program, SHIPPED, 1_000_000, batch)
+            for e in estimate_ways(program, DEFAULT_COSTS, 1_000_000, batch)
             if e.device == "cpu"
         ]
         for batch in (2_048, 1_000_000)

@@ -10,7 +10,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.planner.program.result_sql import (
     decode_result,
-    first_positions,
+    find_first_positions,
     label_literal,
     result_type,
 )
@@ -89,7 +89,7 @@ def test_a_result_as_sql(
 
 
 def test_positions_count_through_the_classes_of_all_targets() -> None:
-    assert first_positions((ab, xyz, flag)) == (1, 3, 6)
+    assert find_first_positions((ab, xyz, flag)) == (1, 3, 6)
 
 
 def test_literals_keep_their_type() -> None:

@@ -20,7 +20,7 @@ from xgboost import XGBClassifier
 import sqlml
 from sqlml.errors import MissingValueError
 from sqlml.planner.program.function_names import FunctionSpec, Part
-from sqlml.udfs.batch_function import BatchFunction, claim
+from sqlml.udfs.batch_function import BatchFunction, claim_error
 from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
 from sqlml.udfs.duckdb.native.extension import open_native_connection
@@ -113,7 +113,7 @@ def main(folder: Path) -> None:
         thread.start()
     while any(thread.is_alive() for thread in threads):  # plans go while they are followed
         for name in held:
-            native_functions.forget((name,))
+            native_functions.drop_plans((name,))
     for thread in threads:
         thread.join()
     assert not wrong
@@ -128,7 +128,7 @@ def main(folder: Path) -> None:
         try:
             con.execute(f"SELECT {name}({columns}) FROM holes").fetchall()
         except duckdb.InvalidInputException as error:
-            own = claim(str(error))
+            own = claim_error(str(error))
             assert isinstance(own, MissingValueError), own
             refused += 1
             tried = con.execute(f"SELECT count(*), count(TRY({name}({columns}))) FROM holes")

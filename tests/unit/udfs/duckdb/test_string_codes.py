@@ -11,7 +11,7 @@ from sqlml.ir.builder import Builder
 from sqlml.types import Array
 from sqlml.udfs.batch_function import Lookup
 from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES, NULL_LENGTH
-from sqlml.udfs.duckdb.native.plan_bytecode import make_code_calls, texts_of
+from sqlml.udfs.duckdb.native.plan_bytecode import make_code_calls, copy_to_text_column
 from tests.unit.backends.native.test_kernel_calls import followed
 
 
@@ -73,7 +73,7 @@ def test_the_codes_are_those_of_the_look_up(seed: int, dtype: str) -> None:
 def test_texts_are_read_whole(seed: int) -> None:
     texts = some_texts(seed)
     strings, kept = as_duckdb(texts)
-    read = texts_of(strings)
+    read = copy_to_text_column(strings)
     assert [None if read.missing[i] else read.text(i) for i in range(len(read))] == texts
     assert kept
-    assert len(texts_of(np.empty(0, np.uint64))) == 0
+    assert len(copy_to_text_column(np.empty(0, np.uint64))) == 0
