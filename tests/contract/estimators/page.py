@@ -1,6 +1,6 @@
-"""docs/operators.md: what of scikit-learn is covered, and on which backends, from the cases.
+"""Generate docs/operators.md, the list of supported models, from importers and contract cases.
 
-python -m tests.contract.estimators.page --write
+Usage: python -m tests.contract.estimators.page --write
 """
 
 from __future__ import annotations
@@ -43,23 +43,33 @@ from tests.contract.estimators.table import ALL
 
 PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
 
-INTRODUCTION = """# What sqlml imports
+INTRODUCTION = """# Supported models
 
-Made by `make docs` from the tables of classes, operators and objectives that the importers read,
-and from the cases of the contract suite (`tests/contract/estimators`), each of which is compared
-with its library on every backend named here.
+This page lists the models that sqlml imports. The native backend, which is the default on a CPU,
+runs all of them. The tests compare each scikit-learn estimator with its library, on every backend
+that the table names. `make docs` generates the page from the importers and these tests.
 
-The native and reference backends run every operator. A tensor backend is named where it runs the
-model: checks, strings and sparse rows on the host, the rest as tensors. A fitted object offers
-those of the outputs that its own parameters give it: `SVC(probability=True)` has `proba`, another
-has not. Outputs are `label`
-(`predict` in SQL), `proba` (`predict_proba`), `score` (`predict_score`), `samples`
-(`predict_score` of a model without `score`) and `transform`.
+* *Outputs* are what you can ask a model for in SQL: `predict` returns `label`, `predict_proba`
+  returns `proba`, `predict_score` returns `score` or `samples`, and `transform` returns
+  `transform`. Parameters may matter: an `SVC` has `proba` only if it was fitted with
+  `probability=True`.
+* *Tensor backends* are the other backends that run the model, with the strategies that can
+  evaluate its trees. Choose them with the [options](sql-options.md#options-of-a-model) `backend`
+  and `strategy`. Value checks, strings and sparse rows stay on the CPU.
+
+If your model is not here, see [When a model is rejected](register.md#when-a-model-is-rejected).
+"""
+
+CONTAINERS = """
+### Estimators that contain others
+
+sqlml imports these estimators as long as it imports the estimators in them. Their outputs and
+tensor backends depend on what they contain.
 """
 
 
 def classes_in(model: Any) -> Iterator[str]:
-    """The class of an unfitted estimator, and those of the estimators in its parameters."""
+    """Yield the class paths of an unfitted estimator and of the estimators in its parameters."""
     yield class_path(model)
     for value in model.get_params(deep=True).values() if hasattr(model, "get_params") else ():
         if hasattr(value, "fit"):
@@ -67,21 +77,21 @@ def classes_in(model: Any) -> Iterator[str]:
 
 
 def tensor_backends(program: Program) -> list[str]:
-    """The tensor backends that run `program`, each with the strategies that do."""
-    found = []
+    """Return the tensor backends that run `program`, with their strategies if it has trees."""
+    backends = []
     has_trees = any(node.op == "tree_ensemble" for node in program)
     for name, entry in base.BACKENDS.items():
         if entry.level == "tensor":
             backend = base.load_backend(name)
             strategies = [s for s in entry.strategies if _runs(backend, program, s)]
             if strategies:
-                found.append(f"{name} ({', '.join(strategies)})" if has_trees else name)
-    return found
+                backends.append(f"{name} ({', '.join(strategies)})" if has_trees else name)
+    return backends
 
 
 def _runs(backend: base.Backend, program: Program, strategy: str) -> bool:
     if strategy == "fused":
-        return False  # the page is the same on machines with a GPU, which that needs
+        return False  # It needs a GPU, and the page must be the same on machines without one.
     try:
         return backend.supports(lower(program, strategy)) is None
     except BackendError:
@@ -89,103 +99,137 @@ def _runs(backend: base.Backend, program: Program, strategy: str) -> bool:
 
 
 def render() -> str:
-    """The whole page."""
-    paths = sorted(
-        {f"{c.__module__}.{c.__qualname__}": n for n, c in all_estimators()}.items(),
-        key=lambda pair: pair[1],
+    """Return the text of the page."""
+    estimators = sorted(
+        ((f"{c.__module__}.{c.__qualname__}", name) for name, c in all_estimators()),
+        key=lambda estimator: estimator[1],
     )
-    covered = [(p, n) for p, n in paths if p in IMPORTERS or p in COMPOSITES]
-    refused = [(p, n) for p, n in paths if p in UNSUPPORTED]
+    imported = [(path, name) for path, name in estimators if path in IMPORTERS]
+    containers = [name for path, name in estimators if path in COMPOSITES]
+    total = len(imported) + len(containers)
+    return "\n".join(
+        [
+            INTRODUCTION,
+            f"## scikit-learn {sklearn.__version__}: {total} of {len(estimators)} estimators\n",
+            "| estimator | outputs | tensor backends |",
+            "|---|---|---|",
+            *_estimator_rows(imported),
+            CONTAINERS,
+            f"{_format_names(containers)}.\n",
+            *_rejected_estimators(estimators),
+            *_boosters(),
+            *_graphs(),
+            *_other_libraries(),
+            "\n## Files\n",
+            f"`FORMAT` is one of {_format_names(sorted((*READERS, FOLDER_FORMAT)))}. The default, "
+            "`FORMAT AUTO`, recognizes a file by its contents.",
+            "",
+        ]
+    )
+
+
+def _estimator_rows(estimators: Iterable[tuple[str, str]]) -> Iterator[str]:
     examples = _examples()
-    lines = [
-        INTRODUCTION,
-        f"## scikit-learn {sklearn.__version__}: {len(covered)} of {len(paths)} estimators\n",
-        "| Estimator | Outputs | Tensor backends |",
-        "|---|---|---|",
-    ]
-    for path, name in covered:
-        if path not in examples:  # fitted on mappings and not on a table
-            lines.append(f"| {name} | transform | |")
+    for path, name in estimators:
+        if path not in examples:  # It is fitted on mappings instead of a table.
+            yield f"| {name} | transform | none |"
             continue
         programs = [Fitted.of(case).imported.program for case in examples[path]]
-        outputs = [o for o in OUTPUTS if any(o in p.outputs for p in programs)]
-        tensors = "; ".join(tensor_backends(programs[0])) or "none"
-        lines.append(f"| {name} | {', '.join(outputs)} | {tensors} |")
-    lines += [
-        f"\n## Not imported: {len(refused)}\n",
-        "| Estimator | Reason |",
-        "|---|---|",
-        *(f"| {name} | {UNSUPPORTED[path]} |" for path, name in refused),
-        *_other_libraries(),
-    ]
-    return "\n".join(lines) + "\n"
+        outputs = [o for o in OUTPUTS if any(o in program.outputs for program in programs)]
+        backends = "; ".join(tensor_backends(programs[0])) or "none"
+        yield f"| {name} | {', '.join(outputs)} | {backends} |"
 
 
-def _other_libraries() -> Iterator[str]:
-    """Boosters with their objectives, the operators of ONNX and torch, and the files."""
-    for title, classes, objectives, notes in (
-        ("XGBoost", xgboost.IMPORTERS, xgboost_objectives, "boosters gbtree, dart and gblinear"),
-        ("LightGBM", lightgbm.IMPORTERS, lightgbm_objectives, "linear trees too"),
+def _rejected_estimators(estimators: Iterable[tuple[str, str]]) -> Iterator[str]:
+    names_by_reason: dict[str, list[str]] = {}
+    for path, name in estimators:
+        if path in UNSUPPORTED:
+            names_by_reason.setdefault(UNSUPPORTED[path], []).append(name)
+    yield f"### Rejected estimators: {sum(map(len, names_by_reason.values()))}\n"
+    yield "| estimators | reason |"
+    yield "|---|---|"
+    for reason, names in names_by_reason.items():
+        yield f"| {_format_names(names)} | {reason} |"
+
+
+def _boosters() -> Iterator[str]:
+    for title, classes, objectives, features in (
+        (
+            "XGBoost",
+            xgboost.IMPORTERS,
+            xgboost_objectives,
+            "with the boosters gbtree, dart and gblinear",
+        ),
+        ("LightGBM", lightgbm.IMPORTERS, lightgbm_objectives, "with categories and linear trees"),
         (
             "CatBoost",
             catboost.IMPORTERS,
             catboost_losses,
-            "numbers and categories, their statistics (CTR) too",
+            "with categories and their CTR statistics",
         ),
     ):
-        names = [path.rsplit(".", 1)[1] for path in classes if "." in path]
         yield f"\n## {title}\n"
-        yield f"Classes: {_listed(names)}; {notes}.\n"
-        yield f"Objectives: {_listed(objectives)}."
+        yield f"Classes: {_format_names(_class_names(classes))}, with {features}.\n"
+        yield f"Objectives: {_format_names(sorted(objectives))}."
+
+
+def _graphs() -> Iterator[str]:
     yield f"\n## ONNX: {len(onnx_operators)} operators\n"
-    yield f"{_listed(onnx_operators)}.\n"
-    yield "A file with any other operator runs whole in onnxruntime, if that has it."
+    yield f"{_format_names(sorted(onnx_operators))}.\n"
+    yield "A graph with any other operator runs as a whole in onnxruntime, if onnxruntime has it."
     operators = sorted({name.split(".")[1] for name in torch_operators})
     yield f"\n## torch: {len(operators)} operators of exported programs\n"
-    yield f"{_listed(operators)}.\n"
-    yield "A module with any other operator runs whole in torch."
-    nets = [path.rsplit(".", 1)[1] for path in skorch.IMPORTERS if path.startswith("skorch.")]
-    yield "\n## skorch\n"
-    yield f"Nets: {_listed(nets)}; with any torch module."
-    balanced = [path.rsplit(".", 1)[1] for path in imblearn.COMPOSITES]
-    yield "\n## imbalanced-learn\n"
-    yield f"{_listed(balanced)}; samplers are left out, since they change rows of training only."
-    encoders = [path.rsplit(".", 1)[1] for path in category_encoders.IMPORTERS]
-    yield "\n## category_encoders\n"
-    yield f"{_listed(encoders)}, with all their options."
-    of_engine = [*feature_engine.IMPORTERS, *feature_engine.COMPOSITES]
-    steps = [path.rsplit(".", 1)[1] for path in of_engine]
-    yield "\n## feature_engine\n"
-    yield f"{_listed(steps)}."
-    yield "\n## statsmodels\n"
-    yield (
-        "Results of `OLS`, `WLS`, `GLS`, `GLSAR`, `Logit`, `Probit`, `Poisson`, and of `GLM` with "
-        "the links "
-        f"{_listed(statsmodels.LINKS)}, fitted on arrays, frames or formulas (read by patsy: "
-        "categories with any contrasts, interactions, arithmetic, numpy's functions, `center` and "
-        "`standardize`). "
-        "`label` is what their `predict` returns, `score` the linear predictor."
-    )
-    names = [path.rsplit(".", 1)[1] for path in spark_classes]
-    yield "\n## pyspark.ml\n"
-    yield f"Predictors: {_listed(name for name in names if name in PREDICTORS)}.\n"
-    yield f"Others: {_listed(name for name in names if name not in PREDICTORS)}.\n"
-    yield (
-        "Of a pipeline `label` is the `prediction` of its last predictor, or what an "
-        "`IndexToString` of it says, `proba` its `probability`, and `score` its `rawPrediction`; "
-        "`transform` is what the last stage makes where there is no predictor."
-    )
-    yield "\n## Files\n"
-    formats = _listed(sorted((*READERS, FOLDER_FORMAT)))
-    yield f"`FORMAT` {formats}; `FORMAT AUTO`, the default, looks at the content."
+    yield f"{_format_names(operators)}.\n"
+    yield "A program with any other operator runs as a whole in torch."
 
 
-def _listed(names: Iterable[str]) -> str:
+def _other_libraries() -> Iterator[str]:
+    nets = [name for name in skorch.IMPORTERS if name.startswith("skorch.")]
+    steps = [*feature_engine.IMPORTERS, *feature_engine.COMPOSITES]
+    stages = _class_names(spark_classes)
+    for title, text in (
+        ("skorch", f"{_format_names(_class_names(nets))}, with any torch module."),
+        (
+            "imbalanced-learn",
+            f"{_format_names(_class_names(imblearn.COMPOSITES))}. A pipeline may contain samplers; "
+            "they change only the rows of a training, so sqlml leaves them out.",
+        ),
+        (
+            "category_encoders",
+            f"{_format_names(_class_names(category_encoders.IMPORTERS))}, with all their options.",
+        ),
+        ("feature_engine", f"{_format_names(_class_names(steps))}."),
+        (
+            "statsmodels",
+            "Results of `OLS`, `WLS`, `GLS`, `GLSAR`, `Logit`, `Probit`, `Poisson`, and of `GLM` "
+            f"with the links {_format_names(statsmodels.LINKS)}. They may be fitted on arrays, "
+            "frames or formulas, with categories, any contrasts, interactions, arithmetic, "
+            "functions of numpy, `center` and `standardize`. `label` is the result of `predict`, "
+            "and `score` the linear predictor.",
+        ),
+        (
+            "pyspark.ml",
+            f"Predictors: {_format_names(name for name in stages if name in PREDICTORS)}.\n\n"
+            f"Other stages: {_format_names(name for name in stages if name not in PREDICTORS)}.\n\n"
+            "For a pipeline, `label`, `proba` and `score` are the columns `prediction`, "
+            "`probability` and `rawPrediction` of the last predictor. If an `IndexToString` reads "
+            "the prediction, `label` is its output. Without a predictor, `transform` is the output "
+            "of the last stage.",
+        ),
+    ):
+        yield f"\n## {title}\n\n{text}"
+
+
+def _class_names(paths: Iterable[str]) -> list[str]:
+    return [path.rsplit(".", 1)[1] for path in paths if "." in path]
+
+
+def _format_names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
 def _examples() -> Mapping[str, list[Case]]:
-    """For each class its own cases; where it only stands inside others, one of those."""
+    """Map each class path to its own cases, or to one case of an estimator that contains it."""
     own: dict[str, list[Case]] = {}
     inside: dict[str, list[Case]] = {}
     for case in ALL:

@@ -10,8 +10,8 @@ from sqlml.importers.row_tensors import (
     Uncovered,
     align,
     apply_to_columns,
-    fill_shape,
     concatenate_tensors,
+    fill_shape,
     multiply,
     reduce_axes,
 )

@@ -67,12 +67,17 @@ def test_shallow_trees_are_walked_and_deep_ones_cut() -> None:
 
 def test_more_thresholds_take_pages_then_wider_bins_and_too_many_none() -> None:
     few, many = (shape_of(full(7, 40, 1, thresholds)) for thresholds in (99, 999))
-    bytes_, pages = estimate_tree_costs(few, DEFAULT_COSTS), estimate_tree_costs(many, DEFAULT_COSTS)
+    bytes_, pages = (
+        estimate_tree_costs(few, DEFAULT_COSTS),
+        estimate_tree_costs(many, DEFAULT_COSTS),
+    )
     shorts = estimate_tree_costs(replace(many, all_thresholds=500_000), DEFAULT_COSTS)
     assert (bytes_.paged, pages.paged, shorts.paged) == (False, True, False)
     assert 1.2 < pages.cursor / bytes_.cursor < 1.6 < shorts.cursor / bytes_.cursor < 3.5
     shape = shape_of(full(3, 2))
-    made = estimate_tree_costs(replace(shape, thresholds=70_000, all_thresholds=70_000), DEFAULT_COSTS)
+    made = estimate_tree_costs(
+        replace(shape, thresholds=70_000, all_thresholds=70_000), DEFAULT_COSTS
+    )
     assert made.cursor == made.descent == np.inf
     assert np.isfinite(made.lockstep)
 

@@ -11,7 +11,7 @@ from sqlml.ir.builder import Builder
 from sqlml.types import Array
 from sqlml.udfs.batch_function import Lookup
 from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES, NULL_LENGTH
-from sqlml.udfs.duckdb.native.plan_bytecode import make_code_calls, copy_to_text_column
+from sqlml.udfs.duckdb.native.plan_bytecode import copy_to_text_column, make_code_calls
 from tests.unit.backends.native.test_kernel_calls import followed
 
 
