@@ -25,16 +25,14 @@ def export_to_bytes(
 ) -> bytes:
     """Return the bytes of a model file.
 
+    Raises ConfigError for an unknown format, BackendError if the format cannot express the model,
+    and MissingDependencyError if the package that writes the format is not installed.
+
     Args:
         format: one of `FORMATS`, in any case.
         name: the name of the macros in SQL.
         about: metadata for sqlml's own format (`importers/sqlml_file.py`).
         options: the model's options, for SQL.
-
-    Raises:
-        ConfigError: the format is unknown.
-        BackendError: the format cannot express the model; the message says why.
-        MissingDependencyError: the package that writes the format is not installed.
     """
     format_name = format.upper()
     if format_name not in FORMATS:
@@ -46,9 +44,8 @@ def export_to_bytes(
     load_backend("onnxruntime")  # Raises an error if it is not installed.
     from sqlml.backends.onnxruntime.export import export_onnx
 
-    has_category_sets = any(
-        Ensemble.of(n.attrs).has_categories for n in program.nodes if n.op == "tree_ensemble"
-    )
+    ensembles = [node.attrs for node in program.nodes if node.op == "tree_ensemble"]
+    has_category_sets = any(Ensemble.of(attributes).has_categories for attributes in ensembles)
     try:
         lowered = lower(program, "tt") if has_category_sets else lower_model_ops(program)
         return export_onnx(lowered, store.dumps(program))

@@ -31,9 +31,15 @@ Stamp = Callable[[str], Any]
 """Returns a value that changes with the model behind a reference; None for an unknown model."""
 
 Question = tuple[str, Any]
-"""The kind of a question (a key of `PlanCache._ask`), and the text or texts of the question."""
+"""The name of a function in `_RECORDED_FUNCTIONS`, and its argument: a string or several."""
 
-_PLAIN_TYPES = (type(None), int, float, str, bytes, datetime.date, datetime.time, Decimal)
+_RECORDED_FUNCTIONS = (
+    *("describe", "model", "models", "is_user_function", "unique_keys", "view", "function_type"),
+    *("is_repeatable", "read_names"),
+)
+"""The functions of a `Context` on whose answers a plan depends."""
+
+_KEY_TYPES = (type(None), int, float, str, bytes, datetime.date, datetime.time, Decimal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +53,9 @@ class PlanCache:
 
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
-        self._ask: Mapping[str, Callable[[Any], Any]] = {
-            "model": stamp,
-            "models": context.models,
-            "describe": context.describe,
-            "function": context.is_user_function,
-            "keys": context.unique_keys or str,  # Without unique keys, this is never asked.
-            "view": context.view,
-            "function type": context.function_type,
-            "repeatable": context.is_repeatable,
-            "names": context.read_names,
-        }
+        functions = {name: getattr(context, name) for name in _RECORDED_FUNCTIONS}
+        self._functions = {name: ask for name, ask in functions.items() if ask is not None}
+        self._lookups: Mapping[str, Callable[[Any], Any]] = {**self._functions, "model": stamp}
         self._settings: Mapping[str, str] = {}
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._lock = threading.Lock()
@@ -65,17 +63,14 @@ class PlanCache:
     def set(self, option: str, value: Any) -> None:
         """Set an option of the session, which overrides those of models; None resets it.
 
-        Raises:
-            ConfigError: the option or the value is unknown.
+        Raises ConfigError for an unknown option or value.
         """
         self._settings = change_setting(self._settings, option, value)
 
     def plan(self, sql: str, parameters: Any = None) -> Plan | None:
         """Return the plan of a statement; None if it calls no model.
 
-        Raises:
-            ParseError, BindError, UnknownModelError, ConfigError: for the reasons of
-                `plan_statement`.
+        Raises the errors of `plan_statement`.
         """
         key, settings = _make_key(sql, parameters), self._settings
         if settings and key is not None:
@@ -87,7 +82,7 @@ class PlanCache:
         if entry is not None and self._is_current(entry):
             return entry.plan
         answers: dict[Question, Any] = {}
-        context = replace(self._record_answers(answers), settings=settings)
+        context = replace(self._make_recording_context(answers), settings=settings)
         plan = plan_statement(sql, parameters, context)
         if key is not None and (plan is None or not plan.is_temporary):
             with self._lock:
@@ -98,54 +93,44 @@ class PlanCache:
 
     def _is_current(self, entry: _Entry) -> bool:
         return not any(
-            (answer is None and question[0] == "model") or self._answer(*question) != answer
+            (answer is None and question[0] == "model") or self._look_up(*question) != answer
             for question, answer in entry.answers.items()
         )
 
-    def _answer(self, question_kind: str, text: Any) -> Any:
+    def _look_up(self, function_name: str, argument: Any) -> Any:
         """Return the current answer to a question, as a value that can be compared."""
         try:
-            return self._ask[question_kind](text)
+            return self._lookups[function_name](argument)
         except ProbeError as error:
             return str(error)
 
-    def _record_answers(self, answers: dict[Question, Any]) -> Context:
-        """Return a context whose functions record their answers."""
+    def _make_recording_context(self, answers: dict[Question, Any]) -> Context:
+        """Return the context with functions that record their answers in `answers`."""
         stamped_together: set[str] = set()  # Models whose stamps `models` records together.
 
-        def ask_and_record(question_kind: str, ask: Callable[[Any], Any], text: Any) -> Any:
-            if question_kind == "model":
-                if text not in stamped_together:
-                    # The stamp comes first, so that a change meanwhile leads to another look-up.
-                    answers[question_kind, text] = self._answer(question_kind, text)
-                return ask(text)
+        def ask_and_record(name: str, ask: Callable[[Any], Any], argument: Any) -> Any:
+            if name == "model":
+                if argument not in stamped_together:
+                    # The stamp is read first, so that a change in between invalidates the plan.
+                    answers[name, argument] = self._look_up(name, argument)
+                return ask(argument)
             try:
-                answer = answers[question_kind, text] = ask(text)
+                answer = answers[name, argument] = ask(argument)
             except ProbeError as error:
-                answers[question_kind, text] = str(error)
+                answers[name, argument] = str(error)
                 raise
-            if question_kind == "models":
+            if name == "models":
                 stamped_together.update(answer)
             return answer
 
-        context = self._context
-        keys = context.unique_keys
-        return replace(
-            context,
-            describe=partial(ask_and_record, "describe", context.describe),
-            model=partial(ask_and_record, "model", context.model),
-            models=partial(ask_and_record, "models", context.models),
-            is_user_function=partial(ask_and_record, "function", context.is_user_function),
-            unique_keys=None if keys is None else partial(ask_and_record, "keys", keys),
-            view=partial(ask_and_record, "view", context.view),
-            function_type=partial(ask_and_record, "function type", context.function_type),
-            is_repeatable=partial(ask_and_record, "repeatable", context.is_repeatable),
-            read_names=partial(ask_and_record, "names", context.read_names),
-        )
+        recorded: dict[str, Any] = {
+            name: partial(ask_and_record, name, ask) for name, ask in self._functions.items()
+        }
+        return replace(self._context, **recorded)
 
 
 def _make_key(sql: str, parameters: Any) -> Any:
-    """Return the cache key of a statement; None for parameters without plain values."""
+    """Return the cache key of a statement; None if a parameter's value cannot be compared."""
     if parameters is None:
         return (sql,)
     if isinstance(parameters, Mapping):
@@ -154,7 +139,7 @@ def _make_key(sql: str, parameters: Any) -> Any:
         names, values = (), tuple(parameters)
     else:
         return None
-    if not all(isinstance(v, _PLAIN_TYPES) for v in values):
+    if not all(isinstance(v, _KEY_TYPES) for v in values):
         return None
     # 1, 1.0 and True are equal, but not the same parameter.
     return sql, names, values, tuple(map(type, values))

@@ -22,26 +22,24 @@ from sqlml.planner.syntax.read_outline import read_outline
 
 
 def plan_statement(
-    sql: str, parameters: Any, context: Context, without: Collection[str] = ()
+    sql: str, parameters: Any, context: Context, disabled_rules: Collection[str] = ()
 ) -> Plan | None:
-    """Plan a statement with all rules except `without`; return None if it does not use models.
+    """Plan a statement with all rules except `disabled_rules`; return None if it uses no model.
 
-    Raises:
-        ParseError: the statement calls a model, and sqlml cannot parse it.
-        BindError and its subclasses, UnknownModelError, ConfigError: a call of a model is wrong;
-            the message says what to change.
+    Raises ParseError if the statement calls a model and sqlml cannot parse it. Raises BindError,
+    UnknownModelError or ConfigError if a call is wrong; the message says what to change.
     """
     try:
         statement = read_statement(sql, parameters, context)
     except ParseError as error:
-        return _plan_unreadable(sql, error, context)
-    draft = rewrite(statement, without)
+        return _plan_unparsed_statement(sql, error, context)
+    draft = rewrite(statement, disabled_rules)
     if not (draft.targets or draft.edits or draft.expanded is not None):
         return None
     sql_text = draft.sql
-    remaining, dropped_names = draft.parameters.remaining_values()
+    remaining, dropped_names = draft.parameters.find_remaining_values()
     if draft.has_parameters_in_calls:
-        sql_text, remaining, dropped_names = draft.parameters.fit_to(sql_text)
+        sql_text, remaining, dropped_names = draft.parameters.fit_sql(sql_text)
     return Plan(
         statement=sql,
         sql=sql_text,
@@ -54,14 +52,13 @@ def plan_statement(
 
 
 def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
-    """Return the draft of a statement before all rules; its context caches the engine's answers.
+    """Parse a statement into a draft to which no rule is applied; its context caches answers.
 
-    Raises:
-        ParseError: sqlml cannot parse the statement.
+    Raises ParseError if sqlml cannot parse the statement.
     """
     outline = read_outline(sql, context.dialect.name)
     why_no_columns = context.why_no_columns
-    if outline.is_stored:  # a view stores its functions, so it waits until kernels are compiled
+    if outline.is_stored:  # A view stores its functions, so wait until kernels are compiled.
         why_no_columns = partial(lambda find_reason, _: find_reason(True), why_no_columns)
     cached_context = replace(
         context,
@@ -77,13 +74,11 @@ def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
     return Draft(outline=outline, context=cached_context, parameters=parameter_values)
 
 
-def _plan_unreadable(sql: str, error: ParseError, context: Context) -> Plan | None:
+def _plan_unparsed_statement(sql: str, error: ParseError, context: Context) -> Plan | None:
     """Plan a statement that sqlml cannot parse; return None if it calls no model.
 
-    The plan has NULL instead of each call, so that the engine reports the syntax error.
-
-    Raises:
-        ParseError: the engine can parse the statement.
+    The plan has NULL instead of each call, so that the engine reports the syntax error. Raises
+    ParseError if the engine can parse the statement.
     """
     try:
         sql_without_calls = replace_calls_with_null(sql, context.dialect.name)
@@ -93,8 +88,8 @@ def _plan_unreadable(sql: str, error: ParseError, context: Context) -> Plan | No
         return None
     try:
         context.describe(sql_without_calls)
-    except ProbeError as refusal:
-        if str(refusal).startswith(("Parser", "Syntax")):
+    except ProbeError as probe_error:
+        if str(probe_error).startswith(("Parser", "Syntax")):
             return Plan(sql, sql_without_calls, ())
     raise ParseError(
         f"sqlml cannot read this statement ({error.message}); move the part that it cannot read "

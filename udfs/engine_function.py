@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from sqlml.types import Array
-from sqlml.udfs.batch_function import to_arrow, join_chunks
+from sqlml.udfs.batch_function import join_chunks, to_arrow
 
 if TYPE_CHECKING:
     from sqlml.catalog.model import Model

@@ -41,17 +41,15 @@ def bind(
     fold_blanks: bool = False,
     missing_is_null: bool = False,
 ) -> dict[str, Bound]:
-    """Map each feature in `used_features` to the expression that feeds it.
+    """Bind each feature in `used_features` to the expression that feeds it.
+
+    Raises a BindError that points at the call if an argument does not fit a feature.
 
     Args:
         model_label: the model's name in messages.
         fold_blanks: a column also feeds the feature whose name has _ instead of its blanks, since
             LightGBM renames features in this way.
         missing_is_null: a feature without a column is NULL.
-
-    Raises:
-        MissingColumnError, AmbiguousColumnError, ArityError, ColumnOrderError, ColumnTypeError,
-            BindError: an argument does not fit a feature; the error points at the call.
     """
     binder = _Binder(call, features, used_features, model_label, scope, fold_blanks)
     if not call.arguments:
@@ -71,7 +69,7 @@ def bind(
                 positional[0].span.start,
             )
         binder.check_names(named_arguments)
-        available = binder.collect_named_columns(named_arguments, stars)
+        available = binder.collect_columns(named_arguments, stars)
     else:
         if len(positional) == 1 and positional[0].items is not None and not binder.is_nested:
             positional = list(positional[0].items)  # f('m', [a, b]) means f('m', a, b)
@@ -95,14 +93,15 @@ def find_other_columns(
 ) -> tuple[str, ...]:
     """Return the columns of the call's stars that are not features of its model."""
     stars = [a.star for a in call.arguments if a.star is not None]
-    names = dict.fromkeys(name for star in stars for name in _list_star_names(star, scope))
+    columns = (c for star in stars for c in _describe_star(star, star.select.start, scope))
+    names = dict.fromkeys(column.name for column in columns)
     feature_names = {fold(f.name) for f in features}
     renamed = features_behind_blanks(features, names) if fold_blanks else {}
     return tuple(name for name in names if fold(name) not in feature_names and name not in renamed)
 
 
 def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | None:
-    """Return the fields of a single argument that is a struct or a table's row; otherwise None."""
+    """Return the fields of the only argument if it is a struct or a table's row; otherwise None."""
     if len(positional) != 1:
         return None
     (argument,) = positional
@@ -133,10 +132,7 @@ def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | No
 
 
 def _can_read_columns(argument: Argument, fields: Sequence[str], scope: Scope) -> bool:
-    """Return whether an argument is a table's row whose columns may be read instead.
-
-    They may not be read if the query groups by the row.
-    """
+    """Return whether an argument is a table's row, which the query does not group by."""
     block, name = scope.block, argument.column
     if block is None or name is None:
         return False
@@ -156,31 +152,25 @@ def _find_identifiers(span: Span, scope: Scope) -> Sequence[tuple[str, int]]:
     return identifiers[first_index : bisect_left(identifiers, span.end, key=itemgetter(1))]
 
 
-def _reject_class_by_position(
-    call: ModelCall, positional: Sequence[Argument], scope: Scope
-) -> None:
+def _reject_class_by_position(call: ModelCall, arguments: list[Argument], scope: Scope) -> None:
     """Raise BindError if the two arguments are a row and a class.
 
     Only the macros for plain connections accept a class by position.
     """
-    row_argument, class_argument = positional
-    if _read_struct([row_argument], scope) is not None:
-        raise BindError(
-            f"name the class: {call.function}(.., {scope.text(row_argument.span)}, class := "
-            f"{scope.text(class_argument.span)})",
-            scope.sql,
-            class_argument.span.start,
-        )
+    if _read_struct(arguments[:1], scope) is not None:
+        row_sql, class_sql = (scope.text(argument.span) for argument in arguments)
+        message = f"name the class: {call.function}(.., {row_sql}, class := {class_sql})"
+        raise BindError(message, scope.sql, arguments[1].span.start)
 
 
 @dataclass(frozen=True, slots=True)
 class _Binder:
-    """Binds the arguments of one call; its attributes are the arguments of `bind`."""
+    """A binder of the arguments of one call; its attributes are the arguments of `bind`."""
 
     call: ModelCall
     features: Sequence[Feature]
-    used: frozenset[str]
-    model: str
+    used_features: frozenset[str]
+    model_label: str
     scope: Scope
     fold_blanks: bool
 
@@ -190,7 +180,7 @@ class _Binder:
         return len(self.features) == 1 and self.features[0].kind in NESTED
 
     def is_map_argument(self, fields: Available) -> bool:
-        """Return whether a struct is the map that the only feature reads, and not a row with it."""
+        """Return whether a struct is the only feature's map, rather than a row with that map."""
         if len(self.features) != 1 or self.features[0].kind != "map":
             return False
         bound_inputs = fields.get(fold(self.features[0].name), [])
@@ -206,31 +196,28 @@ class _Binder:
                 continue
             extra_names = ["class"] if self.call.function == "predict_proba" else []
             suggestion = closest(fold(name), [*feature_names, *extra_names])
+            hint = f"it has {_list_names(self.features)}"
             if suggestion:
                 hint = f"did you mean {feature_names.get(suggestion, suggestion)!r}?"
-            else:
-                hint = f"it has {_list_names(self.features)}"
-            message = f"{self.model} has no feature {name!r}; {hint}"
+            message = f"{self.model_label} has no feature {name!r}; {hint}"
             raise BindError(message, self.scope.sql, argument.name_start)
 
-    def collect_named_columns(
-        self, named: Sequence[Argument], stars: Sequence[Argument]
-    ) -> Available:
+    def collect_columns(self, named: Sequence[Argument], stars: Sequence[Argument]) -> Available:
         """Return the columns of the stars; named arguments replace columns of their names."""
         scope, available = self.scope, Available()
         for argument in stars:
             assert argument.star is not None
             for name, bound in _expand_star(argument.star, argument.span.start, scope):
                 available.setdefault(fold(name), []).append(bound)
-        names: set[str] = set()
+        given_names: set[str] = set()
         columns = self.describe_columns(named) if named else ()
         for argument, column in zip(named, columns, strict=True):
-            folded = fold(argument.name or "")
-            if folded in names:
+            name = fold(argument.name or "")
+            if name in given_names:
                 message = f"{argument.name} := is given twice"
                 raise BindError(message, scope.sql, argument.name_start)
-            names.add(folded)
-            available[folded] = [Bound(parenthesize(scope.text(argument.span)), column.type)]
+            given_names.add(name)
+            available[name] = [Bound(parenthesize(scope.text(argument.span)), column.type)]
         return available
 
     def describe_columns(self, arguments: Sequence[Argument]) -> tuple[Column, ...]:
@@ -241,62 +228,57 @@ class _Binder:
         except BindError as error:
             if error.offset is not None:
                 raise
-            offset = _find_blamed_offset(scope.outline, error.message, self.call.span.start)
+            offset = _find_unknown_name(scope.outline, error.message, self.call.span.start)
             raise BindError(error.message, scope.sql, offset) from None
 
     def bind_by_name(self, available: Available) -> dict[str, Bound]:
         """Bind each used feature to the only column of its name."""
-        scope, call_offset = self.scope, self.call.span.start
-        used_features = [feature for feature in self.features if feature.name in self.used]
-        missing = [f.name for f in used_features if fold(f.name) not in available]
+        scope, offset = self.scope, self.call.span.start
+        read_features = [feature for feature in self.features if feature.name in self.used_features]
+        missing = [f.name for f in read_features if fold(f.name) not in available]
         if missing:
             message = self.describe_missing(missing, sorted(available))
-            raise MissingColumnError(message, scope.sql, call_offset)
+            raise MissingColumnError(message, scope.sql, offset)
         bound_inputs: dict[str, Bound] = {}
-        for feature in used_features:
+        for feature in read_features:
             column, *other_columns = available[fold(feature.name)]
             if other_columns:
+                candidates = " and ".join(_find_candidates(column, scope))
+                candidates_text = f" ({candidates})" if candidates else ""
                 raise AmbiguousColumnError(
-                    f"feature {feature.name!r} of {self.model} is ambiguous: "
+                    f"feature {feature.name!r} of {self.model_label} is ambiguous: "
                     f"{len(other_columns) + 1} columns have that name"
-                    f"{_describe_owners(column, scope)}; say which with "
+                    f"{candidates_text}; say which with "
                     f"{scope.dialect.quote_name(feature.name)} := .., t.* or "
                     f"{scope.dialect.star_without(['..'])}",
                     scope.sql,
-                    call_offset,
+                    offset,
                 )
-            bound_inputs[feature.name] = convert_to_feature(
-                column, feature, self.model, scope, call_offset
-            )
+            bound = convert_to_feature(column, feature, self.model_label, scope, offset)
+            bound_inputs[feature.name] = bound
         return bound_inputs
 
     def describe_missing(self, missing: list[str], available_names: list[str]) -> str:
-        """Return the message about missing features, with suggestions of similar names."""
         descriptions = []
         for name in missing[:10]:
             suggestion = closest(fold(name), available_names)
-            descriptions.append(
-                f"{name!r}" + (f" (did you mean {suggestion!r}?)" if suggestion else "")
-            )
+            hint = f" (did you mean {suggestion!r}?)" if suggestion else ""
+            descriptions.append(f"{name!r}{hint}")
         omitted = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         noun, pronoun = ("columns", "them") if len(missing) > 1 else ("column", "it")
-        shown_names = ", ".join(available_names[:30]) + (
-            ", .." if len(available_names) > 30 else ""
-        )
+        shown_names = ", ".join(available_names[:30]) + ", .." * (len(available_names) > 30)
         message = (
-            f"{self.model} needs {noun} {', '.join(descriptions)}{omitted}, not among: "
+            f"{self.model_label} needs {noun} {', '.join(descriptions)}{omitted}, not among: "
             f"{shown_names or 'no columns at all (is there a FROM clause?)'}; add {pronoun} to the "
             f"query or write {self.scope.dialect.quote_name(missing[0])} := <expression>"
         )
-        first_name = self.features[0].name
-        has_default_names = all(
-            feature.name == f"{first_name.removesuffix('0')}{i}"
-            for i, feature in enumerate(self.features)
-        )
-        if len(missing) < len(self.used) or not has_default_names:
+        first_feature = self.features[0].name
+        prefix = first_feature.removesuffix("0")
+        has_default_names = all(f.name == f"{prefix}{i}" for i, f in enumerate(self.features))
+        if len(missing) < len(self.used_features) or not has_default_names:
             return message
         return (
-            f"{message}. A model that was fitted without names calls its columns {first_name}, "
+            f"{message}. A model that was fitted without names calls its columns {first_feature}, "
             f"...: bind by position, as in {self.call.function}(.., a, b, ...), or name them by "
             "INPUT (...) or inputs= when you register it"
         )
@@ -309,7 +291,7 @@ class _Binder:
             return list_inputs
         if len(positional) != len(features):
             raise ArityError(
-                f"{self.model} takes {len(features)} features by position "
+                f"{self.model_label} takes {len(features)} features by position "
                 f"({_list_names(features)}), but got {len(positional)}; write * to bind by name",
                 scope.sql,
                 self.call.span.start,
@@ -319,21 +301,20 @@ class _Binder:
         if None not in written_names and written_names != expected_names:
             if sorted(w for w in written_names if w) == sorted(expected_names):
                 raise ColumnOrderError(
-                    f"these are the features of {self.model} in another order, which would feed "
-                    f"them to the wrong inputs; write {self.call.function}(.., *), or the order "
-                    f"{_list_names(features)}",
+                    f"these are the features of {self.model_label} in another order, which would "
+                    f"feed them to the wrong inputs; write {self.call.function}(.., *), or the "
+                    f"order {_list_names(features)}",
                     scope.sql,
                     positional[0].span.start,
                 )
         columns = self.describe_columns(positional)
         bound_inputs: dict[str, Bound] = {}
         for argument, feature, column in zip(positional, features, columns, strict=True):
-            if feature.name in self.used:
+            if feature.name in self.used_features:
                 value = Bound(parenthesize(scope.text(argument.span)), column.type)
                 offset = argument.span.start
-                bound_inputs[feature.name] = convert_to_feature(
-                    value, feature, self.model, scope, offset
-                )
+                bound = convert_to_feature(value, feature, self.model_label, scope, offset)
+                bound_inputs[feature.name] = bound
         return bound_inputs
 
     def bind_list(self, argument: Argument) -> dict[str, Bound] | None:
@@ -353,40 +334,35 @@ class _Binder:
         if element_type is None:
             return None
         feature_count = len(self.features)
-        expectation = f"{self.model} takes {feature_count} features by position"
+        expectation = f"{self.model_label} takes {feature_count} features by position"
         fixed_length = _LENGTH.search(column.type)
         if fixed_length is not None and int(fixed_length[1]) != feature_count:
-            raise ArityError(
-                f"{expectation}, but the array has {fixed_length[1]}", scope.sql, offset
-            )
+            message = f"{expectation}, but the array has {fixed_length[1]}"
+            raise ArityError(message, scope.sql, offset)
         values = parenthesize(scope.text(argument.span))
         bound_inputs: dict[str, Bound] = {}
         for position, feature in enumerate(self.features, 1):
-            if feature.name not in self.used:
+            if feature.name not in self.used_features:
                 continue
             value = Bound(dialect.at(values, position), element_type)
-            bound = convert_to_feature(value, feature, self.model, scope, offset)
-            if (
-                fixed_length is None and not bound_inputs
-            ):  # the first feature checks the length for all
+            bound = convert_to_feature(value, feature, self.model_label, scope, offset)
+            # The first feature checks the length for all.
+            if fixed_length is None and not bound_inputs:
                 message = dialect.quote_string(f"{expectation}; a list has another length")
-                length_check = (
-                    f"{dialect.length(values)} <> {feature_count} THEN {dialect.error(message)}"
-                )
-                bound = replace(bound, sql=f"CASE WHEN {length_check} ELSE {bound.sql} END")
+                test = f"{dialect.length(values)} <> {feature_count}"
+                sql = f"CASE WHEN {test} THEN {dialect.error(message)} ELSE {bound.sql} END"
+                bound = replace(bound, sql=sql)
             bound_inputs[feature.name] = bound
         return bound_inputs
 
 
-def _describe_owners(bound: Bound, scope: Scope) -> str:
-    """Return ` (a.x and b.x)`, the candidates that the engine names for an ambiguous column."""
+def _find_candidates(bound: Bound, scope: Scope) -> list[str]:
+    """Return the columns that the engine suggests for an ambiguous one, such as `a.x` and `b.x`."""
     try:
         scope.describe_items([bound.sql])
     except BindError as error:
-        tables = _read_candidates(error.message)
-        if tables:
-            return f" ({' and '.join(tables)})"
-    return ""
+        return _read_candidates(error.message)
+    return []
 
 
 def _list_names(features: Sequence[Feature]) -> str:
@@ -395,29 +371,24 @@ def _list_names(features: Sequence[Feature]) -> str:
 
 
 def _expand_star(star: Star, offset: int, scope: Scope) -> list[tuple[str, Bound]]:
-    """Return the columns of a star as pairs of a name and the expression that reads it.
+    """Return the name of each column of a star and the expression that reads the column.
 
-    `offset` is the position of the star, at which errors point.
+    Errors point at `offset`, the position of the star.
     """
     qualifier = "" if star.qualifier is None else scope.text(star.qualifier)
     columns = []
     for column in _describe_star(star, offset, scope):
-        folded = fold(column.name)
-        if folded in star.replaced:
-            column_sql = parenthesize(scope.text(star.replaced[folded]))
-        elif folded in star.renamed:
-            column_sql = qualifier + scope.text(star.renamed[folded])
+        folded_name = fold(column.name)
+        if folded_name in star.replaced:
+            column_sql = parenthesize(scope.text(star.replaced[folded_name]))
+        elif folded_name in star.renamed:
+            column_sql = qualifier + scope.text(star.renamed[folded_name])
         else:
             column_sql = qualifier + scope.dialect.quote_name(column.name)
         columns.append((column.name, Bound(column_sql, column.type)))
     if any("." in e for e in star.excluded) and not qualifier:
-        return [_qualify_ambiguous(name, bound, scope, star.excluded) for name, bound in columns]
+        return [(name, _qualify_ambiguous(bound, scope, star.excluded)) for name, bound in columns]
     return columns
-
-
-def _list_star_names(star: Star, scope: Scope) -> list[str]:
-    """Return the names of a star's columns."""
-    return [column.name for column in _describe_star(star, star.select.start, scope)]
 
 
 def _describe_star(star: Star, offset: int, scope: Scope) -> tuple[Column, ...]:
@@ -427,26 +398,21 @@ def _describe_star(star: Star, offset: int, scope: Scope) -> tuple[Column, ...]:
         if scope.block is None or not (scope.block.sources or scope.block.parent):
             message = "* needs a FROM clause here; name the features, as in tenure := 12"
             raise BindError(message, scope.sql, offset) from None
-        offset = _find_blamed_offset(scope.outline, error.message, offset)
+        offset = _find_unknown_name(scope.outline, error.message, offset)
         raise BindError(error.message, scope.sql, offset) from None
     return columns
 
 
-def _qualify_ambiguous(
-    name: str, bound: Bound, scope: Scope, excluded: frozenset[str]
-) -> tuple[str, Bound]:
+def _qualify_ambiguous(bound: Bound, scope: Scope, excluded: frozenset[str]) -> Bound:
     """Qualify an ambiguous column with its table.
 
     After `* EXCLUDE (b.id)`, a bare `id` is still ambiguous.
     """
-    try:
-        scope.describe_items([bound.sql])
-    except BindError as error:
-        for choice in _read_candidates(error.message):
-            if fold(choice) not in excluded:
-                qualified = ".".join(map(scope.dialect.quote_name, choice.split(".")))
-                return name, Bound(qualified, bound.type)
-    return name, bound
+    for candidate in _find_candidates(bound, scope):
+        if fold(candidate) not in excluded:
+            qualified = ".".join(map(scope.dialect.quote_name, candidate.split(".")))
+            return Bound(qualified, bound.type)
+    return bound
 
 
 _UNKNOWN_NAME_ERROR = re.compile(
@@ -456,11 +422,10 @@ _UNKNOWN_NAME_ERROR = re.compile(
 """A part of the engine's messages about unknown names, with a group for the name."""
 
 
-def _find_blamed_offset(outline: Outline, message: str, offset: int) -> int:
-    """Return where the statement contains the unknown name of the engine's message.
+def _find_unknown_name(outline: Outline, message: str, offset: int) -> int:
+    """Return the offset in the statement of the name that the engine's message calls unknown.
 
-    It is the first occurrence from `offset` on, otherwise the last one before. Returns `offset` if
-    the name does not occur.
+    It is the first one from `offset` on, or else the last one before; by default `offset` itself.
     """
     match = _UNKNOWN_NAME_ERROR.search(message)
     if match is None:

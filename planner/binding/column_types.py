@@ -1,4 +1,4 @@
-"""Conversions of columns to features: which types fit which kind, and the SQL that converts."""
+"""Conversions of columns to features: the types that fit a feature, and the SQL that converts."""
 
 from __future__ import annotations
 
@@ -32,63 +32,65 @@ _NESTED_TYPES: Mapping[Kind, str] = MappingProxyType(
 """Descriptions of the column types that fit nested features."""
 
 
-def convert_to_json(sql: str, type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
-    """Return an expression as JSON, which feeds nested features; None if its type does not fit.
+def convert_to_json(sql: str, sql_type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
+    """Convert an expression to JSON for a nested feature; return None if its type does not fit.
 
     An untyped expression is NULL, or a parameter whose type depends on its value.
     """
-    if type == "JSON":
+    if sql_type == "JSON":
         return f"CAST({sql} AS VARCHAR)"
-    return dialect.json(sql, type) if type in UNTYPED or _NESTED_CHECKS[kind](type) else None
+    fits = sql_type in UNTYPED or _NESTED_CHECKS[kind](sql_type)
+    return dialect.json(sql, sql_type) if fits else None
 
 
-def suggest_conversion(sql: str, type: str, kind: Kind) -> str:
+def suggest_conversion(sql: str, sql_type: str, kind: Kind) -> str:
     """Suggest a conversion for an expression whose type does not fit a nested feature."""
-    element_type, types = element(type), map_types(type)
+    element_type, map_type = element(sql_type), map_types(sql_type)
     if kind == "list":
-        if types is not None:
+        if map_type is not None:
             return f"map_keys({sql})"
         return f"[{sql}]" if element_type is None else f"CAST({sql} AS VARCHAR[])"
-    if kind == "pairs" and types is not None:
+    if kind == "pairs" and map_type is not None:
         return f"map_entries({sql})"
-    if kind == "map" and types is not None:
-        return f"CAST({sql} AS MAP(VARCHAR, {types[1] if _is_scalar(types[1]) else 'VARCHAR'}))"
-    if kind == "map" and _is_pairs(type):
+    if kind == "map" and map_type is not None:
+        value_type = map_type[1] if _is_scalar(map_type[1]) else "VARCHAR"
+        return f"CAST({sql} AS MAP(VARCHAR, {value_type}))"
+    if kind == "map" and _is_pairs(sql_type):
         return f"map_from_entries({sql})"
-    if type == "VARCHAR":
+    if sql_type == "VARCHAR":
         return f"CAST({sql} AS JSON)"
-    value = sql if _is_scalar(type) else ".."
+    value = sql if _is_scalar(sql_type) else ".."
     return f"[{{'name': 'x', 'value': {value}}}]" if kind == "pairs" else f"{{'x': {value}}}"
 
 
-def _is_scalar(type: str) -> bool:
-    return NUMBERS.fullmatch(type) is not None or _is_string(type)
+def _is_scalar(sql_type: str) -> bool:
+    return NUMBERS.fullmatch(sql_type) is not None or _is_string(sql_type)
 
 
-def _is_string(type: str) -> bool:
-    return type in UNTYPED or STRINGS.fullmatch(type) is not None
+def _is_string(sql_type: str) -> bool:
+    return sql_type in UNTYPED or STRINGS.fullmatch(sql_type) is not None
 
 
-def _is_scalar_by_string(types: tuple[str, str] | None) -> bool:
-    return types is not None and _is_string(types[0]) and _is_scalar(types[1])
+def _maps_string_to_scalar(map_type: tuple[str, str] | None) -> bool:
+    return map_type is not None and _is_string(map_type[0]) and _is_scalar(map_type[1])
 
 
-def _is_list(type: str) -> bool:
-    element_type = element(type)
+def _is_list(sql_type: str) -> bool:
+    element_type = element(sql_type)
     return element_type is not None and _is_scalar(element_type)
 
 
-def _is_map(type: str) -> bool:
-    fields = struct_fields(type)
+def _is_map(sql_type: str) -> bool:
+    fields = struct_fields(sql_type)
     if fields is None:
-        return _is_scalar_by_string(map_types(type))
+        return _maps_string_to_scalar(map_types(sql_type))
     return bool(fields) and all(f.type and _is_scalar(f.type) for f in fields)
 
 
-def _is_pairs(type: str) -> bool:
-    element_type = element(type)
+def _is_pairs(sql_type: str) -> bool:
+    element_type = element(sql_type)
     return element_type is not None and (
-        element_type in UNTYPED or _is_scalar_by_string(pair_types(element_type))
+        element_type in UNTYPED or _maps_string_to_scalar(pair_types(element_type))
     )
 
 
@@ -129,8 +131,8 @@ def convert_to_feature(
     is_untyped = bound.type in UNTYPED or _NULL.fullmatch(bound.sql) is not None
     if feature.kind in NESTED:
         is_untyped = is_untyped or _EMPTY.fullmatch(bound.sql) is not None
-        type = UNTYPED[0] if is_untyped else bound.type
-        sql = convert_to_json(bound.sql, type, feature.kind, dialect)
+        sql_type = UNTYPED[0] if is_untyped else bound.type
+        sql = convert_to_json(bound.sql, sql_type, feature.kind, dialect)
         if sql is not None:
             return Bound(sql, bound.type)
         suggestion = suggest_conversion(shown_sql, bound.type, feature.kind)
@@ -138,19 +140,18 @@ def convert_to_feature(
     elif feature.kind == "string":
         if bound.type == "VARCHAR":
             return bound
-        varchar = dialect.type("VARCHAR")
+        string_type = dialect.type("VARCHAR")
         if is_untyped or STRINGS.fullmatch(bound.type):
-            return Bound(f"CAST({bound.sql} AS {varchar})", "VARCHAR")
-        suggestion, expected = f"CAST({shown_sql} AS {varchar})", "strings"
+            return Bound(f"CAST({bound.sql} AS {string_type})", "VARCHAR")
+        suggestion, expected = f"CAST({shown_sql} AS {string_type})", "strings"
     elif feature.kind == DATETIME:
         if is_untyped:
             return Bound(f"CAST({bound.sql} AS DOUBLE)", "DOUBLE")
         if dialect.takes_as_datetime(bound.type):
             return Bound(dialect.microseconds(bound.sql), bound.type)
-        has_zone = bound.type == "TIMESTAMP WITH TIME ZONE"
-        suggestion = (
-            f"timezone('UTC', {shown_sql})" if has_zone else f"CAST({shown_sql} AS TIMESTAMP)"
-        )
+        suggestion = f"CAST({shown_sql} AS TIMESTAMP)"
+        if bound.type == "TIMESTAMP WITH TIME ZONE":
+            suggestion = f"timezone('UTC', {shown_sql})"
         expected = "dates and timestamps without a time zone"
     else:
         if is_untyped:
@@ -170,17 +171,16 @@ def convert_to_feature(
     )
 
 
-def _suggest_number(sql: str, type: str, dialect: Dialect) -> str:
-    """Suggest a conversion to a number for an expression of another type."""
-    if element(type) is not None:
+def _suggest_number(sql: str, sql_type: str, dialect: Dialect) -> str:
+    if element(sql_type) is not None:
         return f"{dialect.first(sql)} (an element) or {dialect.sum(sql)}"
-    if type.startswith(("DATE", "TIME", "INTERVAL")):
+    if sql_type.startswith(("DATE", "TIME", "INTERVAL")):
         return dialect.seconds(sql)
     return f"CAST({sql} AS DOUBLE)"
 
 
 def parenthesize(sql: str) -> str:
-    """Return an expression in brackets, unless it needs none before an operator or a cast."""
+    """Put an expression in brackets, unless an operator or a cast can follow it without them."""
     return sql if re.fullmatch(r"[\w.]+|\"[^\"]*\"|`[^`]*`", sql) else f"({sql})"
 
 
@@ -193,7 +193,5 @@ def fits_float32(bound_inputs: Mapping[str, Bound], program: Program) -> bool:
     if any(feature.kind == DATETIME for feature in program.features):
         return False
     codes = [n.attrs["categories"].size < 1 << 24 for n in program.nodes if n.op == "encode"]
-    numbers = [
-        b.type in _FLOAT32_EXACT_TYPES for b in bound_inputs.values() if NUMBERS.fullmatch(b.type)
-    ]
-    return all(codes) and all(numbers)
+    number_types = [b.type for b in bound_inputs.values() if NUMBERS.fullmatch(b.type)]
+    return all(codes) and _FLOAT32_EXACT_TYPES.issuperset(number_types)

@@ -14,12 +14,7 @@ from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
 from sqlml.parsing.places import Span, overlaps
-from sqlml.planner.binding.probe_queries import (
-    Describe,
-    ProbeError,
-    Scope,
-    iterate_row_queries,
-)
+from sqlml.planner.binding.probe_queries import Describe, ProbeError, Scope, iterate_row_queries
 from sqlml.planner.program.cost import ROWS
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.syntax.outline import Block, ModelCall
@@ -33,8 +28,8 @@ EstimateRows = Callable[[str], int | None]
 class RowEstimate:
     """The engine's estimate of the number of rows that reach a call.
 
-    An estimate costs several times as much as binding. So only EXPLAIN needs one, and calls for
-    which the choice of how to run them depends on it (`chosen_by`).
+    An estimate costs several times as much as binding. So the engine is asked only for EXPLAIN, and
+    for calls that run in a different way for many rows (`chosen_by`).
 
     Attributes:
         queries: returns queries with as many rows as reach the call, the most probable first.
@@ -61,7 +56,7 @@ class RowEstimate:
         return int(10 ** round(math.log10(max(1, self.count))))
 
     def ask_engine(self, estimate_rows: EstimateRows) -> RowEstimate:
-        """Return the rows with the engine's estimate.
+        """Ask the engine, and return the row estimate with its answer.
 
         An estimate of 0 is ignored. It means that nothing can match, perhaps because calls and
         parameters are NULL in the probe.
@@ -75,8 +70,8 @@ class RowEstimate:
         return replace(self, asked=True)
 
 
-def find_row_queries(call: ModelCall, scope: Scope) -> RowEstimate:
-    """Return an estimate with the queries that have the rows of a call.
+def make_row_estimate(call: ModelCall, scope: Scope) -> RowEstimate:
+    """Make the row estimate of a call, for which the engine is not asked yet.
 
     It has no queries if FROM has a parameter, which is NULL in probes and so matches no row.
     """
@@ -128,7 +123,7 @@ class Context:
     Attributes:
         describe: returns names and types of a query's columns without running it.
         models: loads several models together, so that `model` is fast, and returns their stamps
-            (`PlanCache`); None for unknown ones.
+            (`PlanCache`), which are None for unknown models.
         function_type: returns the type of a user's function, unless it is a macro.
         is_repeatable: returns whether a function is known to return the same result for the same
             rows.
@@ -148,8 +143,8 @@ class Context:
         read_names: runs a query, which may call models, and returns the strings of its only
             column.
         literal: writes a parameter's value as the engine's SQL.
-        is_stored: the engine stores the statement.
-        known_columns: the types of the columns of table forms' rows that are already known.
+        is_stored: whether the engine stores the statement.
+        known_columns: a cache of the column types of the rows of table forms, by their SQL.
     """
 
     describe: Describe

@@ -11,16 +11,16 @@ from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.suggestions import closest
 from sqlml.types import fold
 
-_NO_TABLE_FUNCTION = re.compile(r"Table Function with name (ml_\w+) does not exist", re.IGNORECASE)
+_MISSING_FUNCTION = re.compile(r"Table Function with name (ml_\w+) does not exist", re.IGNORECASE)
 
-_FIRST_WORDS = re.compile(r"(?:^|;)\s*(\w+)\s+(\w+)\b")
+_STATEMENT_START = re.compile(r"(?:^|;)\s*(\w+)\s+(\w+)\b")
 _VERBS = ("CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "EXPORT", "VERIFY", "RETRAIN")
-_OBJECTS = ("MODEL", "MODELS")
+_NOUNS = ("MODEL", "MODELS")
 """The first and the second words of statements about models."""
 
 _ROWS_WITHOUT_MODEL = re.compile(r"\b(ml_\w+)\s*\((?!\s*MODEL\b)[^()]*\bTABLE\b", re.IGNORECASE)
 """A table function with a TABLE argument whose first argument is not MODEL."""
-_NO_MODELS = re.compile(
+_MISSING_VIEW = re.compile(
     rf'Table with name "?sqlml\.({"|".join(VIEWS)})"? does not exist because schema', re.IGNORECASE
 )
 
@@ -35,32 +35,28 @@ def suggest_fix(sql: str, message: str, is_function: Callable[[str], bool]) -> s
     The engine rejects it because it has no such function, or because an argument is a star. A
     call without MODEL before a column reaches the macros for plain connections by mistake.
 
-    Args:
-        is_function: returns whether the engine has a function or macro with a name.
-
     >>> missing = "Catalog Error: Scalar Function with name predict_prob does not exist!"
     >>> suggest_fix("SELECT predict_prob('m', a) FROM t", missing, lambda name: False)
     "did you mean predict_proba('m', ..)?"
     """
-    if _NO_MODELS.search(message) is not None:
+    if _MISSING_VIEW.search(message) is not None:
         return (
             "this database has no models yet; CREATE MODEL or create_model() registers one, and "
             "makes this view"
         )
-    if (missing := _NO_TABLE_FUNCTION.search(message)) is not None:
-        return _suggest_table_form(fold(missing[1]))
+    if (match := _MISSING_FUNCTION.search(message)) is not None:
+        return _suggest_table_form(fold(match[1]))
     for name in FUNCTIONS:
         rejects_arguments = f"Macro {name}() does not support the supplied arguments" in message
         if rejects_arguments and not is_function(name):
             return (
-                f"the name of a model stands in single quotes, {name}('m', ..); a model that a "
-                f"column names is called by {name}(MODEL (column), ..)"
+                f"write the name of a model in single quotes, {name}('m', ..); if a column names "
+                f"the model, write {name}(MODEL (column), ..)"
             )
     if "syntax error" in message or "Table with name MOD" in message:
-        table_form = _ROWS_WITHOUT_MODEL.search(sql)
-        return _suggest_statement(sql) or (
-            None if table_form is None else _suggest_table_form(fold(table_form[1]))
-        )
+        match = _ROWS_WITHOUT_MODEL.search(sql)
+        table_form_hint = None if match is None else _suggest_table_form(fold(match[1]))
+        return _suggest_statement(sql) or table_form_hint
     has_star = "STAR expression" in message
     if not has_star and "does not exist" not in message:
         return None
@@ -93,10 +89,10 @@ def _suggest_statement(sql: str) -> str | None:
     >>> _suggest_statement("RETRAN MODEL m"), _suggest_statement("DROP MODLE m")
     ('write ALTER MODEL m RETRAIN', 'did you mean DROP MODEL?')
     """
-    for statement in _FIRST_WORDS.finditer(sql):
+    for statement in _STATEMENT_START.finditer(sql):
         verb, noun = (word.upper() for word in statement.groups())
         meant_verb = closest(verb, _VERBS, _MIN_SIMILARITY)
-        meant_noun = closest(noun, _OBJECTS, _MIN_SIMILARITY)
+        meant_noun = closest(noun, _NOUNS, _MIN_SIMILARITY)
         if meant_verb is None or meant_noun is None:
             continue
         if meant_verb == "RETRAIN":
@@ -112,10 +108,5 @@ def _suggest_table_form(name: str) -> str | None:
     >>> _suggest_table_form("ml_evaluate")
     'write ml_evaluate(MODEL m, TABLE t)'
     """
-    suggestion = closest(name.removeprefix("ml_"), FORMS, _MIN_SIMILARITY)
-    if suggestion is None:
-        return None
-    form = FORMS[suggestion]
-    model = ["MODEL m"] if form.has_model else []
-    tables = ("TABLE t", "TABLE u")[: form.table_range[1]]
-    return f"write ml_{suggestion}({', '.join([*model, *tables])})"
+    form = closest(name.removeprefix("ml_"), FORMS, _MIN_SIMILARITY)
+    return None if form is None else f"write ml_{form}({FORMS[form].example})"

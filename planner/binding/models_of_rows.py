@@ -1,7 +1,7 @@
 """The models that the rows of a query name.
 
-The names are read when the query is planned, as PIVOT reads its columns, since they decide which
-columns to bind and the type of the result.
+The names are read when the query is planned, as PIVOT reads its columns, since the models decide
+which columns to bind and which type the result has.
 """
 
 from __future__ import annotations
@@ -50,18 +50,14 @@ def read_models_of_rows(
 ) -> ModelsOfRows | None:
     """Return the models that the rows of a call name; None if there are no rows.
 
-    Args:
-        nulls: the SQL that replaces, in probes, the calls on which this call depends.
-
-    Raises:
-        BindError: the names cannot be read, no model fits, or the results differ in type.
-        UnknownModelError: all names are unknown.
+    In probes, `nulls` replaces the calls on which this call depends. Raises BindError if the names
+    cannot be read, no model fits, or the results differ in type, and UnknownModelError if all names
+    are unknown.
     """
-    names = _NameReader(call, column.span, outline, context).read(parameters, nulls)
+    names = _NameReader(call, column.span, outline, context).read_names(parameters, nulls)
     unknown_names = [name for name, stamp in context.models(tuple(names)).items() if stamp is None]
-    names_without_hint = frozenset(
-        unknown_names if call.skips_unknown else unknown_names[_MAX_SUGGESTIONS:]
-    )
+    max_suggestions = 0 if call.skips_unknown else _MAX_SUGGESTIONS
+    names_without_hint = frozenset(unknown_names[max_suggestions:])
     targets: dict[str, Target] = {}
     errors: dict[str, SqlmlError] = {}
     for name in names:
@@ -74,31 +70,22 @@ def read_models_of_rows(
         else:
             if target is not None:
                 targets[name] = target
-    unknown_model_names = {n for n, e in errors.items() if isinstance(e, UnknownModelError)}
-    if (
-        not targets
-        and errors
-        and not (call.skips_unknown and len(unknown_model_names) == len(errors))
-    ):
-        raise next(
-            (e for n, e in errors.items() if n not in unknown_model_names),
-            next(iter(errors.values())),
-        )
+    unknown_errors = frozenset(n for n, e in errors.items() if isinstance(e, UnknownModelError))
+    other_errors = {n: e for n, e in errors.items() if n not in unknown_errors}
     if call.skips_unknown:
-        errors = {n: e for n, e in errors.items() if n not in unknown_model_names}
+        errors = other_errors
+    if not targets and errors:
+        raise next(iter((other_errors or errors).values()))
     if not targets:
         return None
     key = next((target.key for target in targets.values() if target.key), "")
     if call.key is not None and key:  # not all models have the class
-        targets = {n: t if t.key else t.with_key(key) for n, t in targets.items()}
+        targets = {n: t if t.key else replace(t, chosen=None, key=key) for n, t in targets.items()}
     _require_same_type(call, targets, outline.sql)
-    return ModelsOfRows(
-        targets, errors, frozenset(unknown_model_names if call.skips_unknown else ())
-    )
+    return ModelsOfRows(targets, errors, unknown_errors if call.skips_unknown else frozenset())
 
 
 def _require_same_type(call: ModelCall, targets: Mapping[str, Target], sql: str) -> None:
-    """Raise BindError if two models return results of different types."""
     (first_name, first_target), *other_targets = targets.items()
     for name, target in other_targets:
         if target.type + target.key != first_target.type + first_target.key:
@@ -112,7 +99,7 @@ def _require_same_type(call: ModelCall, targets: Mapping[str, Target], sql: str)
 
 @dataclass(frozen=True, slots=True)
 class _NameReader:
-    """Reads the names of models in the rows of a call; `column` is the expression for the name."""
+    """A reader of the model names in a call's rows; `column` is the span of their expression."""
 
     call: ModelCall
     column: Span
@@ -120,27 +107,25 @@ class _NameReader:
     context: Context
 
     def error(self, message: str) -> BindError:
-        """Return an error that points at the expression for the name."""
         return BindError(message, self.outline.sql, self.column.start)
 
-    def read(self, parameters: Parameters, nulls: Mapping[ModelCall, str]) -> list[str]:
-        """Return the sorted names in the rows, without NULL."""
+    def read_names(self, parameters: Parameters, nulls: Mapping[ModelCall, str]) -> list[str]:
+        """Return the sorted model names in the rows of the call, without NULL."""
         self.check_position()
         call, outline, context = self.call, self.outline, self.context
-        values = {
+        literals = {
             p.span: context.literal(v[0]) for p in outline.parameters if (v := parameters.value(p))
         }
-        nulled_call = {call: "NULL"}  # a recursive WITH has its own definition in sight
-        probe_text = partial(
-            splice, outline.sql, {**nulls, **nulled_call}, {**parameters.stand_ins, **values}
-        )
-        final_text = partial(splice, outline.sql, nulled_call, values)
+        nulled_call = {call: "NULL"}  # A recursive CTE may contain this call.
+        patches = {**parameters.stand_ins, **literals}
+        probe_text = partial(splice, outline.sql, {**nulls, **nulled_call}, patches)
+        final_text = partial(splice, outline.sql, nulled_call, literals)
         where = None if call.block is None else call.block.where
         if where is not None and (
             any(where.contains(c.span) for c in outline.calls)
             or self.find_unrepeatable(where) is not None
         ):
-            where = None  # names of additional rows are harmless
+            where = None  # The names in additional rows do no harm.
         failure = "it depends on rows of another query"
         for probe, query in zip(
             iterate_value_queries(self.column, call.block, probe_text, where),
@@ -148,20 +133,19 @@ class _NameReader:
             strict=True,
         ):
             try:
-                (described,) = context.describe(probe)[-1:]
+                (column,) = context.describe(probe)[-1:]
             except ProbeError as error:
                 failure = str(error)
                 continue
-            if described.type != "VARCHAR" and not described.type.startswith("ENUM("):
+            if column.type != "VARCHAR" and not column.type.startswith("ENUM("):
                 raise self.error(
                     f"the name of a model is a VARCHAR, and {final_text(self.column)} is "
-                    f"{described.type}; cast it"
+                    f"{column.type}; cast it"
                 )
-            return self.run_query(query)
+            return self.read_model_names(query)
         raise self.error(self.explain_failure(final_text(self.column), failure))
 
-    def run_query(self, query: str) -> list[str]:
-        """Return the sorted names in the rows of a query."""
+    def read_model_names(self, query: str) -> list[str]:
         varchar = self.context.dialect.type("VARCHAR")
         names = self.context.read_names(
             f"SELECT DISTINCT CAST(sqlml_name AS {varchar}) FROM ({query}) AS sqlml_names "
@@ -172,12 +156,11 @@ class _NameReader:
         return sorted(names)
 
     def explain_failure(self, column_sql: str, failure: str) -> str:
-        """Return the message for an expression whose names the engine cannot read."""
         name = column_sql[1:-1] if column_sql[:1] == '"' == column_sql[-1:] else column_sql
         if (name != column_sql or name.isidentifier()) and name in failure:
             model = self.context.dialect.quote_string(name.replace('""', '"'))
             return (
-                f"no column {column_sql} names models here; the name of a model stands in single "
+                f"no column {column_sql} names models here; write the name of a model in single "
                 f"quotes: {self.call.function}({model}, *)"
             )
         return f"the models that {column_sql} names cannot be read beforehand: {failure}"
@@ -213,11 +196,11 @@ class _NameReader:
         """Return the first function in a span whose result may differ between evaluations."""
         outline = self.outline
         model_calls = {call.span.start for call in outline.calls}
-        functions = (
+        called_names = (
             word
             for word, start in outline.identifiers
             if span.start <= start < span.end
             and start not in model_calls
             and outline.sql[start + len(word) : span.end].lstrip().startswith("(")
         )
-        return next((name for name in functions if not self.context.is_repeatable(name)), None)
+        return next((name for name in called_names if not self.context.is_repeatable(name)), None)

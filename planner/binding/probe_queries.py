@@ -41,7 +41,7 @@ class ProbeError(Exception):
 
 
 TextOf = Callable[[Span], str]
-"""A function from a span to its text, with planned calls replaced and others blanked."""
+"""A function from a span to its text, with the replacements of calls and parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,6 @@ class Scope:
 
     @property
     def sql(self) -> str:
-        """The statement as the user wrote it."""
         return self.outline.sql
 
     def columns(self, spans: Sequence[Span]) -> tuple[tuple[Column, ...], ...]:
@@ -125,31 +124,26 @@ class Scope:
             return tuple(self.describe_items([item])[0] for item in items)
         raise BindError(str(first_error))
 
-    def is_row_of_table(self, written: str, name: str, fields: Sequence[str]) -> bool:
+    def is_row_of_table(self, written_name: str, folded_name: str, fields: Sequence[str]) -> bool:
         """Return whether a name means the row of a table in FROM, and not a column.
 
         The table may belong to an outer query, if the name means nothing in the block itself.
-
-        Args:
-            written: a bare name as SQL, which the engine reads as a struct with these `fields`.
-            name: the same name, folded.
+        `written_name` is the name as SQL, which the engine reads as a struct with these `fields`.
         """
         block = self.block
         while block is not None:
             if block.sources:
-                names = self._names_of(f"{written}.*, *", block)
+                names = self._list_column_names(f"{written_name}.*, *", block)
                 if names is not None:
-                    field_count = len(fields)
-                    return names[:field_count] == list(fields) and name not in map(
-                        fold, names[field_count:]
-                    )
-                names = self._names_of("*", block)
-                if names is None or name in map(fold, names):
+                    row_names, other_names = names[: len(fields)], names[len(fields) :]
+                    return row_names == list(fields) and folded_name not in map(fold, other_names)
+                names = self._list_column_names("*", block)
+                if names is None or folded_name in map(fold, names):
                     return False
             block = block.parent
         return False
 
-    def _names_of(self, items: str, block: Block) -> list[str] | None:
+    def _list_column_names(self, items: str, block: Block) -> list[str] | None:
         try:
             query = _remove_asof(_build_query(items, block, self.probed))
             return [column.name for column in self.describe(query)]
@@ -178,25 +172,24 @@ def _iterate_probes(
         return
     yield _build_query(select, block, text), 0
     if block.excluded_table is not None:  # a bare name is the table's
-        table = _build_from(block, text)
-        excluded = f"(SELECT * FROM {table}) AS excluded"
-        lateral_query = f"LATERAL (SELECT {select} FROM {table}) sqlml_probe"
-        yield (
-            _add_all_ctes(f"SELECT sqlml_probe.* FROM {excluded}, {lateral_query}", block, text),
-            0,
-        )
-        query_of_both = f"SELECT {select} FROM {table}, {excluded}"  # 1.5: `excluded.*`
+        table_sql = _build_from(block, text)
+        excluded_sql = f"(SELECT * FROM {table_sql}) AS excluded"
+        lateral = f"LATERAL (SELECT {select} FROM {table_sql}) sqlml_probe"
+        yield _add_all_ctes(f"SELECT sqlml_probe.* FROM {excluded_sql}, {lateral}", block, text), 0
+        query_of_both = f"SELECT {select} FROM {table_sql}, {excluded_sql}"  # 1.5: `excluded.*`
         yield _add_all_ctes(query_of_both, block, text), 0
     readings = _list_readings(select, block, text)
     for reading, skip, tail in readings[1:]:
         yield _build_query(reading, block, text, tail), skip
     for reading, skip, tail in readings:
-        for query in _iterate_correlated_probes(reading, block, text, tail):
+        for query, outer in _iterate_lateral_queries(reading, block, text, tail):
             yield query, skip
+            # 1.5: `outer.*` in a subquery without FROM
+            yield _build_query(reading, outer, text, tail), skip
 
 
 def _list_readings(select: str, block: Block, text: TextOf) -> list[tuple[str, int, str]]:
-    """Return triples: a select list, the number of leading columns to skip, the text after FROM.
+    """Return select lists, each with the number of leading columns to skip and a tail after FROM.
 
     Aggregates and columns may occur together only in a query that groups. It groups by its own
     GROUP BY if it has one. GROUP BY may name other select items, and so may an argument.
@@ -213,13 +206,6 @@ def _list_readings(select: str, block: Block, text: TextOf) -> list[tuple[str, i
         select_list, skip = ", ".join([*named_items, select]), len(named_items)
         readings += [(select_list, skip, ""), (select_list, skip, " GROUP BY ALL")]
     return readings
-
-
-def _iterate_correlated_probes(select: str, block: Block, text: TextOf, tail: str) -> Iterator[str]:
-    """Yield probes of a correlated or lateral query, in which the outer rows are in scope."""
-    for query, outer in _iterate_lateral_queries(select, block, text, tail):
-        yield query
-        yield _build_query(select, outer, text, tail)  # 1.5: `outer.*` in a subquery without FROM
 
 
 def _iterate_lateral_queries(
@@ -258,10 +244,8 @@ def iterate_value_queries(
     for condition in dict.fromkeys((where, None)):
         yield from _iterate_row_queries(item, block, text, condition)
     if block is not None:
-        named_items = [
-            text(i.span) for i in block.items if i.is_named and not i.span.contains(value)
-        ]
-        yield from _iterate_row_queries(", ".join([*named_items, item]), block, text, None)
+        items = [i.span for i in block.items if i.is_named and not i.span.contains(value)]
+        yield from _iterate_row_queries(", ".join([*map(text, items), item]), block, text, None)
 
 
 def _iterate_row_queries(
@@ -285,9 +269,8 @@ def _build_query(
     query += tail
     if block.window is not None:
         query += f" WINDOW {text(block.window)}"
-    return (
-        _add_all_ctes(query, block, text) if with_outer_ctes else _add_own_ctes(query, block, text)
-    )
+    add_ctes = _add_all_ctes if with_outer_ctes else _add_own_ctes
+    return add_ctes(query, block, text)
 
 
 def _build_from(block: Block, text: TextOf) -> str:
@@ -324,10 +307,10 @@ def _find_used_ctes(query: str, block: Block, text: TextOf) -> list[str]:
             if name is None or name in names:
                 definitions[index] = text(cte.span)
                 names |= _find_words(definitions[index])
-        unused = [index for index in remaining if index not in definitions]
-        if not block.is_recursive or len(unused) == len(remaining):
+        still_unused = [index for index in remaining if index not in definitions]
+        if not block.is_recursive or len(still_unused) == len(remaining):
             return [definitions[index] for index in sorted(definitions)]
-        remaining = unused
+        remaining = still_unused
 
 
 _WORD = re.compile(r"\w+")
@@ -340,7 +323,6 @@ def _fold_plain_name(name: str) -> str | None:
 
 
 def _find_words(sql: str) -> set[str]:
-    """Return all folded words of a text, which may be plain names."""
     return set(_WORD.findall(fold(sql)))
 
 

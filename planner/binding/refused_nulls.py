@@ -51,16 +51,14 @@ def build_column_arguments(
 
     They are numbers, cast to `number_type`, followed by the string columns.
     """
-    text_columns = [
-        _build_cast(bound_inputs[name], "VARCHAR") for name in prepared.split.text_inputs
-    ]
+    strings = [_build_cast(bound_inputs[name], "VARCHAR") for name in prepared.split.text_inputs]
     # A cast of a parameter to its own type costs DuckDB 16 us to fold.
     uncast_parameters = {
         f"CAST({bound.sql} AS {bound.type})": bound.sql
         for bound in bound_inputs.values()
         if _PARAMETER.fullmatch(bound.sql) is not None
     }
-    arguments = [*list_numbers(prepared, bound_inputs, number_type, dialect), *text_columns]
+    arguments = [*list_numbers(prepared, bound_inputs, number_type, dialect), *strings]
     return ", ".join(uncast_parameters.get(argument, argument) for argument in arguments)
 
 
@@ -68,22 +66,18 @@ _PARAMETER = re.compile(r"\(\$\d+\)")
 
 
 def find_linear_model(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> Linear | None:
-    """Return the model as an expression if it is a linear model of plain columns."""
+    """Return a linear model of plain columns as an expression; None for other models."""
     if find_plain_columns(prepared, bound_inputs) is None:
         return None
-    columns = [
-        _build_cast(bound_inputs[c.name], "DOUBLE")
-        for c in prepared.split.columns
-        if not c.is_encoded
-    ]
+    columns = [_build_cast(bound_inputs[c.name], "DOUBLE") for c in prepared.split.columns]
     return print_linear(prepared.split.core, columns)
 
 
 def find_plain_columns(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> list[str] | None:
     """Return the columns of the packed matrix as SQL; None unless all are plain columns."""
     columns = [bound_inputs[c.name].sql for c in prepared.split.columns if not c.is_encoded]
-    all_plain = len(columns) == len(prepared.split.columns) and all(map(is_plain, columns))
-    return columns if all_plain else None
+    are_plain = len(columns) == len(prepared.split.columns) and all(map(is_plain, columns))
+    return columns if are_plain else None
 
 
 def is_plain(sql: str) -> bool:
@@ -105,10 +99,9 @@ def build_packed_numbers(
     number_type: str,
     dialect: Dialect = DUCKDB,
 ) -> str:
-    """Return the argument of an engine function that takes all columns packed as `number_type`."""
-    return dialect.number_arguments(
-        list_numbers(prepared, bound_inputs, number_type, dialect), number_type
-    )
+    """Build the argument of a function that takes all columns as one array of `number_type`."""
+    numbers = list_numbers(prepared, bound_inputs, number_type, dialect)
+    return dialect.number_arguments(numbers, number_type)
 
 
 def list_numbers(
@@ -125,9 +118,7 @@ def list_numbers(
     encoders, packed_columns = prepared.split.encoders, prepared.split.packed_columns
     if encoders is not None:
         strings = {n: bound_inputs[n].sql for n in encoders.inputs}
-        strict_columns = (
-            [c.name for c in packed_columns if c.is_strict] if dialect.lazy_calls else []
-        )
+        strict_columns = [c.name for c in packed_columns if c.is_strict and dialect.lazy_calls]
         unknown_codes = dict.fromkeys(strict_columns, dialect.scorer(REFUSED_TEXT))
         encoded = print_encoders(encoders, strings, dialect, unknown_codes)
     return [
@@ -139,7 +130,7 @@ def list_numbers(
 
 
 def _build_cast(bound: Bound, sql_type: str) -> str:
-    """Cast a column to `sql_type`, unless it has the type already: this binds faster."""
+    """Cast a column to `sql_type`; a column of this type needs no cast, which would bind slower."""
     is_column = is_plain(bound.sql) and bound.sql[0] != "(" and bound.sql.upper() != "NULL"
     has_type = bound.type == sql_type and is_column
     return bound.sql if has_type else f"CAST({bound.sql} AS {sql_type})"
@@ -157,7 +148,7 @@ def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[
 def build_missing_test(
     bound_inputs: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
 ) -> str | None:
-    """Build a SQL condition that one of the columns `names` is missing; None without names."""
+    """Build a SQL test whether one of the inputs `names` is missing; return None without names."""
     tests = []
     for name in names:
         bound = bound_inputs[name]
@@ -168,7 +159,7 @@ def build_missing_test(
 
 
 def build_discarded_test(call: ModelCall, sql: str) -> str | None:
-    """Build a SQL condition that the engine discards a row's result; None if it discards none.
+    """Build a SQL test whether the engine discards a row's result; None if it discards none.
 
     In MERGE and ON CONFLICT, the engine also evaluates SET for rows that lack one side, whose
     columns are then NULL.
@@ -183,7 +174,7 @@ def build_discarded_test(call: ModelCall, sql: str) -> str | None:
 
 
 def combine_conditions(*tests: str | None) -> str | None:
-    """Build a SQL condition that one of the tests is true; None without tests."""
+    """Combine SQL tests by OR, leaving out each None; return None without tests."""
     return " OR ".join(test for test in tests if test is not None) or None
 
 
@@ -211,18 +202,16 @@ class EvaluatedOnce:
         return cls(bound_inputs, fields, dialect)
 
     def wrap(self, value: str) -> str:
-        """Return `value`, an expression over the fields, as an expression over the inputs."""
-        values = {f"c{k}": b.sql for k, b in enumerate(self.bound_inputs.values())}
-        return self.dialect.let("sqlml_n", self.dialect.struct(values), value)
+        """Turn `value`, an expression over the fields, into an expression over the inputs."""
+        struct_fields = {f"c{k}": b.sql for k, b in enumerate(self.bound_inputs.values())}
+        return self.dialect.let("sqlml_n", self.dialect.struct(struct_fields), value)
 
 
 def build_null_if(null_condition: str | None, value: str) -> str:
     """Build a CASE that is NULL for rows that meet `null_condition`, and `value` for others."""
-    return (
-        value
-        if null_condition is None
-        else f"CASE WHEN {null_condition} THEN NULL ELSE {value} END"
-    )
+    if null_condition is None:
+        return value
+    return f"CASE WHEN {null_condition} THEN NULL ELSE {value} END"
 
 
 @cache_by_program
@@ -234,16 +223,16 @@ def _find_required_inputs(program: Program) -> frozenset[str]:
             "on_null = 'null' is not available for this model: no row was found that it accepts, "
             "so sqlml cannot tell which columns need a value; replace NULL in the query"
         )
-    required = set()
+    required_inputs = set()
     for name, feature_kind in ((f.name, f.kind) for f in program.features):
-        missing = np.array([None], object) if feature_kind == "string" else np.array([np.nan])
+        missing_value = np.array([None], object) if feature_kind == "string" else np.array([np.nan])
         try:
-            reference.run(program, {**row, name: missing})
+            reference.run(program, {**row, name: missing_value})
         except (MissingValueError, UnknownCategoryError):
-            required.add(name)
+            required_inputs.add(name)
         except SqlmlError:
             continue  # other errors are reported when rows are scored
-    return frozenset(required)
+    return frozenset(required_inputs)
 
 
 def _find_accepted_row(program: Program) -> dict[str, Array] | None:

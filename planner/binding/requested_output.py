@@ -13,7 +13,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.program.function_names import Output, Part
 from sqlml.planner.program.result_sql import ChosenClass, result_type
-from sqlml.planner.syntax.arguments import mentions_model_calls
+from sqlml.planner.syntax.arguments import has_model_calls
 from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.types import Labels, class_literal, fold, list_classes
@@ -34,16 +34,13 @@ def find_chosen_class(
         raise BindError(f"model {model.name!r} has no classes", sql, offset)
     value = parameters.literal_value(class_argument)
     if value is None:
-        raise BindError(
-            "class := takes a literal or a parameter, since it decides what is computed",
-            sql,
-            offset,
-        )
+        message = "class := takes a literal or a parameter, since it decides what is computed"
+        raise BindError(message, sql, offset)
     return _find_class(model, value[0], sql, offset)
 
 
 def find_keyed_class(call: ModelCall, model: Model) -> ChosenClass | None:
-    """Return the class in `predict_proba(...)['yes']`, so that one number replaces the MAP.
+    """Return the class of a key, as in `predict_proba(...)['yes']`, so that only it is computed.
 
     Returns None if the key might mean anything but a class: it is not written like a label of its
     type, it equals no label (which yields NULL), or the result is a list.
@@ -74,12 +71,9 @@ def _find_class(model: Model, value: Any, sql: str, offset: int) -> ChosenClass:
     indices = tuple(find_label(classes, value) for classes in labels)
     if any(i is not None for i in indices):
         return indices
-    classes = list_classes(
-        dict.fromkeys(v for target_labels in labels for v in target_labels.values)
-    )
-    raise BindError(
-        f"model {model.name!r} has no class {value!r}; its classes are {classes}", sql, offset
-    )
+    classes = list_classes(dict.fromkeys(label for target in labels for label in target.values))
+    message = f"model {model.name!r} has no class {value!r}; its classes are {classes}"
+    raise BindError(message, sql, offset)
 
 
 def find_label(labels: Labels, value: Any) -> int | None:
@@ -108,7 +102,7 @@ def spell_class(value: Any) -> str:
 
 
 def _is_spelled_like(label: Any, value: Any) -> bool:
-    """Compare booleans in any case, and integers with or without a fraction."""
+    """Return whether two classes are spelled alike, as `TRUE` and `true`, or `1` and `1.0` are."""
     if isinstance(label, bool) or isinstance(value, bool):
         return str(label).casefold() == str(value).casefold()
     return _spell_number(label) == _spell_number(value)
@@ -157,7 +151,6 @@ def check_position(call: ModelCall, sql: str, context: Context) -> None:
 
 
 def _guess_table(call: ModelCall, sql: str) -> str:
-    """Return the table that the call was probably meant to score, or `t`."""
     if not call.arguments:
         return "t"
     argument_span = call.arguments[0].span
@@ -207,29 +200,23 @@ class Target:
 
     @property
     def part(self) -> Part:
-        """The part of the model's outputs that is computed."""
         return Part(self.output, self.column)
 
     @property
     def type(self) -> str:
-        """The SQL type of the call."""
         return result_type(self.model.program, self.output, self.chosen)
-
-    def with_key(self, key: str) -> Target:
-        """Return the whole output, in which the engine looks up `key`."""
-        return replace(self, chosen=None, key=key)
 
     @property
     def text(self) -> str:
         """The output as EXPLAIN shows it."""
         if self.label:
             return self.label
-        labels, text = self.model.program.labels, str(self.output)
+        labels, description = self.model.program.labels, str(self.output)
         if self.chosen is not None:
             t, k = next((t, k) for t, k in enumerate(self.chosen) if k is not None)
-            text += f", class {class_literal(labels[t].values[k])}"
+            description += f", class {class_literal(labels[t].values[k])}"
         targets = self.model.program.target_count
-        return text + (f", {targets} targets" if targets > 1 else "")
+        return description + (f", {targets} targets" if targets > 1 else "")
 
 
 def find_target(
@@ -259,8 +246,8 @@ def find_target(
     if call.function == "explain":
         if call.class_argument is not None and len(model.program.labels) > 1:
             raise BindError(
-                f"class := goes with a model of one label, and model {model.name!r} predicts "
-                f"{len(model.program.labels)}; explain gives a MAP for each",
+                f"class := needs a model with one label, and model {model.name!r} predicts "
+                f"{len(model.program.labels)}; explain returns a MAP for each",
                 sql,
                 call.class_argument.span.start,
             )
@@ -268,11 +255,11 @@ def find_target(
         return Target(model, OWN, find_chosen_class(call, model, sql, parameters), key=key)
     output = _find_output(call.function, model.program)
     if output is None:
-        others = [f"{f}(..)" for f in OUTPUTS_OF if _find_output(f, model.program) is not None]
+        usable = [f"{f}(..)" for f in OUTPUTS_OF if _find_output(f, model.program) is not None]
         raise MissingOutputError(
             f"{call.function} does not fit model {model.name!r}: {_NO_OUTPUT[call.function]}"
             f"{explain_missing_output(OUTPUTS_OF[call.function][0], model.program)}; use "
-            f"{' or '.join(others)}",
+            f"{' or '.join(usable)}",
             sql,
             call.span.start,
         )
@@ -289,12 +276,12 @@ def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Conte
     Without background rows, the model is returned unchanged after a check that it can be explained.
     """
     span = call.background
-    query = "" if span is None else sql[span.start : span.end]
-    if span is not None and mentions_model_calls(query, context.dialect.name):
+    background_sql = "" if span is None else sql[span.start : span.end]
+    if span is not None and has_model_calls(background_sql, context.dialect.name):
         raise BindError("background := takes a query that calls no model", sql, span.start)
     try:
         if span is not None:
-            program = context.explain_against(model, query, call.permutations)
+            program = context.explain_against(model, background_sql, call.permutations)
             return replace(model, program=program)
         explain_program(model.program)
         return model

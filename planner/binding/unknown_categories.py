@@ -1,4 +1,4 @@
-"""The option `on_unknown`: a category that a model has never seen counts as NULL."""
+"""The option `on_unknown`, with which a category that a model has never seen counts as NULL."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def check_null_accepted(options: Mapping[str, Any], program: Program) -> None:
     columns = find_null_inputs({"on_null": "null"}, program) & categories.keys()
     if columns:
         raise ConfigError(
-            "on_unknown = 'null' reads a category that the model has never seen as NULL, which the "
-            f"model also rejects in column {min(columns)!r}: set on_null = 'null' as well, and the "
-            "result for such a row is NULL"
+            "on_unknown = 'null' turns a category that the model has never seen into NULL, which "
+            f"the model also rejects in column {min(columns)!r}: set on_null = 'null' as well, so "
+            "that the result for such a row is NULL"
         )
 
 
@@ -73,17 +73,17 @@ def accept_unknown_as_missing(program: Program) -> Program:
     def rewrite_check(b: Builder, node: Node, inputs: Any) -> Value | None:
         if node.op != "require_known":
             return None
-        missing = int(_find_encoder(program, node).attrs["missing"])
-        if missing < 0:
+        missing_code = int(_find_encoder(program, node).attrs["missing"])
+        if missing_code < 0:
             return None  # the model rejects NULL as well, with the same result
-        return b.op("where", b.op("lt", inputs[0], 0), missing, inputs[0])
+        return b.op("where", b.op("lt", inputs[0], 0), missing_code, inputs[0])
 
     return rewrite(program, rewrite_check)
 
 
 @cache_by_program
 def _find_checked_categories(program: Program) -> Mapping[str, Array]:
-    categories_of: dict[str, Array] = {}
+    categories_by_input: dict[str, Array] = {}
     for check in (node for node in program.nodes if node.op == "require_known"):
         encoder = _find_encoder(program, check)
         column = program.nodes[encoder.inputs[0]]
@@ -93,17 +93,16 @@ def _find_checked_categories(program: Program) -> Mapping[str, Array]:
             column = program.nodes[column.inputs[0]]
         if column.op != "input":
             raise _make_unavailable_error(check)
-        name = str(column.attrs["name"])
+        input_name = str(column.attrs["name"])
         categories: Array = encoder.attrs["categories"]
-        if name in categories_of:
-            common = set(categories_of[name].tolist()).intersection(categories.tolist())
-            categories = categories[[value in common for value in categories.tolist()]]
-        categories_of[name] = categories
-    return MappingProxyType(categories_of)
+        if input_name in categories_by_input:
+            known_values = set(categories_by_input[input_name].tolist())
+            categories = categories[[value in known_values for value in categories.tolist()]]
+        categories_by_input[input_name] = categories
+    return MappingProxyType(categories_by_input)
 
 
 def _find_encoder(program: Program, check: Node) -> Node:
-    """Return the encoder whose codes the node `check` tests."""
     input_node = program.nodes[check.inputs[0]]
     if input_node.op != "encode":
         raise _make_unavailable_error(check)

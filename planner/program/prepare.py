@@ -246,7 +246,9 @@ class SharedParts:
         if len(self.parts) > 1:
             return "DOUBLE[]"
         (part,) = self.parts
-        return _find_number_type(program, part) + "[]" * is_list(part, find_part_width(program, part))
+        return _find_number_type(program, part) + "[]" * is_list(
+            part, find_part_width(program, part)
+        )
 
     def element(
         self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB

@@ -14,7 +14,7 @@ import numpy as np
 
 from sqlml.backends.sql.expression import string_literal
 from sqlml.dialects import DUCKDB, Dialect
-from sqlml.explaining.explained import OWN, find_block_size, ensure_explained
+from sqlml.explaining.explained import OWN, ensure_explained, find_block_size
 from sqlml.ir.program import Program
 from sqlml.types import Labels
 
@@ -92,7 +92,9 @@ def decode_result(
 
 def _count_explained(program: Program, chosen: ChosenClass | None) -> int:
     explained = ensure_explained(program, OWN)
-    return 1 if chosen is not None else explained.output_type(OWN).width // find_block_size(explained)
+    return (
+        1 if chosen is not None else explained.output_type(OWN).width // find_block_size(explained)
+    )
 
 
 def _build_contribution_maps(
@@ -135,7 +137,9 @@ def _decode_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str
         all_labels = dialect.array([v for s in labels for v in _build_label_literals(s, dialect)])
         return dialect.pick(all_labels, call)
     parts = []
-    for t, (s, first_position) in enumerate(zip(labels, find_first_positions(labels), strict=True), 1):
+    for t, (s, first_position) in enumerate(
+        zip(labels, find_first_positions(labels), strict=True), 1
+    ):
         position = dialect.operator("-", dialect.at("p", t), str(first_position - 1))
         parts.append(dialect.at(f"({label_array(s, dialect)})", position))
     return _build_struct(call, parts, dialect)

@@ -57,10 +57,7 @@ rules before `planned_calls` decide how calls become SQL, and the rules after it
 
 REVOCABLE_RULES: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
     (rows_in_from, lambda draft: draft.filters_first),
-    (
-        rows_by_model,
-        lambda draft: not draft.models_of_rows.keys().isdisjoint(draft.model_source_of),
-    ),
+    (rows_by_model, lambda draft: bool(draft.models_of_rows.keys() & draft.model_source_of)),
     (models_in_from, lambda draft: bool(draft.model_source_of)),
 )
 """Rules that may be revoked, in this order, each with a test of whether it changed the draft."""
@@ -68,29 +65,29 @@ REVOCABLE_RULES: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
 
 def rewrite(draft: Draft, disabled: Collection[str] = ()) -> Draft:
     """Apply all rules except those in `disabled` and those that the binder rejects."""
-    rewritten = _apply_confirmed_rules(draft, disabled)
+    rewritten = _apply_safe_rules(draft, disabled)
     if not (rewritten.cascades or rewritten.filters):
         return rewritten
     expanded = expand_views(draft)
     if expanded is draft:
         return rewritten
     try:
-        candidate = _apply_confirmed_rules(expanded, disabled)
+        candidate = _apply_safe_rules(expanded, disabled)
     except (SqlmlError, ProbeError):
         return rewritten
-    if _count_skipped(candidate) <= _count_skipped(rewritten):
+    if _count_gated_sources(candidate) <= _count_gated_sources(rewritten):
         return rewritten
-    probes = (d.write_probe(edits=d.without_prefix) for d in (rewritten, candidate))
+    probes = (d.build_probe(edits=d.without_prefix) for d in (rewritten, candidate))
     return candidate if draft.binds_alike(*probes) else rewritten
 
 
-def _count_skipped(draft: Draft) -> int:
-    """Count the sources and tables that are read for a few rows only."""
+def _count_gated_sources(draft: Draft) -> int:
+    """Count the sources and tables that are read only for some of the rows."""
     return sum(len(call.idle) + (call.filtered is not None) for call in draft.planned.values())
 
 
-def _apply_confirmed_rules(draft: Draft, disabled: Collection[str]) -> Draft:
-    """Apply the rules, revoking one after another until the engine binds the user's names alike."""
+def _apply_safe_rules(draft: Draft, disabled: Collection[str]) -> Draft:
+    """Apply the rules; revoke them one by one until the engine binds the user's names as before."""
     rewritten = apply_rules(draft, disabled=disabled)
     for rule, has_changed in REVOCABLE_RULES:
         if not rewritten.widened_sources or _binds_like_original(rewritten):
@@ -102,9 +99,9 @@ def _apply_confirmed_rules(draft: Draft, disabled: Collection[str]) -> Draft:
 
 
 def _binds_like_original(draft: Draft) -> bool:
-    """Return whether the result has the same columns as without the columns that FROM computes."""
-    before = draft.write_probe(draft.column_aliases, draft.without_prefix)
-    return draft.binds_alike(before, draft.write_widened_probe(draft.without_prefix))
+    """Return whether the result has the same columns if FROM computes no columns for calls."""
+    before = draft.build_probe(draft.column_aliases, draft.without_prefix)
+    return draft.binds_alike(before, draft.build_widened_probe(draft.without_prefix))
 
 
 def apply_rules(
@@ -167,8 +164,7 @@ def expand_views(draft: Draft) -> Draft:
 def expand_views_in_text(sql: str, view: Callable[[str], str | None]) -> str:
     """Return a DuckDB statement in which subqueries replace its views and joined CTEs.
 
-    Args:
-        view: returns the query of a view, given its name in the statement; None for other tables.
+    `view` returns the query of a view by its name in the statement, and None for other tables.
     """
     text, view = sql, cache(view)
     for _ in range(MAX_VIEW_DEPTH):

@@ -30,7 +30,7 @@ _DEEP_NESTING = 200
 def called_models(draft: Draft) -> Draft:
     """Find the target of each call.
 
-    The draft is unchanged if the engine's parser will reject the statement for its depth.
+    Returns the same draft if the engine's parser will reject the statement for its depth.
     """
     text, parameters, context = draft.text, draft.parameters, draft.context
     for call in draft.outline.calls:
@@ -63,22 +63,17 @@ def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> D
     if not has_star and context.is_user_function(call.function):
         return draft
     check_position(call, draft.text, context)
-    models = None
+    models, outline = None, draft.outline
     try:
-        models = read_models_of_rows(
-            call, column, draft.outline, draft.parameters, context, draft.nulls
-        )
+        models = read_models_of_rows(call, column, outline, draft.parameters, context, draft.nulls)
     except MissingOutputError:
         if draft.expanded is None or not draft.expanded.is_generated(call.span.start):
             raise
     if models is None:
         return replace(draft, edits={**draft.edits, call.span: "NULL"})
     target = next(iter(models.targets.values()))
-    return replace(
-        draft,
-        targets={**draft.targets, call: target},
-        models_of_rows={**draft.models_of_rows, call: models},
-    )
+    models_of_rows = {**draft.models_of_rows, call: models}
+    return replace(draft, targets={**draft.targets, call: target}, models_of_rows=models_of_rows)
 
 
 def _is_too_deep(draft: Draft) -> bool:
@@ -120,7 +115,6 @@ def cascaded_calls(draft: Draft) -> Draft:
 
 
 def _choose_small_model(draft: Draft, target: Target) -> Cascade | TopKFilter | str:
-    """Return the small model for a call, or why there is none."""
     if not draft.dialect.lazy_calls:
         return "this engine evaluates both models for every row"
     model = target.model
@@ -131,20 +125,18 @@ def _choose_small_model(draft: Draft, target: Target) -> Cascade | TopKFilter | 
             return cascade
         return f"version {model.version} has no cascade: ALTER MODEL .. ADD CASCADE"
     if not isinstance(top_k_filter, TopKFilter):
-        return (
-            f"version {model.version} has no top-K filter for its order: ALTER MODEL .. ADD TOP_K "
-            "FILTER"
-        )
+        reason = f"version {model.version} has no top-K filter for its order"
+        return f"{reason}: ALTER MODEL .. ADD TOP_K FILTER"
     if not _fits_order(top_k_filter, target):
         return "the top-K filter is for the order by another class or output"
     return top_k_filter
 
 
 def _fits_order(top_k_filter: TopKFilter, target: Target) -> bool:
-    """Return whether a filter ranks rows in the order of a call."""
+    """Return whether a top-K filter ranks rows in the same order as a call."""
     facts, program = top_k_filter.facts, target.model.program
     if target.output == facts.output:
         return facts.output == "label" or target.column == facts.column
     if target.output != "score" or facts.output != "proba" or len(program.labels) != 1:
-        return False  # only with two classes the score rises with the second one's probability
+        return False  # Only with two classes, the score rises with the second probability.
     return len(program.labels[0]) == 2 and program.output_type("score").width == 1 == facts.column

@@ -91,20 +91,20 @@ class Draft:
         parameters: the parameters with their values; some are consumed by the plan.
         expanded: the statement with expanded table forms, if it had some.
         models_of_rows: the models of each call whose rows name their models.
-        cascades: the small model that a call asks first.
-        filters: the small model that may filter a table for a query ordered by the call.
-        exact_reasons: why a call that may be approximated is not.
-        edits: replacement texts of spans outside of calls.
+        cascades: the small models that calls ask first.
+        filters: the small models that may filter tables for queries ordered by calls.
+        exact_reasons: why calls that may be approximated are exact.
+        edits: the replacements of spans outside of calls.
         negated_calls: calls whose scores are compared with the opposite sign.
         shared: the outputs that a call computes together with other calls on the same row.
-        model_source_of: the FROM clause that may compute the result of a call's function.
-        row_source_of: the FROM clause that may pack the numbers of a call's row.
-        filters_first: filters without model calls are applied before FROM computes columns.
+        model_source_of: the FROM clauses that may compute the results of calls.
+        row_source_of: the FROM clauses that may pack the numbers of the rows of calls.
+        filters_first: filters without model calls run before FROM computes columns.
         widened_sources: the FROM clauses that compute columns.
         call_sql: the SQL of each planned call.
         call_probes: replacements of calls in probes, where their functions are not registered yet.
         column_aliases: names of columns by the offsets where they are inserted.
-        removed_joins: the texts of removed joins, each of which occurs once in the statement.
+        removed_joins: the texts of removed joins, each of which occurs once.
     """
 
     outline: Outline
@@ -165,12 +165,12 @@ class Draft:
     @cached_property
     def sql(self) -> str:
         """The statement for the engine, available once the calls are planned."""
-        return self._remove_joins(self.write_part(self._full_span, self.column_aliases))
+        return self._remove_joins(self.build_part(self._full_span, self.column_aliases))
 
     @cached_property
     def probe(self) -> str:
         """The statement as a probe, in which calls and parameters are NULLs of their types."""
-        return self._remove_joins(self.write_probe())
+        return self._remove_joins(self.build_probe())
 
     @property
     def without_prefix(self) -> Mapping[Span, str]:
@@ -189,15 +189,15 @@ class Draft:
         return replace(self, outline=outline, parameters=parameters)
 
     def targets_of(self, call: ModelCall) -> Collection[Target]:
-        """Return the targets of a call; there are several if its rows name their models."""
+        """Return the targets of a call: several if its rows name their models, otherwise one."""
         models = self.models_of_rows.get(call)
         return [self.targets[call]] if models is None else models.targets.values()
 
     def find_shared(self, call: ModelCall) -> SharedParts:
-        """Return the parts that a call computes together with others; by default only its own."""
+        """Return the parts that a call computes together with other calls, or only its own part."""
         return self.shared.get(call) or SharedParts(parts=(self.targets[call].part,))
 
-    def write_part(self, span: Span, names: Mapping[int, str] = _NONE) -> str:
+    def build_part(self, span: Span, names: Mapping[int, str] = _NONE) -> str:
         """Return the text at a span for the engine, with the calls that are planned so far."""
         return self.collect_edits().apply(span, {Span(at, at): name for at, name in names.items()})
 
@@ -207,23 +207,23 @@ class Draft:
         edits.add({call.span: text for call, text in self.call_sql.items()}, CALLS)
         edits.add(self.edits, PATCHES)
         for widened in self.widened_sources.values():
-            for layer, edits_of_layer in widened.edits_by_layer(self.filters_first).items():
+            for layer, edits_of_layer in widened.build_edits(self.filters_first).items():
                 edits.add(edits_of_layer, layer)
         return edits
 
-    def write_probe(
+    def build_probe(
         self, names: Mapping[int, str] = _NONE, edits: Mapping[Span, str] = _NONE
     ) -> str:
         """Return the user's statement as a probe, with additional names and edits."""
         edits = {**self.parameters.stand_ins, **edits}
         return splice(self.text, self.nulls, edits, self._full_span, names)
 
-    def write_widened_probe(self, edits: Mapping[Span, str]) -> str:
+    def build_widened_probe(self, edits: Mapping[Span, str]) -> str:
         """Return a probe of the statement in which FROM computes columns."""
         patches, sources = {**self.parameters.stand_ins}, dict[Span, str]()
         for source, widened in self.widened_sources.items():
-            patches |= widened.adjustments(self.filters_first)
-            sources[source.span] = widened.probe(self.filters_first)
+            patches |= widened.build_adjustments(self.filters_first)
+            sources[source.span] = widened.build_probe(self.filters_first)
         calls = {**self.nulls, **self.call_probes}
         patches |= edits
         return splice(self.text, calls, patches, self._full_span, self.column_aliases, sources)

@@ -7,9 +7,9 @@ few rows.
     SELECT id, coalesce(small(x), full(x, f))
     FROM s LEFT JOIN a ON CASE WHEN TRY(small(x)) IS NULL THEN s.k END = a.k
 
-A row of which the small model is sure then has no partner. A call of a user's function becomes
-`CASE WHEN TRY(small(x)) IS NULL THEN f(...) END`. A joined subquery that groups computes only the
-groups of other rows::
+A row of which the small model is sure then matches no row of `a`. A call of a user's function
+becomes `CASE WHEN TRY(small(x)) IS NULL THEN f(...) END`. A joined subquery that groups computes
+only the groups of the unsure rows::
 
     FROM s LEFT JOIN (SELECT k, sum(v) FROM t GROUP BY k) a ON s.k = a.k
     WITH sqlml_rows AS MATERIALIZED (...)
@@ -42,7 +42,7 @@ from sqlml.planner.rewrites.small_model_calls import (
     can_bind,
     describe_calls,
     find_grouped_joins,
-    find_query_text,
+    find_query_sql,
     find_rereadable_table,
     have_one_partner,
     plan_small_call,
@@ -70,34 +70,32 @@ def gated_sources(draft: Draft) -> Draft:
         for call, planned in draft.planned.items()
         if call in draft.cascades and not call.has_local_names
     }
-    text = find_query_text(draft)
+    text = find_query_sql(draft)
     if not small_features or text is None or any(call.block is None for call in small_features):
         return draft
     calls = list(small_features)
     idle_sources = find_idle_sources(text, describe_calls(draft, small_features))
     joins = find_left_joins(text) if idle_sources else []
     gated_joins: dict[tuple[int, Span], list[IdleSource]] = {}
-    for source in idle_sources:
-        gated = _gate_source(draft, calls[source.call_index], source, joins)
-        if gated is not None:
-            draft = gated
-            if source.source.kind == "join":
-                gated_joins.setdefault((source.call_index, source.source.block), []).append(source)
-    for (number, _), sources in gated_joins.items():
-        spans = [source.source.span for source in sources]
-        block_joins = [join for join in joins if any(join.span.contains(place) for place in spans)]
-        draft = _restrict_groups(draft, text, calls[number], sources[0], block_joins)
+    for idle in idle_sources:
+        gated_draft = _gate_source(draft, calls[idle.call_index], idle, joins)
+        if gated_draft is not None:
+            draft = gated_draft
+            if idle.source.kind == "join":
+                gated_joins.setdefault((idle.call_index, idle.source.block), []).append(idle)
+    for (call_index, _), sources in gated_joins.items():
+        spans = [idle.source.span for idle in sources]
+        block_joins = [join for join in joins if any(map(join.span.contains, spans))]
+        draft = _restrict_groups(draft, text, calls[call_index], sources[0], block_joins)
     return draft
 
 
 def _restrict_groups(
     draft: Draft, text: str, call: ModelCall, idle: IdleSource, joins: list[LeftJoin]
 ) -> Draft:
-    """Let the joins of a block skip groups for rows for which a small model is sure.
+    """Let the gated joins of a block compute only groups for which the small model is unsure.
 
-    Args:
-        idle: one of the sources of the block.
-        joins: the gated joins, each with at most one partner per row.
+    `idle` is one of the idle sources in the block.
     """
     block, small = idle.source.block, draft.planned[call].small
     joins = find_grouped_joins(draft, joins, block)
@@ -108,7 +106,7 @@ def _restrict_groups(
     def build_edits(small_sql: str, text_of: TextOf) -> dict[Span, str]:
         rows = f"SELECT * FROM {text_of(table.span_without_alias)} AS {table.alias}"
         tables = {
-            ROWS: rows + build_where_sql([text_of(place) for place in table.conditions]),
+            ROWS: rows + build_where_sql(list(map(text_of, table.condition_spans))),
             _UNSURE: f"SELECT * FROM {ROWS} AS {table.alias} WHERE {small_sql} IS NULL",
         }
         return {
@@ -120,7 +118,7 @@ def _restrict_groups(
     if not can_bind(draft, build_edits(build_stand_in_sql(idle.features), draft.probe_edits.apply)):
         return draft
     small_sql = _build_small_model_sql(draft, call, idle.features, small)
-    return replace(draft, edits={**draft.edits, **build_edits(small_sql, draft.write_part)})
+    return replace(draft, edits={**draft.edits, **build_edits(small_sql, draft.build_part)})
 
 
 def _gate_source(
@@ -141,48 +139,42 @@ def _gate_source(
             return None
         if not have_one_partner(draft, [join], draft.cascades[call].facts.keys):
             return None
-    probes = _build_gate_edits(
-        source, join, build_stand_in_sql(idle.features), draft.probe_edits.apply
-    )
+    stand_in = build_stand_in_sql(idle.features)
+    probes = _build_gate_edits(source, join, stand_in, draft.probe_edits.apply)
     if planned.small is None or not can_bind(draft, probes):
         return None
     small_sql = _build_small_model_sql(draft, call, idle.features, planned.small)
-    edits = _build_gate_edits(source, join, small_sql, draft.write_part)
+    edits = _build_gate_edits(source, join, small_sql, draft.build_part)
     if source.name not in planned.idle:  # several features may call the same function
         planned = replace(planned, idle=(*planned.idle, source.name))
-    return replace(
-        draft,
-        edits={**draft.edits, **edits},
-        planned={**draft.planned, call: planned},
-    )
+    return replace(draft, edits={**draft.edits, **edits}, planned={**draft.planned, call: planned})
 
 
 def _build_gate_edits(
     source: FeatureSource, join: LeftJoin | None, small_sql: str, text_of: TextOf
 ) -> dict[Span, str]:
-    """Return the edits that make a source ask the small model first."""
     if join is not None and join.using is not None:
-        return join.using.as_on(partial(_build_gate_sql, small_sql))
-    spans = source.outer or ((source.span,) if join is None else join.other_sides)
-    return {place: _build_gate_sql(small_sql, text_of(place)) for place in spans}
+        return join.using.build_on_edits(partial(_build_gate_sql, small_sql))
+    gated_spans = source.outer_spans or ((source.span,) if join is None else join.other_sides)
+    return {gated: _build_gate_sql(small_sql, text_of(gated)) for gated in gated_spans}
 
 
 def _build_small_model_sql(
     draft: Draft, call: ModelCall, features: Mapping[str, str], small: PlannedCall
 ) -> str:
-    """Return the SQL of a small model's result; NULL if it rejects a row, so that no query fails.
+    """Build the SQL of a small model's result, which is NULL if the model rejects a row.
 
-    DuckDB since 2.0.1 computes an expression twice if it occurs both inside and outside of TRY. So
+    Since 2.0.1, DuckDB computes an expression twice if it occurs both inside and outside of TRY, so
     features that contain calls are computed outside.
     """
     if not any(map(_CALL.search, features.values())):
         return f"TRY({plan_small_call(draft, call, features, small).sql})"
     columns = {name: f"f{number}" for number, name in enumerate(features)}
-    row = ", ".join(f"{columns[name]} := {feature}" for name, feature in features.items())
+    row_fields = ", ".join(f"{columns[name]} := {feature}" for name, feature in features.items())
     fields = {name: f"{_ROW}.{column}" for name, column in columns.items()}
-    tried = f"TRY({plan_small_call(draft, call, fields, small).sql})"
-    rows = f"{builtin('list_value')}({builtin('struct_pack')}({row}))"
-    results = f"{builtin('list_transform')}({rows}, lambda {_ROW}: {tried})"
+    score_sql = f"TRY({plan_small_call(draft, call, fields, small).sql})"
+    rows = f"{builtin('list_value')}({builtin('struct_pack')}({row_fields}))"
+    results = f"{builtin('list_transform')}({rows}, lambda {_ROW}: {score_sql})"
     return f"{builtin('array_extract')}({results}, 1)"
 
 

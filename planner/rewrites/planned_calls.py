@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from sqlml.errors import SqlmlError, StatementError
 from sqlml.planner.binding.bind import find_other_columns
-from sqlml.planner.binding.context import find_row_queries
+from sqlml.planner.binding.context import make_row_estimate
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.call_draft import CallSite
@@ -24,8 +24,8 @@ from sqlml.planner.syntax.outline import CALLS, ModelCall, name_unnamed_items, s
 
 def planned_calls(draft: Draft) -> Draft:
     """Plan all calls, beginning with those on which others depend."""
-    numbers = draft.parameters.renumber(draft.has_parameters_in_calls)
-    planner = _CallPlanner(replace(draft, edits={**numbers, **draft.edits}))
+    parameter_edits = draft.parameters.renumber_positional(draft.has_parameters_in_calls)
+    planner = _CallPlanner(replace(draft, edits={**parameter_edits, **draft.edits}))
     for call in sort_inner_first(draft.targets):
         planner.add(call)
     calls, column_name = planner.draft.call_sql, draft.context.column_name
@@ -41,10 +41,8 @@ class _CallPlanner:
     """
 
     def __init__(self, draft: Draft) -> None:
-        self._planned = dict(draft.planned)
-        self._call_sql = dict(draft.call_sql)
-        self._probes = dict(draft.call_probes)
-        self._widened_sources = dict(draft.widened_sources)
+        self._planned, self._call_sql = dict(draft.planned), dict(draft.call_sql)
+        self._probes, self._widened_sources = dict(draft.call_probes), dict(draft.widened_sources)
         self.draft = replace(
             draft,
             planned=self._planned,
@@ -53,10 +51,9 @@ class _CallPlanner:
             widened_sources=self._widened_sources,
         )
         self._edits = self.draft.collect_edits()
-        self._outer_calls = _find_nesting_calls(draft.targets)
+        self._nesting_calls = _find_nesting_calls(draft.targets)
 
     def add(self, call: ModelCall) -> None:
-        """Plan one more call."""
         draft = self.draft
         scope = replace(make_scope(draft, call), text=self._edits.apply)
         call_in_from = _plan_call(draft, call, scope)
@@ -66,9 +63,8 @@ class _CallPlanner:
         if call in draft.negated_calls:
             call_sql = draft.dialect.negated(call_sql)
         self._planned[call], self._call_sql[call] = call_in_from.planned, call_sql
-        self._probes[call] = _build_probe_sql(
-            draft, call, call_in_from, call_sql, call in self._outer_calls
-        )
+        has_calls = call in self._nesting_calls
+        self._probes[call] = _build_probe_sql(draft, call, call_in_from, call_sql, has_calls)
         self._edits.add({call.span: call_sql}, CALLS)
         self._widen_source(call, call_in_from, scope)
 
@@ -82,44 +78,35 @@ class _CallPlanner:
         if widened is None:
             widened = WidenedSource.create(source, draft.dialect, scope.text, scope.probed)
         else:
-            for layer, edits in widened.edits_by_layer(draft.filters_first).items():
+            for layer, edits in widened.build_edits(draft.filters_first).items():
                 self._edits.remove(edits, layer)
-        self._widened_sources[source] = widened = widened.with_columns(
-            call_in_from.row, call_in_from.column
-        )
-        for layer, edits in widened.edits_by_layer(draft.filters_first).items():
+        widened = widened.with_columns(call_in_from.row, call_in_from.column)
+        self._widened_sources[source] = widened
+        for layer, edits in widened.build_edits(draft.filters_first).items():
             self._edits.add(edits, layer)
 
 
 def _find_nesting_calls(calls: Iterable[ModelCall]) -> frozenset[ModelCall]:
-    """Return the calls that contain other calls."""
     ordered = sorted(calls, key=lambda call: (call.span.start, -call.span.end))
-    return frozenset(a for a, b in pairwise(ordered) if a.span.contains(b.span))
+    return frozenset(outer for outer, inner in pairwise(ordered) if outer.span.contains(inner.span))
 
 
 def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
-    """Plan a call; return None if it is invalid in a CTE that nothing reads."""
+    """Plan a call; return None for an invalid call in a CTE that nothing reads."""
     if draft.expanded is not None and draft.expanded.is_generated(call.span.start):
         check_new_column(draft, call, find_other_columns(call, (), scope))
     target, shared = draft.targets[call], draft.find_shared(call)
-    row_estimate = find_row_queries(call, _find_counted_scope(draft, scope))
+    row_estimate = make_row_estimate(call, _find_counted_scope(draft, scope))
     site = CallSite(call, scope, draft.context, row_estimate)
     try:
-        models_of_rows = draft.models_of_rows.get(call)
-        if models_of_rows is not None:
+        models = draft.models_of_rows.get(call)
+        if models is not None:
             plan_single = partial(_plan_call_of_one_model, site, shared)
-            call_in_from = plan_named_call(
-                call,
-                target,
-                models_of_rows,
-                scope,
-                plan_single,
-                sorts=call in draft.model_source_of,
-            )
+            sorts = call in draft.model_source_of
+            call_in_from = plan_named_call(call, target, models, scope, plan_single, sorts=sorts)
         else:
-            call_in_from = plan_call(
-                site, target=target, shared=shared, row_in_from=call in draft.row_source_of
-            )
+            in_from = call in draft.row_source_of
+            call_in_from = plan_call(site, target=target, shared=shared, row_in_from=in_from)
         planned = replace(call_in_from.planned, exact=draft.exact_reasons.get(call, ""))
         if (cascade := draft.cascades.get(call)) is not None:
             small_target = replace(target, model=replace(target.model, program=cascade.small))
@@ -137,7 +124,6 @@ def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None
 def _plan_call_of_one_model(
     site: CallSite, shared: SharedParts, call: ModelCall, target: Target
 ) -> CallInFrom:
-    """Plan a call for one of the models that the rows name."""
     own_parts = replace(shared, parts=(target.part,))
     return plan_call(replace(site, call=call), target=target, shared=own_parts, by_function=True)
 
@@ -148,8 +134,8 @@ def make_scope(draft: Draft, call: ModelCall) -> Scope:
     return Scope(
         outline=draft.outline,
         block=call.block,
-        text=draft.write_part,
-        probed=partial(draft.probe_edits.apply, more=local),
+        text=draft.build_part,
+        probed=partial(draft.probe_edits.apply, extra=local),
         untyped=draft.parameters.untyped | frozenset(call.local_names),
         describe=draft.context.describe,
         dialect=draft.dialect,
@@ -158,10 +144,10 @@ def make_scope(draft: Draft, call: ModelCall) -> Scope:
 
 
 def _find_counted_scope(draft: Draft, scope: Scope) -> Scope:
-    """Return the scope whose rows are counted for a call; the count may decide how it runs.
+    """Return the scope in which to estimate the number of rows for a call.
 
-    All calls in the output of a query that groups, and in the subqueries there, must be written
-    alike, so their scope is that query.
+    The number may decide how the call is written. All calls in the output of a query that groups
+    must be written alike, so they share the scope of that query.
     """
     block = scope.block
     if block is None or block.output not in draft.outline.comparing_outputs:
@@ -174,10 +160,7 @@ def _find_counted_scope(draft: Draft, scope: Scope) -> Scope:
 def _build_probe_sql(
     draft: Draft, call: ModelCall, call_in_from: CallInFrom, call_sql: str, has_calls: bool
 ) -> str:
-    """Return the SQL that replaces a call in the probe of the statement with a widened FROM.
-
-    With `has_calls`, the call contains other calls.
-    """
+    """Build the SQL for a call, which may have inner calls, in a probe with a widened FROM."""
     if call_in_from.column is not None:
         return call_sql
     probe = draft.nulls[call]

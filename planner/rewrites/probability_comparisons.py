@@ -48,15 +48,15 @@ def probability_comparisons(draft: Draft) -> Draft:
         is_rising = thresholds[0].above == (bounds[0][0] in (">", ">="))
         if not is_rising:
             negated.add(call)
-        for (sign, bound, span), threshold in zip(comparison.bounds, thresholds, strict=True):
+        for (operator, bound, span), threshold in zip(comparison.bounds, thresholds, strict=True):
             edits[span] = number_literal(threshold.value if is_rising else -threshold.value)
             if isinstance(bound, Parameter):
                 consumed.append(bound)
-            if comparison.sign is not None:
-                with_equal = sign[0] + "="
-                edits[comparison.sign] = (
-                    REVERSED_OPERATORS[with_equal] if comparison.is_reversed else with_equal
-                )
+            if comparison.operator_span is not None:
+                new_operator = operator[0] + "="
+                if comparison.is_reversed:
+                    new_operator = REVERSED_OPERATORS[new_operator]
+                edits[comparison.operator_span] = new_operator
         label = f"score, compared in place of {target.text}"
         targets[call] = replace(target, output="score", chosen=None, label=label)
     if targets == draft.targets:
@@ -72,13 +72,13 @@ def probability_comparisons(draft: Draft) -> Draft:
 
 def _find_thresholds(target: Target, bounds: Sequence[tuple[str, float]]) -> list[Threshold] | None:
     program, column = target.model.program, target.column or 0
-    thresholds = [find_margin_threshold(program, column, sign, bound) for sign, bound in bounds]
-    known = [threshold for threshold in thresholds if threshold is not None]
-    return known if len(known) == len(bounds) else None
+    thresholds = [find_margin_threshold(program, column, *bound) for bound in bounds]
+    margins = [threshold for threshold in thresholds if threshold is not None]
+    return margins if len(margins) == len(bounds) else None
 
 
 def _needs_probability(call: ModelCall, draft: Draft, candidates: Collection[ModelCall]) -> bool:
-    """Return whether another call that shares the function needs the probability anyway."""
+    """Return whether another call with the same function returns the probability anyway."""
     targets, outline = draft.targets, draft.outline
     key = make_sharing_key(call, targets[call], outline)
     return any(
@@ -92,21 +92,21 @@ def _needs_probability(call: ModelCall, draft: Draft, candidates: Collection[Mod
 def _read_bounds(
     call: ModelCall, target: Target, parameters: Parameters
 ) -> tuple[tuple[str, float], ...] | None:
-    """Return the operators and numbers with which a class's probability is compared, if known."""
+    """Return the operators and numbers with which a class probability is compared, or None."""
     if target.output != "proba" or target.column is None or len(target.model.program.labels) != 1:
         return None
     if call.comparison is None or target.key or "score" not in target.model.program.outputs:
         return None
     bounds = tuple(
-        (sign, number)
-        for sign, written, _ in call.comparison.bounds
+        (operator, number)
+        for operator, written, _ in call.comparison.bounds
         if (number := _read_number(written, parameters)) is not None
     )
     return bounds if len(bounds) == len(call.comparison.bounds) else None
 
 
 def _read_number(written: Literal | Parameter, parameters: Parameters) -> float | None:
-    """Return the number of a literal or a parameter; None if it may not be exact."""
+    """Return the value of a literal or parameter; None if the engine may read another number."""
     if isinstance(written, Literal):
         return float(written.text) if _EXACT_NUMBER.fullmatch(written.text) else None
     value = parameters.value(written)

@@ -59,7 +59,7 @@ _EARLY_CLAUSES = frozenset({"WHERE", "FROM"})
 
 
 def shared_calls(draft: Draft) -> Draft:
-    """Determine the parts that each function computes for all calls that share it."""
+    """Determine the outputs that each function computes for all calls that share it."""
     unshared = draft.targets.keys() - draft.shareable_calls.keys()
     shared = {c: SharedParts(parts=(draft.targets[c].part,)) for c in unshared}
     for calls in group_sharing_calls(draft):
@@ -70,10 +70,8 @@ def shared_calls(draft: Draft) -> Draft:
 
 
 def group_sharing_calls(draft: Draft) -> list[list[ModelCall]]:
-    """Group the calls that share one function."""
-    return _group_by_key(
-        (make_sharing_key(c, t, draft.outline), c) for c, t in draft.shareable_calls.items()
-    )
+    targets = draft.shareable_calls
+    return _group_by_key((make_sharing_key(c, t, draft.outline), c) for c, t in targets.items())
 
 
 def group_comparable_calls(draft: Draft) -> list[list[ModelCall]]:
@@ -110,9 +108,9 @@ def _make_comparable_key(draft: Draft, call: ModelCall) -> Any:
     return call.output, models, None if is_comparing else call.written_arguments
 
 
-def _group_by_key(keyed: Iterable[tuple[Any, ModelCall]]) -> list[list[ModelCall]]:
+def _group_by_key(keyed_calls: Iterable[tuple[Any, ModelCall]]) -> list[list[ModelCall]]:
     groups: dict[Any, list[ModelCall]] = {}
-    for key, call in keyed:
+    for key, call in keyed_calls:
         groups.setdefault(key, []).append(call)
     return list(groups.values())
 
@@ -122,12 +120,13 @@ def models_in_from(draft: Draft) -> Draft:
     shared: dict[ModelCall, SharedParts] = {}
     sources: dict[ModelCall, WidenableSource] = {}
     for calls in group_sharing_calls(draft):
-        common = draft.find_shared(calls[0])
-        if not common.again or not any(map(_filters_each_row, calls)) or not _are_alike(calls):
+        shared_parts = draft.find_shared(calls[0])
+        filters_rows = any(c.clause == "WHERE" and c.is_always_evaluated for c in calls)
+        if not shared_parts.again or not filters_rows or not _score_same_row(calls):
             continue
         source = find_source(calls[0], draft.outline)
         if source is not None:
-            shared_parts = replace(common, again=False, once=True, in_from=True)
+            shared_parts = replace(shared_parts, again=False, once=True, in_from=True)
             shared |= dict.fromkeys(calls, shared_parts)
             sources |= dict.fromkeys(calls, source)
     if not sources:
@@ -135,19 +134,14 @@ def models_in_from(draft: Draft) -> Draft:
     return replace(draft, shared={**draft.shared, **shared}, model_source_of=sources)
 
 
-def _are_alike(calls: Sequence[ModelCall]) -> bool:
+def _score_same_row(calls: Sequence[ModelCall]) -> bool:
     """Return whether all calls score the same row, so that one column of FROM can replace them."""
     rows = {(call.block and call.block.span, call.written_arguments) for call in calls}
     return len(rows) == 1 and not any(call.uses_select_names for call in calls)
 
 
-def _filters_each_row(call: ModelCall) -> bool:
-    """Return whether WHERE evaluates the call for every row."""
-    return call.clause == "WHERE" and call.is_always_evaluated
-
-
 def rows_in_from(draft: Draft) -> Draft:
-    """Let FROM pack rows, and filter them first, on engines for which this is faster."""
+    """Let FROM filter and pack rows on engines for which this is faster."""
     if not draft.dialect.copies_rows:
         return draft
     sources: dict[ModelCall, WidenableSource] = {}
@@ -155,12 +149,10 @@ def rows_in_from(draft: Draft) -> Draft:
     for calls in group_comparable_calls(draft):  # each is written alike
         call_sources = {
             draft.model_source_of.get(call) or find_row_source(call, draft.outline)
-            if call in shareable
-            else None
             for call in calls
         }
         source = call_sources.pop()
-        if source is not None and not call_sources:
+        if source is not None and not call_sources and all(call in shareable for call in calls):
             sources |= dict.fromkeys(calls, source)
     return replace(draft, row_source_of=sources, filters_first=True)
 
@@ -182,15 +174,12 @@ def rows_by_model(draft: Draft) -> Draft:
 
 
 def _has_many_models(models_of_rows: ModelsOfRows) -> bool:
-    models = [target.model.program for target in models_of_rows.targets.values()]
-    return (
-        len(models) > MAX_UNSORTED_MODELS
-        or sum(model.nbytes for model in models) > MAX_UNSORTED_BYTES
-    )
+    sizes = [target.model.program.nbytes for target in models_of_rows.targets.values()]
+    return len(sizes) > MAX_UNSORTED_MODELS or sum(sizes) > MAX_UNSORTED_BYTES
 
 
 def _find_sortable_source(draft: Draft, call: ModelCall) -> WidenableSource | None:
-    """Return the FROM clause that may sort exactly the rows that a call scores; otherwise None."""
+    """Return the FROM clause that can sort exactly the rows that a call scores, or None."""
     if call.clause != "SELECT" or not call.is_always_evaluated or call.in_try or call.block is None:
         return None
     source, where = find_source(call, draft.outline), call.block.where

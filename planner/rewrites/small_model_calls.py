@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.context import find_row_queries
+from sqlml.planner.binding.context import make_row_estimate
 from sqlml.planner.binding.probe_queries import ProbeError, TextOf
 from sqlml.planner.plan.call_draft import CallSite
 from sqlml.planner.plan.plan import PlannedCall
@@ -26,8 +26,8 @@ ROWS = "sqlml_rows"
 """The name of a CTE with rows of a block's first table."""
 
 
-def find_query_text(draft: Draft) -> str | None:
-    """Return the statement with blanks instead of the prefix before its query; None without one."""
+def find_query_sql(draft: Draft) -> str | None:
+    """Return the statement with blanks instead of its prefix; None if it contains no query."""
     prefix = draft.outline.prefix
     if prefix is None:
         return None
@@ -35,23 +35,21 @@ def find_query_text(draft: Draft) -> str | None:
     return draft.text[: prefix.start] + blank + draft.text[prefix.end :]
 
 
-def describe_calls(
-    draft: Draft, small_features: Mapping[ModelCall, frozenset[str]]
-) -> CallsOfQuery:
+def describe_calls(draft: Draft, small_reads: Mapping[ModelCall, frozenset[str]]) -> CallsOfQuery:
     """Describe the calls of a query for its analysis.
 
-    `small_features` maps each cascaded call to the features that its small model reads. Each of
-    these calls must be in a block.
+    `small_reads` maps each cascaded call, which must be in a block, to the features that its small
+    model reads.
     """
     cascaded = []
-    for call, small in small_features.items():
+    for call, small in small_reads.items():
         assert call.block is not None
         features = {name: bound.sql for name, bound in draft.planned[call].reads}
         cascaded.append(CascadedCall(call.span, call.block.span, features, small))
     other_reads = [
         (call.block.span, bound.sql)
         for call, planned in draft.planned.items()
-        if call not in small_features and call.block is not None
+        if call not in small_reads and call.block is not None
         for _, bound in planned.reads
     ]
 
@@ -76,7 +74,7 @@ def plan_small_call(
     program, parts = small.source, small.spec.parts
     assert program is not None
     return plan_call(
-        CallSite(call, scope, draft.context, find_row_queries(call, scope)),
+        CallSite(call, scope, draft.context, make_row_estimate(call, scope)),
         target=replace(
             target,
             model=replace(target.model, program=program),
@@ -97,18 +95,16 @@ def build_stand_in_sql(features: Mapping[str, str]) -> str:
 def can_bind(draft: Draft, probes: Mapping[Span, str]) -> bool:
     """Return whether the statement with the edits `probes` binds to the same columns as before."""
     prefix = draft.without_prefix
-    before = draft.write_probe(edits=prefix)
-    return draft.binds_alike(before, draft.write_probe(edits={**prefix, **probes}))
+    before = draft.build_probe(edits=prefix)
+    return draft.binds_alike(before, draft.build_probe(edits={**prefix, **probes}))
 
 
 def have_one_partner(
     draft: Draft, joins: Sequence[LeftJoin | None], user_keys: Sequence[frozenset[str]]
 ) -> bool:
-    """Return whether each row has at most one partner in each joined table.
+    """Return whether each row matches at most one row of each joined table.
 
-    Args:
-        joins: the joins; None for one that could not be read.
-        user_keys: columns that a user has declared unique, in any table that is joined on them.
+    A join is None if it is not supported. For `user_keys`, see `has_one_partner`.
     """
     keys, describe = draft.context.unique_keys, draft.context.describe
     try:
@@ -124,10 +120,9 @@ def find_rereadable_table(draft: Draft, text: str, block: Span) -> FirstTable | 
     table = find_first_table(text, block)
     if table is None or not all(map(draft.context.is_repeatable, table.functions)):
         return None
-    spans = (table.span_without_alias, *table.conditions)
-    if any(place.contains(call.span) for place in spans for call in draft.outline.calls):
-        return None
-    return table
+    spans = (table.span_without_alias, *table.condition_spans)
+    has_call = any(span.contains(call.span) for span in spans for call in draft.outline.calls)
+    return None if has_call else table
 
 
 def find_grouped_joins(draft: Draft, joins: Sequence[LeftJoin], block: Span) -> list[LeftJoin]:
@@ -135,31 +130,29 @@ def find_grouped_joins(draft: Draft, joins: Sequence[LeftJoin], block: Span) -> 
     return [
         join
         for join in joins
-        if join.grouped is not None
+        if join.grouped_subquery is not None
         and join.block == block
-        and all(map(draft.context.is_repeatable, join.grouped.functions))
+        and all(map(draft.context.is_repeatable, join.grouped_subquery.functions))
     ]
 
 
 def restrict_groups(
-    joins: Sequence[LeftJoin], rows: str, alias: str, text: TextOf
+    joins: Sequence[LeftJoin], rows_table: str, alias: str, text: TextOf
 ) -> dict[Span, str]:
-    """Return the edits that make joined subqueries compute only the groups of some rows.
+    """Return the edits that make grouped joins compute only the groups that `rows_table` needs.
 
-    Args:
-        joins: joins from `find_grouped_joins`.
-        rows: the name of a table with the rows.
-        alias: the table's name in the keys of ON; the keys of USING are bare columns.
+    The keys of ON name this table `alias`; the keys of USING are bare columns.
     """
     edits: dict[Span, str] = {}
     for join in joins:
-        assert join.grouped is not None
-        needed = " AND ".join(
+        subquery = join.grouped_subquery
+        assert subquery is not None
+        condition = " AND ".join(
             f"{key} IN (SELECT {other if '.' in other else f'{alias}.{other}'} "
-            f"FROM {rows} AS {alias})"
+            f"FROM {rows_table} AS {alias})"
             for key, other in join.keys.items()
         )
-        edits |= join.grouped.add_condition(text(join.grouped.filter_span), needed)
+        edits |= subquery.add_condition(text(subquery.filter_span), condition)
     return edits
 
 

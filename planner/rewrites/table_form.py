@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 from sqlml.errors import BindError, SqlmlError
+from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.rewrites.cascaded_calls import called_models
@@ -55,11 +56,12 @@ def table_form(draft: Draft) -> Draft:
             )
     describe = partial(_describe_rows, sql, context)
 
-    def write(form: TableForm) -> Sequence[str]:
+    def build_parts(form: TableForm) -> Sequence[str]:
         rows = tuple(sql[span.start : span.end] for span in form.rows)
         return write_table_function(TableFunctionCall(form, context, sql, rows, describe))
 
-    expanded = ExpandedStatement(sql, tuple(_write_pieces(sql, forms, 0, len(sql), write)))
+    pieces = _build_pieces(sql, forms, Span(0, len(sql)), build_parts)
+    expanded = ExpandedStatement(sql, tuple(pieces))
     try:
         outline = read_outline(expanded.sql, draft.dialect.name)
     except SqlmlError as error:
@@ -85,58 +87,54 @@ def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> N
 
 
 def replace_table_forms(sql: str) -> str:
-    """Return the statement with plain rows instead of each table form, which engines can parse."""
+    """Replace each table form by a subquery over its rows, so that engines can parse the text."""
 
-    def write_rows(form: TableForm) -> list[str]:
+    def build_parts(form: TableForm) -> list[str]:
         if not form.rows:
             return ["(SELECT 1)"]
         return ["(SELECT * FROM ", *([", "] * (len(form.rows) - 1)), ")"]
 
-    pieces = _write_pieces(sql, find_table_forms(sql), 0, len(sql), write_rows)
+    pieces = _build_pieces(sql, find_table_forms(sql), Span(0, len(sql)), build_parts)
     return "".join(piece.text for piece in pieces)
 
 
-def _write_pieces(
-    sql: str,
-    forms: Sequence[TableForm],
-    start: int,
-    end: int,
-    write: Callable[[TableForm], Sequence[str]],
+def _build_pieces(
+    sql: str, forms: Sequence[TableForm], span: Span, expand: Callable[[TableForm], Sequence[str]]
 ) -> Iterator[Piece]:
-    """Yield the pieces of sql[start:end] with expanded table forms.
+    """Yield the pieces of the text at a span with expanded table forms.
 
-    `write` returns the SQL before, between and after the rows of a form.
+    `expand` returns the SQL before, between and after the rows of a form.
     """
+    start = span.start
     for form in forms:
-        if not start <= form.span.start < end:
+        if not start <= form.span.start < span.end:
             continue  # it is inside the rows of another form
         offset = form.span.start
         yield Piece(sql[start:offset], start, True)
-        before, *rest = write(form)
+        before, *rest = expand(form)
         yield Piece(before, offset, False)
         for rows, after in zip(form.rows, rest, strict=True):
-            yield from _write_pieces(sql, forms, rows.start, rows.end, write)
+            yield from _build_pieces(sql, forms, rows, expand)
             yield Piece(after, offset, False)
         start = form.span.end
-    yield Piece(sql[start:end], start, True)
+    yield Piece(sql[start : span.end], start, True)
 
 
 def _describe_rows(sql: str, context: Context, rows: str) -> ColumnTypes:
     """Return the column types of the rows of a form; None if they cannot be determined yet.
 
-    This is the case if the rows read a CTE, which the engine cannot bind yet, or if they contain an
-    error, which is reported later.
+    They are unknown if the rows read a CTE, or if they contain an error, which is reported later.
     """
-    dialect, known = context.dialect.name, context.known_columns
+    dialect, known_columns = context.dialect.name, context.known_columns
     if find_defined_names(sql, dialect) & find_names(rows, dialect):
         return None
-    if rows not in known:
+    if rows not in known_columns:
         try:
             outline = read_outline(f"SELECT * FROM {rows}", dialect)
             parameters = Parameters(outline.parameters, None)
             draft = table_form(Draft(outline=outline, context=context, parameters=parameters))
             columns = context.describe(called_models(draft).probe)
-            known[rows] = {column.name: column.type for column in columns}
+            known_columns[rows] = {column.name: column.type for column in columns}
         except (ProbeError, SqlmlError):
-            known[rows] = None
-    return known[rows]
+            known_columns[rows] = None
+    return known_columns[rows]

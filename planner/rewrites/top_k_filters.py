@@ -20,7 +20,7 @@ from dataclasses import replace
 from sqlml.catalog.small_models import FilterFacts
 from sqlml.dialects.duckdb import builtin
 from sqlml.parsing.places import Span
-from sqlml.planner.binding.context import find_row_queries
+from sqlml.planner.binding.context import make_row_estimate
 from sqlml.planner.binding.probe_queries import TextOf
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.call_draft import CallSite
@@ -37,7 +37,7 @@ from sqlml.planner.rewrites.small_model_calls import (
     can_bind,
     describe_calls,
     find_grouped_joins,
-    find_query_text,
+    find_query_sql,
     find_rereadable_table,
     have_one_partner,
     plan_small_call,
@@ -63,7 +63,7 @@ def top_k_filters(draft: Draft) -> Draft:
 
 def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
     """Return the draft with the filtered table of one call, or why it is not filtered."""
-    text, facts, planned = find_query_text(draft), draft.filters[call].facts, draft.planned[call]
+    text, facts, planned = find_query_sql(draft), draft.filters[call].facts, draft.planned[call]
     if text is None or call.block is None:
         return "only queries are filtered"
     small = _plan_small_score(draft, call)
@@ -72,17 +72,17 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
     if isinstance(top_k, str):
         return top_k
     if top_k.k > facts.k:
-        return f"it asks for {top_k.k} rows, and the top-K filter is for {facts.k} at most"
+        return f"it requests {top_k.k} rows, and the top-K filter is for at most {facts.k}"
     joins = find_left_joins(text) if top_k.joins else []
     filtered_joins = [
-        next((j for j in joins if j.span.contains(place)), None) for place in top_k.joins
+        next((join for join in joins if join.span.contains(span)), None) for span in top_k.joins
     ]
     if filtered_joins and not have_one_partner(draft, filtered_joins, facts.keys):
         return (
             "a joined table has no key that is known to be unique; if it is, say so by option "
             "unique_keys of ADD TOP_K FILTER"
         )
-    if any(place.contains(c.span) for place in top_k.filters for c in draft.outline.calls):
+    if any(span.contains(call.span) for span in top_k.filters for call in draft.outline.calls):
         return "a condition calls a model"
     if not all(map(draft.context.is_repeatable, top_k.functions)):
         return "a condition may have another result when it is evaluated again"
@@ -91,14 +91,13 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
     if not can_bind(draft, {top_k.source: f"({probe}) AS {top_k.alias}"}):
         return "its conditions, or the small model's features, are not of the first table alone"
     ranking_call = plan_small_call(draft, call, top_k.features, small)
-    table_sql = _build_table_sql(top_k, draft.write_part)
-    best_rows_sql = _build_best_rows_sql(
-        table_sql, ranking_call.sql, _build_row_count_sql(table_sql, facts)
-    )
+    table_sql = _build_table_sql(top_k, draft.build_part)
+    row_count_sql = _build_row_count_sql(table_sql, facts)
+    best_rows_sql = _build_best_rows_sql(table_sql, ranking_call.sql, row_count_sql)
     edits = _restrict_groups(draft, text, top_k, joins, best_rows_sql) or {
         top_k.source: f"({best_rows_sql}) AS {top_k.alias}"
     }
-    planned = replace(planned, small=ranking_call, filtered=facts, idle=top_k.idle)
+    planned = replace(planned, small=ranking_call, filtered=facts, idle=top_k.idle_names)
     return replace(draft, edits={**draft.edits, **edits}, planned={**draft.planned, call: planned})
 
 
@@ -111,29 +110,25 @@ def _restrict_groups(
         return {}
 
     def build_edits(query: str, text_of: TextOf) -> dict[Span, str]:
-        needed = restrict_groups(grouped, ROWS, top_k.alias, text_of)
-        source = {top_k.source: f"{ROWS} AS {top_k.alias}"}
-        return {**prepend_ctes(top_k.block, {ROWS: query}), **needed, **source}
+        group_edits = restrict_groups(grouped, ROWS, top_k.alias, text_of)
+        source_edit = {top_k.source: f"{ROWS} AS {top_k.alias}"}
+        return {**prepend_ctes(top_k.block, {ROWS: query}), **group_edits, **source_edit}
 
     probe_text = draft.probe_edits.apply
     all_rows = f"SELECT * FROM {probe_text(top_k.source_without_alias)} AS {top_k.alias}"
-    return (
-        build_edits(best_rows_sql, draft.write_part)
-        if can_bind(draft, build_edits(all_rows, probe_text))
-        else {}
-    )
+    if not can_bind(draft, build_edits(all_rows, probe_text)):
+        return {}
+    return build_edits(best_rows_sql, draft.build_part)
 
 
 def _plan_small_score(draft: Draft, call: ModelCall) -> PlannedCall:
-    """Plan the small model's score in the place of the call."""
     target, scope = draft.targets[call], make_scope(draft, call)
     program = draft.filters[call].small
-    call_in_from = plan_call(
-        CallSite(call, scope, draft.context, find_row_queries(call, scope)),
+    return plan_call(
+        CallSite(call, scope, draft.context, make_row_estimate(call, scope)),
         target=Target(replace(target.model, program=program), "score", None),
         shared=SharedParts(parts=(Part("score", None),)),
-    )
-    return call_in_from.planned
+    ).planned
 
 
 def _build_table_sql(top_k: TopK, text_of: TextOf) -> str:
@@ -142,15 +137,13 @@ def _build_table_sql(top_k: TopK, text_of: TextOf) -> str:
     return f"FROM {text_of(top_k.source_without_alias)} AS {top_k.alias}{filters}"
 
 
-def _build_best_rows_sql(table: str, small: str, row_count: str) -> str:
-    """Build the query of the filtered table; `table` comes from `_build_table_sql`."""
-    return f"SELECT * {table} ORDER BY {small} DESC NULLS LAST LIMIT {row_count}"
+def _build_best_rows_sql(table_sql: str, score_sql: str, row_count_sql: str) -> str:
+    """Build the query of the filtered table from the clauses of `_build_table_sql`."""
+    return f"SELECT * {table_sql} ORDER BY {score_sql} DESC NULLS LAST LIMIT {row_count_sql}"
 
 
-def _build_row_count_sql(table: str, facts: FilterFacts) -> str:
-    """Build the SQL of the number of rows that the full model ranks."""
-    min_row_count, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
+def _build_row_count_sql(table_sql: str, facts: FilterFacts) -> str:
+    min_count, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
     scaled_count = f"{builtin('ceil')}({share!r} * {builtin('count')}(*))"
-    return (
-        f"(SELECT {builtin('greatest')}({min_row_count}, CAST({scaled_count} AS BIGINT)) {table})"
-    )
+    row_count = f"{builtin('greatest')}({min_count}, CAST({scaled_count} AS BIGINT))"
+    return f"(SELECT {row_count} {table_sql})"

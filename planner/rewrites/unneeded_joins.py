@@ -4,10 +4,10 @@
 star. If the model reads nothing of `c`, and `c.id` is unique, each row of `orders` occurs once with
 or without the join, so the same rows are scored.
 
-A join is removed only if all of this holds: its equations cover a unique key of the joined table
-(declared, or made by GROUP BY or DISTINCT); both sides of each have the same type, in which equal
-values are identical ('1' and '01' are one number); neither the table's name nor the name of one of
-its columns occurs elsewhere; and the query binds without it to the same columns.
+A join is removed only if its equations cover a unique key of the joined table (declared, or made by
+GROUP BY or DISTINCT); both sides of each equation have the same type, in which equal values are
+identical ('1' and '01' are one number); neither the table nor one of its columns is mentioned
+elsewhere; and the query binds to the same columns without the join.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.planner.syntax.arguments import find_identifiers
 from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.types import fold
 
-_BITWISE = frozenset(
+_IDENTITY_TYPES = frozenset(
     "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT BOOLEAN "
     "UUID DATE TIME TIMESTAMP".split()
 )
@@ -34,30 +34,27 @@ def unneeded_joins(draft: Draft) -> Draft:
     keys, describe = draft.context.unique_keys, draft.context.describe
     if keys is None or not draft.targets or "join" not in draft.text.lower():
         return draft
-    while (join := _find_unneeded(draft.sql, draft.probe, describe, keys)) is not None:
+    while (join := _find_unneeded_join(draft.sql, draft.probe, describe, keys)) is not None:
         draft = replace(draft, removed_joins=(*draft.removed_joins, join))
     return draft
 
 
-def _find_unneeded(
-    rewritten: str, probed: str, describe: Describe, unique_keys: UniqueKeys
-) -> str | None:
-    """Return the text of a join that can be removed; None if all are needed.
+def _find_unneeded_join(sql: str, probe: str, describe: Describe, keys: UniqueKeys) -> str | None:
+    """Return the text of a join that can be removed; None if all joins are needed.
 
-    The statement and its probe must both contain the text exactly once.
+    The text must occur exactly once both in the statement `sql` and in its `probe`.
     """
-    for join in find_left_joins(probed):
-        text = probed[join.span.start : join.span.end]
-        if rewritten.count(text) != 1 or probed.count(text) != 1:
+    for join in find_left_joins(probe):
+        text = probe[join.span.start : join.span.end]
+        if sql.count(text) != 1 or probe.count(text) != 1:
             continue
         try:
-            if not has_one_partner(join, unique_keys, describe):
+            if not has_one_partner(join, keys, describe):
                 continue
-            types = [fold(c.name) for c in describe(f"SELECT * FROM {join.table}")]
-            read = set(types) - set(join.keys if join.is_using else ())
-            if _is_mentioned(rewritten, text, join.names, read):
-                continue
-            if describe(probed.replace(text, "", 1)) == describe(probed):
+            columns = {fold(c.name) for c in describe(f"SELECT * FROM {join.table}")}
+            columns -= set(join.keys if join.is_using else ())
+            is_mentioned = _is_mentioned(sql, text, join.names, columns)
+            if not is_mentioned and describe(probe.replace(text, "", 1)) == describe(probe):
                 return text
         except ProbeError:
             continue
@@ -70,22 +67,19 @@ def has_one_partner(
     describe: Describe,
     user_keys: Collection[frozenset[str]] = (),
 ) -> bool:
-    """Return whether a row has at most one partner in the joined table.
+    """Return whether each row matches at most one row of the joined table.
 
-    Args:
-        user_keys: columns that a user has declared unique, in any table that is joined on them.
-
-    Raises:
-        ProbeError: the engine cannot bind the join by itself.
+    `user_keys` are sets of columns that the user calls unique in any table that is joined on them.
+    Raises ProbeError if the engine cannot bind the join by itself.
     """
     is_declared = any(key <= join.keys.keys() for key in user_keys)
     if not join.keys or not (is_declared or _is_unique(join, unique_keys)):
         return False
     types = {fold(c.name): c.type for c in describe(f"SELECT * FROM {join.table}")}
-    others = describe(f"SELECT {', '.join(join.keys.values())} FROM {join.before}")
-    return len(others) == len(join.keys) and all(
-        other.type == types.get(key) and (is_declared or other.type in _BITWISE)
-        for key, other in zip(join.keys, others, strict=True)
+    sides = describe(f"SELECT {', '.join(join.keys.values())} FROM {join.preceding_sql}")
+    return len(sides) == len(join.keys) and all(
+        side.type == types.get(key) and (is_declared or side.type in _IDENTITY_TYPES)
+        for key, side in zip(join.keys, sides, strict=True)
     )
 
 

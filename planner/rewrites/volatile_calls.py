@@ -23,7 +23,7 @@ _STORED = frozenset({"INDEX", "MACRO", "FUNCTION"})
 
 
 def volatile_calls(draft: Draft) -> Draft:
-    """Mark the calls that the engine must evaluate only where they are written."""
+    """Mark the calls that must be volatile, so that the engine evaluates them only in place."""
     created = draft.outline.created
     if not draft.dialect.lazy_calls:
         return draft

@@ -9,15 +9,9 @@ from sqlml.dialects import Dialect
 from sqlml.parsing.places import Span, overlaps
 from sqlml.planner.binding.probe_queries import TextOf
 from sqlml.planner.plan.call_draft import FromColumn
-from sqlml.planner.syntax.outline import (
-    ADJUSTMENTS,
-    SOURCES,
-    ModelCall,
-    Outline,
-    WidenableSource,
-)
+from sqlml.planner.syntax.outline import ADJUSTMENTS, SOURCES, ModelCall, Outline, WidenableSource
 
-_NUMBER = "sqlml_number"
+_ROW_NUMBER = "sqlml_number"
 """The column with each row's original number, while rows are sorted."""
 
 
@@ -47,8 +41,8 @@ class WidenedSource:
     """A FROM clause with the columns that it computes for calls.
 
     Attributes:
-        final_text: the clause without these columns, and the filters on it, for the engine.
-        probe_text: the same in probes.
+        final_text: the clause without these columns, and its filters, as the engine runs them.
+        probe_text: the clause and its filters in probes.
         rows: columns of packed numbers by name.
         models: columns of model results by name, computed from `rows`.
     """
@@ -64,76 +58,67 @@ class WidenedSource:
     def create(
         cls, source: WidenableSource, dialect: Dialect, text: TextOf, probed: TextOf
     ) -> WidenedSource:
-        """Return a source that computes no columns yet.
-
-        `text` and `probed` return the text at a span, for the engine and for probes.
-        """
-        final_text, probe_text = (
-            (text_of(source.span), tuple(map(text_of, source.filters)))
-            for text_of in (text, probed)
-        )
+        """Return a source without columns; `text` and `probed` return the text at a span."""
+        final_text = text(source.span), tuple(map(text, source.filters))
+        probe_text = probed(source.span), tuple(map(probed, source.filters))
         return cls(source, dialect, final_text, probe_text)
 
     def with_columns(self, row: FromColumn | None, model: FromColumn | None) -> WidenedSource:
-        """Return the source with a packed row and a model's column."""
         rows = {**self.rows, row.name: row} if row is not None else self.rows
         models = {**self.models, model.name: model} if model is not None else self.models
         return replace(self, rows=rows, models=models)
 
-    def probe(self, filters_first: bool) -> str:
+    def build_probe(self, filters_first: bool) -> str:
         """Return the clause for probes, before the functions are registered."""
-        return self._write(*self.probe_text, lambda c: c.probe(self.dialect), filters_first)
+        return self._build_clause(*self.probe_text, lambda c: c.probe(self.dialect), filters_first)
 
-    def adjustments(self, filters_first: bool) -> dict[Span, str]:
+    def build_adjustments(self, filters_first: bool) -> dict[Span, str]:
         """Return the edits outside of the clause.
 
         They exclude the columns from stars, and remove the filters that moved into the clause.
         """
         names = [self.dialect.quote_name(name) for name in (*self.rows, *self.models)]
-        filters = self.source.filters if self._filters_inside(filters_first) else ()
+        filters = self.source.filters if self._moves_filters(filters_first) else ()
         return (
             dict.fromkeys(self.source.stars, self.dialect.star_without(names))
             | dict.fromkeys(self.source.exclude_lists, f"({', '.join(names)}, ")
             | dict.fromkeys(filters, "TRUE")
         )
 
-    def edits_by_layer(self, filters_first: bool) -> dict[int, dict[Span, str]]:
-        """Return the edits of the clause by the layers of `Edits`."""
-        clause = self._write(*self.final_text, lambda column: column.sql, filters_first)
-        return {
-            SOURCES: {self.source.span: clause},
-            ADJUSTMENTS: self.adjustments(filters_first),
-        }
+    def build_edits(self, filters_first: bool) -> dict[int, dict[Span, str]]:
+        clause = self._build_clause(*self.final_text, lambda column: column.sql, filters_first)
+        adjustments = self.build_adjustments(filters_first)
+        return {SOURCES: {self.source.span: clause}, ADJUSTMENTS: adjustments}
 
-    def _write(
+    def _build_clause(
         self,
         clause: str,
         filters: tuple[str, ...],
-        write_column: Callable[[FromColumn], str],
+        build_column_sql: Callable[[FromColumn], str],
         filters_first: bool,
     ) -> str:
-        """Write the clause as nested subqueries: filters inside packed rows inside results."""
+        """Build nested subqueries: filters innermost, then packed rows, outermost the results."""
         alias, where = self.source.alias, ""
-        if filters and self._filters_inside(filters_first):
+        if filters and self._moves_filters(filters_first):
             where = f" WHERE {' AND '.join(filters)}"
-        order = dict.fromkeys(c.order for c in self.models.values() if c.order is not None)
-        if order:
-            number = f"{self.dialect.row_number} AS {_NUMBER}"
-            by = ", ".join(order)
-            clause = f"(SELECT *, {number} FROM {clause}{where} ORDER BY {by}) AS {alias}"
+        sort_keys = dict.fromkeys(c.order for c in self.models.values() if c.order is not None)
+        if sort_keys:
+            row_number = f"{self.dialect.row_number} AS {_ROW_NUMBER}"
+            order_by = ", ".join(sort_keys)
+            clause = f"(SELECT *, {row_number} FROM {clause}{where} ORDER BY {order_by}) AS {alias}"
             where = ""
         for layer in filter(None, (self.rows, self.models)):
             columns = ", ".join(
-                f"{write_column(column)} AS {self.dialect.quote_name(name)}"
+                f"{build_column_sql(column)} AS {self.dialect.quote_name(name)}"
                 for name, column in layer.items()
             )
             clause, where = f"(SELECT *, {columns} FROM {clause}{where}) AS {alias}", ""
-        if not order:
+        if not sort_keys:
             return clause
-        columns = self.dialect.star_without([_NUMBER])
-        return f"(SELECT {columns} FROM {clause} ORDER BY {_NUMBER}) AS {alias}"
+        columns = self.dialect.star_without([_ROW_NUMBER])
+        return f"(SELECT {columns} FROM {clause} ORDER BY {_ROW_NUMBER}) AS {alias}"
 
-    def _filters_inside(self, filters_first: bool) -> bool:
+    def _moves_filters(self, filters_first: bool) -> bool:
         """Return whether filters move into the clause; they must if it sorts rows."""
         sorts = any(column.order is not None for column in self.models.values())
         return bool(self.models) and (filters_first or sorts)

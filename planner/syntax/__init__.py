@@ -15,5 +15,5 @@ Cascades need to know more about one DuckDB query: `joins.py`, `lineage.py` and 
 its joins, the sources of its columns and its order.
 
 To support another kind of node, add a rule to the `RULES` of its file: it records what the node
-means in the `Reader` and walks on into the children with their own `WalkContext`.
+means in the `Walker` and walks on into the children with their own `WalkContext`.
 """

@@ -83,7 +83,6 @@ def _read_class(named: NamedArgument) -> Argument:
 
 
 def _read_query(named: NamedArgument) -> Span:
-    """Return the span of an argument that is a query in brackets."""
     tokens, start, end = named.tokens, named.begin + 2, named.end
     in_brackets = tokens[start].is_symbol("(") and tokens.closing.get(start) == end - 1
     if any(token.kind == "param" for token in tokens[start:end]):
@@ -127,31 +126,22 @@ _OPTIONS: Mapping[str, _Option] = MappingProxyType(
 
 
 def _check_options(options: Mapping[str, Any], sql: str, offset: int) -> None:
-    """Raise BindError for options that exclude each other."""
     if options.get("baseline") and options.get("standard_errors"):
-        raise BindError(
-            "baseline := and standard_errors := do not go together: the baseline has no error",
-            sql,
-            offset,
-        )
+        error = "baseline := excludes standard_errors :=, since the baseline has no error"
+        raise BindError(error, sql, offset)
     if "permutations" in options and "background" not in options:
-        raise BindError(
-            "permutations := needs background := (query): only an estimate uses permutations",
-            sql,
-            offset,
-        )
+        error = "permutations := needs background := (query): only an estimate uses permutations"
+        raise BindError(error, sql, offset)
 
-
-_STAR_CLAUSES = frozenset(
-    {"EXCLUDE", "EXCEPT", "REPLACE", "RENAME", "LIKE", "ILIKE", "NOT", "GLOB", "SIMILAR"}
-)
 
 _PATTERN_CLAUSES = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
 """Clauses after a star that exclude an EXCLUDE list."""
 
+_STAR_CLAUSES = frozenset({"EXCLUDE", "EXCEPT", "REPLACE", "RENAME"}) | _PATTERN_CLAUSES
+
 
 def find_parameters(sql: str) -> tuple[Parameter, ...]:
-    """Return the parameters of a DuckDB text; sqlglot need not support its syntax."""
+    """Return the parameters of a DuckDB statement, even if sqlglot cannot parse it."""
     return read_parameters(tokenize(sql))
 
 
@@ -163,7 +153,7 @@ def _make_parameter(token: Token) -> Parameter:
     return Parameter(Span(token.start, token.end), token.text)
 
 
-def mentions_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
+def has_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
     """Return whether the tokens of a text contain a model call, valid or not."""
     try:
         return isinstance(sql, str) and replace_calls_with_null(sql, dialect) is not None
@@ -176,18 +166,18 @@ def mentions_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
 def replace_calls_with_null(sql: str, dialect: str = "duckdb") -> str | None:
     """Return a text with NULL instead of each model call; None if its tokens contain none."""
     tokens = tokenize(sql, dialect)
-    arguments = Arguments(sql, tokens)
-    new_sql, end, has_call = "", 0, False
-    for k, token in enumerate(tokens[:-1]):
+    arguments = ArgumentReader(sql, tokens)
+    new_sql, copied_end, has_call = "", 0, False
+    for index, token in enumerate(tokens[:-1]):
         name = fold(token.text) if token.kind == "word" else ""
-        if token.start < end or name not in FUNCTIONS or not tokens[k + 1].is_symbol("("):
+        is_call = name in FUNCTIONS and tokens[index + 1].is_symbol("(")
+        if token.start < copied_end or not is_call or _follows_dot(tokens, index):
             continue
-        span = Span(token.start, token.end)
-        if _follows_dot(tokens, k) or arguments.read_call(name, span) is None:
+        if arguments.read_call(name, Span(token.start, token.end)) is None:
             continue
-        new_sql += sql[end : token.start] + "NULL"
-        end, has_call = arguments.call_span(token.start).end, True
-    return new_sql + sql[end:] if has_call or has_table_form(tokens) else None
+        new_sql += sql[copied_end : token.start] + "NULL"
+        copied_end, has_call = arguments.find_call_span(token.start).end, True
+    return new_sql + sql[copied_end:] if has_call or has_table_form(tokens) else None
 
 
 def _follows_dot(tokens: Tokens, index: int) -> bool:
@@ -196,7 +186,7 @@ def _follows_dot(tokens: Tokens, index: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StringCall:
-    """A function call whose first argument is a string; a qualified name follows a dot."""
+    """A function call whose first argument is the string `text`."""
 
     name: str
     text: str
@@ -204,25 +194,25 @@ class StringCall:
 
 
 def find_string_calls(sql: str) -> list[StringCall]:
-    """Return the calls with a string as first argument in a DuckDB text; none if it is not SQL."""
+    """Return the calls in a DuckDB text whose first argument is a string; [] if it is not SQL."""
     try:
         tokens = tokenize(sql)
     except ParseError:
         return []
     return [
-        StringCall(name.text, model.text, _follows_dot(tokens, k))
-        for k, (name, opening, model, after) in enumerate(
+        StringCall(name.text, argument.text, _follows_dot(tokens, k))
+        for k, (name, bracket, argument, next_token) in enumerate(
             zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
         )
-        if name.is_identifier and opening.is_symbol("(") and model.kind == "string"
-        if after.is_symbol(",") or after.is_symbol(")")
+        if name.is_identifier and bracket.is_symbol("(") and argument.kind == "string"
+        if next_token.is_symbol(",") or next_token.is_symbol(")")
     ]
 
 
 def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
-    """Return a triple for each identifier of a DuckDB text.
+    """Return the identifiers of a DuckDB text.
 
-    It has the folded identifier, its offset, and whether it follows a dot.
+    Each is a triple: the folded identifier, its offset, and whether it follows a dot.
     """
     tokens = tokenize(sql)
     return tuple(
@@ -232,7 +222,7 @@ def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
     )
 
 
-class Arguments:
+class ArgumentReader:
     """A reader of the arguments of calls in one text.
 
     Its methods take the range tokens[start:end] as `start` and `end`.
@@ -244,39 +234,32 @@ class Arguments:
         self._starts = [token.start for token in tokens]
         self._token_at = {start: i for i, start in enumerate(self._starts)}
 
-    def call_span(self, start: int) -> Span:
-        """Return the span from a function's name to its closing bracket."""
+    def find_call_span(self, start: int) -> Span:
         index = self._token_at[start]
         closing_index = self._tokens.closing.get(index + 1)
-        assert closing_index is not None, "the parser has seen it"
+        assert closing_index is not None, "the parser has accepted the call"
         return self._span(index, closing_index + 1)
 
-    def key_after(self, span: Span) -> Key | None:
-        """Return the key in brackets that follows a span; None unless it is one literal."""
-        opening_index = bisect_left(self._starts, span.end)
-        closing_index = self._tokens.closing.get(opening_index)
-        if closing_index is None or not self._tokens[opening_index].is_symbol("["):
+    def find_key_after(self, span: Span) -> Key | None:
+        """Return the key in brackets after a span; None unless it is a single literal."""
+        opening = bisect_left(self._starts, span.end)
+        closing = self._tokens.closing.get(opening)
+        if closing is None or not self._tokens[opening].is_symbol("["):
             return None
-        literal = (
-            self._read_literal(opening_index + 1, closing_index)
-            if closing_index > opening_index + 1
-            else None
-        )
-        return (
-            None if literal is None else Key(self._span(opening_index, closing_index + 1), literal)
-        )
+        literal = self._read_literal(opening + 1, closing) if closing > opening + 1 else None
+        return None if literal is None else Key(self._span(opening, closing + 1), literal)
 
     def read_call(self, function: str, name_span: Span) -> ModelCall | None:
         """Read a call from its own text; return None for a user's own function without a model.
 
         Raises BindError if an argument cannot be valid.
         """
-        tokens, start = self._tokens, self._token_at[name_span.start]
-        closing_index = tokens.closing.get(start + 1)
-        items = [] if closing_index is None else tokens.split_commas(start + 2, closing_index)
-        if closing_index is None or not items or tokens[start].kind != "word":
+        tokens, name_index = self._tokens, self._token_at[name_span.start]
+        closing_index = tokens.closing.get(name_index + 1)
+        ranges = [] if closing_index is None else tokens.split_commas(name_index + 2, closing_index)
+        if closing_index is None or not ranges or tokens[name_index].kind != "word":
             return None
-        (model_start, model_end), *argument_ranges = items
+        (model_start, model_end), *argument_ranges = ranges
         model = self._read_model(model_start, model_end)
         if model is None:
             # No function of the engine takes a star, so the call is a model call. A struct may be
@@ -291,9 +274,8 @@ class Arguments:
         options: dict[str, Any] = {}
         for begin, end in argument_ranges:
             if begin == end:
-                raise BindError(
-                    "an argument is empty", self._sql, tokens[min(end, closing_index)].start
-                )
+                offset = tokens[min(end, closing_index)].start
+                raise BindError("an argument is empty", self._sql, offset)
             argument = self._read_argument(begin, end)
             # A name in double quotes always means a feature.
             option = None if argument.name is None else _OPTIONS.get(tokens[begin].upper)
@@ -307,9 +289,8 @@ class Arguments:
             named_argument = NamedArgument(argument, self._sql, tokens, begin, end, function)
             value = option.read(named_argument)
             if option.field in options:
-                raise BindError(
-                    f"{named_argument.name} := is given twice", self._sql, tokens[begin].start
-                )
+                message = f"{named_argument.name} := is given twice"
+                raise BindError(message, self._sql, tokens[begin].start)
             options[option.field] = value
         _check_options(options, self._sql, name_span.start)
         argument_tokens = [self._tokens_in(argument.span) for argument in arguments]
@@ -343,7 +324,7 @@ class Arguments:
         return Span(matches[0].start, matches[0].end) if len(matches) == 1 else None
 
     def find_local_names(self, span: Span, names: frozenset[str]) -> tuple[Span, ...]:
-        """Return the spans of identifiers among `names`, with the fields after them (`x.a`)."""
+        """Return the spans in `span` of identifiers in `names`, each with its fields (`x.a`)."""
         if not names:
             return ()
         tokens, spans = self._tokens, []
@@ -353,9 +334,7 @@ class Arguments:
             index += 1
             if not tokens[begin].is_identifier or fold(tokens[begin].text) not in names:
                 continue
-            is_call_or_name = index < len(tokens) and (
-                tokens[index].is_symbol("(") or tokens[index].is_symbol(":=")
-            )
+            is_call_or_name = self._has_symbol(index, "(") or self._has_symbol(index, ":=")
             if is_call_or_name or tokens[begin - 1].is_symbol("."):
                 continue
             while (
@@ -382,12 +361,11 @@ class Arguments:
             name_span = Span(token.start, token.end)
             if source.contains(name_span) or overlaps(name_span, calls):
                 continue
-            is_qualifier = index + 1 < len(tokens) and tokens[index + 1].is_symbol(".")
-            if not is_qualifier and not _follows_dot(tokens, index):
+            if not self._has_symbol(index + 1, ".") and not _follows_dot(tokens, index):
                 return True
         return False
 
-    def read_star_mark(self, span: Span | None) -> tuple[Span, Span | None] | None:
+    def read_star_spans(self, span: Span | None) -> tuple[Span, Span | None] | None:
         """Return the span of a star, and of the bracket that opens its EXCLUDE list, if any.
 
         Returns None if the star selects columns in a way that excludes such a list.
@@ -402,9 +380,11 @@ class Arguments:
             return None
         if next_word not in ("EXCLUDE", "EXCEPT"):
             return star_span, None
-        if index + 2 < len(tokens) and tokens[index + 2].is_symbol("("):
-            return star_span, self._span(index + 2, index + 3)
-        return None
+        has_list = self._has_symbol(index + 2, "(")
+        return (star_span, self._span(index + 2, index + 3)) if has_list else None
+
+    def _has_symbol(self, index: int, text: str) -> bool:
+        return index < len(self._tokens) and self._tokens[index].is_symbol(text)
 
     def _span(self, start: int, end: int) -> Span:
         return Span(self._tokens[start].start, self._tokens[end - 1].end)
@@ -421,12 +401,12 @@ class Arguments:
             return _make_parameter(token)
         if end - start < 2 or token.upper != "MODEL":
             return None
-        first_token = self._tokens[start + 1]
-        if first_token.kind == "param" and end - start == 2:
-            return _make_parameter(first_token)
-        if first_token.is_symbol("(") and self._tokens.closing.get(start + 1) == end - 1:
+        name_token = self._tokens[start + 1]
+        if name_token.kind == "param" and end - start == 2:
+            return _make_parameter(name_token)
+        if name_token.is_symbol("(") and self._tokens.closing.get(start + 1) == end - 1:
             return ModelColumn(self._span(start + 1, end))
-        is_name = first_token.is_identifier or first_token.kind == "string"
+        is_name = name_token.is_identifier or name_token.kind == "string"
         return "".join(t.text for t in self._tokens[start + 1 : end]) if is_name else None
 
     def _read_argument(self, start: int, end: int) -> Argument:
@@ -482,7 +462,7 @@ class Arguments:
         return tuple(self._read_argument(a, b) for a, b in ranges)
 
     def _read_fields(self, start: int, end: int) -> tuple[tuple[str, Span], ...] | None:
-        """Return the entries of `{'a': x, b: y}`."""
+        """Return the names and values of `{'a': x, b: y}`; None for any other argument."""
         tokens = self._tokens
         if not tokens[start].is_symbol("{") or tokens.closing.get(start) != end - 1:
             return None
@@ -511,22 +491,17 @@ class Arguments:
         )
         if not (is_columns or is_plain):
             return None
+        replaced, renamed = (self._list_star_items(start, end, w) for w in ("REPLACE", "RENAME"))
         return Star(
             self._span(select_start, end),
             self._read_qualifier(select_start, end),
             frozenset(
                 fold(".".join(t.text for t in tokens[a:b] if t.is_identifier))
                 for word in ("EXCLUDE", "EXCEPT")
-                for a, b in self._list_items(start, end, word)
+                for a, b in self._list_star_items(start, end, word)
             ),
-            {
-                fold(tokens[b - 1].text): self._span(a, b - 2)
-                for a, b in self._list_items(start, end, "REPLACE")
-            },
-            {
-                fold(tokens[b - 1].text): self._span(b - 3, b - 2)
-                for a, b in self._list_items(start, end, "RENAME")
-            },
+            {fold(tokens[b - 1].text): self._span(a, b - 2) for a, b in replaced},
+            {fold(tokens[b - 1].text): self._span(b - 3, b - 2) for _, b in renamed},
         )
 
     def _skip_qualifier(self, start: int, end: int) -> int:
@@ -543,17 +518,13 @@ class Arguments:
         qualifier_end = self._skip_qualifier(start, end)
         return self._span(start, qualifier_end) if qualifier_end > start else None
 
-    def _list_items(self, start: int, end: int, word: str) -> list[tuple[int, int]]:
+    def _list_star_items(self, start: int, end: int, word: str) -> list[tuple[int, int]]:
         """Return the token ranges of the items in `* WORD (item, ...)` or `* WORD item`."""
         tokens = self._tokens
-        for k in range(start, end):
-            if tokens[k].upper == word and k + 1 < end:
-                if tokens[k + 1].is_symbol("("):
-                    closing_index = tokens.closing.get(k + 1)
-                    return (
-                        tokens.split_commas(k + 2, closing_index)
-                        if closing_index is not None
-                        else []
-                    )
-                return [(k + 1, end)]
+        for index in range(start, end):
+            if tokens[index].upper == word and index + 1 < end:
+                if tokens[index + 1].is_symbol("("):
+                    closing = tokens.closing.get(index + 1)
+                    return [] if closing is None else tokens.split_commas(index + 2, closing)
+                return [(index + 1, end)]
         return []

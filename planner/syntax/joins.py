@@ -1,4 +1,4 @@
-"""LEFT JOINs by equations, whose tables may have a unique key, and the first table of a block."""
+"""LEFT JOINs on equations, whose tables may have a unique key, and the first table of a block."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from sqlml.parsing.parse import parse_trees
 from sqlml.parsing.places import Span, span
-from sqlml.planner.syntax.outline_walk import split_conjunction
+from sqlml.planner.syntax.outline_walk import list_spans, split_conjunction
 from sqlml.planner.syntax.resolved_query import analyse_query, table_name_span
 from sqlml.types import fold
 
-_USING, _BRACKET = re.compile(r"\s*USING\s*\(\s*", re.IGNORECASE), re.compile(r"\s*\)")
+_USING, _CLOSING_BRACKET = re.compile(r"\s*USING\s*\(\s*", re.IGNORECASE), re.compile(r"\s*\)")
 """The text before the keys of USING, and the text after them."""
 
 
@@ -24,30 +24,30 @@ class Using:
 
     Attributes:
         table: the span of the table without its alias.
-        alias: the text after the table, with a blank.
-        end: the end of the USING.
-        keys: the columns that it names, as written.
+        alias_sql: the text between the table and USING, such as ` AS t`.
+        name: the name of the table in the query.
+        keys: the columns in USING, as written.
     """
 
     table: Span
-    alias: str
+    alias_sql: str
     name: str
     end: int
     keys: tuple[str, ...]
 
-    def as_on(self, probe_key: Callable[[str], str]) -> dict[Span, str]:
-        """Return edits that turn the USING into an ON that compares keys with `probe_key(key)`.
+    def build_on_edits(self, left_key: Callable[[str], str]) -> dict[Span, str]:
+        """Return edits that turn the USING into an ON that compares each key with `left_key(key)`.
 
-        The table's keys are renamed, so that elsewhere their names mean the columns of the earlier
-        tables, as with USING.
+        They rename the table's own keys, so that elsewhere the key names mean the columns of the
+        earlier tables, as they do with USING.
         """
-        renamed = {key: f"sqlml_key_{n}" for n, key in enumerate(self.keys)}
-        key_list = ", ".join(f"{key} AS {name}" for key, name in renamed.items())
-        equations = [f"{probe_key(key)} = {self.name}.{name}" for key, name in renamed.items()]
+        new_names = {key: f"sqlml_key_{n}" for n, key in enumerate(self.keys)}
+        key_list = ", ".join(f"{key} AS {name}" for key, name in new_names.items())
+        equations = [f"{left_key(key)} = {self.name}.{name}" for key, name in new_names.items()]
         select_start = f"(SELECT * EXCLUDE ({', '.join(self.keys)}), {key_list} FROM "
         return {
             Span(self.table.start, self.table.start): select_start,
-            Span(self.table.end, self.end): f"){self.alias} ON {' AND '.join(equations)}",
+            Span(self.table.end, self.end): f"){self.alias_sql} ON {' AND '.join(equations)}",
         }
 
 
@@ -58,54 +58,53 @@ class GroupedSubquery:
     A condition about these columns can be applied before it groups.
 
     Attributes:
-        filter_span: its condition, or the empty span where a WHERE can be inserted.
-        functions: the functions that it calls, except functions that sqlglot knows.
+        filter_span: the span of its WHERE condition, or an empty span where to insert a WHERE.
+        functions: the functions that it calls (`find_functions`).
     """
 
     filter_span: Span
     functions: frozenset[str]
 
-    def add_condition(self, text: str, condition: str) -> dict[Span, str]:
-        """Return the edit that adds a condition to the subquery, whose own condition is `text`."""
-        if not text:
+    def add_condition(self, old_condition: str, condition: str) -> dict[Span, str]:
+        """Return the edit that adds a condition to the subquery's own, `old_condition` or ""."""
+        if not old_condition:
             return {self.filter_span: f"WHERE {condition} "}
-        return {self.filter_span: f"({text}) AND {condition}"}
+        return {self.filter_span: f"({old_condition}) AND {condition}"}
 
 
 @dataclass(frozen=True, slots=True)
 class LeftJoin:
-    """A LEFT JOIN by equations.
+    """A LEFT JOIN on equations.
 
     Attributes:
-        table: its table as written.
-        names: the names of the table.
-        before: the FROM clause up to the join.
-        keys: columns of the table with the expressions that they must equal, as written.
-        distinct_columns: the columns of a subquery whose values are unique; None for a table.
+        table: the joined table as written.
+        preceding_sql: the FROM clause up to the join.
+        keys: the columns of the table, with the expressions that they must equal, as written.
+        distinct_columns: the columns of a subquery that are unique together; None for a table.
         other_sides: the spans of the expressions in ON that the keys must equal.
         using: the USING, if it can become an ON.
         block: the span of the query.
-        grouped: the subquery, if its rows are groups by the keys and maybe other columns.
+        grouped_subquery: the subquery, if it groups by the keys and maybe by other columns.
     """
 
     span: Span
     table: str
     names: frozenset[str]
-    before: str
+    preceding_sql: str
     keys: Mapping[str, str]
     distinct_columns: frozenset[str] | None
     is_using: bool
     other_sides: tuple[Span, ...] = ()
     using: Using | None = None
     block: Span | None = None
-    grouped: GroupedSubquery | None = None
+    grouped_subquery: GroupedSubquery | None = None
 
 
 @analyse_query(default=())
 def find_left_joins(sql: str) -> Sequence[LeftJoin]:
-    """Return the LEFT JOINs by equations of a text that is one DuckDB query.
+    """Return the LEFT JOINs on equations in a text that is a single DuckDB query.
 
-    Returns none if some join compares all columns (NATURAL) or none (POSITIONAL).
+    Returns () if a join is NATURAL or POSITIONAL.
     """
     statements = parse_trees(sql)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
@@ -126,9 +125,9 @@ def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
         return None
     if not isinstance(query, exp.Select | exp.Table) or _has_parameter_or_reserved_name(join):
         return None
-    first_span = span(query.args["from_"].this if isinstance(query, exp.Select) else query)
+    first_table_span = span(query.args["from_"].this if isinstance(query, exp.Select) else query)
     table_span, alias = span_without_alias(sql, table), table.args.get("alias")
-    if join_span is None or first_span is None or table_span is None:
+    if join_span is None or first_table_span is None or table_span is None:
         return None
     if _may_be_cte(table) or (alias is not None and alias.args.get("columns")):
         return None
@@ -152,27 +151,25 @@ def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
         join_span,
         _slice(sql, table_span),
         frozenset({name, *names}),
-        sql[first_span.start : join_span.start],
+        sql[first_table_span.start : join_span.start],
         keys,
         distinct_columns,
         bool(using),
-        tuple(place for _, other in equations if (place := span(other)) is not None),
+        list_spans(*(other for _, other in equations)),
         _read_using(sql, join) if using else None,
         span(query),
-        _read_grouped_subquery(sql, table.this, keys) if distinct_columns else None,
+        _read_grouping(sql, table.this, keys) if distinct_columns else None,
     )
 
 
-def _read_grouped_subquery(
-    sql: str, query: exp.Expr, keys: Mapping[str, str]
-) -> GroupedSubquery | None:
-    """Return the subquery if it groups by all keys, and only its aggregates combine rows."""
+def _read_grouping(sql: str, query: exp.Expr, keys: Mapping[str, str]) -> GroupedSubquery | None:
+    """Return a subquery that groups by all keys; None if anything but its aggregates mixes rows."""
     group = query.args.get("group")
     if group is None or any(query.args.get(key) for key in _CROSS_GROUP_CLAUSES):
         return None
-    columns = filter(None, map(_column_key, group.expressions))
-    grouped = {name for table, name in columns if not table}
-    if not keys.keys() <= grouped or query.find(exp.Window) is not None:
+    columns = filter(None, map(_make_column_key, group.expressions))
+    grouped_names = {name for table, name in columns if not table}
+    if not keys.keys() <= grouped_names or query.find(exp.Window) is not None:
         return None
     where, first_key_span = query.args.get("where"), span(group.expressions[0])
     if where is not None:
@@ -190,9 +187,7 @@ def find_functions(node: exp.Expr) -> frozenset[str]:
     return frozenset(names)
 
 
-FILE_FUNCTIONS = frozenset(
-    {"read_parquet", "parquet_scan", "read_csv", "read_csv_auto", "read_json"}
-)
+FILE_FUNCTIONS = frozenset("read_parquet parquet_scan read_csv read_csv_auto read_json".split())
 """Functions that read files, and return the same rows each time."""
 
 _GROUP_BY = re.compile(r"\bGROUP\s+BY\s*\Z", re.IGNORECASE)
@@ -200,22 +195,22 @@ _CROSS_GROUP_CLAUSES = ("with_", "qualify", "windows", "limit", "offset", "sampl
 
 
 def _read_using(sql: str, join: exp.Join) -> Using | None:
-    """Return the USING of a join; None if the query depends on the number or order of columns."""
+    """Return the USING of a join; None if the query depends on how many columns it has."""
     table, root = join.this, join.root()
     has_column_aliases = any(alias.args.get("columns") for alias in root.find_all(exp.TableAlias))
     if has_column_aliases or root.find(exp.Pivot, exp.Columns) is not None:
         return None
-    name = span(table.args["alias"].this if table.args.get("alias") else table.this)
-    keys = [key_span for key in join.args["using"] if (key_span := span(key)) is not None]
+    name_span = span(table.args["alias"].this if table.args.get("alias") else table.this)
+    key_spans = list_spans(*join.args["using"])
     table_span = span_without_alias(sql, table)
-    if name is None or table_span is None or len(keys) < len(join.args["using"]):
+    if name_span is None or table_span is None or len(key_spans) < len(join.args["using"]):
         return None
-    closing_bracket = _BRACKET.match(sql, keys[-1].end)
-    if closing_bracket is None or not _USING.fullmatch(sql, name.end, keys[0].start):
+    closing_bracket = _CLOSING_BRACKET.match(sql, key_spans[-1].end)
+    if closing_bracket is None or not _USING.fullmatch(sql, name_span.end, key_spans[0].start):
         return None
-    name_sql = _slice(sql, name)
-    alias = sql[table_span.end : name.end] or f" AS {name_sql}"
-    written_keys = tuple(_slice(sql, key) for key in keys)
+    name_sql = _slice(sql, name_span)
+    alias = sql[table_span.end : name_span.end] or f" AS {name_sql}"
+    written_keys = tuple(_slice(sql, key) for key in key_spans)
     return Using(table_span, alias, name_sql, closing_bracket.end(), written_keys)
 
 
@@ -254,10 +249,9 @@ def span_without_alias(sql: str, table: exp.Expr) -> Span | None:
 
 
 def _find_equations(condition: exp.Expr | None, table: str) -> list[tuple[str, exp.Expr]]:
-    """Return pairs of the column `c` and the other side for each equation `table.c = other.d`.
+    """Return the column name `c` and the other side of each equation `table.c = other.d` in ON.
 
-    The equations are the operands of AND. Returns nothing if there is any other condition, such as
-    OR or NOT.
+    Returns an empty list unless the condition consists of such equations, combined by AND.
     """
     equations = []
     for term in () if condition is None else _flatten_conjunction(condition):
@@ -277,14 +271,13 @@ def _flatten_conjunction(condition: exp.Expr) -> list[exp.Expr]:
 
 
 def _find_table_name(node: exp.Expr) -> str | None:
-    """Return the folded table of a column `table.name`."""
     if not isinstance(node, exp.Column) or node.args.get("db") or not node.table:
         return None
     return fold(node.table)
 
 
 def _find_distinct_columns(query: exp.Expr) -> frozenset[str]:
-    """Return the columns of a subquery that are unique together; none if that is not obvious."""
+    """Return columns of a subquery that are unique together; an empty set if none are obvious."""
     if not isinstance(query, exp.Select):
         return frozenset()
     if any(is_unnest(node) for item in query.expressions for node in item.walk()):
@@ -292,17 +285,17 @@ def _find_distinct_columns(query: exp.Expr) -> frozenset[str]:
     names = [fold(item.alias_or_name) for item in query.expressions]
     if len(set(names)) < len(names):
         return frozenset()  # the engine renames one of two equal names
-    selected = [_column_key(item.unalias()) for item in query.expressions]
+    selected = [_make_column_key(item.unalias()) for item in query.expressions]
     distinct, group = query.args.get("distinct"), query.args.get("group")
     if distinct is not None:
         is_plain = None not in selected and not distinct.args.get("on")
         return frozenset(names) if is_plain else frozenset()
     if group is None or any(v for k, v in group.args.items() if k != "expressions"):
         return frozenset()
-    grouped = set(map(_column_key, group.expressions))
-    if None in grouped or not grouped <= set(selected):
+    group_keys = set(map(_make_column_key, group.expressions))
+    if None in group_keys or not group_keys <= set(selected):
         return frozenset()
-    return frozenset(n for n, column in zip(names, selected, strict=True) if column in grouped)
+    return frozenset(n for n, column in zip(names, selected, strict=True) if column in group_keys)
 
 
 def is_unnest(node: exp.Expr) -> bool:
@@ -311,8 +304,8 @@ def is_unnest(node: exp.Expr) -> bool:
     return is_function or isinstance(node, exp.Unnest | exp.Explode)
 
 
-def _column_key(node: exp.Expr) -> tuple[str, str] | None:
-    """Return the folded names of a column's table, as written, and of the column."""
+def _make_column_key(node: exp.Expr) -> tuple[str, str] | None:
+    """Return the folded name of a column's table, or "", and of the column; None otherwise."""
     if not isinstance(node, exp.Column) or node.args.get("db") or isinstance(node.this, exp.Star):
         return None
     return fold(node.table), fold(node.name)
@@ -324,14 +317,14 @@ class FirstTable:
 
     Attributes:
         span: the table with its alias.
-        conditions: the spans of the terms of WHERE.
-        functions: the functions that these call, except those that sqlglot knows.
+        condition_spans: the spans of the operands of WHERE's ANDs.
+        functions: the functions that the conditions call (`find_functions`).
     """
 
     span: Span
     span_without_alias: Span
     alias: str
-    conditions: tuple[Span, ...]
+    condition_spans: tuple[Span, ...]
     functions: frozenset[str]
 
 
@@ -349,12 +342,11 @@ def find_first_table(sql: str, block: Span) -> FirstTable | None:
     if table.args.get("sample") or (alias is not None and alias.args.get("columns")):
         return None
     table_span, without_alias = span(table), span_without_alias(sql, table)
-    name = span(alias.this if alias is not None else table.this)
+    name_span = span(alias.this if alias is not None else table.this)
     terms = [] if where is None else split_conjunction(where.this)
-    conditions = tuple(place for term in terms if (place := span(term)) is not None)
-    if table_span is None or without_alias is None or name is None:
-        return None
-    if len(conditions) < len(terms):
+    condition_spans = list_spans(*terms)
+    has_spans = len(condition_spans) == len(terms)
+    if table_span is None or without_alias is None or name_span is None or not has_spans:
         return None
     functions = frozenset[str]().union(*map(find_functions, terms))
-    return FirstTable(table_span, without_alias, _slice(sql, name), conditions, functions)
+    return FirstTable(table_span, without_alias, _slice(sql, name_span), condition_spans, functions)

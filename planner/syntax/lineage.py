@@ -17,6 +17,7 @@ from sqlglot.optimizer.scope import Scope
 from sqlml.parsing.places import Span, is_written, span
 from sqlml.planner.syntax.joins import is_left_join, is_unnest, span_without_alias
 from sqlml.planner.syntax.outline import splice
+from sqlml.planner.syntax.outline_walk import list_spans
 from sqlml.planner.syntax.resolved_query import (
     NAME_KEY,
     STAR_KEY,
@@ -40,8 +41,8 @@ class FeatureSource:
         span: its span, for a table without the alias.
         block: the span of its query block.
         table_name: the name of a table without alias, as written.
-        outer: the spans of a subquery's outer columns.
-        names: the folded names of a subquery's own tables.
+        outer_spans: the spans of a subquery's references to outer columns.
+        table_names: the folded names of a subquery's own tables.
     """
 
     name: str
@@ -49,17 +50,17 @@ class FeatureSource:
     span: Span
     block: Span
     table_name: str = ""
-    outer: tuple[Span, ...] = ()
-    names: frozenset[str] = frozenset()
+    outer_spans: tuple[Span, ...] = ()
+    table_names: frozenset[str] = frozenset()
 
     def idle_sql(self, sql: str) -> str:
         """Return the text that replaces an unneeded source in `sql`: no rows, or NULL."""
         written = sql[self.span.start : self.span.end]
         if self.kind == "join":
             return f"(SELECT * FROM {written} LIMIT 0) {self.table_name}".rstrip()
-        if self.kind == "lateral" and self.outer:
-            nulls = {p: f"CASE WHEN false THEN {sql[p.start : p.end]} END" for p in self.outer}
-            return splice(sql, {}, nulls, self.span)
+        if self.kind == "lateral" and self.outer_spans:
+            idle = {p: f"CASE WHEN false THEN {sql[p.start : p.end]} END" for p in self.outer_spans}
+            return splice(sql, {}, idle, self.span)
         return f"CASE WHEN false THEN {written} END"
 
 
@@ -80,45 +81,36 @@ class Lineage:
     """The columns of one DuckDB query and the sources that they depend on.
 
     Sources that feed an aggregate, a window or an unnested list are also recorded in `across_rows`,
-    since results of other rows depend on them.
-
-    Args:
-        extra_items: expressions that a block, given by its span, additionally selects.
-        ignored_calls: the spans of calls that are ignored.
-
-    Raises:
-        ParseError, SqlglotError: the query is not supported.
+    since results of other rows depend on them. The arguments are those of `resolve_query`.
     """
 
     def __init__(
         self,
         sql: str,
-        columns: ColumnsOf,
-        return_type: ReturnTypeOf,
+        columns_of: ColumnsOf,
+        return_type_of: ReturnTypeOf,
         extra_items: Mapping[Span, Sequence[str]] = MappingProxyType({}),
         ignored_calls: Sequence[Span] = (),
     ) -> None:
         self.sql = sql
-        self._return_type = return_type
+        self._return_type_of = return_type_of
         self.across_rows = set[FeatureSource]()
-        self._entered = set[int]()
-        self._added_prefix, self.added_names, self.root = resolve_query(
-            sql, columns, extra_items, ignored_calls
-        )
+        self._entered_scopes = set[int]()
+        resolved = resolve_query(sql, columns_of, extra_items, ignored_calls)
+        self._added_prefix, self.added_names, self.root = resolved
         self._laterals: dict[int, tuple[_CorrelatedSubquery, Scope]] = {}
         self._one_row_nodes = set[int]()
         for scope in self.root.traverse():
             self._laterals |= _find_laterals(sql, scope)
-            correlated = _find_correlated(sql, scope.expression, scope)
+            correlated = _find_subqueries(sql, scope.expression, scope)
             self._one_row_nodes |= {id(subquery.node) for subquery in correlated}
         self._one_row_nodes |= {id(subquery.node) for subquery, _ in self._laterals.values()}
 
     def is_added(self, item: exp.Expr) -> bool:
-        """Return whether an item is one of the extra items of a block."""
         return item.alias_or_name.startswith(self._added_prefix)
 
     def is_one_row_subquery(self, scope: Scope) -> bool:
-        """Return whether a block has one row per outer row, so that only its readers need it."""
+        """Return whether a block is a subquery with one row per outer row, which keeps all rows."""
         return id(scope.expression.parent) in self._one_row_nodes
 
     def is_lateral(self, join: exp.Join) -> bool:
@@ -129,7 +121,6 @@ class Lineage:
         return next((s for s in self.root.traverse() if span(s.expression) == block), None)
 
     def find_item(self, scope: Scope, name: str) -> exp.Expr | None:
-        """Return the select item of a block with a name; None if the block has none."""
         if not isinstance(scope.expression, exp.Select):
             return None
         return next((i for i in scope.expression.selects if i.alias_or_name == name), None)
@@ -137,94 +128,85 @@ class Lineage:
     def find_sources(self, node: exp.Expr, scope: Scope) -> Sources:
         """Return the sources on which an expression depends."""
         sources = set[FeatureSource]()
-        subqueries = _find_correlated(self.sql, node, scope)
+        subqueries = _find_subqueries(self.sql, node, scope)
         for subquery in subqueries:
-            name = self._normalize_text(subquery.span)
-            sources |= self._sources_of_subquery(subquery, name, "subquery", scope)
+            name = self._get_normalized_text(subquery.span)
+            sources |= self._find_subquery_sources(subquery, name, "subquery", scope)
         nodes = list(_walk_outside(node, subqueries))
         for call in self._find_expensive_calls(nodes):
-            sources |= self._sources_of_call(call, scope)
+            sources |= self._find_call_sources(call, scope)
         if any(map(_may_be_any_column, nodes)):
             sources |= self.find_all_sources(scope)
-        sources |= self._sources_of_columns(nodes, scope)
+        sources |= self._find_sources_of_columns(nodes, scope)
         if any(isinstance(n, exp.AggFunc | exp.Window) for n in nodes):
             self.across_rows |= sources
         return frozenset(sources)
 
     def find_all_sources(self, scope: Scope) -> Sources:
-        """Return the sources of all columns of a block.
-
-        Used for unknown columns: fields of an unnested struct, whole rows, and outer columns.
-        """
-        if id(scope) in self._entered:
-            return _NO_SOURCES  # a CTE that reads itself
-        self._entered.add(id(scope))
+        """Return the sources of all columns of a block, on which an unknown column may depend."""
+        if id(scope) in self._entered_scopes:
+            return _NO_SOURCES  # The block is a CTE that reads itself.
+        self._entered_scopes.add(id(scope))
         sources = set[FeatureSource]()
         for call in self._find_expensive_calls(list(scope.expression.walk())):
-            sources |= self._sources_of_call(call, scope)
+            sources |= self._find_call_sources(call, scope)
         for join in scope.expression.args.get("joins") or ():
-            sources |= self.sources_of_join(join, scope)
+            sources |= self.find_join_sources(join, scope)
         for inner_scope in scope.sources.values():
             if isinstance(inner_scope, Scope):
                 sources |= self.find_all_sources(inner_scope)
-        self._entered.remove(id(scope))
+        self._entered_scopes.remove(id(scope))
         return frozenset(sources)
 
-    def _normalize_text(self, source_span: Span) -> str:
+    def _get_normalized_text(self, source_span: Span) -> str:
         """Return the text at a span with single blanks, as EXPLAIN names a source."""
         return " ".join(self.sql[source_span.start : source_span.end].split())
 
     def _find_expensive_calls(self, nodes: Sequence[exp.Expr]) -> Iterator[exp.Anonymous]:
         """Yield the outermost calls of expensive functions among the nodes."""
-        calls = [
-            node
-            for node in nodes
-            if isinstance(node, exp.Anonymous) and self._type_of_expensive_call(node) is not None
-        ]
+        functions = (node for node in nodes if isinstance(node, exp.Anonymous))
+        calls = [f for f in functions if self._find_expensive_call_type(f) is not None]
         expensive_ids = set(map(id, calls))
         for call in calls:
             if not any(id(ancestor) in expensive_ids for ancestor in _iterate_ancestors(call)):
                 yield call
 
-    def _sources_of_subquery(
+    def _find_subquery_sources(
         self, subquery: _CorrelatedSubquery, name: str, kind: str, scope: Scope
     ) -> Sources:
         """Return a correlated subquery as a source, together with the sources that feed it."""
-        block, outer = _get_block_span(scope), subquery.outer_spans
-        source = FeatureSource(name, kind, subquery.span, block, "", outer, subquery.names)
-        inner = map(self.find_all_sources, subquery.sources)
-        return frozenset({source}).union(self._sources_of_columns(subquery.outer, scope), *inner)
+        block, outer = _get_block_span(scope), list_spans(*subquery.outer_columns)
+        source = FeatureSource(name, kind, subquery.span, block, "", outer, subquery.table_names)
+        inner = map(self.find_all_sources, subquery.cte_scopes)
+        outer_sources = self._find_sources_of_columns(subquery.outer_columns, scope)
+        return frozenset({source}).union(outer_sources, *inner)
 
-    def _type_of_expensive_call(self, call: exp.Anonymous) -> str | None:
-        """Return the return type of a function that may take long; None for other functions."""
+    def _find_expensive_call_type(self, call: exp.Anonymous) -> str | None:
+        """Return the result type of a call that may take long; None for other calls."""
         name = fold(call.name)
         if name.startswith(_EXPENSIVE_PREFIXES) and not name.startswith(_CHEAP_PREFIXES):
             return "ANY"
-        return self._return_type(call.name)
+        return self._return_type_of(call.name)
 
-    def _sources_of_call(self, call: exp.Anonymous, scope: Scope) -> Sources:
-        call_span, return_type = span(call), self._type_of_expensive_call(call)
+    def _find_call_sources(self, call: exp.Anonymous, scope: Scope) -> Sources:
+        call_span, return_type = span(call), self._find_expensive_call_type(call)
         if call_span is None or return_type is None:
             return _NO_SOURCES
         if self.sql[: call_span.start].rstrip().endswith("."):
             return _NO_SOURCES  # a call qualified by a schema cannot be replaced
         block = span(call.find_ancestor(exp.Select) or scope.expression) or _get_block_span(scope)
-        source = FeatureSource(self._normalize_text(call_span), "call", call_span, block)
-        ancestors_in_block = takewhile(
-            lambda node: not isinstance(node, exp.Select), _iterate_ancestors(call)
-        )
-        if any(map(_is_unnest_call, ancestors_in_block)) and not _is_unnested_as_struct(
-            call, return_type
-        ):
+        source = FeatureSource(self._get_normalized_text(call_span), "call", call_span, block)
+        ancestors = takewhile(lambda n: not isinstance(n, exp.Select), _iterate_ancestors(call))
+        is_unnested = any(map(_is_unnest_call, ancestors))
+        if is_unnested and not _is_unnested_as_struct(call, return_type):
             self.across_rows.add(source)
         return frozenset({source})
 
-    def _sources_of_columns(self, nodes: Iterable[exp.Expr], scope: Scope) -> Sources:
-        """Return the sources of all columns among the nodes."""
+    def _find_sources_of_columns(self, nodes: Iterable[exp.Expr], scope: Scope) -> Sources:
         columns = (node for node in nodes if isinstance(node, exp.Column))
-        return _NO_SOURCES.union(*(self._sources_of_column(column, scope) for column in columns))
+        return _NO_SOURCES.union(*(self._find_column_sources(column, scope) for column in columns))
 
-    def _sources_of_column(self, column: exp.Column, scope: Scope) -> Sources:
+    def _find_column_sources(self, column: exp.Column, scope: Scope) -> Sources:
         if not column.table:
             # An unqualified name is the alias of an item, as in ORDER BY.
             item = self.find_item(scope, column.name)
@@ -233,49 +215,44 @@ class Lineage:
             return self.find_sources(item, scope)
         join, inner_scope = find_join(scope, column.table), scope.sources.get(column.table)
         if join is not None and self.is_lateral(join):
-            return self._sources_of_lateral_column(join.this, column.name, scope)
-        join_sources = _NO_SOURCES if join is None else self.sources_of_join(join, scope)
+            return self._find_lateral_sources(join.this, column.name, scope)
+        join_sources = _NO_SOURCES if join is None else self.find_join_sources(join, scope)
         if inner_scope is None:
             return join_sources | self.find_all_sources(self.root)
         if not isinstance(inner_scope, Scope):
             return join_sources
         item = self.find_item(inner_scope, column.name)
-        return join_sources | (
-            self.find_all_sources(inner_scope)
-            if item is None
-            else self.find_sources(item, inner_scope)
-        )
+        if item is None:
+            return join_sources | self.find_all_sources(inner_scope)
+        return join_sources | self.find_sources(item, inner_scope)
 
-    def _sources_of_lateral_column(
-        self, table: exp.Expr, column_name: str, scope: Scope
-    ) -> Sources:
+    def _find_lateral_sources(self, table: exp.Expr, name: str, scope: Scope) -> Sources:
         subquery, inner_scope = self._laterals[id(table)]
-        if subquery.outer:
+        if subquery.outer_columns:
             source_name = f"lateral {table.alias_or_name}"
-            return self._sources_of_subquery(subquery, source_name, "lateral", scope)
-        item, select = self.find_item(inner_scope, column_name), inner_scope.expression
+            return self._find_subquery_sources(subquery, source_name, "lateral", scope)
+        item, select = self.find_item(inner_scope, name), inner_scope.expression
         if item is None or not isinstance(select, exp.Select):
             return self.find_all_sources(self.root)
         nodes, block = list(item.walk()), _get_block_span(scope)
-        aliases = frozenset(fold(str(column_name)) for column_name in select.named_selects)
+        aliases = frozenset(fold(str(alias)) for alias in select.named_selects)
         calls = {
             FeatureSource(s.name, "lateral", s.span, block, "", (), aliases)
             for call in self._find_expensive_calls(nodes)
-            for s in self._sources_of_call(call, inner_scope)
+            for s in self._find_call_sources(call, inner_scope)
         }
-        return self._sources_of_columns(nodes, scope) | calls
+        return self._find_sources_of_columns(nodes, scope) | calls
 
-    def sources_of_join(self, join: exp.Join, scope: Scope) -> Sources:
+    def find_join_sources(self, join: exp.Join, scope: Scope) -> Sources:
         table_span = span_without_alias(self.sql, join.this) if is_left_join(join) else None
         if table_span is None:
             return _NO_SOURCES
         table_name, name = join.this.meta.get(NAME_KEY, ""), f"join {join.this.alias_or_name}"
-        return frozenset(
-            {FeatureSource(name, "join", table_span, _get_block_span(scope), table_name)}
-        )
+        block = _get_block_span(scope)
+        return frozenset({FeatureSource(name, "join", table_span, block, table_name)})
 
-    def sources_of_unnested_structs(self, scope: Scope) -> Sources:
-        """Return the sources of the structs that a block unnests, or selects by a star.
+    def find_struct_sources(self, scope: Scope) -> Sources:
+        """Return the sources of the structs that a block unnests or selects by a star.
 
         The fields of these structs become columns whose names are not in the syntax tree.
         """
@@ -292,23 +269,21 @@ class Lineage:
                 stack += [s for s in inner_scopes if id(s) not in visited]
         return frozenset(sources)
 
-    def makes_rows(self, item: exp.Expr) -> bool:
+    def unnests_lists(self, item: exp.Expr) -> bool:
         """Return whether an item unnests lists, so that a row becomes several or none."""
         return any(is_unnest(node) and not self._is_unnested_struct(node) for node in item.walk())
 
     def _is_unnested_struct(self, node: exp.Expr) -> bool:
         """Return whether UNNEST turns the struct of a user's function into columns, not rows."""
         inner = node.expressions[0] if len(node.expressions) == 1 else node.this
-        return_type = self._return_type(inner.name) if isinstance(inner, exp.Anonymous) else None
+        return_type = self._return_type_of(inner.name) if isinstance(inner, exp.Anonymous) else None
         return return_type is not None and _is_unnested_as_struct(inner, return_type)
 
     def has_star(self, scope: Scope) -> bool:
-        """Return whether a block selects all columns of a table by a star."""
         return bool(scope.expression.meta.get(STAR_KEY))
 
 
 def find_join(scope: Scope, table: str) -> exp.Join | None:
-    """Return the join of a block that adds a table."""
     joins = scope.expression.args.get("joins") or ()
     return next((join for join in joins if join.this.alias_or_name == table), None)
 
@@ -324,7 +299,6 @@ def _may_be_any_column(node: exp.Expr) -> bool:
 
 
 def _iterate_ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the nodes around a node, from its parent to the root."""
     parent = node.parent
     while parent is not None:
         yield parent
@@ -344,47 +318,43 @@ def _is_unnested_as_struct(call: exp.Anonymous, return_type: str) -> bool:
 def _get_block_span(scope: Scope) -> Span:
     block = span(scope.expression)
     if block is None:
-        raise ValueError("a block that does not stand in the text")
+        raise ValueError("the block has no span in the text")
     return block
 
 
 @dataclass(frozen=True, slots=True)
 class _CorrelatedSubquery:
-    """A correlated subquery that has exactly one row for each outer row, as an aggregate has.
+    """A correlated subquery that has exactly one row for each outer row, for example an aggregate.
 
     ::
 
         SELECT u.id, (SELECT avg(amount) FROM orders o WHERE o.user = u.id) AS mean FROM users u
         SELECT u.id, l.mean FROM users u, LATERAL (SELECT avg(...) AS mean FROM orders ...) AS l
 
-    If the outer column is NULL for a row, the engine reads no order for that row. For a LATERAL
-    without FROM, these attributes are empty, since its items could as well stand outside.
+    If `u.id` is NULL, the engine reads no row of `orders`. For a LATERAL without FROM, all
+    attributes except `node` and `table_names` are empty, since its items could stand outside.
 
     Attributes:
         span: the subquery with its brackets.
-        outer: its references to columns of outer tables.
-        names: the folded names of its own tables.
-        sources: the CTEs that it reads.
+        outer_columns: its references to columns of outer tables.
+        table_names: the folded names of its own tables.
+        cte_scopes: the CTEs that it reads.
     """
 
     node: exp.Expr
     span: Span
-    outer: tuple[exp.Column, ...]
-    names: frozenset[str]
-    sources: tuple[Scope, ...]
-
-    @property
-    def outer_spans(self) -> tuple[Span, ...]:
-        return tuple(place for column in self.outer if (place := span(column)) is not None)
+    outer_columns: tuple[exp.Column, ...]
+    table_names: frozenset[str]
+    cte_scopes: tuple[Scope, ...]
 
 
-def _find_correlated(sql: str, node: exp.Expr, scope: Scope) -> list[_CorrelatedSubquery]:
-    """Return the correlated subqueries of an expression that can be followed."""
+def _find_subqueries(sql: str, node: exp.Expr, scope: Scope) -> list[_CorrelatedSubquery]:
+    """Return the correlated subqueries in an expression that have one row for each outer row."""
     subqueries = []
     for inner_scope in scope.subquery_scopes:
         query = inner_scope.expression.parent
         if isinstance(query, exp.Subquery) and any(n is query for n in node.walk()):
-            subquery = _read_correlated(sql, query, inner_scope)
+            subquery = _read_subquery(sql, query, inner_scope)
             if subquery is not None:
                 subqueries.append(subquery)
     return subqueries
@@ -401,8 +371,7 @@ def _walk_outside(node: exp.Expr, subqueries: list[_CorrelatedSubquery]) -> Iter
 def _find_laterals(sql: str, scope: Scope) -> dict[int, tuple[_CorrelatedSubquery, Scope]]:
     """Return a block's joined subqueries that use earlier tables, by the `id` of the joined node.
 
-    Raises:
-        ValueError: a subquery may have several rows, or none, for a row.
+    Raises ValueError if a subquery may have several rows, or none, for an outer row.
     """
     laterals = {}
     for join in scope.expression.args.get("joins") or ():
@@ -419,7 +388,7 @@ def _find_laterals(sql: str, scope: Scope) -> dict[int, tuple[_CorrelatedSubquer
             continue
         subquery = None if inner_scope is None else _read_lateral(sql, join, inner_scope)
         if inner_scope is None or subquery is None:
-            raise ValueError("a LATERAL of several rows, or none")
+            raise ValueError("a LATERAL may have several rows, or none")
         laterals[id(table)] = subquery, inner_scope
     return laterals
 
@@ -431,15 +400,15 @@ def _read_lateral(sql: str, join: exp.Join, scope: Scope) -> _CorrelatedSubquery
         return None
     if any(select.args.get(key) for key in ("with_", "joins", "qualify", "windows", "distinct")):
         return None
-    if not (keeps_rows or _is_cross_join(join)) or not _can_follow(scope):
+    if not (keeps_rows or _is_cross_join(join)) or not _is_supported(scope):
         return None
     items = [list(item.walk()) for item in select.selects]
     has_row_clause = any(select.args.get(key) for key in _ROW_CLAUSES)
     if select.args.get("from_") is None:
-        makes_rows = any(is_unnest(node) for item in items for node in item)
-        if makes_rows or select.args.get("where") or has_row_clause:
+        has_unnest = any(is_unnest(node) for item in items for node in item)
+        if has_unnest or select.args.get("where") or has_row_clause:
             return None
-        return _CorrelatedSubquery(query, Span(0, 0), (), _collect_source_names(scope), ())
+        return _CorrelatedSubquery(query, Span(0, 0), (), frozenset(map(fold, scope.sources)), ())
     subquery = _make_subquery(sql, query, scope)
     if keeps_rows and _is_limited_to_one(select):
         return subquery
@@ -451,11 +420,11 @@ def _read_lateral(sql: str, join: exp.Join, scope: Scope) -> _CorrelatedSubquery
 _ROW_CLAUSES = ("group", "having", "limit", "offset", "sample")
 
 
-def _read_correlated(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
+def _read_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
     select = query.this
     if not isinstance(select, exp.Select) or len(select.selects) != 1:
         return None
-    if any(select.args.get(key) for key in _NOT_ONE_ROW_CLAUSES) or not _can_follow(scope):
+    if any(select.args.get(key) for key in _NOT_ONE_ROW_CLAUSES) or not _is_supported(scope):
         return None
     subquery = _make_subquery(sql, query, scope)
     return subquery if _is_one_row_item(list(select.selects[0].walk()), subquery) else None
@@ -464,39 +433,32 @@ def _read_correlated(sql: str, query: exp.Subquery, scope: Scope) -> _Correlated
 _NOT_ONE_ROW_CLAUSES = tuple("group having qualify windows distinct with_ limit offset".split())
 
 
-def _can_follow(scope: Scope) -> bool:
-    """Return whether a subquery contains no query, and its outer columns have spans."""
+def _is_supported(scope: Scope) -> bool:
+    """Return whether a subquery contains no other query, and its outer columns have spans."""
     outer_columns = scope.external_columns
     has_queries = any(inner_scope is not scope for inner_scope in scope.traverse())
     return not has_queries and all(is_written(column) and span(column) for column in outer_columns)
 
 
-def _collect_source_names(scope: Scope) -> frozenset[str]:
-    return frozenset(fold(name) for name in scope.sources)
-
-
 def _make_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
     """Describe a correlated subquery; return None if one of its tables hides an outer table."""
-    outer_columns, names = tuple(scope.external_columns), _collect_source_names(scope)
+    outer_columns, names = tuple(scope.external_columns), frozenset(map(fold, scope.sources))
     query_span = span_without_alias(sql, query)
-    if (
-        query_span is None
-        or not outer_columns
-        or any(fold(column.table) in names for column in outer_columns)
-    ):
+    hides_outer_table = any(fold(column.table) in names for column in outer_columns)
+    if query_span is None or not outer_columns or hides_outer_table:
         return None
     ctes = tuple(s for s in scope.sources.values() if isinstance(s, Scope))
     return _CorrelatedSubquery(query, query_span, outer_columns, names, ctes)
 
 
 def _is_one_row_item(nodes: list[exp.Expr], subquery: _CorrelatedSubquery | None) -> bool:
-    """Return whether an item with these nodes only aggregates the subquery's own rows.
+    """Return whether an item with these nodes aggregates the subquery's own rows, and nothing else.
 
     An aggregate of outer columns belongs to the outer query.
     """
     if subquery is None or not any(map(_is_aggregate, nodes)):
         return False
-    outer_ids = set(map(id, subquery.outer))
+    outer_ids = set(map(id, subquery.outer_columns))
     return not any(isinstance(n, exp.Window) or is_unnest(n) or id(n) in outer_ids for n in nodes)
 
 
@@ -513,7 +475,6 @@ def _is_left_join_on_true(join: exp.Join) -> bool:
 
 
 def _is_limited_to_one(select: exp.Select) -> bool:
-    """Return whether LIMIT 1, without OFFSET, limits the number of rows."""
     limit = select.args.get("limit")
     if not isinstance(limit, exp.Limit) or limit.args.get("limit_options") is not None:
         return False
@@ -540,9 +501,8 @@ def find_feature_sources(
     """Return the sources of each column of a DuckDB query, by folded name.
 
     Sources are LEFT JOINs, which remove no rows, and calls of user functions or of functions over
-    lists and strings. They may be in the query itself, or in subqueries and CTEs that it reads.
-    Sources that all columns need are left out. The result is empty if sqlglot's optimizer, which
-    may raise any exception, does not support the query.
+    lists and strings, in the query itself or in subqueries and CTEs that it reads. The mapping is
+    empty if sqlglot's optimizer, which may raise any exception, does not support the query.
     """
     lineage = Lineage(sql, columns, return_type)
     root = lineage.root

@@ -21,7 +21,6 @@ class NamedTable:
 
     Attributes:
         span: its span without the alias.
-        parts: the parts of its name.
         alias_sql: the alias to add if it has none; otherwise "".
     """
 
@@ -47,16 +46,16 @@ class ViewBody:
 
 @analyse_query(default=())
 def find_named_tables(sql: str) -> tuple[NamedTable, ...]:
-    """Return the tables that a DuckDB query names, without CTEs; none if it cannot be parsed."""
+    """Return the tables that a DuckDB query names, without CTEs; () if it cannot be parsed."""
     statements = parse_trees(sql)
     return tuple(_iterate_named_tables(sql, statements[0])) if len(statements) == 1 else ()
 
 
 @analyse_query(default=MappingProxyType({}))
 def inline_joined_cte(sql: str) -> Mapping[Span, str]:
-    """Return edits of a DuckDB query that replace a CTE, which only one join reads, by a subquery.
+    """Return edits that replace a CTE of a DuckDB query by a subquery if only one join reads it.
 
-    Returns nothing if there is no such CTE. The CTE itself remains with a meaningless query.
+    Returns an empty mapping without such a CTE. The CTE itself remains as SELECT NULL.
     """
     statements = parse_trees(sql)
     if len(statements) != 1:
@@ -67,7 +66,7 @@ def inline_joined_cte(sql: str) -> Mapping[Span, str]:
     for with_ in tree.find_all(exp.With):
         earlier_names = set[str]()
         for cte in with_.expressions:
-            name, inner = fold(cte.alias), span(cte.this)
+            name, query_span = fold(cte.alias), span(cte.this)
             uses = [t for t in tables if fold(t.name) == name]
             tables_read = {fold(t.name) for t in cte.this.find_all(exp.Table) if len(t.parts) == 1}
             is_plain = not (with_.args.get("recursive") or cte.args["alias"].args.get("columns"))
@@ -78,12 +77,12 @@ def inline_joined_cte(sql: str) -> Mapping[Span, str]:
                 and isinstance(uses[0].parent, exp.Join)
                 # Inside the join, names of later CTEs would resolve to other tables.
                 and not tables_read & (set(cte_names) - earlier_names)
-                and inner is not None
+                and query_span is not None
                 and (table_span := span_without_alias(sql, uses[0])) is not None
             ):
                 alias = "" if uses[0].args.get("alias") else f" AS {uses[0].this.sql('duckdb')}"
-                query = sql[inner.start : inner.end]
-                return {table_span: f"({query}){alias}", inner: "SELECT NULL"}
+                query = sql[query_span.start : query_span.end]
+                return {table_span: f"({query}){alias}", query_span: "SELECT NULL"}
             earlier_names.add(name)
     return {}
 
@@ -127,13 +126,11 @@ def _find_join_brackets(select: exp.Select) -> Iterator[Span]:
 def _iterate_named_tables(sql: str, tree: exp.Expr) -> Iterator[NamedTable]:
     ctes = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
-        if not all(isinstance(part, exp.Identifier) for part in table.parts):
-            continue
-        if len(table.parts) == 1 and fold(table.name) in ctes:
+        is_cte = len(table.parts) == 1 and fold(table.name) in ctes
+        if is_cte or not all(isinstance(part, exp.Identifier) for part in table.parts):
             continue
         table_span, name_span = span(table), span_without_alias(sql, table)
-        if table_span is None or name_span is None:
-            continue
-        if table_span.start == name_span.start:  # neither `TABLE t` nor `alias: t`
+        # The starts differ in `TABLE t` and `alias: t`.
+        if table_span and name_span and table_span.start == name_span.start:
             alias_sql = "" if table.args.get("alias") else table.this.sql("duckdb")
             yield NamedTable(name_span, tuple(part.name for part in table.parts), alias_sql)

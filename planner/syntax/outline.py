@@ -46,12 +46,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class WidenableSource:
-    """A single table, file or named subquery in FROM, where one more column is not noticed.
+    """A single table, file or named subquery in FROM, to which a column can be added unnoticed.
 
     Attributes:
         alias: its name, as SQL.
-        stars: the stars of the block.
-        exclude_lists: the opening brackets of the lists of columns that a star leaves out.
+        stars: the stars of the block that have no EXCLUDE list.
+        exclude_lists: the opening brackets of the EXCLUDE lists of the block's other stars.
         filters: the operands of WHERE's ANDs that call no model.
     """
 
@@ -67,23 +67,21 @@ class Block:
     """The tables and names that a SELECT, UPDATE, DELETE, INSERT or MERGE sees at some point.
 
     Attributes:
-        sources: the tables that are in scope: for an ON no later join, for a LATERAL nothing to its
-            right.
-        window: the WINDOW clause.
+        sources: the tables in scope. An ON does not see later joins, and a LATERAL does not see
+            tables to its right.
         items: the SELECT list.
-        where: the condition.
-        filters: the operands of the condition's ANDs, if they are evaluated independently.
+        filters: the operands of the ANDs in `where`, if they are evaluated independently.
         names: the folded aliases of items, and maybe others.
         ctes: the definitions of its own WITH that are in scope.
         is_lateral: the block stands in the parent's FROM clause.
-        is_chain: the sources have a result of their own: the operands of a UNION for its ORDER BY,
-            or the earlier steps of a pipe.
+        is_chain: the block reads the result of its sources: of the operands of a UNION in its ORDER
+            BY, or of the earlier steps of a pipe.
         name: the name of that result.
-        joins: the joins after the sources: those of a pipe, or the one whose condition is read. The
-            condition of a SEMI or ANTI JOIN sees both sides (`is_half_join`).
+        joins: the joins after the sources: those of a pipe, or the one with the current condition.
+            The condition of a SEMI or ANTI JOIN sees both sides (`is_half_join`).
         excluded_table: the table's name in ON CONFLICT, where `excluded` names the new row.
         changed_table: the name of a table whose row may be missing, in ON CONFLICT and in MERGE.
-        merge_condition: the condition of a MERGE, if rows of the table may lack a partner.
+        merge_condition: the condition of a MERGE whose target rows may match no source row.
         output: the `ModelCall.output` of the calls in its output.
     """
 
@@ -180,14 +178,14 @@ class Comparison:
     """A comparison of a call with one number, or with two by BETWEEN.
 
     Attributes:
-        bounds: operators as if the call stood on the left, each with its number and the number's
+        bounds: triples of an operator, as if the call were on the left, a number and the number's
             span.
-        sign: the span of the operator; None for BETWEEN.
-        is_reversed: the call stands to the right of the operator.
+        operator_span: the span of the operator; None for BETWEEN.
+        is_reversed: the call is to the right of the operator.
     """
 
     bounds: tuple[tuple[str, Literal | Parameter, Span], ...]
-    sign: Span | None = None
+    operator_span: Span | None = None
     is_reversed: bool = False
 
 
@@ -208,14 +206,14 @@ class Surroundings:
         items: the select items around it, innermost first.
         depth: the number of calls and brackets around it.
         queries: the number of queries around it.
-        in_try: it stands in TRY.
-        must_be_stable: it stands where the engine accepts no volatile function: in TRY, in
+        in_try: it is in TRY.
+        must_be_stable: it is where the engine accepts no volatile function: in TRY, in
             PARTITION BY and ORDER BY of a window, or in an ordered DISTINCT aggregate.
-        output: the outermost query with it in its output, that is outside of FROM and WHERE; None
-            if there is none.
+        output: the outermost query that has it in its output, which is all but FROM and WHERE; or
+            None.
         is_always_evaluated: its clause evaluates it for each row.
-        in_definition: it stands in a table's definition.
-        in_unused_cte: it stands in a CTE whose name is written nowhere else.
+        in_definition: it is in the definition of a table.
+        in_unused_cte: it is in a CTE whose name occurs nowhere else.
     """
 
     block: Block | None = None
@@ -240,12 +238,11 @@ class ModelCall(Surroundings):
         model: the name of the model, or the parameter or column that holds it.
         written_arguments: the arguments as written, without blanks and comments.
         identifiers: the folded identifiers in the arguments.
-        local_names: names in it that are not columns but variables of a lambda, comprehension or
-            macro, with the fields after them.
+        local_names: the spans of variables of a lambda, comprehension or macro in it, with the
+            fields after them.
         has_local_names: some such variables are in scope.
-        has_windows: it stands in QUALIFY, and its arguments have window functions.
-        is_source: it stands in FROM as if it were a table.
-        comparison: the numbers that it is compared with.
+        has_windows: it is in QUALIFY, and its arguments contain window functions.
+        is_source: it is used in FROM as a table.
         baseline: it also returns the baseline of the contributions.
         standard_errors: it returns the standard errors of the contributions instead.
         background: the query of background rows, in brackets.
@@ -278,12 +275,12 @@ class ModelCall(Surroundings):
     @property
     def planning_parameters(self) -> tuple[Parameter, ...]:
         """The parameters that decide what is called: the model's name and the class."""
-        chosen = None if self.class_argument is None else self.class_argument.parameter
-        return tuple(p for p in (self.model, chosen) if isinstance(p, Parameter))
+        class_parameter = None if self.class_argument is None else self.class_argument.parameter
+        return tuple(p for p in (self.model, class_parameter) if isinstance(p, Parameter))
 
     @property
     def is_nested(self) -> bool:
-        """True if the query of the call is inside another query."""
+        """True if the call's query is inside another query."""
         return self.queries > 1
 
     @property
@@ -299,15 +296,13 @@ class ModelCall(Surroundings):
 
     @property
     def hidden(self) -> frozenset[str]:
-        """Folded names that mean select items here, though the call's star means columns."""
+        """The folded names that mean select items here, but columns in the call's star."""
         if self.block is None or not self.sees_select_names:
             return frozenset()
         return self.block.names if any(a.star is not None for a in self.arguments) else frozenset()
 
 
-_CLAUSES_THAT_SEE_SELECT_NAMES = frozenset(
-    {"GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"}
-)
+_CLAUSES_THAT_SEE_SELECT_NAMES = frozenset("GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE".split())
 
 
 @dataclass(frozen=True)
@@ -315,12 +310,11 @@ class Outline:
     """The outline of one statement.
 
     Attributes:
-        created: the kind of object with expressions that it creates (VIEW, INDEX, MACRO, TABLE,
-            ...), or "".
+        created: the type of object that it creates from expressions, such as VIEW or INDEX, or "".
         is_stored: the engine stores its text for later.
-        prefix: the text before its query that says where the rows go (CREATE TABLE t AS, INSERT
-            INTO t); None if it has no query.
-        scalar_forms: the offsets of table forms that stand for one value.
+        prefix: the span before its query, such as CREATE TABLE t AS or INSERT INTO t; None if it
+            has no query.
+        scalar_forms: the offsets of table forms that are used as one value.
         identifiers: all identifiers, folded, with their offsets.
         widenable_sources: the FROM clauses that can produce one more column, by block and without
             filters.
@@ -341,15 +335,14 @@ class Outline:
 
     @cached_property
     def outer_calls(self) -> list[Span]:
-        """The spans of the outermost calls."""
         return find_outermost(call.span for call in self.calls)
 
 
 def sort_inner_first(calls: Iterable[ModelCall]) -> list[ModelCall]:
-    """Sort the calls so that each call comes after those on which it depends.
+    """Sort the calls so that each call comes after the calls on which it depends.
 
-    Nested queries come before FROM clauses, and these before arguments of calls. The depth alone is
-    no order: `SELECT max(f(x.*)) FROM (SELECT f(...) ...) x` has both calls inside one bracket.
+    Nested queries come before FROM clauses, and FROM clauses before arguments. The depth alone is
+    not enough: `SELECT max(f(x.*)) FROM (SELECT f(...) ...) x` has both calls in one bracket.
     """
     return sorted(calls, key=lambda c: (-c.queries, c.clause != "FROM", -c.depth, c.span.start))
 
@@ -362,27 +355,25 @@ def splice(
     insertions: Mapping[int, str] | None = None,
     sources: Mapping[Span, str] | None = None,
 ) -> str:
-    """Return sql[span] with calls, `patches` and `sources` replaced by other text.
+    """Return sql[span] with replaced calls, `patches` and `sources`.
 
-    `insertions` maps offsets to text that is inserted there.
+    `insertions` maps offsets to the text to insert there.
     """
     calls = {call.span: text for call, text in replacements.items()}
-    after = {Span(at, at): text for at, text in (insertions or {}).items()}
-    return Edits(sql, calls, patches, sources or {}).apply(span, after)
+    insertion_edits = {Span(at, at): text for at, text in (insertions or {}).items()}
+    return Edits(sql, calls, patches, sources or {}).apply(span, insertion_edits)
 
 
-CALLS, ADJUSTMENTS, PATCHES, SOURCES = range(4)
+CALLS, ADJUSTMENTS, PATCHES, SOURCES, _LAST_LAYER = range(5)
 """Layers of edits of a draft. If two edits have the same span, that of the earlier layer wins.
 
 CALLS replaces calls, ADJUSTMENTS adapts stars and filters to columns that FROM produces, PATCHES
 changes other places, and SOURCES replaces the FROM clauses that produce columns.
 """
 
-_LAST_LAYER = 4
-
 
 class Edits:
-    """Texts that replace spans of a statement, sorted so that any part can be written quickly."""
+    """Replacements of spans of a statement, sorted so that any part of it can be built quickly."""
 
     def __init__(self, sql: str, *layers: Mapping[Span, str]) -> None:
         self._sql = sql
@@ -392,35 +383,29 @@ class Edits:
             for place, text in texts.items()
         )
 
-    def add(self, texts: Mapping[Span, str], layer: int) -> None:
-        """Add texts to one of the layers."""
-        for edit_span, text in texts.items():
+    def add(self, replacements: Mapping[Span, str], layer: int) -> None:
+        for edit_span, text in replacements.items():
             insort(self._edits, _make_sort_key(edit_span, layer, text))
 
-    def remove(self, texts: Mapping[Span, str], layer: int) -> None:
-        """Remove texts from the layer that has them."""
-        for edit_span, text in texts.items():
+    def remove(self, replacements: Mapping[Span, str], layer: int) -> None:
+        for edit_span, text in replacements.items():
             del self._edits[bisect_left(self._edits, _make_sort_key(edit_span, layer, text))]
 
-    def apply(self, span: Span, more: Mapping[Span, str] | None = None) -> str:
-        """Return sql[span] with all edits inside it applied, and those of `more`."""
+    def apply(self, span: Span, extra: Mapping[Span, str] | None = None) -> str:
+        """Return sql[span] with all edits inside it applied, and those of `extra`."""
         sql, pieces, offset = self._sql, [], span.start
         first_index = bisect_left(self._edits, (span.start,))
         edits = self._edits[first_index : bisect_left(self._edits, (span.end + 1,))]
-        if more:
-            extra_edits = [_make_sort_key(place, _LAST_LAYER, text) for place, text in more.items()]
+        if extra:
+            extra_edits = [_make_sort_key(s, _LAST_LAYER, text) for s, text in extra.items()]
             edits = sorted([*edits, *extra_edits])
         for start, minus_end, _, text in edits:
             end = -minus_end
-            if start < offset or end > span.end:  # inside a call that has been replaced as a whole
+            if start < offset or end > span.end:  # It is inside a call that is replaced as a whole.
                 continue
-            before = _find_separator(sql[max(0, start - 1) : start], text[:1])
-            pieces += [
-                sql[offset:start],
-                before,
-                text,
-                _find_separator(text[-1:], sql[end : end + 1]),
-            ]
+            left_blank = _find_separator(sql[max(0, start - 1) : start], text[:1])
+            right_blank = _find_separator(text[-1:], sql[end : end + 1])
+            pieces += [sql[offset:start], left_blank, text, right_blank]
             offset = end
         return "".join([*pieces, sql[offset : span.end]])
 
@@ -440,10 +425,7 @@ def _find_separator(left: str, right: str) -> str:
 
 
 def name_unnamed_items(
-    sql: str,
-    calls: Iterable[ModelCall],
-    column_name: Callable[[str], str | None],
-    dialect: Dialect,
+    sql: str, calls: Iterable[ModelCall], column_name: Callable[[str], str | None], dialect: Dialect
 ) -> dict[int, str]:
     """Return ` AS "name"` by offset for each select item that has a call and no name.
 

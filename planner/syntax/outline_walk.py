@@ -14,18 +14,18 @@ from sqlglot import exp
 
 from sqlml.parsing.places import Span, hull, span
 from sqlml.parsing.tokens import Tokens
-from sqlml.planner.syntax.arguments import FUNCTIONS, Arguments
+from sqlml.planner.syntax.arguments import FUNCTIONS, ArgumentReader
 from sqlml.planner.syntax.outline import Block, Comparison, Cte, Item, ModelCall, Surroundings
 from sqlml.types import fold
 
-_NAMED_LIKE_KEYWORD = (
+_KEYWORDS = (
     "where group having qualify order sort cluster distribute limit offset returning".split()
 )
 CLAUSES: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("expressions", "distinct"), "SELECT"),
         **dict.fromkeys(("from_", "joins", "laterals"), "FROM"),
-        **{name: name.upper() for name in _NAMED_LIKE_KEYWORD},
+        **{name: name.upper() for name in _KEYWORDS},
         "windows": "WINDOW",
         "sample": "USING_SAMPLE",
     }
@@ -35,7 +35,7 @@ CLAUSES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalkContext(Surroundings):
-    """The surroundings of a node, which a `ModelCall` there takes over.
+    """The surroundings of a node, which a `ModelCall` at the node inherits.
 
     Attributes:
         outer_sources: the tables that a SELECT without FROM reads (Spark's `FROM t INSERT INTO ...
@@ -50,20 +50,19 @@ class WalkContext(Surroundings):
         return replace(self, block=block, clause=clause, queries=self.queries + 1)
 
 
-Rule = Callable[["Reader", exp.Expr, WalkContext], None]
-"""A rule for a kind of node: it records what the node means and walks on into its children."""
+Rule = Callable[["Walker", exp.Expr, WalkContext], None]
+"""A rule for a type of node: it records what the node means and walks its children."""
 
 
-class Reader:
-    """The walk over a statement, which collects what the outline needs."""
+class Walker:
+    """A walk over the tree of a statement, which collects the contents of the outline."""
 
     def __init__(self, sql: str, tokens: Tokens, rules: Mapping[type[exp.Expr], Rule]) -> None:
         self.sql = sql
         self._rules = rules
-        self.arguments: Arguments = Arguments(sql, tokens)
-        self.identifiers: tuple[tuple[str, int], ...] = tuple(
-            (fold(t.text), t.start) for t in tokens if t.is_identifier
-        )
+        self.arguments: ArgumentReader = ArgumentReader(sql, tokens)
+        identifiers = ((fold(t.text), t.start) for t in tokens if t.is_identifier)
+        self.identifiers: tuple[tuple[str, int], ...] = tuple(identifiers)
         self._offsets: dict[str, list[int]] = {}
         for word, start in self.identifiers:
             self._offsets.setdefault(word, []).append(start)
@@ -79,16 +78,15 @@ class Reader:
         """Return whether the name of a CTE is written anywhere outside of its definition."""
         return self.is_written_outside(fold(cte.name), Span(0, len(self.sql)), cte.span)
 
-    def is_written_outside(self, word: str, place: Span, excluded: Span) -> bool:
-        """Return whether a folded identifier is written in a span outside of `excluded`."""
+    def is_written_outside(self, word: str, within: Span, excluded: Span) -> bool:
+        """Return whether a folded identifier occurs in the span `within`, outside of `excluded`."""
         starts = self._offsets.get(word, ())
-        first_index, end_index = bisect_left(starts, place.start), bisect_left(starts, place.end)
-        # The excluded ones are adjacent, so if any other exists it is the first or the last.
-        ends = [*starts[first_index:end_index][:1], *starts[first_index:end_index][-1:]]
-        return any(not excluded.start <= start < excluded.end for start in ends)
+        first_index, end_index = bisect_left(starts, within.start), bisect_left(starts, within.end)
+        # Occurrences in `excluded` are adjacent, so any other one is the first or the last.
+        candidates = [*starts[first_index:end_index][:1], *starts[first_index:end_index][-1:]]
+        return any(not excluded.start <= start < excluded.end for start in candidates)
 
     def walk(self, node: exp.Expr, context: WalkContext) -> None:
-        """Walk a node with the rule for its type."""
         rule = self._rules.get(type(node))
         if rule is not None:
             rule(self, node, context)
@@ -111,38 +109,34 @@ def iterate_children(node: exp.Expr) -> Iterable[tuple[str, exp.Expr]]:
 def require_span(node: exp.Expr) -> Span:
     """Return the span of a node that is written in the text."""
     node_span = span(node)
-    assert node_span is not None, f"{node!r} stands in the text"
+    assert node_span is not None, f"{node!r} has no span in the text"
     return node_span
 
 
 def list_spans(*nodes: exp.Expr | None) -> tuple[Span, ...]:
-    """Return the spans of the nodes that exist."""
-    return tuple(place for node in nodes if node is not None and (place := span(node)))
+    return tuple(at for node in nodes if node is not None and (at := span(node)))
 
 
-def find_covering_span(nodes: Iterable[exp.Expr]) -> tuple[Span, ...]:
-    """Return one span that covers neighbouring nodes; none for no nodes."""
+def find_covering_spans(nodes: Iterable[exp.Expr]) -> tuple[Span, ...]:
+    """Return the span that covers neighbouring nodes as a 1-tuple; () without nodes."""
     covering_span = hull(nodes)
     return () if covering_span is None else (covering_span,)
 
 
-def read_item(reader: Reader, node: exp.Expr, query: Span) -> Item:
-    """Return a select item of the query at the span `query`."""
+def read_item(walker: Walker, node: exp.Expr, query_span: Span) -> Item:
+    """Read a select item of the query at `query_span`."""
     item_span = require_span(node)
     if not isinstance(node, exp.Alias | exp.Aliases):
         return Item(item_span, None, _may_expand(node))
-    value, alias = (
-        require_span(node.this),
-        span(node.args["alias"]) if node.args.get("alias") else None,
+    value_span = require_span(node.this)
+    alias_span = span(node.args["alias"]) if node.args.get("alias") else None
+    is_named = alias_span is not None and (
+        alias_span.start < value_span.start
+        or walker.sql[value_span.end : alias_span.start].rstrip().upper().endswith("AS")
     )
-    is_named = alias is not None and (
-        alias.start < value.start
-        or reader.sql[value.end : alias.start].rstrip().upper().endswith("AS")
-    )
-    is_used = isinstance(node, exp.Aliases) or reader.is_written_outside(
-        fold(node.alias), query, item_span
-    )
-    return Item(item_span, node.alias or "several", _may_expand(node), not is_used, is_named)
+    is_used = walker.is_written_outside(fold(node.alias), query_span, item_span)
+    accepts_volatile = not (is_used or isinstance(node, exp.Aliases))
+    return Item(item_span, node.alias or "several", _may_expand(node), accepts_volatile, is_named)
 
 
 def find_item_name(node: exp.Expr) -> str:
@@ -157,7 +151,7 @@ _GENERATORS = frozenset(
 
 
 def _may_expand(node: exp.Expr) -> bool:
-    """Return whether an item is a star, a generator, or has COLUMNS(...) outside model calls."""
+    """Return whether an item is a star or a generator, or contains COLUMNS outside model calls."""
     star = node.this if isinstance(node, exp.Column) else node
     if isinstance(star, exp.Star) or _find_function_name(node) in _GENERATORS:
         return True
@@ -180,22 +174,16 @@ CONDITIONAL_FUNCTIONS = frozenset({"coalesce", "if", "ifnull", "nullif", "try"})
 
 
 def list_independent_filters(condition: exp.Expr) -> tuple[Span, ...]:
-    """Return the operands of a condition's ANDs; none if one may depend on another's evaluation."""
-    if _may_skip_operands(condition):
-        return ()
-    return tuple(map(require_span, split_conjunction(condition)))
+    """Return the spans of the operands of a condition's ANDs; () if one may skip another."""
+    may_skip_operands = any(
+        isinstance(inner, exp.Or | exp.Case | exp.If | exp.Lambda)
+        or _find_function_name(inner) in CONDITIONAL_FUNCTIONS
+        for inner in condition.walk(prune=lambda inner: isinstance(inner, _IN_BRACKETS))
+    )
+    return () if may_skip_operands else tuple(map(require_span, split_conjunction(condition)))
 
 
 def split_conjunction(condition: exp.Expr) -> list[exp.Expr]:
     """Return the operands of the ANDs of a condition."""
     is_and = isinstance(condition, exp.And)
     return list(condition.flatten(unnest=False)) if is_and else [condition]
-
-
-def _may_skip_operands(node: exp.Expr) -> bool:
-    """Return whether a node outside of brackets may prevent the evaluation of some part."""
-    return any(
-        isinstance(inner_node, exp.Or | exp.Case | exp.If | exp.Lambda)
-        or _find_function_name(inner_node) in CONDITIONAL_FUNCTIONS
-        for inner_node in node.walk(prune=lambda inner_node: isinstance(inner_node, _IN_BRACKETS))
-    )

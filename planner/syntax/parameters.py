@@ -34,8 +34,7 @@ _TYPES: Mapping[type, str] = {
 """Python type -> SQL type of its values; a subclass comes before its base class."""
 
 EngineTypeOf = Callable[[Any], str | None]
-"""A function from a value to its type in the engine; None if the engine does not take such a value.
-"""
+"""A function that returns a value's type in the engine, or None if the engine rejects the value."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Parameters:
     consumed: frozenset[Parameter] = frozenset()
 
     @cached_property
-    def _keys(self) -> Mapping[Parameter, str | int]:
+    def keys(self) -> Mapping[Parameter, str | int]:
         """The index or the name of each parameter's value."""
         keys: dict[Parameter, str | int] = {}
         positions = count()
@@ -71,7 +70,6 @@ class Parameters:
 
     @property
     def _positional_count(self) -> int:
-        """The number of values by position."""
         return len(self.values) if isinstance(self.values, Sequence) else 0
 
     def consume(self, parameters: Iterable[Parameter]) -> Parameters:
@@ -81,17 +79,13 @@ class Parameters:
 
     def value(self, parameter: Parameter) -> tuple[Any] | None:
         """Return the value of a parameter in a 1-tuple; None if it has none."""
-        key = self._keys[parameter]
+        key = self.keys[parameter]
         if isinstance(key, str) and isinstance(self.values, Mapping):
             values = self._values_by_folded_name
             return (values[fold(key)],) if fold(key) in values else None
         if isinstance(key, int) and key < self._positional_count:
             return (self.values[key],)
         return None
-
-    def key(self, parameter: Parameter) -> str | int:
-        """Return the index or the name of a parameter's value."""
-        return self._keys[parameter]
 
     def text_value(self, parameter: Parameter) -> str | None:
         """Return the value of a parameter if it is a string."""
@@ -112,11 +106,11 @@ class Parameters:
 
     @cached_property
     def stand_ins(self) -> Mapping[Span, str]:
-        """The replacement of each parameter in probes, by span: a NULL of the value's type.
+        """The replacements of parameters in probes, by span: NULLs of the types of their values.
 
-        A short string or a number is written out, since `FROM read_csv(?)` does not accept NULL.
+        A short string or an integer is written out, since `FROM read_csv(?)` rejects NULL.
         """
-        return {parameter.span: self._stand_in(parameter) for parameter in self._keys}
+        return {parameter.span: self._make_stand_in(parameter) for parameter in self.keys}
 
     @cached_property
     def untyped(self) -> frozenset[Span]:
@@ -128,11 +122,11 @@ class Parameters:
         """Types, by span, of the parameters whose values are plain numbers, booleans or strings."""
         return {
             parameter.span: _PLAIN_TYPES[type(boxed[0])]
-            for parameter in self._keys
+            for parameter in self.keys
             if (boxed := self.value(parameter)) is not None and type(boxed[0]) in _PLAIN_TYPES
         }
 
-    def _stand_in(self, parameter: Parameter) -> str:
+    def _make_stand_in(self, parameter: Parameter) -> str:
         boxed = self.value(parameter)
         if boxed is None or boxed[0] is None:
             return "NULL"
@@ -141,39 +135,40 @@ class Parameters:
             value = value.item()  # a NumPy scalar
         for python_type, sql_type in _TYPES.items():
             if isinstance(value, python_type):
-                return f"CAST({_short_literal(value)} AS {sql_type})"
+                return f"CAST({_to_literal(value)} AS {sql_type})"
         engine_type = self.type_of(_shorten_sample(value))
         return "NULL" if engine_type is None else f"CAST(NULL AS {engine_type})"
 
-    def remaining_values(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
-        """Return the indices of positional values that the engine gets, and the removed names."""
+    def find_remaining_values(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
+        """Return the indices of the positional values for the engine, and the removed names.
+
+        The indices are None if the engine gets all positional values.
+        """
         if not self.consumed:
             return None, frozenset()
-        remaining = {key for p, key in self._keys.items() if p not in self.consumed}
-        removed = {self._keys[p] for p in self.consumed} - remaining
+        remaining = {key for p, key in self.keys.items() if p not in self.consumed}
+        removed = {self.keys[p] for p in self.consumed} - remaining
         names = frozenset(fold(key) for key in removed if isinstance(key, str))
         if isinstance(self.values, Mapping):
             return None, names
         return tuple(k for k in range(self._positional_count) if k not in removed), names
 
-    def fit_to(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
-        """Return the rewritten text `sql`, and `remaining_values` for the parameters in it.
+    def fit_sql(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
+        """Return the text with renumbered parameters, and the remaining values that it needs.
 
-        The text has no arguments for features that the model does not read, but engines reject more
-        values than a statement has parameters.
+        The values are described as by `find_remaining_values`. A rewritten text lacks the arguments
+        for unused features, but engines reject more values than a statement has parameters.
         """
-        indices, removed_names = self.remaining_values()
+        indices, removed_names = self.find_remaining_values()
         written = find_parameters(sql)
         names_in_sql = {fold(p.text[1:]) for p in written}
         if isinstance(self.values, Mapping):
-            lost_names = {fold(str(k)) for k in self._keys.values()} - names_in_sql
+            lost_names = {fold(str(k)) for k in self.keys.values()} - names_in_sql
             return sql, indices, removed_names | lost_names
         remaining = list(indices if indices is not None else range(self._positional_count))
-        lost_numbers = [
-            n
-            for n, k in enumerate(remaining, 1)
-            if k in self._keys.values() and str(n) not in names_in_sql
-        ]
+        keys = set(self.keys.values())
+        numbered = [(n, k) for n, k in enumerate(remaining, 1) if k in keys]
+        lost_numbers = [n for n, _ in numbered if str(n) not in names_in_sql]
         if not lost_numbers or any(p.text == "?" for p in written):
             return sql, indices, removed_names
         remaining_numbers = [n for n in range(1, len(remaining) + 1) if n not in lost_numbers]
@@ -182,26 +177,26 @@ class Parameters:
             sql = f"{sql[: p.span.start]}${new_numbers[p.text[1:]]}{sql[p.span.end :]}"
         return sql, tuple(remaining[n - 1] for n in remaining_numbers), removed_names
 
-    def renumber(self, inside: bool) -> dict[Span, str]:
+    def renumber_positional(self, in_calls: bool) -> dict[Span, str]:
         """Return the new text, by span, of the positional parameters that remain.
 
-        `$n` moves up when one before it is consumed. `?` becomes `$n` if some `?` is `inside` a
-        call, since the order of a call's arguments may change.
+        `$n` gets a smaller number if an earlier parameter is consumed. With `in_calls`, some `?` is
+        in a call, whose arguments may change their order, so each `?` becomes `$n`.
         """
-        indices, _ = self.remaining_values()
-        if isinstance(self.values, Mapping) or (indices is None and not inside):
+        indices, _ = self.find_remaining_values()
+        if isinstance(self.values, Mapping) or (indices is None and not in_calls):
             return {}
         remaining = indices
         if remaining is None:
-            remaining = tuple(sorted({k for k in self._keys.values() if isinstance(k, int)}))
+            remaining = tuple(sorted({k for k in self.keys.values() if isinstance(k, int)}))
         new_indices = {old: new for new, old in enumerate(remaining)}
         return {
             p.span: f"${new_indices[key] + 1}"
-            for p, key in self._keys.items()
+            for p, key in self.keys.items()
             if isinstance(key, int)
             and key in new_indices
             and p not in self.consumed
-            and (inside or p.text != "?")
+            and (in_calls or p.text != "?")
         }
 
 
@@ -219,10 +214,10 @@ def _shorten_sample(value: Any) -> Any:
     return [min(value), max(value)] if element_types == {int} else value
 
 
-def _short_literal(value: Any) -> str:
+def _to_literal(value: Any) -> str:
     """Return the literal of a short string or an integer; NULL for other values.
 
-    >>> _short_literal("it's"), _short_literal(True), _short_literal(2**70), _short_literal(0.5)
+    >>> _to_literal("it's"), _to_literal(True), _to_literal(2**70), _to_literal(0.5)
     ("'it''s'", 'True', 'NULL', 'NULL')
     """
     if isinstance(value, str) and len(value) < 200 and value.isprintable():
@@ -231,34 +226,28 @@ def _short_literal(value: Any) -> str:
 
 
 def write_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
-    """Return a query with the values of its parameters written out, so that it can be stored as
-    text.
+    """Replace the parameters of a query by literals of their values, so that it can be stored.
 
-    Args:
-        values: a sequence for `?` and `$1`, a mapping for `$name`.
-        literal: writes a value as SQL.
+    `values` is a sequence for `?` and `$1`, or a mapping for `$name`. Raises ParseError if a
+    parameter has no value, or if there are more values than parameters.
 
-    >>> with_values("SELECT * FROM t WHERE a < ? AND b = ?", [3, 4], str)
+    >>> write_values("SELECT * FROM t WHERE a < ? AND b = ?", [3, 4], str)
     'SELECT * FROM t WHERE a < 3 AND b = 4'
-
-    Raises:
-        ParseError: a parameter has no value, or there are more values than parameters.
     """
     written = find_parameters(sql)
     parameters = Parameters(written, values)
-    pieces, end, used = [], 0, set()
+    pieces, end, used_keys = [], 0, set()
     for parameter in written:
         value = parameters.value(parameter)
         if value is None:
-            raise ParseError(
-                f"no value is given for parameter {parameter.text}", sql, parameter.span.start
-            )
-        used.add(parameters.key(parameter))
+            message = f"no value is given for parameter {parameter.text}"
+            raise ParseError(message, sql, parameter.span.start)
+        used_keys.add(parameters.keys[parameter])
         pieces += [sql[end : parameter.span.start], literal(value[0])]
         end = parameter.span.end
-    if isinstance(values, Sequence | Mapping) and len(values) > len(used):
-        values_are = "1 value is" if len(values) == 1 else f"{len(values)} values are"
+    if isinstance(values, Sequence | Mapping) and len(values) > len(used_keys):
+        values_text = "1 value is" if len(values) == 1 else f"{len(values)} values are"
         counts = {0: "no parameter", 1: "1 parameter"}
-        counted = counts.get(len(used), f"{len(used)} parameters")
-        raise ParseError(f"{values_are} given for {counted}")
+        parameters_text = counts.get(len(used_keys), f"{len(used_keys)} parameters")
+        raise ParseError(f"{values_text} given for {parameters_text}")
     return "".join([*pieces, sql[end:]])

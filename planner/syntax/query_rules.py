@@ -12,10 +12,10 @@ from sqlml.parsing.places import PipedQuery, Span, hull, is_written, span
 from sqlml.planner.syntax.outline import Block, Cte
 from sqlml.planner.syntax.outline_walk import (
     CLAUSES,
-    Reader,
     Rule,
     WalkContext,
-    find_covering_span,
+    Walker,
+    find_covering_spans,
     find_item_name,
     iterate_children,
     list_independent_filters,
@@ -28,8 +28,8 @@ _RESULT_CLAUSES = ("order", "limit", "offset")
 """Clauses after a set operation or a PIVOT, which see its result."""
 
 
-def read_block(reader: Reader, node: exp.Expr, context: WalkContext) -> Block:
-    """Walk the definitions of a query's WITH, and return the query's block without sources."""
+def read_block(walker: Walker, node: exp.Expr, context: WalkContext) -> Block:
+    """Walk the CTEs of a query, and return the query's block, still without sources."""
     block = Block(require_span(node), parent=context.block, is_lateral=context.clause == "FROM")
     with_ = node.args.get("with_")
     if with_ is None:
@@ -39,48 +39,49 @@ def read_block(reader: Reader, node: exp.Expr, context: WalkContext) -> Block:
     for definition in with_.expressions:
         cte = Cte(definition.alias, require_span(definition))
         visible = tuple([*ctes, cte] if is_recursive else ctes)
-        around = context.block
+        outer_block = context.block
         if visible:
-            around = replace(block, span=cte.span, ctes=visible, is_recursive=is_recursive)
-        inside = replace(
+            outer_block = replace(block, span=cte.span, ctes=visible, is_recursive=is_recursive)
+        inner_context = replace(
             context,
-            block=around,
+            block=outer_block,
             clause="",
             queries=context.queries + 1,
-            in_unused_cte=context.in_unused_cte or not reader.is_used_elsewhere(cte),
+            in_unused_cte=context.in_unused_cte or not walker.is_used_elsewhere(cte),
         )
-        reader.walk(definition.this, inside)
+        walker.walk(definition.this, inner_context)
         ctes.append(cte)
     return replace(block, ctes=tuple(ctes), is_recursive=is_recursive)
 
 
-def _read_select(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
-    reader.selects.append(node)
-    block = _fill_block(reader, node, context, read_block(reader, node, context))
+def _walk_select(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
+    walker.selects.append(node)
+    block = _fill_block(walker, node, context, read_block(walker, node, context))
     if block.output is not None and any(node.args.get(key) for key in ("group", "distinct")):
-        reader.comparing_outputs.add(block.output)
-    inside = replace(context.enter(block), is_always_evaluated=True, outer_sources=())
-    output = replace(inside, output=block.output)
+        walker.comparing_outputs.add(block.output)
+    inner_context = replace(context.enter(block), is_always_evaluated=True, outer_sources=())
+    output_context = replace(inner_context, output=block.output)
     items = iter(block.items)
     for key, child in iterate_children(node):
         clause = CLAUSES.get(key, "")
         if key == "expressions" and is_written(child):
             item = next(items)
-            reader.walk(child, replace(output, clause=clause, items=(item, *context.items)))
+            walker.walk(child, replace(output_context, clause=clause, items=(item, *context.items)))
         elif key in ("from_", "joins", "laterals"):
-            _read_source(reader, child, replace(inside, clause="FROM"), node)
+            _walk_source(walker, child, replace(inner_context, clause="FROM"), node)
         elif key != "with_":
-            reader.walk(child, replace(inside if key == "where" else output, clause=clause))
+            clause_context = inner_context if key == "where" else output_context
+            walker.walk(child, replace(clause_context, clause=clause))
 
 
-def _fill_block(reader: Reader, node: exp.Expr, context: WalkContext, block: Block) -> Block:
+def _fill_block(walker: Walker, node: exp.Expr, context: WalkContext, block: Block) -> Block:
     where, group = node.args.get("where"), node.args.get("group")
     items = [n for n in node.expressions if is_written(n)]
     return replace(
         block,
-        sources=find_covering_span(list_sources(node)) or context.outer_sources,
+        sources=find_covering_spans(list_sources(node)) or context.outer_sources,
         window=hull(node.args.get("windows") or ()),
-        items=tuple(read_item(reader, n, block.span) for n in items),
+        items=tuple(read_item(walker, n, block.span) for n in items),
         where=None if where is None else span(where.this),
         group=None if group is None else span(group),
         filters=() if where is None else list_independent_filters(where.this),
@@ -89,19 +90,13 @@ def _fill_block(reader: Reader, node: exp.Expr, context: WalkContext, block: Blo
     )
 
 
-def _read_source(reader: Reader, node: exp.Expr, context: WalkContext, query: exp.Expr) -> None:
-    """Walk a part of FROM, which sees the tables to its left."""
+def _walk_source(walker: Walker, node: exp.Expr, context: WalkContext, query: exp.Expr) -> None:
+    """Walk a table, join or lateral of FROM, which sees the tables to its left."""
     source_span, block = span(node), context.block
     if block is not None and source_span is not None:
-        earlier_sources = [
-            n
-            for n in list_sources(query)
-            if (p := span(n)) is not None and p.end <= source_span.start
-        ]
-        context = replace(
-            context, block=replace(block, sources=find_covering_span(earlier_sources))
-        )
-    reader.walk(node, context)
+        earlier = [n for n in list_sources(query) if (p := span(n)) and p.end <= source_span.start]
+        context = replace(context, block=replace(block, sources=find_covering_spans(earlier)))
+    walker.walk(node, context)
 
 
 def list_sources(node: exp.Expr) -> list[exp.Expr]:
@@ -111,138 +106,140 @@ def list_sources(node: exp.Expr) -> list[exp.Expr]:
     return [*first_source, *(node.args.get("joins") or []), *(node.args.get("laterals") or [])]
 
 
-def _read_join(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
-    """Walk a join, whose condition sees the joined table, and no later join."""
-    left = joined = context.block
-    if left is not None:
+def _walk_join(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
+    """Walk a join, whose condition sees the joined table but no later join."""
+    left_block = on_block = context.block
+    if left_block is not None:
         is_half_join = str(node.args.get("kind") or "").upper() in ("SEMI", "ANTI")
-        left = replace(left, sources=(*left.sources, *_find_sources_before_join(node)))
-        joined = replace(left, joins=(*left.joins, require_span(node)), is_half_join=is_half_join)
-        if not left.sources:
-            joined = replace(joined, sources=(require_span(node.this),), joins=())
+        sources = (*left_block.sources, *_find_sources_before_join(node))
+        left_block = replace(left_block, sources=sources)
+        joins = (*left_block.joins, require_span(node))
+        on_block = replace(left_block, joins=joins, is_half_join=is_half_join)
+        if not sources:
+            on_block = replace(on_block, sources=(require_span(node.this),), joins=())
     for key, child in iterate_children(node):
-        reader.walk(child, replace(context, block=left if key == "this" else joined))
+        walker.walk(child, replace(context, block=left_block if key == "this" else on_block))
 
 
 def _find_sources_before_join(node: exp.Expr) -> tuple[Span, ...]:
-    """Return the span before a join in brackets, or after a table at the beginning of FROM."""
+    """Return the span of the tables before a join in brackets, or of FROM's first table."""
     table = node.parent
     if not isinstance(table, exp.Table | exp.Subquery) or table.this is None:
         return ()
-    place = span(table)
-    return () if place is None else (Span(place.start, require_span(node).start),)
+    table_span = span(table)
+    return () if table_span is None else (Span(table_span.start, require_span(node).start),)
 
 
-def _read_set_operation(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
-    block = read_block(reader, node, context)
-    last_operand = require_span(node.expression)
+def _walk_set_operation(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
+    block = read_block(walker, node, context)
+    last_operand_span = require_span(node.expression)
     if any(node.args.get(key) for key in _RESULT_CLAUSES):
-        # sqlglot's span of the last operand includes them.
-        last_operand = hull(node.expression.iter_expressions()) or last_operand
+        # sqlglot's span of the last operand includes ORDER BY, LIMIT and OFFSET.
+        last_operand_span = hull(node.expression.iter_expressions()) or last_operand_span
     output = context.output or block.span
-    result = (Span(require_span(node.this).start, last_operand.end),)
-    chain = replace(block, sources=result, is_chain=True, output=output)
-    around = context
+    result_spans = (Span(require_span(node.this).start, last_operand_span.end),)
+    result_block = replace(block, sources=result_spans, is_chain=True, output=output)
+    operand_context = context
     if block.ctes:
-        around = replace(context, block=replace(block, output=output), clause="")
-    reader.walk(node.this, around)
-    reader.walk(node.expression, around)
+        operand_context = replace(context, block=replace(block, output=output), clause="")
+    walker.walk(node.this, operand_context)
+    walker.walk(node.expression, operand_context)
     for key in _RESULT_CLAUSES:
-        child = node.args.get(key)
-        if isinstance(child, exp.Expr):
-            reader.walk(child, replace(context.enter(chain, CLAUSES[key]), output=output))
+        if isinstance(child := node.args.get(key), exp.Expr):
+            walker.walk(child, replace(context.enter(result_block, CLAUSES[key]), output=output))
 
 
-def _read_values(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+def _walk_values(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     block = Block(require_span(node), parent=context.block, is_lateral=context.clause == "FROM")
-    reader.walk_children(node, context.enter(block))
+    walker.walk_children(node, context.enter(block))
 
 
-def _read_pivot(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+def _walk_pivot(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     table = node.args.get("this")
     if table is None:
         # A PIVOT after a table sees the columns of that table.
-        before = None if node.parent is None else span(node.parent)
-        if before is not None and context.block is not None:
-            sources = (Span(before.start, require_span(node).start),)
+        table_span = None if node.parent is None else span(node.parent)
+        if table_span is not None and context.block is not None:
+            sources = (Span(table_span.start, require_span(node).start),)
             context = replace(context, block=replace(context.block, sources=sources))
-        reader.walk_children(node, context)
+        walker.walk_children(node, context)
         return
-    block, with_ = read_block(reader, node, context), node.args.get("with_")
+    block, with_ = read_block(walker, node, context), node.args.get("with_")
     output = context.output or block.span
     block = replace(block, sources=list_spans(table), output=output)
-    reader.comparing_outputs.add(output)  # the engine turns it into a GROUP BY
-    tails = [tail for key in _RESULT_CLAUSES if (tail := node.args.get(key)) is not None]
+    walker.comparing_outputs.add(output)  # the engine turns it into a GROUP BY
+    result_clauses = [tail for key in _RESULT_CLAUSES if (tail := node.args.get(key)) is not None]
     start = block.span.start if with_ is None else require_span(with_).end
-    end = min((require_span(tail).start for tail in tails), default=block.span.end)
-    chain = replace(block, sources=(Span(start, end),), is_chain=True)
+    end = min((require_span(tail).start for tail in result_clauses), default=block.span.end)
+    result_block = replace(block, sources=(Span(start, end),), is_chain=True)
     for key, child in iterate_children(node):
         if key == "this":
-            reader.walk(child, context.enter(block, "FROM"))
+            walker.walk(child, context.enter(block, "FROM"))
+        elif key in _RESULT_CLAUSES:
+            walker.walk(child, replace(context.enter(result_block, CLAUSES[key]), output=output))
         elif key != "with_":
-            is_tail = key in _RESULT_CLAUSES
-            inside = context.enter(chain, CLAUSES[key]) if is_tail else context.enter(block)
-            reader.walk(child, replace(inside, output=output))
+            walker.walk(child, replace(context.enter(block), output=output))
 
 
 _ROW_STEPS = frozenset("WHERE ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET TABLESAMPLE JOIN".split())
 """Pipe steps that leave the same tables in scope, or add one."""
 
 
-def _read_pipe(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+def _walk_pipe(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     """Walk a pipe of Spark, `FROM t |> WHERE ... |> SELECT ...`.
 
-    While the steps before one only choose rows and join tables, the tables of FROM and of the joins
-    are in scope by their names. Afterwards the scope is the result of the last step that produced
-    columns, by the name that `|> AS name` gives to it, and the joins after it.
+    As long as the earlier steps only choose rows and join tables, a step sees the tables of FROM
+    and of the joins by their names. Later steps see the result of the last step that produced
+    columns, by the name that `|> AS name` gives to it, and the tables that were joined afterwards.
     """
     first_query = node.this
     with_ = first_query.args.get("with_") if isinstance(first_query, exp.Query) else None
     definitions = () if with_ is None else with_.expressions
     ctes = tuple(Cte(d.alias, require_span(d)) for d in definitions)
-    reader.walk(first_query, context)
-    is_plain = _is_only_from(first_query)
-    without_with = hull(n for key, n in iterate_children(first_query) if key != "with_")
-    result = without_with if ctes and without_with is not None else require_span(first_query)
-    result = Span(result.start, require_span(first_query).end)
-    name, joins = "sqlml_chain", list[Span]()
+    walker.walk(first_query, context)
+    has_only_from = _is_only_from(first_query)
+    span_after_with = hull(n for key, n in iterate_children(first_query) if key != "with_")
+    result_span = require_span(first_query)
+    if ctes and span_after_with is not None:
+        result_span = Span(span_after_with.start, result_span.end)
+    result_name, joins = "sqlml_chain", list[Span]()
     for step in node.expressions:
-        word, step_span = step.this, require_span(step)
-        if word == "JOIN":
+        keyword, step_span = step.this, require_span(step)
+        if keyword == "JOIN":
             joins.append(step_span)
         items = [n for n in step.expressions if is_written(n)]
-        defines_items = word in ("SELECT", "EXTEND")
+        defines_items = keyword in ("SELECT", "EXTEND")
         block = Block(
             step_span,
-            find_covering_span(list_sources(first_query)) if is_plain else (result,),
-            items=tuple(read_item(reader, n, require_span(node)) for n in items if defines_items),
+            find_covering_spans(list_sources(first_query)) if has_only_from else (result_span,),
+            items=tuple(read_item(walker, n, require_span(node)) for n in items if defines_items),
             names=frozenset(filter(None, map(find_item_name, items))),
             ctes=ctes,
             is_recursive=with_ is not None and bool(with_.args.get("recursive")),
             parent=context.block,
             is_lateral=context.clause == "FROM",
-            is_chain=not is_plain,
-            name=name,
+            is_chain=not has_only_from,
+            name=result_name,
             joins=tuple(joins),
             output=context.output or step_span,
         )
-        inside = context.enter(block, _STEP_CLAUSES.get(word, word))
-        if word == "AGGREGATE":
-            reader.comparing_outputs.add(context.output or step_span)
-            inside = replace(inside, output=block.output)
-        for k, child in enumerate(step.expressions):
-            around = (block.items[k], *context.items) if word == "SELECT" else context.items
-            reader.walk(child, replace(inside, items=around))
-        if word not in _ROW_STEPS:
-            alias = step.args["alias"].name.replace("`", "``") if word == "AS" else ""
-            name = f"`{alias}`" if word == "AS" else "sqlml_chain"
-            is_plain, result, joins = False, Span(result.start, step_span.end), []
+        step_context = context.enter(block, "FROM" if keyword in _FROM_STEPS else keyword)
+        if keyword == "AGGREGATE":
+            walker.comparing_outputs.add(context.output or step_span)
+            step_context = replace(step_context, output=block.output)
+        for index, child in enumerate(step.expressions):
+            all_items = (
+                (block.items[index], *context.items) if keyword == "SELECT" else context.items
+            )
+            walker.walk(child, replace(step_context, items=all_items))
+        if keyword not in _ROW_STEPS:
+            alias = step.args["alias"].name.replace("`", "``") if keyword == "AS" else ""
+            result_name = f"`{alias}`" if keyword == "AS" else "sqlml_chain"
+            has_only_from, result_span, joins = False, Span(result_span.start, step_span.end), []
 
 
-_STEP_CLAUSES: Mapping[str, str] = MappingProxyType(
-    {"EXTEND": "FROM", "JOIN": "FROM", "SET": "FROM"}
-)
-"""The clauses of steps whose keyword is not that of a clause."""
+_FROM_STEPS = frozenset({"EXTEND", "JOIN", "SET"})
+"""Pipe steps whose expressions are read like those of FROM."""
 
 
 def _is_only_from(node: exp.Expr) -> bool:
@@ -255,11 +252,11 @@ def _is_only_from(node: exp.Expr) -> bool:
 
 RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
     {
-        exp.Select: _read_select,
-        exp.Join: _read_join,
-        **dict.fromkeys((exp.Union, exp.Intersect, exp.Except), _read_set_operation),
-        exp.Values: _read_values,
-        exp.Pivot: _read_pivot,
-        PipedQuery: _read_pipe,
+        exp.Select: _walk_select,
+        exp.Join: _walk_join,
+        **dict.fromkeys((exp.Union, exp.Intersect, exp.Except), _walk_set_operation),
+        exp.Values: _walk_values,
+        exp.Pivot: _walk_pivot,
+        PipedQuery: _walk_pipe,
     }
 )

@@ -43,11 +43,7 @@ _SPARK_NAMES: Mapping[str, str] = MappingProxyType(
 
 @lru_cache(maxsize=256)
 def spell_for_engine(template: str, dialect: str = "duckdb") -> str:
-    """Return a query template with the built-in names of an engine.
-
-    Args:
-        template: one query in DuckDB's SQL, without the user's names.
-        dialect: the name of a `Dialect`.
+    """Return a query template, which is in DuckDB's SQL, with the built-in names of an engine.
 
     >>> spell_for_engine("SELECT fsum(a * 2) AS b FROM rows_seen")
     'SELECT system.main.fsum(system.main."*"(a, 2)) AS b FROM rows_seen'

@@ -13,12 +13,12 @@ from sqlml.parsing.parse import parse_trees
 from sqlml.parsing.places import Span, find_outermost, is_written, overlaps, span
 from sqlml.parsing.tokens import run_deeply, tokenize
 from sqlml.planner.syntax import change_rules, expression_rules, query_rules
-from sqlml.planner.syntax.arguments import Arguments, read_parameters
+from sqlml.planner.syntax.arguments import ArgumentReader, read_parameters
 from sqlml.planner.syntax.outline import Outline, WidenableSource
 from sqlml.planner.syntax.outline_walk import (
-    Reader,
     Rule,
     WalkContext,
+    Walker,
     iterate_children,
     require_span,
 )
@@ -26,13 +26,13 @@ from sqlml.types import fold
 
 
 def _find_widenable_source(
-    sql: str, select: exp.Expr, arguments: Arguments, calls: Sequence[Span]
+    sql: str, select: exp.Expr, arguments: ArgumentReader, calls: Sequence[Span]
 ) -> WidenableSource | None:
     """Return the FROM clause of a query if it can produce one more column; otherwise None.
 
-    It must be one table, file or subquery, and nothing may notice the new column: stars can leave
-    it out, and no expression uses whole rows. The content of the outermost model calls does not
-    matter, since it is rewritten anyway.
+    It must be one table, file or subquery, and nothing else may see the new column: stars can
+    exclude it, and no expression uses whole rows. The outermost model calls do not matter, since
+    they are rewritten anyway.
     """
     from_ = select.args.get("from_")
     if from_ is None or select.args.get("joins") or select.args.get("laterals"):
@@ -43,9 +43,10 @@ def _find_widenable_source(
     if source_span is None or alias is None or not select_items:
         return None
     alias_span = span(alias)
-    if alias_span is None or arguments.uses_row(
-        fold(alias.name), _find_span_after_with(select), source_span, calls
-    ):
+    query_span, with_ = require_span(select), select.args.get("with_")
+    body_start = query_span.start if with_ is None else require_span(with_).end
+    body_span = Span(body_start, query_span.end)
+    if alias_span is None or arguments.uses_row(fold(alias.name), body_span, source_span, calls):
         return None
     alias_sql = sql[alias_span.start : alias_span.end]
     for node in _walk_outside_sources(select, calls):
@@ -53,7 +54,7 @@ def _find_widenable_source(
             return None
         is_qualified_star = isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
         if is_qualified_star and node.args.get("table") is not None and node not in select_items:
-            return None  # for instance `t.*` in a nested query, where it may be the whole row
+            return None  # For example `t.*` in a nested query, where it may mean the whole row.
     stars: list[Span] = []
     exclude_lists: list[Span] = []
     for node in select_items:
@@ -65,7 +66,7 @@ def _find_widenable_source(
             ):
                 return None
             continue
-        star_spans = arguments.read_star_mark(span(star))
+        star_spans = arguments.read_star_spans(span(star))
         if star_spans is None:
             return None
         star_span, exclude_span = star_spans
@@ -74,12 +75,6 @@ def _find_widenable_source(
         else:
             exclude_lists.append(exclude_span)
     return WidenableSource(source_span, alias_sql, tuple(stars), tuple(exclude_lists))
-
-
-def _find_span_after_with(select: exp.Expr) -> Span:
-    """Return the span of a query without its WITH."""
-    query_span, with_ = require_span(select), select.args.get("with_")
-    return query_span if with_ is None else Span(require_span(with_).end, query_span.end)
 
 
 def _walk_outside_sources(select: exp.Expr, calls: Sequence[Span]) -> Iterator[exp.Expr]:
@@ -115,39 +110,35 @@ _RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
 def read_outline(sql: str, dialect: str = "duckdb") -> Outline:
     """Return the outline of one statement.
 
-    Args:
-        dialect: the name of a `Dialect`.
-
-    Raises:
-        ParseError: sqlglot cannot read the statement.
-        BindError: an argument of a call cannot be valid.
+    Raises ParseError if sqlglot cannot read it, and BindError if an argument of a call cannot be
+    valid.
     """
     return run_deeply(sql, dialect, partial(_read_outline, sql, dialect))
 
 
 def _read_outline(sql: str, dialect: str) -> Outline:
     tokens = tokenize(sql, dialect)
-    reader = Reader(sql, tokens, _RULES)
+    walker = Walker(sql, tokens, _RULES)
     statements = parse_trees(sql, dialect)
     for tree in statements:
         if tree.find(exp.Command) is not None:
             raise ParseError(f"sqlglot cannot parse this kind of statement, {tree.name}", sql, 0)
-        reader.walk(tree, WalkContext())
-    calls = find_outermost(call.span for call in reader.calls)
+        walker.walk(tree, WalkContext())
+    calls = find_outermost(call.span for call in walker.calls)
     widenable_sources = {
-        require_span(n): single
-        for n in reader.selects
-        if (single := _find_widenable_source(sql, n, reader.arguments, calls)) is not None
+        require_span(select): source
+        for select in walker.selects
+        if (source := _find_widenable_source(sql, select, walker.arguments, calls)) is not None
     }
     return Outline(
         sql,
-        reader.created,
-        reader.is_stored or reader.created not in ("", "TABLE"),
+        walker.created,
+        walker.is_stored or walker.created not in ("", "TABLE"),
         change_rules.find_prefix(statements[0]) if len(statements) == 1 else None,
-        tuple(sorted(reader.calls, key=lambda call: call.span.start)),
-        frozenset(reader.scalar_forms),
+        tuple(sorted(walker.calls, key=lambda call: call.span.start)),
+        frozenset(walker.scalar_forms),
         read_parameters(tokens),
-        reader.identifiers,
+        walker.identifiers,
         widenable_sources,
-        frozenset(reader.comparing_outputs),
+        frozenset(walker.comparing_outputs),
     )

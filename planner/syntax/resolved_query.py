@@ -53,37 +53,31 @@ def analyse_query(
     return decorate
 
 
-_is_resolving = ContextVar("following", default=False)
+_is_resolving = ContextVar("is_resolving", default=False)
 logging.getLogger("sqlglot").addFilter(lambda _: not _is_resolving.get())
 
 
 @contextmanager
 def _silence_sqlglot() -> Iterator[None]:
     """Suppress sqlglot's warnings about names that it cannot resolve; the caller handles them."""
-    before = _is_resolving.set(True)
+    token = _is_resolving.set(True)
     try:
         yield
     finally:
-        _is_resolving.reset(before)
+        _is_resolving.reset(token)
 
 
 @_silence_sqlglot()
 def resolve_query(
     sql: str,
-    columns: ColumnsOf,
+    columns_of: ColumnsOf,
     extra_items: Mapping[Span, Sequence[str]],
     ignored_calls: Sequence[Span],
 ) -> tuple[str, Mapping[Span, tuple[str, ...]], Scope]:
-    """Resolve the names of a query.
+    """Resolve the names of a query whose blocks also select `extra_items`; ignored calls are NULL.
 
-    Returns the prefix of the names of added items, these names by block, and the root scope.
-
-    Args:
-        extra_items: expressions that a block, given by its span, additionally selects.
-        ignored_calls: the spans of calls that are replaced by NULL.
-
-    Raises:
-        ParseError, SqlglotError, ValueError: the query is not supported.
+    Returns the prefix of the names of the added items, these names by block, and the root scope.
+    Raises ParseError, SqlglotError or ValueError for a query that is not supported.
     """
     (tree,) = parse_trees(sql)
     _check_supported(tree)
@@ -93,15 +87,15 @@ def resolve_query(
     for number, table in enumerate(_find_tables(tree)):
         table_span = table_name_span(table)
         if table_span is None:
-            raise ValueError("a table without a span")
-        names = columns(f"SELECT * FROM {sql[table_span.start : table_span.end]}")
+            raise ValueError("a table has no span")
+        names = columns_of(f"SELECT * FROM {sql[table_span.start : table_span.end]}")
         schema[f"t{number}"] = dict.fromkeys(names, "UNKNOWN")
-        _rename(table, f"t{number}", table_span)
+        _rename_table(table, f"t{number}", table_span)
         used_names += names
     prefix = "sqlml_"
     while any(prefix in fold(name) for name in used_names):
         prefix += "_"
-    added = {block: _add_items(tree, block, prefix, texts) for block, texts in extra_items.items()}
+    added_names = {b: _add_items(tree, b, prefix, items) for b, items in extra_items.items()}
     for select in tree.find_all(exp.Select):
         select.meta[STAR_KEY] = any(item.find(exp.Star) for item in select.expressions)
     qualified = qualify(
@@ -116,8 +110,8 @@ def resolve_query(
             coalesce.replace(coalesce.this)
     root = build_scope(qualified)
     if root is None:
-        raise ValueError("not a query")
-    return prefix, added, root
+        raise ValueError("the statement is not a query")
+    return prefix, added_names, root
 
 
 def _is_using_column(node: exp.Coalesce) -> bool:
@@ -127,14 +121,14 @@ def _is_using_column(node: exp.Coalesce) -> bool:
     return all(isinstance(c, exp.Column) and c.name == node.this.name for c in node.expressions)
 
 
-def _add_items(tree: exp.Expr, block: Span, prefix: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Add expressions to the SELECT list of a block; return their names."""
+def _add_items(tree: exp.Expr, block: Span, prefix: str, items: Sequence[str]) -> tuple[str, ...]:
+    """Add SQL expressions to the SELECT list of a block, and return the names of their columns."""
     select = next((s for s in tree.find_all(exp.Select) if span(s) == block), None)
     if select is None:
-        raise ValueError("a block that is not in the tree")
-    names = tuple(f"{prefix}{n}" for n in range(len(texts)))
-    for name, text in zip(names, texts, strict=True):
-        (query,) = parse_trees(f"SELECT {text}")
+        raise ValueError("the block is not in the tree")
+    names = tuple(f"{prefix}{n}" for n in range(len(items)))
+    for name, item_sql in zip(names, items, strict=True):
+        (query,) = parse_trees(f"SELECT {item_sql}")
         (item,) = query.expressions
         for node in item.walk():
             node.meta.clear()  # the node has no span in the statement
@@ -145,9 +139,9 @@ def _add_items(tree: exp.Expr, block: Span, prefix: str, texts: Sequence[str]) -
 def _check_supported(tree: exp.Expr) -> None:
     """Raise ValueError if FROM has anything but tables, subqueries and joins of both."""
     if tree.find(exp.Pivot) is not None:
-        raise ValueError("a PIVOT")
+        raise ValueError("PIVOT is not supported")
     if any(not isinstance(join.parent, exp.Select) for join in tree.find_all(exp.Join)):
-        raise ValueError("joins in brackets")
+        raise ValueError("joins in brackets are not supported")
     for select in tree.find_all(exp.Select):
         for clause in (select.args.get("from_"), *(select.args.get("joins") or ())):
             table = None if clause is None else clause.this
@@ -155,7 +149,7 @@ def _check_supported(tree: exp.Expr) -> None:
             if table is None or isinstance(table, exp.Subquery) or lateral:
                 continue
             if not isinstance(table, exp.Table) or table.find(exp.Column) is not None:
-                raise ValueError("a table that depends on those before it")
+                raise ValueError("a table function of earlier tables is not supported")
 
 
 def _replace_calls_with_null(tree: exp.Expr, spans: Sequence[Span]) -> None:
@@ -166,7 +160,7 @@ def _replace_calls_with_null(tree: exp.Expr, spans: Sequence[Span]) -> None:
 
 
 def _find_tables(tree: exp.Expr) -> list[exp.Table]:
-    """Return the database tables that a query reads, one for each mention."""
+    """Return the nodes of a query that name database tables."""
     sources = (source for scope in traverse_scope(tree) for source in scope.sources.values())
     return list({id(s): s for s in sources if isinstance(s, exp.Table)}.values())
 
@@ -176,7 +170,7 @@ def table_name_span(table: exp.Table) -> Span | None:
     return Span(*table.meta[SPAN_KEY]) if SPAN_KEY in table.meta else hull(table.parts)
 
 
-def _rename(table: exp.Table, name: str, name_span: Span) -> None:
+def _rename_table(table: exp.Table, name: str, name_span: Span) -> None:
     """Rename a table in the tree to its name in the schema for sqlglot."""
     table.meta[SPAN_KEY] = name_span.start, name_span.end
     if not table.alias:

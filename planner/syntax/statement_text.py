@@ -15,14 +15,14 @@ from typing import Any
 from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse, split_sql
 from sqlml.parsing.statements import Explain, Query, Statement
-from sqlml.planner.syntax.arguments import FUNCTIONS, mentions_model_calls
+from sqlml.planner.syntax.arguments import FUNCTIONS, has_model_calls
 from sqlml.types import fold, is_unicode
 
 _MODEL_WORDS = ("predict", "explain", "transform", "model", "sqlml_", "_data", "ml.")
-_TRANSACTION_ENDS = ("commit", "end", "rollback", "abort")
+_ENDING_WORDS = ("commit", "end", "rollback", "abort")
 _IMPORTING_WORDS = ("attach", "import")
 _DEFINING_WORDS = ("macro", "function")
-_RELEVANT_WORDS = (*_MODEL_WORDS, *_DEFINING_WORDS, *_IMPORTING_WORDS, *_TRANSACTION_ENDS)
+_RELEVANT_WORDS = (*_MODEL_WORDS, *_DEFINING_WORDS, *_IMPORTING_WORDS, *_ENDING_WORDS)
 """Words of which every text that sqlml may have to handle contains at least one.
 
 Such a text calls or names a model, adds or hides one of sqlml's functions or macros, or ends a
@@ -40,8 +40,8 @@ _ABOUT_MODELS = re.compile(
     r"|\b(?:set|reset)" + _GAP + r"+(?:\w+" + _GAP + r"+)?sqlml_",
     _FLAGS,
 )
-_END = re.compile(rf"(?:{'|'.join(_TRANSACTION_ENDS)})(?:{_GAP}+\w+)*", _FLAGS)
-_BRING = re.compile(rf"(?:^|;){_GAP}*(?:{'|'.join(_IMPORTING_WORDS)})\b", _FLAGS)
+_ENDING = re.compile(rf"(?:{'|'.join(_ENDING_WORDS)})(?:{_GAP}+\w+)*", _FLAGS)
+_ATTACH_OR_IMPORT = re.compile(rf"(?:^|;){_GAP}*(?:{'|'.join(_IMPORTING_WORDS)})\b", _FLAGS)
 _IMPORT = re.compile(rf"import{_GAP}+database{_GAP}+'((?:[^']|'')*)'", _FLAGS)
 _DEFINE = re.compile(
     rf"create{_GAP}+(?:or{_GAP}+replace{_GAP}+)?(?:macro|function){_GAP}+"
@@ -75,7 +75,7 @@ class Text:
     @cached_property
     def calls_models(self) -> bool:
         """True if its tokens contain a model call, or an attempt at one."""
-        return self.concerns_models and mentions_model_calls(self.sql, self.dialect)
+        return self.concerns_models and has_model_calls(self.sql, self.dialect)
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
@@ -83,17 +83,15 @@ class Text:
 
         DuckDB runs several of its own statements as one text, so that the positions in its errors
         are correct. Spark runs one statement at a time. The engine also gets a text that cannot be
-        tokenized, and reports the error.
-
-        Raises:
-            ParseError: a statement about models breaks the grammar; the error shows where.
+        tokenized, and reports the error. A statement about models that breaks the grammar raises
+        ParseError, which shows where.
         """
         if self.concerns_models and not is_unicode(self.sql):
             invalid = next(character for character in self.sql if not is_unicode(character))
             raise ParseError(f"the statement is not valid Unicode: it has {invalid!r}")
         if self.is_engine_sql or not self.concerns_models:
-            one_by_one = self.dialect == "spark" and ";" in self.sql
-            return tuple(Query(piece) for piece in self.pieces) if one_by_one else ()
+            runs_one_by_one = self.dialect == "spark" and ";" in self.sql
+            return tuple(Query(piece) for piece in self.pieces) if runs_one_by_one else ()
         try:
             statements = parse(self.sql, self.dialect)
         except ParseError as error:
@@ -107,7 +105,7 @@ class Text:
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        """The texts of its statements without semicolons; the whole text if it cannot be split."""
+        """The SQL of each statement without its semicolon; the whole text if it cannot be split."""
         try:
             return tuple(split_sql(self.sql, self.dialect)) or (self.sql,)
         except ParseError:
@@ -122,7 +120,7 @@ class Text:
         >>> Text("SELECT '; commit'").ends_transaction, Text("COMMIT; SELECT 1").ends_transaction
         (False, False)
         """
-        return self._contains_any(_TRANSACTION_ENDS) and any(map(_END.fullmatch, self.pieces[-1:]))
+        return self._contains_any(_ENDING_WORDS) and any(map(_ENDING.fullmatch, self.pieces[-1:]))
 
     @cached_property
     def may_add_models(self) -> bool:
@@ -133,9 +131,9 @@ class Text:
         >>> Text("SELECT '; attach', import FROM attach; SELECT 1 AS attach").may_add_models
         False
         """
-        if not self._contains_any(_IMPORTING_WORDS) or _BRING.search(self.sql) is None:
+        if not self._contains_any(_IMPORTING_WORDS) or _ATTACH_OR_IMPORT.search(self.sql) is None:
             return False
-        return any(map(_BRING.match, self.pieces))
+        return any(map(_ATTACH_OR_IMPORT.match, self.pieces))
 
     @cached_property
     def imported_folder(self) -> str | None:
@@ -169,12 +167,9 @@ ENGINE_SQL = Text("", is_engine_sql=True)
 
 
 def text_of(sql: Any, dialect: str = "duckdb") -> Text:
-    """Return how to run a text.
+    """Return the `Text` of a SQL text.
 
     Anything but a string, such as a statement that the engine has parsed, belongs to the engine.
-
-    Args:
-        dialect: the name of a `Dialect`.
 
     >>> text_of("SELECT 42").is_engine_sql
     True

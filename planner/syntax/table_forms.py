@@ -38,6 +38,12 @@ class Form:
     has_model: bool = True
     positional: tuple[str, ...] = ()
 
+    @property
+    def example(self) -> str:
+        """The arguments of an example in messages, such as `MODEL m, TABLE t`."""
+        tables = ["TABLE t", "TABLE u"][: self.table_range[1]]
+        return ", ".join(["MODEL m", *tables] if self.has_model else tables)
+
 
 _LABEL_OPTIONS: Mapping[str, Kind] = {"label": "columns", "weight": "column", "by": "columns"}
 _BINARY_OPTIONS: Mapping[str, Kind] = {**_LABEL_OPTIONS, "class": "class"}
@@ -133,16 +139,11 @@ class FormOption:
     value: Any
     span: Span
 
-    def check(self, kind: Kind, sql: str) -> FormOption:
-        """Return the option; the value of "columns" becomes a tuple.
-
-        Raises:
-            BindError: the value is of another kind.
-        """
+    def normalize(self, kind: Kind, sql: str) -> FormOption:
+        """Check that the value fits `kind`, and return the option; "columns" become a tuple."""
         if not _is_of_kind(self.value, kind):
-            raise BindError(
-                f"option {self.name} takes {_KIND_DESCRIPTIONS[kind]}", sql, self.span.start
-            )
+            message = f"option {self.name} takes {_KIND_DESCRIPTIONS[kind]}"
+            raise BindError(message, sql, self.span.start)
         if kind == "columns" and isinstance(self.value, str):
             return FormOption(self.name, (self.value,), self.span)
         return self
@@ -185,23 +186,14 @@ class TableForm:
     options: Mapping[str, FormOption]
     column: Span | None = None
 
-    def read_integer(
-        self, name: str, default: int, min_value: int, max_value: int, sql: str
-    ) -> int:
-        """Return an option that is a whole number.
-
-        Raises:
-            BindError: it is not a whole number, or out of range.
-        """
+    def read_integer(self, name: str, default: int, minimum: int, maximum: int, sql: str) -> int:
+        """Return an option that is a whole number; raise BindError for any other value."""
         option = self.options.get(name)
         if option is None:
             return default
-        if option.value != int(option.value) or not min_value <= option.value <= max_value:
-            raise BindError(
-                f"option {name} takes a whole number from {min_value} to {max_value}",
-                sql,
-                option.span.start,
-            )
+        if option.value != int(option.value) or not minimum <= option.value <= maximum:
+            message = f"option {name} takes a whole number from {minimum} to {maximum}"
+            raise BindError(message, sql, option.span.start)
         return int(option.value)
 
 
@@ -218,9 +210,7 @@ def find_form(name: str) -> str | None:
 def find_table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
     """Return all table forms in the order of the text, including forms in the rows of others.
 
-    Raises:
-        BindError: a table form is malformed.
-        ParseError: the text cannot be tokenized.
+    Raises BindError if one is malformed, and ParseError if the text cannot be tokenized.
     """
     tokens = tokenize(sql, dialect)
     reader = _FormReader(sql, tokens)
@@ -247,15 +237,10 @@ def find_defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
     if not any(token.upper == "WITH" for token in tokens):
         return frozenset()
     names = set()
-    for i, token in enumerate(tokens):
-        following_index = i + 1
-        if following_index < len(tokens) and tokens[following_index].is_symbol("("):
-            following_index = tokens.closing.get(following_index, len(tokens)) + 1
-        if (
-            token.is_identifier
-            and following_index < len(tokens)
-            and tokens[following_index].upper == "AS"
-        ):
+    for next_index, token in enumerate(tokens, 1):
+        if next_index < len(tokens) and tokens[next_index].is_symbol("("):
+            next_index = tokens.closing.get(next_index, len(tokens)) + 1
+        if token.is_identifier and next_index < len(tokens) and tokens[next_index].upper == "AS":
             names.add(fold(token.text))
     return frozenset(names)
 
@@ -274,40 +259,38 @@ def _is_table_form(tokens: Sequence[Token], i: int) -> bool:
     function = fold(tokens[name_index].text)
     if not is_dotted and not (tokens[i].is_identifier and function.startswith("ml_")):
         return False
-    first_token, second_token = tokens[name_index + 2], tokens[name_index + 3]
+    token, next_token = tokens[name_index + 2], tokens[name_index + 3]
+    is_name = next_token.is_identifier or next_token.kind == "string"
     form = FORMS.get(function if is_dotted else function.removeprefix("ml_"))
     if form is None or form.has_model:
-        if first_token.upper == "MODEL":
-            is_name = second_token.is_identifier or second_token.kind in ("string", "param")
-            return is_name or second_token.is_symbol("(")
-        return (
-            is_dotted
-            and form is None
-            and first_token.upper == "TABLE"
-            and second_token.is_identifier
-        )
-    is_query = first_token.is_symbol("(") and (
-        second_token.upper in QUERIES or second_token.is_symbol("(")
-    )
-    is_name = second_token.is_identifier or second_token.kind == "string"
-    return is_query or (first_token.upper == "TABLE" and is_name)
+        if token.upper == "MODEL":
+            return is_name or next_token.kind == "param" or next_token.is_symbol("(")
+        is_unknown_form = is_dotted and form is None
+        return is_unknown_form and token.upper == "TABLE" and next_token.is_identifier
+    is_query = token.is_symbol("(") and (next_token.upper in QUERIES or next_token.is_symbol("("))
+    return is_query or (token.upper == "TABLE" and is_name)
 
 
-def _find_hint(word: str, choices: Collection[str], prefix: str, listing: str) -> str:
-    """Return a hint at the choice that `word` probably means; otherwise `listing`."""
+def _build_hint(word: str, choices: Collection[str], prefix: str, noun: str) -> str:
+    """Build a hint: the choice that `word` probably means, or else a list of all choices."""
     suggestion = closest(word, choices)
-    return listing if suggestion is None else f"did you mean {prefix}{suggestion}?"
+    if suggestion is not None:
+        return f"did you mean {prefix}{suggestion}?"
+    listing = ", ".join(prefix + choice for choice in choices)
+    return f"{noun}: {listing}" if choices else "it takes none"
 
 
 @dataclass(frozen=True, slots=True)
 class _FormReader:
-    """A reader of table forms, whose methods take the range tokens[start:end]."""
+    """A reader of table forms, whose methods take the range tokens[start:end].
+
+    They raise BindError for tokens that are not what they read.
+    """
 
     sql: str
     tokens: Tokens
 
     def error(self, message: str, index: int) -> BindError:
-        """Return an error that points at a token."""
         return BindError(message, self.sql, self.tokens[index].start)
 
     def span(self, start: int, end: int) -> Span:
@@ -317,14 +300,12 @@ class _FormReader:
         return self.tokens[start].is_symbol("(") and self.tokens.closing.get(start) == end - 1
 
     def read_form(self, start: int) -> TableForm:
-        """Return the table form that begins at a token."""
         tokens, is_dotted = self.tokens, self.tokens[start].upper == "ML"
         opening = start + (3 if is_dotted else 1)
         function = fold(tokens[opening - 1].text).removeprefix("" if is_dotted else "ml_")
         if function not in FORMS:
             written = self.sql[tokens[start].start : tokens[opening].start]
-            listing = f"functions: {', '.join(f'ml_{f}' for f in FORMS)}"
-            hint = _find_hint(function, FORMS, "ml_", listing)
+            hint = _build_hint(function, FORMS, "ml_", "functions")
             raise self.error(f"unknown function {written}; {hint}", start)
         close = tokens.closing.get(opening)
         if close is None:
@@ -342,15 +323,9 @@ class _FormReader:
         while items and self._are_rows(*items[0]):
             rows.append(items.pop(0))
         self._check_rows(function, rows, items, start)
-        return TableForm(
-            self.span(start, close + 1),
-            function,
-            model,
-            model_span,
-            tuple(self.span(a + (tokens[a].upper == "TABLE"), b) for a, b in rows),
-            dict(self._read_options(function, items)),
-            column,
-        )
+        form_span, options = self.span(start, close + 1), dict(self._read_options(function, items))
+        row_spans = tuple(self.span(a + (tokens[a].upper == "TABLE"), b) for a, b in rows)
+        return TableForm(form_span, function, model, model_span, row_spans, options, column)
 
     def _are_rows(self, start: int, end: int) -> bool:
         """Return whether an argument is `TABLE t` or a query in brackets."""
@@ -358,26 +333,16 @@ class _FormReader:
         return is_table or self.is_in_brackets(start, end)
 
     def _check_rows(
-        self,
-        function: str,
-        rows: Sequence[tuple[int, int]],
-        other_items: Sequence[tuple[int, int]],
-        start: int,
+        self, function: str, rows: list[tuple[int, int]], others: list[tuple[int, int]], start: int
     ) -> None:
-        """Raise BindError if a form has too few or too many tables."""
+        """Raise BindError if a form has too few or too many tables before its other arguments."""
         form = FORMS[function]
         min_count, max_count = form.table_range
         if min_count <= len(rows) <= max_count:
             return
-        if len(rows) < min_count and other_items and other_items[0][0] < other_items[0][1]:
-            raise self.error(
-                "the table form takes its rows as TABLE and a name, or as a query in brackets",
-                other_items[0][0],
-            )
-        model_argument = ["MODEL m"] if form.has_model else []
-        example = ", ".join(
-            [*model_argument, "TABLE t", "TABLE u"][: len(model_argument) + max_count]
-        )
+        if len(rows) < min_count and others and others[0][0] < others[0][1]:
+            message = "the table form takes its rows as TABLE and a name, or as a query in brackets"
+            raise self.error(message, others[0][0])
         if not max_count:
             expected = "a model alone"
         elif form.has_model:
@@ -385,18 +350,13 @@ class _FormReader:
         else:
             expected = "rows" if max_count == 1 else "two tables"
         raise self.error(
-            f"ml_{function} takes {expected}, as in ml_{function}({example})",
+            f"ml_{function} takes {expected}, as in ml_{function}({form.example})",
             start if len(rows) < min_count else rows[max_count][0],
         )
 
     def _read_options(
         self, function: str, items: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[str, FormOption]]:
-        """Yield the options of a form with their names.
-
-        Raises:
-            BindError: an argument is not an option, or not one of this form.
-        """
         form, used_names = FORMS[function], set[str]()
         positional = list(form.positional)
         for start, end in items:
@@ -407,23 +367,16 @@ class _FormReader:
             for option in options or [self._read_option(start, end)]:
                 name, offset = option.name, option.span.start
                 if name not in form.options:
-                    listing = f"options: {', '.join(form.options)}"
-                    hint = _find_hint(
-                        name, form.options, "", listing if form.options else "it takes none"
-                    )
+                    hint = _build_hint(name, form.options, "", "options")
                     message = f"unknown option {name} of ml_{function}; {hint}"
                     raise BindError(message, self.sql, offset)
                 if name in used_names:
                     raise BindError(f"option {name} is given twice", self.sql, offset)
                 used_names.add(name)
-                yield name, option.check(form.options[name], self.sql)
+                yield name, option.normalize(form.options[name], self.sql)
 
     def _read_option(self, start: int, end: int) -> FormOption:
-        """Return the option `name := value` or `name => value`.
-
-        Raises:
-            BindError: the tokens are not an option.
-        """
+        """Return the option `name := value` or `name => value`."""
         tokens = self.tokens
         is_named = end - start > 2 and tokens[start].is_identifier
         if not is_named or not any(tokens[start + 1].is_symbol(sign) for sign in (":=", "=>")):
@@ -440,47 +393,38 @@ class _FormReader:
         return FormOption(fold(tokens[start].text), value, self.span(start, end))
 
     def _read_struct_options(self, start: int, end: int) -> list[FormOption]:
-        """Return the options of `STRUCT(value AS name, ...)`; none if it is something else."""
+        """Return the options of `STRUCT(value AS name, ...)`; [] for any other argument."""
         tokens = self.tokens
         if tokens[start].upper != "STRUCT" or not self.is_in_brackets(start + 1, end):
             return []
         options = []
         for a, b in tokens.split_commas(start + 2, end - 1):
             if b - a < 3 or tokens[b - 2].upper != "AS" or not tokens[b - 1].is_identifier:
-                raise self.error(
-                    "options in a STRUCT have names, as in STRUCT(0.5 AS threshold)", a
-                )
+                message = "options in a STRUCT have names, as in STRUCT(0.5 AS threshold)"
+                raise self.error(message, a)
             name, value = fold(tokens[b - 1].text), self._read_value(a, b - 2)
             options.append(FormOption(name, value, self.span(a, b)))
         return options
 
     def _read_literal(self, start: int, end: int) -> Any:
-        """Return the value of a literal.
-
-        Raises:
-            BindError: it is an expression or a parameter.
-        """
         tokens = self.tokens[start:end]
-        first_token = tokens[0]
-        if len(tokens) == 1:
-            if first_token.kind == "string":
-                return first_token.text
-            if first_token.kind == "number":
-                return read_number(first_token.text)
-            if first_token.upper in _BOOLEANS:
-                return _BOOLEANS[first_token.upper]
-        signs = "".join(token.text for token in tokens[:-1])
+        token = tokens[0]
+        if len(tokens) == 1 and token.kind == "string":
+            return token.text
+        if len(tokens) == 1 and token.upper in _BOOLEANS:
+            return _BOOLEANS[token.upper]
+        if len(tokens) == 1 and token.kind == "number":
+            return read_number(token.text)
+        signs = "".join(t.text for t in tokens[:-1])
         if signs in ("-", ".", "-.") and tokens[-1].kind == "number":
             value = read_number(("." if "." in signs else "") + tokens[-1].text)
             return -value if "-" in signs else value
         opening = next((i for i, t in enumerate(tokens[:2]) if t.text in ("[", "(")), None)
-        if opening is not None and (opening == 0 or first_token.upper == "ARRAY"):
-            inner = tokens[opening + 1 : -1]
-            strings, commas = inner[::2], inner[1::2]
-            if all(comma.is_symbol(",") for comma in commas) and all(
-                string.kind == "string" for string in strings
-            ):
-                return tuple(string.text for string in strings)
+        if opening is not None and (opening == 0 or token.upper == "ARRAY"):
+            elements, commas = tokens[opening + 1 : -1 : 2], tokens[opening + 2 : -1 : 2]
+            are_strings = all(element.kind == "string" for element in elements)
+            if are_strings and all(comma.is_symbol(",") for comma in commas):
+                return tuple(element.text for element in elements)
         raise self.error(
             "options of a table form must be literals: a string, a number, true, false, or a list "
             "of strings",
@@ -488,11 +432,8 @@ class _FormReader:
         )
 
     def _read_value(self, start: int, end: int) -> Any:
-        """Return a literal, or numbers by names: `{'age': 0.1, plan: 0.2}` or `[('age', 0.1),
-        STRUCT('plan', 0.2)]`.
-
-        Raises:
-            BindError: it is anything else.
+        """Return a literal, or a dict of numbers by name: `{'age': 0.1, plan: 0.2}` or
+        `[('age', 0.1), STRUCT('plan', 0.2)]`.
         """
         tokens = self.tokens
         is_list = tokens[start].is_symbol("[") and tokens.closing.get(
@@ -526,11 +467,8 @@ class _FormReader:
             return None
         for previous, token in zip(tokens, tokens[1:], strict=False):
             if not (previous.kind == "symbol" or token.kind == "symbol"):
-                raise BindError(
-                    f"the table form takes one model; expected a comma before {token.text!r}",
-                    self.sql,
-                    token.start,
-                )
+                message = f"the table form takes one model; expected a comma before {token.text!r}"
+                raise BindError(message, self.sql, token.start)
         return "".join(t.text for t in tokens)
 
 

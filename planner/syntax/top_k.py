@@ -32,7 +32,7 @@ from sqlml.types import fold
 
 @dataclass(frozen=True, slots=True)
 class CascadedCall:
-    """A call that asks a small model first.
+    """A call that first asks a small model for each row.
 
     Attributes:
         block: the span of its query block.
@@ -52,14 +52,13 @@ class CallsOfQuery:
 
     Attributes:
         other_reads: expressions that other calls read, each with its block.
-        spans: the spans of all calls.
     """
 
     cascaded: Sequence[CascadedCall]
     other_reads: Sequence[tuple[Span, str]]
     spans: Sequence[Span]
-    columns: ColumnsOf
-    return_type: ReturnTypeOf
+    columns_of: ColumnsOf
+    return_type_of: ReturnTypeOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,6 @@ class IdleSource:
     """A source that is needed only for rows for which a small model is unsure.
 
     Attributes:
-        call_index: the index of the call.
         features: the features of the small model as expressions in the block of the source.
     """
 
@@ -81,33 +79,29 @@ def find_idle_sources(sql: str, calls: CallsOfQuery) -> Sequence[IdleSource]:
     """Return the idle sources of a query; none if it is not supported."""
     sources = CascadeSources(sql, calls)
     idle_sources = []
-    for n in range(len(calls.cascaded)):
-        for source in sources.find_idle(n):
-            features = sources.write_features(n, source.block, source.kind, source.names)
+    for index in range(len(calls.cascaded)):
+        for source in sources.find_idle_sources(index):
+            features = sources.build_features(index, source.block, source.kind, source.table_names)
             if features is not None:
-                idle_sources.append(IdleSource(source, n, features))
+                idle_sources.append(IdleSource(source, index, features))
     return idle_sources
 
 
 class CascadeSources:
-    """The sources for the features of each cascaded call, and for all other expressions.
-
-    Raises:
-        ParseError, SqlglotError, ValueError: the statement is not supported.
-    """
+    """The sources of the features of each cascaded call, and of all other expressions."""
 
     def __init__(self, sql: str, calls: CallsOfQuery) -> None:
         extra_items: dict[Span, list[str]] = {}
         offsets = []
         for call in calls.cascaded:
-            texts = extra_items.setdefault(call.block, [])
-            offsets.append(len(texts))
-            texts += call.features.values()
+            expressions = extra_items.setdefault(call.block, [])
+            offsets.append(len(expressions))
+            expressions += call.features.values()
         feature_counts = {block: len(texts) for block, texts in extra_items.items()}
         for block, text in calls.other_reads:
             extra_items.setdefault(block, []).append(text)
-        self.lineage = Lineage(sql, calls.columns, calls.return_type, extra_items, calls.spans)
-        self._return_type = calls.return_type
+        self._return_type_of = type_of = calls.return_type_of
+        self.lineage = Lineage(sql, calls.columns_of, type_of, extra_items, calls.spans)
         self._cascaded = calls.cascaded
         self._item_names = [
             self.lineage.added_names[call.block][offset : offset + len(call.features)]
@@ -116,102 +110,98 @@ class CascadeSources:
         self._other_sources = _find_other_sources(self.lineage, feature_counts)
         self._sources_of_calls = [self._split_sources(n) for n in range(len(calls.cascaded))]
 
-    def find_idle(self, n: int) -> list[FeatureSource]:
-        """Return the sources that only features which the small model does not read need."""
-        full, small = self._sources_of_calls[n]
-        others = (f | s for m, (f, s) in enumerate(self._sources_of_calls) if m != n)
+    def find_idle_sources(self, index: int) -> list[FeatureSource]:
+        """Return the sources that nothing but features of the call's full model alone needs."""
+        full, small = self._sources_of_calls[index]
         idle = full - small - self._other_sources - self.lineage.across_rows
-        return sorted(idle.difference(*others), key=lambda source: source.span.start)
+        for i, sources in enumerate(self._sources_of_calls):
+            idle = idle if i == index else idle.difference(*sources)
+        return sorted(idle, key=lambda source: source.span.start)
 
-    def write_features(
-        self, n: int, block: Span, kind: str = "call", names: frozenset[str] = frozenset()
+    def build_features(
+        self, index: int, block: Span, kind: str = "call", own_tables: frozenset[str] = frozenset()
     ) -> Mapping[str, str] | None:
-        """Return the features of a call's small model as expressions of its block or of one below.
+        """Return the features of a call's small model as expressions of its block or a nested one.
 
         Returns None if they cannot be written there, or if the rows differ from those of the call.
 
         Args:
-            kind: the kind of source for which they are written. For a "call" they may call user
-                functions: the engine evaluates these once if a block selects them twice, but twice
-                for a join. For a "subquery" or "lateral" they must be qualified columns of tables
-                that are not among `names`.
+            kind: the kind of source that asks the small model. For a "call", features may call
+                user functions: the engine evaluates these once if a block selects them twice, but
+                twice for a join. For a "subquery" or "lateral", features must be qualified columns
+                of tables other than `own_tables`.
         """
-        call, texts = self._cascaded[n], {}
-        for feature, name in zip(call.features, self._item_names[n], strict=True):
+        call, expressions = self._cascaded[index], {}
+        for feature, name in zip(call.features, self._item_names[index], strict=True):
             if feature not in call.small_features:
                 continue
-            node = _follow_item(self.lineage, call.block, name, block)
-            if node is None or not all(
-                self._is_repeatable(inner, kind == "call") for inner in node.walk()
-            ):
+            node = _trace_item(self.lineage, call.block, name, block)
+            nodes = () if node is None else node.walk()
+            if node is None or not all(self._is_repeatable(n, kind == "call") for n in nodes):
                 return None
             if kind in ("subquery", "lateral"):
-                text = _qualify_column(node, names)
+                text = _qualify_column(node, own_tables)
             elif block == call.block:
                 text = call.features[feature]
             else:
                 text = _build_item_sql(self.lineage.sql, node)
             if text is None:
                 return None
-            texts[feature] = text
-        return texts or None
+            expressions[feature] = text
+        return expressions or None
 
     def _is_repeatable(self, node: exp.Expr, allow_calls: bool) -> bool:
         if allow_calls and isinstance(node, exp.Anonymous):
-            return self._return_type(node.name) is not None
+            return self._return_type_of(node.name) is not None
         return isinstance(node, _REPEATABLE_NODES)
 
-    def _split_sources(self, n: int) -> tuple[Sources, Sources]:
+    def _split_sources(self, index: int) -> tuple[Sources, Sources]:
         """Return the sources of features that only the full model reads, and of other features."""
-        call = self._cascaded[n]
+        call = self._cascaded[index]
         scope = self.lineage.find_block(call.block)
-        full, small = set[FeatureSource](), set[FeatureSource]()
-        for feature, name in zip(call.features, self._item_names[n], strict=True):
+        full_sources, small_sources = set[FeatureSource](), set[FeatureSource]()
+        for feature, name in zip(call.features, self._item_names[index], strict=True):
             item = None if scope is None else self.lineage.find_item(scope, name)
             if scope is None or item is None:
-                raise ValueError("a feature that cannot be followed")
-            (small if feature in call.small_features else full).update(
-                self.lineage.find_sources(item, scope)
-            )
-        return frozenset(full), frozenset(small)
+                raise ValueError("a feature has no select item")
+            sources = self.lineage.find_sources(item, scope)
+            (small_sources if feature in call.small_features else full_sources).update(sources)
+        return frozenset(full_sources), frozenset(small_sources)
 
 
 def _find_other_sources(lineage: Lineage, feature_counts: Mapping[Span, int]) -> Sources:
     """Return the sources that anything except a cascaded call needs.
 
-    Args:
-        feature_counts: the number of items that were added to each block for such calls; they come
-            first.
+    `feature_counts` maps each block to the number of items that were added for cascaded calls,
+    which are the first of its added items.
     """
     sources = set[FeatureSource]()
     for scope in lineage.root.traverse():
         select = scope.expression
         if not isinstance(select, exp.Select) or lineage.is_one_row_subquery(scope):
             continue
-        calls: set[str] = set()
+        call_items: set[str] = set()
         if (block := span(select)) is not None:
-            calls.update(lineage.added_names.get(block, ())[: feature_counts.get(block, 0)])
+            call_items.update(lineage.added_names.get(block, ())[: feature_counts.get(block, 0)])
         is_outermost = not (scope.is_derived_table or scope.is_cte)
         needs_all_items = is_outermost or _rows_depend_on_items(lineage, select)
         if is_outermost and lineage.has_star(scope):
-            sources |= lineage.sources_of_unnested_structs(scope)
+            sources |= lineage.find_struct_sources(scope)
         for item in select.selects:
-            if item.alias_or_name not in calls and (needs_all_items or lineage.is_added(item)):
+            if item.alias_or_name not in call_items and (needs_all_items or lineage.is_added(item)):
                 sources |= lineage.find_sources(item, scope)
         for key, node in iterate_children(select):
             if key not in ("expressions", "with_", "from_", "joins"):
                 sources |= lineage.find_sources(node, scope)
         for join in select.args.get("joins") or ():
             if (on := join.args.get("on")) is not None:
-                sources |= lineage.find_sources(on, scope) - lineage.sources_of_join(join, scope)
+                sources |= lineage.find_sources(on, scope) - lineage.find_join_sources(join, scope)
     return frozenset(sources)
 
 
 def _rows_depend_on_items(lineage: Lineage, select: exp.Select) -> bool:
     """Return whether a block's items decide which rows it has, even if nothing reads them."""
-    if select.args.get("distinct") is not None:
-        return True
-    if any(lineage.makes_rows(item) for item in select.selects):
+    if select.args.get("distinct") is not None or any(map(lineage.unnests_lists, select.selects)):
         return True
     group, order = select.args.get("group"), select.args.get("order")
     if group is not None and any(v for k, v in group.args.items() if k != "expressions"):
@@ -226,13 +216,11 @@ def _is_all_key(key: exp.Expr) -> bool:
     return isinstance(key, exp.Column) and not key.table and fold(key.name) == "all"
 
 
-def _follow_item(
-    lineage: Lineage, start_block: Span, name: str, end_block: Span
-) -> exp.Expr | None:
-    """Return an item of a block as an expression of a nested block, from which its rows come."""
-    scope = lineage.find_block(start_block)
+def _trace_item(lineage: Lineage, block: Span, name: str, inner_block: Span) -> exp.Expr | None:
+    """Return a block's item as an expression of a nested block that yields its rows, or None."""
+    scope = lineage.find_block(block)
     item = None if scope is None else lineage.find_item(scope, name)
-    while scope is not None and item is not None and span(scope.expression) != end_block:
+    while scope is not None and item is not None and span(scope.expression) != inner_block:
         node = item.unalias()
         if not isinstance(node, exp.Column) or find_join(scope, node.table) is not None:
             return None
@@ -245,10 +233,8 @@ def _follow_item(
 
 def _is_row_by_row(scope: Scope) -> bool:
     """Return whether a block yields one row for each of its input rows, whatever they contain."""
-    select = scope.expression
-    if not isinstance(select, exp.Select):
-        return False
-    if any(select.args.get(key) for key in ("distinct", "group", "having", "qualify")):
+    select, clauses = scope.expression, ("distinct", "group", "having", "qualify")
+    if not isinstance(select, exp.Select) or any(map(select.args.get, clauses)):
         return False
     nodes = (n for i in select.selects for n in i.walk(prune=lambda n: isinstance(n, exp.Subquery)))
     return not any(isinstance(n, exp.AggFunc) for n in nodes)
@@ -267,16 +253,16 @@ functions are assumed to be repeatable too.
 
 
 def _build_item_sql(sql: str, node: exp.Expr) -> str | None:
-    """Return an expression as text of its block; a column of a star is qualified by its table."""
-    node_span = span(node)
-    if is_written(node) and node_span is not None:
-        return f"({sql[node_span.start : node_span.end]})"
+    """Return an expression as it is written; a column of a star is qualified by its table."""
+    item_span = span(node)
+    if is_written(node) and item_span is not None:
+        return f"({sql[item_span.start : item_span.end]})"
     return _qualify_column(node)
 
 
-def _qualify_column(node: exp.Expr, names: frozenset[str] = frozenset()) -> str | None:
-    """Return a column qualified by its table, unless that is among `names`."""
-    if not isinstance(node, exp.Column) or not node.table or fold(node.table) in names:
+def _qualify_column(node: exp.Expr, excluded_tables: frozenset[str] = frozenset()) -> str | None:
+    """Return a column qualified by its table, or None if that is one of `excluded_tables`."""
+    if not isinstance(node, exp.Column) or not node.table or fold(node.table) in excluded_tables:
         return None
     return ".".join(map(DUCKDB.quote_name, (node.table, node.name)))
 
@@ -290,10 +276,10 @@ class TopK:
         source: the span of that table or subquery with its alias.
         alias: the alias as written, or the table's name.
         filters: the spans of the conditions on its rows.
-        functions: the functions that these call, except those that sqlglot knows.
+        functions: the functions that the conditions call (`find_functions`).
         joins: the spans of the tables that are joined to it, which must have unique keys.
         features: the features of the small model as expressions over the table.
-        idle: the names of the sources that are computed for the remaining rows only.
+        idle_names: the names of the sources that are computed only for the remaining rows.
     """
 
     k: int
@@ -305,29 +291,29 @@ class TopK:
     functions: frozenset[str]
     joins: tuple[Span, ...]
     features: Mapping[str, str]
-    idle: tuple[str, ...]
+    idle_names: tuple[str, ...]
 
 
-UNSUPPORTED = (
-    "a top-K filter is for ORDER BY the call DESC LIMIT a number, without GROUP BY, DISTINCT and "
+UNSUPPORTED_QUERY = (
+    "a top-K filter needs ORDER BY <the call> DESC LIMIT <number>, without GROUP BY, DISTINCT and "
     "windows"
 )
-MIXED_ROWS = "rows of the query may be several of its first table, or none"
+MIXED_ROWS = "a row of the first table may become several rows of the query, or none"
 
 
 @analyse_query(default="this statement is too complex to analyse", errors=Exception)
 def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
-    """Return how a query can be filtered for its only cascaded call, or why it cannot."""
+    """Return how to filter a query for its only cascaded call, or why it cannot be filtered."""
     (call,) = calls.cascaded
     k = _read_limit(sql, call)
     if k is None:
-        return UNSUPPORTED
+        return UNSUPPORTED_QUERY
     sources = CascadeSources(sql, calls)
-    lineage, idle = sources.lineage, sources.find_idle(0)
-    blocks = {source.block for source in idle}
+    lineage, idle_sources = sources.lineage, sources.find_idle_sources(0)
+    blocks = {source.block for source in idle_sources}
     filtered_block = next(iter(blocks)) if len(blocks) == 1 else call.block
     path = _find_path(lineage, lineage.find_block(call.block), filtered_block)
-    features = sources.write_features(0, filtered_block)
+    features = sources.build_features(0, filtered_block)
     if path is None or features is None or path[0].external_columns:
         return MIXED_ROWS
     tables = [t.name for t in lineage.root.expression.find_all(exp.Table) if not t.db]
@@ -355,31 +341,28 @@ def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
         source_span,
         without_alias,
         str(name) if name else DUCKDB.quote_name(source.alias_or_name),
-        tuple(place for place in filters if place is not None),
+        tuple(filter_span for filter_span in filters if filter_span is not None),
         frozenset() if where is None else find_functions(where.this),
-        tuple(place for place in joins if place is not None),
+        tuple(table_span for table_span in joins if table_span is not None),
         features,
-        tuple(dict.fromkeys(source.name for source in idle)),
+        tuple(dict.fromkeys(source.name for source in idle_sources)),
     )
 
 
 def _read_limit(sql: str, call: CascadedCall) -> int | None:
-    """Return the number of rows, best first by a call, that its block returns; otherwise None."""
+    """Return the LIMIT plus OFFSET of a block that returns the best rows by a call, or None."""
     (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == call.block), None)
-    if select is None or any(select.args.get(k) for k in _CROSS_ROW_CLAUSES):
-        return None
-    if select.find(exp.Window) is not None:
+    if select is None or select.find(exp.Window) or any(map(select.args.get, _CROSS_ROW_CLAUSES)):
         return None
     order, limit = select.args.get("order"), select.args.get("limit")
     if order is None or not isinstance(limit, exp.Limit) or not order.expressions:
         return None
     if limit.args.get("limit_options") is not None:  # PERCENT, WITH TIES
         return None
-    first_key = order.expressions[0]
-    if not isinstance(first_key, exp.Ordered) or not first_key.args.get("desc"):
-        return None
-    if not _is_order_by_call(first_key.this, select, call.call):
+    key = order.expressions[0]
+    is_descending = isinstance(key, exp.Ordered) and key.args.get("desc")
+    if not is_descending or not _is_order_by_call(key.this, select, call.call):
         return None
     offset = select.args.get("offset")
     limit_nodes = [limit.expression, *([] if offset is None else [offset.expression])]
@@ -419,18 +402,14 @@ def _find_path(lineage: Lineage, scope: Scope | None, end_block: Span) -> list[S
         if not isinstance(select, exp.Select) or select.args.get("from_") is None:
             return None
         joins = select.args.get("joins") or ()
-        if not all(is_left_join(join) or lineage.is_lateral(join) for join in joins):
+        are_followed = all(is_left_join(join) or lineage.is_lateral(join) for join in joins)
+        if select.args.get("laterals") or not are_followed:
             return None
-        if select.args.get("laterals"):
-            return None
-        if len(path) > 1 and not (_is_row_by_row(scope) and _returns_all_rows(select)):
+        chooses_rows = any(map(select.args.get, ("limit", "offset", "order", "sample")))
+        if len(path) > 1 and (chooses_rows or not _is_row_by_row(scope)):
             return None
         if span(select) == end_block:
             return path
         inner_scope = scope.sources.get(select.args["from_"].this.alias_or_name)
         scope = inner_scope if isinstance(inner_scope, Scope) else None
     return None
-
-
-def _returns_all_rows(select: exp.Select) -> bool:
-    return not any(select.args.get(key) for key in ("limit", "offset", "order", "sample"))

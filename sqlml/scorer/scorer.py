@@ -14,9 +14,9 @@ from sqlml.errors import ConfigError
 from sqlml.explaining.explained import (
     BY_CLASS,
     OWN,
-    find_block_size,
     explain_against_background,
     explain_program,
+    find_block_size,
 )
 from sqlml.host import LOCAL_FILES
 from sqlml.importers.frame import Gaps

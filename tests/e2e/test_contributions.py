@@ -209,9 +209,9 @@ def test_a_feature_that_is_called_baseline(con: sqlml.Session) -> None:
         ("SELECT explain('nobody', *) FROM shop", "unknown model 'nobody'"),
         (
             "SELECT explain('prices', *, baseline := true, standard_errors := true) FROM shop",
-            "do not go together",
+            "baseline := excludes standard_errors :=",
         ),
-        ("SELECT explain('pair', *, class := 'yes') FROM shop", "explain gives a MAP for each"),
+        ("SELECT explain('pair', *, class := 'yes') FROM shop", "explain returns a MAP for each"),
         ("SELECT explain('prices', *, background := (1)) FROM shop", "takes a query in brackets"),
         (
             "SELECT explain('prices', *, background := (FROM shop WHERE a > ?)) FROM shop",

@@ -87,7 +87,7 @@ TRAIN = "OPTIONS (model_type = 'linear_reg', label = 'id') AS SELECT id, tenure 
         ("FROM customers JOIN predict_proba('churn', (FROM customers)) ON true", "TABLE t"),
         ("FROM transform('churn', customers)", "SELECT *, transform('churn', *) FROM customers"),
         ('SELECT predict("churn", *) FROM customers', "predict('churn', *)"),
-        ('SELECT predict("churn", id, 2) FROM customers', "stands in single quotes"),
+        ('SELECT predict("churn", id, 2) FROM customers', "in single quotes"),
         ("ALTER MODEL churn RETRAN", "did you mean RETRAIN?"),
         ("ALTER MODEL churn SET DEFUALT_VERSION = 1", "expected ADD VERSION"),
         ("RETRAN MODEL churn", "write ALTER MODEL m RETRAIN"),

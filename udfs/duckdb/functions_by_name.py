@@ -35,7 +35,7 @@ from sqlml.planner.program.function_names import (
     parse_name,
 )
 from sqlml.types import Array
-from sqlml.udfs.batch_function import BatchFunction, to_arrow, arrow_type, stack_columns, park_error
+from sqlml.udfs.batch_function import BatchFunction, arrow_type, park_error, stack_columns, to_arrow
 from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.engine_function import EngineFunction, score_by_name, with_signature
 from sqlml.udfs.make_function import make_engine_function
@@ -164,7 +164,9 @@ def _score_by_name(
         return pa.array([], result_type)
     name = names[0].as_py()
     if not isinstance(name, str) or names[-1].as_py() != name:
-        raise park_error(ArtifactError("the name of a model's function must be the same for all rows"))
+        raise park_error(
+            ArtifactError("the name of a model's function must be the same for all rows")
+        )
     scores = _score_batch(name, *columns)
     if scores.type != result_type:
         raise park_error(

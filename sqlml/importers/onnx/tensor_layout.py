@@ -20,7 +20,7 @@ from sqlml.importers.onnx.graph_items import (
     find_shape,
     to_strings,
 )
-from sqlml.importers.row_tensors import Rows, Uncovered, fill_shape, concatenate_tensors
+from sqlml.importers.row_tensors import Rows, Uncovered, concatenate_tensors, fill_shape
 from sqlml.ir.builder import Builder, Value
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import INTEGERS, ROWS, Array
@@ -286,7 +286,9 @@ def _convert_concat(call: Call) -> Item:
         raise Uncovered("it stacks rows")
     string_items = [item for item in items if isinstance(item, Texts)]
     if not string_items:
-        return concatenate_tensors(call.builder, [_to_rows(call, x, first_item) for x in items], axis)
+        return concatenate_tensors(
+            call.builder, [_to_rows(call, x, first_item) for x in items], axis
+        )
     if len(string_items) < len(items):
         raise Uncovered("it joins strings and numbers")
     grids = [np.array(item.columns, object).reshape(item.inner) for item in string_items]

@@ -13,8 +13,8 @@ from sqlml.importers.row_tensors import (
     Rows,
     Uncovered,
     apply_to_columns,
-    fill_shape,
     concatenate_tensors,
+    fill_shape,
     multiply,
 )
 from sqlml.importers.torch.tensors import (

@@ -190,7 +190,9 @@ def _scale_to_unit(xp: Any, x: Any) -> Any:
 def reduced_distances(x: Array, attrs: Attrs) -> Array:
     """Return the reduced distances (n, m) of rows `x` under the metric in `attrs`."""
     metric, p, weights = attrs["metric"], attrs.get("p", 0.0), attrs.get("weights")
-    reduced: Array = compute_distances(np, x, attrs["points"], metric, p, weights, attrs.get("inverse"))
+    reduced: Array = compute_distances(
+        np, x, attrs["points"], metric, p, weights, attrs.get("inverse")
+    )
     return reduced.astype(x.dtype, copy=False)
 
 

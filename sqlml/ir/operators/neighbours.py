@@ -21,11 +21,11 @@ from sqlml.ir.operators.distances import (
     METRIC,
     SQUARES,
     check_metric,
+    compute_square_norms,
     expanded_distances,
     reduced_distances,
     round_like_source,
     rounding_slack,
-    compute_square_norms,
 )
 from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs

@@ -235,7 +235,9 @@ def open_native_connection(
 def _load(connection: duckdb.DuckDBPyConnection, shim: Installed) -> NativeConnection:
     """Return the connection that the shim opens now, or that it opened earlier."""
     library = ctypes.CDLL(str(shim.path))  # It is loaded once per process for all databases.
-    ctypes.c_void_p.in_dll(library, "sqlml_connect").value = c_api.find_function_address("duckdb_connect")
+    ctypes.c_void_p.in_dll(library, "sqlml_connect").value = c_api.find_function_address(
+        "duckdb_connect"
+    )
     opened = ctypes.c_void_p.in_dll(library, "sqlml_connection")
     opened.value = None
     try:

@@ -420,7 +420,9 @@ def _read_block(
         np.ctypeslib.as_array((ctypes.c_uint64 * (2 * row_count)).from_address(column_at))
         for column_at in addresses
     )
-    return matrix, {text_input_name(k): copy_to_text_column(column) for k, column in enumerate(strings)}
+    return matrix, {
+        text_input_name(k): copy_to_text_column(column) for k, column in enumerate(strings)
+    }
 
 
 def report_error(info: int, error: BaseException) -> None:

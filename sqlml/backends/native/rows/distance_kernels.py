@@ -24,7 +24,7 @@ from sqlml.backends.native.rows.matmul_tiles import (
     make_panels,
     pad_rows,
 )
-from sqlml.ir.operators.distances import SPLIT, rounding_slack, scale_to_unit, compute_square_norms
+from sqlml.ir.operators.distances import SPLIT, compute_square_norms, rounding_slack, scale_to_unit
 from sqlml.ir.operators.neighbours import select_nearest, to_true_distances
 from sqlml.ir.program import Attrs
 from sqlml.types import Array

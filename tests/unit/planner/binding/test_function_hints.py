@@ -37,8 +37,8 @@ def test_a_name_close_to_ours_is_named(written: str, meant: str) -> None:
 def test_a_column_that_names_models_has_a_keyword() -> None:
     message = "Binder Error: Macro explain() does not support the supplied arguments."
     wanted = (
-        "the name of a model stands in single quotes, explain('m', ..); a model that a column "
-        "names is called by explain(MODEL (column), ..)"
+        "write the name of a model in single quotes, explain('m', ..); if a column names the "
+        "model, write explain(MODEL (column), ..)"
     )
     assert suggest_fix("SELECT explain(m, a, b) FROM t", message, nothing) == wanted
     assert suggest_fix("SELECT explain(m, a, b) FROM t", message, lambda name: True) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlml.errors import BindError, ParseError
-from sqlml.planner.syntax.arguments import mentions_model_calls
+from sqlml.planner.syntax.arguments import has_model_calls
 from sqlml.planner.syntax.outline import Literal, ModelCall, ModelColumn, Outline, Parameter
 from sqlml.planner.syntax.read_outline import read_outline
 
@@ -187,7 +187,7 @@ def test_what_a_statement_makes_and_keeps(sql: str, created: str, kept: bool) ->
 def test_a_call_that_is_not_of_a_model() -> None:
     for text in ("mine.predict('m', a)", "predict(a, b)", "predict()", "\"predict\"('m', a)"):
         assert not outline(f"SELECT {text} FROM t").calls
-        assert not mentions_model_calls(f"SELECT {text} FROM t")
+        assert not has_model_calls(f"SELECT {text} FROM t")
 
 
 def test_a_column_that_names_models() -> None:

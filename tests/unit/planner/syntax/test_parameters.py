@@ -27,17 +27,17 @@ def test_a_used_up_parameter_leaves_the_list() -> None:
     sql = "SELECT ?, ?, ?"
     given = Parameters(places(sql), ["m", 2, 3])
     given = given.consume([places(sql)[0]])
-    assert given.remaining_values() == ((1, 2), frozenset())
-    assert given.renumber(inside=False) == {}
-    assert list(given.renumber(inside=True).values()) == ["$1", "$2"]
+    assert given.find_remaining_values() == ((1, 2), frozenset())
+    assert given.renumber_positional(in_calls=False) == {}
+    assert list(given.renumber_positional(in_calls=True).values()) == ["$1", "$2"]
 
 
 def test_numbered_parameters_move_up() -> None:
     sql = "SELECT $2, $1, $3, $1"
     given = Parameters(places(sql), ["a", "m", "c"])
     given = given.consume([places(sql)[0]])
-    assert given.remaining_values() == ((0, 2), frozenset())
-    assert list(given.renumber(inside=False).values()) == ["$1", "$2", "$1"]
+    assert given.find_remaining_values() == ((0, 2), frozenset())
+    assert list(given.renumber_positional(in_calls=False).values()) == ["$1", "$2", "$1"]
 
 
 def test_a_named_parameter_stays_while_somebody_needs_it() -> None:
@@ -45,9 +45,9 @@ def test_a_named_parameter_stays_while_somebody_needs_it() -> None:
     first, second, _ = places(sql)
     given = Parameters(places(sql), {"M": "churn", "x": 1})
     given = given.consume([first])
-    assert given.remaining_values() == (None, frozenset())
+    assert given.find_remaining_values() == (None, frozenset())
     given = given.consume([second])
-    assert given.remaining_values() == (None, frozenset({"m"}))
+    assert given.find_remaining_values() == (None, frozenset({"m"}))
 
 
 def test_probes_get_short_values_and_nulls_of_the_types() -> None:
@@ -88,23 +88,23 @@ def test_absent_values_are_untyped() -> None:
 def test_a_parameter_that_the_rewritten_text_lost_is_given_no_more() -> None:
     sql = "SELECT f(a := ?, b := ?) FROM t WHERE c > ?"
     given = Parameters(places(sql), [1, 2, 3])
-    assert list(given.renumber(inside=True).values()) == ["$1", "$2", "$3"]
-    assert given.fit_to("SELECT g($2, $2) WHERE c > $3") == (
+    assert list(given.renumber_positional(in_calls=True).values()) == ["$1", "$2", "$3"]
+    assert given.fit_sql("SELECT g($2, $2) WHERE c > $3") == (
         "SELECT g($1, $1) WHERE c > $2",
         (1, 2),
         frozenset(),
     )
-    assert given.fit_to("SELECT $1, $2, $3") == ("SELECT $1, $2, $3", None, frozenset())
+    assert given.fit_sql("SELECT $1, $2, $3") == ("SELECT $1, $2, $3", None, frozenset())
 
 
 def test_more_values_than_parameters_stay_for_the_engine_to_refuse() -> None:
     given = Parameters(places("SELECT f(?, ?)"), [1, 2, 3])
-    assert given.fit_to("SELECT g($2)") == ("SELECT g($1)", (1, 2), frozenset())
+    assert given.fit_sql("SELECT g($2)") == ("SELECT g($1)", (1, 2), frozenset())
 
 
 def test_a_name_that_the_rewritten_text_lost_is_given_no_more() -> None:
     given = Parameters(places("SELECT f($A, $b)"), {"a": 1, "B": 2, "c": 3})
-    assert given.fit_to("SELECT g($b)") == ("SELECT g($b)", None, frozenset({"a"}))
+    assert given.fit_sql("SELECT g($b)") == ("SELECT g($b)", None, frozenset({"a"}))
 
 
 def test_values_are_written_into_a_query() -> None:

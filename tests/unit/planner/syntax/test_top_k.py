@@ -10,7 +10,7 @@ import pytest
 from sqlml.planner.syntax.read_outline import read_outline
 from sqlml.planner.syntax.top_k import (
     MIXED_ROWS,
-    UNSUPPORTED,
+    UNSUPPORTED_QUERY,
     CallsOfQuery,
     CascadedCall,
     TopK,
@@ -83,30 +83,30 @@ def test_which_table_is_filtered(
     k, source, filters, joins, idle = wanted
     assert (made.k, written([made.source])) == (k, [source])
     assert (written(made.filters), written(made.joins)) == (filters, joins)
-    assert list(made.idle) == idle
+    assert list(made.idle_names) == idle
 
 
 @pytest.mark.parametrize(
     ("query", "why"),
     [
-        (f"SELECT id FROM songs ORDER BY {CALL} LIMIT 20", UNSUPPORTED),
-        (f"SELECT id FROM songs ORDER BY {CALL} DESC", UNSUPPORTED),
-        (f"SELECT id FROM songs ORDER BY id, {CALL} DESC LIMIT 20", UNSUPPORTED),
-        (f"SELECT id FROM songs ORDER BY {CALL} + 1 DESC LIMIT 20", UNSUPPORTED),
-        (f"SELECT id FROM songs ORDER BY -{CALL} DESC LIMIT 20", UNSUPPORTED),
-        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT 20 + 3", UNSUPPORTED),
-        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT 20 PERCENT", UNSUPPORTED),
-        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT ?", UNSUPPORTED),
-        (f"SELECT DISTINCT y, {CALL} AS p FROM songs ORDER BY p DESC LIMIT 20", UNSUPPORTED),
+        (f"SELECT id FROM songs ORDER BY {CALL} LIMIT 20", UNSUPPORTED_QUERY),
+        (f"SELECT id FROM songs ORDER BY {CALL} DESC", UNSUPPORTED_QUERY),
+        (f"SELECT id FROM songs ORDER BY id, {CALL} DESC LIMIT 20", UNSUPPORTED_QUERY),
+        (f"SELECT id FROM songs ORDER BY {CALL} + 1 DESC LIMIT 20", UNSUPPORTED_QUERY),
+        (f"SELECT id FROM songs ORDER BY -{CALL} DESC LIMIT 20", UNSUPPORTED_QUERY),
+        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT 20 + 3", UNSUPPORTED_QUERY),
+        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT 20 PERCENT", UNSUPPORTED_QUERY),
+        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT ?", UNSUPPORTED_QUERY),
+        (f"SELECT DISTINCT y, {CALL} AS p FROM songs ORDER BY p DESC LIMIT 20", UNSUPPORTED_QUERY),
         (
             f"SELECT max(y), {CALL} AS p FROM songs GROUP BY ALL ORDER BY p DESC LIMIT 20",
-            UNSUPPORTED,
+            UNSUPPORTED_QUERY,
         ),
         (
             f"SELECT id, rank() OVER (ORDER BY y), {CALL} AS p FROM songs ORDER BY p DESC LIMIT 2",
-            UNSUPPORTED,
+            UNSUPPORTED_QUERY,
         ),
-        (f"SELECT *, {CALL} FROM songs ORDER BY 2 DESC LIMIT 20", UNSUPPORTED),
+        (f"SELECT *, {CALL} FROM songs ORDER BY 2 DESC LIMIT 20", UNSUPPORTED_QUERY),
         (f"SELECT id FROM songs s, genres g ORDER BY {CALL} DESC LIMIT 20", MIXED_ROWS),
         (
             f"SELECT s.id FROM songs s JOIN artists a ON s.k = a.k ORDER BY {CALL} DESC LIMIT 20",
