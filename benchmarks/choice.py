@@ -29,7 +29,7 @@ from sqlml.ir.program import Program
 from sqlml.ir.trees import RawTrees, build_ensemble
 from sqlml.planner.program.choose import Choice, choose
 from sqlml.planner.program.cost import estimate_ways
-from sqlml.planner.program.prepare import compile_core
+from sqlml.planner.program.prepare_program import compile_core
 from sqlml.types import Array
 
 TREES = (10, 50, 200, 500, 2000)

@@ -40,7 +40,7 @@ from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import store
 from sqlml.planner.program.choose import choose
-from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.planner.program.prepare_program import compile_core, prepare
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from sqlml.errors import SqlmlError
 from sqlml.importers.registry import import_model
 from sqlml.passes.split import PACKED
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.planner.program.prepare_program import compile_core, prepare
 
 FEATURES = 28
 TRAINING_ROWS = 20_000

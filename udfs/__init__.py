@@ -1,6 +1,6 @@
 """Engines: run compiled Programs as functions that SQL can call.
 
-Comes in: the function specs of a plan (`planner.program.function_names.FunctionSpec`) and the
+Comes in: the function specs of a plan (`planner.program.function_spec.FunctionSpec`) and the
 stored Programs that they name. Goes out: functions registered on a connection, and the names to
 call.
 

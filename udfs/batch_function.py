@@ -34,7 +34,7 @@ from sqlml.errors import (
 )
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import text_input_name
-from sqlml.planner.program.function_names import Field
+from sqlml.planner.program.function_spec import Field
 from sqlml.types import Array
 
 _TOKEN = re.compile(r"sqlml-failure-(\d+)")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlml.ir.program import Program
     from sqlml.planner.binding.context import Context
     from sqlml.planner.plan.plan import Plan
-    from sqlml.planner.program.function_names import FunctionSpec, NamedFunction
+    from sqlml.planner.program.function_spec import FunctionSpec, NamedFunction
     from sqlml.udfs.metering import Twin
 
 

@@ -30,13 +30,13 @@ from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import PACKED
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.function_names import (
+from sqlml.planner.program.function_spec import (
     FunctionSpec,
     Part,
     find_refused_text_names,
     spell_struct,
 )
-from sqlml.planner.program.prepare import (
+from sqlml.planner.program.prepare_program import (
     ALL_PARTS,
     Prepared,
     compile_core,

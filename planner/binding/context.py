@@ -16,7 +16,7 @@ from sqlml.ir.program import Program
 from sqlml.parsing.places import Span, overlaps
 from sqlml.planner.binding.probe_queries import Describe, ProbeError, Scope, iterate_row_queries
 from sqlml.planner.program.cost import ROWS
-from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.function_spec import FunctionSpec
 from sqlml.planner.syntax.outline import Block, ModelCall
 from sqlml.planner.syntax.parameters import EngineTypeOf
 

@@ -22,8 +22,8 @@ from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCate
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.program.function_names import REFUSED_TEXT
-from sqlml.planner.program.prepare import Prepared
+from sqlml.planner.program.function_spec import REFUSED_TEXT
+from sqlml.planner.program.prepare_program import Prepared
 from sqlml.planner.program.verification_rows import make_sample_frames
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array

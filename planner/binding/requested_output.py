@@ -11,7 +11,7 @@ from sqlml.errors import BindError, MissingOutputError, SqlmlError, UnknownModel
 from sqlml.explaining.explained import OWN, explain_program
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
-from sqlml.planner.program.function_names import Output, Part
+from sqlml.planner.program.function_spec import Output, Part
 from sqlml.planner.program.result_sql import ChosenClass, result_type
 from sqlml.planner.syntax.arguments import has_model_calls
 from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter

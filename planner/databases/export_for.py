@@ -30,8 +30,8 @@ from sqlml.planner.binding.requested_output import find_label, spell_class
 from sqlml.planner.databases.targets import DATABASES, Database
 from sqlml.planner.databases.transpiled import quote_name, transpile
 from sqlml.planner.databases.tree_table import TreeTable
-from sqlml.planner.program.function_names import Output, Part
-from sqlml.planner.program.prepare import prepare_parts
+from sqlml.planner.program.function_spec import Output, Part
+from sqlml.planner.program.prepare_program import prepare_parts
 from sqlml.suggestions import closest
 from sqlml.types import FLOATS, Feature, Labels
 
@@ -46,7 +46,7 @@ def export_for(
     options: Mapping[str, Any] | None = None,
     booleans: Collection[str] = (),
 ) -> str:
-    """Return the statements with which a database computes the model's predictions.
+    """Build the statements with which a database computes the model's predictions.
 
     `booleans` are the columns that are known to be BOOLEAN. Raises BackendError if the database's
     SQL cannot express the model. Raises ConfigError if the form is unknown, needs a table, or takes
@@ -58,26 +58,24 @@ def export_for(
         raise ConfigError(f"unknown form {form!r}; forms: {', '.join(EXPORT_FORMS)}")
     if unknown_categories.find_known_categories(options, program):
         program = unknown_categories.accept_unknown_as_missing(program)
-    outputs = list_predictions(program, options)
-    subject = Subject(database, program, tuple(features), options, frozenset(booleans))
+    predictions = list_predictions(program, options)
+    model = ExportedModel(database, program, tuple(features), options, frozenset(booleans))
     if form == "function":
         if target.table is not None or target.columns is not None:
             raise ConfigError("FORM function takes no TABLE and no COLUMNS")
-        statements = [_build_function_statement(subject, name, output) for output in outputs]
+        statements = [_build_function_statement(model, name, p) for p in predictions]
     else:
         if target.table is None:
             raise ConfigError(f"FORM {form} needs the table to score, as in TABLE customers")
         source = ".".join(quote_name(part, database) for part in target.table)
         if form == "select" and database.settings:
-            subject = replace(subject, database=replace(database, fence=""))
-        tree_table = None
-        if form == "nodes":
-            if not database.has_nodes:
-                raise BackendError(f"{database.name} has no FORM nodes; write FORM select or view")
-            tree_table = TreeTable(quote_name(f"{name}_nodes", database), database)
-        walk_trees = None if tree_table is None else tree_table.walk
-        query = build_queries(subject, outputs, source, target.columns, walk_trees)
-        statements = [] if tree_table is None else [tree_table.statements()]
+            model = replace(model, database=replace(database, fence=""))
+        if form == "nodes" and not database.has_node_tables:
+            raise BackendError(f"{database.name} has no FORM nodes; write FORM select or view")
+        tree_table = TreeTable(quote_name(f"{name}_nodes", database), database)
+        walk_trees = tree_table.add_ensemble if form == "nodes" else None
+        query = build_queries(model, predictions, source, target.columns, walk_trees)
+        statements = [tree_table.build_statements()] if form == "nodes" else []
         statements.append(_build_statement(database, query, None if form == "select" else name))
     return "\n".join([*_find_limit_statement(database, statements), *statements])
 
@@ -105,59 +103,57 @@ def find_database(dialect: str) -> Database:
 
 
 def _build_statement(database: Database, queries: Queries, view: str | None) -> str:
-    items = [
-        *queries.table_columns,
-        *(f"{sql} AS {name}" for name, sql in queries.predictions.items()),
-    ]
-    query = f"{queries.below}SELECT {', '.join(items)}\nFROM {queries.last}"
+    predictions = [f"{sql} AS {name}" for name, sql in queries.predictions.items()]
+    items = ", ".join([*queries.table_columns, *predictions])
+    query = f"{queries.with_clause}SELECT {items}\nFROM {queries.last_query}"
     if view is None:
         return f"{query}{database.settings};\n"
     return f"CREATE VIEW {quote_name(f'{view}_scores', database)} AS\n{query};\n"
 
 
-def _build_function_statement(subject: Subject, name: str, prediction: Prediction) -> str:
-    database = subject.database
-    if database.function is None:
+def _build_function_statement(model: ExportedModel, name: str, prediction: Prediction) -> str:
+    database = model.database
+    if database.function_template is None:
         raise BackendError(
             f"{database.name} has no functions written in SQL; write FORM select or view, and TABLE"
         )
-    queries = build_queries(subject, [prediction], None, ())
+    queries = build_queries(model, [prediction], None, ())
     ((_, value),) = queries.predictions.items()
     names = [quote_name(feature.name, database) for feature in queries.parameters]
-    types = [database.types[subject.column_kind(feature)] for feature in queries.parameters]
-    parameters = ", ".join(f"{n} {t}" for n, t in zip(names, types, strict=True))
+    type_names = database.type_names
+    kinds = [model.find_column_kind(feature) for feature in queries.parameters]
     function_name = name if prediction.name == "predicted_label" else f"{name}_{prediction.name}"
-    query = f"{queries.below}SELECT {value} FROM {queries.last}"
+    query = f"{queries.with_clause}SELECT {value} FROM {queries.last_query}"
     tags = database.tags or (f"model{n or ''}" for n in count())
     tag = next((tag for tag in tags if f"${tag}$" not in query), None)
     if tag is None:
         raise BackendError(
             f"a string of the model contains $$, which ends a function of {database.name}"
         )
-    return database.function.format(
+    return database.function_template.format(
         name=quote_name(function_name, database),
-        parameters=parameters,
+        parameters=", ".join(f"{n} {type_names[k]}" for n, k in zip(names, kinds, strict=True)),
         names=", ".join(names),
-        type=database.types[prediction.kind],
+        type=type_names[prediction.kind],
         query=query,
         tag=tag,
     )
 
 
-OUTPUTS: tuple[Output, ...] = ("label", "proba", "score", "samples", "transform")
+EXPORTED_OUTPUTS: tuple[Output, ...] = ("label", "proba", "score", "samples", "transform")
 Kind = Literal["number", "string", "integer", "boolean"]
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A column of the result; if `rest` is true, it is 1 minus the output's column."""
+    """A column of the result; if `is_complement` is true, it is 1 minus the output's column."""
 
     name: str
     output: Output
     column: int | None
     kind: Kind
     labels: Labels | None = None
-    rest: bool = False
+    is_complement: bool = False
 
 
 def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Prediction]:
@@ -167,7 +163,7 @@ def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Predi
     name one. Columns of several targets or numbers are named by their index from 0.
     """
     columns: list[Prediction] = []
-    for output in OUTPUTS:
+    for output in EXPORTED_OUTPUTS:
         if output not in program.outputs:
             continue
         if output == "label":
@@ -188,7 +184,7 @@ def _list_labels(program: Program) -> list[Prediction]:
     width = program.output_type("label").width
     columns = []
     for k, labels in enumerate(program.labels or [None] * width):
-        kind = "number" if labels is None else _KINDS[labels.kind]
+        kind = "number" if labels is None else _KIND_OF_LABELS[labels.kind]
         name = f"predicted_label{_make_suffix(k, width)}"
         columns.append(Prediction(name, "label", _find_column_index(k, width), kind, labels))
     return columns
@@ -207,8 +203,10 @@ def _list_probabilities(program: Program, positive_class: Any) -> list[Predictio
             name = f"probability{suffix}_{spell_class(value)}"
             column = target if has_one_probability else first_column + k
             if positive_class is None or positive_index == k:
-                is_rest = has_one_probability and k == 0
-                columns.append(Prediction(name, "proba", column, "number", rest=is_rest))
+                is_complement = has_one_probability and k == 0
+                columns.append(
+                    Prediction(name, "proba", column, "number", is_complement=is_complement)
+                )
         first_column += len(labels)
     return columns
 
@@ -221,7 +219,7 @@ def _find_column_index(k: int, width: int) -> int | None:
     return k if width > 1 else None
 
 
-_KINDS: Mapping[str, Kind] = {
+_KIND_OF_LABELS: Mapping[str, Kind] = {
     "string": "string",
     "int64": "integer",
     "float64": "number",
@@ -234,24 +232,17 @@ _INPUT = re.compile(r"\bsqlml_x\d+\b")
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """The parts of a SELECT with predictions.
+    """The parts of a SELECT with predictions."""
 
-    Attributes:
-        below: the WITH clause.
-        last: the name of its last query, which the SELECT reads.
-        predictions: expressions over `last` by quoted name.
-        parameters: all features of the model.
-    """
-
-    below: str
-    last: str
+    with_clause: str
+    last_query: str  # The name of the last query in it, which the SELECT reads.
     table_columns: tuple[str, ...]
-    predictions: Mapping[str, str]
-    parameters: tuple[Feature, ...]
+    predictions: Mapping[str, str]  # Quoted name -> expression over `last`.
+    parameters: tuple[Feature, ...]  # All features of the model.
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ExportedModel:
     """A model and the database that it is exported for; `features` have the user's order."""
 
     database: Database
@@ -260,66 +251,54 @@ class Subject:
     options: Mapping[str, Any]
     booleans: frozenset[str] = frozenset()
 
-    def column_kind(self, feature: Feature) -> str:
+    def find_column_kind(self, feature: Feature) -> str:
         """Return the kind of a feature's column: "boolean" if no cast makes it a number."""
-        is_boolean = feature.name in self.booleans and self.database.boolean_column is not None
+        is_boolean = feature.name in self.booleans and self.database.boolean_sql is not None
         return "boolean" if is_boolean and feature.kind == "number" else feature.kind
 
 
 def build_queries(
-    subject: Subject,
-    outputs: Sequence[Prediction],
+    model: ExportedModel,
+    predictions: Sequence[Prediction],
     table: str | None,
     columns: Sequence[str] | None,
     walk_trees: Walked | None = None,
 ) -> Queries:
     """Build the queries that compute predictions for the rows of a table, or a row of parameters.
 
-    Args:
-        columns: the table's columns in the result; None for the columns that the model reads.
-        walk_trees: writes the sums of trees, unless they are nested CASEs.
+    `columns` are the table's columns in the result; None stands for the columns that the model
+    reads. `walk_trees` builds the SQL of sums of trees; without it, they are nested CASEs.
     """
-    database, program = subject.database, subject.program
-    parts = tuple(Part(prediction.output, prediction.column) for prediction in outputs)
+    database, program = model.database, model.program
+    parts = tuple(Part(prediction.output, prediction.column) for prediction in predictions)
     program_parts = fold_casts_into_trees(prepare_parts(program, parts).program)
     input_names = {f.name for f in program.features}
-    features = tuple(f for f in subject.features if f.name in input_names)
+    features = tuple(f for f in model.features if f.name in input_names)
     used_features = tuple(f for f in features if f.name in program_parts.inputs)
     inputs = {feature.name: [f"sqlml_x{k}"] for k, feature in enumerate(used_features)}
-    feature_sql = {
-        f"sqlml_x{k}": _build_feature_sql(subject, f, table) for k, f in enumerate(used_features)
-    }
-    nulls = find_null_inputs(subject.options, program) & inputs.keys()
+    feature_sql = {inputs[f.name][0]: _build_feature_sql(model, f, table) for f in used_features}
+    nulls = find_null_inputs(model.options, program) & inputs.keys()
     null_conditions = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
     if database.range_errors.overflow:
         limits = _find_limits(program_parts)
-        null_conditions += [
-            f"abs({inputs[name][0]}) > {limits[name]}" for name in inputs if name in limits
-        ]
-    printed = print_layers(
-        program_parts,
-        list(program_parts.outputs),
-        inputs,
-        database.numbers,
-        null_conditions,
-        walk_trees,
-    )
+        limited_inputs = [name for name in inputs if name in limits]
+        null_conditions += [f"abs({inputs[name][0]}) > {limits[name]}" for name in limited_inputs]
+    part_names, numbers = list(program_parts.outputs), database.numbers
+    printed = print_layers(program_parts, part_names, inputs, numbers, null_conditions, walk_trees)
     table_columns = [f.name for f in used_features] if columns is None else columns
     _reject_reserved_names([*table_columns, *(f.name for f in used_features)])
     ((_, values),) = printed.values.items()
-    last_expressions = [*values, printed.rejected]
+    last_sql = [*values, printed.rejected]
     if table is None and database.max_merged_length is not None:
-        longest = max(map(printed.inlined_size, last_expressions))
+        longest = max(map(printed.inlined_size, last_sql))
         if longest > database.max_merged_length:
             raise BackendError(
                 f"{database.name} would merge the queries of a function to an expression of "
                 f"{longest:,} characters; write FORM select or view, and TABLE"
             )
-    layer_queries = _build_layer_queries(
-        database, printed, feature_sql, table_columns, table, last_expressions
-    )
-    expressions = _build_prediction_sql(database, printed, outputs, values)
-    ctes = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(layer_queries)]
+    queries = _build_layer_queries(database, printed, feature_sql, table_columns, table, last_sql)
+    expressions = _build_prediction_sql(database, printed.rejected, predictions, values)
+    ctes = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(queries)]
     return Queries(
         f"WITH {', '.join(ctes)}\n",
         f"sqlml_{len(ctes) - 1}",
@@ -330,24 +309,23 @@ def build_queries(
 
 
 def _build_prediction_sql(
-    database: Database, printed: PrintedLayers, outputs: Sequence[Prediction], values: Sequence[str]
+    database: Database, rejected: str, predictions: Sequence[Prediction], values: Sequence[str]
 ) -> dict[str, str]:
     """Build the expressions of the predictions by quoted name, with NULL for rejected rows."""
     expressions = {}
-    for prediction, value in zip(outputs, values, strict=True):
+    for prediction, value in zip(predictions, values, strict=True):
         if prediction.labels is None:
-            sql = transpile(f"1 - ({value})" if prediction.rest else value, database)
+            sql = transpile(f"1 - ({value})" if prediction.is_complement else value, database)
         else:
-            labels = prediction.labels
-            cases = (
-                f"WHEN {k} THEN {_build_class_literal(v, labels)}"
-                for k, v in enumerate(labels.values)
+            cases = " ".join(
+                f"WHEN {k} THEN {_build_class_literal(v, prediction.labels)}"
+                for k, v in enumerate(prediction.labels.values)
             )
-            sql = transpile(f"CASE {value} {' '.join(cases)} END", database, shown=True)
+            sql = transpile(f"CASE {value} {cases} END", database, is_shown=True)
         if prediction.kind == "number" and not database.has_infinity:
             sql = f"CASE WHEN abs({sql}) < {database.infinity} THEN {sql} END"
-        if printed.rejected:
-            sql = f"CASE WHEN {transpile(printed.rejected, database)} THEN NULL ELSE {sql} END"
+        if rejected:
+            sql = f"CASE WHEN {transpile(rejected, database)} THEN NULL ELSE {sql} END"
         expressions[quote_name(prediction.name, database)] = sql
     return expressions
 
@@ -373,8 +351,7 @@ def _find_limits(program: Program) -> dict[str, str]:
         elif node.op not in _NO_ARITHMETIC and is_number:
             limit = _LIMITS[node.type.dtype]
             limits |= {name: limit for name in names if limits.get(name) != _LIMITS["float32"]}
-        passes_on = is_number and node.op != "tree_ensemble"
-        unchanged.append(names if passes_on else set())
+        unchanged.append(names if is_number and node.op != "tree_ensemble" else set())
     return limits
 
 
@@ -402,22 +379,22 @@ def _qualify_column(name: str, database: Database) -> str:
     return quoted if name in database.functions_of_rows else f"{_SOURCE}.{quoted}"
 
 
-def _build_feature_sql(subject: Subject, feature: Feature, table: str | None) -> str:
-    database = subject.database
-    readers = {
-        "number": database.number_column,
-        "boolean": database.boolean_column,
-        "string": database.text_column,
-        "datetime": database.date_column,
+def _build_feature_sql(model: ExportedModel, feature: Feature, table: str | None) -> str:
+    database = model.database
+    templates = {
+        "number": database.number_sql,
+        "boolean": database.boolean_sql,
+        "string": database.string_sql,
+        "datetime": database.date_sql,
     }
-    read_column = readers.get(subject.column_kind(feature))
-    if read_column is None:
+    template = templates.get(model.find_column_kind(feature))
+    if template is None:
         raise BackendError(
             f"feature {feature.name!r} is a {feature.kind}, which is not exported for "
             f"{database.name}"
         )
     build_name = quote_name if table is None else _qualify_column
-    return read_column(build_name(feature.name, database))
+    return template.replace("{c}", build_name(feature.name, database))
 
 
 def _build_layer_queries(
@@ -430,10 +407,7 @@ def _build_layer_queries(
 ) -> list[str]:
     """Build the query over the table, then a query for each layer that reads the previous query."""
     quoted = [quote_name(name, database) for name in table_columns]
-    items = [
-        f"{_qualify_column(name, database)} AS {quoted_name}"
-        for name, quoted_name in zip(table_columns, quoted, strict=True)
-    ]
+    items = [f"{_qualify_column(n, database)} AS {quote_name(n, database)}" for n in table_columns]
     items += [f"{sql} AS {name}" for name, sql in feature_sql.items()]
     source = "" if table is None else f" FROM {table} AS {_SOURCE}"
     queries = [f"SELECT {', '.join(items or ['1 AS sqlml_x'])}{source}{database.fence}"]

@@ -19,6 +19,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul, truediv
 
 from sqlglot import expressions as exp
 
@@ -68,7 +69,7 @@ class _RangeGuard:
             return self._guard_rounded_sum(node)
         if isinstance(node, exp.Cast) and _is_literal(node):
             return node
-        if (wide := _find_narrowed(node)) is not None:
+        if (wide := _find_float32_operand(node)) is not None:
             return self._guard_cast(node, wide, max_result)
         if isinstance(node, exp.Add | exp.Sub):
             return self._guard_sum(node, max_result)
@@ -82,9 +83,8 @@ class _RangeGuard:
             changed = self.guard(child, math.inf)
             if changed is not child:
                 child.replace(changed)
-        return (
-            self._cap(node, max_result) if max_result < _find_extent(node, largest=True) else node
-        )
+        is_bounded = _find_extent(node, is_largest=True) <= max_result
+        return node if is_bounded else self._cap(node, max_result)
 
     def _cap(self, node: exp.Expr, max_result: float) -> exp.Expr:
         """Return `node` with an infinite result if its absolute value is above `max_result`."""
@@ -97,106 +97,79 @@ class _RangeGuard:
         first_term: exp.Expr = node
         while isinstance(first_term, exp.Add | exp.Sub):
             terms.insert(0, (type(first_term), first_term.expression))
-            first_term = first_term.this
-            while isinstance(first_term, exp.Paren) and isinstance(
-                first_term.this, exp.Add | exp.Sub
-            ):
-                first_term = first_term.this
-        extents = [
-            _find_extent(first_term, largest=True),
-            *(_find_extent(term, largest=True) for _, term in terms),
-        ]
+            inner = first_term.this.unnest()
+            first_term = inner if isinstance(inner, exp.Add | exp.Sub) else first_term.this
+        terms.insert(0, (exp.Add, first_term))
+        extents = [_find_extent(term, is_largest=True) for _, term in terms]
         max_term = math.inf
         if self._errors.overflow and (
             extents.count(math.inf) > 1 or sum(b for b in extents if b < math.inf) > _NEGLIGIBLE
         ):
             max_term = _MAX / (2 * len(extents))
         total = self.guard(first_term, max_term)
-        for operation, term in terms:
+        for operation, term in terms[1:]:
             total = operation(this=total, expression=self.guard(term, max_term))
-        infinite_branches = [
-            (
-                _build_above_test(term, _MAX, or_equal=True),
-                exp.Neg(this=term) if operation is exp.Sub else term,
-            )
-            for operation, term in [(exp.Add, first_term), *terms]
-            if self._errors.is_finite and _may_be_infinite(term)
-        ]
-        total = _build_case(infinite_branches, total)
-        if max_result < math.inf:
-            return self._cap(exp.paren(total, copy=False), max_result)
-        return total
+        branches: list[_Branch] = []
+        for operation, term in terms:
+            if self._errors.is_finite and _may_be_infinite(term):
+                infinity_test = _build_above_test(term, _MAX, or_equal=True)
+                branches.append(
+                    (infinity_test, exp.Neg(this=term) if operation is exp.Sub else term)
+                )
+        total = _build_case(branches, total)
+        is_limited = max_result < math.inf
+        return self._cap(exp.paren(total, copy=False), max_result) if is_limited else total
 
     def _guard_product(self, node: exp.Expr, max_result: float) -> exp.Expr:
         left, right = node.this, node.expression
         is_literal = isinstance(right.unnest(), exp.Cast | exp.Literal)
-        if is_literal and (factor := read_literal(right)) is not None:
-            return self._guard_multiple(left, right, factor, max_result)
-        if (factor := read_literal(left)) is not None:
-            return self._guard_multiple(right, left, factor, max_result)
+        if is_literal and read_literal(right) is not None:
+            return self._guard_scaling(node, left, right, max_result)
+        if read_literal(left) is not None:
+            return self._guard_scaling(node, right, left, max_result)
         left, right = self.guard(left, math.inf), self.guard(right, math.inf)
         log_size = exp.Add(this=_build_log_abs(left), expression=_build_log_abs(right))
+        is_zero = _build_zero_test(left)
+        if left != right:
+            is_zero = exp.or_(is_zero, _build_zero_test(right))
         product = _build_product(left, right)
-        is_zero = (
-            _build_zero_test(left)
-            if left == right
-            else exp.or_(_build_zero_test(left), _build_zero_test(right))
-        )
         return self._guard_operation(left, right, product, log_size, is_zero, max_result)
 
-    def _guard_multiple(
-        self, operand: exp.Expr, factor_node: exp.Expr, factor: float, max_result: float
+    def _guard_scaling(
+        self, node: exp.Expr, operand: exp.Expr, literal: exp.Expr, max_result: float
     ) -> exp.Expr:
-        largest, smallest = (
-            _find_extent(operand, largest=True),
-            _find_extent(operand, largest=False),
-        )
+        """Return a CASE around `node`, which multiplies or divides `operand` by a literal."""
+        is_product, factor = isinstance(node, exp.Mul), read_literal(literal) or 0.0
+        scale, unscale = (mul, truediv) if is_product else (truediv, mul)
+        largest, smallest = (_find_extent(operand, is_largest) for is_largest in (True, False))
         operand = self.guard(operand, math.inf)
         branches: list[_Branch] = []
-        limit = min(max_result, _MAX)
-        size = abs(factor)
-        if self._errors.overflow and size and largest * size > limit:
-            threshold = math.nextafter(limit / size, 0) if limit / size < _MAX else _MAX
-            if threshold < _MAX:
-                branches.append(
-                    (_build_above_test(operand, threshold), _build_infinity(operand, factor))
-                )
-        if self._errors.underflow and 0 < size < 1 and smallest * size < _MIN:
-            branches.append((_build_below_test(operand, _MIN / size), _build_number(0.0)))
-        return _build_case(branches, _build_product(operand, factor_node))
+        limit, size = min(max_result, _MAX), abs(factor)
+        overflows = size and scale(largest, size) > limit and unscale(limit, size) < _MAX
+        if self._errors.overflow and overflows:
+            above_test = _build_above_test(operand, math.nextafter(unscale(limit, size), 0))
+            branches.append((above_test, _build_infinity(operand, factor)))
+        underflows = size and scale(1.0, size) < 1 and scale(smallest, size) < _MIN
+        if self._errors.underflow and underflows:
+            below_test = _build_below_test(operand, unscale(_MIN, size))
+            branches.append((below_test, _build_number(0.0)))
+        if is_product:
+            return _build_case(branches, _build_product(operand, literal))
+        return _build_case(branches, exp.Div(this=operand.copy(), expression=literal))
 
     def _guard_quotient(self, node: exp.Expr, max_result: float) -> exp.Expr:
-        dividend, divisor_node = node.this, node.expression
-        divisor = read_literal(divisor_node)
-        if divisor:
-            largest, smallest = (
-                _find_extent(dividend, largest=True),
-                _find_extent(dividend, largest=False),
-            )
-            limit, size, dividend = (
-                min(max_result, _MAX),
-                abs(divisor),
-                self.guard(dividend, math.inf),
-            )
-            branches: list[_Branch] = []
-            if self._errors.overflow and largest / size > limit and limit * size < _MAX:
-                threshold = math.nextafter(limit * size, 0)
-                branches.append(
-                    (_build_above_test(dividend, threshold), _build_infinity(dividend, divisor))
-                )
-            if self._errors.underflow and size > 1 and smallest / size < _MIN:
-                branches.append((_build_below_test(dividend, _MIN * size), _build_number(0.0)))
-            return _build_case(branches, exp.Div(this=dividend.copy(), expression=divisor_node))
+        dividend, divisor = node.this, node.expression
+        if read_literal(divisor):
+            return self._guard_scaling(node, dividend, divisor, max_result)
         numerator = read_literal(dividend)
-        dividend, divisor_node = self.guard(dividend, math.inf), self.guard(divisor_node, math.inf)
-        quotient = exp.Div(this=dividend.copy(), expression=divisor_node.copy())
+        dividend, divisor = self.guard(dividend, math.inf), self.guard(divisor, math.inf)
+        quotient = exp.Div(this=dividend.copy(), expression=divisor.copy())
         is_moderate = numerator is not None and 1 <= abs(numerator) <= 1e15
-        if is_moderate and isinstance(divisor_node.unnest(), exp.Add):
+        if is_moderate and isinstance(divisor.unnest(), exp.Add):
             return quotient  # A logistic function, 1 / (1 + x) with x >= 0, is always safe.
-        log_size = exp.Sub(this=_build_log_abs(dividend), expression=_build_log_abs(divisor_node))
-        return self._guard_operation(
-            dividend, divisor_node, quotient, log_size, _build_zero_test(dividend), max_result
-        )
+        log_size = exp.Sub(this=_build_log_abs(dividend), expression=_build_log_abs(divisor))
+        is_zero = _build_zero_test(dividend)
+        return self._guard_operation(dividend, divisor, quotient, log_size, is_zero, max_result)
 
     def _guard_operation(
         self,
@@ -209,10 +182,8 @@ class _RangeGuard:
     ) -> exp.Expr:
         """Return a CASE around `operation`, a product or quotient of two numbers.
 
-        Args:
-            log_size: the logarithm of the absolute value of the result.
-            is_safe: a condition under which the operation raises no error.
-            max_result: the largest result that stays finite.
+        `log_size` is the logarithm of the absolute value of the result. The operation raises no
+        error if the condition `is_safe` is true.
         """
         if not (self._errors.overflow or self._errors.underflow):
             return operation
@@ -220,15 +191,12 @@ class _RangeGuard:
         has_safe_operands = exp.and_(*map(_build_safe_range_test, operands))
         has_infinite_operand = exp.or_(*(_build_above_test(operand, _MAX) for operand in operands))
         sign = _build_product(_build_call("sign", left), _build_call("sign", right))
-        branches = [
-            (has_safe_operands, operation),
-            (exp.or_(is_safe, has_infinite_operand), operation.copy()),
-        ]
+        exact_test = exp.or_(is_safe, has_infinite_operand)
+        branches = [(has_safe_operands, operation), (exact_test, operation.copy())]
         if self._errors.overflow:
             is_too_large = exp.GT(this=log_size.copy(), expression=exp.Literal.number(_LOG_MAX))
-            branches.append(
-                (is_too_large, _build_product(exp.paren(sign), _build_number(math.inf)))
-            )
+            infinity = _build_product(exp.paren(sign), _build_number(math.inf))
+            branches.append((is_too_large, infinity))
         if self._errors.underflow:
             is_too_small = exp.LT(this=log_size.copy(), expression=exp.Literal.number(_LOG_MIN))
             branches.append((is_too_small, _build_number(0.0)))
@@ -252,9 +220,8 @@ class _RangeGuard:
     def _guard_cast(self, node: exp.Expr, operand: exp.Expr, max_result: float) -> exp.Expr:
         product, factor = operand.unnest(), 1.0
         literal = read_literal(product.expression) if isinstance(product, exp.Mul) else None
-        if (
-            literal and 1e-100 < abs(literal) < 1e100
-        ):  # The bounds then apply to the multiplied number.
+        if literal and 1e-100 < abs(literal) < 1e100:
+            # The bounds then apply to the multiplied number.
             number, factor = self.guard(product.this, math.inf), literal
             operand = exp.paren(_build_product(number, product.expression), copy=False)
         else:
@@ -264,13 +231,11 @@ class _RangeGuard:
         branches: list[_Branch] = []
         if self._errors.float32 and not _is_checked(node):
             limit = min(max_result, _MAX_FLOAT32) / abs(factor)
-            branches.append(
-                (_build_above_test(number, limit, or_equal=True), _build_infinity(number, factor))
-            )
+            above_test = _build_above_test(number, limit, or_equal=True)
+            branches.append((above_test, _build_infinity(number, factor)))
         if self._errors.underflow:
-            branches.append(
-                (_build_below_test(number, _MIN_FLOAT32 / abs(factor)), _build_number(0.0))
-            )
+            below_test = _build_below_test(number, _MIN_FLOAT32 / abs(factor))
+            branches.append((below_test, _build_number(0.0)))
         return _build_case(branches, cast)
 
     def _guard_rounded_sum(self, node: exp.Expr) -> exp.Expr:
@@ -296,28 +261,25 @@ def _may_be_infinite(node: exp.Expr) -> bool:
     return any(number is not None and math.isinf(number) for number in numbers)
 
 
-def _find_extent(node: exp.Expr, largest: bool) -> float:
-    """Return the largest absolute value of `node`, or else the smallest one that is not 0."""
+def _find_extent(node: exp.Expr, is_largest: bool) -> float:
+    """Return a bound on the absolute value of `node`: its maximum, or its minimum except 0."""
     value = read_literal(node)
     if value is not None:
-        return abs(value) if value or largest else math.inf
-    unknown = math.inf if largest else _MIN
+        return abs(value) if value or is_largest else math.inf
+    unknown = math.inf if is_largest else _MIN
     if isinstance(node, exp.Paren | exp.Neg):
-        return _find_extent(node.this, largest)
+        return _find_extent(node.this, is_largest)
     if isinstance(node, exp.Cast):
-        is_whole = node.to.this is exp.DType.BIGINT
-        extent = _find_extent(node.this, largest)
-        return max(extent, 1.0) if is_whole and not largest else extent
+        extent = _find_extent(node.this, is_largest)
+        is_integer = node.to.this is exp.DType.BIGINT
+        return max(extent, 1.0) if is_integer and not is_largest else extent
     if isinstance(node, exp.Case):
-        results = [when.args["true"] for when in node.args["ifs"]]
-        if node.args.get("default") is not None:
-            results.append(node.args["default"])
-        extents = [
-            _find_extent(result, largest) for result in results if not isinstance(result, exp.Null)
-        ]
-        return (max if largest else min)(extents, default=unknown)
+        results = [*(when.args["true"] for when in node.args["ifs"]), node.args.get("default")]
+        numbers = [r for r in results if not isinstance(r, exp.Null | None)]
+        extents = [_find_extent(number, is_largest) for number in numbers]
+        return (max if is_largest else min)(extents, default=unknown)
     if isinstance(node, exp.Mul):
-        return _find_extent(node.this, largest) * _find_extent(node.expression, largest)
+        return _find_extent(node.this, is_largest) * _find_extent(node.expression, is_largest)
     return unknown
 
 
@@ -328,9 +290,7 @@ def read_literal(node: exp.Expr) -> float | None:
         inner = read_literal(node.this)
         return None if inner is None else -inner
     if isinstance(node, exp.Cast):
-        if _is_literal(node):
-            return float(node.this.this)
-        return read_literal(node.this)
+        return float(node.this.this) if _is_literal(node) else read_literal(node.this)
     if isinstance(node, exp.Literal) and not node.is_string:
         return float(node.this)
     return None
@@ -341,7 +301,7 @@ def _is_literal(node: exp.Cast) -> bool:
     return is_text and node.to.this in (exp.DType.DOUBLE, exp.DType.FLOAT, exp.DType.BIGINT)
 
 
-def _find_narrowed(node: exp.Expr) -> exp.Expr | None:
+def _find_float32_operand(node: exp.Expr) -> exp.Expr | None:
     """Return the operand of a cast to FLOAT and back to DOUBLE, if `node` is one."""
     if not (isinstance(node, exp.Cast) and node.to.this is exp.DType.DOUBLE):
         return None
@@ -376,8 +336,8 @@ def _build_infinity(x: exp.Expr, sign: float = 1.0) -> exp.Expr:
     return _build_product(x, _build_number(math.copysign(math.inf, sign)))
 
 
-def _build_product(a: exp.Expr, b: exp.Expr) -> exp.Expr:
-    return exp.Mul(this=_parenthesize(a), expression=_parenthesize(b))
+def _build_product(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return exp.Mul(this=_parenthesize(left), expression=_parenthesize(right))
 
 
 def _parenthesize(node: exp.Expr) -> exp.Expr:

@@ -1,6 +1,6 @@
 """The databases that models are exported for, and how each of them spells what the export needs.
 
-To add a database, add a `Database` and a row to `DATABASES`. If the tests can run it, set `is_run`.
+To add a database, add a `Database` and a row to `DATABASES`. Set `is_tested` if tests run it.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def round_by_arithmetic(x: str) -> str:
 
 _EXPM1 = "CASE WHEN exp(2 * x) = 1 THEN 2 * x ELSE (exp(2 * x) - 1) * (2 * x) / ln(exp(2 * x)) END"
 
-TANH = f"CASE WHEN abs(x) > 20 THEN sign(x) ELSE ({_EXPM1}) / (({_EXPM1}) + 2) END"
+_TANH_SQL = f"CASE WHEN abs(x) > 20 THEN sign(x) ELSE ({_EXPM1}) / (({_EXPM1}) + 2) END"
 """tanh from exp(2x) - 1, computed by Kahan's method, which loses no digits near 0."""
 
-CBRT = (
+_CBRT_SQL = (
     "CASE WHEN x = 0 THEN x ELSE sign(x) * (power(abs(x), 1 / 3e0) - (power(power(abs(x), 1 / 3e0),"
     " 3) - abs(x)) / (3 * power(power(abs(x), 1 / 3e0), 2))) END"
 )
@@ -104,29 +104,31 @@ class Database:
     name: str  # The name for users.
     dialect: str  # The name of its SQL in sqlglot.
     numbers: Portable  # The properties of its arithmetic.
-    literal: Callable[[float], str]  # Finite number -> literal of the type of float64.
+    format_literal: Callable[[float], str]  # Finite number -> literal of the type of float64.
     infinity: str  # An expression, or the largest number if `has_infinity` is false.
-    number_column: Callable[[str], str]  # Column -> the column as a float64, with NULL for NaN.
-    text_column: Callable[[str], str]  # Column -> a string that is compared byte by byte.
-    types: Mapping[str, str]  # Kinds of features and predictions -> types.
-    # A column of booleans or numbers -> float64; None if `number_column` does the same.
-    boolean_column: Callable[[str], str] | None = None
-    # Date or timestamp without a zone -> microseconds since 1970; None if not supported.
-    date_column: Callable[[str], str] | None = None
+    # Templates of a column `{c}` as a float64 with NULL for NaN, and as a string that is compared
+    # byte by byte.
+    number_sql: str
+    string_sql: str
+    type_names: Mapping[str, str]  # Kinds of features and predictions -> types.
+    # A column of booleans or numbers as a float64; None if `number_sql` does the same.
+    boolean_sql: str | None = None
+    # A date or timestamp without a zone as microseconds since 1970; None if not supported.
+    date_sql: str | None = None
     # A CASE returns integers, and a factor outside scales them, since computed constants are slow.
     scales_results: bool = False
-    ending: str = ""  # The suffix of `text_column`, which strings compared with it need, too.
+    string_suffix: str = ""  # A suffix in `string_sql`, which compared strings need, too.
     # A string with a backslash or beyond ASCII -> a literal that means the same under all settings
     # of the database and of a connection; None if the plain literal does.
     quote_odd_text: Callable[[str], str] | None = None
-    float32: str = ""  # The name of its 32-bit type, if sqlglot uses another type for it.
+    float32_name: str = ""  # The name of its 32-bit type, if sqlglot uses another type for it.
     booleans: tuple[str, ...] = ()  # Expressions for false and true, if it has no such keywords.
     # The template of a statement that creates a function. It has fields for the name, the
     # `parameters` with their types, the parameters' `names` alone, the return type, the query, and
     # a tag that does not occur in the query. None if the database has no functions written in SQL.
-    function: str | None = None
+    function_template: str | None = None
     # Name -> expression of `x` that replaces a function which the database lacks.
-    functions: Mapping[str, str] = field(default_factory=dict)
+    substitutes: Mapping[str, str] = field(default_factory=dict)
     has_infinity: bool = True
     range_errors: RangeErrors = RangeErrors()  # Errors that end a query because of one row.
     # The maximum length of the expression into which the database merges a function's queries.
@@ -144,26 +146,22 @@ class Database:
     raise_limit: str = ""  # A statement that allows longer statements on a connection.
     max_columns: int = 1600  # The maximum number of columns of a query.
     max_case_depth: int = 200  # The maximum depth of nested CASEs.
-    has_nodes: bool = False  # Trees may be rows of a table that a query walks.
-    is_run: bool = False  # The tests of sqlml run the database.
+    has_node_tables: bool = False  # Trees may be rows of a table that a query walks.
+    is_tested: bool = False  # The tests of sqlml run the database.
 
 
-def _build_cast_sql(x: str) -> str:
+def _round_by_cast(x: str) -> str:
     return f"CAST(CAST({x} AS FLOAT) AS DOUBLE)"
 
 
-_CAST = Portable(_build_cast_sql, roundings=100)
-_FINITE_CAST = Portable(_build_cast_sql, roundings=100, has_infinity=False)
+_CASTS = Portable(_round_by_cast, roundings=100)
+_FINITE_CASTS = Portable(_round_by_cast, roundings=100, has_infinity=False)
 _ARITHMETIC = Portable(round_by_arithmetic, roundings=1)
 """Two ways to round sums of float32 numbers: a cast to a 32-bit type, or arithmetic alone."""
 
 
-def _make_template(text: str) -> Callable[[str], str]:
-    return lambda column: text.replace("{c}", column)
-
-
-def _make_boolean_reader(text_type: str, number_type: str) -> Callable[[str], str]:
-    return _make_template(
+def _build_boolean_template(text_type: str, number_type: str) -> str:
+    return (
         f"CASE CAST({{c}} AS {text_type}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
         f"ELSE CAST(CAST({{c}} AS {text_type}) AS {number_type}) END"
     )
@@ -217,108 +215,106 @@ _FUNCTIONS_OF_ROWS = frozenset(
 _POSTGRES = Database(
     name="PostgreSQL",
     dialect="postgres",
-    numbers=_CAST,
-    literal=lambda value: f"'{value!r}'::float8",
+    numbers=_CASTS,
+    format_literal=lambda value: f"'{value!r}'::float8",
     infinity="'infinity'::float8",
     range_errors=RangeErrors(overflow=True, underflow=True, float32=True),
-    number_column=_make_template("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
-    boolean_column=_make_boolean_reader("text", "double precision"),
-    text_column=_make_template('CAST({c} AS text) COLLATE "C"'),
-    date_column=_make_template(
+    number_sql="nullif(CAST({c} AS double precision), 'NaN'::float8)",
+    boolean_sql=_build_boolean_template("text", "double precision"),
+    string_sql='CAST({c} AS text) COLLATE "C"',
+    date_sql=(
         "CAST(round(extract(epoch FROM CAST({c} AS timestamp)) * 1000000) AS double precision)"
     ),
     quote_odd_text=_escape_postgres,
-    types=_make_types("double precision", "text", "bigint", "boolean", "timestamp"),
-    function=(
+    type_names=_make_types("double precision", "text", "bigint", "boolean", "timestamp"),
+    function_template=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
         "LANGUAGE sql IMMUTABLE PARALLEL SAFE AS ${tag}$\n{query}\n${tag}$;\n"
     ),
     functions_of_rows=_FUNCTIONS_OF_ROWS,
     fence=" OFFSET 0",
     max_length=(1 << 30) - 1,
-    has_nodes=True,
-    is_run=True,
+    has_node_tables=True,
+    is_tested=True,
 )
 
 _MARIADB = Database(
     name="MariaDB",
     dialect="mysql",
-    numbers=_FINITE_CAST,
-    literal=format_with_exponent,
+    numbers=_FINITE_CASTS,
+    format_literal=format_with_exponent,
     infinity="1.7976931348623157e308",
     has_infinity=False,
     range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
-    functions={"tanh": TANH, "cbrt": CBRT},
-    number_column=_make_template("CAST({c} AS DOUBLE)"),
-    text_column=_make_template("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
-    date_column=_make_template(
-        "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CAST({c} AS DATETIME(6))) AS DOUBLE)"
-    ),
+    substitutes={"tanh": _TANH_SQL, "cbrt": _CBRT_SQL},
+    number_sql="CAST({c} AS DOUBLE)",
+    string_sql="CAST(CONVERT({c} USING utf8mb4) AS BINARY)",
+    date_sql=("CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CAST({c} AS DATETIME(6))) AS DOUBLE)"),
     quote_odd_text=_encode_mysql,
-    types=_make_types(
+    type_names=_make_types(
         "DOUBLE", "LONGTEXT CHARACTER SET utf8mb4", "BIGINT", "BOOLEAN", "DATETIME(6)"
     ),
-    function=(
+    function_template=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC NO SQL\n"
         "RETURN (\n{query}\n);\n"
     ),
     fence=" LIMIT 18446744073709551615",
-    is_run=True,
+    is_tested=True,
 )
 
 _MYSQL = replace(
     _MARIADB,
     name="MySQL",
-    function=(
+    function_template=(
         "DROP FUNCTION IF EXISTS {name};\n\n"
         "CREATE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC NO SQL\n"
         "RETURN (\n{query}\n);\n"
     ),
     max_length=1 << 26,
-    is_run=False,
+    is_tested=False,
 )
 
 _SQLITE = Database(
     name="SQLite",
     dialect="sqlite",
     numbers=_ARITHMETIC,
-    literal=format_exactly,
+    format_literal=format_exactly,
     # SQLite searches all constants of a statement for each constant operand, but not for the
     # results of a CASE.
     scales_results=True,
     infinity="9e999",
-    functions={"cbrt": CBRT},
-    number_column=_make_template("CAST({c} AS REAL)"),
-    text_column=_make_template("({c} || '')"),
+    substitutes={"cbrt": _CBRT_SQL},
+    number_sql="CAST({c} AS REAL)",
+    string_sql="({c} || '')",
     # SQLite's functions have a resolution of milliseconds, and accept too much as a date: 'now', a
     # number, the 31st of February, a time zone at the end.
-    date_column=_make_template(
+    date_sql=(
         "CASE WHEN date(substr({c}, 1, 10), '+0 days') = substr({c}, 1, 10) "
         "AND substr({c}, 11) NOT GLOB '*[^0-9 T:.]*' AND substr({c}, 20, 1) IN ('', '.') "
         "AND substr({c}, 21) NOT GLOB '*[^0-9]*' "
         "THEN CAST(strftime('%s', substr({c}, 1, 19)) AS REAL) * 1000000.0 "
         "+ round(CAST('0' || substr({c}, 20, 7) AS REAL) * 1000000.0) END"
     ),
-    types=_make_types("REAL", "TEXT", "INTEGER", "INTEGER"),
+    type_names=_make_types("REAL", "TEXT", "INTEGER", "INTEGER"),
     fence=" LIMIT -1 OFFSET 0",
     max_length=10**9,
-    is_run=True,
+    is_tested=True,
 )
 
 _DUCKDB = Database(
     name="DuckDB",
     dialect="duckdb",
-    numbers=_CAST,
-    literal=format_with_exponent,
+    numbers=_CASTS,
+    format_literal=format_with_exponent,
     infinity="'inf'::DOUBLE",
     range_errors=RangeErrors(float32=True),
-    number_column=_make_template("nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)"),
-    text_column=_make_template('CAST({c} AS VARCHAR) COLLATE "binary"'),
-    date_column=DUCKDB.microseconds,
-    types=_make_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
-    function="CREATE OR REPLACE MACRO {name}({names}) AS (\n{query}\n);\n",
+    number_sql="nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)",
+    string_sql='CAST({c} AS VARCHAR) COLLATE "binary"',
+    date_sql=DUCKDB.microseconds("{c}"),
+    type_names=_make_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
+    function_template="CREATE OR REPLACE MACRO {name}({names}) AS (\n{query}\n);\n",
     max_length=1 << 30,
-    is_run=True,
+    is_tested=True,
 )
 
 _RESERVED = frozenset(
@@ -336,16 +332,14 @@ _SNOWFLAKE = Database(
     name="Snowflake",
     dialect="snowflake",
     numbers=_ARITHMETIC,
-    literal=lambda value: f"'{value!r}'::FLOAT",
+    format_literal=lambda value: f"'{value!r}'::FLOAT",
     infinity="'inf'::FLOAT",
-    number_column=_make_template("nullif(CAST({c} AS FLOAT), 'NaN'::FLOAT)"),
-    boolean_column=_make_boolean_reader("VARCHAR", "FLOAT"),
-    text_column=_make_template("COLLATE(CAST({c} AS VARCHAR), '')"),
-    date_column=_make_template(
-        "CAST(date_part(epoch_microsecond, CAST({c} AS TIMESTAMP_NTZ)) AS FLOAT)"
-    ),
-    types=_make_types("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN", "TIMESTAMP_NTZ"),
-    function=(
+    number_sql="nullif(CAST({c} AS FLOAT), 'NaN'::FLOAT)",
+    boolean_sql=_build_boolean_template("VARCHAR", "FLOAT"),
+    string_sql="COLLATE(CAST({c} AS VARCHAR), '')",
+    date_sql="CAST(date_part(epoch_microsecond, CAST({c} AS TIMESTAMP_NTZ)) AS FLOAT)",
+    type_names=_make_types("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN", "TIMESTAMP_NTZ"),
+    function_template=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
         "IMMUTABLE AS ${tag}$\n{query}\n${tag}$;\n"
     ),
@@ -358,30 +352,30 @@ _BIGQUERY = Database(
     name="BigQuery",
     dialect="bigquery",
     numbers=_ARITHMETIC,
-    literal=repr,
+    format_literal=repr,
     infinity="CAST('inf' AS FLOAT64)",
-    number_column=_make_template("IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))"),
-    boolean_column=_make_boolean_reader("STRING", "FLOAT64"),
-    text_column=_make_template("COLLATE(CAST({c} AS STRING), '')"),
-    date_column=_make_template(
+    number_sql="IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))",
+    boolean_sql=_build_boolean_template("STRING", "FLOAT64"),
+    string_sql="COLLATE(CAST({c} AS STRING), '')",
+    date_sql=(
         "CAST(DATETIME_DIFF(CAST({c} AS DATETIME), DATETIME '1970-01-01', MICROSECOND) AS FLOAT64)"
     ),
-    types=_make_types("FLOAT64", "STRING", "INT64", "BOOL", "DATETIME"),
-    function="CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} AS (\n({query})\n);\n",
+    type_names=_make_types("FLOAT64", "STRING", "INT64", "BOOL", "DATETIME"),
+    function_template=(
+        "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} AS (\n({query})\n);\n"
+    ),
     max_length=1 << 20,
 )
 
 _CLICKHOUSE = Database(
     name="ClickHouse",
     dialect="clickhouse",
-    numbers=_CAST,
-    literal=repr,
+    numbers=_CASTS,
+    format_literal=repr,
     infinity="inf",
-    number_column=_make_template(
-        "if(isNaN(CAST({c} AS Nullable(Float64))), NULL, CAST({c} AS Nullable(Float64)))"
-    ),
-    text_column=_make_template("CAST({c} AS Nullable(String))"),
-    types=_make_types("Float64", "String", "Int64", "Bool"),
+    number_sql=("if(isNaN(CAST({c} AS Nullable(Float64))), NULL, CAST({c} AS Nullable(Float64)))"),
+    string_sql="CAST({c} AS Nullable(String))",
+    type_names=_make_types("Float64", "String", "Int64", "Bool"),
     # ClickHouse merges queries to expressions whose names alone take it minutes. It would move a
     # plain LIMIT down, and 1 would mean the first column.
     fence=" LIMIT 18446744073709551615 BY ''",
@@ -391,24 +385,24 @@ _CLICKHOUSE = Database(
         "SET max_query_size = 1000000000, max_ast_elements = 1000000000, "
         "max_expanded_ast_elements = 1000000000;\n"
     ),
-    is_run=True,
+    is_tested=True,
 )
 
 _TRINO = Database(
     name="Trino",
     dialect="trino",
-    numbers=_CAST,
-    literal=format_with_exponent,
+    numbers=_CASTS,
+    format_literal=format_with_exponent,
     infinity="infinity()",
-    number_column=_make_template("if(is_nan(CAST({c} AS DOUBLE)), NULL, CAST({c} AS DOUBLE))"),
-    text_column=_make_template("CAST({c} AS VARCHAR)"),
+    number_sql="if(is_nan(CAST({c} AS DOUBLE)), NULL, CAST({c} AS DOUBLE))",
+    string_sql="CAST({c} AS VARCHAR)",
     # to_unixtime returns fractional seconds, which are not exact.
-    date_column=_make_template(
+    date_sql=(
         "(CAST(date_diff('second', timestamp '1970-01-01 00:00:00', "
         "date_trunc('second', CAST({c} AS timestamp(6)))) AS double) * 1000000e0 "
         "+ CAST(substr(CAST(CAST({c} AS timestamp(6)) AS varchar), -6) AS double))"
     ),
-    types=_make_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
+    type_names=_make_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
     max_length=1_000_000,
 )
 
@@ -416,26 +410,26 @@ _REDSHIFT = Database(
     name="Redshift",
     dialect="redshift",
     functions_of_rows=_FUNCTIONS_OF_ROWS,
-    numbers=_CAST,
-    literal=lambda value: f"'{value!r}'::float8",
+    numbers=_CASTS,
+    format_literal=lambda value: f"'{value!r}'::float8",
     infinity="'infinity'::float8",
     range_errors=RangeErrors(overflow=True, underflow=True, float32=True),
-    functions={"tanh": TANH},
-    number_column=_make_template("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
-    boolean_column=_make_template("CAST(CAST({c} AS integer) AS double precision)"),
-    text_column=_make_template("collate(CAST({c} AS varchar(65535)), 'case_sensitive')"),
-    date_column=_make_template(
+    substitutes={"tanh": _TANH_SQL},
+    number_sql="nullif(CAST({c} AS double precision), 'NaN'::float8)",
+    boolean_sql="CAST(CAST({c} AS integer) AS double precision)",
+    string_sql="collate(CAST({c} AS varchar(65535)), 'case_sensitive')",
+    date_sql=(
         "CAST(datediff(microsecond, timestamp '1970-01-01', CAST({c} AS timestamp)) "
         "AS double precision)"
     ),
-    types=_make_types("double precision", "varchar(65535)", "bigint", "boolean"),
+    type_names=_make_types("double precision", "varchar(65535)", "bigint", "boolean"),
 )
 
 _SQLSERVER = Database(
     name="SQL Server",
     dialect="tsql",
-    numbers=Portable(_build_cast_sql, roundings=20, levels=6, has_infinity=False),
-    literal=lambda value: (
+    numbers=Portable(_round_by_cast, roundings=20, levels=6, has_infinity=False),
+    format_literal=lambda value: (
         format_with_exponent(value)
         if abs(value) == sys.float_info.max
         else format_exactly_with_exponents(value)
@@ -443,20 +437,16 @@ _SQLSERVER = Database(
     infinity="1.7976931348623157e308",
     has_infinity=False,
     range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
-    functions={"tanh": TANH, "cbrt": CBRT},
-    number_column=_make_template("CAST({c} AS float)"),
+    substitutes={"tanh": _TANH_SQL, "cbrt": _CBRT_SQL},
+    number_sql="CAST({c} AS float)",
     # SQL Server ignores blanks at the end of a text, unless a character follows them.
-    text_column=_make_template(
-        "(CAST({c} AS nvarchar(max)) + N'.') COLLATE Latin1_General_100_BIN2"
-    ),
-    date_column=_make_template(
-        "CAST(DATEDIFF_BIG(microsecond, '1970-01-01', CAST({c} AS datetime2(6))) AS float)"
-    ),
-    ending=".",
+    string_sql="(CAST({c} AS nvarchar(max)) + N'.') COLLATE Latin1_General_100_BIN2",
+    date_sql=("CAST(DATEDIFF_BIG(microsecond, '1970-01-01', CAST({c} AS datetime2(6))) AS float)"),
+    string_suffix=".",
     quote_odd_text=_quote_sqlserver,
-    float32="REAL",
+    float32_name="REAL",
     booleans=("CAST(0 AS bit)", "CAST(1 AS bit)"),
-    types=_make_types("float", "nvarchar(max)", "bigint", "bit"),
+    type_names=_make_types("float", "nvarchar(max)", "bigint", "bit"),
     fence=" ORDER BY (SELECT NULL) OFFSET 0 ROWS FETCH NEXT 9223372036854775807 ROWS ONLY",
     max_length=1 << 28,
     max_columns=4096,
@@ -466,22 +456,22 @@ _SQLSERVER = Database(
 _SPARK = Database(
     name="Spark",
     dialect="spark",
-    numbers=_CAST,
-    literal=lambda value: f"{value!r}D",
+    numbers=_CASTS,
+    format_literal=lambda value: f"{value!r}D",
     infinity="CAST('inf' AS DOUBLE)",
-    number_column=_make_template("nanvl(CAST({c} AS DOUBLE), NULL)"),
-    text_column=_make_template("CAST({c} AS STRING)"),
-    date_column=SPARK.microseconds,
-    types=_make_types("DOUBLE", "STRING", "BIGINT", "BOOLEAN", "TIMESTAMP_NTZ"),
-    function=(
+    number_sql="nanvl(CAST({c} AS DOUBLE), NULL)",
+    string_sql="CAST({c} AS STRING)",
+    date_sql=SPARK.microseconds("{c}"),
+    type_names=_make_types("DOUBLE", "STRING", "BIGINT", "BOOLEAN", "TIMESTAMP_NTZ"),
+    function_template=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC\n"
         "RETURN (\n{query}\n);\n"
     ),
     max_merged_length=1_000_000,
-    is_run=True,
+    is_tested=True,
 )
 
-_DATABRICKS = replace(_SPARK, name="Databricks", dialect="databricks", is_run=False)
+_DATABRICKS = replace(_SPARK, name="Databricks", dialect="databricks", is_tested=False)
 
 DATABASES: Mapping[str, Database] = {
     "postgres": _POSTGRES,

@@ -15,31 +15,30 @@ from sqlml.planner.databases.range_errors import prevent_range_errors
 from sqlml.planner.databases.targets import Database
 
 
-def transpile(sql: str, database: Database, shown: bool = False) -> str:
+def transpile(sql: str, database: Database, is_shown: bool = False) -> str:
     """Translate an expression of `Portable`'s SQL to a database's dialect.
 
-    Strings in it are results that users see if `shown`. Otherwise they are compared with columns.
+    If `is_shown`, its strings are results that users see. Otherwise they are compared with columns.
     """
     if isinstance(sql, Verbatim):
         return sql
     query = sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select)
     (tree,) = query.selects
-    return _spell(prevent_range_errors(tree, database.range_errors), database, shown)
+    return _spell(prevent_range_errors(tree, database.range_errors), database, is_shown)
 
 
-def _spell(tree: exp.Expr, database: Database, shown: bool) -> str:
+def _spell(tree: exp.Expr, database: Database, is_shown: bool) -> str:
     if database.scales_results:
         tree = tree.transform(lambda node: _scale_results(node, database), copy=False)
-    ending = "" if shown else database.ending
-    spelled_tree = tree.transform(lambda node: _spell_node(node, database, ending), copy=False)
+    suffix = "" if is_shown else database.string_suffix
+    spelled_tree = tree.transform(lambda node: _spell_node(node, database, suffix), copy=False)
     case_depth = _count_nested_cases(spelled_tree)
     if case_depth > database.max_case_depth:
         raise BackendError(
             f"the model needs CASEs that are nested {case_depth} levels deep; {database.name} "
             f"allows {database.max_case_depth} levels"
         )
-    text: str = spelled_tree.sql(dialect=database.dialect)
-    return text
+    return str(spelled_tree.sql(dialect=database.dialect))
 
 
 def _count_nested_cases(node: exp.Expression) -> int:
@@ -52,19 +51,19 @@ def _count_nested_cases(node: exp.Expression) -> int:
     return max_depth
 
 
-def _spell_node(node: exp.Expression, database: Database, ending: str) -> exp.Expression:
+def _spell_node(node: exp.Expression, database: Database, suffix: str) -> exp.Expression:
     if isinstance(node, exp.Anonymous) and node.name == ROUNDED_SUM:
         return _make_verbatim(_build_rounded_sum(node.expressions, database))
     if isinstance(node, exp.Func):
-        formula = database.functions.get(node.sql_name().lower())
+        formula = database.substitutes.get(node.sql_name().lower())
         if formula is not None:
             return _expand_formula(formula, node.this)
-    if isinstance(node, exp.DataType) and node.this is exp.DType.FLOAT and database.float32:
-        return exp.DataType(this=exp.DType.USERDEFINED, kind=database.float32)
+    if isinstance(node, exp.DataType) and node.this is exp.DType.FLOAT and database.float32_name:
+        return exp.DataType(this=exp.DType.USERDEFINED, kind=database.float32_name)
     if isinstance(node, exp.Boolean) and database.booleans:
         return _make_verbatim(database.booleans[node.this])
     if isinstance(node, exp.Literal) and node.is_string:
-        text = node.this + ending
+        text = node.this + suffix
         if database.quote_odd_text is None or text.isascii() and "\\" not in text:
             return exp.Literal.string(text)
         return _make_verbatim(database.quote_odd_text(text))
@@ -73,56 +72,53 @@ def _spell_node(node: exp.Expression, database: Database, ending: str) -> exp.Ex
     value = float(node.this.this)
     if "infinity" in node.this.this and not database.has_infinity:
         return exp.null()
-    if value in (float("inf"), float("-inf")):
-        text = database.infinity if value > 0 else f"(-{database.infinity})"
-        return _make_verbatim(text)
-    return _make_verbatim(database.literal(value))
+    if math.isinf(value):
+        return _make_verbatim(database.infinity if value > 0 else f"(-{database.infinity})")
+    return _make_verbatim(database.format_literal(value))
 
 
 def _scale_results(node: exp.Expression, database: Database) -> exp.Expression:
-    """Return a CASE, such as a tree, with integer results, and a power of two that scales them."""
+    """Change the results of a CASE, such as a tree, to integers times a common power of two."""
     if not isinstance(node, exp.Case) or node.find_ancestor(exp.Case):
         return node
     literals = _collect_results(node)
     values = [float(literal.this.this) for literal in literals]
     if len(values) < _MIN_RESULTS or not all(map(math.isfinite, values)):
         return node
-    power = find_power(values)
-    scaled = [math.ldexp(value, -power) for value in values]
-    if [math.ldexp(value, power) for value in scaled] != values:
+    exponent = find_common_exponent(values)
+    scaled = [math.ldexp(value, -exponent) for value in values]
+    if [math.ldexp(value, exponent) for value in scaled] != values:
         return node
     for literal, value in zip(literals, scaled, strict=True):
-        text = str(int(value)) if value.is_integer() else database.literal(value)
+        text = str(int(value)) if value.is_integer() else database.format_literal(value)
         literal.replace(_make_verbatim(text))
-    factor = _make_verbatim(database.literal(2.0**power))
+    factor = _make_verbatim(database.format_literal(2.0**exponent))
     return exp.paren(exp.Mul(this=exp.paren(node, copy=False), expression=factor), copy=False)
 
 
 _MIN_RESULTS = 4  # The number of results from which a multiplication pays.
 
 
-def find_power(values: Sequence[float]) -> int:
+def find_common_exponent(values: Sequence[float]) -> int:
     """Return the exponent of the largest power of 2 that divides all values.
 
     If some values are far larger than others, the exponent is larger, so that the quotients remain
     below 2^62.
 
-    >>> find_power([0.75, 2.0]), find_power([1.0, 2.0**-200]), find_power([0.0, 2.0**-100])
-    (-2, -61, -100)
+    >>> [find_common_exponent(x) for x in ([0.75, 2.0], [1.0, 2.0**-200], [0.0, 2.0**-100])]
+    [-2, -61, -100]
     """
     ratios = [value.as_integer_ratio() for value in values if value]
     if not ratios:
         return 0
-    # A denominator is a power of 2; n & -n is the greatest one that divides the numerator n.
-    min_exponent = min(
-        (n & -n).bit_length() - denominator.bit_length() for n, denominator in ratios
-    )
+    # A denominator d is a power of 2; n & -n is the greatest one that divides the numerator n.
+    min_exponent = min((n & -n).bit_length() - d.bit_length() for n, d in ratios)
     max_exponent = max(math.frexp(value)[1] for value in values if value)
     return max(min_exponent, max_exponent - 62)
 
 
 def _collect_results(case: exp.Case) -> list[exp.Expression]:
-    """Return the literals in all branches of nested CASEs; none if a branch is not a literal."""
+    """Return the literals in all branches of nested CASEs; [] if a branch is not a literal."""
     results: list[exp.Expression] = []
     for branch in [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]:
         inner = branch.unnest() if isinstance(branch, exp.Paren) else branch
@@ -136,16 +132,16 @@ def _collect_results(case: exp.Case) -> list[exp.Expression]:
 
 
 def _build_rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
-    """Build a sum that is rounded after each addition; as a tree it is too deep for sqlglot."""
+    """Build the text of a sum rounded after each addition; its tree is too deep for sqlglot."""
     rounded = database.numbers.rounded("sqlml_sum")
     tree = sqlglot.parse_one(f"SELECT {rounded}", read="duckdb", into=exp.Select).selects[0]
-    before, after = _spell(tree, database, shown=False).split("sqlml_sum")
+    before, after = _spell(tree, database, is_shown=False).split("sqlml_sum")
     term_sql = [
         term.transform(lambda node: _spell_node(node, database, "")).sql(dialect=database.dialect)
         for term in terms
     ]
-    opened = before + "("
-    sums = [opened * (len(term_sql) - 1), term_sql[0]]
+    prefix = before + "("
+    sums = [prefix * (len(term_sql) - 1), term_sql[0]]
     sums += [f" + {text}){after}" for text in term_sql[1:]]
     return "".join(sums)
 
@@ -157,10 +153,8 @@ def _is_number_literal(node: exp.Cast) -> bool:
 
 def _expand_formula(formula: str, x: exp.Expression) -> exp.Expression:
     tree = sqlglot.parse_one(f"SELECT {formula}", read="duckdb", into=exp.Select).selects[0]
-    result: exp.Expression = tree.transform(
-        lambda node: x.copy() if isinstance(node, exp.Column) else node
-    )
-    return exp.paren(result, copy=False)
+    tree = tree.transform(lambda node: x.copy() if isinstance(node, exp.Column) else node)
+    return exp.paren(tree, copy=False)
 
 
 def _make_verbatim(text: str) -> exp.Expression:
@@ -173,8 +167,7 @@ def quote_name(name: str, database: Database) -> str:
     if is_plain and name.upper() in (database.reserved or ()):
         # The database stores unquoted names in capitals.
         name, is_plain = name.upper(), False
-    quoted: str = exp.to_identifier(name, quoted=not is_plain).sql(dialect=database.dialect)
-    return quoted
+    return str(exp.to_identifier(name, quoted=not is_plain).sql(dialect=database.dialect))
 
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -22,8 +22,8 @@ from sqlml.planner.databases.targets import Database
 from sqlml.planner.databases.transpiled import transpile
 
 MAX_LEVELS = 7  # The maximum number of levels of a part.
-LEAF = -1  # Stands for the number of the next part below a leaf.
-BASE = -1  # The number of a tree that holds the initial values of all sums, and is added first.
+NO_NEXT_PART = -1  # Stands for the number of the next part below a leaf.
+BASE_TREE = -1  # The number of a tree with the initial values of all sums, which is added first.
 
 
 @dataclass(slots=True)
@@ -33,38 +33,31 @@ class TreeTable:
     name: str
     database: Database
     rows: list[str] = field(default_factory=list)
-    ensembles: int = 0
+    num_ensembles: int = 0
 
-    def walk(self, ensemble: Ensemble, x: Value) -> Verbatim:
+    def add_ensemble(self, ensemble: Ensemble, x: Value) -> Verbatim:
         """Add an ensemble's rows; return the SQL expression of the array of its sums of leaves."""
-        value_count = ensemble.leaf_values.shape[1]
-        _check_trees(ensemble, value_count)
-        round_count = max(1, math.ceil(ensemble.depth / MAX_LEVELS))
-        level_count = max(1, math.ceil(ensemble.depth / round_count))
-        positions, feature_array = _collect_features(ensemble, x, self.database)
-        ensemble_number, self.ensembles = self.ensembles, self.ensembles + 1
-        base, width = ensemble.base.tolist(), (1 << level_count)
-        for target in range(0, len(base), value_count):
-            part = _Part(target, value_count, width)
-            part.value[:] = base[target : target + value_count]
-            self.rows.append(part.row(ensemble_number, BASE - target, 0))
+        num_values = ensemble.leaf_values.shape[1]
+        _check_trees(ensemble, num_values)
+        num_rounds = max(1, math.ceil(ensemble.depth / MAX_LEVELS))
+        num_levels = max(1, math.ceil(ensemble.depth / num_rounds))
+        positions, features = _collect_features(ensemble, x, self.database)
+        number, self.num_ensembles = self.num_ensembles, self.num_ensembles + 1
+        base = ensemble.base.tolist()
+        for target in range(0, len(base), num_values):
+            part = _Part(target, num_values, 1 << num_levels)
+            part.value[:] = base[target : target + num_values]
+            self.rows.append(part.build_row(number, BASE_TREE - target, 0))
         for tree, root in enumerate(ensemble.roots.tolist()):
-            parts = _split_tree(ensemble, root, int(ensemble.target[tree]), level_count, positions)
-            self.rows += [part.row(ensemble_number, tree, k) for k, part in enumerate(parts)]
+            parts = _split_tree(ensemble, root, int(ensemble.target[tree]), num_levels, positions)
+            self.rows += [part.build_row(number, tree, k) for k, part in enumerate(parts)]
         walk = _Walk(
-            self.name,
-            ensemble_number,
-            level_count,
-            round_count,
-            value_count,
-            len(base),
-            ensemble.compare,
+            self.name, number, num_levels, num_rounds, num_values, len(base), ensemble.compare
         )
-        return Verbatim(
-            walk.query(feature_array, "real" if ensemble.base.dtype == np.float32 else "")
-        )
+        sum_type = "real" if ensemble.base.dtype == np.float32 else ""
+        return Verbatim(walk.build_query(features, sum_type))
 
-    def statements(self) -> str:
+    def build_statements(self) -> str:
         if not self.rows:
             raise BackendError("the model has no trees; write FORM select, view or function")
         columns = (
@@ -86,35 +79,31 @@ class _Part:
     It has the tests of its nodes, and the leaf values or the next parts below its last level.
     """
 
-    def __init__(self, target: int, values: int, width: int) -> None:
+    def __init__(self, target: int, num_values: int, width: int) -> None:
         self.target = target
         self.feature = [1] * (width - 1)
         self.threshold = [0.0] * (width - 1)
-        self.value = np.zeros((width, values))
-        self.next = [LEAF] * width
+        self.value = np.zeros((width, num_values))
+        self.next = [NO_NEXT_PART] * width
 
-    def row(self, ensemble: int, tree: int, part: int) -> str:
+    def build_row(self, ensemble: int, tree: int, part: int) -> str:
         arrays = (self.feature, self.threshold, self.value.ravel().tolist(), self.next)
         texts = ", ".join(f"'{{{','.join(map(repr, array))}}}'" for array in arrays)
         return f"({ensemble}, {tree}, {part}, {self.target}, {texts})"
 
 
-def _check_trees(ensemble: Ensemble, value_count: int) -> None:
+def _check_trees(ensemble: Ensemble, num_values: int) -> None:
+    threshold = ensemble.threshold
+    refusal = None
+    rejects_all = np.isneginf(threshold) & ensemble.default_left & (ensemble.compare == "lt")
     if ensemble.has_categories or (ensemble.categorical is not None and ensemble.categorical.any()):
-        raise BackendError(
-            "FORM nodes does not take trees that test sets of categories; write FORM view"
-        )
-    rejects_all = (
-        np.isneginf(ensemble.threshold) & ensemble.default_left & (ensemble.compare == "lt")
-    )
-    if np.isnan(ensemble.threshold).any() or rejects_all.any():
-        raise BackendError(
-            "FORM nodes does not take trees whose thresholds are NaN or -infinity; write FORM view"
-        )
-    if value_count > 1 and (value_count != len(ensemble.base) or ensemble.target.any()):
-        raise BackendError(
-            "FORM nodes does not take trees for some of several targets; write FORM view"
-        )
+        refusal = "trees that test sets of categories"
+    elif np.isnan(threshold).any() or rejects_all.any():
+        refusal = "trees whose thresholds are NaN or -infinity"
+    elif num_values > 1 and (num_values != len(ensemble.base) or ensemble.target.any()):
+        refusal = "trees for some of several targets"
+    if refusal is not None:
+        raise BackendError(f"FORM nodes does not take {refusal}; write FORM view")
 
 
 def _collect_features(
@@ -125,9 +114,8 @@ def _collect_features(
     A feature has two positions if missing values go left at some nodes and right at others. Missing
     values become -infinity, or NaN, which PostgreSQL orders above all numbers.
     """
-    keys = sorted(
-        {(int(f), bool(d)) for f, d in zip(ensemble.feature, ensemble.default_left, strict=True)}
-    )
+    tests = zip(ensemble.feature, ensemble.default_left, strict=True)
+    keys = sorted({(int(feature), bool(goes_left)) for feature, goes_left in tests})
     items = []
     for feature, goes_left in keys:
         missing = "'-infinity'" if goes_left else "'NaN'"
@@ -140,23 +128,21 @@ def _split_tree(
     ensemble: Ensemble,
     root: int,
     target: int,
-    level_count: int,
+    num_levels: int,
     positions: dict[tuple[int, bool], int],
 ) -> Iterator[_Part]:
     """Yield the parts of a tree, beginning with the root; `next` holds indices in this order."""
-    part_roots, width = [root], 1 << level_count
+    part_roots, width = [root], 1 << num_levels
     for part_root in part_roots:  # The list grows while it is read.
         part = _Part(target, ensemble.leaf_values.shape[1], width)
         pending = [(part_root, 1, 0)]
         while pending:
             node, position, level = pending.pop()
-            levels_below = level_count - level
-            slots = slice(
-                (position << levels_below) - width, ((position + 1) << levels_below) - width
-            )
+            num_below = num_levels - level
+            slots = slice((position << num_below) - width, ((position + 1) << num_below) - width)
             if node < 0:
                 part.value[slots] = ensemble.leaf_values[~node]
-            elif not levels_below:
+            elif not num_below:
                 part.next[position - width] = len(part_roots)
                 part_roots.append(node)
             else:
@@ -176,51 +162,50 @@ class _Walk:
 
     table: str
     ensemble: int
-    levels: int
-    rounds: int
-    values: int
-    outputs: int
+    num_levels: int
+    num_rounds: int
+    num_values: int
+    num_outputs: int
     compare: str
 
-    def query(self, numbers: str, sum_type: str) -> str:
-        """Return the SQL of the array of sums, which have the type `sum_type` (default: float8)."""
-        sums = ", ".join(self._sum_output(k, sum_type) for k in range(self.outputs))
+    def build_query(self, numbers: str, sum_type: str) -> str:
+        """Build the SQL of the array of sums, which have the type `sum_type` (default: float8)."""
+        sums = ", ".join(self._build_sum(k, sum_type) for k in range(self.num_outputs))
         row = f"(SELECT {numbers} AS x OFFSET 0) AS r"
-        relation = f"{row} CROSS JOIN {self.table} AS p1 CROSS JOIN {self._lateral_slot(1)}"
-        for n in range(2, self.rounds + 1):
+        relation = f"{row} CROSS JOIN {self.table} AS p1 CROSS JOIN {self._join_slot(1)}"
+        for n in range(2, self.num_rounds + 1):
             same_tree = f"p{n}.ensemble = p1.ensemble AND p{n}.tree = p1.tree"
             relation += (
                 f" LEFT JOIN {self.table} AS p{n} ON {same_tree} "
-                f"AND p{n}.part = p{n - 1}.next[s{n - 1}.slot] CROSS JOIN {self._lateral_slot(n)}"
+                f"AND p{n}.part = p{n - 1}.next[s{n - 1}.slot] CROSS JOIN {self._join_slot(n)}"
             )
         where = f"p1.ensemble = {self.ensemble} AND p1.part = 0"
         return f"(SELECT ARRAY[{sums}] FROM {relation} WHERE {where})"
 
-    def _lateral_slot(self, n: int) -> str:
-        return f"LATERAL (SELECT {self._find_slot(f'p{n}', 1, 0)} AS slot OFFSET 0) AS s{n}"
+    def _join_slot(self, n: int) -> str:
+        return f"LATERAL (SELECT {self._build_slot(f'p{n}', 1, 0)} AS slot OFFSET 0) AS s{n}"
 
-    def _find_slot(self, part: str, position: int, level: int) -> str:
-        """Return the SQL of the position, from 1, that a row reaches below a part's last level."""
-        if level == self.levels:
-            return str(position - (1 << self.levels) + 1)
-        left, right = (
-            self._find_slot(part, child_position, level + 1)
-            for child_position in (2 * position, 2 * position + 1)
-        )
+    def _build_slot(self, part: str, position: int, level: int) -> str:
+        """Build the SQL of the position, from 1, that a row reaches below a part's last level."""
+        if level == self.num_levels:
+            return str(position - (1 << self.num_levels) + 1)
+        left = self._build_slot(part, 2 * position, level + 1)
+        right = self._build_slot(part, 2 * position + 1, level + 1)
         symbol = "<" if self.compare == "lt" else "<="
         test = f"r.x[{part}.feature[{position}]] {symbol} {part}.threshold[{position}]"
         return f"CASE WHEN {test} THEN {left} ELSE {right} END"
 
-    def _sum_output(self, output: int, sum_type: str) -> str:
-        """Return the SQL of the sum of one output, which adds the trees in order."""
-        offset = f"{self.values} * (s@.slot - 1) + {output + 1}"
-        index = offset if self.values > 1 else "s@.slot"
-        values = [f"p@.value[{index}]".replace("@", str(n + 1)) for n in range(self.rounds)]
+    def _build_sum(self, output: int, sum_type: str) -> str:
+        """Build the SQL of the sum of one output, which adds the trees in order."""
+        offset = f"{self.num_values} * (s@.slot - 1) + {output + 1}"
+        index = offset if self.num_values > 1 else "s@.slot"
+        values = [f"p@.value[{index}]".replace("@", str(n + 1)) for n in range(self.num_rounds)]
         branches = "".join(
-            f"WHEN p{n}.next[s{n}.slot] = {LEAF} THEN {value} "
+            f"WHEN p{n}.next[s{n}.slot] = {NO_NEXT_PART} THEN {value} "
             for n, value in enumerate(values[:-1], 1)
         )
         value = f"CASE {branches}ELSE {values[-1]} END" if branches else values[-1]
         typed = f"({value})::{sum_type}" if sum_type else value
-        condition = f" FILTER (WHERE p1.target = {output})" if self.values < self.outputs else ""
+        is_partial = self.num_values < self.num_outputs
+        condition = f" FILTER (WHERE p1.target = {output})" if is_partial else ""
         return f"CAST(sum({typed} ORDER BY p1.tree){condition} AS float8)"

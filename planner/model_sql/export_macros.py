@@ -24,7 +24,7 @@ from sqlml.planner.binding.unknown_categories import (
     find_known_categories,
     replace_unknown_with_null,
 )
-from sqlml.planner.program.prepare import prepare
+from sqlml.planner.program.prepare_program import prepare
 from sqlml.planner.program.result_sql import decode_result
 from sqlml.types import Feature
 
@@ -37,7 +37,7 @@ MACRO_SUFFIXES = {
 }
 
 
-def write_expression(
+def build_expression(
     program: Program,
     output: str,
     column: int | None = None,
@@ -53,9 +53,8 @@ def write_expression(
     part_program = fold_casts_into_trees(prepare(program, output, column).program)
     if inputs is None:
         inputs = {name: dialect.quote_name(name) for name in part_program.inputs}
-    sql = print_sql(
-        part_program, output, {name: [inputs[name]] for name in part_program.inputs}, dialect
-    )
+    input_sql = {name: [inputs[name]] for name in part_program.inputs}
+    sql = print_sql(part_program, output, input_sql, dialect)
     output_type = part_program.output_type(output)
     if output == "transform" and output_type.width == 1 and output_type.dtype != "float64":
         sql = f"CAST({sql} AS DOUBLE)"  # Class numbers are integers.
@@ -81,26 +80,20 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
         if output not in MACRO_SUFFIXES:
             continue
         part_program = prepare(program, output).program
-        used_features = [f.name for f in program.features if f.name in part_program.inputs]
-        inputs = ", ".join(map(DUCKDB.quote_name, used_features))
+        used_features = [f for f in program.features if f.name in part_program.inputs]
+        inputs = ", ".join(DUCKDB.quote_name(f.name) for f in used_features)
         macro = DUCKDB.quote_name(name + MACRO_SUFFIXES[output])
         positive_index = None
         if output == "proba" and options.get("positive_class") is not None:
             positive_index = find_label(program.labels[0], options["positive_class"])
         if positive_index is None:
-            value = decode_result(write_expression(program, output), program, output, None)
+            value = decode_result(build_expression(program, output), program, output, None)
         else:
-            value = write_expression(program, output, positive_index)
-        bound_inputs = {
-            f.name: _bind_parameter(f) for f in program.features if f.name in part_program.inputs
-        }
+            value = build_expression(program, output, positive_index)
+        bound_inputs = {f.name: _bind_parameter(f) for f in used_features}
         bound_inputs = replace_unknown_with_null(bound_inputs, categories)
-        value = build_null_if(
-            build_missing_test(
-                bound_inputs, sorted(find_null_inputs(options, program) & bound_inputs.keys())
-            ),
-            value,
-        )
+        null_features = sorted(find_null_inputs(options, program) & bound_inputs.keys())
+        value = build_null_if(build_missing_test(bound_inputs, null_features), value)
         statements.append(f"CREATE OR REPLACE MACRO {macro}({inputs}) AS {value};\n")
     return "\n".join(statements)
 

@@ -38,8 +38,8 @@ from sqlml.planner.binding.unknown_categories import (
 )
 from sqlml.planner.program.choose import choose, read_batch_size
 from sqlml.planner.program.cost import count_inline_categories
-from sqlml.planner.program.function_names import FunctionSpec, Output, Part
-from sqlml.planner.program.prepare import prepare_parts
+from sqlml.planner.program.function_spec import FunctionSpec, Output, Part
+from sqlml.planner.program.prepare_program import prepare_parts
 from sqlml.planner.program.result_sql import decode_result, label_literal
 from sqlml.types import DATETIME, NESTED, Feature, Kind, Labels, list_classes
 
@@ -57,30 +57,31 @@ def _build_concatenation(*texts: str) -> str:
 
 
 def _build_typed_macro(type_pattern: str, value: str, expected: str) -> str:
-    """Build a macro of a column `x` and its feature's name `f`.
+    """Build a macro that checks the type of a column `x`, which feeds the feature named `f`.
 
-    It returns `value` if the column's type matches `type_pattern`, and otherwise raises an error.
+    It returns `value` if the type matches `type_pattern`, and otherwise raises an error.
     """
     pattern = DUCKDB.quote_string(f"(?s){type_pattern}|{'|'.join(UNTYPED)}")
     message_middle = f"' of the model takes {expected}, but the column is '"
-    message = _build_concatenation(
-        "'feature '", "f", message_middle, _build_call("typeof", "x"), "'; cast it'"
-    )
-    fits = _build_call("regexp_full_match", _build_call("typeof", "x"), pattern)
-    return f"(x, f) AS CASE WHEN {fits} THEN {value} ELSE {_build_error(message)} END"
+    column_type = _build_call("typeof", "x")
+    message = _build_concatenation("'feature '", "f", message_middle, column_type, "'; cast it'")
+    type_test = _build_call("regexp_full_match", column_type, pattern)
+    return f"(x, f) AS CASE WHEN {type_test} THEN {value} ELSE {_build_error(message)} END"
 
 
-_NUMBER = name_helper("number", _build_typed_macro(NUMBERS.pattern, "CAST(x AS DOUBLE)", "numbers"))
-_TEXT = name_helper(
+_NUMBER_MACRO = name_helper(
+    "number", _build_typed_macro(NUMBERS.pattern, "CAST(x AS DOUBLE)", "numbers")
+)
+_STRING_MACRO = name_helper(
     "text", _build_typed_macro(r"VARCHAR|ENUM\(.*\)", "CAST(x AS VARCHAR)", "strings")
 )
-_DATETIME = name_helper(
+_DATETIME_MACRO = name_helper(
     "datetime", _build_typed_macro(DATETIMES.pattern, DUCKDB.microseconds("x"), "dates")
 )
-HELPERS = (_NUMBER, _TEXT, _DATETIME)
+HELPERS = (_NUMBER_MACRO, _STRING_MACRO, _DATETIME_MACRO)
 
 _MACROS_BY_KIND: Mapping[Kind, tuple[str, str]] = MappingProxyType(
-    {"number": (_NUMBER[0], "DOUBLE"), DATETIME: (_DATETIME[0], "DOUBLE")}
+    {"number": (_NUMBER_MACRO[0], "DOUBLE"), DATETIME: (_DATETIME_MACRO[0], "DOUBLE")}
 )
 """Kind of a feature -> the macro that feeds it and its type; all other kinds are strings."""
 
@@ -100,7 +101,7 @@ def write_bodies(
     options: Mapping[str, Any],
     transform: Transform | None = None,
 ) -> list[MacroBody]:
-    """Return the macro bodies of all functions that a model supports; see `OUTPUTS_OF`."""
+    """Build the macro bodies of all functions that a model supports; see `OUTPUTS_OF`."""
     bodies = []
     for kind, *others in OUTPUTS_OF.values():
         output = next((o for o in (kind, *others) if o in program.outputs), None)
@@ -140,32 +141,29 @@ def _build_bodies_of_function(
         max_categories=None if prepared.split.lookup is None else count_inline_categories(),
     )
     is_wide = len(used_features) > MAX_SCANNED_COLUMNS and transform is None
-    bound_inputs = {
-        f.name: _bind_column(f, transform, _ROW if is_wide else "r") for f in used_features
-    }
+    row = _ROW if is_wide else "r"
+    bound_inputs = {f.name: _bind_column(f, transform, row) for f in used_features}
     bound_inputs = replace_unknown_with_null(bound_inputs, find_known_categories(options, program))
-    null_condition = build_missing_test(
-        bound_inputs, sorted(find_null_inputs(options, program) & bound_inputs.keys())
-    )
+    null_features = sorted(find_null_inputs(options, program) & bound_inputs.keys())
+    null_condition = build_missing_test(bound_inputs, null_features)
     numbers = build_packed_numbers(prepared, bound_inputs, "DOUBLE")
     call = f"{DUCKDB.scorer(spec.name)}({numbers}{build_text_argument(prepared, bound_inputs)})"
     result = decode_result(call, program, output, None)
     positive_class = options.get("positive_class")
     if kind == "proba" and positive_class is not None and len(program.labels) == 1:
         class_index = find_label(program.labels[0], positive_class)
-        unknown = DUCKDB.quote_string(
-            f"the model has no class {positive_class!r}, as its options say"
-        )
+        message = f"the model has no class {positive_class!r}, as its options say"
+        unknown = DUCKDB.quote_string(message)
         result = _build_error(unknown) if class_index is None else DUCKDB.at(call, class_index + 1)
     values = {kind: result}
     if kind == "proba" and len(program.labels) == 1:
         values["class"] = _build_class_lookup(call, program.labels[0])
-    bodies = {kind: build_null_if(null_condition, value) for kind, value in values.items()}
-    if is_wide:
-        bodies = {
-            kind: _wrap_with_type_check(value, used_features) for kind, value in bodies.items()
-        }
-    return [MacroBody(kind, value, spec) for kind, value in bodies.items()]
+    bodies = []
+    for body_kind, value in values.items():
+        sql = build_null_if(null_condition, value)
+        sql = _wrap_with_type_check(sql, used_features) if is_wide else sql
+        bodies.append(MacroBody(body_kind, sql, spec))
+    return bodies
 
 
 MAX_SCANNED_COLUMNS = 100
@@ -190,15 +188,11 @@ def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
         type_pattern = f"(?:{NUMBERS.pattern}|{'|'.join(UNTYPED)})"
         type_list = _build_call("concat_ws", "';'", *types.values())
         all_types = DUCKDB.quote_string(f"{type_pattern}(?:;{type_pattern})*")
-        pairs = DUCKDB.array(
-            [
-                DUCKDB.array([DUCKDB.quote_string(name), type_sql])
-                for name, type_sql in types.items()
-            ]
-        )
+        pairs = [DUCKDB.array([DUCKDB.quote_string(n), type_sql]) for n, type_sql in types.items()]
+        columns = DUCKDB.array(pairs)
         name, type_sql = DUCKDB.at("k", 1), DUCKDB.at("k", 2)
         is_number = _build_call("regexp_full_match", type_sql, DUCKDB.quote_string(type_pattern))
-        wrong_columns = _build_call("list_filter", pairs, f"lambda k: NOT {is_number}")
+        wrong_columns = _build_call("list_filter", columns, f"lambda k: NOT {is_number}")
         message_middle = "' of the model takes numbers, but the column is '"
         messages = _build_concatenation("'feature '", name, message_middle, type_sql, "'; cast it'")
         messages = DUCKDB.at(DUCKDB.each(wrong_columns, "k", messages), 1)
@@ -217,7 +211,7 @@ def _bind_column(feature: Feature, transform: Transform | None, row: str) -> Bou
     column = DUCKDB.field(row, feature.name)
     if row == _ROW and feature.kind == "number":  # `_wrap_with_type_check` checks its type.
         return Bound(f"CAST({column} AS DOUBLE)", "DOUBLE")
-    name, sql_type = _MACROS_BY_KIND.get(feature.kind, (_TEXT[0], "VARCHAR"))
+    name, sql_type = _MACROS_BY_KIND.get(feature.kind, (_STRING_MACRO[0], "VARCHAR"))
     return Bound(f"sqlml.{name}({column}, {DUCKDB.quote_string(feature.name)})", sql_type)
 
 
@@ -228,12 +222,9 @@ _CLASS_TYPE = DUCKDB.call("typeof", "class")
 
 def _build_class_lookup(call: str, labels: Labels) -> str:
     position = f"coalesce({_build_class_position(labels)}, 0)"
-    class_names = list_classes(labels.values)
-    unknown = _build_concatenation(
-        "'the model has no class '",
-        f"coalesce({_CLASS_TEXT}, 'NULL')",
-        DUCKDB.quote_string(f"; its classes are {class_names}"),
-    )
+    classes = DUCKDB.quote_string(f"; its classes are {list_classes(labels.values)}")
+    class_text = f"coalesce({_CLASS_TEXT}, 'NULL')"
+    unknown = _build_concatenation("'the model has no class '", class_text, classes)
     error, value = _build_error(unknown), DUCKDB.at(call, position)
     return f"CASE WHEN {position} = 0 THEN {error} ELSE {value} END"
 

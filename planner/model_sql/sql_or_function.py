@@ -23,11 +23,11 @@ from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.refused_nulls import find_linear_model, find_plain_columns, is_plain
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.model_sql.export_macros import write_expression
+from sqlml.planner.model_sql.export_macros import build_expression
 from sqlml.planner.model_sql.tree_expression import build_tree_sql
 from sqlml.planner.program.choose import SQL_BACKEND, Choice, allows_sql
 from sqlml.planner.program.cost import Estimate, estimate_sql
-from sqlml.planner.program.prepare import Prepared
+from sqlml.planner.program.prepare_program import Prepared
 from sqlml.planner.program.result_sql import decode_result, label_literal, label_type
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
@@ -51,17 +51,17 @@ class ModelSql:
     estimate: Estimate | None
     reason: str
 
-    def or_else(self, function: str) -> str:
-        """Return the value, with the result of `function` for rows for which it is not valid."""
+    def with_fallback(self, fallback: str) -> str:
+        """Return the value, replaced with `fallback` in rows for which it is not valid."""
         if self.valid_rows is None:
             return self.value
-        return f"CASE WHEN {self.valid_rows} THEN {self.value} ELSE {function} END"
+        return f"CASE WHEN {self.valid_rows} THEN {self.value} ELSE {fallback} END"
 
-    def describe_choice(self, function: Choice) -> Choice:
-        """Return the choice of SQL, which uses `function` for rows that SQL cannot score."""
-        estimates = () if self.estimate is None else (self.estimate, *function.estimates)
+    def to_choice(self, function_choice: Choice) -> Choice:
+        """Return the choice of SQL, with a function for the rows that SQL cannot score."""
+        estimates = () if self.estimate is None else (self.estimate, *function_choice.estimates)
         return replace(
-            function,
+            function_choice,
             backend=SQL_BACKEND,
             device="cpu",
             reason=self.reason,
@@ -72,64 +72,57 @@ class ModelSql:
 
 @dataclass(frozen=True)
 class ModelExpression:
-    """A call of a model that may be written as a SQL expression.
-
-    Attributes:
-        prepared: the requested output alone, after the model passes.
-        bound_inputs: the SQL expressions that feed the features.
-        layout: the layout in which a function would get the numbers.
-    """
+    """A call of a model that may be written as a SQL expression."""
 
     target: Target
     dialect: Dialect
-    prepared: Prepared
+    prepared: Prepared  # The requested output alone, after the model passes.
     bound_inputs: Mapping[str, Bound]
-    layout: Layout
+    layout: Layout  # The layout in which a function would get the numbers.
 
     @property
     def program(self) -> Program:
         return self.target.model.program
 
-    def write_if_cheapest(self, function: Choice, calls: int = 1) -> ModelSql | None:
-        """Return the model as an expression if that is cheaper than a function; otherwise None.
+    def build_if_cheapest(self, function_choice: Choice, call_count: int = 1) -> ModelSql | None:
+        """Build the expression of the model, or return None if a function is cheaper.
 
-        Several `calls` share the function, but each evaluates the expression. Some engines call a
+        The calls share the function, but each evaluates the expression. Some engines call a
         function for all rows, whichever branch of a CASE contains it. There the expression cannot
         fall back on a function, and raises errors itself.
         """
-        linear_sum = self._sum
-        if linear_sum is None and (self._one_tree is None or not function.estimates):
+        linear_sum = self._weighted_sum
+        if linear_sum is None and (self._one_tree is None or not function_choice.estimates):
             return None
-        estimate = estimate_sql(self.prepared.split.core, current_costs(), function.rows)
+        estimate = estimate_sql(self.prepared.split.core, current_costs(), function_choice.rows)
+        reason = "a weighted sum is cheapest as an expression"
         if linear_sum is None:
-            seconds = function.estimates[0].seconds + function.estimates[0].start
-            if calls * estimate.seconds > MAX_SHARE_OF_FUNCTION * seconds:
+            seconds = function_choice.estimates[0].seconds + function_choice.estimates[0].start
+            if call_count * estimate.seconds > MAX_SHARE_OF_FUNCTION * seconds:
                 return None
-        kind = "small tree" if linear_sum is None else "weighted sum"
-        reason = f"a {kind} is cheapest as an expression"
+            reason = "a small tree is cheapest as an expression"
         if not self.dialect.lazy_calls:
             with suppress(BackendError):
-                return ModelSql(self._write_program(), None, estimate, reason)
+                return ModelSql(self._build_program_sql(), None, estimate, reason)
             return None
-        return self._write_sum_or_tree(
-            estimate, reason, f"{reason}; rows that it cannot score go to the UDF"
-        )
+        guarded_reason = f"{reason}; rows that it cannot score go to the UDF"
+        return self._build_sum_or_tree(estimate, reason, guarded_reason)
 
-    def write(self) -> ModelSql:
-        """Return the model as an expression, whatever it costs, or raise BackendError."""
+    def build(self) -> ModelSql:
+        """Build the expression of the model, whatever it costs, or raise BackendError."""
         if self.dialect.lazy_calls:
-            sql = self._write_sum_or_tree(None, "requested", "requested")
+            sql = self._build_sum_or_tree(None, "requested", "requested")
             if sql is not None:
                 return sql
         if len(self.program.labels) > 1:
             raise _make_unsupported_error("it has several targets")
         try:
-            return ModelSql(self._write_program(), None, None, "requested")
+            return ModelSql(self._build_program_sql(), None, None, "requested")
         except BackendError as error:
             raise _make_unsupported_error(str(error)) from None
 
     @cached_property
-    def _sum(self) -> Linear | None:
+    def _weighted_sum(self) -> Linear | None:
         return find_linear_model(self.prepared, self.bound_inputs)
 
     @cached_property
@@ -139,52 +132,49 @@ class ModelExpression:
         plain_columns = find_plain_columns(self.prepared, self.bound_inputs)
         return None if plain_columns is None else build_one_tree(self.prepared.split.core)
 
-    def _write_sum_or_tree(
+    def _build_sum_or_tree(
         self, estimate: Estimate | None, reason: str, guarded_reason: str
     ) -> ModelSql | None:
-        """Return the model as a weighted sum or a small tree; None if it is neither.
+        """Build the expression of a weighted sum or a small tree; return None for other models.
 
         Its reason is `guarded_reason` if some rows need the function.
         """
-        if self._sum is not None:
-            is_finite: str | None = self.dialect.is_finite(self._sum.sum)
-            return ModelSql(self._decode(self._sum.value), is_finite, estimate, guarded_reason)
+        if self._weighted_sum is not None:
+            value = self._decode(self._weighted_sum.value)
+            finite_test = self.dialect.is_finite(self._weighted_sum.sum)
+            return ModelSql(value, finite_test, estimate, guarded_reason)
         if self._one_tree is None:
             return None
         columns = [self.bound_inputs[c.name] for c in self.prepared.split.columns]
         columns = columns or [Bound("0", "INTEGER")]
         packed_type = "FLOAT" if self.layout == "f32" else "DOUBLE"
-        value, valid_rows = build_tree_sql(self._one_tree, columns, packed_type, self._write_leaf)
+        value, valid_rows = build_tree_sql(self._one_tree, columns, packed_type, self._build_leaf)
         return ModelSql(value, valid_rows, estimate, guarded_reason if valid_rows else reason)
 
-    def _write_leaf(self, value: Array) -> str:
+    def _build_leaf(self, value: Array) -> str:
         labels = self.program.labels
         if self.target.output == "label" and labels:
-            class_number, class_labels = int(value[0]), labels[0]
-            label_sql_type = self.dialect.type(label_type(class_labels))
-            if not 0 <= class_number < len(class_labels):  # A cascade's small model may be unsure.
-                return f"CAST(NULL AS {label_sql_type})"
-            literal = label_literal(
-                class_labels.values[class_number], class_labels.kind, self.dialect
-            )
-            return f"CAST({literal} AS {label_sql_type})" if class_labels.sql_type else literal
+            index, classes = int(value[0]), labels[0]
+            sql_type = self.dialect.type(label_type(classes))
+            if not 0 <= index < len(classes):  # A cascade's small model may be unsure.
+                return f"CAST(NULL AS {sql_type})"
+            literal = label_literal(classes.values[index], classes.kind, self.dialect)
+            return f"CAST({literal} AS {sql_type})" if classes.sql_type else literal
         numbers = [number_literal(float(v)) for v in value.tolist()]
         is_list = self.target.output == "proba" and self.target.column is None
-        if len(numbers) > 1 or is_list:
-            return self._decode(self.dialect.array(numbers))
-        return self._decode(numbers[0])
+        has_array = len(numbers) > 1 or is_list
+        return self._decode(self.dialect.array(numbers) if has_array else numbers[0])
 
-    def _write_program(self) -> str:
-        """Return the user's value as an expression of the whole Program, or raise BackendError."""
+    def _build_program_sql(self) -> str:
+        """Build the user's value as an expression of the whole Program, or raise BackendError."""
         names, dialect = list(self.prepared.program.inputs), self.dialect
         reads_once = not all(is_plain(self.bound_inputs[name].sql) for name in names)
         inputs = {
             name: dialect.member("sqlml_x", f"c{k}") if reads_once else self.bound_inputs[name].sql
             for k, name in enumerate(names)
         }
-        target = self.target
-        sql = write_expression(self.program, target.output, target.column, inputs, dialect)
-        value = self._decode(sql)
+        output, column = self.target.output, self.target.column
+        value = self._decode(build_expression(self.program, output, column, inputs, dialect))
         if reads_once:  # An argument that is not a plain column may be long or volatile.
             fields = {f"c{k}": self.bound_inputs[name].sql for k, name in enumerate(names)}
             value = dialect.let("sqlml_x", dialect.struct(fields), value)
@@ -208,13 +198,13 @@ def is_in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
     return call.has_local_names and not can_call
 
 
-def write_for_lambda(
+def build_for_lambda(
     model: ModelExpression, options: Mapping[str, Any], scope: Scope, call: ModelCall
 ) -> ModelSql:
-    """Return the model as an expression, the only way inside a lambda, or raise BindError."""
+    """Build the expression of the model, the only way inside a lambda, or raise BindError."""
     if allows_sql(options):
         with suppress(BackendError):
-            sql = model.write()
+            sql = model.build()
             if len(sql.value) <= _MAX_LAMBDA_LENGTH:
                 return replace(sql, reason="a lambda calls no function of Python")
     raise BindError(

@@ -40,63 +40,58 @@ _LARGER_INTEGERS = frozenset({"UHUGEINT", "BIGNUM", "VARINT"})
 
 
 def build_tree_sql(
-    tree: OneTree, columns: Sequence[Bound], packed_type: str, write_leaf: Callable[[Array], str]
+    tree: OneTree, columns: Sequence[Bound], packed_type: str, build_leaf: Callable[[Array], str]
 ) -> tuple[str, str | None]:
     """Build the SQL of a tree, and the condition on rows for which it is valid; None for all rows.
 
-    Args:
-        packed_type: FLOAT or DOUBLE, the type in which the model reads numbers.
-        write_leaf: writes the result of a leaf, an array of shape (width,).
+    The model reads numbers as `packed_type`, FLOAT or DOUBLE. The values that `write_leaf` gets
+    have the shape (width,).
     """
-    writers = [
-        _Column(column, packed_type, value_range.missing)
-        for column, value_range in zip(columns, tree.ranges, strict=True)
-    ]
-    conditions = [
-        column_sql.within(value_range)
-        for column_sql, value_range in zip(writers, tree.ranges, strict=True)
-        if value_range.is_limited
-    ]
-    limits = [text for text in conditions if text != "true"]
-    return _build_case_sql(tree.tree, writers, write_leaf), " AND ".join(limits) or None
+    packed_columns, limits = [], []
+    for column, value_range in zip(columns, tree.ranges, strict=True):
+        packed_columns.append(_Column(column, packed_type, value_range.missing))
+        if value_range.is_limited:
+            limits.append(packed_columns[-1].within(value_range))
+    condition = " AND ".join(limit for limit in limits if limit != "true")
+    return _build_case_sql(tree.tree, packed_columns, build_leaf), condition or None
 
 
 def _build_case_sql(
-    tree: Tree, columns: Sequence[_Column], write_leaf: Callable[[Array], str]
+    tree: Tree, columns: Sequence[_Column], build_leaf: Callable[[Array], str]
 ) -> str:
     if isinstance(tree, Leaf):
-        return write_leaf(tree.value)
-    left, right = (_build_case_sql(side, columns, write_leaf) for side in (tree.left, tree.right))
+        return build_leaf(tree.value)
+    left, right = (_build_case_sql(side, columns, build_leaf) for side in (tree.left, tree.right))
     column = columns[tree.column]
-    if tree.missing_left and column.missing:
+    if tree.missing_left and column.may_be_missing:
         return f"CASE WHEN {column.above(tree.threshold)} THEN {right} ELSE {left} END"
-    return f"CASE WHEN {column.below(tree.threshold)} THEN {left} ELSE {right} END"
+    return f"CASE WHEN {column.at_most(tree.threshold)} THEN {left} ELSE {right} END"
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column, which is compared with numbers of the type `packed`.
+    """A column, which is compared with numbers of the type `packed_type`.
 
-    If `missing` is true, NULL and NaN can reach the tests of the column. The engine orders NaN
-    above all numbers.
+    If `may_be_missing`, NULL and NaN can reach the tests of the column. The engine orders NaN above
+    all numbers.
     """
 
     column: Bound
-    packed: str
-    missing: bool
+    packed_type: str
+    may_be_missing: bool
 
-    def below(self, threshold: float) -> str:
-        """Return the SQL of x <= threshold, which is false for a missing x.
+    def at_most(self, threshold: float) -> str:
+        """Build the SQL of x <= threshold, which is false for a missing x.
 
-        It is false for all numbers if the threshold is NaN.
+        It is always false if the threshold is NaN.
         """
         if threshold != threshold:
             return "false"
-        sql, bound = self._match_threshold(threshold)
+        sql, bound = self._to_comparison(threshold)
         return f"{sql} <= {bound}"
 
     def above(self, threshold: float) -> str:
-        """Return the SQL of x > threshold, which is false for a missing x.
+        """Build the SQL of x > threshold, which is false for a missing x.
 
         It is true for all numbers if the threshold is NaN.
         """
@@ -105,7 +100,7 @@ class _Column:
         if self._is_integer:
             if threshold != threshold:
                 return f"{self.column.sql} IS NOT NULL"
-            sql, bound = self._match_threshold(threshold)
+            sql, bound = self._to_comparison(threshold)
             return f"{sql} > {bound}"
         sql, float_type = self._as_float()
         dtype = np.dtype(_FLOATS[float_type])
@@ -116,7 +111,7 @@ class _Column:
         return self._between(sql, float_type, float(low), math.inf)
 
     def within(self, value_range: Range) -> str:
-        """Return the SQL condition that the model accepts the column's value."""
+        """Build the SQL test of whether the model accepts the column's value."""
         has_all_values = self._is_integer or self.column.type not in (*_FLOATS, *_LARGER_INTEGERS)
         if has_all_values and value_range.low <= -_MAX_INTEGER and value_range.high >= _MAX_INTEGER:
             return "true" if value_range.missing else f"{self.column.sql} IS NOT NULL"
@@ -133,28 +128,27 @@ class _Column:
     def _is_integer(self) -> bool:
         return self.column.type in _INTEGER_BITS
 
-    def _match_threshold(self, threshold: float) -> tuple[str, str]:
+    def _to_comparison(self, threshold: float) -> tuple[str, str]:
         """Return the column and a bound for it, both as SQL.
 
         Comparing them is the same as comparing the packed value with `threshold`.
         """
         bits = _INTEGER_BITS.get(self.column.type)
         if bits is not None and math.isfinite(threshold):
-            signed = not self.column.type.startswith("U")
-            min_value, max_value = (
-                (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-            )
-            if min_value <= math.floor(threshold) <= max_value:
-                return self.column.sql, f"'{math.floor(threshold)}'::{self.column.type}"
+            is_signed, integer = not self.column.type.startswith("U"), math.floor(threshold)
+            min_value = -(1 << bits - 1) if is_signed else 0
+            if min_value <= integer < min_value + (1 << bits):
+                return self.column.sql, f"'{integer}'::{self.column.type}"
         sql, float_type = self._as_float()
         dtype = np.dtype(_FLOATS[float_type])
         return sql, number_literal(float(_floor(threshold, dtype)), _FLOATS[float_type])
 
     def _as_float(self) -> tuple[str, str]:
         """Return the column cast to a float, and the name of that type."""
-        if self.column.type in _FLOATS and (self.column.type == "FLOAT" or self.packed == "DOUBLE"):
-            return self.column.sql, self.column.type
-        return f"CAST({self.column.sql} AS {self.packed})", self.packed
+        column_type = self.column.type
+        if column_type == "FLOAT" or column_type == self.packed_type == "DOUBLE":
+            return self.column.sql, column_type
+        return f"CAST({self.column.sql} AS {self.packed_type})", self.packed_type
 
     def _between(self, sql: str, float_type: str, low: float, high: float) -> str:
         dtype = _FLOATS[float_type]

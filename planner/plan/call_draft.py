@@ -4,7 +4,7 @@
 branches that this value reaches (`fold_arguments`), and fewer columns are passed on: a forest of
 100 trees over 10 columns becomes 1.1 to 1.7 times as fast, and 2.3 times with three literals. It is
 a function of its own, which takes milliseconds to make and stays until the process ends. So only
-work of some length is worth it, and a model has at most `function_names.MAX_CONSTANTS` of them.
+work of some length is worth it, and a model has at most `function_spec.MAX_CONSTANTS` of them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.model_sql.sql_or_function import ModelExpression, ModelSql
 from sqlml.planner.program.choose import Choice, Route, asks_for_sql, choose
 from sqlml.planner.program.cost import ROWS
-from sqlml.planner.program.function_names import Constants, Part, admit_constants, spell_constants
-from sqlml.planner.program.prepare import Prepared, SharedParts, prepare_parts
+from sqlml.planner.program.function_spec import Constants, Part, admit_constants, spell_constants
+from sqlml.planner.program.prepare_program import Prepared, SharedParts, prepare_parts
 from sqlml.planner.syntax.outline import Literal, ModelCall
 from sqlml.types import Feature, fold
 
@@ -135,10 +135,8 @@ class CallDraft(CallSite):
     @cached_property
     def used_columns(self) -> frozenset[str]:
         """The model's columns that feed `used_features`, directly or through TRANSFORM."""
-        transform = self.model.transform
-        if transform is None:
-            return self.used_features
-        return frozenset(transform.find_columns(self.used_features))
+        used, transform = self.used_features, self.model.transform
+        return used if transform is None else frozenset(transform.find_columns(used))
 
     @property
     def model_expression(self) -> ModelExpression:
@@ -147,11 +145,8 @@ class CallDraft(CallSite):
         )
 
     def without_sharing(self) -> CallDraft:
-        """Return the call without shared parts, for which the backend is chosen again."""
         shared = SharedParts(parts=(self.target.part,), once=self.shared.once)
-        core = self.prepared_alone.split.core
-        choice = choose(core, self.options, by_column=self.route.by_column)
-        return replace(self, shared=shared, choice=choice)
+        return replace(self, shared=shared).choose_again()
 
     def choose_again(self, rows: int = ROWS) -> CallDraft:
         core, by_column = self.prepared.split.core, self.route.by_column
@@ -175,7 +170,7 @@ def fold_literal_arguments(draft: CallDraft) -> CallDraft:
 
 
 def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]) -> Constants:
-    """Return the constants to fold into the model; none if folding gains nothing."""
+    """Return the constants to fold into the model; () if folding gains nothing."""
     program, prepared = draft.model.program, draft.prepared
     has_trees = any(node.op == "tree_ensemble" for node in prepared.split.core)
     if not has_trees or prepared.split.texts or any(node.type.sparse for node in program.nodes):
@@ -200,11 +195,10 @@ def _find_literals(
     values: dict[str, float | str | None] = {}
     for feature in features:
         argument = argument_by_name.get(fold(feature.name))
-        if argument is None or argument.literal is None or feature.name not in used:
-            continue
-        value = _parse_literal(argument.literal, feature.kind)
-        if value is not None:
-            values[feature.name] = value[0]
+        if argument is not None and argument.literal is not None and feature.name in used:
+            value = _parse_literal(argument.literal, feature.kind)
+            if value is not None:
+                values[feature.name] = value[0]
     return values
 
 
@@ -226,14 +220,14 @@ def _parse_literal(literal: Literal, feature_kind: str) -> tuple[float | str | N
 
 
 def _select_constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:
-    """Return a few values that can be folded into `program`; none if it rejects them."""
+    """Return a few values that can be folded into `program`; () if it rejects them."""
     names = list(program.inputs)
     index = {name: i for i, name in enumerate(names)}
     selected: Constants = ()
     for constant in sorted((index[name], v) for name, v in values.items() if name in index):
-        longer = (*selected, constant)
-        if len(longer) <= MAX_LITERALS and len(spell_constants(longer)) <= MAX_NAME_LENGTH:
-            selected = longer
+        extended = (*selected, constant)
+        if len(extended) <= MAX_LITERALS and len(spell_constants(extended)) <= MAX_NAME_LENGTH:
+            selected = extended
     if not selected or any(n.op in _UNFOLDABLE_OPS or n.type.sparse for n in program.nodes):
         return ()
     arguments = {names[i]: value for i, value in selected}

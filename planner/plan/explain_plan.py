@@ -16,8 +16,8 @@ from sqlml.passes import MODEL_PASSES, run
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.program.choose import Choice, choose
 from sqlml.planner.program.cost import BATCH
-from sqlml.planner.program.function_names import Output, Part
-from sqlml.planner.program.prepare import prepare, select_parts
+from sqlml.planner.program.function_spec import Output, Part
+from sqlml.planner.program.prepare_program import prepare, select_parts
 
 if TYPE_CHECKING:
     from sqlml.planner.plan.plan import Plan, PlannedCall
@@ -38,7 +38,7 @@ class Measurement:
     """The measurements of one run of a query, and of its functions by name."""
 
     seconds: float
-    function_seconds: float  # At least one thread was in a function.
+    function_seconds: float  # The time during which at least one thread was in a function.
     functions: Mapping[str, FunctionMeasurement]
 
 
@@ -149,13 +149,10 @@ def _describe_arguments(call: PlannedCall) -> str:
 
 
 def _describe_unread(call: PlannedCall) -> str:
-    groups: dict[str | None, list[str]] = {}
-    for name, why in call.dropped_by.items():
-        groups.setdefault(why, []).append(name)
-    return "; ".join(
-        _join_items(names) + (f" ({why})" if why is not None else "")
-        for why, names in groups.items()
-    )
+    groups: dict[str, list[str]] = {}
+    for name, reason in call.dropped_by.items():
+        groups.setdefault("" if reason is None else f" ({reason})", []).append(name)
+    return "; ".join(_join_items(names) + reason for reason, names in groups.items())
 
 
 def _describe_sharing(call: PlannedCall) -> list[tuple[str, str]]:
@@ -182,41 +179,35 @@ def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
         return _describe_filter(call.filtered, reads, call.idle)
     facts = call.cascade
     assert facts is not None
+    guarantee = (
+        f"accuracy falls by at most {facts.accuracy_loss:g} (97.5% sure); {facts.loss:.4f} was "
+        f"measured on {facts.held_out:,} rows held out"
+    )
+    idle = _list_rarely_computed(call.idle, facts)
     return [
         ("approximate", f"a small model first, {reads}"),
-        (
-            "only if unsure",
-            f"{_list_idle(call.idle, facts)}, for {1 - facts.confident:.1%} of the rows",
-        ),
-        (
-            "guarantee",
-            f"accuracy falls by at most {facts.accuracy_loss:g} (97.5% sure); {facts.loss:.4f} "
-            f"was measured on {facts.held_out:,} rows held out",
-        ),
+        ("only if unsure", f"{idle}, for {1 - facts.confident:.1%} of the rows"),
+        ("guarantee", guarantee),
         ("expected gain", f"{facts.gain:.2f} times as fast"),
     ]
 
 
-def _list_idle(idle: Sequence[str], facts: CascadeFacts | FilterFacts) -> str:
-    """List the parts of the query and the groups of columns that are computed for few rows."""
+def _list_rarely_computed(idle: Sequence[str], facts: CascadeFacts | FilterFacts) -> str:
     unread_groups = [group.name for group in facts.groups if group.inside and not group.chosen]
     return _join_items([*idle, *unread_groups])
 
 
 def _describe_filter(facts: FilterFacts, reads: str, idle: Sequence[str]) -> list[tuple[str, str]]:
-    share = facts.ratio * facts.k / facts.rows
+    count, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
+    selection = f"for {count} rows, or {share:.2%} of them if that is more"
+    guarantee = (
+        f"of the best {facts.k} rows at least {facts.precision:.0%} are right in 95% of queries "
+        f"(97.5% sure), over {facts.rows:,} rows"
+    )
     return [
         ("approximate", f"a small model ranks all rows, {reads}"),
-        (
-            "only of the best",
-            f"{_list_idle(idle, facts)}, for {math.ceil(facts.ratio * facts.k)} rows, or "
-            f"{share:.2%} of them if that is more",
-        ),
-        (
-            "guarantee",
-            f"of the best {facts.k} rows at least {facts.precision:.0%} are right in 95% of "
-            f"queries (97.5% sure), over {facts.rows:,} rows",
-        ),
+        ("only of the best", f"{_list_rarely_computed(idle, facts)}, {selection}"),
+        ("guarantee", guarantee),
         ("expected gain", f"{facts.gain:.2f} times as fast"),
     ]
 
@@ -229,12 +220,10 @@ def _describe_sql_part(call: PlannedCall) -> str:
 
 
 def _describe_rows(call: PlannedCall) -> str:
-    """Describe the number of rows, and the number of rows in a batch of the engine."""
     rows = call.rows
-    if rows.estimate is None:
-        text = f"{rows.count:,} assumed, since the engine estimates none"
-    else:
-        text = f"{rows.count:,} estimated by the engine"
+    is_assumed = rows.estimate is None
+    source = "assumed, since the engine estimates none" if is_assumed else "estimated by the engine"
+    text = f"{rows.count:,} {source}"
     if rows.chosen_by and rows.rounded != rows.count:
         text += f", taken as {rows.rounded:,}"
     return f"{text}; {BATCH:,} at a time"
@@ -250,30 +239,24 @@ def _describe_estimates(choice: Choice) -> list[tuple[str, str]]:
 
 
 def _describe_measurement(plan: Plan, index: int) -> list[tuple[str, str]]:
-    name = plan.calls[index].spec.name
-    measured = None if plan.analysis is None else plan.analysis.functions.get(name)
-    if measured is None or not plan.calls[index].calls_function:
+    call, analysis = plan.calls[index], plan.analysis
+    measured = None if analysis is None else analysis.functions.get(call.spec.name)
+    if analysis is None or measured is None or not call.calls_function:
         return []
-    first_index, *other_indices = plan.functions[name]
+    first_index, *other_indices = plan.functions[call.spec.name]
     if index != first_index:
         return [("measured", f"with call {first_index + 1}, whose function it shares")]
-    text = _describe_function(measured, plan.calls[index].choice.backend == "sql")
+    text = _describe_function(measured, call.choice.backend == "sql")
     if other_indices:
         text += f", for calls {', '.join(str(k + 1) for k in (first_index, *other_indices))}"
-    return [("measured", text), *_describe_confidence(plan, plan.calls[index], measured)]
-
-
-def _describe_confidence(
-    plan: Plan, call: PlannedCall, full: FunctionMeasurement
-) -> list[tuple[str, str]]:
-    if call.small is None or call.cascade is None or plan.analysis is None:
-        return []
-    small = plan.analysis.functions.get(call.small.spec.name)
-    if small is None or not small.rows:
-        return []
-    share = 1 - full.rows / small.rows
-    rows = _format_count(small.rows, "row")
-    return [("confident", f"{share:.1%} of {rows}; {call.cascade.confident:.1%} expected")]
+    lines = [("measured", text)]
+    if call.small is not None and call.cascade is not None:
+        small = analysis.functions.get(call.small.spec.name)
+        if small is not None and small.rows:
+            share, rows = 1 - measured.rows / small.rows, _format_count(small.rows, "row")
+            expected = f"{call.cascade.confident:.1%} expected"
+            lines.append(("confident", f"{share:.1%} of {rows}; {expected}"))
+    return lines
 
 
 def _describe_function(measured: FunctionMeasurement, is_sql: bool) -> str:
@@ -319,7 +302,6 @@ _MAX_BOX_COLUMNS = 6
 
 
 def draw_plan(plan: Plan) -> str:
-    """Return a plan as HTML: the flow of rows through each call, and the lines of EXPLAIN."""
     parts = []
     for index, call in enumerate(plan.calls):
         lines = describe_call(plan, index)
@@ -334,8 +316,7 @@ def _draw_boxes(call: PlannedCall, lines: Mapping[str, str]) -> list[tuple[str, 
     columns = ", ".join(names[:_MAX_BOX_COLUMNS])
     if len(names) > _MAX_BOX_COLUMNS:
         columns += f" and {len(names) - _MAX_BOX_COLUMNS} more"
-    if call.unread:
-        columns += f"; {len(call.unread)} not read"
+    columns += f"; {len(call.unread)} not read" if call.unread else ""
     boxes = [("columns", columns or "none"), ("in SQL", lines["in SQL"])]
     if call.calls_function:
         boxes.append(("in a function", lines["in UDF"]))
@@ -358,11 +339,11 @@ def explain_model(program: Program, options: Mapping[str, Any]) -> list[tuple[st
 def _describe_passes(program: Program, output: Output) -> str:
     current = select_parts(program, (Part(output),))
     lines = []
-    for apply in MODEL_PASSES:
-        result = run(current, passes=(apply,))
-        if result.hash != current.hash:
-            lines.append(f"{apply.__name__}: {_describe_size(current)} -> {_describe_size(result)}")
-        current = result
+    for model_pass in MODEL_PASSES:
+        before, current = current, run(current, passes=(model_pass,))
+        if current.hash != before.hash:
+            sizes = f"{_describe_size(before)} -> {_describe_size(current)}"
+            lines.append(f"{model_pass.__name__}: {sizes}")
     return "\n".join(lines) or "none changes it"
 
 

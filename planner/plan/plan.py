@@ -18,8 +18,8 @@ from sqlml.planner.binding.context import EstimateRows, RowEstimate
 from sqlml.planner.plan.explain_plan import Measurement, draw_plan, format_plan
 from sqlml.planner.program.choose import ARROW, SQL_BACKEND, Choice, Route, estimate_choice
 from sqlml.planner.program.cost import BATCH
-from sqlml.planner.program.function_names import FunctionSpec, NamedFunction, Part
-from sqlml.planner.program.prepare import SharedParts, prepare_parts, select_parts
+from sqlml.planner.program.function_spec import FunctionSpec, NamedFunction, Part
+from sqlml.planner.program.prepare_program import SharedParts, prepare_parts, select_parts
 
 SELECTION_PASSES = "inject_selection, push_selection"
 """The reason if no weight and no split uses a feature.
@@ -30,17 +30,18 @@ The reason push_selection alone means that a step of the model drops the feature
 
 @cache_by_program
 def find_dropping_passes(program: Program, parts: tuple[Part, ...]) -> Mapping[str, str]:
-    """Return, by input of `program`, the reason why the requested `parts` do not need the input.
+    """Map each input of `program` that the requested `parts` do not need to the reason.
 
-    It is the name of the pass that dropped the input, or "other outputs" if only other outputs need
-    it. The model passes run again one by one, so this is for EXPLAIN and not for planning.
+    The reason is the pass that dropped it, or "other outputs" if only other outputs need it. The
+    model passes run again one by one, so this is for EXPLAIN and not for planning.
     """
     selected = select_parts(program, parts)
     reasons = {name: "other outputs" for name in program.inputs if name not in selected.inputs}
     unpruned = selected
-    for apply in MODEL_PASSES:
-        inputs_before, selected = selected.inputs, apply(selected)
-        reasons |= {name: apply.__name__ for name in inputs_before if name not in selected.inputs}
+    for model_pass in MODEL_PASSES:
+        inputs_before, selected = selected.inputs, model_pass(selected)
+        reason = model_pass.__name__
+        reasons |= {name: reason for name in inputs_before if name not in selected.inputs}
     if "push_selection" in reasons.values():
         without_injection = run(unpruned, without={inject_selection.__name__}).inputs
         for name, reason in reasons.items():
@@ -101,7 +102,6 @@ class PlannedCall:
 
     @property
     def constants(self) -> Mapping[str, float | str | None]:
-        """The literal arguments that have become part of the model, by feature."""
         names = () if self.source is None else tuple(self.source.inputs)
         return {names[place]: value for place, value in self.spec.constants}
 
@@ -115,7 +115,6 @@ class PlannedCall:
         return {n: reasons.get(n) if n in inputs else "never used" for n in self.unread}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the call as plain values, for tools."""
         cascade: dict[str, Any] | None = None
         if self.small is not None and self.cascade is not None:
             facts, idle = asdict(self.cascade), list(self.idle)
@@ -189,40 +188,35 @@ class Plan:
     @cached_property
     def specs(self) -> Mapping[str, FunctionSpec]:
         calls = [*self.calls, *(call.small for call in self.calls if call.small is not None)]
-        return {
-            c.spec.name: c.spec for c in calls if c.calls_function and not c.functions_of_models
-        }
+        specs = [c.spec for c in calls if c.calls_function and not c.functions_of_models]
+        return {spec.name: spec for spec in specs}
 
     @property
     def functions_of_models(self) -> tuple[NamedFunction, ...]:
-        """The functions that score each row with the model that it names."""
         return tuple(function for call in self.calls for function in call.functions_of_models)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values; the first call of a function has its measurements."""
-        result: dict[str, Any] = {
-            "sql": self.sql,
-            "calls": [c.to_dict() for c in self.calls],
-            "dropped_joins": list(self.dropped_joins),
-        }
-        if self.analysis is None:
+        calls = [c.to_dict() for c in self.calls]
+        joins = list(self.dropped_joins)
+        result: dict[str, Any] = {"sql": self.sql, "calls": calls, "dropped_joins": joins}
+        analysis = self.analysis
+        if analysis is None:
             return result
-        result["measured"] = {
-            "seconds": self.analysis.seconds,
-            "in_functions": self.analysis.function_seconds,
-        }
+        seconds, in_functions = analysis.seconds, analysis.function_seconds
+        result["measured"] = {"seconds": seconds, "in_functions": in_functions}
         for name, (first_index, *other_indices) in self.functions.items():
-            measured = self.analysis.functions.get(name)
+            measured = analysis.functions.get(name)
             if measured is None:
                 continue
-            result["calls"][first_index]["measured"] = {
+            calls[first_index]["measured"] = {
                 "rows": measured.rows,
                 "rows_again": measured.again,
                 "batches": measured.batches,
                 "seconds": measured.seconds,
             }
             for index in other_indices:
-                result["calls"][index]["measured"] = {"with_call": first_index}
+                calls[index]["measured"] = {"with_call": first_index}
         return result
 
     def __str__(self) -> str:
@@ -241,9 +235,7 @@ def _estimate_call_rows(call: PlannedCall, ask: EstimateRows) -> PlannedCall:
     rows = call.rows if call.rows.asked else call.rows.ask_engine(ask)
     if call.source is None or rows.chosen_by:
         return replace(call, rows=rows)
-    spec = call.spec
-    prepared = prepare_parts(
-        call.source, spec.parts, spec.layout, spec.constants, spec.max_categories
-    )
+    source, spec = call.source, call.spec
+    prepared = prepare_parts(source, spec.parts, spec.layout, spec.constants, spec.max_categories)
     choice = estimate_choice(prepared.split.core, call.choice, rows.count, spec.by_column)
     return replace(call, rows=rows, choice=choice)

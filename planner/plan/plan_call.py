@@ -32,7 +32,7 @@ from sqlml.planner.binding.unknown_categories import (
     find_known_categories,
     replace_unknown_with_null,
 )
-from sqlml.planner.model_sql.sql_or_function import ModelSql, is_in_lambda, write_for_lambda
+from sqlml.planner.model_sql.sql_or_function import ModelSql, build_for_lambda, is_in_lambda
 from sqlml.planner.plan.call_draft import CallDraft, CallSite, FromColumn, fold_literal_arguments
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.choose import (
@@ -44,8 +44,8 @@ from sqlml.planner.program.choose import (
     read_batch_size,
 )
 from sqlml.planner.program.cost import count_inline_categories
-from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.prepare import SharedParts, can_reject_rows, prepare_parts
+from sqlml.planner.program.function_spec import FunctionSpec
+from sqlml.planner.program.prepare_program import SharedParts, can_reject_rows, prepare_parts
 from sqlml.planner.program.result_sql import decode_result
 from sqlml.types import fold
 
@@ -54,19 +54,13 @@ ROW_PLACEHOLDER = "sqlml_row"  # For the arguments of a function that scores row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInFrom:
-    """A planned call with the columns that FROM computes for it.
-
-    Attributes:
-        column: the column with the function's result, if FROM computes it.
-        row: the column with the packed row, if FROM computes it.
-        numbers: the DOUBLE arguments of the function if several models share the SQL, which then
-            has `ROW_PLACEHOLDER` instead.
-        texts: the VARCHAR arguments in the same case.
-    """
+    """A planned call with the columns that FROM computes for it."""
 
     planned: PlannedCall
-    column: FromColumn | None = None
-    row: FromColumn | None = None
+    column: FromColumn | None = None  # The column with the function's result.
+    row: FromColumn | None = None  # The column with the packed row.
+    # The DOUBLE and the VARCHAR arguments of the function if several models share the SQL, which
+    # then has `ROW_PLACEHOLDER` instead.
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
@@ -80,15 +74,10 @@ def plan_call(
     bound_inputs: Mapping[str, Bound] | None = None,
     by_function: bool = False,
 ) -> CallInFrom:
-    """Plan one call.
+    """Plan one call, or raise an error if an argument or an option does not fit.
 
-    Args:
-        row_in_from: the packed numbers can be a column of FROM.
-        bound_inputs: the expressions that feed the features, if they are known already.
-        by_function: several models will share the SQL, so a function computes all that it can.
-
-    Raises:
-        StatementError, ConfigError, BackendError: an argument or an option does not fit.
+    With `row_in_from`, the packed numbers can be a column of FROM. With `by_function`, several
+    models will share the SQL, so a function computes all that it can.
     """
     program, context = target.model.program, site.context
     options = {**target.model.options, **context.settings}
@@ -109,7 +98,7 @@ def plan_call(
         route=route,
         used_features=frozenset(prepared.program.inputs),
         choice=choose(prepared.split.core, options, by_column=route.by_column),
-        bound_inputs={} if bound_inputs is None else dict(bound_inputs),
+        bound_inputs=dict(bound_inputs or {}),
         for_shared_sql=by_function,
     )
     for stage in STAGES:
@@ -131,15 +120,10 @@ def bind_arguments(draft: CallDraft) -> CallDraft:
     if draft.bound_inputs:
         return draft
     model, transform = draft.model, draft.model.transform
-    columns = bind(
-        draft.call,
-        model.columns,
-        draft.used_columns,
-        f"model {model.name!r}",
-        draft.scope,
-        model.origin.may_replace_blanks,
-        draft.options.get("on_missing_column") == "null",
-    )
+    owner, may_replace_blanks = f"model {model.name!r}", model.origin.may_replace_blanks
+    call, scope, used = draft.call, draft.scope, draft.used_columns
+    allows_missing = draft.options.get("on_missing_column") == "null"
+    columns = bind(call, model.columns, used, owner, scope, may_replace_blanks, allows_missing)
     if transform is None:
         return replace(draft, bound_inputs=columns)
     sql = {name: bound.sql for name, bound in columns.items()}
@@ -191,16 +175,16 @@ def choose_sql_or_function(draft: CallDraft) -> CallDraft:
     expression = _build_expression(draft)
     if expression is None and is_in_lambda(draft.call, draft.scope, draft.dialect):
         model = draft.model_expression
-        expression = write_for_lambda(model, draft.options, draft.scope, draft.call)
+        expression = build_for_lambda(model, draft.options, draft.scope, draft.call)
     return draft if expression is None else replace(draft, expression=expression)
 
 
 def _build_expression(draft: CallDraft) -> ModelSql | None:
     """Return the model as an expression if options require it, or it is allowed and cheapest."""
     if asks_for_sql(draft.options):
-        expression = draft.model_expression.write()
-        fails = expression.valid_rows is None and can_reject_rows(draft.prepared_alone.program)
-        if fails and draft.dialect.lazy_calls and draft.call.in_try:
+        expression = draft.model_expression.build()
+        may_fail = expression.valid_rows is None and can_reject_rows(draft.prepared_alone.program)
+        if may_fail and draft.dialect.lazy_calls and draft.call.in_try:
             raise ConfigError(
                 "backend 'sql' does not support TRY(...), which cannot contain error(): use "
                 "backend 'auto'",
@@ -210,7 +194,7 @@ def _build_expression(draft: CallDraft) -> ModelSql | None:
         return expression
     if not allows_sql(draft.options):
         return None
-    return draft.model_expression.write_if_cheapest(draft.choice, draft.shared.calls)
+    return draft.model_expression.build_if_cheapest(draft.choice, draft.shared.calls)
 
 
 def reject_hidden_columns(draft: CallDraft) -> CallDraft:
@@ -256,17 +240,14 @@ def _finish_plan(draft: CallDraft) -> CallInFrom:
     """Write the SQL of the call, and record the facts that EXPLAIN shows."""
     dialect, target, model = draft.dialect, draft.target, draft.model
     spec = _make_function_spec(draft)
-    discarded_condition = (
-        build_discarded_test(draft.call, draft.scope.sql) if dialect.lazy_calls else None
-    )
-    null_condition = combine_conditions(
-        discarded_condition, build_missing_test(draft.bound_inputs, draft.null_where, dialect)
-    )
+    discard_test = build_discarded_test(draft.call, draft.scope.sql) if dialect.lazy_calls else None
+    missing_test = build_missing_test(draft.bound_inputs, draft.null_where, dialect)
+    null_condition = combine_conditions(discard_test, missing_test)
     call_sql, column, row = _build_function_call_sql(draft, spec, null_condition)
     result = _build_result_sql(draft, call_sql, spec.by_column, null_condition)
     choice, expression = draft.choice, draft.expression
     if expression is not None:
-        choice = expression.describe_choice(choice)
+        choice = expression.to_choice(choice)
     route = draft.route
     if route.by_column and (expression is None or expression.valid_rows is not None):
         route = replace(route, python_reason=draft.context.why_python(spec, model.program))
@@ -312,26 +293,17 @@ def _finish_plan(draft: CallDraft) -> CallInFrom:
 def _build_result_sql(
     draft: CallDraft, call_sql: str, by_column: bool, null_condition: str | None
 ) -> str:
-    """Build the SQL of the user's value.
-
-    It is the value of the expression or of the function, and NULL for rows that meet
-    `null_condition`.
-    """
+    """Build the SQL of the user's value, which is NULL for rows that meet `null_condition`."""
     dialect, target, program = draft.dialect, draft.target, draft.model.program
     value = dialect.value_of(call_sql)
     element = draft.shared.element(value, program, target.part, by_column, dialect)
+    output, chosen, call = target.output, target.chosen, draft.call
     result = decode_result(
-        element,
-        program,
-        target.output,
-        target.chosen,
-        dialect,
-        draft.call.baseline,
-        draft.call.standard_errors,
+        element, program, output, chosen, dialect, call.baseline, call.standard_errors
     )
     result = dialect.require_success(call_sql, result)
     if draft.expression is not None:
-        result = draft.expression.or_else(result)
+        result = draft.expression.with_fallback(result)
     result = build_null_if(null_condition, result)
     return result if draft.read_once is None else draft.read_once.wrap(result)
 
@@ -371,19 +343,19 @@ def _build_function_call_sql(
 
     The first column is the call's result, the second is its packed row.
     """
-    dialect = draft.dialect
+    dialect, prepared, bound_inputs = draft.dialect, draft.prepared, draft.bound_inputs
     number_type = "FLOAT" if draft.layout == "f32" else "DOUBLE"
     row = None
     if draft.for_shared_sql:
         return f"{dialect.scorer(spec.name)}({ROW_PLACEHOLDER})", None, None
     if spec.by_column:
-        arguments = build_column_arguments(draft.prepared, draft.bound_inputs, number_type, dialect)
+        arguments = build_column_arguments(prepared, bound_inputs, number_type, dialect)
     else:
-        packed_row = build_packed_numbers(draft.prepared, draft.bound_inputs, number_type, dialect)
+        packed_row = build_packed_numbers(prepared, bound_inputs, number_type, dialect)
         if draft.row_in_from:
             row = FromColumn.of_row(packed_row, dialect.type(f"{number_type}[]"))
             packed_row = dialect.packed_arguments(row.name)
-        arguments = packed_row + build_text_argument(draft.prepared, draft.bound_inputs, dialect)
+        arguments = packed_row + build_text_argument(prepared, bound_inputs, dialect)
     call_sql = f"{dialect.scorer(spec.name)}({arguments})"
     if not draft.shared.in_from:
         return call_sql, None, row

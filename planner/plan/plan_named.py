@@ -23,7 +23,7 @@ from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.call_draft import FromColumn
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import ROW_PLACEHOLDER, CallInFrom
-from sqlml.planner.program.function_names import FunctionSpec, ModelScorer, NamedFunction
+from sqlml.planner.program.function_spec import FunctionSpec, ModelScorer, NamedFunction
 from sqlml.planner.syntax.outline import ModelCall, ModelColumn
 from sqlml.types import fold
 
@@ -76,21 +76,21 @@ def plan_named_call(
     for single in planned:
         reads |= dict(single.reads)
     example, read_sql = groups[0].example, {fold(bound.sql) for bound in reads.values()}
+    quote = dialect.quote_name
+    other_columns = [c for c in example.other_columns if fold(quote(c)) not in read_sql]
     planned_call = replace(
         example,
         sql=sql,
         reads=tuple(reads.items()),
         unread=(),
-        other_columns=tuple(
-            c for c in example.other_columns if fold(dialect.quote_name(c)) not in read_sql
-        ),
+        other_columns=tuple(other_columns),
         functions_of_models=tuple(f for f in functions if f.groups or f.name in sql),
         models=tuple(sorted(n for group in groups for n in group.scorers)),
     )
     if not sorts:
         return CallInFrom(planned=planned_call)
-    read_in_from = ", ".join(bound.sql for bound in reads.values())
-    column = FromColumn.of_models(sql, read_in_from, dialect.type(target.type), name)
+    arguments = ", ".join(bound.sql for bound in reads.values())
+    column = FromColumn.of_models(sql, arguments, dialect.type(target.type), name)
     planned_call = replace(planned_call, sql=dialect.quote_name(column.name))
     return CallInFrom(planned=planned_call, column=column)
 
@@ -132,35 +132,29 @@ def _group_models(
     """Return the groups of models, the errors of models that cannot be called, and all plans."""
     groups: dict[str, _ModelGroup] = {}
     errors = dict(named.errors)
-    calls: dict[object, CallInFrom] = {}
-    failures: dict[object, SqlmlError] = {}
+    call_by_version: dict[object, CallInFrom] = {}
+    error_by_version: dict[object, SqlmlError] = {}
     all_columns = frozenset[str]().union(*map(_fold_columns, named.targets.values()))
     for name, target in named.targets.items():
         # All names of one version, such as its aliases, share a call.
         model = target.model
         version = model.database, model.name, model.version, target.output, target.chosen
-        if version not in calls and version not in failures:
+        if version not in call_by_version and version not in error_by_version:
             try:
                 # Arguments for features that only other models have are left out.
-                columns_of_others = all_columns - _fold_columns(target)
-                arguments = (
-                    a
-                    for a in call.arguments
-                    if a.name is None or fold(a.name) not in columns_of_others
-                )
-                calls[version] = plan(replace(call, arguments=tuple(arguments)), target)
+                foreign = all_columns - _fold_columns(target)
+                used = (a for a in call.arguments if a.name is None or fold(a.name) not in foreign)
+                call_by_version[version] = plan(replace(call, arguments=tuple(used)), target)
             except SqlmlError as error:
-                failures[version] = error
-        if version in failures:
-            errors[name] = failures[version]
+                error_by_version[version] = error
+        if version in error_by_version:
+            errors[name] = error_by_version[version]
             continue
-        call_in_from = calls[version]
-        spec, sql = call_in_from.planned.spec, call_in_from.planned.sql
-        group = groups.setdefault(
-            sql.replace(spec.name, ""), _ModelGroup(sql, call_in_from.planned)
-        )
-        group.add(name, spec, call_in_from)
-    return list(groups.values()), errors, [call_in_from.planned for call_in_from in calls.values()]
+        planned = call_by_version[version].planned
+        shared_sql = planned.sql.replace(planned.spec.name, "")
+        group = groups.setdefault(shared_sql, _ModelGroup(planned.sql, planned))
+        group.add(name, planned.spec, call_by_version[version])
+    return list(groups.values()), errors, [call.planned for call in call_by_version.values()]
 
 
 def _fold_columns(target: Target) -> frozenset[str]:

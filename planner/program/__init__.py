@@ -6,10 +6,10 @@ another process can rebuild the function, and the SQL that turns its result into
 
 Read first:
 
-* `prepare.py`: selects outputs, runs the passes, splits and compiles.
+* `prepare_program.py`: selects outputs, runs the passes, splits and compiles.
 * `choose.py`: resolves the options `backend`, `strategy` and `device`, with the estimates of
   `cost.py`.
-* `function_names.py`: the names of engine functions, which views store.
+* `function_spec.py`: the names of engine functions, which views store.
 
 To add a way to run models, add a row to `WAYS` in `cost.py`, with its coefficients in
 `sqlml/backends/costs.py`. To add a setting, add a row to `SETTINGS`.

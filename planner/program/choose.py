@@ -46,10 +46,8 @@ def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mappin
     """Return the settings of a session with one changed, or removed if `value` is None."""
     values = SETTINGS.get(name)
     if values is None:
-        raise ConfigError(
-            f"unknown setting sqlml_{name}; settings: "
-            + ", ".join(f"sqlml_{option}" for option in SETTINGS)
-        )
+        known = ", ".join(f"sqlml_{option}" for option in SETTINGS)
+        raise ConfigError(f"unknown setting sqlml_{name}; settings: {known}")
     others = {k: v for k, v in settings.items() if k != name}
     if value is None:
         return others
@@ -62,9 +60,8 @@ def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mappin
 def read_batch_size(options: Mapping[str, Any]) -> int | None:
     """Return the option `batch_size`, the maximum number of rows to score at once, or None."""
     batch_rows = options.get("batch_size")
-    if batch_rows is not None and (
-        type(batch_rows) is not int or not 0 < batch_rows <= MAX_BATCH_ROWS
-    ):
+    is_valid = type(batch_rows) is int and 0 < batch_rows <= MAX_BATCH_ROWS
+    if batch_rows is not None and not is_valid:
         raise ConfigError(
             f"option batch_size must be a number of rows from 1 to {MAX_BATCH_ROWS}, not "
             f"{batch_rows!r}"
@@ -87,21 +84,17 @@ def allows_sql(options: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a Program runs, and the reason.
-
-    Attributes:
-        estimates: the compared times for `rows` rows, beginning with the chosen way; empty if the
-            options leave only one way.
-        guarded: with backend "sql", rows that the expression cannot score go to a function.
-    """
+    """How a Program runs, and the reason."""
 
     backend: str
     strategy: str
     device: str
     reason: str
+    # The compared times for `rows` rows, beginning with the chosen way; empty if the options leave
+    # only one way.
     estimates: tuple[Estimate, ...] = ()
     rows: int = ROWS
-    guarded: bool = True
+    guarded: bool = True  # Rows that SQL cannot score go to a function.
 
 
 def choose(
@@ -113,38 +106,31 @@ def choose(
 ) -> Choice:
     """Resolve the options `backend`, `strategy` and `device`, each "auto" by default.
 
-    With backend "sql", the choice is for the rows that the expression leaves to a function.
+    With backend "sql", the choice is for the rows that the expression leaves to a function. The
+    number of rows per call, `batch`, must be large for a GPU to pay. With `by_column`, rows reach
+    the function as columns, and not through Arrow.
 
-    Args:
-        batch: the number of rows per call, which must be large for a GPU to pay.
-        by_column: rows reach the function as columns, and not through Arrow.
-
-    Raises:
-        ConfigError: a name is unknown.
-        BackendError: the trees are too large for the strategy.
-        MissingDependencyError: a backend is not installed.
+    Raises ConfigError for an unknown name, BackendError if the trees are too large for the
+    strategy, and MissingDependencyError if a backend is not installed.
     """
     backend, strategy, device = _read_options(options)
     if backend == SQL_BACKEND:
         return choose(program, {**options, "backend": "auto"}, rows, batch, by_column)
     if any(node.op in NATIVE_ONLY for node in program.nodes):
         return Choice("native", "traverse", "cpu", "the one backend that explains")
-    owning_backend = next(
-        (OWNING_BACKENDS[n.op] for n in program.nodes if n.op in OWNING_BACKENDS), None
-    )
-    if backend == "auto" and owning_backend is not None:
+    owners = [OWNING_BACKENDS[n.op] for n in program.nodes if n.op in OWNING_BACKENDS]
+    if backend == "auto" and owners:
         reason = "the one backend that runs this kind of model"
-        return _choose_for_backend(program, owning_backend, strategy, device, reason)
+        return _choose_for_backend(program, owners[0], strategy, device, reason)
     if backend == "auto" or strategy == "auto":
         estimates = tuple(
-            e
-            for e in _estimate_ways(program, rows, batch, by_column)
-            if backend in ("auto", e.backend)
-            and strategy in ("auto", e.strategy)
-            and device in ("auto", e.device)
+            way
+            for way in _estimate_ways(program, rows, batch, by_column)
+            if backend in ("auto", way.backend)
+            and strategy in ("auto", way.strategy)
+            and device in ("auto", way.device)
         )
-        cheapest = _choose_cheapest(program, estimates, rows)
-        if cheapest is not None:
+        if (cheapest := _choose_cheapest(program, estimates, rows)) is not None:
             return cheapest
     if backend != "auto":
         return _choose_for_backend(program, backend, strategy, device)
@@ -176,18 +162,11 @@ def _read_options(options: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _choose_cheapest(program: Program, estimates: tuple[Estimate, ...], rows: int) -> Choice | None:
-    for estimate in estimates:
-        if estimate.backend == "native" or _is_supported(program, estimate):
-            others = tuple(e for e in estimates if e is not estimate)
+    for way in estimates:
+        if way.backend == "native" or _is_supported(program, way):
+            others = tuple(other for other in estimates if other is not way)
             reason = "the least estimated time" if others else "the one way that fits the options"
-            return Choice(
-                estimate.backend,
-                estimate.strategy,
-                estimate.device,
-                reason,
-                (estimate, *others),
-                rows,
-            )
+            return Choice(way.backend, way.strategy, way.device, reason, (way, *others), rows)
     return None
 
 
@@ -202,16 +181,15 @@ def _estimate_ways(
 def _is_supported(program: Program, way: Estimate) -> bool:
     if way.seconds == float("inf"):
         return False
-    lowered = program
     if BACKENDS[way.backend].level == "tensor":
-        lowered = run(lower(program, way.strategy), passes=TENSOR_PASSES)
-    return load_backend(way.backend).supports(lowered) is None
+        program = run(lower(program, way.strategy), passes=TENSOR_PASSES)
+    return load_backend(way.backend).supports(program) is None
 
 
 def _choose_for_backend(
     program: Program, backend: str, strategy: str, device: str, reason: str = "requested"
 ) -> Choice:
-    """Return the choice of a given backend, in which "auto" becomes its best strategy or device."""
+    """Return the choice for a given backend; "auto" becomes its best strategy or the CPU."""
     load_backend(backend)  # Raises an error if it is not installed.
     strategies = BACKENDS[backend].strategies
     if strategy == "auto":
@@ -265,10 +243,10 @@ def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool
     new_estimates = estimate_ways(program, current_costs(), rows, by_column=by_column)
     estimate_by_way = {(e.backend, e.strategy, e.device): e for e in new_estimates}
 
-    def rescale(e: Estimate) -> Estimate:
-        if e.backend == SQL_BACKEND:  # An expression takes the same time for each row.
-            return replace(e, seconds=e.seconds * rows / choice.rows)
-        return estimate_by_way.get((e.backend, e.strategy, e.device), e)
+    def rescale(estimate: Estimate) -> Estimate:
+        if estimate.backend == SQL_BACKEND:  # An expression takes the same time for each row.
+            return replace(estimate, seconds=estimate.seconds * rows / choice.rows)
+        return estimate_by_way.get((estimate.backend, estimate.strategy, estimate.device), estimate)
 
     first_estimate, *other_estimates = map(rescale, choice.estimates)
     other_estimates.sort(key=lambda e: e.start + e.seconds)
@@ -293,9 +271,8 @@ class Route:
         >>> [Route(True, None).name, Route(True, "..").name, Route(False, "..").name]
         ['native', 'native with python', 'arrow']
         """
-        if not self.by_column:
-            return "arrow"
-        return "native" if self.python_reason is None else "native with python"
+        native = "native" if self.python_reason is None else "native with python"
+        return native if self.by_column else "arrow"
 
     @property
     def is_temporary(self) -> bool:

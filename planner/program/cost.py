@@ -31,24 +31,19 @@ MARGIN = 2.0
 """The factor by which another CPU backend must be faster than sqlml's own: estimates are no more
 precise, and the libraries of other backends take seconds to load."""
 
-BLOCK = 512  # The least number of rows that native block kernels work for.
+BLOCK = 512  # Native block kernels take the same time for all smaller numbers of rows.
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimated time of one way to run a Program on one thread; infinite if it is infeasible.
-
-    Attributes:
-        start: the time to load the library if this process has not loaded it yet.
-        kernel: the kernel that runs the strategy, if there are several.
-    """
+    """The estimated time of one way to run a Program on one thread; infinite if infeasible."""
 
     backend: str
     strategy: str
     device: str
     seconds: float
-    start: float = 0.0
-    kernel: str = ""
+    start: float = 0.0  # The time to load the library if this process has not loaded it yet.
+    kernel: str = ""  # The kernel that runs the strategy, if there are several.
     has_trees: bool = True
 
     @property
@@ -76,7 +71,7 @@ def _sort_key(estimate: Estimate) -> float:
 
 
 def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
-    """Estimate a linear model or a small tree as an expression; infinite for a large tree."""
+    """Estimate a linear model or a tree as an expression; a large tree takes infinite time."""
     if any(node.op == "tree_ensemble" for node in program.nodes):
         tree, nanoseconds = build_one_tree(program), math.inf
         if tree is not None:
@@ -100,8 +95,7 @@ def count_inline_categories() -> int:
 
 
 def _is_available(way: Way) -> bool:
-    has_device = way.device == "cpu" or is_available(way.device)
-    return has_device and is_installed(way.library)
+    return (way.device == "cpu" or is_available(way.device)) and is_installed(way.library)
 
 
 def _estimate_way(
@@ -109,7 +103,7 @@ def _estimate_way(
 ) -> Estimate:
     rates, transfer = _Rates(way.costs, costs), _Rates("column" if by_column else "udf", costs)
     batch = batch if way.device == "cuda" else BATCH
-    calls = math.ceil(rows / batch) if rows else 0
+    call_count = math.ceil(rows / batch) if rows else 0
     nanoseconds, kernel = math.ceil(rows / BATCH) * transfer["call"], ""
     for node in program.nodes:
         if not node.type.rowwise:
@@ -117,29 +111,21 @@ def _estimate_way(
         if node.op == "input":
             nanoseconds += rows * _count_columns(node) * (rates["byte"] * 8 + transfer["number"])
             continue
-        nanoseconds += calls * rates["call"]
+        nanoseconds += call_count * rates["call"]
         if node.op == "tree_ensemble":
             shape = measure_tree_shape(Ensemble.of(node.attrs))
             per_row, kernel = way.estimate_trees(shape, rates, min(rows, batch))
             nanoseconds += rows * per_row
         elif node.op == "tree_contributions":
             ensemble = make_ensemble(node.attrs)
-            nanoseconds += (
-                rows * ensemble.nodes * ((ensemble.depth + 1) // 2) * CONTRIBUTION_NANOSECONDS
-            )
+            node_visits = rows * ensemble.nodes * ((ensemble.depth + 1) // 2)
+            nanoseconds += node_visits * CONTRIBUTION_NANOSECONDS
         else:
-            numbers = _count_columns(node) * rates["number"]
-            nanoseconds += rows * (numbers + _count_products(node) * rates["product"])
-    is_loaded = way.library in sys.modules
-    return Estimate(
-        way.backend,
-        way.strategy,
-        way.device,
-        nanoseconds * 1e-9,
-        0.0 if is_loaded else way.start,
-        kernel,
-        any(node.op == "tree_ensemble" for node in program.nodes),
-    )
+            number_cost = _count_columns(node) * rates["number"]
+            nanoseconds += rows * (number_cost + _count_multiply_adds(node) * rates["product"])
+    start, seconds = 0.0 if way.library in sys.modules else way.start, nanoseconds * 1e-9
+    has_trees = any(node.op == "tree_ensemble" for node in program.nodes)
+    return Estimate(way.backend, way.strategy, way.device, seconds, start, kernel, has_trees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +143,7 @@ def _count_columns(node: Node) -> int:
     return int(np.prod(node.type.shape[1:], dtype=np.int64))
 
 
-def _count_products(node: Node) -> int:
-    """Count the multiply-add operations of a row."""
+def _count_multiply_adds(node: Node) -> int:
     matrices = [a for a in node.attrs.values() if isinstance(a, np.ndarray) and a.ndim == 2]
     return sum(a.size for a in matrices if a.dtype.kind == "f")
 
@@ -174,7 +159,6 @@ def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[
 
 
 def _estimate_steps(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
-    """Estimate the traversal of each tree down to its deepest level."""
     levels = shape.nodes.shape[1]
     return shape.trees * levels * rates["step"] + shape.trees * shape.values * rates["number"], ""
 
@@ -202,21 +186,15 @@ MAX_PERFECT_DEPTH = 10
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run a Program.
-
-    Attributes:
-        costs: the owner of its cost coefficients.
-        start: the seconds to load the library.
-        estimate_trees: returns the nanoseconds per row and the name of the kernel, given the number
-            of rows per batch.
-    """
+    """One way to run a Program."""
 
     backend: str
     strategy: str
     device: str
-    costs: str
+    costs: str  # The owner of its cost coefficients.
     library: str
-    start: float
+    start: float  # The seconds to load the library.
+    # Returns the nanoseconds per row and the kernel, given the number of rows per batch.
     estimate_trees: Callable[[TreeShape, _Rates, int], tuple[float, str]]
 
 

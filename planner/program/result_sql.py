@@ -45,12 +45,12 @@ def label_type(labels: Labels) -> str:
     return labels.sql_type or _LABEL_TYPES[labels.kind]
 
 
-def _combine_types(types: Sequence[str]) -> str:
-    if len(types) == 1:
-        return types[0]
-    if len(set(types)) == 1:
-        return f"{types[0]}[]"
-    return f"STRUCT({', '.join(f't{t} {sql_type}' for t, sql_type in enumerate(types))})"
+def _combine_types(sql_types: Sequence[str]) -> str:
+    if len(sql_types) == 1:
+        return sql_types[0]
+    if len(set(sql_types)) == 1:
+        return f"{sql_types[0]}[]"
+    return f"STRUCT({', '.join(f't{t} {sql_type}' for t, sql_type in enumerate(sql_types))})"
 
 
 def decode_result(
@@ -62,7 +62,7 @@ def decode_result(
     baseline: bool = False,
     errors: bool = False,
 ) -> str:
-    """Return the SQL of the user's value, given the SQL `call` of a function.
+    """Build the SQL of the user's value, given the SQL `call` of a function.
 
     With `errors`, the value holds the standard errors of contributions.
     """
@@ -84,17 +84,16 @@ def decode_result(
     if output == "proba" and len(labels) > 1:
         if chosen is not None:
             return _build_class_probabilities(call, program, chosen, dialect)
-        return _build_probability_maps(
-            call, labels, program.has_one_probability_per_target, dialect
-        )
+        has_one_probability = program.has_one_probability_per_target
+        return _build_probability_maps(call, labels, has_one_probability, dialect)
     return call
 
 
 def _count_explained(program: Program, chosen: ChosenClass | None) -> int:
+    if chosen is not None:
+        return 1
     explained = ensure_explained(program, OWN)
-    return (
-        1 if chosen is not None else explained.output_type(OWN).width // find_block_size(explained)
-    )
+    return explained.output_type(OWN).width // find_block_size(explained)
 
 
 def _build_contribution_maps(
@@ -112,17 +111,14 @@ def _build_contribution_maps(
 
 
 def _build_error_maps(call: str, program: Program, value_count: int, dialect: Dialect) -> str:
-    inputs, block = len(program.inputs), find_block_size(ensure_explained(program, OWN))
-    keys, zeros = dialect.texts(list(program.inputs)), dialect.array(["CAST(0 AS DOUBLE)"] * inputs)
-    has_errors = block > inputs + 1
-    maps = [
-        dialect.map(
-            keys, dialect.part("p", first_position + inputs + 1, first_position + 2 * inputs)
-        )
-        if has_errors
-        else f"CASE WHEN p IS NOT NULL THEN {dialect.map(keys, zeros)} END"
-        for first_position in range(1, value_count * block, block)
-    ]
+    num_inputs, block = len(program.inputs), find_block_size(ensure_explained(program, OWN))
+    keys = dialect.texts(list(program.inputs))
+    zeros = dialect.array(["CAST(0 AS DOUBLE)"] * num_inputs)
+    has_errors = block > num_inputs + 1
+    maps = [f"CASE WHEN p IS NOT NULL THEN {dialect.map(keys, zeros)} END"] * value_count
+    if has_errors:
+        starts = [value * block + num_inputs + 2 for value in range(value_count)]
+        maps = [dialect.map(keys, dialect.part("p", k, k + num_inputs - 1)) for k in starts]
     return dialect.let("p", call, maps[0] if value_count == 1 else dialect.array(maps))
 
 
@@ -136,28 +132,25 @@ def _decode_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str
     if _have_same_type(labels):
         all_labels = dialect.array([v for s in labels for v in _build_label_literals(s, dialect)])
         return dialect.pick(all_labels, call)
-    parts = []
-    for t, (s, first_position) in enumerate(
-        zip(labels, find_first_positions(labels), strict=True), 1
-    ):
-        position = dialect.operator("-", dialect.at("p", t), str(first_position - 1))
-        parts.append(dialect.at(f"({label_array(s, dialect)})", position))
-    return _build_struct(call, parts, dialect)
+    fields = []
+    for t, first_position in enumerate(find_first_positions(labels)):
+        position = dialect.operator("-", dialect.at("p", t + 1), str(first_position - 1))
+        fields.append(dialect.at(f"({label_array(labels[t], dialect)})", position))
+    return _build_struct(call, fields, dialect)
 
 
 def _build_probability_maps(
     call: str, labels: Sequence[Labels], has_one_probability: bool, dialect: Dialect
 ) -> str:
-    """Return the SQL of a MAP of probabilities for each target.
+    """Build the SQL of a MAP of probabilities for each target.
 
     With `has_one_probability`, `call` only returns the probabilities of the second classes.
     """
 
     def map_target(s: Labels, p: str) -> str:
-        probabilities = (
-            dialect.array([dialect.operator("-", "1", p), p]) if has_one_probability else p
-        )
-        return dialect.map(label_array(s, dialect), probabilities)
+        if has_one_probability:
+            p = dialect.array([dialect.operator("-", "1", p), p])
+        return dialect.map(label_array(s, dialect), p)
 
     has_one_type = _have_same_type(labels)
     if has_one_type and len({s.values for s in labels}) == 1:
@@ -184,7 +177,7 @@ def _build_class_probabilities(
 
 
 def _build_struct(call: str, parts: Sequence[str], dialect: Dialect) -> str:
-    """Return the SQL of a struct of `parts`, in which `p` is the result of the single `call`."""
+    """Build the SQL of a struct of `parts`, in which `p` is the result of the single `call`."""
     return dialect.let("p", call, dialect.struct({f"t{t}": p for t, p in enumerate(parts)}))
 
 

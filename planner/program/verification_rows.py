@@ -30,10 +30,10 @@ _UNSEEN = "\N{SNOWMAN} never seen"
 
 
 def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFrame]:
-    """Yield frames of `ROWS` rows with the columns `features`.
+    """Yield frames of `ROWS` rows: first plain rows, then rows of the numbers 1, 2 and 3.
 
-    The frames have plain rows, rows of the numbers 1, 2 and 3, rows with missing values, rows with
-    unknown categories, and rows of 0 and 1 if an ONNX graph reads columns as booleans.
+    Further frames have missing values, unknown categories, or the numbers 0 and 1 if an ONNX graph
+    reads columns as booleans.
     """
     import pandas as pd
 
@@ -45,9 +45,8 @@ def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterato
     numeric_features = [f.name for f in features if f.kind not in ("string", DATETIME)]
     yield plain.assign(**{name: rng.integers(1, 4, ROWS) * 1.0 for name in numeric_features})
     missing = {f.name: None if f.kind == "string" else np.nan for f in features}
-    yield plain.assign(
-        **{n: plain[n].mask(rng.random(ROWS) < 0.2, value) for n, value in missing.items()}
-    )
+    masked = {name: plain[name].mask(rng.random(ROWS) < 0.2, v) for name, v in missing.items()}
+    yield plain.assign(**masked)
     if string_features:
         unseen = {n: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[n]) for n in string_features}
         yield plain.assign(**unseen)
@@ -68,9 +67,9 @@ class _KnownValues(NamedTuple):
 
 
 def _make_column(
-    feature: Feature, known: Mapping[str, _KnownValues], rng: np.random.Generator
+    feature: Feature, values_by_column: Mapping[str, _KnownValues], rng: np.random.Generator
 ) -> Any:
-    known_values = known.get(feature.name, _KnownValues())
+    known_values = values_by_column.get(feature.name, _KnownValues())
     if feature.kind == "string":
         return rng.choice(np.array(known_values.categories or ("a", "b"), object), ROWS)
     if feature.kind == DATETIME:
@@ -127,16 +126,15 @@ def _find_thresholds(node: Node, column: int) -> tuple[Array, ...]:
     if node.op != "tree_ensemble":
         return ()
     ensemble = Ensemble.of(node.attrs)
-    values = ensemble.threshold[ensemble.feature == column].astype(np.float64)
-    values = values[np.isfinite(values)]
-    return (values,) if values.size else ()
+    thresholds = ensemble.threshold[ensemble.feature == column].astype(np.float64)
+    is_finite = np.isfinite(thresholds)
+    return (thresholds[is_finite],) if is_finite.any() else ()
 
 
 def _find_categories(node: Node) -> tuple[Any, ...]:
-    values = node.attrs.get("categories")
-    if not isinstance(values, np.ndarray):
-        return ()
-    return tuple(v for v in values.tolist() if isinstance(v, str) or np.isfinite(v))
+    categories = node.attrs.get("categories")
+    categories = categories.tolist() if isinstance(categories, np.ndarray) else []
+    return tuple(v for v in categories if isinstance(v, str) or np.isfinite(v))
 
 
 _COLUMNWISE_OPS = ("cast", "require_finite", "impute", "reshape")

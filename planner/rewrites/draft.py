@@ -17,7 +17,7 @@ from sqlml.planner.binding.models_of_rows import ModelsOfRows
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.plan import PlannedCall
-from sqlml.planner.program.prepare import SharedParts
+from sqlml.planner.program.prepare_program import SharedParts
 from sqlml.planner.rewrites.widened_from import WidenedSource
 from sqlml.planner.syntax.outline import (
     CALLS,

@@ -15,7 +15,7 @@ from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.call_draft import CallSite
 from sqlml.planner.plan.plan_call import CallInFrom, plan_call
 from sqlml.planner.plan.plan_named import plan_named_call
-from sqlml.planner.program.prepare import SharedParts
+from sqlml.planner.program.prepare_program import SharedParts
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.table_form import check_new_column
 from sqlml.planner.rewrites.widened_from import WidenedSource

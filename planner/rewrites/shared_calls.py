@@ -46,7 +46,7 @@ from typing import Any
 
 from sqlml.planner.binding.models_of_rows import ModelsOfRows
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.program.prepare import SharedParts
+from sqlml.planner.program.prepare_program import SharedParts
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.widened_from import find_row_source, find_source
 from sqlml.planner.syntax.outline import ModelCall, Outline, WidenableSource

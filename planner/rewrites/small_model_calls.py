@@ -14,7 +14,7 @@ from sqlml.planner.binding.probe_queries import ProbeError, TextOf
 from sqlml.planner.plan.call_draft import CallSite
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import plan_call
-from sqlml.planner.program.prepare import SharedParts
+from sqlml.planner.program.prepare_program import SharedParts
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.planned_calls import make_scope
 from sqlml.planner.rewrites.unneeded_joins import has_one_partner

@@ -26,8 +26,8 @@ from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.call_draft import CallSite
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import plan_call
-from sqlml.planner.program.function_names import Part
-from sqlml.planner.program.prepare import SharedParts
+from sqlml.planner.program.function_spec import Part
+from sqlml.planner.program.prepare_program import SharedParts
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.planned_calls import make_scope
 from sqlml.planner.rewrites.small_model_calls import (

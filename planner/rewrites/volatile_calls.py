@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlml.planner.program.prepare import can_reject_rows
+from sqlml.planner.program.prepare_program import can_reject_rows
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.shared_calls import group_comparable_calls
 from sqlml.planner.syntax.outline import ModelCall

@@ -32,13 +32,12 @@ def build_score_ctes(
         source = f"sqlml_scored CROSS JOIN (VALUES {class_rows}) AS all_classes(k)"
         score, is_positive = "array_extract(ps, k + 1)", "y = k"
     keys = grouping.columns
-    scored = (
-        f"SELECT {keys} w, {is_positive} AS is_it, {score} AS p FROM {source} WHERE {IS_EVALUATED}"
-    )
+    items = f"{keys} w, {is_positive} AS is_positive, {score} AS p"
+    scored = f"SELECT {items} FROM {source} WHERE {IS_EVALUATED}"
     by_score = f"""
         SELECT {keys} p, count(*) AS n,
-            CAST(sum(CASE WHEN is_it THEN w ELSE 0 END) AS DOUBLE) AS pos,
-            CAST(sum(CASE WHEN is_it THEN 0 ELSE w END) AS DOUBLE) AS neg
+            CAST(sum(CASE WHEN is_positive THEN w ELSE 0 END) AS DOUBLE) AS pos,
+            CAST(sum(CASE WHEN is_positive THEN 0 ELSE w END) AS DOUBLE) AS neg
         FROM of_class {grouping.group_by_with("p")}
     """
     return grouping, (("of_class", scored), ("by_score", by_score))
@@ -47,7 +46,7 @@ def build_score_ctes(
 def _build_cumulative_counts(grouping: Grouping) -> str:
     """Build a query that adds `tps` and `fps` to `by_score`.
 
-    They are the weights of the positive and of the negative rows with at least this score.
+    They are the total weights of the positive and negative rows with at least this score.
     """
     return f"""
         SELECT *, sum(pos) OVER descending AS tps, sum(neg) OVER descending AS fps
@@ -117,10 +116,7 @@ def build_pr_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> Eva
 def build_calibration_curve(
     grouping: Grouping, score_ctes: Ctes, bin_count: int, by_quantiles: bool
 ) -> EvaluationQuery:
-    """Build the query with a row per bin of probabilities.
-
-    The bins have equal widths, or equal numbers of rows if `by_quantiles` is true.
-    """
+    """Build the query with a row per bin of equal width, or of equally many rows."""
     edge_ctes: Ctes = ()
     edges = [repr(float(e)) for e in np.linspace(0, 1, bin_count + 1)[1:-1]]
     source = "by_score"
@@ -130,9 +126,8 @@ def build_calibration_curve(
         source = grouping.join("by_score", "edges")
     cases = "".join(f"WHEN p <= {edge} THEN {n} " for n, edge in enumerate(edges))
     bin_index = f"CASE {cases}ELSE {bin_count - 1} END" if edges else "0"
-    binned = (
-        f"SELECT {grouping.columns_of('by_score')} p, pos, neg, {bin_index} AS bin FROM {source}"
-    )
+    items = f"{grouping.columns_of('by_score')} p, pos, neg, {bin_index} AS bin"
+    binned = f"SELECT {items} FROM {source}"
     select = f"""
         SELECT {grouping.columns} CAST(bin + 1 AS INTEGER) AS bin,
             min(p) AS lowest, max(p) AS highest,
@@ -155,8 +150,7 @@ def build_quantile_edges(
     """
     ranked = f"""
         SELECT *, sum({count_column}) OVER ascending AS upto,
-            sum({count_column}) OVER whole AS total
-        FROM by_score
+            sum({count_column}) OVER whole AS total FROM by_score
         WINDOW ascending AS ({grouping.partition_by} ORDER BY p ROWS UNBOUNDED PRECEDING),
             whole AS ({grouping.partition_by})
     """
@@ -195,8 +189,7 @@ def build_lift(grouping: Grouping, score_ctes: Ctes, bin_count: int) -> Evaluati
     parts = f"""
         SELECT {grouping.columns} part, fsum(pos + neg) AS in_part, fsum(pos) AS pos,
             min(p) AS lowest, max(p) AS highest, max(tps + fps) AS upto, max(tps) AS pos_upto,
-            max(total) AS total,
-            max(all_pos) AS all_pos
+            max(total) AS total, max(all_pos) AS all_pos
         FROM ranked {grouping.group_by_with("part")}
     """
     positives = "nullif(all_pos, 0)"
@@ -204,8 +197,7 @@ def build_lift(grouping: Grouping, score_ctes: Ctes, bin_count: int) -> Evaluati
         SELECT {grouping.columns} CAST(part + 1 AS INTEGER) AS bin, lowest, highest,
             in_part AS rows_in_bin, pos AS positives, pos / nullif(in_part, 0) AS response_rate,
             pos / nullif(in_part, 0) * total / {positives} AS lift,
-            upto / total AS cumulative_share,
-            pos_upto / {positives} AS cumulative_gain,
+            upto / total AS cumulative_share, pos_upto / {positives} AS cumulative_gain,
             pos_upto / upto * total / {positives} AS cumulative_lift
         FROM parts ORDER BY {grouping.columns} bin
     """

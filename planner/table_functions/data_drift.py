@@ -51,17 +51,13 @@ class _DriftOptions:
     bins: int
 
 
-def write_drift(call: TableFunctionCall) -> tuple[str, str, str]:
+def build_drift(call: TableFunctionCall) -> tuple[str, str, str]:
     base, study = require_column_types(call)
-    study_types = {fold(name): kind for name, kind in study.items()}
-    shared = {name: kind for name, kind in base.items() if fold(name) in study_types}
+    study_types = {fold(name): sql_type for name, sql_type in study.items()}
+    shared = {name: sql_type for name, sql_type in base.items() if fold(name) in study_types}
     columns = [column for column in classify_columns(shared) if column.kind != "other"]
-    study_columns = {
-        column.name: column
-        for column in classify_columns({name: study_types[fold(name)] for name in shared})
-    }
     for column in columns:
-        study_column = study_columns[column.name]
+        (study_column,) = classify_columns({column.name: study_types[fold(column.name)]})
         differs_in_kind = (column.kind == "number") != (study_column.kind == "number")
         if differs_in_kind or study_column.kind == "other":
             raise call.error(
@@ -77,7 +73,7 @@ def write_drift(call: TableFunctionCall) -> tuple[str, str, str]:
     return f"{before}0 AS side, {side} FROM ", f" UNION ALL SELECT 1 AS side, {side} FROM ", after
 
 
-def write_skew(call: TableFunctionCall) -> tuple[str, str]:
+def build_skew(call: TableFunctionCall) -> tuple[str, str]:
     model, dialect = call.model, call.dialect
     if call.training is None:
         raise call.error(
@@ -98,26 +94,20 @@ def write_skew(call: TableFunctionCall) -> tuple[str, str]:
     columns = [*numbers, *names]
     index = {column.name: k for k, column in enumerate(columns)}
     values = [(index[f["name"]], value, count) for f in features for value, count in f["values"]]
+    number_rows = [(k, float(v), count) for k, v, count in values if columns[k].kind == "number"]
+    name_rows = [(k, str(v), count) for k, v, count in values if columns[k].kind == "name"]
+    other_rows = [(index[f["name"]], f["others"]) for f in features if f.get("others")]
+    share_rows = [(index[f["name"]], f["rows"], f["nulls"]) for f in features]
     # Each row begins with the index of a column; `known_others` counts the names not recorded.
-    tables: Mapping[str, tuple[Mapping[str, str], Sequence[Sequence[Any]]]] = {
-        "known_numbers": (
-            {"k": "BIGINT", "p": "DOUBLE", "n": "DOUBLE"},
-            [(k, float(v), count) for k, v, count in values if columns[k].kind == "number"],
-        ),
-        "known_names": (
-            {"k": "BIGINT", "name": "VARCHAR", "n": "DOUBLE"},
-            [(k, str(v), count) for k, v, count in values if columns[k].kind == "name"],
-        ),
-        "known_others": (
-            {"k": "BIGINT", "n": "DOUBLE"},
-            [(index[f["name"]], f["others"]) for f in features if f.get("others")],
-        ),
-        "known_shares": (
-            {"k": "BIGINT", "num_rows": "BIGINT", "nulls": "BIGINT"},
-            [(index[f["name"]], f["rows"], f["nulls"]) for f in features],
-        ),
-    }
-    known = [f"{name} AS {build_literal_table(*table, dialect)}" for name, table in tables.items()]
+    tables: tuple[tuple[str, Mapping[str, str], Sequence[Sequence[Any]]], ...] = (
+        ("known_numbers", {"k": "BIGINT", "p": "DOUBLE", "n": "DOUBLE"}, number_rows),
+        ("known_names", {"k": "BIGINT", "name": "VARCHAR", "n": "DOUBLE"}, name_rows),
+        ("known_others", {"k": "BIGINT", "n": "DOUBLE"}, other_rows),
+        ("known_shares", {"k": "BIGINT", "num_rows": "BIGINT", "nulls": "BIGINT"}, share_rows),
+    )
+    known = [
+        f"{name} AS {build_literal_table(types, rows, dialect)}" for name, types, rows in tables
+    ]
     items = {name: dialect.quote_name(name) for name in index}
     if model.transform is not None:
         items = model.transform.write_features(index, dialect.quote_name)
@@ -129,10 +119,8 @@ def _read_options(call: TableFunctionCall, columns: Sequence[str]) -> _DriftOpti
     thresholds = {fold(name): value for name, value in _read_option(call, "thresholds", {}).items()}
     unknown = thresholds.keys() - {fold(name) for name in columns}
     if unknown:
-        raise call.error(
-            f"option thresholds names column {min(unknown)!r}; columns: {', '.join(columns)}",
-            "thresholds",
-        )
+        message = f"option thresholds names column {min(unknown)!r}; columns: {', '.join(columns)}"
+        raise call.error(message, "thresholds")
     if any(value < 0 for value in thresholds.values()):
         raise call.error("thresholds must be at least 0", "thresholds")
     return _DriftOptions(
@@ -154,10 +142,8 @@ def _read_metric(call: TableFunctionCall, option: str, allowed: frozenset[str]) 
     name = str(_read_option(call, option, "jensen_shannon_divergence"))
     metric = _METRICS.get(fold(name))
     if metric not in allowed:
-        raise call.error(
-            f"unknown metric {name!r} of option {option}; metrics: {', '.join(sorted(allowed))}",
-            option,
-        )
+        known = ", ".join(sorted(allowed))
+        raise call.error(f"unknown metric {name!r} of option {option}; metrics: {known}", option)
     return metric
 
 
@@ -201,10 +187,7 @@ def _wrap_both_sides(
     training_ctes: Sequence[str],
     dialect: Dialect,
 ) -> tuple[str, str]:
-    """Return the SQL before and after a query with the rows of both sides.
-
-    That query has the columns `side`, `numbers` and `names`.
-    """
+    """Return the SQL before and after a query with the columns `side`, `numbers` and `names`."""
     numbers, names = _split_by_kind(columns)
     ctes = _build_ctes(len(numbers), len(names), options.bins, bool(training_ctes))
     query = spell_for_engine(
@@ -235,13 +218,11 @@ def _build_result_items(
     threshold = f"CASE {cases}WHEN {is_number} THEN {thresholds[0]!r} ELSE {thresholds[1]!r} END"
     threshold = f"CAST({threshold} AS DOUBLE)"
     metric = f"CASE WHEN {is_number} THEN '{metrics[0]}' ELSE '{metrics[1]}' END"
-    null_share_difference = dialect.call(
-        "abs", dialect.operator("-", "null_share_base", "null_share_study")
-    )
+    difference = dialect.operator("-", "null_share_base", "null_share_study")
     return (
         f"{name} AS input, {metric} AS metric, {value} AS value, "
-        f"{threshold} AS threshold, coalesce({value} > {threshold}, false) OR "
-        f"coalesce({null_share_difference} > {thresholds[2]!r}, false) AS is_anomaly, psi, "
+        f"{threshold} AS threshold, coalesce({value} > {threshold}, false) OR coalesce("
+        f"{dialect.call('abs', difference)} > {thresholds[2]!r}, false) AS is_anomaly, psi, "
         "jensen_shannon_divergence, l_infinity, kolmogorov_smirnov, null_share_base, "
         "null_share_study, rows_base, rows_study"
     )

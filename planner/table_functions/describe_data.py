@@ -26,27 +26,23 @@ class DataColumn:
     kind: Kind
 
 
-def write_description(call: TableFunctionCall) -> tuple[str, str]:
+def build_description(call: TableFunctionCall) -> tuple[str, str]:
     """Return the SQL before and after the rows of ml_describe_data, which has a row per column."""
     (types,) = require_column_types(call)
     columns, dialect = classify_columns(types), call.dialect
     quantile_count = call.read_integer("num_quantiles", 2, 1, 100)
     top_count = call.read_integer("top_k", 1, 0, 100)
-    aggregates = ", ".join(
-        aggregate
-        for index, column in enumerate(columns)
-        for aggregate in _list_aggregates(index, column, quantile_count)
-    )
-    statistics = f"SELECT count(*) AS num_rows, {aggregates} FROM sqlml_rows"
-    rows = " UNION ALL ".join(
-        _build_row_query(index, c, top_count, quantile_count) for index, c in enumerate(columns)
-    )
+    aggregates = ["count(*) AS num_rows"]
+    row_queries = []
+    for index, column in enumerate(columns):
+        aggregates += _list_aggregates(index, column, quantile_count)
+        row_queries.append(_build_row_query(index, column, top_count, quantile_count))
+    statistics = f"SELECT {', '.join(aggregates)} FROM sqlml_rows"
+    rows = " UNION ALL ".join(row_queries)
     query = spell_for_engine(
         f"WITH sqlml_rows AS (SELECT 1), statistics AS ({statistics}) {rows}", dialect.name
     ).removeprefix("WITH sqlml_rows AS (SELECT 1), ")
-    items = ", ".join(
-        f"{dialect.quote_name(c.name)} AS c{index}" for index, c in enumerate(columns)
-    )
+    items = ", ".join(f"{dialect.quote_name(c.name)} AS c{k}" for k, c in enumerate(columns))
     names = dialect.array([dialect.text(c.name) for c in columns])
     type_names = dialect.array([dialect.text(c.type) for c in columns])
     position = dialect.operator("+", "place", "1")
@@ -61,7 +57,6 @@ def write_description(call: TableFunctionCall) -> tuple[str, str]:
 
 def require_column_types(call: TableFunctionCall) -> list[Mapping[str, str]]:
     """Return the column types of each relation of a call, or raise BindError."""
-    column_types = []
     for span, rows, types in zip(call.form.rows, call.rows, call.column_types, strict=True):
         if types is None:
             reason = ""
@@ -71,14 +66,11 @@ def require_column_types(call: TableFunctionCall) -> list[Mapping[str, str]]:
                 reason = f": {error}"
             message = f"cannot determine the columns of these rows{reason}"
             raise BindError(message, call.sql, span.start)
-        column_types.append(types)
-    return column_types
+    return [types for types in call.column_types if types is not None]
 
 
 def classify_columns(types: Mapping[str, str]) -> list[DataColumn]:
-    return [
-        DataColumn(name, sql_type, _classify_type(sql_type)) for name, sql_type in types.items()
-    ]
+    return [DataColumn(name, t, _classify_type(t)) for name, t in types.items()]
 
 
 def _classify_type(sql_type: str) -> Kind:
@@ -99,21 +91,18 @@ def _list_aggregates(index: int, column: DataColumn, quantile_count: int) -> lis
             f"approx_count_distinct({column_sql}) AS unique{index}",
         ]
     if column.kind == "number":
-        number_sql = f"CAST({column_sql} AS DOUBLE)"
+        number_sql, inner = f"CAST({column_sql} AS DOUBLE)", range(1, quantile_count)
         aggregates += [
             f"sum(CASE WHEN {column_sql} = 0 THEN 1 ELSE 0 END) AS zeros{index}",
             f"avg({number_sql}) AS mean{index}",
             f"stddev_pop({number_sql}) AS stddev{index}",
             f"{_build_quantile(number_sql, 0.5)} AS median{index}",
             f"min({number_sql}) AS q{index}_0",
-            *(
-                f"{_build_quantile(number_sql, part / quantile_count)} AS q{index}_{part}"
-                for part in range(1, quantile_count)
-            ),
+            *(f"{_build_quantile(number_sql, k / quantile_count)} AS q{index}_{k}" for k in inner),
             f"max({number_sql}) AS q{index}_{quantile_count}",
         ]
     if column.kind == "name" and column.type != "BOOLEAN":
-        aggregates.append(f"avg(length(CAST({column_sql} AS VARCHAR))) AS long{index}")
+        aggregates.append(f"avg(length(CAST({column_sql} AS VARCHAR))) AS length{index}")
     return aggregates
 
 
@@ -128,17 +117,16 @@ def _build_row_query(index: int, column: DataColumn, top_count: int, quantile_co
     is_text = column.kind == "name" and column.type != "BOOLEAN"
     has_order = column.kind != "other"
     values = ", ".join(f"q{index}_{part}" for part in range(quantile_count + 1))
-    quantile_list = f"list_value({values})" if is_number else "CAST(NULL AS DOUBLE[])"
-    top_values = "CAST(NULL AS STRUCT(value VARCHAR, count BIGINT)[])"
+    null = "CAST(NULL AS {})".format
+    top_values = null("STRUCT(value VARCHAR, count BIGINT)[]")
     if column.kind == "name" and top_count:
         top_values = f"""(
-            SELECT list(struct_pack(value := name, count := often)) FROM (
-                SELECT CAST(c{index} AS VARCHAR) AS name, count(*) AS often FROM sqlml_rows
+            SELECT list(struct_pack(value := name, count := frequency)) FROM (
+                SELECT CAST(c{index} AS VARCHAR) AS name, count(*) AS frequency FROM sqlml_rows
                 WHERE c{index} IS NOT NULL GROUP BY c{index}
-                ORDER BY often DESC, name LIMIT {top_count}
+                ORDER BY frequency DESC, name LIMIT {top_count}
             ) AS frequent
         )"""
-    null = "CAST(NULL AS {})".format
     items = {
         "place": str(index),
         "num_rows": "num_rows",
@@ -149,9 +137,9 @@ def _build_row_query(index: int, column: DataColumn, top_count: int, quantile_co
         "mean": f"mean{index}" if is_number else null("DOUBLE"),
         "stddev": f"stddev{index}" if is_number else null("DOUBLE"),
         "median": f"median{index}" if is_number else null("DOUBLE"),
-        "quantiles": quantile_list,
+        "quantiles": f"list_value({values})" if is_number else null("DOUBLE[]"),
         "approx_unique": f"CAST(unique{index} AS BIGINT)" if has_order else null("BIGINT"),
-        "avg_string_length": f"long{index}" if is_text else null("DOUBLE"),
+        "avg_string_length": f"length{index}" if is_text else null("DOUBLE"),
         "top_values": top_values,
     }
     return f"SELECT {', '.join(f'{sql} AS {name}' for name, sql in items.items())} FROM statistics"

@@ -76,7 +76,6 @@ class EvaluatedModel:
 
     @cached_property
     def task(self) -> Task:
-        """The kind of prediction that the model makes."""
         task = find_task(self.model)
         if task is None:
             raise self.error(f"model {self.model.name!r} predicts nothing that could be evaluated")
@@ -173,9 +172,8 @@ class EvaluatedModel:
         return Grouping(tuple(keys), tuple(names))
 
     def error(self, message: str, option: str | None = None) -> BindError:
-        given_option = None if option is None else self.form.options.get(option)
-        span = self.form.span if given_option is None else given_option.span
-        return BindError(message, self.sql, span.start)
+        named_option = self.form.options.get(option or "")
+        return BindError(message, self.sql, (named_option or self.form).span.start)
 
     def column_type(self, name: str, option: str) -> str | None:
         if self.columns_of_rows is None:
@@ -188,21 +186,24 @@ class EvaluatedModel:
     def label_column(self, name: str, target: int) -> str:
         """Return a label column as SQL that can be compared with the classes of a target."""
         sql_type, quoted = self.column_type(name, "label"), self.dialect.quote_name(name)
+        program, model_name = self.model.program, self.model.name
         if sql_type is None or self.task == "clusters":
             return quoted
-        if not self.model.program.labels:
+        if not program.labels:
             if NUMBERS.fullmatch(sql_type) is None and sql_type not in UNTYPED:
                 raise self.error(
-                    f"column {name!r} is {sql_type}, but model {self.model.name!r} predicts "
-                    "numbers",
+                    f"column {name!r} is {sql_type}, but model {model_name!r} predicts numbers",
                     "label",
                 )
             return quoted
-        labels = self.model.program.labels[target]
-        try:
-            check_labels(name, sql_type, labels, self.model.name)
-        except BindError as error:
-            raise self.error(error.message, "label") from None
+        labels = program.labels[target]
+        if not _can_hold_labels(sql_type, labels):
+            examples = list_classes(labels.values, 3) + (", ..." if len(labels) > 3 else "")
+            raise self.error(
+                f"column {name!r} is {sql_type}, and the classes of model {model_name!r} are "
+                f"{label_type(labels)} ({examples}); cast the column in the rows",
+                "label",
+            )
         is_number_of_boolean = sql_type == "BOOLEAN" and labels.kind != "bool"
         return f"CAST({quoted} AS INTEGER)" if is_number_of_boolean else quoted
 
@@ -213,28 +214,18 @@ def find_column_type(name: str, columns: Mapping[str, str]) -> str:
         if fold(column) == fold(name):
             return sql_type
     suggestion = closest(fold(name), map(fold, columns))
-    hint = (
-        f"did you mean {suggestion!r}?"
-        if suggestion
-        else f"columns: {', '.join(list(columns)[:20])}"
-    )
+    hint = f"columns: {', '.join(list(columns)[:20])}"
+    if suggestion:
+        hint = f"did you mean {suggestion!r}?"
     raise BindError(f"the rows have no column {name!r}; {hint}")
 
 
-def check_labels(name: str, sql_type: str, labels: Labels, model: str) -> None:
-    """Raise BindError if the type of a label column cannot hold the classes of a model."""
-    fits = {
-        "string": sql_type in ("VARCHAR", labels.sql_type) or sql_type.startswith("ENUM"),
-        "int64": NUMBERS.fullmatch(sql_type) is not None,
-        "float64": NUMBERS.fullmatch(sql_type) is not None,
-        "bool": sql_type == "BOOLEAN",
-    }
-    if not fits[labels.kind] and sql_type not in ('"NULL"', "NULL"):
-        examples = list_classes(labels.values, 3) + (", ..." if len(labels) > 3 else "")
-        raise BindError(
-            f"column {name!r} is {sql_type}, and the classes of model {model!r} are "
-            f"{label_type(labels)} ({examples}); cast the column in the rows"
-        )
+def _can_hold_labels(sql_type: str, labels: Labels) -> bool:
+    if sql_type in ('"NULL"', "NULL"):
+        return True
+    if labels.kind == "string":
+        return sql_type in ("VARCHAR", labels.sql_type) or sql_type.startswith("ENUM")
+    return sql_type == "BOOLEAN" if labels.kind == "bool" else bool(NUMBERS.fullmatch(sql_type))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,14 @@ from sqlml.planner.table_functions.evaluated_model import (
 )
 from sqlml.planner.table_functions.scored_rows import EvaluationQuery, ScoredRows
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
-from sqlml.types import fold
+from sqlml.types import class_text, fold
 
 _DEFAULT_POINTS, _DEFAULT_BINS = 1000, 10
 _MAX_BINS, _MAX_QUANTILES = 1000, 100
 _MAX_CLASS_COLUMNS = 200  # Classes that are columns of a confusion matrix.
 
 
-def write_evaluation(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of any of these table functions."""
+def build_evaluation(call: TableFunctionCall) -> tuple[str, str]:
     return write_scored_rows(ScoredRows.of(call))
 
 
@@ -29,10 +28,10 @@ def write_scored_rows(rows: ScoredRows) -> tuple[str, str]:
     """Return the SQL before and after rows that are scored in a way of their own."""
     if rows.target_count > 1:
         _reject_options(rows, ("class",), "has several targets")
-    return WRITERS[rows.form.function](rows)
+    return BUILDERS[rows.form.function](rows)
 
 
-def _write_metrics(rows: ScoredRows) -> tuple[str, str]:
+def _build_metrics(rows: ScoredRows) -> tuple[str, str]:
     per_class = _read_flag(rows, "per_class")
     metrics: Sequence[str] = CLASSIFIER_METRICS
     if rows.task == "numbers":
@@ -45,9 +44,8 @@ def _write_metrics(rows: ScoredRows) -> tuple[str, str]:
         matches = metric_queries.CLUSTER_MATCH_METRICS if rows.labels else ()
         metrics = (*metric_queries.CLUSTER_METRICS, *matches, "clusters")
     elif rows.task == "two classes":
-        _reject_options(
-            rows, ("per_class",), "has two classes; option class names the positive one"
-        )
+        clause = "has two classes; option class names the positive one"
+        _reject_options(rows, ("per_class",), clause)
         query = metric_queries.build_binary_metrics(rows.grouping, rows.predicts_positive)
     else:
         _reject_options(rows, ("threshold", "class"), "has more than two classes")
@@ -61,7 +59,7 @@ def _write_metrics(rows: ScoredRows) -> tuple[str, str]:
     return _wrap_rows(rows, query, [*keys, *metrics, *counts, "null_predictions"])
 
 
-def _write_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
+def _build_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
     _require_classifier(rows)
     if rows.task == "classes":
         _reject_options(rows, ("threshold", "class"), "has more than two classes")
@@ -80,81 +78,62 @@ def _write_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
             f"model {rows.model.name!r} has {rows.class_count} classes, too many for a column "
             "each; pairs := true returns a row for each pair of classes"
         )
-    query = metric_queries.build_confusion_matrix(
-        rows.grouping, rows.class_count, predicted, count_type
-    )
-    class_names = [
-        str(label).lower() if isinstance(label, bool) else str(label)
-        for label in rows.class_labels.values
-    ]
-    names = [text or "(empty)" for text in class_names]
+    build_matrix = metric_queries.build_confusion_matrix
+    query = build_matrix(rows.grouping, rows.class_count, predicted, count_type)
+    names = [class_text(label) or "(empty)" for label in rows.class_labels.values]
     if len({fold(name) for name in ("expected_label", *names)}) <= len(names):
         raise rows.error(
             "names of classes differ only in case, or equal that of a column; use pairs := true"
         )
-    return _wrap_rows(
-        rows, query, [actual_label, *(f"c{k} AS {quote(name)}" for k, name in enumerate(names))]
-    )
+    columns = [f"c{k} AS {quote(name)}" for k, name in enumerate(names)]
+    return _wrap_rows(rows, query, [actual_label, *columns])
 
 
-def _write_roc_curve(rows: ScoredRows) -> tuple[str, str]:
+def _build_roc_curve(rows: ScoredRows) -> tuple[str, str]:
     points = _read_integer(rows, "points", _DEFAULT_POINTS, 0)
-    items = (
-        *("threshold", "recall", "false_positive_rate", "true_positives", "false_positives"),
-        *("true_negatives", "false_negatives"),
-    )
-    return _write_curve(rows, items, lambda by, scores: curves.build_roc_curve(by, scores, points))
+    counts = ("true_positives", "false_positives", "true_negatives", "false_negatives")
+    items = ("threshold", "recall", "false_positive_rate", *counts)
+    return _build_curve(rows, items, lambda by, scores: curves.build_roc_curve(by, scores, points))
 
 
-def _write_pr_curve(rows: ScoredRows) -> tuple[str, str]:
+def _build_pr_curve(rows: ScoredRows) -> tuple[str, str]:
     points = _read_integer(rows, "points", _DEFAULT_POINTS, 0)
     items = ("threshold", "recall", "precision")
-    return _write_curve(rows, items, lambda by, scores: curves.build_pr_curve(by, scores, points))
+    return _build_curve(rows, items, lambda by, scores: curves.build_pr_curve(by, scores, points))
 
 
-def _write_calibration_curve(rows: ScoredRows) -> tuple[str, str]:
+def _build_calibration_curve(rows: ScoredRows) -> tuple[str, str]:
     if rows.scores != "probabilities":
         raise rows.error(f"model {rows.model.name!r} gives no probabilities to compare with labels")
     bins, quantiles = _read_integer(rows, "bins", _DEFAULT_BINS, 1), _read_flag(rows, "quantiles")
     if quantiles and bins > _MAX_QUANTILES:
         raise rows.error(f"option bins is at most {_MAX_QUANTILES} with quantiles := true", "bins")
-    items = (
-        *("bin", "lowest", "highest", "mean_predicted", "fraction_of_positives"),
-        f"rows_in_bin AS {rows.dialect.quote_name('rows')}",
-    )
-    return _write_curve(
-        rows, items, lambda by, scores: curves.build_calibration_curve(by, scores, bins, quantiles)
-    )
+    count = f"rows_in_bin AS {rows.dialect.quote_name('rows')}"
+    items = ("bin", "lowest", "highest", "mean_predicted", "fraction_of_positives", count)
+    build = curves.build_calibration_curve
+    return _build_curve(rows, items, lambda by, scores: build(by, scores, bins, quantiles))
 
 
-def _write_lift(rows: ScoredRows) -> tuple[str, str]:
+def _build_lift(rows: ScoredRows) -> tuple[str, str]:
     bins = _read_integer(rows, "bins", _DEFAULT_BINS, 1)
-    items = [
-        *("bin", "lowest", "highest", f"rows_in_bin AS {rows.dialect.quote_name('rows')}"),
-        *("positives", "response_rate", "lift", "cumulative_share", "cumulative_gain"),
-        "cumulative_lift",
-    ]
-    return _write_curve(rows, items, lambda by, scores: curves.build_lift(by, scores, bins))
+    bin_columns = ("bin", "lowest", "highest", f"rows_in_bin AS {rows.dialect.quote_name('rows')}")
+    cumulative_columns = ("cumulative_share", "cumulative_gain", "cumulative_lift")
+    items = (*bin_columns, "positives", "response_rate", "lift", *cumulative_columns)
+    return _build_curve(rows, items, lambda by, scores: curves.build_lift(by, scores, bins))
 
 
-def _write_curve(
+def _build_curve(
     rows: ScoredRows,
     items: Sequence[str],
     build_query: Callable[[Grouping, curves.Ctes], EvaluationQuery],
 ) -> tuple[str, str]:
-    """Return the SQL before and after the rows of a curve.
-
-    The curve is that of one class. With more than two classes, and unless the call names one, the
-    result has a curve for each class.
-    """
+    """Return the SQL of one curve, or of a curve for each class unless the call names one."""
     _require_classifier(rows)
     if rows.class_count < 2:
         raise rows.error(f"model {rows.model.name!r} has only one class, so it has no curve")
     if rows.scores == "none":
-        raise rows.error(
-            f"model {rows.model.name!r} returns neither probabilities nor scores, so it has no "
-            "curve"
-        )
+        missing = "neither probabilities nor scores, so it has no curve"
+        raise rows.error(f"model {rows.model.name!r} returns {missing}")
     is_per_class = rows.class_count > 2 and "class" not in rows.form.options
     class_number = rows.positive if rows.class_count > 2 and not is_per_class else None
     grouping, score_ctes = curves.build_score_ctes(rows.grouping, class_number, rows.class_count)
@@ -190,11 +169,11 @@ def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -
 
 
 def _reject_equal_names(rows: ScoredRows, items: Sequence[str]) -> None:
-    group_option = rows.form.options.get("by")
     names = {fold(item.rpartition(" AS ")[2].strip('"`')) for item in items}
     if rows.target_count > 1:
         names.add("target")
-    for name in group_option.value if group_option else ():
+    options = rows.form.options
+    for name in options["by"].value if "by" in options else ():
         if fold(name) in names:
             raise rows.error(
                 f"the result would have two columns {name!r}; rename that of option by in the rows",
@@ -216,17 +195,15 @@ def _read_integer(rows: ScoredRows, name: str, default: int, min_value: int) -> 
 def _reject_options(rows: ScoredRows, options: Sequence[str], which_clause: str) -> None:
     for name in options:
         if name in rows.form.options:
-            raise rows.error(
-                f"option {name} does not apply to model {rows.model.name!r}, which {which_clause}",
-                name,
-            )
+            subject = f"model {rows.model.name!r}, which {which_clause}"
+            raise rows.error(f"option {name} does not apply to {subject}", name)
 
 
-WRITERS: Mapping[str, Callable[[ScoredRows], tuple[str, str]]] = {
-    "evaluate": _write_metrics,
-    "confusion_matrix": _write_confusion_matrix,
-    "roc_curve": _write_roc_curve,
-    "pr_curve": _write_pr_curve,
-    "calibration_curve": _write_calibration_curve,
-    "lift": _write_lift,
+BUILDERS: Mapping[str, Callable[[ScoredRows], tuple[str, str]]] = {
+    "evaluate": _build_metrics,
+    "confusion_matrix": _build_confusion_matrix,
+    "roc_curve": _build_roc_curve,
+    "pr_curve": _build_pr_curve,
+    "calibration_curve": _build_calibration_curve,
+    "lift": _build_lift,
 }

@@ -19,7 +19,7 @@ from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 _MAX_FEATURES = 4096  # Whose mean contributions one query computes.
 
 
-def write_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
+def build_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
     _check_single_target(call)
     form, model, dialect = call.form, call.model, call.dialect
     features = list(model.program.inputs)
@@ -36,8 +36,8 @@ def write_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
         "CAST(0 AS DOUBLE) AS approximation_error",
     ]
     calls = []
+    reference = dialect.quote_string(str(form.model))
     if "label" in model.program.outputs:
-        reference = dialect.quote_string(str(form.model))
         label = quote(f"predicted_{model.options.get('output', 'label')}")
         calls.append(f"predict({reference}, *) AS {label}")
     if "proba" in model.program.outputs and len(model.program.labels) == 1:
@@ -47,13 +47,11 @@ def write_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
     if errors is not None:
         explain_call = _build_explain_call(form, dialect, "standard_errors := true")
         calls.append(f"{dialect.call('map_values', explain_call)} AS {errors}")
-    return (
-        f"(SELECT {', '.join(items)} FROM (SELECT *, {', '.join(calls)} FROM ",
-        ") AS sqlml_rows)",
-    )
+    before = f"(SELECT {', '.join(items)} FROM (SELECT *, {', '.join(calls)} FROM "
+    return before, ") AS sqlml_rows)"
 
 
-def write_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
+def build_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
     _check_single_target(call)
     model, dialect = call.model, call.dialect
     features = list(model.program.inputs)
@@ -65,15 +63,14 @@ def write_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
         )
     positions = range(1, len(features) + 1)
     contributions = dialect.call("map_values", _build_explain_call(call.form, dialect))
-    means = [
-        dialect.call("avg", dialect.call("abs", dialect.at("contributions", k))) for k in positions
-    ]
+    sizes = [dialect.call("abs", dialect.at("contributions", k)) for k in positions]
+    means = dialect.array([dialect.call("avg", size) for size in sizes])
     names = dialect.array([dialect.text(name) for name in features])
     feature_rows = ", ".join(f"({k})" for k in positions)
     return (
         "(SELECT feature, attribution FROM (WITH sqlml_explained AS (SELECT "
         f"{contributions} AS contributions FROM ",
-        f"), sqlml_means AS (SELECT {dialect.array(means)} AS means FROM sqlml_explained) "
+        f"), sqlml_means AS (SELECT {means} AS means FROM sqlml_explained) "
         f"SELECT {dialect.at(names, 'place')} AS feature, {dialect.at('means', 'place')} AS "
         f"attribution, place FROM sqlml_means CROSS JOIN (VALUES {feature_rows}) AS places(place)"
         ") AS sqlml_means_by_feature ORDER BY attribution DESC, place)",
@@ -101,12 +98,11 @@ def _build_explain_call(form: TableForm, dialect: Dialect, *flags: str) -> str:
 
 
 def _build_class_argument(form: TableForm, dialect: Dialect) -> list[str]:
-    option = form.options.get("class")
-    if option is None:
+    if "class" not in form.options:
         return []
-    name = option.value
-    literal = dialect.quote_string(name) if isinstance(name, str) else spell_class(name)
-    return [f"class := {literal}"]
+    name = form.options["class"].value
+    class_sql = dialect.quote_string(name) if isinstance(name, str) else spell_class(name)
+    return [f"class := {class_sql}"]
 
 
 def _build_predict_proba_call(form: TableForm, model: Model, dialect: Dialect) -> str:
@@ -118,7 +114,7 @@ def _build_predict_proba_call(form: TableForm, model: Model, dialect: Dialect) -
         return dialect.greatest(dialect.call("map_values", f"predict_proba({reference}, *)"))
     if not class_argument:
         index = None if positive is None else find_label(labels, positive)
-        label = labels.values[len(labels) - 1 if index is None else index]
+        label = labels.values[-1 if index is None else index]
         class_argument = [f"class := {dialect.quote_string(spell_class(label))}"]
     return f"predict_proba({', '.join([reference, '*', *class_argument])})"
 
@@ -130,21 +126,14 @@ def _build_top_attributions(
     names = dialect.array([dialect.text(name) for name in features])
     positions = dialect.array([str(k) for k in range(1, len(features) + 1)])
     contribution = dialect.at(contributions, "sqlml_k")
-    sort_keys = dialect.struct(
-        {
-            "size": dialect.negated(dialect.call("abs", contribution)),
-            "place": "sqlml_k",
-            "attribution": contribution,
-            **({} if errors is None else {"standard_error": dialect.at(errors, "sqlml_k")}),
-        }
-    )
+    values = {"attribution": contribution}
+    if errors is not None:
+        values["standard_error"] = dialect.at(errors, "sqlml_k")
+    size = dialect.negated(dialect.call("abs", contribution))
+    sort_keys = dialect.struct({"size": size, "place": "sqlml_k", **values})
     ordered = dialect.ordered(dialect.each(positions, "sqlml_k", sort_keys))
-    fields = ("attribution", *([] if errors is None else ["standard_error"]))
-    attribution = dialect.struct(
-        {
-            "feature": dialect.at(names, dialect.member("sqlml_e", "place")),
-            **{field: dialect.member("sqlml_e", field) for field in fields},
-        }
-    )
+    feature = dialect.at(names, dialect.member("sqlml_e", "place"))
+    fields = {field: dialect.member("sqlml_e", field) for field in values}
+    attribution = dialect.struct({"feature": feature, **fields})
     attributions = dialect.each(dialect.part(ordered, 1, top_count), "sqlml_e", attribution)
     return f"CASE WHEN {contributions} IS NOT NULL THEN {attributions} END"

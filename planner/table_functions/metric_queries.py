@@ -34,13 +34,13 @@ def _build_cumulative_counts_sql(
 ) -> str:
     """Build a query that adds the columns `tps` and `fps` to `source`.
 
-    They are the weights of the positive and of the negative rows that score at least as high as the
+    They are the total weights of the positive and negative rows that score at least as high as the
     row itself.
     """
     return f"""
-        SELECT *, CAST(sum({positive_weight}) OVER falling AS DOUBLE) AS tps,
-            CAST(sum({negative_weight}) OVER falling AS DOUBLE) AS fps
-        FROM {source} WINDOW falling AS ({grouping.partition_by} ORDER BY {score} DESC)
+        SELECT *, CAST(sum({positive_weight}) OVER by_falling_score AS DOUBLE) AS tps,
+            CAST(sum({negative_weight}) OVER by_falling_score AS DOUBLE) AS fps
+        FROM {source} WINDOW by_falling_score AS ({grouping.partition_by} ORDER BY {score} DESC)
     """
 
 
@@ -55,12 +55,11 @@ def _build_area_items(score: str, positive_weight: str, negative_weight: str) ->
     pairs_at_least = f"fsum({negative_weight} * tps)"
     pairs_not_above = f"fsum({positive_weight} * fps)"
     pairs = f"fsum({positive_weight}) * fsum({negative_weight})"
-    precision_steps = (
-        f"CASE WHEN {positive_weight} > 0 THEN {positive_weight} * (tps / (tps + fps)) ELSE 0 END"
-    )
+    step = f"{positive_weight} * (tps / (tps + fps))"
     return f"""
         ({pairs_at_least} + {pairs} - {pairs_not_above}) / 2 AS area,
-        fsum({precision_steps}) AS precisions, count({score}) AS scores
+        fsum(CASE WHEN {positive_weight} > 0 THEN {step} ELSE 0 END) AS precisions,
+        count({score}) AS scores
     """
 
 
@@ -79,12 +78,10 @@ def build_binary_metrics(grouping: Grouping, is_predicted_positive: str) -> Eval
 
     `is_predicted_positive` is the SQL condition that a row is predicted as the second class.
     """
-    positive_weight, negative_weight = (
-        f"CASE WHEN {IS_EVALUATED} AND y = {k} THEN w ELSE 0 END" for k in (1, 0)
-    )
-    true_positive_weight, false_positive_weight = (
-        f"CASE WHEN {IS_EVALUATED} AND y = {k} AND {is_predicted_positive} THEN w ELSE 0 END"
-        for k in (1, 0)
+    conditions = ["y = 1", "y = 0"]
+    conditions += [f"{condition} AND {is_predicted_positive}" for condition in conditions]
+    positive_weight, negative_weight, true_positive_weight, false_positive_weight = (
+        f"CASE WHEN {IS_EVALUATED} AND {condition} THEN w ELSE 0 END" for condition in conditions
     )
     label_probability = "CASE WHEN p0 IS NULL THEN NULL WHEN y = 1 THEN p1 ELSE p0 END"
     totals = f"""
@@ -118,12 +115,9 @@ def build_multiclass_metrics(
 ) -> EvaluationQuery:
     """Build the metrics query of a multiclass classifier, with a row per group.
 
-    Precision, recall, F1 and areas are means over the classes, each against all others.
-
-    Args:
-        class_counts: the number of classes of each target.
-        per_class: add a row for each class `k`.
-        has_probabilities: the column `ps` holds probabilities rather than other scores.
+    Precision, recall, F1 and areas are means over the classes, each against all others. With
+    `per_class`, there is also a row for each class `k`. With `has_probabilities`, the column `ps`
+    holds probabilities rather than other scores.
     """
     class_count_sql = str(class_counts[0])
     if len(class_counts) > 1:
@@ -202,10 +196,8 @@ def _build_class_measures(
         FROM sqlml_scored CROSS JOIN (VALUES {class_rows}) AS all_classes(k)
         WHERE {IS_EVALUATED} AND k < {class_count_sql}
     """
-    positive_weight, negative_weight = (
-        "CASE WHEN y = k THEN w ELSE 0 END",
-        "CASE WHEN y = k THEN 0 ELSE w END",
-    )
+    positive_weight = "CASE WHEN y = k THEN w ELSE 0 END"
+    negative_weight = "CASE WHEN y = k THEN 0 ELSE w END"
     miss = "CASE WHEN y = k THEN 1 - p ELSE p END"
     curves = f"""
         SELECT {class_grouping.columns} fsum({positive_weight}) AS pos,
@@ -231,7 +223,7 @@ def _build_class_measures(
 
 
 def _build_class_means(grouping: Grouping, class_count_sql: str, has_two_classes: bool) -> str:
-    """Build the query that averages `of_class` over the classes; of two, it takes the second."""
+    """Build the query of mean metrics over the classes; two classes have those of the second."""
 
     def average(metric: str, mean_sql: str) -> str:
         if not has_two_classes:
@@ -277,33 +269,32 @@ def build_regression_metrics(grouping: Grouping) -> EvaluationQuery:
     """
     sums = f"""
         SELECT {grouping.columns_of("sqlml_scored")} fsum(w * abs(y - hat)) AS absolute,
-            fsum(w * (y - hat) * (y - hat)) AS squares, max(abs(y - hat)) AS most,
+            fsum(w * (y - hat) * (y - hat)) AS squares, max(abs(y - hat)) AS max_error,
             fsum(w * (y - mean_y) * (y - mean_y)) AS spread,
             fsum(w * (y - hat - mean_error) * (y - hat - mean_error)) AS unexplained,
             fsum(w * abs(y - hat) / greatest(abs(y), {_EPSILON})) AS shares,
             fsum(CASE WHEN y > -1 AND hat > -1
                 THEN w * ({_LOG_ERROR}) * ({_LOG_ERROR}) END) AS log_squares,
-            min(y) AS least_y, max(y) AS most_y, min(hat) AS least_hat
+            min(y) AS min_y, max(y) AS max_y, min(hat) AS min_hat
         FROM {grouping.join("sqlml_scored", "means")} WHERE {IS_EVALUATED}
         {grouping.group_by_of("sqlml_scored")}
     """
-    means_and_sums = grouping.join("means", "sums", "LEFT JOIN")
     measured = f"""
         SELECT {grouping.columns_of("means")} n, null_labels, null_predictions, total, absolute,
-            squares, most, spread, unexplained, shares, log_squares, least_y, most_y, least_hat
-        FROM {means_and_sums}
+            squares, max_error, spread, unexplained, shares, log_squares, min_y, max_y, min_hat
+        FROM {grouping.join("means", "sums", "LEFT JOIN")}
     """
     select = f"""
         SELECT {grouping.columns_of("measured")} absolute / nullif(total, 0) AS mean_absolute_error,
             squares / nullif(total, 0) AS mean_squared_error,
-            CASE WHEN least_y > -1 AND least_hat > -1
+            CASE WHEN min_y > -1 AND min_hat > -1
                 THEN log_squares / nullif(total, 0) END AS mean_squared_log_error,
-            median AS median_absolute_error, most AS max_error,
+            median AS median_absolute_error, max_error,
             CASE WHEN n < 2 OR NOT total > 0 THEN NULL
-                WHEN spread > 0 AND least_y < most_y THEN 1 - squares / spread
+                WHEN spread > 0 AND min_y < max_y THEN 1 - squares / spread
                 WHEN squares > 0 THEN 0 ELSE 1 END AS r2_score,
             CASE WHEN NOT total > 0 THEN NULL
-                WHEN spread > 0 AND least_y < most_y THEN 1 - unexplained / spread
+                WHEN spread > 0 AND min_y < max_y THEN 1 - unexplained / spread
                 WHEN unexplained > 0 THEN 0 WHEN n > 0 THEN 1 END AS explained_variance,
             shares / nullif(total, 0) AS mean_absolute_percentage_error, {ROW_COUNT_COLUMNS}
         FROM {grouping.join("measured", "medians", "LEFT JOIN")} WHERE {grouping.require_rows}
@@ -317,10 +308,8 @@ def _build_median_error(grouping: Grouping) -> dict[str, str]:
         SELECT {grouping.columns} abs(y - hat) AS error, sum(w) OVER ascending AS upto,
             sum(w) OVER whole AS total
         FROM sqlml_scored WHERE {IS_EVALUATED} AND w > 0
-        WINDOW ascending AS (
-                {grouping.partition_by} ORDER BY abs(y - hat) ROWS UNBOUNDED PRECEDING
-            ),
-            whole AS ({grouping.partition_by})
+        WINDOW whole AS ({grouping.partition_by}),
+            ascending AS ({grouping.partition_by} ORDER BY abs(y - hat) ROWS UNBOUNDED PRECEDING)
     """
     medians = f"""
         SELECT {grouping.columns} (min(CASE WHEN 2 * upto >= total THEN error END)
@@ -372,22 +361,22 @@ def _build_cluster_comparison(grouping: Grouping) -> tuple[tuple[str, str], ...]
     only the same cluster (`fp`), or neither (`tn`).
     """
     pairs = f"""
-        SELECT {grouping.columns} y, hat, CAST(count(*) AS DOUBLE) AS both
+        SELECT {grouping.columns} y, hat, CAST(count(*) AS DOUBLE) AS joint
         FROM sqlml_scored WHERE {IS_EVALUATED} {grouping.group_by_with("y", "hat")}
     """
     by_label, by_cluster = Grouping((*grouping.keys, "y")), Grouping((*grouping.keys, "hat"))
     margins = f"""
-        SELECT *, sum(both) OVER ({by_label.partition_by}) AS of_label,
-            sum(both) OVER ({by_cluster.partition_by}) AS of_cluster,
-            sum(both) OVER ({grouping.partition_by}) AS total
+        SELECT *, sum(joint) OVER ({by_label.partition_by}) AS of_label,
+            sum(joint) OVER ({by_cluster.partition_by}) AS of_cluster,
+            sum(joint) OVER ({grouping.partition_by}) AS total
         FROM pairs
     """
     measures = f"""
-        SELECT {grouping.columns} max(total) AS total, fsum(both * both) AS squares,
-            fsum(both * of_label) AS label_squares, fsum(both * of_cluster) AS cluster_squares,
-            fsum(both / total * (ln(both) + ln(total) - ln(of_label) - ln(of_cluster))) AS shared,
-            -fsum(both / total * ln(of_label / total)) AS label_entropy,
-            -fsum(both / total * ln(of_cluster / total)) AS cluster_entropy
+        SELECT {grouping.columns} max(total) AS total, fsum(joint * joint) AS squares,
+            fsum(joint * of_label) AS label_squares, fsum(joint * of_cluster) AS cluster_squares,
+            fsum(joint / total * (ln(joint) + ln(total) - ln(of_label) - ln(of_cluster))) AS shared,
+            -fsum(joint / total * ln(of_label / total)) AS label_entropy,
+            -fsum(joint / total * ln(of_cluster / total)) AS cluster_entropy
         FROM margins {grouping.group_by}
     """
     counted = f"""
@@ -414,9 +403,8 @@ def build_confusion_matrix(
         f"CAST(coalesce(sum(CASE WHEN hat = {k} THEN w END), 0) AS {count_type}) AS c{k}"
         for k in range(class_count)
     )
-    groups = (
-        f"SELECT {grouping.columns} 0 AS nothing FROM sqlml_scored {grouping.group_by or 'LIMIT 1'}"
-    )
+    limit = grouping.group_by or "LIMIT 1"
+    groups = f"SELECT {grouping.columns} 0 AS nothing FROM sqlml_scored {limit}"
     cells = f"""
         SELECT {grouping.columns_of("all_groups")} k
         FROM all_groups CROSS JOIN (VALUES {class_rows}) AS all_classes(k)

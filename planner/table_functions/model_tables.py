@@ -33,22 +33,16 @@ _FEATURE_COLUMNS = (
 )
 
 
-def write_feature_importance(call: TableFunctionCall) -> tuple[str]:
+def build_feature_importance(call: TableFunctionCall) -> tuple[str]:
     """Return the query of ml_feature_importance, with the most important feature first."""
     model = call.model
-    rows: list[tuple[Any, ...]]
+    rows: list[tuple[Any, ...]] = []
     tree_importances = model_facts.compute_importances(model.program, model.origin.source)
     if tree_importances is not None:
-        rows = []
-        for importance in tree_importances:
-            means = (
-                _divide(importance.gain, importance.splits),
-                _divide(importance.cover, importance.splits),
-            )
-            rows.append(
-                (importance.feature, importance.library_importance, importance.splits, *means)
-            )
-        return _write_table(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
+        for facts in tree_importances:
+            means = (_divide(facts.gain, facts.splits), _divide(facts.cover, facts.splits))
+            rows.append((facts.feature, facts.library_importance, facts.splits, *means))
+        return _build_table_query(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
     weights = model_facts.read_weights(model.program)
     if weights is None:
         raise call.error(
@@ -60,7 +54,7 @@ def write_feature_importance(call: TableFunctionCall) -> tuple[str]:
         if weight.feature is not None:
             sums[weight.feature] += abs(weight.weight)
     rows = [(name, total, None, None, None) for name, total in sums.items()]
-    return _write_table(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
+    return _build_table_query(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
 
 
 def _divide(total: float | None, splits: int) -> float | None:
@@ -78,28 +72,26 @@ def _importance_sort_key(row: Sequence[Any]) -> float:
     return -float(next((value for value in (importance, gain, splits) if value is not None), 0.0))
 
 
-def write_weights(call: TableFunctionCall) -> tuple[str]:
+def build_weights(call: TableFunctionCall) -> tuple[str]:
     model = call.model
     weights = model_facts.read_weights(model.program)
     if weights is None:
         raise call.error(f"model {model.label} is not linear, and has no weights")
-    output_count = max(weight.output for weight in weights) + 1
+    num_outputs = max(weight.output for weight in weights) + 1
     labels = model.program.labels
-    has_output_per_class = len(labels) == 1 and output_count == len(labels[0])
-    names: list[str | None] = [None]
-    if output_count > 1:
-        names = [
-            class_text(labels[0].values[k] if has_output_per_class else k + 1)
-            for k in range(output_count)
-        ]
+    names: Sequence[str | None] = [None]
+    if num_outputs > 1:
+        has_output_per_class = len(labels) == 1 and num_outputs == len(labels[0])
+        outputs = labels[0].values if has_output_per_class else range(1, num_outputs + 1)
+        names = list(map(class_text, outputs))
     rows = [
         ("__INTERCEPT__" if w.feature is None else w.feature, w.column, names[w.output], w.weight)
         for w in weights
     ]
-    return _write_table(call, _WEIGHT_COLUMNS, rows)
+    return _build_table_query(call, _WEIGHT_COLUMNS, rows)
 
 
-def write_tree(call: TableFunctionCall) -> tuple[str]:
+def build_tree(call: TableFunctionCall) -> tuple[str]:
     model, option = call.model, call.form.options.get("tree")
     tree_count = model_facts.count_trees(model.program)
     if not tree_count:
@@ -112,68 +104,50 @@ def write_tree(call: TableFunctionCall) -> tuple[str]:
         )
     rows = [
         (
-            *(
-                int(tree_index),
-                node.node,
-                node.depth,
-                node.feature,
-                node.column,
-                node.operator,
-                node.threshold,
-            ),
-            *(
-                node.categories,
-                node.yes,
-                node.no,
-                node.missing,
-                node.cover,
-                node.gain,
-                node.output,
-                node.values,
-            ),
+            *(int(tree_index), n.node, n.depth, n.feature, n.column, n.operator, n.threshold),
+            *(n.categories, n.yes, n.no, n.missing, n.cover, n.gain, n.output, n.values),
         )
-        for node in model_facts.list_tree_nodes(model.program, int(tree_index))
+        for n in model_facts.list_tree_nodes(model.program, int(tree_index))
     ]
-    return _write_table(call, _TREE_COLUMNS, rows)
+    return _build_table_query(call, _TREE_COLUMNS, rows)
 
 
-def write_training_metrics(call: TableFunctionCall) -> tuple[str]:
+def build_training_metrics(call: TableFunctionCall) -> tuple[str]:
     """Return the metrics on the rows that training held out, or on all rows if it held out none."""
     training = _require_training(call)
     columns = {**dict.fromkeys(training.metrics, "DOUBLE"), "rows": "BIGINT", "held_out": "BOOLEAN"}
     metrics = training.metrics.values()
     row = [*metrics, training.held_out or training.rows, training.held_out > 0]
-    return _write_table(call, columns, [row])
+    return _build_table_query(call, columns, [row])
 
 
-def write_training_info(call: TableFunctionCall) -> tuple[str]:
+def build_training_info(call: TableFunctionCall) -> tuple[str]:
     rows = [row[:4] for row in _require_training(call).rounds]
-    return _write_table(call, _TRAINING_COLUMNS, rows)
+    return _build_table_query(call, _TRAINING_COLUMNS, rows)
 
 
-def write_trial_info(call: TableFunctionCall) -> tuple[str]:
+def build_trial_info(call: TableFunctionCall) -> tuple[str]:
     rows = [row[:6] for row in _require_training(call).trials]
-    return _write_table(call, _TRIAL_COLUMNS, rows)
+    return _build_table_query(call, _TRIAL_COLUMNS, rows)
 
 
-def write_feature_info(call: TableFunctionCall) -> tuple[str]:
+def build_feature_info(call: TableFunctionCall) -> tuple[str]:
     """Return the query of ml_feature_info from the training record or the steps of the model."""
     if call.training is None:
-        return _write_table(call, _FEATURE_COLUMNS, _read_imported_features(call.model))
+        return _build_table_query(call, _FEATURE_COLUMNS, _read_imported_features(call.model))
     keys = ("name", "type", "min", "max", "mean", "stddev", "distinct", "nulls")
     rows = [[feature.get(key) for key in keys] for feature in call.training.features]
-    return _write_table(call, _FEATURE_COLUMNS, rows)
+    return _build_table_query(call, _FEATURE_COLUMNS, rows)
 
 
 def _read_imported_features(model: Model) -> list[list[object]]:
     types = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP"}
-    return [
-        [
-            *(f.feature, types.get(f.kind, f.kind), f.least, f.most),
-            *(f.mean, f.stddev, f.categories, None),
-        ]
-        for f in model_facts.find_feature_facts(model.program)
-    ]
+    rows: list[list[object]] = []
+    for facts in model_facts.find_feature_facts(model.program):
+        numbers = (facts.least, facts.most, facts.mean, facts.stddev)
+        feature_type = types.get(facts.kind, facts.kind)
+        rows.append([facts.feature, feature_type, *numbers, facts.categories, None])
+    return rows
 
 
 def _require_training(call: TableFunctionCall) -> TrainingFacts:
@@ -185,7 +159,7 @@ def _require_training(call: TableFunctionCall) -> TrainingFacts:
     return call.training
 
 
-def _write_table(
+def _build_table_query(
     call: TableFunctionCall, columns: str | Mapping[str, str], rows: Sequence[Sequence[Any]]
 ) -> tuple[str]:
     """Return a query with the given rows; `columns` are written as in CREATE TABLE."""

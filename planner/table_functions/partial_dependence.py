@@ -16,23 +16,20 @@ from sqlml.types import fold
 _DEFAULT_POINTS, _MAX_POINTS = 20, 1000
 
 
-def write_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
+def build_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
     evaluated, dialect = EvaluatedModel.of(call), call.dialect
     quote = dialect.quote_name
     feature = _find_feature(evaluated)
     points = call.read_integer("points", _DEFAULT_POINTS, 2, _MAX_POINTS)
-    arguments = ", ".join(
-        f"{quote(name)} := " + (f"g.{quote('value')}" if name == feature else f"r.{quote(name)}")
-        for name in call.model.used_columns
-    )
+    values = {name: f"r.{quote(name)}" for name in call.model.used_columns}
+    values[feature] = f"g.{quote('value')}"
+    arguments = ", ".join(f"{quote(name)} := {value}" for name, value in values.items())
     prediction = _build_model_call(evaluated, arguments)
     column = quote(feature)
     position = dialect.operator("-", f"row_number() OVER (ORDER BY {column})", "1")
     count = dialect.operator("-", "count(*) OVER ()", "1")
-    quantiles = ", ".join(
-        f"{dialect.quantile('p', q)} AS {name}"
-        for name, q in (("low", 0.1), ("median", 0.5), ("high", 0.9))
-    )
+    shares = {"low": 0.1, "median": 0.5, "high": 0.9}
+    quantiles = ", ".join(f"{dialect.quantile('p', q)} AS {name}" for name, q in shares.items())
     before = "(SELECT * FROM (WITH sqlml_rows AS (SELECT * FROM "
     after = (
         f"), sqlml_values AS (SELECT {column} AS {quote('value')}, "
@@ -91,8 +88,7 @@ def _build_model_call(evaluated: EvaluatedModel, arguments: str) -> str:
         raise evaluated.error(f"model {model.name!r} gives no probabilities of one label per row")
     (labels,) = program.labels
     if option is None and model.options.get("positive_class") is None and len(labels) > 2:
-        raise evaluated.error(
-            "name the class, as in class := 'yes', since the model has more than two"
-        )
+        message = "name the class, as in class := 'yes', since the model has more than two"
+        raise evaluated.error(message)
     label = dialect.quote_string(spell_class(labels.values[evaluated.positive]))
     return f"predict_proba({reference}, {arguments}, class := {label})"

@@ -16,16 +16,16 @@ from sqlml.planner.table_functions.scored_rows import build_class_number
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 _DEFAULT_REPEATS, _MAX_REPEATS = 5, 100
-MOST_COLUMNS = 200
+MAX_COLUMNS = 200
 _CLASSIFIER_METRICS = ("accuracy", "log_loss")
 _REGRESSOR_METRICS = ("r2_score", "mean_squared_error", "mean_absolute_error")
 
 
-def write_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
+def build_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
     query = ShuffledColumns.of(call)
     if not query.features:
         raise query.error(f"model {query.model.name!r} reads no column")
-    return query.write(
+    return query.build_sql(
         repeats=call.read_integer("repeats", _DEFAULT_REPEATS, 1, _MAX_REPEATS),
         seed=call.read_integer("seed", 0, 0, 2**31 - _MAX_REPEATS),
     )
@@ -35,12 +35,11 @@ def write_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
 class ShuffledColumns(EvaluatedModel):
     @cached_property
     def features(self) -> list[str]:
-        """The columns to shuffle."""
         columns = self.model.used_columns
-        if len(columns) > MOST_COLUMNS:
+        if len(columns) > MAX_COLUMNS:
             raise self.error(
                 f"model {self.model.name!r} reads {len(columns)} columns, and "
-                f"ml_permutation_importance shuffles at most {MOST_COLUMNS}; ml_global_explain and "
+                f"ml_permutation_importance shuffles at most {MAX_COLUMNS}; ml_global_explain and "
                 "ml_feature_importance take more"
             )
         return columns
@@ -67,20 +66,19 @@ class ShuffledColumns(EvaluatedModel):
             raise self.error(f"model {self.model.name!r} gives no probabilities", "metric")
         return str(option.value)
 
-    def write(self, repeats: int, seed: int) -> tuple[str, str]:
+    def build_sql(self, repeats: int, seed: int) -> tuple[str, str]:
         call, quote, metric = self.dialect.call, self.dialect.quote_name, self.metric
         (label,) = self.labels
         y = self.label_column(label, 0)
         order = call("hash", "n.place", "r.sqlml_n")
         seed_rows = ", ".join(f"({seed + k})" for k in range(repeats))
         names = ", ".join(f"r.{quote(name)}" for name in self.features)
-        scores = [f"{self._score(None)} AS good0"]
-        scores += [f"{self._score(name)} AS good{k}" for k, name in enumerate(self.features, 1)]
-        count = len(self.features)
-        positions = range(1, count + 1)
-        means = ", ".join(f"{self._average(f'good{k}')} AS mean{k}" for k in range(count + 1))
-        scored_label = "CASE WHEN good0 IS NOT NULL THEN y END"
-        losses = self.dialect.array([self._loss(f"mean{k}") for k in positions])
+        shuffled_columns = enumerate((None, *self.features))
+        scores = [f"{self._build_score(name)} AS score{k}" for k, name in shuffled_columns]
+        positions = range(1, len(self.features) + 1)
+        means = ", ".join(f"{self._build_mean(f'score{k}')} AS mean{k}" for k in (0, *positions))
+        scored_label = "CASE WHEN score0 IS NOT NULL THEN y END"
+        losses = self.dialect.array([self._build_loss(f"mean{k}") for k in positions])
         feature_rows = ", ".join(f"({k})" for k in positions)
         name_array = self.dialect.array([self.dialect.text(name) for name in self.features])
         before = (
@@ -93,7 +91,7 @@ class ShuffledColumns(EvaluatedModel):
             f"sqlml_shuffled AS (SELECT n.place AS sqlml_repeat, {names}, row_number() OVER "
             f"(PARTITION BY n.place ORDER BY {order}, r.sqlml_n) AS sqlml_n FROM sqlml_rows AS r "
             f"CROSS JOIN (VALUES {seed_rows}) AS n(place)), "
-            f"sqlml_scored AS (SELECT s.sqlml_repeat, {self._label_number(f'r.{y}')} AS y, "
+            f"sqlml_scored AS (SELECT s.sqlml_repeat, {self._number_label(f'r.{y}')} AS y, "
             f"{', '.join(scores)} FROM sqlml_rows AS r "
             "JOIN sqlml_shuffled AS s ON s.sqlml_n = r.sqlml_n), "
             f"sqlml_means AS (SELECT sqlml_repeat, {call('var_pop', scored_label)} AS spread, "
@@ -107,27 +105,22 @@ class ShuffledColumns(EvaluatedModel):
         )
         return before, after
 
-    def _call(self, function: str, shuffled: str | None, *arguments: str) -> str:
-        """Return a call of the model on the row `r`, in which `shuffled` comes from the row `s`."""
+    def _build_call(self, function: str, shuffled: str | None, *arguments: str) -> str:
+        """Build a call of the model on the row `r`, in which `shuffled` comes from the row `s`."""
         quote = self.dialect.quote_name
-        values = [
-            f"{quote(name)} := {'s' if name == shuffled else 'r'}.{quote(name)}"
-            for name in self.features
-        ]
-        name = self.dialect.quote_string(str(self.form.model))
-        return f"{function}({', '.join([name, *values, *arguments])})"
+        rows = {name: "s" if name == shuffled else "r" for name in self.features}
+        values = [f"{quote(name)} := {row}.{quote(name)}" for name, row in rows.items()]
+        reference = self.dialect.quote_string(str(self.form.model))
+        return f"{function}({', '.join([reference, *values, *arguments])})"
 
-    def _score(self, shuffled: str | None) -> str:
-        """Return the score of a prediction as SQL; the metric is the mean of these scores.
-
-        The score of a NULL prediction is NULL.
-        """
+    def _build_score(self, shuffled: str | None) -> str:
+        """Build the SQL of a prediction's score; the metric is the mean of these scores."""
         (label,) = self.labels
-        y = self._label_number(f"r.{self.label_column(label, 0)}")
+        y = self._number_label(f"r.{self.label_column(label, 0)}")
         if self.metric == "log_loss":
             position = self.dialect.operator("+", y, "1")
-            return self.dialect.at(self._probabilities(shuffled), position)
-        prediction = self._call("predict", shuffled)
+            return self.dialect.at(self._build_probabilities(shuffled), position)
+        prediction = self._build_call("predict", shuffled)
         if self.task != "numbers":
             (labels,) = self.model.program.labels
             return f"CAST({build_class_number(prediction, labels, self.dialect)} = {y} AS DOUBLE)"
@@ -136,28 +129,24 @@ class ShuffledColumns(EvaluatedModel):
             return self.dialect.negated(self.dialect.call("abs", error))
         return self.dialect.negated(self.dialect.operator("*", error, error))
 
-    def _probabilities(self, shuffled: str | None) -> str:
+    def _build_probabilities(self, shuffled: str | None) -> str:
         if "positive_class" not in self.model.options:
-            return self.dialect.call("map_values", self._call("predict_proba", shuffled))
+            return self.dialect.call("map_values", self._build_call("predict_proba", shuffled))
         # With a positive class, a call returns the probability of one class.
         (labels,) = self.model.program.labels
         names = [self.dialect.quote_string(spell_class(value)) for value in labels.values]
-        calls = [self._call("predict_proba", shuffled, f"class := {name}") for name in names]
+        calls = [self._build_call("predict_proba", shuffled, f"class := {name}") for name in names]
         return self.dialect.array(calls)
 
-    def _average(self, score: str) -> str:
+    def _build_mean(self, score: str) -> str:
         if self.metric == "log_loss":
-            min_probability = (
-                "2.220446049250313e-16"  # sklearn.metrics.log_loss clips a float64 to this
-            )
-            score = self.dialect.call(
-                "ln",
-                f"CASE WHEN {score} < {min_probability} THEN {min_probability} ELSE {score} END",
-            )
+            epsilon = "2.220446049250313e-16"  # sklearn.metrics.log_loss clips a float64 to this.
+            clipped = f"CASE WHEN {score} < {epsilon} THEN {epsilon} ELSE {score} END"
+            score = self.dialect.call("ln", clipped)
         return self.dialect.call("avg", score)
 
-    def _label_number(self, label: str) -> str:
-        """Return the SQL of a label as a number: its class number, or the numeric label itself."""
+    def _number_label(self, label: str) -> str:
+        """Build the SQL of a label as a number: its class number, or the numeric label itself."""
         if self.task == "numbers":
             return f"CAST({label} AS DOUBLE)"
         (labels,) = self.model.program.labels
@@ -167,8 +156,8 @@ class ShuffledColumns(EvaluatedModel):
         )
         return build_class_number(label, labels, self.dialect, message)
 
-    def _loss(self, mean: str) -> str:
-        """Return the SQL of how much shuffling decreases the metric.
+    def _build_loss(self, mean: str) -> str:
+        """Build the SQL of the amount by which shuffling decreases the metric.
 
         `mean` is the mean score with shuffling; `mean0` is the mean score without.
         """

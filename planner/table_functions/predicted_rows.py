@@ -16,7 +16,7 @@ from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 
-def write_predicted_rows(call: TableFunctionCall) -> tuple[str, str]:
+def build_predicted_rows(call: TableFunctionCall) -> tuple[str, str]:
     items = _list_items_by_row(call) if call.form.column else _list_items_of_model(call)
     return f"(SELECT {', '.join(['*', *items])} FROM ", ")"
 
@@ -74,20 +74,15 @@ def _list_items_of_model(call: TableFunctionCall) -> list[str]:
 
 
 def _build_threshold_case(evaluated: EvaluatedModel, reference: str) -> str:
-    """Build a CASE that returns the positive class if its probability reaches the threshold.
-
-    Otherwise it returns the negative class.
-    """
+    """Build a CASE that returns the positive class if its probability reaches the threshold."""
     if "threshold" not in evaluated.form.options:
         raise evaluated.error("option class goes with threshold", "class")
     name, dialect = evaluated.model.name, evaluated.dialect
     if evaluated.scores != "probabilities":
         raise evaluated.error(f"model {name!r} gives no probabilities", "threshold")
     if evaluated.task != "two classes" or evaluated.target_count > 1:
-        raise evaluated.error(
-            f"option threshold needs a binary classifier, and model {name!r} is not one",
-            "threshold",
-        )
+        message = f"option threshold needs a binary classifier, and model {name!r} is not one"
+        raise evaluated.error(message, "threshold")
     positive_class = dialect.quote_string(spell_class(evaluated.class_labels.values[1]))
     probability = f"predict_proba({reference}, *, class := {positive_class})"
     threshold = f"CAST({float(evaluated.form.options['threshold'].value)!r} AS DOUBLE)"

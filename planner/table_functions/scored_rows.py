@@ -54,36 +54,28 @@ _ROWS_PLACEHOLDER = "sqlml_scored AS (SELECT 1)"
 class ScoredRows(EvaluatedModel):
     @cached_property
     def calls(self) -> str:
-        quote = self.dialect.quote_name
-        group_option, weight_option = self.form.options.get("by"), self.form.options.get("weight")
-        for name in group_option.value if group_option else ():
+        options, quote = self.form.options, self.dialect.quote_name
+        group_columns = options["by"].value if "by" in options else ()
+        for name in group_columns:
             self.column_type(name, "by")
-        if weight_option is not None:
-            sql_type = self.column_type(weight_option.value, "weight")
-            if sql_type is not None and (
-                NUMBERS.fullmatch(sql_type) is None or sql_type == "BOOLEAN"
-            ):
-                raise self.error(
-                    f"weight column {weight_option.value!r} must be a number, not {sql_type}",
-                    "weight",
-                )
-        groups = [
-            f"{quote(column)} AS sqlml_g{index}"
-            for index, column in enumerate(group_option.value if group_option else ())
-        ]
-        labels = [
-            f"{self.label_column(column, index)} AS sqlml_y{index}"
-            for index, column in enumerate(self.labels)
-        ]
-        weights = [] if weight_option is None else [f"{quote(weight_option.value)} AS sqlml_w"]
+        weights = []
+        if "weight" in options:
+            weight = options["weight"].value
+            sql_type = self.column_type(weight, "weight")
+            if sql_type is not None and (not NUMBERS.fullmatch(sql_type) or sql_type == "BOOLEAN"):
+                message = f"weight column {weight!r} must be a number, not {sql_type}"
+                raise self.error(message, "weight")
+            weights = [f"{quote(weight)} AS sqlml_w"]
+        groups = [f"{quote(name)} AS sqlml_g{k}" for k, name in enumerate(group_columns)]
+        labels = [f"{self.label_column(y, k)} AS sqlml_y{k}" for k, y in enumerate(self.labels)]
         return ", ".join([*groups, *labels, *weights, *self._model_calls()])
 
     @cached_property
     def columns(self) -> str:
-        keys = "".join(
-            f"{'' if key == 't' else 'sqlml_'}{key} AS {key}, " for key in self.grouping.keys
-        )
-        return f"{keys}{self._weight()} AS w, {self._values()}"
+        groups = [key for key in self.grouping.keys if key != "t"]
+        keys = "".join(f"sqlml_{key} AS {key}, " for key in groups)
+        targets = "t AS t, " if self.target_count > 1 else ""
+        return f"{keys}{targets}{self._weight()} AS w, {self._values()}"
 
     @property
     def sources(self) -> str:
@@ -126,12 +118,10 @@ class ScoredRows(EvaluatedModel):
         weight = self.form.options.get("weight")
         if weight is None:
             return "1"
-        message = self.dialect.text(
-            f"column {weight.value!r} holds a weight that is NULL, infinite or below 0"
-        )
+        message = f"column {weight.value!r} holds a weight that is NULL, infinite or below 0"
         number = "CAST(sqlml_w AS DOUBLE)"
         is_valid = f"sqlml_w >= 0 AND {self.dialect.is_finite(number)}"
-        error = f"CAST({self.dialect.error(message)} AS DOUBLE)"
+        error = f"CAST({self.dialect.error(self.dialect.text(message))} AS DOUBLE)"
         return f"CASE WHEN {is_valid} THEN {number} ELSE {error} END"
 
     def _values(self) -> str:
@@ -151,10 +141,8 @@ class ScoredRows(EvaluatedModel):
             return self._values_of_clusters()
         if not label_sets:
             number = f"CAST({label} AS DOUBLE)"
-            message = self.dialect.text(
-                f"column {self.labels[target]!r} holds NaN or an infinite label"
-            )
-            error = f"CAST({self.dialect.error(message)} AS DOUBLE)"
+            message = f"column {self.labels[target]!r} holds NaN or an infinite label"
+            error = f"CAST({self.dialect.error(self.dialect.text(message))} AS DOUBLE)"
             is_valid = f"{label} IS NULL OR {self.dialect.is_finite(number)}"
             y = f"CASE WHEN {is_valid} THEN {number} ELSE {error} END"
             return {"y": y, "hat": f"CAST({prediction} AS DOUBLE)"}
@@ -170,12 +158,9 @@ class ScoredRows(EvaluatedModel):
         }
 
     def _values_of_clusters(self) -> dict[str, str]:
-        distance = "CAST(NULL AS DOUBLE)"
-        if self._has_distances:
-            has_one_cluster = len(self.model.program.labels[0]) == 1
-            distance = (
-                "sqlml_distances" if has_one_cluster else self.dialect.least("sqlml_distances")
-            )
+        distance = "sqlml_distances" if self._has_distances else "CAST(NULL AS DOUBLE)"
+        if self._has_distances and len(self.model.program.labels[0]) > 1:
+            distance = self.dialect.least(distance)
         label = f"CAST(sqlml_y0 AS {self.dialect.type('VARCHAR')})" if self.labels else "NULL"
         return {"y": label, "hat": "sqlml_hat", "distance": distance}
 
@@ -195,8 +180,8 @@ class ScoredRows(EvaluatedModel):
         class_count = len(self.model.program.labels[target])
         if self.task == "two classes" and self.target_count == 1:
             if self.scores == "probabilities":
-                first_index, second_index = ("1", "0") if self.is_flipped else ("0", "1")
-                return {"p0": f"sqlml_p{first_index}", "p1": f"sqlml_p{second_index}"}
+                p0, p1 = ("sqlml_p1", "sqlml_p0") if self.is_flipped else ("sqlml_p0", "sqlml_p1")
+                return {"p0": p0, "p1": p1}
             score = self.dialect.negated("sqlml_p") if self.is_flipped else "sqlml_p"
             return {"p0": null, "p1": score if self.scores == "scores" else null}
         if self.scores == "none":
@@ -241,9 +226,7 @@ class EvaluationQuery:
 
     def wrap_rows(self, rows: ScoredRows, items: Sequence[str]) -> tuple[str, str]:
         """Return the SQL before and after the user's rows, which selects `items` from `select`."""
-        ctes = ", ".join(
-            [_ROWS_PLACEHOLDER, *(f"{name} AS ({query})" for name, query in self.ctes)]
-        )
+        ctes = ", ".join([_ROWS_PLACEHOLDER, *(f"{name} AS ({sql})" for name, sql in self.ctes)])
         query = spell_for_engine(f"WITH {ctes} {self.select}", rows.dialect.name)
         remaining_sql = query.removeprefix(f"WITH {_ROWS_PLACEHOLDER}")
         scored = f"sqlml_scored AS (SELECT {rows.columns} FROM {rows.sources})"

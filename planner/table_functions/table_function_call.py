@@ -71,9 +71,8 @@ class TableFunctionCall:
 
     def error(self, message: str, option: str | None = None) -> BindError:
         """Return an error that points at `option`, or at the call if it lacks the option."""
-        given_option = None if option is None else self.form.options.get(option)
-        span = self.form.span if given_option is None else given_option.span
-        return BindError(message, self.sql, span.start)
+        named_option = self.form.options.get(option or "")
+        return BindError(message, self.sql, (named_option or self.form).span.start)
 
     def find_held_out_rows(self) -> str:
         """Return the query, in parentheses, for the rows that the model's training held out."""

@@ -7,32 +7,32 @@ from dataclasses import replace
 
 from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.planner.table_functions import evaluation, explained_rows, model_tables
-from sqlml.planner.table_functions.data_drift import write_drift, write_skew
-from sqlml.planner.table_functions.describe_data import write_description
-from sqlml.planner.table_functions.partial_dependence import write_partial_dependence
-from sqlml.planner.table_functions.permutation_importance import write_permutation_importance
-from sqlml.planner.table_functions.predicted_rows import write_predicted_rows
+from sqlml.planner.table_functions.data_drift import build_drift, build_skew
+from sqlml.planner.table_functions.describe_data import build_description
+from sqlml.planner.table_functions.partial_dependence import build_partial_dependence
+from sqlml.planner.table_functions.permutation_importance import build_permutation_importance
+from sqlml.planner.table_functions.predicted_rows import build_predicted_rows
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
-Writer = Callable[[TableFunctionCall], tuple[str, ...]]
+Builder = Callable[[TableFunctionCall], tuple[str, ...]]
 """Returns the SQL before, between and after the rows of a call; one piece if it has no rows."""
 
-TABLE_FUNCTIONS: Mapping[str, Writer] = {
-    "predict": write_predicted_rows,
-    **dict.fromkeys(evaluation.WRITERS, evaluation.write_evaluation),
-    "describe_data": write_description,
-    "validate_data_drift": write_drift,
-    "validate_data_skew": write_skew,
-    "explain_predict": explained_rows.write_explained_rows,
-    "global_explain": explained_rows.write_mean_contributions,
-    "permutation_importance": write_permutation_importance,
-    "partial_dependence": write_partial_dependence,
-    "feature_importance": model_tables.write_feature_importance,
-    "weights": model_tables.write_weights,
-    "tree": model_tables.write_tree,
-    "training_info": model_tables.write_training_info,
-    "feature_info": model_tables.write_feature_info,
-    "trial_info": model_tables.write_trial_info,
+TABLE_FUNCTIONS: Mapping[str, Builder] = {
+    "predict": build_predicted_rows,
+    **dict.fromkeys(evaluation.BUILDERS, evaluation.build_evaluation),
+    "describe_data": build_description,
+    "validate_data_drift": build_drift,
+    "validate_data_skew": build_skew,
+    "explain_predict": explained_rows.build_explained_rows,
+    "global_explain": explained_rows.build_mean_contributions,
+    "permutation_importance": build_permutation_importance,
+    "partial_dependence": build_partial_dependence,
+    "feature_importance": model_tables.build_feature_importance,
+    "weights": model_tables.build_weights,
+    "tree": model_tables.build_tree,
+    "training_info": model_tables.build_training_info,
+    "feature_info": model_tables.build_feature_info,
+    "trial_info": model_tables.build_trial_info,
 }
 """Function name without `ml_` -> writer of its SQL. `FORMS` has the syntax for the same names."""
 
@@ -43,12 +43,12 @@ def write_table_function(call: TableFunctionCall) -> tuple[str, ...]:
     A call without rows is one piece. It is either a query of what the catalog knows about the
     model, or an evaluation on the rows that its training held out.
     """
-    write = TABLE_FUNCTIONS[call.name]
+    build = TABLE_FUNCTIONS[call.name]
     takes_no_rows = FORMS[call.name].table_range == (0, 0)
     if call.rows or takes_no_rows:
-        return write(call)
+        return build(call)
     if call.name == "evaluate" and not call.form.options and call.training is not None:
-        return model_tables.write_training_metrics(call)
+        return model_tables.build_training_metrics(call)
     rows = call.find_held_out_rows()
-    before, after = write(replace(call, rows=(rows,)))
+    before, after = build(replace(call, rows=(rows,)))
     return (f"{before}{rows}{after}",)

@@ -25,7 +25,7 @@ from sqlml.ir.program import Program
 from sqlml.passes.split import PACKED, Layout, Split, text_input_name
 from sqlml.planner.program.choose import choose
 from sqlml.planner.program.cost import ROWS
-from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.planner.program.prepare_program import compile_core, prepare
 from sqlml.scorer.input_table import Table
 from sqlml.types import Array, Feature
 from sqlml.udfs.make_function import name_refused_value

@@ -25,7 +25,7 @@ from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.parsing.parse import has_several_statements
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.program.function_names import REFUSED_TEXT, find_refused_text_names, parse_name
+from sqlml.planner.program.function_spec import REFUSED_TEXT, find_refused_text_names, parse_name
 from sqlml.planner.syntax.statement_text import text_of
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.functions_by_name import SqlmlFunctions, functions_of_calls

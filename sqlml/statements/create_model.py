@@ -38,7 +38,7 @@ from sqlml.ir.program import Program
 from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
-from sqlml.planner.program.prepare import prepare
+from sqlml.planner.program.prepare_program import prepare
 from sqlml.planner.program.result_sql import result_type
 from sqlml.statements import model_options
 from sqlml.statements.connection_models import Models, resolve_model

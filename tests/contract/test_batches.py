@@ -23,7 +23,7 @@ import sqlml
 from sqlml.errors import InputTypeError, MissingValueError, SqlmlError
 from sqlml.passes.split import PACKED
 from sqlml.planner.program.choose import choose
-from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.planner.program.prepare_program import compile_core, prepare
 from sqlml.udfs.batch_function import BatchFunction
 
 WIDTH, ROWS = 6, 9_001

@@ -27,7 +27,7 @@ from xgboost import XGBClassifier
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import store
-from sqlml.planner.program.prepare import prepare
+from sqlml.planner.program.prepare_program import prepare
 
 MOST_COPIES = 3.3
 """Three, and a little for what does not grow with the model."""

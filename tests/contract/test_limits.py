@@ -28,7 +28,7 @@ from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
 from sqlml.ir.builder import Builder
 from sqlml.planner.program.choose import choose
-from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.planner.program.prepare_program import compile_core, prepare
 from tests.contract.test_hostile_xgboost import chained
 from tests.support import hostile, small_files
 from tests.support.oracles import ensembles

@@ -27,7 +27,7 @@ def con() -> Any:
 def test_functions_answer_as_the_library(
     con: Any, database: Connection, name: str, tmp_path: Path
 ) -> None:
-    if DATABASES[database.name].function is None:
+    if DATABASES[database.name].function_template is None:
         with pytest.raises(BackendError, match="has no functions written in SQL; write FORM"):
             exported(con, model(name), tmp_path / "m.sql", database.name)
         return

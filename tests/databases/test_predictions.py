@@ -129,7 +129,7 @@ def test_several_targets_are_columns(
 
 
 def test_dates_are_read_to_the_microsecond(con: Any, database: Connection, tmp_path: Path) -> None:
-    if DATABASES[database.name].date_column is None:
+    if DATABASES[database.name].date_sql is None:
         with pytest.raises(BackendError, match="'at' is a datetime, which is not exported for"):
             exported(con, of_dates(), tmp_path / "m.sql", f"{database.name}, TABLE scored")
         return

@@ -208,7 +208,7 @@ def test_names_of_the_queries_themselves_are_refused(con: Any, tmp_path: Path, n
 def test_columns_that_were_boolean_in_training_may_be_boolean(
     con: Any, database: Connection, form: str, tmp_path: Path
 ) -> None:
-    if form == "function" and DATABASES[database.name].function is None:
+    if form == "function" and DATABASES[database.name].function_template is None:
         pytest.skip("no functions written in SQL")
     con.execute(
         'CREATE OR REPLACE TABLE flags AS SELECT i % 3 = 0 AS "is new", i % 7 AS n, '

@@ -93,7 +93,7 @@ def _make_rush() -> Any:
 
 def exported(dialect: str) -> list[str]:
     """Return the models that a database takes."""
-    has_dates = DATABASES[dialect].date_column is not None
+    has_dates = DATABASES[dialect].date_sql is not None
     return ["churn", "trees", *(["rush"] if has_dates else [])]
 
 
@@ -104,9 +104,9 @@ def write_models(dialect: str) -> str:
         model = (imported.program, imported.features, name)
         view = OtherDatabase(dialect, "view", ("shop", "customers"), ("id",))
         texts.append(export_for(*model, view))
-        if DATABASES[dialect].function is not None:
+        if DATABASES[dialect].function_template is not None:
             texts.append(export_for(*model, OtherDatabase(dialect)))
-        if DATABASES[dialect].has_nodes and name == "trees":
+        if DATABASES[dialect].has_node_tables and name == "trees":
             texts.append(export_for(*model, OtherDatabase(dialect, "nodes", ("customers",))))
     return "\n".join(texts)
 
@@ -161,7 +161,7 @@ def test_sql_server_tells_blanks_at_the_end_of_a_text() -> None:
 
 
 def test_dates_are_refused_where_they_have_no_form() -> None:
-    assert [name for name, one in DATABASES.items() if one.date_column is None] == ["clickhouse"]
+    assert [name for name, one in DATABASES.items() if one.date_sql is None] == ["clickhouse"]
     rush = models()["rush"]
     with pytest.raises(BackendError, match="'at' is a datetime, .* for ClickHouse"):
         export_for(rush.program, rush.features, "m", OtherDatabase("clickhouse", None, ("t",)))
@@ -179,5 +179,5 @@ def test_the_page_has_all_databases() -> None:
         line for line in page.splitlines() if line.startswith("| `postgres") or "**do not" in line
     ]
     assert set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in rows))) == set(DATABASES)
-    run = {name for name, database in DATABASES.items() if database.is_run}
+    run = {name for name, database in DATABASES.items() if database.is_tested}
     assert set(re.findall(r"`(\w+)`", rows[0].split("|")[1])) == run

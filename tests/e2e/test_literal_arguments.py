@@ -22,7 +22,7 @@ import sqlml
 from sqlml.bounded_cache import Recent
 from sqlml.errors import ColumnTypeError, MissingValueError, UnknownCategoryError
 from sqlml.planner.plan import call_draft
-from sqlml.planner.program import function_names as of_models
+from sqlml.planner.program import function_spec as of_models
 
 from .child import run
 

@@ -18,7 +18,7 @@ import sqlml
 from sqlml.catalog import lookup
 from sqlml.errors import UnknownModelError
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.program.function_names import parse_name
+from sqlml.planner.program.function_spec import parse_name
 from sqlml.session.registered_functions import Functions
 from sqlml.udfs.duckdb import functions_by_name
 

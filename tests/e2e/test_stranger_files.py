@@ -26,7 +26,7 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlml
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2, OUR_TABLES
 from sqlml.errors import CatalogError
-from sqlml.planner.program.function_names import parse_name
+from sqlml.planner.program.function_spec import parse_name
 
 TABLES = sorted(OUR_TABLES)
 QUERIES = (

@@ -28,7 +28,7 @@ from sqlml.interruption import interruption_after
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
-from sqlml.planner.program.function_names import FunctionSpec, NamedFunction
+from sqlml.planner.program.function_spec import FunctionSpec, NamedFunction
 from sqlml.types import fold
 from sqlml.udfs.duckdb.function_registry import Registry, create_function
 from sqlml.udfs.duckdb.functions_by_name import bind_by_name, count_batches, make_named_function

@@ -27,7 +27,7 @@ from sqlml.ir import store
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.limits import DROPPED_BYTES
 from sqlml.passes.split import text_input_name
-from sqlml.planner.program.function_names import (
+from sqlml.planner.program.function_spec import (
     HASH_DIGITS,
     PREFIX,
     STORED_PREFIX,

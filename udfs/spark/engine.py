@@ -17,7 +17,7 @@ from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
-from sqlml.planner.program.function_names import UNKNOWN, FunctionSpec, NamedFunction
+from sqlml.planner.program.function_spec import UNKNOWN, FunctionSpec, NamedFunction
 from sqlml.udfs.make_function import make_engine_function
 from sqlml.udfs.spark.worker import versions
 

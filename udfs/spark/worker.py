@@ -23,7 +23,7 @@ from sqlml.errors import BackendError, MissingValueError, SqlmlError
 from sqlml.ir import store
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import text_input_name
-from sqlml.planner.program.function_names import parse_name
+from sqlml.planner.program.function_spec import parse_name
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, arrow_type, to_arrow, unpack_rows
 from sqlml.udfs.engine_function import score_by_name

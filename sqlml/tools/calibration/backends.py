@@ -20,7 +20,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.prepare import compile_core
+from sqlml.planner.program.prepare_program import compile_core
 from sqlml.types import Array
 
 ROWS, COLUMNS, TREES = 4_096, 16, 64

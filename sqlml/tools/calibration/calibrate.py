@@ -22,7 +22,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.long_work import long_work, show_stage
 from sqlml.planner.program.cost import BATCH
-from sqlml.planner.program.function_names import FunctionSpec, Part
+from sqlml.planner.program.function_spec import FunctionSpec, Part
 from sqlml.tools.calibration.backends import measure_backends
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.function_registry import create_function

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.planner.program.function_names import ModelScorer, NamedFunction
+from sqlml.planner.program.function_spec import ModelScorer, NamedFunction
 from sqlml.types import Array
 from sqlml.udfs.batch_function import park_error
 from sqlml.udfs.duckdb.native import native_functions

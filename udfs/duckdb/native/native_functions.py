@@ -31,7 +31,7 @@ from sqlml.ir.utf8_column import TextColumn
 from sqlml.limits import RECENT_BYTES
 from sqlml.passes.split import text_input_name
 from sqlml.planner.program.choose import COMPILING
-from sqlml.planner.program.function_names import FunctionSpec, parse_name
+from sqlml.planner.program.function_spec import FunctionSpec, parse_name
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, park_error
 from sqlml.udfs.duckdb.native import c_api

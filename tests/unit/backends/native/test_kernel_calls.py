@@ -43,7 +43,7 @@ from sqlml.backends.native.kernel_calls import (
     Rows,
 )
 from sqlml.backends.native.step_filler import StepFiller
-from sqlml.planner.program.prepare import prepare
+from sqlml.planner.program.prepare_program import prepare
 from sqlml.types import Array
 
 WIDTH = 5

@@ -30,7 +30,7 @@ from sqlml.errors import MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.planner.program.prepare import prepare
+from sqlml.planner.program.prepare_program import prepare
 from sqlml.tools.calibration.backends import perfect_trees
 
 WIDTH = 6

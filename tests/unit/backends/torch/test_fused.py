@@ -23,7 +23,7 @@ from sqlml.ir.operators.forests import find_exit_leaves
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.lower import lower
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.prepare import compile_core
+from sqlml.planner.program.prepare_program import compile_core
 from tests.support.random_trees import Recipe, grow, program_of, rows_for
 
 no_triton = find_spec("triton") is None

@@ -8,8 +8,8 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.passes import MODEL_PASSES
 from sqlml.planner.plan.plan import SELECTION_PASSES, find_dropping_passes
-from sqlml.planner.program.function_names import Part
-from sqlml.planner.program.prepare import prepare_parts
+from sqlml.planner.program.function_spec import Part
+from sqlml.planner.program.prepare_program import prepare_parts
 
 
 def two_outputs() -> Program:

@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqlml.planner.program.function_names import (
+from sqlml.planner.program.function_spec import (
     CONSTANTS_PATTERN,
     FunctionSpec,
     Part,

@@ -34,7 +34,7 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.plan import call_draft
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_statement import plan_statement, read_statement
-from sqlml.planner.program import function_names
+from sqlml.planner.program import function_spec
 from sqlml.planner.rewrites import shared_calls
 from sqlml.planner.rewrites.apply_rules import RULES, apply_rules
 from tests.support.cascaded import put_before, put_filter_before
@@ -170,7 +170,7 @@ def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
     """
     monkeypatch.setattr(call_draft, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(shared_calls, "MAX_UNSORTED_MODELS", 1)
-    monkeypatch.setattr(function_names, "_admitted", Recent())
+    monkeypatch.setattr(function_spec, "_admitted", Recent())
     seen: list[Context] = []
 
     def noted(sql: str, parameters: Any, context: Context) -> Plan | None:

@@ -19,7 +19,7 @@ from xgboost import XGBClassifier
 
 import sqlml
 from sqlml.errors import MissingValueError
-from sqlml.planner.program.function_names import FunctionSpec, Part
+from sqlml.planner.program.function_spec import FunctionSpec, Part
 from sqlml.udfs.batch_function import BatchFunction, claim_error
 from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform

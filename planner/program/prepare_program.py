@@ -19,7 +19,7 @@ from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.lower import lower
 from sqlml.passes.split import Layout, Split, split
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.function_names import Constants, Field, Output, Part, spell_struct
+from sqlml.planner.program.function_spec import Constants, Field, Output, Part, spell_struct
 from sqlml.types import Array
 
 
@@ -107,7 +107,7 @@ def is_list(part: Part, width: int) -> bool:
 
 
 def struct_fields(program: Program, parts: tuple[Part, ...], by_column: bool) -> tuple[Field, ...]:
-    """Return the fields of the struct that a function of several parts returns; none for a list.
+    """Return the fields of the struct that a function of several parts returns; () for a list.
 
     A field costs the engine nothing, and an element of a list 3 ns per row. But Arrow passes lists
     faster, and a struct cannot hold an output of several numbers.
@@ -126,9 +126,8 @@ def _find_number_type(program: Program, part: Part) -> str:
 def _fold_constants(program: Program, constants: Constants) -> Program:
     names = list(program.inputs)
     if constants[-1][0] >= len(names):
-        raise ConfigError(
-            "the model has no such input; the function's name belongs to another model"
-        )
+        message = "the model has no such input; the function's name belongs to another model"
+        raise ConfigError(message)
     return fold_arguments(program, {names[k]: value for k, value in constants}, sums=False)
 
 
@@ -199,7 +198,6 @@ def _copy_nodes(program: Program) -> tuple[Builder, list[Value]]:
 
 
 def compile_core(core: Program, choice: Choice) -> Compiled:
-    """Lower `core` for the chosen backend and compile it, or raise BackendError."""
     return _compile(core, choice.backend, choice.strategy, choice.device)
 
 
@@ -211,16 +209,15 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
     if backend not in BACKENDS:
         raise ConfigError(f"unknown backend {backend!r}; backends: {', '.join(BACKENDS)}")
     try:
-        lowered = core
         if BACKENDS[backend].level == "tensor":
-            lowered = run(lower(core, strategy), passes=TENSOR_PASSES)
+            core = run(lower(core, strategy), passes=TENSOR_PASSES)
         engine = load_backend(backend)
-        reason = engine.supports(lowered)
+        reason = engine.supports(core)
         if reason is not None:
             raise BackendError(
                 f"backend {backend!r} cannot run this model ({reason}); use backend 'auto'"
             )
-        return engine.compile(lowered, device=device, strategy=strategy)
+        return engine.compile(core, device=device, strategy=strategy)
     except RecursionError:
         raise BackendError(_TOO_DEEP_MESSAGE) from None
 
@@ -246,9 +243,8 @@ class SharedParts:
         if len(self.parts) > 1:
             return "DOUBLE[]"
         (part,) = self.parts
-        return _find_number_type(program, part) + "[]" * is_list(
-            part, find_part_width(program, part)
-        )
+        width = find_part_width(program, part)
+        return _find_number_type(program, part) + "[]" * is_list(part, width)
 
     def element(
         self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
@@ -258,13 +254,12 @@ class SharedParts:
             return call
         if struct_fields(program, self.parts, by_column):
             return dialect.field(call, str(part))
-        first_position = 1 + sum(
-            find_part_width(program, p) for p in self.parts[: self.parts.index(part)]
-        )
+        parts_before = self.parts[: self.parts.index(part)]
+        position = 1 + sum(find_part_width(program, p) for p in parts_before)
         width = find_part_width(program, part)
         if is_list(part, width):
-            return dialect.part(call, first_position, first_position + width - 1)
-        element, number_type = dialect.at(call, first_position), _find_number_type(program, part)
+            return dialect.part(call, position, position + width - 1)
+        element, number_type = dialect.at(call, position), _find_number_type(program, part)
         return element if number_type == "DOUBLE" else f"CAST({element} AS {number_type})"
 
 

@@ -182,18 +182,14 @@ def parse_name(text: str) -> FunctionSpec | None:
     match = _NAME.search(text)
     if match is None:
         return None
-    parts = (re.fullmatch(_PART, part) for part in match["parts"].split("_"))
+    parts = re.findall(_PART, match["parts"])
 
     def read_number(group: str) -> int | None:
         return None if match[group] is None else int(match[group])
 
     return FunctionSpec(
         match["program"],
-        tuple(
-            Part(p[1], int(p[2]) if p[2] else None)  # type: ignore[arg-type]
-            for p in parts
-            if p is not None
-        ),
+        tuple(Part(output, int(column) if column else None) for output, column in parts),
         match["layout"],  # type: ignore[arg-type]
         match["backend"],
         match["strategy"],
@@ -233,22 +229,17 @@ class ModelScorer:
 class NamedFunction:
     """A function that scores each row with the function of the model that the row names.
 
-    Attributes:
-        scorers: the functions by model name.
-        numbers, texts: the number of numeric and of string arguments.
-        groups: group numbers by model name; if there are any, the function only returns the number.
-        errors: errors by model name, which are raised for rows with that name.
-        nulls: names for whose rows the result is NULL.
-        skips_unknown: the result is also NULL for rows with unknown names.
+    The mappings have the names of models as keys. The function raises an error for rows with a name
+    in `errors`. If there are `groups`, it only returns the number of the model's group.
     """
 
     scorers: Mapping[str, ModelScorer] = field(default_factory=lambda: MappingProxyType({}))
-    numbers: int = 0
-    texts: int = 0
+    numbers: int = 0  # The number of numeric arguments.
+    texts: int = 0  # The number of string arguments.
     groups: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     errors: Mapping[str, SqlmlError] = field(default_factory=lambda: MappingProxyType({}))
-    nulls: frozenset[str] = frozenset()
-    skips_unknown: bool = False
+    nulls: frozenset[str] = frozenset()  # Names for whose rows the result is NULL.
+    skips_unknown: bool = False  # The result is also NULL for rows with unknown names.
     by_column: bool = False
 
     @cached_property
@@ -264,7 +255,7 @@ class NamedFunction:
         return NAMED_PREFIX + hashlib.sha256(repr(identity).encode()).hexdigest()[:24]
 
     def find_error(self, name: str) -> SqlmlError | None:
-        """Return the error for rows with a name without a scorer; None if their result is NULL."""
+        """Return the error for rows whose model has no scorer; None if their result is NULL."""
         error = self.errors.get(name)
         if error is not None or self.skips_unknown or name in self.nulls:
             return error

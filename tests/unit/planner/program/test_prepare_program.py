@@ -8,7 +8,7 @@ import pytest
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.builder import Builder
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.planner.program.prepare_program import compile_core, prepare
 
 
 def test_a_program_of_endless_steps_is_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sqlml.dialects.type_names import struct_fields
 from sqlml.planner.binding.probe_queries import Column
-from sqlml.planner.program.function_names import FunctionSpec, Part, parse_name
+from sqlml.planner.program.function_spec import FunctionSpec, Part, parse_name
 
 
 @pytest.mark.parametrize("again", [False, True])
