@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sqlml.backends.row_blocks import Batch
 from sqlml.errors import BackendError, ConfigError, MissingDependencyError
 from sqlml.interruption import run_uninterrupted
 from sqlml.ir import reference
@@ -26,9 +27,7 @@ class Compiled(Protocol):
     @property
     def program(self) -> Program: ...
 
-    def run(
-        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
-    ) -> dict[str, Array]:
+    def run(self, inputs: Batch, outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """Score a batch as `ir.reference.run` does, with the same errors."""
         ...
 
@@ -47,10 +46,7 @@ class Filler(Protocol):
     below: int | None
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write the results, (n, `width`) of `dtype`, to `out`.
-
-        Return a negative number if no row is rejected.
-        """
+        """Write (n, `width`) of `dtype` to `out`; return a number below 0 if no row is rejected."""
         ...
 
 
@@ -63,10 +59,7 @@ def find_filler(
 
 
 def find_text_filler(compiled: Compiled, output: str) -> Any:
-    """Return the function of `compiled` that fills `output` from a matrix and string columns.
-
-    Return None if it does not have one.
-    """
+    """Return the filler of `output` for a matrix and strings, or None if `compiled` has none."""
     make_filler = getattr(compiled, "text_filler", None)
     return None if make_filler is None else make_filler(output)
 
@@ -106,9 +99,7 @@ class ReferenceCompiled:
 
     program: Program
 
-    def run(
-        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
-    ) -> dict[str, Array]:
+    def run(self, inputs: Batch, outputs: Sequence[str] | None = None) -> dict[str, Array]:
         return reference.run(self.program, inputs, outputs)
 
 

@@ -14,52 +14,42 @@ from sqlml.ir.program import Program
 from sqlml.types import Array
 
 Encoder = Callable[[Array], Array]
-"""A function that maps values (n, 1) of the categories' dtype to int64 codes (n, 1).
-
-Unknown categories have code -1."""
+"""A function that maps values (n, 1) to int64 codes (n, 1), and unknown values to -1."""
 
 ArrowEncoder = Callable[[Any], Array]
 """A function that maps an Arrow array of strings to the same codes."""
 
 
-def make_encoder(categories: Array, missing: int) -> Encoder:
-    """Return a fast equivalent of the reference's `encode`.
-
-    If categories are equal, the code of the last one counts.
-    """
-    if categories.dtype == object:
-        return _make_string_encoder(categories, missing)
-    return _make_number_encoder(categories, missing)
+def make_encoder(categories: Array, missing_code: int) -> Encoder:
+    """Return a fast equivalent of the reference's `encode`: the last of equal categories counts."""
+    make_for_dtype = _make_string_encoder if categories.dtype == object else _make_number_encoder
+    return make_for_dtype(categories, missing_code)
 
 
-def _make_number_encoder(categories: Array, missing: int) -> Encoder:
+def _make_number_encoder(categories: Array, missing_code: int) -> Encoder:
     # In reverse order, because `unique` returns the first of equal categories. NaN equals nothing.
     indices = np.flatnonzero(categories == categories)[::-1]
-    values, first_indices = np.unique(categories[indices], return_index=True)
+    uniques, first_indices = np.unique(categories[indices], return_index=True)
     codes = indices[first_indices].astype(np.int64)
     is_float = categories.dtype.kind == "f"
 
     def encode(x: Array) -> Array:
         flat = np.ascontiguousarray(x[:, 0])
-        if values.size:
-            positions = np.minimum(np.searchsorted(values, flat), values.size - 1)
-            codes_of_rows = np.where(values[positions] == flat, codes[positions], -1)
+        if uniques.size:
+            positions = np.minimum(np.searchsorted(uniques, flat), uniques.size - 1)
+            codes_of_rows = np.where(uniques[positions] == flat, codes[positions], -1)
         else:
             codes_of_rows = np.full(flat.shape, -1, np.int64)
         if is_float:
-            codes_of_rows[np.isnan(flat)] = missing
+            codes_of_rows[np.isnan(flat)] = missing_code
         return codes_of_rows.reshape(-1, 1)
 
     return encode
 
 
-def _make_string_encoder(categories: Array, missing: int) -> Encoder:
+def _make_string_encoder(categories: Array, missing_code: int) -> Encoder:
     code_of = {category: code for code, category in enumerate(categories)}
-    encode_arrow = make_arrow_encoder(categories, missing)
-
-    def encode_one_by_one(x: Array) -> Array:
-        codes = [code_of.get(v, -1) if isinstance(v, str) else missing for v in x[:, 0]]
-        return np.array(codes, np.int64).reshape(-1, 1)
+    encode_arrow = make_arrow_encoder(categories, missing_code)
 
     def encode(x: Array) -> Array:
         column = None
@@ -69,20 +59,21 @@ def _make_string_encoder(categories: Array, missing: int) -> Encoder:
         # text is too long for one array.
         if encode_arrow is not None and isinstance(column, pa.StringArray):
             return encode_arrow(column)
-        return encode_one_by_one(x)
+        codes = [code_of.get(v, -1) if isinstance(v, str) else missing_code for v in x[:, 0]]
+        return np.array(codes, np.int64).reshape(-1, 1)
 
     return encode
 
 
-def make_arrow_encoder(categories: Array, missing: int) -> ArrowEncoder | None:
+def make_arrow_encoder(categories: Array, missing_code: int) -> ArrowEncoder | None:
     """Return an encoder for Arrow arrays of strings; None if a category is not valid UTF-8."""
     code_of = {category: code for code, category in enumerate(categories)}
     try:
-        values = pa.array(list(code_of), pa.string())
+        strings = pa.array(list(code_of), pa.string())
     except (pa.ArrowException, UnicodeEncodeError):
         return None
     arrow_types = (pa.string(), pa.large_string())
-    options_of_type = {type_: pc.SetLookupOptions(values.cast(type_)) for type_ in arrow_types}
+    options_of_type = {type_: pc.SetLookupOptions(strings.cast(type_)) for type_ in arrow_types}
     # The last entry is the code of unknown strings.
     codes = np.array([*code_of.values(), -1], np.int64)
 
@@ -94,17 +85,14 @@ def make_arrow_encoder(categories: Array, missing: int) -> ArrowEncoder | None:
             positions = positions.fill_null(len(code_of))
         codes_of_rows: Array = codes[positions.to_numpy()]
         if column.null_count:
-            codes_of_rows[column.is_null().to_numpy(zero_copy_only=False)] = missing
+            codes_of_rows[column.is_null().to_numpy(zero_copy_only=False)] = missing_code
         return codes_of_rows.reshape(-1, 1)
 
     return encode
 
 
 def make_arrow_encoders(program: Program) -> dict[str, tuple[str, ArrowEncoder]] | None:
-    """Map each output to the name of its input and its encoder.
-
-    Return None if an output is not an encoded input.
-    """
+    """Map each output to its input and encoder, or return None if an output is not encoded."""
     encoders: dict[str, tuple[str, ArrowEncoder]] = {}
     for output, i in program.outputs.items():
         node = program.nodes[i]

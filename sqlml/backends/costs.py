@@ -145,8 +145,7 @@ BYTE_BINS, SHORT_BINS = 255, 65_535
 """Maximum number of thresholds of a column for bins of one byte, and for bins of two bytes."""
 
 MOST_PAGES = 1500
-"""Maximum number of bytes of a row's bins in pages; the bins of 512 rows fill a second-level cache.
-"""
+"""Maximum number of bytes of a row's bins in pages; the bins of 512 rows fill an L2 cache."""
 
 BYTE_EXITS, SHORT_EXITS = 256, 65_536
 """Maximum number of exits of a tree's upper part for cursors of one byte, and of two bytes."""
@@ -198,27 +197,23 @@ class TreeCosts:
 
 def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     """Estimate the costs of all kernels for `shape`."""
-    trees, _ = shape.nodes.shape
-    value_count, slots = trees * shape.values, 2 * float(shape.nodes.sum())
-    pair_step = _estimate_step_cost(costs, "pair_step", slots * BARE_NODE_BYTES)
+    tree_count, _ = shape.nodes.shape
+    value_count, slot_count = tree_count * shape.values, 2 * float(shape.nodes.sum())
+    pair_step = _estimate_step_cost(costs, "pair_step", slot_count * BARE_NODE_BYTES)
     pair_step *= _estimate_width_slowdown(costs, "pair_step", shape.columns)
-    lockstep = float(
-        trees * costs["native.pair"]
-        + shape.steps.sum() * pair_step
-        + value_count * costs["native.leaf"]
-    )
-    batch, turned = costs["native.batch"], _estimate_turned(shape, costs)
+    leaf_cost = value_count * costs["native.leaf"]
+    lockstep = float(tree_count * costs["native.pair"] + shape.steps.sum() * pair_step + leaf_cost)
+    batch, transposed = costs["native.batch"], _estimate_turned(shape, costs)
     if shape.thresholds > SHORT_BINS:
-        no_cuts = np.zeros(trees, np.int64)
-        return TreeCosts(np.inf, np.inf, lockstep, batch, False, no_cuts, turned)
-    step_cost = _estimate_step_cost(costs, "step", slots * PACKED_NODE_BYTES)
+        no_cuts = np.zeros(tree_count, np.int64)
+        return TreeCosts(np.inf, np.inf, lockstep, batch, False, no_cuts, transposed)
+    step_cost = _estimate_step_cost(costs, "step", slot_count * PACKED_NODE_BYTES)
     step_cost *= _estimate_width_slowdown(costs, "step", shape.columns)
     far_cost = _estimate_far_node_cost(costs, shape.columns)
 
     def find_cuts(node: str, exits: int) -> _Cuts:
-        return _find_best_cuts(
-            shape, costs[node] + far_cost, costs["native.descent"], step_cost, exits
-        )
+        node_cost, descent_cost = costs[node] + far_cost, costs["native.descent"]
+        return _find_best_cuts(shape, node_cost, descent_cost, step_cost, exits)
 
     cuts = [find_cuts("native.short_node", SHORT_EXITS)]
     if shape.thresholds <= BYTE_BINS:
@@ -227,34 +222,32 @@ def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     paged_cost = np.inf
     if BYTE_BINS < shape.thresholds and shape.all_thresholds < MOST_PAGES * BYTE_BINS:
         paged_cost = find_cuts("native.paged_node", BYTE_EXITS).cursor
-    entry_cost = trees * costs["native.tree"] + shape.sets * costs["native.set"]
+    entry_cost = tree_count * costs["native.tree"] + shape.sets * costs["native.set"]
     entry_cost += shape.columns * costs["native.bin"] * _estimate_bin_slowdown(shape)
     best_cuts = min(cuts, key=lambda candidate: candidate.descent)
+    cursor_leaf_cost = value_count * costs["native.cursor_leaf"]
     return TreeCosts(
-        cursor=min(cursor_cost, paged_cost)
-        + entry_cost
-        + value_count * costs["native.cursor_leaf"],
-        descent=best_cuts.descent + entry_cost + value_count * costs["native.leaf"],
+        cursor=min(cursor_cost, paged_cost) + entry_cost + cursor_leaf_cost,
+        descent=best_cuts.descent + entry_cost + leaf_cost,
         lockstep=lockstep,
         batch=batch,
         paged=paged_cost < cursor_cost,
         cut=best_cuts.cut,
-        turned=turned,
+        turned=transposed,
     )
 
 
 def _estimate_turned(shape: TreeShape, costs: Costs) -> float:
     """Return the cost of lockstep in turned blocks: the tops of trees, and the steps below them."""
-    trees, levels = shape.nodes.shape
-    if shape.sets or levels > LOW or shape.columns > TURNED_COLUMNS * trees:
+    tree_count, levels = shape.nodes.shape
+    if shape.sets or levels > LOW or shape.columns > TURNED_COLUMNS * tree_count:
         return np.inf
-    step_cost = _estimate_step_cost(
-        costs, "pair_step", 2 * float(shape.nodes.sum()) * BARE_NODE_BYTES
-    )
+    size = 2 * float(shape.nodes.sum()) * BARE_NODE_BYTES
+    step_cost = _estimate_step_cost(costs, "pair_step", size)
     step_cost *= _estimate_width_slowdown(costs, "pair_step", shape.columns, "wide_turned_step")
-    entry_cost = trees * costs["native.top"] + shape.columns * costs["native.turned_number"]
-    values = trees * shape.values * costs["native.leaf"]
-    return float(entry_cost + shape.inside[:, TOP:].sum() * step_cost + values)
+    entry_cost = tree_count * costs["native.top"] + shape.columns * costs["native.turned_number"]
+    leaf_cost = tree_count * shape.values * costs["native.leaf"]
+    return float(entry_cost + shape.inside[:, TOP:].sum() * step_cost + leaf_cost)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -267,25 +260,25 @@ class _Cuts:
 
 
 def _find_best_cuts(
-    shape: TreeShape, node: float, enter: float, step: float, max_exits: int
+    shape: TreeShape, node_cost: float, entry_cost: float, step_cost: float, max_exits: int
 ) -> _Cuts:
     """Return the costs of walking upper parts of trees and descending from there to the leaves.
 
-    `node` is the cost of a node in an upper part, which may have at most `max_exits` exits. `enter`
-    and `step` are the costs of starting a descent and of its steps.
+    A node of an upper part costs `node_cost`, and such a part may have at most `max_exits` exits.
+    Starting a descent costs `entry_cost`, and each of its steps costs `step_cost`.
     """
-    trees, levels = shape.nodes.shape
+    tree_count, levels = shape.nodes.shape
     nodes_tested = np.where(shape.oblivious[:, None], 1, shape.nodes)
-    zero = np.zeros((trees, 1))
+    zero = np.zeros((tree_count, 1))
     # In column c, trees are cut at depth c: the levels above it are walked, the others descended.
-    walked = np.concatenate([zero, nodes_tested.cumsum(1) * node], axis=1)
+    walked = np.concatenate([zero, nodes_tested.cumsum(1) * node_cost], axis=1)
     exits = np.concatenate([zero, shape.nodes.cumsum(1)], axis=1) + 1
     walked[exits > max_exits] = np.inf
-    steps = shape.inside[:, ::-1].cumsum(1)[:, ::-1] * step + enter
+    steps = shape.inside[:, ::-1].cumsum(1)[:, ::-1] * step_cost + entry_cost
     steps[shape.oblivious] = np.inf  # Oblivious trees are never cut.
     cost = walked + np.concatenate([steps, zero], axis=1)
     cut = cost.argmin(1)
-    min_cost = cost[np.arange(trees), cut].sum()
+    min_cost = cost[np.arange(tree_count), cut].sum()
     return _Cuts(float(walked[:, levels].sum()), float(min_cost), cut)
 
 
@@ -301,9 +294,7 @@ def _estimate_far_node_cost(costs: Costs, columns: int) -> float:
     return float((costs["native.far_node"] - costs["native.node"]) * min(share, 1.0))
 
 
-def _estimate_width_slowdown(
-    costs: Costs, name: str, columns: int, wide: str | None = None
-) -> float:
+def _estimate_width_slowdown(costs: Costs, name: str, columns: int, wide: str = "") -> float:
     """Return the time of a step in tables of `columns` columns relative to narrow tables."""
     max_slowdown = costs[f"native.{wide or f'wide_{name}'}"] / costs[f"native.{name}"]
     return float(1 + (max(max_slowdown, 1.0) - 1) * min(columns / WIDE, 1.0))

@@ -21,10 +21,7 @@ def is_installed(library: str) -> bool:
 
 
 def is_available(device: str) -> bool:
-    """Return whether torch can compute on `device`: "cpu", "cuda", ...
-
-    This imports torch if there is a driver.
-    """
+    """Return whether torch, which is imported if there is a driver, can compute on `device`."""
     if device == "cpu":
         return is_installed("torch")
     if not device.startswith("cuda") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -37,12 +34,9 @@ def is_available(device: str) -> bool:
 
 
 def parse_cuda_number(device: str) -> int | None:
-    """Return the number in a device such as "cuda:1", or None for "cuda".
-
-    Raise BackendError for other devices.
-    """
-    kind, _, number = device.partition(":")
-    if kind != "cuda" or (number and not number.isdecimal()):
+    """Return the number in "cuda:1", or None for "cuda"; raise BackendError for other devices."""
+    device_type, _, number = device.partition(":")
+    if device_type != "cuda" or (number and not number.isdecimal()):
         raise BackendError(f"unknown device {device!r}; devices: auto, cpu, cuda, cuda:0, ...")
     return int(number) if number else None
 

@@ -46,7 +46,6 @@ def wait_for_kernels() -> Iterator[None]:
 
 
 def waits_for_kernels() -> bool:
-    """Return whether this thread waits for missing kernels."""
     must_wait = _waiting > 0 or os.environ.get(WAIT, "0") not in ("", "0")
     return must_wait or not getattr(_THREAD, "no_wait", False)
 

@@ -17,9 +17,11 @@ from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, numpy_dtype
 
-Block = Callable[[Mapping[str, Array]], dict[str, Array]]
-"""A function that scores one block. It maps inputs by name, (n,) or (n, width), to outputs by name,
-(n, k)."""
+Batch = Mapping[str, Array]
+"""The columns of a batch or block of rows by name, (n,) or (n, width)."""
+
+ScoreBlock = Callable[[Batch], dict[str, Array]]
+"""A function that scores one block; it returns the outputs by name, (n, k)."""
 
 
 def measure_row_bytes(program: Program) -> int:
@@ -47,27 +49,25 @@ def _measure_value_bytes(value: TensorType) -> int:
 
 def run_blocks(
     program: Program,
-    inputs: Mapping[str, Array],
+    inputs: Batch,
     needed: Iterable[str],
     outputs: Sequence[str],
-    size: int,
-    block: Block,
+    max_rows: int,
+    score_block: ScoreBlock,
 ) -> dict[str, Array]:
-    """Score a batch in blocks of at most `size` rows; every operator works row by row."""
+    """Score a batch in blocks of at most `max_rows` rows; every operator works row by row."""
     arrays, num_rows = collect_columns(inputs, needed)
-    if num_rows <= size:
-        return block(arrays)
+    if num_rows <= max_rows:
+        return score_block(arrays)
     results = allocate_results(program, outputs, num_rows)
-    for start in range(0, num_rows, size):
-        block_results = block({n: a[start : start + size] for n, a in arrays.items()})
+    for start in range(0, num_rows, max_rows):
+        block_results = score_block({n: a[start : start + max_rows] for n, a in arrays.items()})
         for name, result in results.items():
-            result[start : start + size] = block_results[name]
+            result[start : start + max_rows] = block_results[name]
     return results
 
 
-def collect_columns(
-    inputs: Mapping[str, Array], needed: Iterable[str]
-) -> tuple[dict[str, Any], int]:
+def collect_columns(inputs: Batch, needed: Iterable[str]) -> tuple[dict[str, Any], int]:
     """Return the inputs called `needed` as arrays or TextColumns, and their number of rows."""
     arrays: dict[str, Any] = {}
     for name in needed:
@@ -112,24 +112,36 @@ class Schedule:
                 del values[j]
 
 
+class Schedules:
+    """The schedules of a Program: those of all outputs and of each output are made at once."""
+
+    def __init__(self, program: Program, steps: Mapping[int, Step], constants: Collection[int]):
+        self._program, self._steps, self._constants = program, steps, constants
+        names = [tuple(program.outputs), *((name,) for name in program.outputs)]
+        self._schedules = {outputs: self._make(outputs) for outputs in names}
+
+    def find(self, outputs: tuple[str, ...]) -> Schedule:
+        return self._schedules.get(outputs) or self._make(outputs)
+
+    def _make(self, outputs: tuple[str, ...]) -> Schedule:
+        return make_schedule(self._program, self._steps, outputs, self._constants)
+
+
 def make_schedule(
     program: Program, steps: Mapping[int, Step], outputs: Sequence[str], constants: Collection[int]
 ) -> Schedule:
     """Return the schedule for `outputs`; a step may bypass nodes, which then do not run."""
     output_nodes = {program.outputs[name] for name in outputs}
     needed = set(output_nodes)
-    chosen: list[Step] = []
-    done: list[tuple[int, ...]] = []
+    chosen_steps: list[Step] = []
+    freed_nodes: list[tuple[int, ...]] = []
     for i in range(len(program.nodes) - 1, -1, -1):
         step = steps.get(i)
         if i not in needed or step is None:
             continue
-        reads = set(step.inputs)
-        chosen.append(step)
-        done.append(tuple(sorted(reads - needed - set(constants))))
-        needed |= reads
-    return Schedule(
-        tuple(reversed(chosen)),
-        {name: i for name, i in program.inputs.items() if i in needed},
-        tuple(reversed(done)),
-    )
+        read_nodes = set(step.inputs)
+        chosen_steps.append(step)
+        freed_nodes.append(tuple(sorted(read_nodes - needed - set(constants))))
+        needed |= read_nodes
+    inputs = {name: i for name, i in program.inputs.items() if i in needed}
+    return Schedule(tuple(chosen_steps[::-1]), inputs, tuple(freed_nodes[::-1]))

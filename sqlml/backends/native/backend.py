@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import explain_unsupported
+from sqlml.backends.base import Filler, explain_unsupported, require_support
 from sqlml.backends.native.jit.background_compiler import count_pending
 from sqlml.backends.native.stages import Stages
 from sqlml.backends.native.step_filler import StagedFiller, StepFiller, TextFiller, TreeFiller
 from sqlml.backends.native.stepwise import Stepwise
 from sqlml.backends.native.vm.whole_output import Fused
 from sqlml.backends.no_wait import NotReady, waits_for_kernels
-from sqlml.backends.row_blocks import allocate_results, collect_columns
+from sqlml.backends.row_blocks import Batch, allocate_results, collect_columns
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.opaque import OWNING_BACKENDS
@@ -45,9 +45,7 @@ class NativeCompiled:
         self._lock = threading.Lock()
         self._next_attempt = 0.0
 
-    def run(
-        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
-    ) -> dict[str, Array]:
+    def run(self, inputs: Batch, outputs: Sequence[str] | None = None) -> dict[str, Array]:
         """Score columns: with one kernel per output if every output has one, otherwise in steps."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         try:
@@ -55,9 +53,7 @@ class NativeCompiled:
         except NotReady:
             return self._run_meanwhile(inputs, names)
 
-    def _run_meanwhile(
-        self, inputs: Mapping[str, Array], names: tuple[str, ...]
-    ) -> dict[str, Array]:
+    def _run_meanwhile(self, inputs: Batch, names: tuple[str, ...]) -> dict[str, Array]:
         """Score with the reference while kernels compile, and with kernels once they are ready."""
         arrays, rows = collect_columns(inputs, [n for n in self.program.inputs if n in inputs])
         results = allocate_results(self.program, names, rows)
@@ -76,9 +72,7 @@ class NativeCompiled:
                     break
         return results
 
-    def filler(
-        self, output: str, columns: Sequence[int], width: int
-    ) -> Fused | TreeFiller | StepFiller | None:
+    def filler(self, output: str, columns: Sequence[int], width: int) -> Filler | None:
         """Return a filler of an output that reads the columns `columns`; may raise NotReady."""
         return self._get_kernels().filler(output, columns, width)
 
@@ -87,13 +81,11 @@ class NativeCompiled:
         return self._get_kernels().text_filler(output)
 
     def _get_kernels(self) -> _Kernels:
-        kernels = self._kernels
-        if kernels is None:
+        if self._kernels is None:
             with self._lock:
-                kernels = self._kernels
-                if kernels is None:
-                    kernels = self._kernels = self._make_kernels()
-        return kernels
+                if self._kernels is None:
+                    self._kernels = self._make_kernels()
+        return self._kernels
 
     def _make_kernels(self) -> _Kernels:
         """Return the kernels; raise NotReady if some are still being compiled.
@@ -115,7 +107,7 @@ class NativeCompiled:
         return (NativeCompiled, (self.program, self._strategy))
 
 
-def _slice_rows(arrays: Mapping[str, Array], start: int, stop: int) -> dict[str, Array]:
+def _slice_rows(arrays: Batch, start: int, stop: int) -> dict[str, Array]:
     return {name: array[start:stop] for name, array in arrays.items()}
 
 
@@ -130,7 +122,7 @@ class _Kernels:
         self._lock = threading.Lock()
         self._steps = None if all(self._fused.values()) else Stepwise(program, strategy)
 
-    def run(self, inputs: Mapping[str, Array], names: tuple[str, ...]) -> dict[str, Array]:
+    def run(self, inputs: Batch, names: tuple[str, ...]) -> dict[str, Array]:
         if self._steps is not None and not all(self._fused[name] for name in names):
             result = self._run_texts(inputs, names[0]) if len(names) == 1 else None
             return self._steps.run(inputs, names) if result is None else {names[0]: result}
@@ -141,15 +133,15 @@ class _Kernels:
             x = reference.convert_input(fused.node, inputs)
             x = x if x.flags.aligned else x.copy()
             out = np.empty((x.shape[0], fused.width), fused.dtype)
-            failed = fused.fill(x, out)
-            if failed >= 0:
-                block = {fused.name: x[failed:]}
+            failed_row = fused.fill(x, out)
+            if failed_row >= 0:
+                block = {fused.name: x[failed_row:]}
                 reference.run(self.program, block, names)  # raises the error with its row
                 return self._stepwise().run(inputs, names)
             results[name] = out
         return results
 
-    def _run_texts(self, inputs: Mapping[str, Array], output: str) -> Array | None:
+    def _run_texts(self, inputs: Batch, output: str) -> Array | None:
         """Score an output of string columns with kernel calls, and rejected rows in steps.
 
         Returns None if kernel calls cannot score the output.
@@ -163,9 +155,8 @@ class _Kernels:
             x = np.ascontiguousarray(reference.convert_input(nodes[filler.rows], arrays))
         else:
             x = np.empty((rows, filler.columns), filler.input)
-        texts = [
-            TextColumn.from_values(reference.convert_input(nodes[i], arrays)) for i in filler.texts
-        ]
+        columns = [reference.convert_input(nodes[i], arrays) for i in filler.texts]
+        texts = [TextColumn.from_values(column) for column in columns]
         follower = filler.follower(rows)
         if follower is None or any(text.missing.any() for text in texts):
             return None
@@ -182,9 +173,7 @@ class _Kernels:
             out[rejected] = self._stepwise().run(rejected_rows, (output,))[output]
         return out
 
-    def filler(
-        self, output: str, columns: Sequence[int], width: int
-    ) -> Fused | TreeFiller | StepFiller | None:
+    def filler(self, output: str, columns: Sequence[int], width: int) -> Filler | None:
         fused = self._fused.get(output)
         if fused is not None:
             return fused.select_columns(columns, width)
@@ -220,18 +209,14 @@ class NativeBackend:
     """Runs every operator of the IR: with its own kernels where they pay, otherwise with numpy."""
 
     def supports(self, program: Program) -> str | None:
-        """Return why some operator cannot run, or None if all operators can run."""
-        return explain_unsupported(
-            program, (set(reference.FUNCTIONS) | {"input"}) - set(OWNING_BACKENDS)
-        )
+        """Return the reason why an operator cannot run, or None if all operators can run."""
+        operators = (set(reference.FUNCTIONS) | {"input"}) - set(OWNING_BACKENDS)
+        return explain_unsupported(program, operators)
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> NativeCompiled:
-        """Prepare a Program for the CPU; kernels compile when they are first called."""
-        reason = self.supports(program)
-        if reason is not None:
-            raise BackendError(f"the native backend cannot run this model: {reason}")
+        require_support("native", self.supports(program))
         if device not in ("cpu", "auto"):
             raise BackendError(
                 f"the native backend runs on the cpu, not on {device!r}; "

@@ -42,7 +42,7 @@ class Rows:
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the rows have no other columns."""
+        """True if each row begins where the previous row ends."""
         return self.stride in (0, self.width)
 
     def select(self, columns: slice) -> Rows:
@@ -102,7 +102,6 @@ class RowKernel:
         return out
 
     def call(self, x: Rows, out: Rows) -> Call:
-        """Return the call that writes the results of rows `x` to `out`."""
         return Call(self.kernel, (x, *self.constants, out))
 
 

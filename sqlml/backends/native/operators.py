@@ -5,31 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.backends.category_lookup import make_encoder
-from sqlml.backends.native.rows.column_kernels import (
-    make_argmax_kernel,
-    make_finite_checker,
-    make_impute_kernel,
-    make_one_hot_kernel,
-    make_range_checker,
-)
+from sqlml.backends.native.rows import column_kernels, distance_kernels, piecewise_kernels
 from sqlml.backends.native.rows.combinations import make_combination_kernel
-from sqlml.backends.native.rows.distance_kernels import (
-    make_nearest_function,
-    make_pairwise_function,
-)
 from sqlml.backends.native.rows.linear_kernels import make_linear_function
 from sqlml.backends.native.rows.matmul_tiles import find_quadratic
-from sqlml.backends.native.rows.piecewise_kernels import (
-    make_bspline_function,
-    make_interpolation_kernel,
-    make_search_kernel,
-)
 from sqlml.backends.native.rows.sparse import make_row_normalizer, make_sparse_linear
 from sqlml.backends.native.text.city_hash import make_number_hash_kernel, make_text_hasher
 from sqlml.backends.native.text.count_tokens import (
@@ -96,10 +80,7 @@ def bind_trees(program: Program, i: int, strategy: str = "traverse") -> Bound | 
     """Bind trees to a kernel; return None for float16, which the reference runs."""
     node = program.nodes[i]
     ensemble = Ensemble.of(node.attrs)
-    if (
-        ensemble.threshold.dtype.name not in KERNEL_FLOATS
-        or ensemble.base.dtype.name not in KERNEL_FLOATS
-    ):
+    if not {ensemble.threshold.dtype.name, ensemble.base.dtype.name} <= {*KERNEL_FLOATS}:
         return None
     source = find_source(program, node.inputs[0], ensemble.threshold.dtype.name)
     dtype = numpy_dtype(program.nodes[source.node].type.dtype)
@@ -110,24 +91,24 @@ MakeKernel = Callable[[Node, TensorType], Callable[..., Any] | None]
 """Makes a node's kernel, given its first input's type; None to run the reference's function."""
 
 
-def _bind_inputs(make: MakeKernel) -> Bind:
+def _bind_inputs(make_kernel: MakeKernel) -> Bind:
     """Return a function that binds a node to a kernel that reads the node's own inputs."""
 
     def bind(program: Program, i: int) -> Bound | None:
         node = program.nodes[i]
-        kernel = make(node, program.nodes[node.inputs[0]].type)
+        kernel = make_kernel(node, program.nodes[node.inputs[0]].type)
         return None if kernel is None else Bound(node.inputs, kernel)
 
     return bind
 
 
-def _bind_floats(make: MakeKernel) -> Bind:
+def _bind_floats(make_kernel: MakeKernel) -> Bind:
     """Do the same as `_bind_inputs`, but only for an input of float32 or float64."""
-    return _bind_inputs(lambda node, x: make(node, x) if x.dtype in KERNEL_FLOATS else None)
+    return _bind_inputs(lambda node, x: make_kernel(node, x) if x.dtype in KERNEL_FLOATS else None)
 
 
-def _with_attrs(make: Callable[..., Callable[..., Any] | None], *names: str) -> MakeKernel:
-    return lambda node, x: make(*(node.attrs[name] for name in names))
+def _with_attrs(make_kernel: Callable[..., Callable[..., Any] | None], *names: str) -> MakeKernel:
+    return lambda node, x: make_kernel(*(node.attrs[name] for name in names))
 
 
 def _select(node: Node, x: TensorType) -> Callable[..., Any] | None:
@@ -173,14 +154,13 @@ def _hash_categories(node: Node, x: TensorType) -> Callable[..., Any]:
 def _one_hot(node: Node, codes: TensorType) -> Callable[..., Any] | None:
     if node.type.dtype == "float16":
         return None
-    return make_one_hot_kernel(
-        node.type.width, numpy_dtype(codes.dtype), numpy_dtype(node.type.dtype)
-    )
+    dtypes = (numpy_dtype(codes.dtype), numpy_dtype(node.type.dtype))
+    return column_kernels.make_one_hot_kernel(node.type.width, *dtypes)
 
 
 def _argmax(node: Node, x: TensorType) -> Callable[..., Any] | None:
     is_matrix = len(x.shape) == 2 and x.rowwise and x.width
-    return make_argmax_kernel(numpy_dtype(x.dtype)) if is_matrix else None
+    return column_kernels.make_argmax_kernel(numpy_dtype(x.dtype)) if is_matrix else None
 
 
 def _require_finite(node: Node, x: TensorType) -> Callable[..., Any]:
@@ -189,16 +169,16 @@ def _require_finite(node: Node, x: TensorType) -> Callable[..., Any]:
         width = node.type.width
         low = attrs.get("low", np.full(width, -np.inf, dtype))
         high = attrs.get("high", np.full(width, np.inf, dtype))
-        has_refused = make_range_checker(low, high, bool(attrs["allow_nan"]))
+        has_rejected = column_kernels.make_range_checker(low, high, bool(attrs["allow_nan"]))
     else:
-        has_refused = make_finite_checker(dtype, bool(attrs["allow_nan"]))
-    explain = reference.FUNCTIONS["require_finite"]
-    return lambda x: explain([x], attrs) if has_refused(x) else x
+        has_rejected = column_kernels.make_finite_checker(dtype, bool(attrs["allow_nan"]))
+    raise_error = reference.FUNCTIONS["require_finite"]
+    return lambda x: raise_error([x], attrs) if has_rejected(x) else x
 
 
 def _linear(node: Node, x: TensorType) -> Callable[..., Any]:
-    make = make_sparse_linear if x.sparse else make_linear_function
-    return make(node.attrs["weights"], node.attrs["bias"])
+    make_kernel = make_sparse_linear if x.sparse else make_linear_function
+    return make_kernel(node.attrs["weights"], node.attrs["bias"])
 
 
 def _sum(program: Program, i: int) -> Bound | None:
@@ -206,36 +186,38 @@ def _sum(program: Program, i: int) -> Bound | None:
     return None if quadratic is None else Bound((quadratic[0],), quadratic[1])
 
 
-KERNELS: Mapping[str, Bind] = MappingProxyType(
-    {
-        "tree_ensemble": bind_trees,
-        "tree_contributions": _bind_floats(
-            lambda node, x: make_contribution_kernel(node.attrs, numpy_dtype(x.dtype))
-        ),
-        "select": _bind_inputs(_select),
-        "cast": _bind_inputs(_cast),
-        "encode": _bind_inputs(_encode),
-        "encode_hashed": _bind_inputs(_encode_hashed),
-        "hash_categories": _bind_inputs(_hash_categories),
-        "look_up_combinations": _bind_inputs(lambda node, x: make_combination_kernel(node.attrs)),
-        "fill": _bind_inputs(_fill),
-        "one_hot": _bind_inputs(_one_hot),
-        "impute": _bind_floats(_with_attrs(make_impute_kernel, "fill", "missing")),
-        "argmax": _bind_floats(_argmax),
-        "require_finite": _bind_floats(_require_finite),
-        "count_tokens": _bind_inputs(lambda node, x: make_token_counter(node.attrs, hashed=False)),
-        "hash_tokens": _bind_inputs(lambda node, x: make_token_counter(node.attrs, hashed=True)),
-        "normalise_stored": _bind_floats(
-            lambda node, x: make_row_normalizer(node.attrs["norm"], numpy_dtype(x.dtype))
-        ),
-        "linear": _bind_floats(_linear),
-        "pairwise": _bind_floats(lambda node, x: make_pairwise_function(node.attrs)),
-        "nearest": _bind_floats(lambda node, x: make_nearest_function(node.attrs)),
-        "bspline": _bind_floats(_with_attrs(make_bspline_function, "knots", "degree")),
-        "sum": _sum,
-        "search_sorted": _bind_floats(_with_attrs(make_search_kernel, "edges", "offsets", "side")),
-        "interpolate": _bind_floats(
-            _with_attrs(make_interpolation_kernel, "points", "values", "offsets")
-        ),
-    }
-)
+KERNELS: Mapping[str, Bind] = {
+    "tree_ensemble": bind_trees,
+    "tree_contributions": _bind_floats(
+        lambda node, x: make_contribution_kernel(node.attrs, numpy_dtype(x.dtype))
+    ),
+    "select": _bind_inputs(_select),
+    "cast": _bind_inputs(_cast),
+    "encode": _bind_inputs(_encode),
+    "encode_hashed": _bind_inputs(_encode_hashed),
+    "hash_categories": _bind_inputs(_hash_categories),
+    "look_up_combinations": _bind_inputs(lambda node, x: make_combination_kernel(node.attrs)),
+    "fill": _bind_inputs(_fill),
+    "one_hot": _bind_inputs(_one_hot),
+    "impute": _bind_floats(_with_attrs(column_kernels.make_impute_kernel, "fill", "missing")),
+    "argmax": _bind_floats(_argmax),
+    "require_finite": _bind_floats(_require_finite),
+    "count_tokens": _bind_inputs(lambda node, x: make_token_counter(node.attrs, hashed=False)),
+    "hash_tokens": _bind_inputs(lambda node, x: make_token_counter(node.attrs, hashed=True)),
+    "normalise_stored": _bind_floats(
+        lambda node, x: make_row_normalizer(node.attrs["norm"], numpy_dtype(x.dtype))
+    ),
+    "linear": _bind_floats(_linear),
+    "pairwise": _bind_floats(lambda node, x: distance_kernels.make_pairwise_function(node.attrs)),
+    "nearest": _bind_floats(lambda node, x: distance_kernels.make_nearest_function(node.attrs)),
+    "bspline": _bind_floats(
+        _with_attrs(piecewise_kernels.make_bspline_function, "knots", "degree")
+    ),
+    "sum": _sum,
+    "search_sorted": _bind_floats(
+        _with_attrs(piecewise_kernels.make_search_kernel, "edges", "offsets", "side")
+    ),
+    "interpolate": _bind_floats(
+        _with_attrs(piecewise_kernels.make_interpolation_kernel, "points", "values", "offsets")
+    ),
+}

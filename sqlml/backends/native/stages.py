@@ -64,10 +64,7 @@ class Stages:
 
     @classmethod
     def of(cls, steps: Stepwise, output: str) -> Stages | None:
-        """Return the stages of an output.
-
-        Returns None if the output needs another kernel, or if the VM alone can compute it.
-        """
+        """Return the stages of an output; None if it needs another kernel, or only the VM."""
         program, output_node = steps.program, steps.program.outputs[output]
         dtypes = {i: program.nodes[i].type.dtype for i in program.inputs.values()}
         rows, *other_inputs = [i for i, dtype in dtypes.items() if dtype not in TEXTUAL] or [-1]
@@ -93,7 +90,7 @@ class Stages:
         return cls(rows, texts, tuple(stages)) if stages and compute(output_node) else None
 
     def turn(self) -> float:
-        """Return the row count below which a block is filled by other calls."""
+        """Return the row count below which other calls fill a block faster."""
         return min((s.forest.few_rows for s in self.stages if s.forest is not None), default=0)
 
     def calls(
@@ -130,9 +127,8 @@ def _make_stage(program: Program, step: Step) -> _Stage | None:
     """Return the stage of a step that the VM cannot run; None if there are no kernels for it."""
     i, forest = step.node, step.function
     if isinstance(forest, Forest):
-        return _Stage(
-            i, step.inputs, forest.outputs, forest.dtype, _make_tree_calls(forest), forest
-        )
+        calls = _make_tree_calls(forest)
+        return _Stage(i, step.inputs, forest.outputs, forest.dtype, calls, forest)
     node = program.nodes[i]
     if not node.inputs:
         return None
@@ -213,10 +209,7 @@ def _make_sparse_stage(
 
 
 def _make_vm_stage(program: Program, node: int, computed: Collection[int]) -> _Stage | None:
-    """Return a stage in which the VM computes a node; None if the VM lacks an operator for it.
-
-    The stage reads the values of nodes that are already `computed`.
-    """
+    """Return a stage in which the VM computes a node from `computed` nodes; None if it cannot."""
     needed, reads, nodes_to_compute = {node}, set[int](), list[int]()
     for i in range(node, -1, -1):
         if i not in needed:

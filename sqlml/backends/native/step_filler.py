@@ -27,7 +27,7 @@ from sqlml.backends.native.operators import KERNEL_FLOATS, find_source
 from sqlml.backends.native.rows.column_kernels import call_take, make_converter, make_finite_checker
 from sqlml.backends.native.stages import Stages
 from sqlml.backends.native.stepwise import BLOCK_BYTES, Stepwise
-from sqlml.backends.native.trees.lockstep import ANY, FINITE, NAN_TOO
+from sqlml.backends.native.trees.lockstep import ANY, FINITE, FINITE_OR_NAN
 from sqlml.backends.native.trees.native_forest import Forest
 from sqlml.backends.native.vm.assemble import find_upper_bound
 from sqlml.backends.native.vm.whole_output import Fused, TreeTail
@@ -62,9 +62,8 @@ class Follower:
         self.block = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, int(self._sizes.sum()))))
         array_kinds = (reads(np.uint8, 2, "C"), reads(np.int64, 2, "C"), writes(np.uint8, 2))
         integer_kind = reads(np.int64, 1, "C")
-        self._run = specialise(
-            follow_blocks, (integer_kind, (COUNT,) * 5, integer_kind, *array_kinds)
-        )
+        argument_kinds = (integer_kind, (COUNT,) * 5, integer_kind, *array_kinds)
+        self._run = specialise(follow_blocks, argument_kinds)
 
     def run(self, x: Array, ends: Array, out: Array, first: int, stop: int, block: int) -> int:
         """Score rows from `first` on; return the first row of a rejected block, or `stop`.
@@ -177,7 +176,6 @@ class StepFiller(_MatrixFiller):
         self._columns = np.array(columns, np.int64)
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write the results for rows `x` into `out`, block by block (`Filler.fill`)."""
         for start in range(0, x.shape[0], self._rows):
             block = x[start : start + self._rows]
             values = dict(self._constants)
@@ -196,11 +194,8 @@ class StepFiller(_MatrixFiller):
 class TextFiller:
     """Fills an output of a matrix and string columns with kernel calls only. Thread-safe.
 
-    Attributes:
-        input, columns: the dtype and the width of the matrix.
-        dtype, width: the dtype and the width of the output.
-        rows, texts: the Program's nodes of the matrix and of the string columns.
-        reads_rows: True if the output depends on the matrix.
+    `rows` is the Program's node of the matrix, which has `columns` columns of dtype `input`, and
+    `texts` are the nodes of the strings. The output depends on the matrix only if `reads_rows`.
     """
 
     def __init__(self, steps: Stepwise, output: str, stages: Stages) -> None:
@@ -266,7 +261,7 @@ class TreeFiller(_MatrixFiller):
         super().__init__(steps.program, output)
         self._forest, self._columns, self._allowed, self._tail = forest, columns, allowed, tail
         self._has_refused = (
-            None if allowed == ANY else make_finite_checker(forest.source, allowed == NAN_TOO)
+            None if allowed == ANY else make_finite_checker(forest.source, allowed == FINITE_OR_NAN)
         )
         is_converted = forest.source != self.input
         self._convert = make_converter(self.input, forest.source) if is_converted else None
@@ -292,7 +287,7 @@ class TreeFiller(_MatrixFiller):
             if has_limits or check.type.dtype not in KERNEL_FLOATS:
                 return None
             source = find_source(program, check.inputs[0], check.type.dtype)
-            input_node, allowed = source.node, NAN_TOO if check.attrs["allow_nan"] else FINITE
+            input_node, allowed = source.node, FINITE_OR_NAN if check.attrs["allow_nan"] else FINITE
             if program.nodes[input_node].op == "input":
                 columns_read = columns_read[source.columns]
         input_type = program.nodes[input_node].type
@@ -305,7 +300,6 @@ class TreeFiller(_MatrixFiller):
         return cls(steps, output, forest, _simplify_index(columns_read, width), allowed, tail)
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write the scores of rows `x` to `out`, a block of rows at a time (`Filler.fill`)."""
         if x.shape[0] <= self._rows:
             return self._fill_block(x, out)
         for start in range(0, x.shape[0], self._rows):
@@ -334,7 +328,6 @@ class TreeFiller(_MatrixFiller):
         return -1 if tail is None else tail.fill(margins, out)
 
     def turn(self) -> float:
-        """Return the row count below which a block is filled by other calls."""
         return self._forest.few_rows
 
     def calls(self, x: Rows, out: Rows, places: Iterator[int], rows: int) -> tuple[Call, ...]:
@@ -353,7 +346,7 @@ class TreeFiller(_MatrixFiller):
 
 
 def _simplify_index(columns: Array, width: int) -> Any:
-    """Return an index of these columns: None for all columns, a slice for adjacent columns."""
+    """Return an index of columns: None for all of them, a slice if they are adjacent."""
     if np.array_equal(columns, np.arange(width)):
         return None
     start = int(columns[0]) if columns.size else 0

@@ -20,15 +20,10 @@ from sqlml.backends.devices import parse_cuda_number
 from sqlml.backends.native.stepwise import bind
 from sqlml.backends.onnxruntime.functions import EMIT, FUNCTIONS
 from sqlml.backends.onnxruntime.graph import Graph, Stage, split_into_stages
-from sqlml.backends.row_blocks import allocate_results, measure_row_bytes, run_blocks
+from sqlml.backends.row_blocks import Batch, allocate_results, measure_row_bytes, run_blocks
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.operators.opaque import (
-    OWNING_BACKENDS,
-    check_graph_result,
-    make_graph_feed,
-    open_session,
-)
+from sqlml.ir.operators import opaque
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -56,7 +51,7 @@ def find_providers(device: str) -> list[Any]:
 def open_session_on(model: bytes, device: str) -> Any:
     """Open a session on `device`; raise BackendError if its CUDA libraries are missing."""
     providers = find_providers(device)
-    session = open_session(model, providers)
+    session = opaque.open_session(model, providers)
     if len(providers) > 1 and "CUDAExecutionProvider" not in session.get_providers():
         raise BackendError(
             f"onnxruntime cannot use device {device!r}: its CUDA libraries are missing; run pip "
@@ -87,17 +82,15 @@ class OnnxRuntimeCompiled:
         self.device = device
         find_providers(device)
         limit = BLOCK_BYTES["cuda" if device.startswith("cuda") else "cpu"]
-        self._rows = int(np.clip(limit // measure_row_bytes(program), FEWEST_ROWS, MOST_ROWS))
+        self._block_rows = int(np.clip(limit // measure_row_bytes(program), FEWEST_ROWS, MOST_ROWS))
         self._plans: dict[tuple[str, ...], tuple[dict[str, int], tuple[Run, ...]]] = {}
         self._plan(tuple(program.outputs))
 
-    def run(
-        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
-    ) -> dict[str, Array]:
+    def run(self, inputs: Batch, outputs: Sequence[str] | None = None) -> dict[str, Array]:
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         needed, plan = self._plan(names)
 
-        def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        def score_block(arrays: Batch) -> dict[str, Array]:
             nodes = {i: self.program.nodes[i] for i in needed.values()}
             values = {i: reference.convert_input(node, arrays) for i, node in nodes.items()}
             if any(not len(value) for value in values.values()):
@@ -108,14 +101,14 @@ class OnnxRuntimeCompiled:
                     stage(values)
             return {name: values[self.program.outputs[name]] for name in names}
 
-        size = self._rows
+        block_rows = self._block_rows
         while True:
             try:
-                return run_blocks(self.program, inputs, needed, names, size, block)
+                return run_blocks(self.program, inputs, needed, names, block_rows, score_block)
             except _OutOfMemory as error:
-                if size <= FEWEST_ROWS:
+                if block_rows <= FEWEST_ROWS:
                     raise BackendError(f"{error}; free memory on it, or use device='cpu'") from None
-                size = max(FEWEST_ROWS, size // 2)
+                block_rows = max(FEWEST_ROWS, block_rows // 2)
 
     def _plan(self, names: tuple[str, ...]) -> tuple[dict[str, int], tuple[Run, ...]]:
         """Return the nodes of the inputs that outputs `names` need, and the stages to run."""
@@ -134,29 +127,29 @@ class OnnxRuntimeCompiled:
         return (OnnxRuntimeCompiled, (self.program, self.device))
 
 
-def _runs_on_host(program: Program, i: int) -> bool:
-    node = program.nodes[i]
-    types = [node.type, *(program.nodes[j].type for j in node.inputs)]
+def _runs_on_host(program: Program, index: int) -> bool:
+    node = program.nodes[index]
+    types = [node.type, *(program.nodes[input_index].type for input_index in node.inputs)]
     if node.op in ("accumulate", "tree_ensemble") and node.type.dtype == "float16":
         return True  # onnxruntime would add these in float32 and round only once.
     return node.op not in FUNCTIONS or any(t.sparse or t.dtype == "string" for t in types)
 
 
 def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
-    g, names = Graph(), {i: f"n{i}" for i in (*stage.reads, *stage.gives)}
+    graph, names = Graph(), {i: f"n{i}" for i in (*stage.reads, *stage.gives)}
     values = {i: names[i] for i in stage.reads}
     for i in stage.nodes:
         node = program.nodes[i]
         for j in node.inputs:
             if program.nodes[j].op == "constant" and j not in values:
-                values[j] = g.constant(program.nodes[j].attrs["value"])
+                values[j] = graph.constant(program.nodes[j].attrs["value"])
         types = [program.nodes[j].type for j in node.inputs]
-        values[i] = EMIT[node.op](g, node, [values[j] for j in node.inputs], types)
+        values[i] = EMIT[node.op](graph, node, [values[j] for j in node.inputs], types)
     for i in stage.gives:
-        g.rename(values[i], names[i])
+        graph.rename(values[i], names[i])
     reads = {names[i]: program.nodes[i].type for i in stage.reads}
     gives = {names[i]: program.nodes[i].type for i in stage.gives}
-    session = open_session_on(g.model(reads, gives), device)
+    session = open_session_on(graph.model(reads, gives), device)
 
     def run(values: Values) -> None:
         feed = {names[i]: np.require(values[i], requirements=("C", "A")) for i in stage.reads}
@@ -171,7 +164,7 @@ def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
 
 def _convert_error(error: Exception, device: str) -> Exception:
     message = f"onnxruntime could not run the graph: {error}"
-    if device != "cpu" and any(m in message for m in ("Failed to allocate", "out of memory")):
+    if device != "cpu" and any(text in message for text in ("Failed to allocate", "out of memory")):
         return _OutOfMemory(f"device {device!r} has not enough memory ({message})")
     if device != "cpu" and ("CUDA" in message or "CUBLAS" in message):
         return BackendError(f"device {device!r} failed while scoring; use device='cpu' ({message})")
@@ -202,24 +195,23 @@ def _make_host_function(
         encode = make_encoder(node.attrs["categories"], node.attrs["missing"])
         return lambda args: encode(args[0])
     if node.op == "onnx_graph":
-        return _make_foreign_function(node.attrs, device)
+        return _make_onnx_graph_function(node.attrs, device)
     function, attrs = reference.FUNCTIONS[node.op], node.attrs
     return lambda args: function(args, attrs)
 
 
-def _make_foreign_function(
+def _make_onnx_graph_function(
     attrs: Mapping[str, Any], device: str
 ) -> Callable[[Sequence[Array]], Array]:
-    """Return a function that runs the ONNX model of an onnx_graph node."""
     session = open_session_on(attrs["model"].tobytes(), device)
 
     def run(args: Sequence[Array]) -> Array:
-        feed = make_graph_feed(args, attrs)
+        feed = opaque.make_graph_feed(args, attrs)
         try:
             (result,) = session.run([attrs["output"]], feed)
         except Exception as error:
             raise _convert_error(error, device) from error
-        return check_graph_result(result, args[0].shape[0], attrs)
+        return opaque.check_graph_result(result, args[0].shape[0], attrs)
 
     return run
 
@@ -228,11 +220,11 @@ class OnnxRuntimeBackend:
     """A backend of ONNX graphs; trees are a TreeEnsemble, or lowered as in Hummingbird."""
 
     def supports(self, program: Program) -> str | None:
-        others = {op for op, owner in OWNING_BACKENDS.items() if owner != "onnxruntime"}
+        foreign = {op for op, owner in opaque.OWNING_BACKENDS.items() if owner != "onnxruntime"}
         for node in program.nodes:
             if node.op == "tree_ensemble" and Ensemble.of(node.attrs).has_categories:
                 return "trees that test for categories need strategy gemm, tt or ptt"
-        return explain_unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - others)
+        return explain_unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - foreign)
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,34 +22,34 @@ from sqlml.ir.program import Node, Program
 from sqlml.types import FLOATS, NESTED, ROWS, DType, Labels, TensorType
 
 
-def require_finite(graph: Graph, node: Node, args: Args, types: Types) -> str:
+def _emit_finite_check(graph: Graph, node: Node, args: Args, types: Types) -> str:
     """Emit the numbers; a row with NaN, infinity or a number out of bounds stops the runtime."""
     (x,), dtype = args, types[0].dtype
-    is_bad = graph.add("Equal", graph.add("Abs", x), graph.scalar(np.inf, dtype))
+    fails = graph.add("Equal", graph.add("Abs", x), graph.scalar(np.inf, dtype))
     problem = "infinity"
     if not node.attrs["allow_nan"]:
-        is_bad = graph.add("Or", is_bad, graph.add("IsNaN", x))
+        fails = graph.add("Or", fails, graph.add("IsNaN", x))
         problem = "NULL, NaN or infinity"
     for bound, op in (("low", "Less"), ("high", "Greater")):
         if bound in node.attrs:
-            is_bad = graph.add("Or", is_bad, graph.add(op, x, graph.constant(node.attrs[bound])))
+            fails = graph.add("Or", fails, graph.add(op, x, graph.constant(node.attrs[bound])))
             problem = "such a value"
     name = f"{node.attrs['step']} does not take {problem} in {', '.join(node.attrs['features'])}"
-    return graph.add("Add", x, _emit_failing_zeros(graph, is_bad, name, dtype))
+    return graph.add("Add", x, _emit_failing_zeros(graph, fails, name, dtype))
 
 
-def require_known(graph: Graph, node: Node, args: Args, types: Types) -> str:
+def _emit_known_check(graph: Graph, node: Node, args: Args, types: Types) -> str:
     """Emit the codes; an unknown category stops the runtime."""
     x, dtype = args[0], types[0].dtype
-    is_bad = graph.add("Less", x, graph.scalar(0, dtype))
-    name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
-    return graph.add("Add", x, _emit_failing_zeros(graph, is_bad, name, dtype))
+    fails = graph.add("Less", x, graph.scalar(0, dtype))
+    node_name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
+    return graph.add("Add", x, _emit_failing_zeros(graph, fails, node_name, dtype))
 
 
-def _emit_failing_zeros(graph: Graph, is_bad: str, name: str, dtype: DType) -> str:
-    """Emit zeros (-0.0, which changes no sum); the runtime stops where `is_bad` is true."""
+def _emit_failing_zeros(graph: Graph, is_rejected: str, node_name: str, dtype: DType) -> str:
+    """Emit zeros (-0.0, which changes no sum); the runtime stops where `is_rejected` holds."""
     zero = graph.constant(np.array([-0.0 if dtype in FLOATS else 0]).astype(dtype))
-    return graph.add("Gather", zero, graph.cast(is_bad, "int64"), name=name[:200])
+    return graph.add("Gather", zero, graph.cast(is_rejected, "int64"), name=node_name[:200])
 
 
 NAMES = {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
@@ -63,7 +64,7 @@ _STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "c
 
 def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     """Return a lowered Program as a ModelProto that contains its original form `stored`."""
-    g = Graph()
+    graph = Graph()
     values: dict[int, str] = {}
     inputs: dict[str, TensorType] = {}
     needed = set(program.find_needed(program.outputs.values()))
@@ -73,11 +74,8 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
         if node.op == "input":
             name = str(node.attrs["name"])
             if node.type.dtype in NESTED:
-                raise BackendError(
-                    f"this model cannot be written as ONNX: column {name!r} holds one "
-                    f"{node.type.dtype} per row, which is not a tensor; export it with FORMAT "
-                    "SQLML"
-                )
+                problem = f"holds one {node.type.dtype} per row, which is not a tensor"
+                raise _make_unsupported_error(f"column {name!r} {problem}")
             if name in output_names or _RESERVED.fullmatch(name):
                 raise BackendError(f"a column called {name!r} cannot be exported; rename it")
             values[i], inputs[name] = name, node.type
@@ -85,32 +83,32 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
         if i not in needed:
             continue
         args = [values[j] for j in node.inputs]
-        values[i] = _find_emitter(program, node)(g, node, args, types)
+        values[i] = _find_emitter(node, types)(graph, node, args, types)
     outputs: dict[str, TensorType] = {}
     for name, i in program.outputs.items():
         graph_name, value, output_type = NAMES.get(name, name), values[i], program.nodes[i].type
         if name == "label":
-            value, output_type = _decode_labels(g, value, output_type, program.labels)
-        g.rename(value, graph_name)
+            value, output_type = _decode_labels(graph, value, output_type, program.labels)
+        graph.rename(value, graph_name)
         outputs[graph_name] = output_type
-    return g.model(inputs, outputs, "exported by sqlml", stored)
+    return graph.model(inputs, outputs, "exported by sqlml", stored)
 
 
-def _find_emitter(program: Program, node: Node) -> Emit:
-    has_strings = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))
-    emit = _EXPORT_ONLY.get(node.op)
-    if emit is not None:
-        return emit
-    has_sparse_rows = any(
-        t.sparse for t in (node.type, *(program.nodes[j].type for j in node.inputs))
-    )
+def _make_unsupported_error(reason: str) -> BackendError:
+    hint = "export it with FORMAT SQLML"
+    return BackendError(f"this model cannot be written as ONNX: {reason}; {hint}")
+
+
+def _find_emitter(node: Node, input_types: Types) -> Emit:
+    if node.op in _EXPORT_ONLY:
+        return _EXPORT_ONLY[node.op]
+    types = (node.type, *input_types)
+    has_strings = any(t.dtype == "string" for t in types)
+    has_sparse_rows = any(t.sparse for t in types)
     if node.op not in FUNCTIONS or has_sparse_rows or (has_strings and node.op not in _STRINGS):
         suffix = " of strings" if has_strings else ""
         name = "an unknown operator" if node.op not in OPS else f"operator {node.op}{suffix}"
-        raise BackendError(
-            f"this model cannot be written as ONNX: ONNX has no equivalent of {name}; export it "
-            "with FORMAT SQLML"
-        )
+        raise _make_unsupported_error(f"ONNX has no equivalent of {name}")
     if has_strings and node.op == "isnan":
         return _isnan_of_strings
     return FUNCTIONS[node.op]
@@ -125,42 +123,31 @@ def _fill(graph: Graph, node: Node, args: Args, types: Types) -> str:
     if "missing" not in node.attrs:
         return args[0]  # No string is missing, because ONNX has no NULL.
     constants = [np.array([node.attrs[k]], object) for k in ("missing", "value")]
-    missing, value = (graph.constant(t) for t in constants)
+    missing, value = (graph.constant(value_array) for value_array in constants)
     return graph.add("Where", graph.add("Equal", args[0], missing), value, args[0])
 
 
 def _encode(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit a lookup of codes, in which the last of equal categories counts.
-
-    Numbers only get here if their list of categories is long.
-    """
+    """Emit a lookup of codes, in which the last of equal categories counts."""
     categories, dtype = node.attrs["categories"], types[0].dtype
     if dtype == "string":
-        codes = {str(c): k for k, c in enumerate(categories)}
-        codes = codes or {"": -1}
-        return graph.add(
-            "LabelEncoder",
-            args[0],
-            domain="ai.onnx.ml",
-            keys_strings=list(codes),
-            values_int64s=list(codes.values()),
-            default_int64=-1,
-        )
+        codes = {str(c): k for k, c in enumerate(categories)} or {"": -1}
+        table: dict[str, Any] = {"keys_strings": [*codes], "values_int64s": [*codes.values()]}
+        return graph.add("LabelEncoder", args[0], domain="ai.onnx.ml", default_int64=-1, **table)
+    # Numbers only get here if their list of categories is long.
     indices = np.flatnonzero(categories == categories)[::-1]
     keys, first_indices = np.unique(categories[indices], return_index=True)
     minus_one = graph.scalar(-1, "int64")
     if not keys.size:
-        result = graph.add(
-            "Mul", graph.cast(graph.add("Equal", args[0], args[0]), "int64"), graph.ints(0)
-        )
+        is_number = graph.cast(graph.add("Equal", args[0], args[0]), "int64")
+        result = graph.add("Mul", is_number, graph.ints(0))
         result = graph.add("Add", result, minus_one)
     else:
         # At most one category is equal; ArgMax finds it.
         is_equal = graph.add("Equal", args[0], graph.constant(keys))
         position = graph.add("ArgMax", graph.cast(is_equal, "int32"), axis=1, keepdims=1)
-        code = graph.add(
-            "Gather", graph.constant(indices[first_indices].astype(np.int64)), position
-        )
+        codes_of_keys = graph.constant(indices[first_indices].astype(np.int64))
+        code = graph.add("Gather", codes_of_keys, position)
         is_known = graph.add("ReduceMax", graph.cast(is_equal, "int32"), graph.ints(1), keepdims=1)
         result = graph.add("Where", graph.cast(is_known, "bool"), code, minus_one)
     if dtype in FLOATS:
@@ -189,9 +176,8 @@ def _make_logarithm(base: int) -> Emit:
 
 def _cbrt(graph: Graph, x: str) -> str:
     root = graph.add("Pow", graph.add("Abs", x), graph.scalar(1 / 3, "float64"))
-    return graph.add(
-        "Where", graph.add("Less", x, graph.scalar(0, "float64")), graph.add("Neg", root), root
-    )
+    is_negative = graph.add("Less", x, graph.scalar(0, "float64"))
+    return graph.add("Where", is_negative, graph.add("Neg", root), root)
 
 
 def _decode_labels(
@@ -202,10 +188,7 @@ def _decode_labels(
     Return the name of the value, and its type.
     """
     if len(label_sets) > 1:
-        raise BackendError(
-            "this model cannot be written as ONNX: it has several targets; export it with "
-            "FORMAT SQLML"
-        )
+        raise _make_unsupported_error("it has several targets")
     if label_type.width == 1:
         value = graph.add("Reshape", value, graph.ints(-1))
         label_type = TensorType(label_type.dtype, (ROWS,))
@@ -219,8 +202,8 @@ def _decode_labels(
 _EXPORT_ONLY: Mapping[str, Emit] = {
     "fill": _fill,
     "encode": _encode,
-    "require_finite": require_finite,
-    "require_known": require_known,
+    "require_finite": _emit_finite_check,
+    "require_known": _emit_known_check,
     "exp2": _compute_in_float64(lambda g, x: g.add("Pow", g.scalar(2, "float64"), x)),
     "log2": _make_logarithm(2),
     "log10": _make_logarithm(10),

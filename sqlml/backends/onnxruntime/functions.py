@@ -28,8 +28,14 @@ from sqlml.types import FLOATS, Array, DType, TensorType, numpy_dtype
 
 _BRANCH_LEQ, _BRANCH_LT = 0, 1
 
+Args = Sequence[str]
+Types = Sequence[TensorType]
+Emit = Callable[[Graph, Node, Args, Types], str]
+"""A function that appends nodes for an operator to a graph, given the names and types of its
+inputs, and returns the name of the result."""
 
-def accumulate(graph: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+
+def accumulate(graph: Graph, node: Node, args: Args, types: Types) -> str:
     """Add the values of the trees to the base one by one, with each sum rounded."""
     trees, values = types[0].shape[1:]
     flat = graph.add("Reshape", args[0], graph.ints(-1, trees * values)) if trees * values else None
@@ -45,21 +51,19 @@ def emit_ordered_sum(
     """
     if base.dtype == np.float16:
         raise BackendError("ONNX has no float16 sum that rounds after each term")
-    outputs, width = base.size, target.size * values
+    output_count, width = base.size, target.size * values
     rows = graph.add("Shape", rows_of, start=0, end=1)
     # Outputs with fewer terms are padded with -0.0, which changes no sum.
-    padding_and_base = graph.constant(np.append(base, -0.0).astype(base.dtype))
-    padding_and_base = graph.add(
-        "Expand", padding_and_base, graph.add("Concat", rows, graph.ints(outputs + 1), axis=0)
-    )
-    all_columns = (
-        padding_and_base if flat is None else graph.add("Concat", flat, padding_and_base, axis=1)
-    )
+    base_and_padding = graph.constant(np.append(base, -0.0).astype(base.dtype))
+    shape = graph.add("Concat", rows, graph.ints(output_count + 1), axis=0)
+    all_columns = graph.add("Expand", base_and_padding, shape)
+    if flat is not None:
+        all_columns = graph.add("Concat", flat, all_columns, axis=1)
     output_of_column = (target[:, None] + np.arange(values)).ravel()
-    terms = [np.flatnonzero(output_of_column == k) for k in range(outputs)]
+    terms = [np.flatnonzero(output_of_column == k) for k in range(output_count)]
     max_terms = max((t.size for t in terms), default=0)
-    order = np.full((outputs, 1 + max_terms), width + outputs, np.int64)
-    order[:, 0] = width + np.arange(outputs)
+    order = np.full((output_count, 1 + max_terms), width + output_count, np.int64)
+    order[:, 0] = width + np.arange(output_count)
     for row, columns in zip(order, terms, strict=True):
         row[1 : 1 + columns.size] = columns
     ordered_terms = graph.add("Gather", all_columns, graph.constant(order), axis=1)
@@ -67,37 +71,27 @@ def emit_ordered_sum(
     return graph.add("Gather", sums, graph.constant(np.array(max_terms, np.int64)), axis=2)
 
 
-def tree_ensemble(
-    graph: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]
-) -> str:
+def tree_ensemble(graph: Graph, node: Node, args: Args, types: Types) -> str:
     """Emit a tree_ensemble operator; raise BackendError if it has categorical nodes."""
     ensemble = Ensemble.of(node.attrs)
     if ensemble.has_categories:
         raise BackendError("ONNX has no category sets with the same meaning")
-    values_per_leaf = ensemble.leaf_values.shape[1]
+    leaf_count, values_per_leaf = ensemble.leaf_values.shape
     if not ensemble.nodes:
         return _emit_constant_sum(graph, node, args[0], types[0])
     inner_counts = np.bincount(ensemble.node_roots(), minlength=ensemble.trees)
     first_leaves = np.concatenate([[0], np.cumsum(inner_counts + 1)[:-1]]).astype(np.int64)
-    tree_of_leaf = np.repeat(
-        np.arange(ensemble.trees), np.diff(np.append(first_leaves, ensemble.leaf_values.shape[0]))
-    )
+    tree_of_leaf = np.repeat(np.arange(ensemble.trees), np.diff(first_leaves, append=leaf_count))
     leaf_numbers = np.arange(tree_of_leaf.size) - first_leaves[tree_of_leaf]
     x, dtype = args[0], types[0].dtype
     if dtype == "float16":
         x, dtype = graph.cast(x, "float32"), "float32"
     elif dtype == "float32" and leaf_numbers.size and leaf_numbers.max() >= 1 << 24:
         x, dtype = graph.cast(x, "float64"), "float64"
-    leaves = graph.cast(
-        _emit_exit_numbers(graph, ensemble, x, dtype, tree_of_leaf, leaf_numbers), "int64"
-    )
-    positions = graph.add("Add", leaves, graph.constant(first_leaves))
-    leaf_values_of_row = graph.add(
-        "Gather", graph.constant(ensemble.leaf_values), positions, axis=0
-    )
-    flat = graph.add(
-        "Reshape", leaf_values_of_row, graph.ints(-1, ensemble.trees * values_per_leaf)
-    )
+    exits = _emit_exit_numbers(graph, ensemble, x, dtype, tree_of_leaf, leaf_numbers)
+    positions = graph.add("Add", graph.cast(exits, "int64"), graph.constant(first_leaves))
+    values = graph.add("Gather", graph.constant(ensemble.leaf_values), positions, axis=0)
+    flat = graph.add("Reshape", values, graph.ints(-1, ensemble.trees * values_per_leaf))
     return emit_ordered_sum(graph, flat, args[0], ensemble.base, ensemble.target, values_per_leaf)
 
 
@@ -110,8 +104,8 @@ def _emit_constant_sum(graph: Graph, node: Node, x: str, x_type: TensorType) -> 
         rows = graph.add("Shape", x, start=0, end=1)
         return graph.add("Expand", value, graph.add("Concat", rows, graph.ints(total.size), axis=0))
     # This shows the importer of ONNX that there is one value per row.
-    first = graph.add("Gather", x, graph.ints(0), axis=1)
-    return graph.add("Where", graph.add("IsNaN", first), value, value)
+    first_column = graph.add("Gather", x, graph.ints(0), axis=1)
+    return graph.add("Where", graph.add("IsNaN", first_column), value, value)
 
 
 def _emit_exit_numbers(
@@ -124,10 +118,10 @@ def _emit_exit_numbers(
     roots[single_leaf_trees] = added_nodes
     mode = _BRANCH_LT if ensemble.compare == "lt" else _BRANCH_LEQ
 
-    def extend(values: Array) -> Array:
+    def append_zeros(values: Array) -> Array:
         return np.concatenate([values, np.zeros(single_leaf_trees.size, values.dtype)])
 
-    def numbers(values: Array) -> TensorProto:
+    def to_tensor(values: Array) -> TensorProto:
         return numpy_helper.from_array(values.astype(dtype))
 
     children: dict[str, Any] = {}
@@ -144,23 +138,17 @@ def _emit_exit_numbers(
         aggregate_function=1,
         post_transform=0,
         tree_roots=roots.tolist(),
-        nodes_featureids=extend(ensemble.feature).tolist(),
+        nodes_featureids=append_zeros(ensemble.feature).tolist(),
         nodes_modes=numpy_helper.from_array(
             np.full(ensemble.nodes + single_leaf_trees.size, mode, np.uint8)
         ),
-        nodes_splits=numbers(extend(ensemble.threshold)),
+        nodes_splits=to_tensor(append_zeros(ensemble.threshold)),
         **children,
-        nodes_missing_value_tracks_true=extend(ensemble.default_left).astype(int).tolist(),
+        nodes_missing_value_tracks_true=append_zeros(ensemble.default_left).astype(int).tolist(),
         leaf_targetids=tree_of_leaf.tolist(),
-        leaf_weights=numbers(leaf_numbers),
+        leaf_weights=to_tensor(leaf_numbers),
     )
 
-
-Args = Sequence[str]
-Types = Sequence[TensorType]
-Emit = Callable[[Graph, Node, Args, Types], str]
-"""A function that appends nodes for an operator to a graph, given the names and types of its
-inputs, and returns the name of the result."""
 
 NARROW = frozenset({"bool", "int8", "int16"})
 """Dtypes that most kernels of onnxruntime lack; int32 represents all their values."""
@@ -248,9 +236,8 @@ def _search_sorted(graph: Graph, node: Node, args: Args, types: Types) -> str:
     for j, column_edges in enumerate(columns):
         edges[0, j, : column_edges.size], is_edge[0, j, : column_edges.size] = column_edges, True
     compare = "Less" if node.attrs["side"] == "left" else "LessOrEqual"
-    is_below_or_equal = graph.add(
-        compare, graph.constant(edges), graph.add("Unsqueeze", x, graph.ints(2))
-    )
+    all_edges, numbers = graph.constant(edges), graph.add("Unsqueeze", x, graph.ints(2))
+    is_below_or_equal = graph.add(compare, all_edges, numbers)
     is_below = graph.add("And", is_below_or_equal, graph.constant(is_edge))
     count = graph.add("ReduceSum", graph.cast(is_below, "int64"), graph.ints(2), keepdims=0)
     edge_count = graph.constant(is_edge.sum(axis=2).astype(np.int64))
@@ -259,8 +246,8 @@ def _search_sorted(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 def _trunc(graph: Graph, node: Node, args: Args, types: Types) -> str:
     (x,) = args
-    negative = graph.add("Less", x, graph.scalar(0, node.type.dtype))
-    return graph.add("Where", negative, graph.add("Ceil", x), graph.add("Floor", x))
+    is_negative = graph.add("Less", x, graph.scalar(0, node.type.dtype))
+    return graph.add("Where", is_negative, graph.add("Ceil", x), graph.add("Floor", x))
 
 
 def _sign(graph: Graph, node: Node, args: Args, types: Types) -> str:
@@ -281,11 +268,11 @@ def _shift_right(graph: Graph, node: Node, args: Args, types: Types) -> str:
     minus_one, zero = graph.scalar(-1, "int64"), graph.scalar(0, "int64")
     powers = graph.constant(np.int64(1) << np.arange(63, dtype=np.int64))
     power = graph.add("Gather", powers, graph.add("Min", by, graph.scalar(62, "int64")))
-    negative = graph.add("Less", x, zero)
+    is_negative = graph.add("Less", x, zero)
     inverted = graph.add("Sub", minus_one, x)
-    shifted = graph.add("Div", graph.add("Where", negative, inverted, x), power)
+    shifted = graph.add("Div", graph.add("Where", is_negative, inverted, x), power)
     shifted = graph.add("Where", graph.add("Equal", by, graph.scalar(63, "int64")), zero, shifted)
-    result = graph.add("Where", negative, graph.add("Sub", minus_one, shifted), shifted)
+    result = graph.add("Where", is_negative, graph.add("Sub", minus_one, shifted), shifted)
     return graph.cast(result, node.type.dtype)
 
 
@@ -299,10 +286,9 @@ def _where(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 def _concat(graph: Graph, node: Node, args: Args, types: Types) -> str:
     dtype = node.type.dtype
-    parts = [
-        a if t.dtype == dtype else graph.cast(a, dtype) for a, t in zip(args, types, strict=True)
-    ]
-    return parts[0] if len(parts) == 1 else graph.add("Concat", *parts, axis=1)
+    pairs = zip(args, types, strict=True)
+    inputs = [a if t.dtype == dtype else graph.cast(a, dtype) for a, t in pairs]
+    return inputs[0] if len(inputs) == 1 else graph.add("Concat", *inputs, axis=1)
 
 
 def _select(graph: Graph, node: Node, args: Args, types: Types) -> str:
@@ -316,9 +302,8 @@ def _reshape(graph: Graph, node: Node, args: Args, types: Types) -> str:
     shape: tuple[int, ...] = node.attrs["shape"]
     if 0 in shape:  # With an empty axis, -1 would be ambiguous.
         rows = graph.add("Shape", args[0], start=0, end=1)
-        return graph.add(
-            "Reshape", args[0], graph.add("Concat", rows, graph.ints(*shape), axis=0), allowzero=1
-        )
+        lengths = graph.add("Concat", rows, graph.ints(*shape), axis=0)
+        return graph.add("Reshape", args[0], lengths, allowzero=1)
     return graph.add("Reshape", args[0], graph.ints(-1, *shape))
 
 
@@ -349,9 +334,8 @@ def _make_extreme(op: str) -> Emit:
             x = graph.cast(x, "int32")
         result = graph.add(op, x, graph.ints(axis), keepdims=1)
         if dtype in FLOATS:  # The kernel ignores NaN.
-            result = graph.add(
-                "Where", _mark_nan(graph, x, axis)[1], graph.scalar(np.nan, dtype), result
-            )
+            has_nan = _mark_nan(graph, x, axis)[1]
+            result = graph.add("Where", has_nan, graph.scalar(np.nan, dtype), result)
         return graph.cast(result, dtype) if dtype == "int16" else result
 
     return emit
@@ -369,9 +353,8 @@ def _argmax(graph: Graph, node: Node, args: Args, types: Types) -> str:
     (x,), dtype = args, types[0].dtype
     if dtype in FLOATS:  # NaN is the largest, and the first one is selected.
         marks, has_nan = _mark_nan(graph, x, axis)
-        x = graph.add(
-            "Where", has_nan, marks if dtype == "float32" else graph.cast(marks, dtype), x
-        )
+        marks = marks if dtype == "float32" else graph.cast(marks, dtype)
+        x = graph.add("Where", has_nan, marks, x)
     elif dtype == "int16":
         x = graph.cast(x, "int32")
     return graph.add("ArgMax", x, axis=axis, keepdims=1)
@@ -383,9 +366,8 @@ def _softmax(graph: Graph, node: Node, args: Args, types: Types) -> str:
     if not node.type.width:
         return x
     maximum = graph.add("ReduceMax", x, graph.ints(1), keepdims=1)
-    maximum_or_nan = graph.add(
-        "Where", _mark_nan(graph, x, 1)[1], graph.scalar(np.nan, dtype), maximum
-    )
+    has_nan = _mark_nan(graph, x, 1)[1]
+    maximum_or_nan = graph.add("Where", has_nan, graph.scalar(np.nan, dtype), maximum)
     exponentials = _exp(graph, graph.add("Sub", x, maximum_or_nan), dtype)
     total = graph.add("ReduceSum", graph.cast(exponentials, wide), graph.ints(1), keepdims=1)
     return graph.add("Div", exponentials, graph.cast(total, dtype))
@@ -452,9 +434,8 @@ def _fast_take(graph: Graph, node: Node, args: Args, types: Types) -> str:
     if is_unsupported or 0 in (*table.shape, *index.shape[1:]):
         return FUNCTIONS["take"](graph, node, args, types)
     flat = graph.add("Reshape", _index(graph, args[1], index.dtype), graph.ints(-1))
-    taken_values = graph.add(
-        "GatherElements", graph.add("Reshape", args[0], graph.ints(-1)), flat, axis=0
-    )
+    table_values = graph.add("Reshape", args[0], graph.ints(-1))
+    taken_values = graph.add("GatherElements", table_values, flat, axis=0)
     return graph.add("Reshape", taken_values, graph.ints(-1, *node.type.shape[1:]))
 
 
@@ -467,9 +448,8 @@ def _fast_select(graph: Graph, node: Node, args: Args, types: Types) -> str:
         return FUNCTIONS["select"](graph, node, args, types)
     rows = graph.add("Shape", args[0], start=0, end=1)
     shape = graph.add("Concat", rows, graph.ints(size), axis=0)
-    expanded_indices = graph.add(
-        "Expand", graph.constant(indices.reshape(1, -1).astype(np.int32)), shape
-    )
+    row_of_indices = graph.constant(indices.reshape(1, -1).astype(np.int32))
+    expanded_indices = graph.add("Expand", row_of_indices, shape)
     return graph.add("GatherElements", args[0], expanded_indices, axis=1)
 
 

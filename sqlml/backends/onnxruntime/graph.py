@@ -26,12 +26,8 @@ ML_OPSET = 5
 IR_VERSION = 10
 
 ELEMENT: Mapping[str, int] = {
-    **{
-        name: helper.np_dtype_to_tensor_dtype(np.dtype(name))
-        for name in ("bool", *sorted(FLOATS | INTEGERS))
-    },
-    "string": TensorProto.STRING,
-}
+    name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("bool", *FLOATS, *INTEGERS)
+} | {"string": TensorProto.STRING}
 """Map dtypes to their numbers in ONNX."""
 
 
@@ -82,18 +78,12 @@ class Graph:
         self,
         inputs: Mapping[str, TensorType],
         outputs: Mapping[str, TensorType],
-        text: str = "",
+        description: str = "",
         stored: bytes = b"",
     ) -> bytes:
-        """Return a ModelProto with doc_string `text`, and with the Program `stored` if any."""
-        graph = helper.make_graph(
-            self._nodes,
-            "sqlml",
-            [_describe_value(n, t) for n, t in inputs.items()],
-            [_describe_value(n, t) for n, t in outputs.items()],
-            initializer=self._constants,
-            doc_string=text,
-        )
+        """Return a ModelProto with this description, and with the Program `stored` if given."""
+        reads, gives = ([_describe_value(*v) for v in types.items()] for types in (inputs, outputs))
+        graph = helper.make_graph(self._nodes, "sqlml", reads, gives, self._constants, description)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="sqlml"
@@ -151,9 +141,8 @@ def split_into_stages(
         stage_nodes = set(nodes)
         read_nodes = {j for i in nodes for j in program.nodes[i].inputs} - stage_nodes
         reads = {j for j in read_nodes if program.nodes[j].op != "constant"}
-        read_later = {
-            j for i in stage_of_node if stage_of_node[i] > stage for j in program.nodes[i].inputs
-        }
+        later_nodes = [i for i in stage_of_node if stage_of_node[i] > stage]
+        read_later = {j for i in later_nodes for j in program.nodes[i].inputs}
         gives = stage_nodes & (read_later | output_nodes)
         stages.append(Stage(stage % 2 == 1, nodes, tuple(sorted(reads)), tuple(sorted(gives))))
     return tuple(stages)

@@ -18,287 +18,250 @@ _MAX_LENGTH = 58
 
 
 def format_quoted_value(sql: str, dialect: Dialect) -> str:
-    """Return SQL for a string in quotes, for error messages.
-
-    A long string is truncated, and a missing string becomes NULL.
-    """
+    """Return SQL for a string in quotes: truncated if it is long, and NULL if it is missing."""
     beginning = dialect.call("left", sql, str(_MAX_LENGTH - 3))
     is_long = f"{dialect.call('length', sql)} > {_MAX_LENGTH}"
     quote = dialect.text("'")
     truncated = dialect.call("concat", quote, beginning, dialect.text("...'"))
     complete = dialect.call("concat", quote, sql, quote)
-    null = dialect.text("NULL")
-    return (
-        f"CASE WHEN {sql} IS NULL THEN {null} WHEN {is_long} THEN {truncated} ELSE {complete} END"
-    )
+    cases = f"WHEN {sql} IS NULL THEN {dialect.text('NULL')} WHEN {is_long} THEN {truncated}"
+    return f"CASE {cases} ELSE {complete} END"
 
 
 def format_number(number: str, nan: bool, dialect: Dialect) -> str:
     """Return SQL for the shortest digits of a number; if `nan`, it may be NaN and becomes NULL."""
     digits = f"CAST({number} AS {dialect.type('VARCHAR')})"
-    without_fraction = dialect.call(
-        "regexp_replace", digits, dialect.text("[.]0$"), dialect.text("")
-    )
-    null = dialect.text("NULL")
+    fraction, empty, null = map(dialect.text, ("[.]0$", "", "NULL"))
+    without_fraction = dialect.call("regexp_replace", digits, fraction, empty)
     if not nan:
         return without_fraction
     return f"CASE WHEN {dialect.call('isnan', number)} THEN {null} ELSE {without_fraction} END"
 
 
-def _print_linear(node: Printing) -> Value:
-    """Print weighted sums, added column by column as in the reference."""
-    weights, bias = node.attrs["weights"], node.attrs["bias"]
-    x = node.bind(node.values[0]) if weights.shape[1] > 1 else node.values[0]
+def _linear_sql(printing: Printing) -> Value:
+    """Return weighted sums, added column by column as in the reference."""
+    weights, bias = printing.attrs["weights"], printing.attrs["bias"]
+    x = printing.bind(printing.values[0]) if weights.shape[1] > 1 else printing.values[0]
     return tuple(
-        _print_dot_product(node, x, node.constants(weights[:, k]), node.number(bias[k]))
+        _dot_product_sql(printing, x, printing.literals(weights[:, k]), printing.number(bias[k]))
         for k in range(weights.shape[1])
     )
 
 
-def _print_dot_product(
-    node: Printing, columns: Sequence[Expression], weights: Sequence[Expression], *more_terms: str
+def _dot_product_sql(
+    printing: Printing, columns: Sequence[Expression], weights: Sequence[Expression], *added: str
 ) -> Expression:
-    terms = [
-        node.operator("*", operand.sql, w.sql) for operand, w in zip(columns, weights, strict=True)
-    ]
-    return Expression(node.total([*terms, *more_terms]))
+    pairs = zip(columns, weights, strict=True)
+    terms = [printing.operator("*", column.sql, weight.sql) for column, weight in pairs]
+    return Expression(printing.total([*terms, *added]))
 
 
-def _print_sum(node: Printing) -> Value:
-    sums = (node.total([operand.sql for operand in line]) for line in node.lines())
-    return tuple(Expression(sql, nan=node.dtype in FLOATS) for sql in sums)
+def _sum_sql(printing: Printing) -> Value:
+    sums = (printing.total([operand.sql for operand in line]) for line in printing.lines())
+    return tuple(Expression(sql, nan=printing.dtype in FLOATS) for sql in sums)
 
 
 def _make_reduction_printer(name: str) -> Printer:
-    def printer(node: Printing) -> Value:
-        lines = map(node.bind, node.lines()) if name == "least" else node.lines()
-        return tuple(_print_extreme(node, name, line) for line in lines)
+    def to_sql(printing: Printing) -> Value:
+        lines = map(printing.bind, printing.lines()) if name == "least" else printing.lines()
+        return tuple(_extreme_sql(printing, name, line) for line in lines)
 
-    return printer
+    return to_sql
 
 
-def _print_extreme(node: Printing, name: str, line: Value) -> Expression:
-    """Print the greatest or the least of some numbers; it is missing if one of them is missing."""
-    sql = node.dialect.call(name, *(operand.sql for operand in line))
+def _extreme_sql(printing: Printing, name: str, line: Value) -> Expression:
+    """Return the greatest or the least of some numbers; it is missing if one of them is missing."""
+    sql = printing.dialect.call(name, *(operand.sql for operand in line))
     nan = any(operand.nan for operand in line)
     # Without a CASE, NaN is the greatest number.
-    if nan and (name == "least" or node.dialect.missing_is_null):
-        any_missing = " OR ".join(node.missing(operand) for operand in line if operand.nan)
-        sql = f"CASE WHEN {any_missing} THEN {node.number(np.nan)} ELSE {sql} END"
+    if nan and (name == "least" or printing.dialect.missing_is_null):
+        any_missing = " OR ".join(printing.missing(operand) for operand in line if operand.nan)
+        sql = f"CASE WHEN {any_missing} THEN {printing.number(np.nan)} ELSE {sql} END"
     return Expression(sql, nan=nan)
 
 
-def _print_argmax(node: Printing) -> Value:
-    """Print the index of the first greatest number; NaN is the greatest, as in numpy."""
-    return tuple(Expression(_print_first_greatest(node, line), nan=False) for line in node.lines())
+def _argmax_sql(printing: Printing) -> Value:
+    """Return the index of the first greatest number; NaN is the greatest, as in numpy."""
+    indices = (_first_greatest_sql(printing, line) for line in printing.lines())
+    return tuple(Expression(sql, nan=False) for sql in indices)
 
 
-def _print_first_greatest(node: Printing, line: Value) -> str:
-    sql_type = TYPES[node.dtype]
+def _first_greatest_sql(printing: Printing, line: Value) -> str:
+    sql_type = TYPES[printing.dtype]
     if len(line) == 1:
-        return node.number(0)
-    if node.dialect.missing_is_null:
-        return _print_first_greatest_by_cases(node, node.bind(line))
+        return printing.number(0)
+    if printing.dialect.missing_is_null:
+        return _first_greatest_case_sql(printing, printing.bind(line))
     if len(line) == 2:
         return f"CAST(CASE WHEN {line[0].sql} >= {line[1].sql} THEN 0 ELSE 1 END AS {sql_type})"
-    name = node.bindings.name(node.dialect.array([operand.sql for operand in line]))
-    position = node.dialect.operator("-", node.dialect.place_of_greatest(name), "1")
+    name = printing.bindings.name(printing.dialect.array([operand.sql for operand in line]))
+    position = printing.dialect.operator("-", printing.dialect.place_of_greatest(name), "1")
     return f"CAST({position} AS {sql_type})"
 
 
-def _print_first_greatest_by_cases(node: Printing, line: Value) -> str:
-    """Print the index of the first greatest number by a CASE; a missing number is the greatest."""
-    whens = [
-        f"WHEN {node.missing(operand)} THEN {k}" for k, operand in enumerate(line) if operand.nan
-    ]
+def _first_greatest_case_sql(printing: Printing, line: Value) -> str:
+    """Return the index of the first greatest number by a CASE; a missing number is the greatest."""
+    branches = [f"WHEN {printing.missing(e)} THEN {k}" for k, e in enumerate(line) if e.nan]
     for k, operand in enumerate(line[:-1]):
-        above = " AND ".join(f"{operand.sql} >= {other.sql}" for other in line[k + 1 :])
-        whens.append(f"WHEN {above} THEN {k}")
-    return f"CAST(CASE {' '.join(whens)} ELSE {len(line) - 1} END AS {node.sql_type})"
+        greatest_test = " AND ".join(f"{operand.sql} >= {other.sql}" for other in line[k + 1 :])
+        branches.append(f"WHEN {greatest_test} THEN {k}")
+    return f"CAST(CASE {' '.join(branches)} ELSE {len(line) - 1} END AS {printing.sql_type})"
 
 
-def _print_softmax(node: Printing) -> Value:
-    x = node.bind(node.values[0])
+def _softmax_sql(printing: Printing) -> Value:
+    x = printing.bind(printing.values[0])
     if not x:
         return ()
-    (maximum,) = node.bind([_print_extreme(node, "greatest", x)])
-    differences: Sequence[Expression] = [
-        Expression(node.operator("-", operand.sql, maximum.sql)) for operand in x
-    ]
-    if node.dialect.missing_is_null:
-        differences = node.bind(differences)
-    if node.dtype == "float32":
-        double_powers = [node.dialect.call("exp", f"CAST({b.sql} AS DOUBLE)") for b in differences]
-        powers = [node.dialect.narrowed(power) for power in double_powers]
-    else:
-        powers = [node.dialect.call("exp", b.sql) for b in differences]
-    operand = node.bind([Expression(power) for power in powers])
-    wide_type = node.type_of(str(node.attrs["sum_dtype"]))
-    parts = [f"CAST({v.sql} AS {wide_type})" for v in operand]
-    summed = node.bindings.total(parts, str(node.attrs["sum_dtype"]))
-    narrowed_sum = (
-        node.dialect.narrowed(summed) if node.dtype == "float32" else f"CAST({summed} AS DOUBLE)"
-    )
-    (total,) = node.bind([Expression(narrowed_sum)])
-    parts = [node.dialect.divided(v.sql, total.sql, node.sql_type) for v in operand]
-    if node.dtype == "float32":
-        parts = [node.dialect.rounded(part) for part in parts]
-    return tuple(map(Expression, parts))
+    dialect, is_single = printing.dialect, printing.dtype == "float32"
+    sum_dtype = str(printing.attrs["sum_dtype"])
+    (maximum,) = printing.bind([_extreme_sql(printing, "greatest", x)])
+    differences: Value = tuple(Expression(printing.operator("-", e.sql, maximum.sql)) for e in x)
+    if dialect.missing_is_null:
+        differences = printing.bind(differences)
+    exponents = [f"CAST({e.sql} AS DOUBLE)" if is_single else e.sql for e in differences]
+    exponentials = [dialect.call("exp", exponent) for exponent in exponents]
+    if is_single:
+        exponentials = list(map(dialect.narrowed, exponentials))
+    bound_exponentials = printing.bind([Expression(power) for power in exponentials])
+    wide_type = printing.type_of(sum_dtype)
+    terms = [f"CAST({power.sql} AS {wide_type})" for power in bound_exponentials]
+    total = printing.bindings.total(terms, sum_dtype)
+    total = dialect.narrowed(total) if is_single else f"CAST({total} AS DOUBLE)"
+    (divisor,) = printing.bind([Expression(total)])
+    quotients = [dialect.divided(e.sql, divisor.sql, printing.sql_type) for e in bound_exponentials]
+    return tuple(Expression(dialect.rounded(sql) if is_single else sql) for sql in quotients)
 
 
-def _print_encode(node: Printing) -> Value:
-    """Print a lookup of a number in the categories; the last of equal categories counts."""
-    (operand,) = node.bind(node.values[0])
-    codes = {float(c): k for k, c in enumerate(node.attrs["categories"].tolist()) if c == c}
-    code = node.number(-1, "int64")
-    if codes and node.dialect.missing_is_null:
-        whens = " ".join(
-            f"WHEN {node.number(c, node.operand)} THEN {code}" for c, code in codes.items()
-        )
-        code = f"CAST(CASE {operand.sql} {whens} ELSE -1 END AS BIGINT)"
+def _encode_sql(printing: Printing) -> Value:
+    """Return a lookup of a number in the categories; the last of equal categories counts."""
+    (operand,), dialect = printing.bind(printing.values[0]), printing.dialect
+    codes = {float(c): k for k, c in enumerate(printing.attrs["categories"].tolist()) if c == c}
+    code = printing.number(-1, "int64")
+    if codes and dialect.missing_is_null:
+        whens = [f"WHEN {printing.number(c, printing.operand)} THEN {k}" for c, k in codes.items()]
+        code = f"CAST(CASE {operand.sql} {' '.join(whens)} ELSE -1 END AS BIGINT)"
     elif codes:
-        keys = node.dialect.array([node.number(c, node.operand) for c in codes])
-        code_map = node.dialect.map(
-            keys, node.dialect.array([str(code) for code in codes.values()])
-        )
-        zero = node.number(
-            0, node.operand
-        )  # Adding 0 turns -0.0, which is a key of its own, into 0.0.
-        code_or_null = node.dialect.value_at(
-            code_map, node.dialect.operator("+", operand.sql, zero)
-        )
-        code = f"CAST(coalesce({code_or_null}, -1) AS BIGINT)"
-    missing = node.attrs["missing"]
+        keys = dialect.array([printing.number(c, printing.operand) for c in codes])
+        code_map = dialect.map(keys, dialect.array(list(map(str, codes.values()))))
+        # Adding 0 turns -0.0, which is a key of its own, into 0.0.
+        key = dialect.operator("+", operand.sql, printing.number(0, printing.operand))
+        code = f"CAST(coalesce({dialect.value_at(code_map, key)}, -1) AS BIGINT)"
     if operand.nan:
-        missing_code = node.number(missing, "int64")
-        code = f"CASE WHEN {node.missing(operand)} THEN {missing_code} ELSE {code} END"
-    return (
-        Expression(code, nan=False, category=format_number(operand.sql, operand.nan, node.dialect)),
-    )
+        missing_code = printing.number(printing.attrs["missing"], "int64")
+        code = f"CASE WHEN {printing.missing(operand)} THEN {missing_code} ELSE {code} END"
+    category = format_number(operand.sql, operand.nan, dialect)
+    return (Expression(code, nan=False, category=category),)
 
 
-def _print_require_known(node: Printing) -> Value:
+def _require_known_sql(printing: Printing) -> Value:
     checked = []
-    for operand in node.bind(node.values[0]):
+    attrs = printing.attrs
+    for operand in printing.bind(printing.values[0]):
         value = "a category" if operand.category is None else VALUE
-        error = make_unknown_category_error(node.attrs["feature"], node.attrs["step"], value)
-        whens = [(f"{operand.sql} < 0", node.error(error, operand.category))]
-        checked.append(node.reject_when(operand, whens, nan=False))
+        error = make_unknown_category_error(attrs["feature"], attrs["step"], value)
+        rejections = [(f"{operand.sql} < 0", printing.error(error, operand.category))]
+        checked.append(printing.reject_when(operand, rejections, nan=False))
     return tuple(checked)
 
 
-def _print_one_hot(node: Printing) -> Value:
-    (operand,) = node.bind(node.values[0])
+def _one_hot_sql(printing: Printing) -> Value:
+    (operand,) = printing.bind(printing.values[0])
     return tuple(
-        Expression(node.dialect.number_of(f"{operand.sql} = {k}", node.sql_type), nan=False)
-        for k in range(node.type.width)
+        Expression(printing.dialect.number_of(f"{operand.sql} = {k}", printing.sql_type), nan=False)
+        for k in range(printing.type.width)
     )
 
 
-def _print_take(node: Printing) -> Value:
-    """Print rows of a constant table, selected by indices that are never out of range."""
-    table, index = node.values
-    shape = node.shapes[0]
-    columns = np.arange(len(table)).reshape(shape[0], -1).T.tolist()
-    missing = any(operand.nan for operand in table)
-    if node.dialect.missing_is_null:
-        whens = [
-            " ".join(f"WHEN {k} THEN {table[i].sql}" for k, i in enumerate(column))
-            for column in columns
-        ]
-        return tuple(
-            Expression(f"CASE {operand.sql} {cases} END", nan=missing)
-            for operand in node.bind(index)
-            for cases in whens
-        )
-    lists = [f"({node.dialect.array([table[i].sql for i in column])})" for column in columns]
-    return tuple(
-        Expression(
-            node.dialect.at(entries, node.dialect.operator("+", operand.sql, "1")), nan=missing
-        )
-        for operand in node.bind(index)
-        for entries in lists
-    )
+def _take_sql(printing: Printing) -> Value:
+    """Return rows of a constant table, selected by indices that are never out of range."""
+    (table, index), dialect = printing.values, printing.dialect
+    columns = np.arange(len(table)).reshape(printing.shapes[0][0], -1).T.tolist()
+    nan = any(entry.nan for entry in table)
+
+    def print_entry(row: str, column: Sequence[int]) -> str:
+        if dialect.missing_is_null:
+            whens = " ".join(f"WHEN {k} THEN {table[i].sql}" for k, i in enumerate(column))
+            return f"CASE {row} {whens} END"
+        entries = f"({dialect.array([table[i].sql for i in column])})"
+        return dialect.at(entries, dialect.operator("+", row, "1"))
+
+    entries = [print_entry(row.sql, column) for row in printing.bind(index) for column in columns]
+    return tuple(Expression(sql, nan=nan) for sql in entries)
 
 
-def _print_matmul(node: Printing) -> Value:
-    """Print (i,) times a constant (i, l), or (t, i) times a constant (t, i, l) for each t."""
-    x, weights = node.bind(node.values[0]), node.values[1]
-    *batch, inner, outer = node.shapes[1]
+def _matmul_sql(printing: Printing) -> Value:
+    """Multiply (i,) times a constant (i, l), or (t, i) times a constant (t, i, l) for each t."""
+    x, weights = printing.bind(printing.values[0]), printing.values[1]
+    *batch, inner, outer = printing.shapes[1]
     products = []
     for t in range(math.prod(batch)):
         line = x[t * inner : (t + 1) * inner]
         matrix = weights[t * inner * outer : (t + 1) * inner * outer]
-        products += [_print_dot_product(node, line, matrix[k::outer]) for k in range(outer)]
+        products += [_dot_product_sql(printing, line, matrix[k::outer]) for k in range(outer)]
     return tuple(products)
 
 
-def _print_pairwise(node: Printing) -> Value:
-    points = node.attrs["points"]
-    print_term = _METRICS.get(node.attrs["metric"])
-    is_unsupported = "weights" in node.attrs or node.attrs.get("expanded", False)
+def _pairwise_sql(printing: Printing) -> Value:
+    points = printing.attrs["points"]
+    print_term = _METRICS.get(printing.attrs["metric"])
+    is_unsupported = "weights" in printing.attrs or printing.attrs.get("expanded", False)
     if print_term is None or is_unsupported or points.size > 5000:
-        raise BackendError(
-            f"distances ({node.attrs['metric']}) to {points.shape[0]} points are not printed as SQL"
-        )
-    x = node.bind(node.values[0])
+        metric = printing.attrs["metric"]
+        raise BackendError(f"distances ({metric}) to {len(points)} points are not printed as SQL")
+    x = printing.bind(printing.values[0])
     distances = []
     for point in points:
-        terms = [
-            print_term(node, operand.sql, c.sql)
-            for operand, c in zip(x, node.constants(point), strict=True)
-        ]
-        distances.append(Expression(node.total(terms)))
+        pairs = zip(x, printing.literals(point), strict=True)
+        terms = [print_term(printing, operand.sql, c.sql) for operand, c in pairs]
+        distances.append(Expression(printing.total(terms)))
     return tuple(distances)
 
 
-def _print_square_difference(node: Printing, x: str, c: str) -> str:
-    difference = node.operator("-", x, c)
-    return node.operator("*", difference, difference)
+def _square_difference_sql(printing: Printing, x: str, c: str) -> str:
+    difference = printing.operator("-", x, c)
+    return printing.operator("*", difference, difference)
 
 
 _METRICS: Mapping[str, Callable[[Printing, str, str], str]] = {
     "dot": lambda p, x, c: p.operator("*", x, c),
-    "sqeuclidean": _print_square_difference,
+    "sqeuclidean": _square_difference_sql,
     "manhattan": lambda p, x, c: p.dialect.call("abs", p.operator("-", x, c)),
 }
 """Map metrics to functions that return the SQL of one column's term in the distance."""
 
 
-def _print_search_sorted(node: Printing) -> Value:
-    """Print the number of edges below a number; NaN is above all edges, as in numpy."""
-    edges, offsets = (
-        node.constants(node.attrs["edges"], node.operand),
-        node.attrs["offsets"].tolist(),
-    )
-    symbol = "<=" if node.attrs["side"] == "right" else "<"
+def _search_sorted_sql(printing: Printing) -> Value:
+    """Return the number of edges below a number; NaN is above all edges, as in numpy."""
+    edges = printing.literals(printing.attrs["edges"], printing.operand)
+    offsets = printing.attrs["offsets"].tolist()
+    symbol = "<=" if printing.attrs["side"] == "right" else "<"
     counts = []
-    for k, operand in enumerate(node.bind(node.values[0])):
+    for k, operand in enumerate(printing.bind(printing.values[0])):
         column_edges = edges[offsets[k] : offsets[k + 1]]
-        holds = [f"{edge.sql} {symbol} {operand.sql}" for edge in column_edges]
-        if operand.nan and node.dialect.missing_is_null:
-            holds = [f"({test} OR {node.missing(operand)})" for test in holds]
-        terms = [node.dialect.number_of(test, "BIGINT") for test in holds]
-        counts.append(Expression(node.total(terms), nan=False))
+        tests = [f"{edge.sql} {symbol} {operand.sql}" for edge in column_edges]
+        if operand.nan and printing.dialect.missing_is_null:
+            tests = [f"({test} OR {printing.missing(operand)})" for test in tests]
+        terms = [printing.dialect.number_of(test, "BIGINT") for test in tests]
+        counts.append(Expression(printing.total(terms), nan=False))
     return tuple(counts)
 
 
 PRINTERS: Mapping[str, Printer] = {
     "concat": lambda p: tuple(e for value in p.values for e in value),
     "select": lambda p: tuple(p.values[0][j] for j in p.attrs["indices"].tolist()),
-    "linear": _print_linear,
-    "sum": _print_sum,
+    "linear": _linear_sql,
+    "sum": _sum_sql,
     "max": _make_reduction_printer("greatest"),
     "min": _make_reduction_printer("least"),
-    "argmax": _print_argmax,
-    "softmax": _print_softmax,
-    "encode": _print_encode,
-    "require_known": _print_require_known,
-    "one_hot": _print_one_hot,
+    "argmax": _argmax_sql,
+    "softmax": _softmax_sql,
+    "encode": _encode_sql,
+    "require_known": _require_known_sql,
+    "one_hot": _one_hot_sql,
     "reshape": lambda p: p.values[0],
-    "take": _print_take,
-    "matmul": _print_matmul,
-    "batch_matmul": _print_matmul,
-    "pairwise": _print_pairwise,
-    "search_sorted": _print_search_sorted,
+    "take": _take_sql,
+    "matmul": _matmul_sql,
+    "batch_matmul": _matmul_sql,
+    "pairwise": _pairwise_sql,
+    "search_sorted": _search_sorted_sql,
 }

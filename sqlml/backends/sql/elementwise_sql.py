@@ -25,14 +25,12 @@ Form = Callable[[Dialect, str], str]
 def _make_unary_printer(form: Form, twice: bool = False) -> Printer:
     """Return a printer of `form`; `twice` means that it repeats the number."""
 
-    def printer(node: Printing) -> Value:
-        (x,) = node.values
-        operands = node.bind(x) if twice else x
-        return tuple(
-            Expression(form(node.dialect, operand.sql), nan=operand.nan) for operand in operands
-        )
+    def to_sql(printing: Printing) -> Value:
+        (x,) = printing.values
+        operands = printing.bind(x) if twice else x
+        return tuple(operand.with_sql(form(printing.dialect, operand.sql)) for operand in operands)
 
-    return printer
+    return to_sql
 
 
 def _make_call(name: str) -> Form:
@@ -45,123 +43,99 @@ def _make_function_printer(form: Form, twice: bool = False, nan: bool = True) ->
     `twice` means that `form` repeats the number.
     """
 
-    def printer(node: Printing) -> Value:
-        (x,) = node.values
-        operands = node.bind(x) if twice or node.dialect.missing_is_null else x
-        texts = [form(node.dialect, _cast_to_double(operand, node.dtype)) for operand in operands]
-        return tuple(
-            Expression(
-                t if node.dtype == "float64" else node.dialect.narrowed(t), nan=nan or operand.nan
-            )
-            for t, operand in zip(texts, operands, strict=True)
-        )
+    def to_sql(printing: Printing) -> Value:
+        (x,), dialect, is_double = printing.values, printing.dialect, printing.dtype == "float64"
+        results = []
+        for operand in printing.bind(x) if twice or dialect.missing_is_null else x:
+            sql = form(dialect, operand.sql if is_double else f"CAST({operand.sql} AS DOUBLE)")
+            sql = sql if is_double else dialect.narrowed(sql)
+            results.append(Expression(sql, nan=nan or operand.nan))
+        return tuple(results)
 
-    return printer
+    return to_sql
 
 
-def _cast_to_double(operand: Expression, dtype: str) -> str:
-    return operand.sql if dtype == "float64" else f"CAST({operand.sql} AS DOUBLE)"
-
-
-def _print_sigmoid(node: Printing) -> Value:
-    (x,) = node.values
-    dialect = node.dialect
-    if node.dtype == "float64":
-        x = node.bind(x) if dialect.missing_is_null else x
-        powers = [dialect.call("exp", dialect.negated(operand.sql)) for operand in x]
-        quotients = [
-            dialect.operator("/", "1", dialect.operator("+", "1", power)) for power in powers
-        ]
+def _sigmoid_sql(printing: Printing) -> Value:
+    (x,), dialect = printing.values, printing.dialect
+    if printing.dtype != "float64":
+        return tuple(_xgboost_sigmoid_sql(printing, operand) for operand in printing.bind(x))
+    results = []
+    for operand in printing.bind(x) if dialect.missing_is_null else x:
+        exponential = dialect.call("exp", dialect.negated(operand.sql))
+        sql = dialect.operator("/", "1", dialect.operator("+", "1", exponential))
         if dialect.missing_is_null:  # The power may overflow, and not every engine has infinity.
-            quotients = [
-                f"CASE WHEN {operand.sql} < {node.number(-MAX_EXPONENT)} "
-                f"THEN {node.number(0)} ELSE {sql} END"
-                for operand, sql in zip(x, quotients, strict=True)
-            ]
-        return tuple(
-            Expression(sql, nan=operand.nan) for operand, sql in zip(x, quotients, strict=True)
-        )
-    return tuple(_print_xgboost_sigmoid(node, operand) for operand in node.bind(x))
+            overflows = f"{operand.sql} < {printing.number(-MAX_EXPONENT)}"
+            sql = f"CASE WHEN {overflows} THEN {printing.number(0)} ELSE {sql} END"
+        results.append(operand.with_sql(sql))
+    return tuple(results)
 
 
-def _print_xgboost_sigmoid(node: Printing, operand: Expression) -> Expression:
-    """Print XGBoost's formula for the sigmoid, as in the reference."""
-    dialect = node.dialect
-    clipped = dialect.call("least", dialect.negated(operand.sql), node.number(88.7))
+def _xgboost_sigmoid_sql(printing: Printing, operand: Expression) -> Expression:
+    """Return XGBoost's formula for the sigmoid, as in the reference."""
+    dialect = printing.dialect
+    clipped = dialect.call("least", dialect.negated(operand.sql), printing.number(88.7))
     if operand.nan:
-        clipped = f"CASE WHEN {node.missing(operand)} THEN {operand.sql} ELSE {clipped} END"
+        clipped = f"CASE WHEN {printing.missing(operand)} THEN {operand.sql} ELSE {clipped} END"
     double_sql = f"CAST({clipped} AS DOUBLE)"
     if dialect.missing_is_null:
-        (bound,) = node.bind([Expression(double_sql)])
+        (bound,) = printing.bind([Expression(double_sql)])
         double_sql = bound.sql
-    power = dialect.narrowed(dialect.call("exp", double_sql))
-    one = node.number(1)
-    denominator = node.total([power, one, node.number(1e-16)])
-    return Expression(
-        dialect.rounded(dialect.divided(one, denominator, node.sql_type)), nan=operand.nan
-    )
+    exponential = dialect.narrowed(dialect.call("exp", double_sql))
+    one = printing.number(1)
+    denominator = printing.total([exponential, one, printing.number(1e-16)])
+    return operand.with_sql(dialect.rounded(dialect.divided(one, denominator, printing.sql_type)))
 
 
 def _make_arithmetic_printer(symbol: str) -> Printer:
-    def printer(node: Printing) -> Value:
-        # NaN can result from infinities: inf - inf, inf * 0.
-        return tuple(
-            Expression(node.operator(symbol, a.sql, b.sql), nan=node.dtype in FLOATS)
-            for a, b in node.side_by_side()
-        )
+    def to_sql(printing: Printing) -> Value:
+        nan = printing.dtype in FLOATS  # NaN can result from infinities: inf - inf, inf * 0.
+        pairs = printing.broadcast_operands()
+        return tuple(Expression(printing.operator(symbol, a.sql, b.sql), nan=nan) for a, b in pairs)
 
-    return printer
+    return to_sql
 
 
-def _print_square(node: Printing) -> Value:
-    x = node.bind(node.values[0])
-    return tuple(
-        Expression(node.operator("*", operand.sql, operand.sql), nan=operand.nan) for operand in x
-    )
+def _square_sql(printing: Printing) -> Value:
+    x = printing.bind(printing.values[0])
+    return tuple(e.with_sql(printing.operator("*", e.sql, e.sql)) for e in x)
 
 
-def _print_quotient(node: Printing) -> Value:
-    """Print quotients; if the engine rejects x / 0, divisors that are not literals need a CASE."""
-    by_cases = node.dialect.missing_is_null
+def _quotient_sql(printing: Printing) -> Value:
+    """Return quotients; if the engine rejects x / 0, divisors that are not literals need a CASE."""
+    needs_case = printing.dialect.missing_is_null
     quotients = []
-    for a, b in node.side_by_side(bound=by_cases):
-        sql = node.dialect.divided(a.sql, b.sql, node.sql_type)
-        if not _is_nonzero(b) and by_cases:
-            high, low = node.dialect.overflow(), node.dialect.overflow("-")
-            by_zero = f"WHEN {a.sql} > 0 THEN {high} WHEN {a.sql} < 0 THEN {low}"
-            sql = f"CASE WHEN {b.sql} <> 0 THEN {sql} {by_zero} END"
-        elif node.dialect is not DUCKDB and not _is_nonzero(b):
+    for a, b in printing.broadcast_operands(bound=needs_case):
+        sql = printing.dialect.divided(a.sql, b.sql, printing.sql_type)
+        if needs_case and not _parse_literal(b):
+            high, low = printing.dialect.overflow(), printing.dialect.overflow("-")
+            zero_cases = f"WHEN {a.sql} > 0 THEN {high} WHEN {a.sql} < 0 THEN {low}"
+            sql = f"CASE WHEN {b.sql} <> 0 THEN {sql} {zero_cases} END"
+        elif printing.dialect is not DUCKDB and not _parse_literal(b):
             raise BackendError("a division is not printed as Spark SQL, which rejects x / 0")
-        if node.dtype == "float32":
-            sql = node.dialect.rounded(sql)
-        quotients.append(Expression(sql, nan=node.dtype in FLOATS))
+        if printing.dtype == "float32":
+            sql = printing.dialect.rounded(sql)
+        quotients.append(Expression(sql, nan=printing.dtype in FLOATS))
     return tuple(quotients)
 
 
-def _print_mod(node: Printing) -> Value:
-    """Print remainders that have the sign of the divisor, unlike in engines.
-
-    The divisor must be a positive literal.
-    """
-    if node.dialect.missing_is_null:
-        return tuple(_print_remainder(node, a, b) for a, b in node.side_by_side(bound=True))
+def _mod_sql(printing: Printing) -> Value:
+    """Return remainders with the sign of the divisor, which must be a positive literal."""
+    pairs = printing.broadcast_operands(bound=True)
+    if printing.dialect.missing_is_null:
+        return tuple(_remainder_sql(printing, a, b) for a, b in pairs)
     remainders = []
-    for a, b in node.side_by_side(bound=True):
-        if not (_is_nonzero(b) and not b.sql.startswith("'-")):
+    for a, b in pairs:
+        if not _parse_literal(b) or b.sql.startswith("'-"):
             raise BackendError("mod is printed as SQL only by a positive number")
-        remainder = node.dialect.operator("%", a.sql, b.sql)
-        adjusted = node.dialect.operator("+", remainder, b.sql)
-        remainders.append(
-            Expression(
-                f"CASE WHEN {remainder} < 0 THEN {adjusted} ELSE {remainder} END",
-                nan=node.dtype in FLOATS,
-            )
-        )
+        remainder = printing.dialect.operator("%", a.sql, b.sql)
+        adjusted = printing.dialect.operator("+", remainder, b.sql)
+        sql = f"CASE WHEN {remainder} < 0 THEN {adjusted} ELSE {remainder} END"
+        remainders.append(Expression(sql, nan=printing.dtype in FLOATS))
     return tuple(remainders)
 
 
-def _print_remainder(node: Printing, a: Expression, b: Expression) -> Expression:
-    """Print a remainder without the operator, which few engines support for fractions.
+def _remainder_sql(printing: Printing, a: Expression, b: Expression) -> Expression:
+    """Return a remainder without the operator, which few engines support for fractions.
 
     The quotient may be rounded up to the next integer; then the remainder is negative. The model
     rejects numbers whose integer quotient times the divisor may exceed 53 bits, so the difference
@@ -169,23 +143,21 @@ def _print_remainder(node: Printing, a: Expression, b: Expression) -> Expression
     numpy.
     """
     divisor = _parse_literal(b) or 0.0
-    if node.dtype != "float64" or not 1 <= divisor <= 1 << 53 or not divisor.is_integer():
+    if printing.dtype != "float64" or not 1 <= divisor <= 1 << 53 or not divisor.is_integer():
         raise BackendError(
             "a remainder becomes SQL of other databases only if a float64 is divided by a whole "
             "number from 1 to 2^53"
         )
-    dialect = node.dialect
-    zeros = int(divisor) & -int(divisor)  # 2 to the power of the number of trailing zero bits.
-    max_number = node.number(float((1 << 52) * zeros))
+    dialect = printing.dialect
+    lowest_bit = int(divisor) & -int(divisor)  # 2 to the power of the number of trailing zero bits.
+    max_number = printing.number(float((1 << 52) * lowest_bit))
     quotient = dialect.call("floor", dialect.operator("/", a.sql, b.sql))
-    (remainder,) = node.bind(
-        [Expression(dialect.operator("-", a.sql, dialect.operator("*", quotient, b.sql)))]
-    )
+    difference = dialect.operator("-", a.sql, dialect.operator("*", quotient, b.sql))
+    (remainder,) = printing.bind([Expression(difference)])
     positive = dialect.operator("+", remainder.sql, b.sql)
     sql = f"CASE WHEN {remainder.sql} < 0 THEN {positive} ELSE {remainder.sql} END"
-    return node.reject_when(
-        Expression(sql, nan=a.nan), [(f"(abs({a.sql}) > {max_number})", "")], nan=a.nan
-    )
+    size_test = f"(abs({a.sql}) > {max_number})"
+    return printing.reject_when(a.with_sql(sql), [(size_test, "")], nan=a.nan)
 
 
 def _parse_literal(operand: Expression) -> float | None:
@@ -194,226 +166,202 @@ def _parse_literal(operand: Expression) -> float | None:
     return None if match is None else float(match[1])
 
 
-def _is_nonzero(operand: Expression) -> bool:
-    return bool(_parse_literal(operand))
-
-
 def _make_duckdb_printer(name: str) -> Printer:
     """Return a printer of a function that other engines support with another type of result."""
     printer = _make_unary_printer(_make_call(name))
 
-    def print_if_supported(node: Printing) -> Value:
-        is_portable = node.dialect.missing_is_null and name != "trunc"
-        if node.dialect is not DUCKDB and not is_portable:
-            raise BackendError(f"operator {node.op} is not printed as SQL of {node.dialect.name}")
-        return printer(node)
+    def print_if_supported(printing: Printing) -> Value:
+        dialect = printing.dialect
+        is_portable = dialect.missing_is_null and name != "trunc"
+        if dialect is not DUCKDB and not is_portable:
+            raise BackendError(f"operator {printing.op} is not printed as SQL of {dialect.name}")
+        return printer(printing)
 
     return print_if_supported
 
 
-def _print_sign(node: Printing) -> Value:
+def _sign_sql(printing: Printing) -> Value:
     signs = []
-    for operand in node.bind(node.values[0]):
+    for operand in printing.bind(printing.values[0]):
         sql = f"CASE WHEN {operand.sql} < 0 THEN -1 WHEN {operand.sql} = 0 THEN 0 "
-        sql += f"WHEN {node.missing(operand)} THEN {operand.sql} " if operand.nan else ""
-        signs.append(Expression(f"CAST({sql}ELSE 1 END AS {node.sql_type})", nan=operand.nan))
+        sql += f"WHEN {printing.missing(operand)} THEN {operand.sql} " if operand.nan else ""
+        signs.append(Expression(f"CAST({sql}ELSE 1 END AS {printing.sql_type})", nan=operand.nan))
     return tuple(signs)
 
 
 def _make_extreme_printer(name: str) -> Printer:
     """Return a printer of the greatest or least of two numbers; missing if one of them is."""
 
-    def printer(node: Printing) -> Value:
-        must_guard = name == "least" or node.dialect.missing_is_null
+    def to_sql(printing: Printing) -> Value:
+        must_guard = name == "least" or printing.dialect.missing_is_null
         extremes = []
-        for a, b in node.side_by_side(bound=must_guard):
-            sql = node.dialect.call(name, a.sql, b.sql)
+        for a, b in printing.broadcast_operands(bound=must_guard):
+            sql = printing.dialect.call(name, a.sql, b.sql)
             for operand in (a, b):
                 if operand.nan and must_guard:
-                    sql = f"CASE WHEN {node.missing(operand)} THEN {operand.sql} ELSE {sql} END"
+                    sql = f"CASE WHEN {printing.missing(operand)} THEN {operand.sql} ELSE {sql} END"
             extremes.append(Expression(sql, nan=a.nan or b.nan))
         return tuple(extremes)
 
-    return printer
+    return to_sql
 
 
 def _make_comparison_printer(symbol: str, suspects: str) -> Printer:
     """Return a printer of a comparison that tests the sides in `suspects` ("a", "b") for NaN."""
 
-    def printer(node: Printing) -> Value:
-        must_guard = (
-            any(operand.nan for v in node.values for operand in v) and node.operand in FLOATS
-        )
+    def to_sql(printing: Printing) -> Value:
+        has_nan = any(e.nan for value in printing.values for e in value)
+        must_guard = printing.operand in FLOATS and has_nan
         tests = []
-        for a, b in node.side_by_side(bound=must_guard):
+        for a, b in printing.broadcast_operands(bound=must_guard):
             sql = f"({a.sql} {symbol} {b.sql})"
-            sides = "ab" if node.dialect.missing_is_null else suspects
-            checks = [
-                operand for side, operand in (("a", a), ("b", b)) if side in sides and operand.nan
-            ]
-            if checks and node.operand in FLOATS:
+            sides = "ab" if printing.dialect.missing_is_null else suspects
+            checks = [e for side, e in (("a", a), ("b", b)) if side in sides and e.nan]
+            if checks and must_guard:
                 if symbol == "<>":
-                    sql = f"({sql} OR {' OR '.join(map(node.missing, checks))})"
+                    sql = f"({sql} OR {' OR '.join(map(printing.missing, checks))})"
                 else:
-                    conditions = [f"NOT {node.missing(operand)}" for operand in checks]
+                    conditions = [f"NOT {printing.missing(operand)}" for operand in checks]
                     sql = f"({sql} AND {' AND '.join(conditions)})"
             tests.append(Expression(sql, nan=False))
         return tuple(tests)
 
-    return printer
+    return to_sql
 
 
 def _make_logical_printer(symbol: str) -> Printer:
     return lambda p: tuple(
-        Expression(f"({a.sql} {symbol} {b.sql})", nan=False) for a, b in p.side_by_side()
+        Expression(f"({a.sql} {symbol} {b.sql})", nan=False) for a, b in p.broadcast_operands()
     )
 
 
-def _print_where(node: Printing) -> Value:
+def _where_sql(printing: Printing) -> Value:
     return tuple(
         Expression(f"CASE WHEN {condition.sql} THEN {a.sql} ELSE {b.sql} END", nan=a.nan or b.nan)
-        for condition, a, b in node.side_by_side()
+        for condition, a, b in printing.broadcast_operands()
     )
 
 
-def _print_cast(node: Printing) -> Value:
-    source, target = node.operand, node.dtype
+def _cast_sql(printing: Printing) -> Value:
+    (x,), source, target = printing.values, printing.operand, printing.dtype
     if source == target:
-        return node.values[0]
+        return x
     if source == "float64" and target == "float32":
-        return tuple(_print_narrowed(node, operand) for operand in node.bind(node.values[0]))
+        return tuple(_narrowed_sql(printing, operand) for operand in printing.bind(x))
     if target == "bool":
-        zero = node.number(0, source)
-        return tuple(
-            Expression(f"({operand.sql} <> {zero})", nan=False) for operand in node.values[0]
-        )
+        zero = printing.number(0, source)
+        return tuple(Expression(f"({operand.sql} <> {zero})", nan=False) for operand in x)
     to_integer = source in FLOATS and target not in FLOATS
-    sql_type = node.type_of(target)
+    sql_type = printing.type_of(target)
     results = []
-    for operand in (
-        node.bind(node.values[0]) if to_integer and node.dialect.missing_is_null else node.values[0]
-    ):
+    for operand in printing.bind(x) if to_integer and printing.dialect.missing_is_null else x:
         sql = f"CAST({operand.sql} AS {sql_type})"
         if to_integer:
-            sql = node.dialect.truncated(operand.sql, sql_type)
+            sql = printing.dialect.truncated(operand.sql, sql_type)
         elif source == "bool":
-            sql = node.dialect.number_of(operand.sql, sql_type)
+            sql = printing.dialect.number_of(operand.sql, sql_type)
         results.append(Expression(sql, nan=operand.nan and target in FLOATS))
     return tuple(results)
 
 
-def _print_narrowed(node: Printing, operand: Expression) -> Expression:
-    """Print a cast of a float64 to float32 in which large numbers become infinite."""
-    fits = f"{node.dialect.call('abs', operand.sql)} < {LARGEST}" + (
-        f" OR {node.missing(operand)}" if operand.nan else ""
-    )
-    low, high = (node.number(np.inf * sign) for sign in (-1, 1))
-    return Expression(
-        f"CASE WHEN {fits} THEN {node.dialect.narrowed(operand.sql)} "
-        f"WHEN {operand.sql} > 0 THEN {high} ELSE {low} END",
-        nan=operand.nan,
-    )
+def _narrowed_sql(printing: Printing, operand: Expression) -> Expression:
+    """Return a cast of a float64 to float32 in which large numbers become infinite."""
+    size_test = f"{printing.dialect.call('abs', operand.sql)} < {LARGEST}"
+    size_test += f" OR {printing.missing(operand)}" if operand.nan else ""
+    low, high = (printing.number(np.inf * sign) for sign in (-1, 1))
+    infinite = f"WHEN {operand.sql} > 0 THEN {high} ELSE {low}"
+    narrowed = printing.dialect.narrowed(operand.sql)
+    return operand.with_sql(f"CASE WHEN {size_test} THEN {narrowed} {infinite} END")
 
 
-def _print_require_finite(node: Printing) -> Value:
+def _require_finite_sql(printing: Printing) -> Value:
     checked = []
-    x = node.bind(node.values[0])
-    names, all_numbers = node.attrs["features"], np.full(len(x), np.inf)
-    lows, highs = node.attrs.get("low", -all_numbers), node.attrs.get("high", all_numbers)
+    step, allow_nan = printing.attrs["step"], printing.attrs["allow_nan"]
+    x = printing.bind(printing.values[0])
+    names, all_numbers = printing.attrs["features"], np.full(len(x), np.inf)
+    lows, highs = printing.attrs.get("low", -all_numbers), printing.attrs.get("high", all_numbers)
     for operand, feature, low, high in zip(x, names, lows.tolist(), highs.tolist(), strict=True):
-        conditions = _print_range_conditions(node, operand.sql, low, high)
-        if node.attrs["allow_nan"] and high < math.inf:  # NaN is greater than all numbers.
-            conditions[-1] = f"({conditions[-1]} AND NOT {node.missing(operand)})"
-        whens = [
-            (
-                " OR ".join(conditions),
-                node.error(make_not_finite_error(feature, node.attrs["step"], False)),
-            )
-        ]
-        if operand.nan and not node.attrs["allow_nan"]:
-            missing = node.error(make_not_finite_error(feature, node.attrs["step"], True))
-            whens.insert(0, (node.missing(operand), missing))
-        checked.append(
-            node.reject_when(operand, whens, nan=operand.nan and node.attrs["allow_nan"])
-        )
+        conditions = _list_range_conditions(printing, operand.sql, low, high)
+        if allow_nan and high < math.inf:  # NaN is greater than all numbers.
+            conditions[-1] = f"({conditions[-1]} AND NOT {printing.missing(operand)})"
+        error = printing.error(make_not_finite_error(feature, step, False))
+        rejections = [(" OR ".join(conditions), error)]
+        if operand.nan and not allow_nan:
+            missing_error = printing.error(make_not_finite_error(feature, step, True))
+            rejections.insert(0, (printing.missing(operand), missing_error))
+        checked.append(printing.reject_when(operand, rejections, nan=operand.nan and allow_nan))
     return tuple(checked)
 
 
-def _print_range_conditions(node: Printing, sql: str, low: float, high: float) -> list[str]:
-    """Return the conditions under which a number is infinite or outside of `low` and `high`."""
+def _list_range_conditions(printing: Printing, sql: str, low: float, high: float) -> list[str]:
     if math.isfinite(high) and low == -high:
-        return [f"{node.dialect.call('abs', sql)} > {node.number(high)}"]
-    conditions = (
-        [] if math.isfinite(low) and math.isfinite(high) else [node.dialect.is_infinite(sql)]
-    )
+        return [f"{printing.dialect.call('abs', sql)} > {printing.number(high)}"]
+    is_bounded = math.isfinite(low) and math.isfinite(high)
+    conditions = [] if is_bounded else [printing.dialect.is_infinite(sql)]
     if low > -math.inf:
-        conditions.append(f"{sql} < {node.number(low)}")
+        conditions.append(f"{sql} < {printing.number(low)}")
     if high < math.inf:
-        conditions.append(f"{sql} > {node.number(high)}")
+        conditions.append(f"{sql} > {printing.number(high)}")
     return conditions
 
 
-def _print_impute(node: Printing) -> Value:
-    fills = node.constants(node.attrs["fill"])
-    missing = node.attrs["missing"]
+def _impute_sql(printing: Printing) -> Value:
+    fills = printing.literals(printing.attrs["fill"])
+    marker = printing.attrs["missing"]
     filled = []
-    for operand, fill in zip(node.bind(node.values[0]), fills, strict=True):
-        is_missing = (
-            node.missing(operand)
-            if missing != missing
-            else f"{operand.sql} = {node.number(missing)}"
-        )
-        sql = f"CASE WHEN {is_missing} THEN {fill.sql} ELSE {operand.sql} END"
-        nan_stays = missing == missing and operand.nan
-        filled.append(Expression(sql, nan=fill.nan or nan_stays))
+    for operand, fill in zip(printing.bind(printing.values[0]), fills, strict=True):
+        missing_test = f"{operand.sql} = {printing.number(marker)}"
+        if marker != marker:
+            missing_test = printing.missing(operand)
+        sql = f"CASE WHEN {missing_test} THEN {fill.sql} ELSE {operand.sql} END"
+        keeps_nan = marker == marker and operand.nan
+        filled.append(Expression(sql, nan=fill.nan or keeps_nan))
     return tuple(filled)
 
 
-def _print_log(dialect: Dialect, x: str) -> str:
+def _log_sql(dialect: Dialect, x: str) -> str:
     other_cases = f"WHEN {x} = 0 THEN {dialect.overflow('-')} ELSE {dialect.missing('DOUBLE')}"
     return f"CASE WHEN {x} > 0 THEN {dialect.call('ln', x)} {other_cases} END"
 
 
-def _print_log1p(dialect: Dialect, x: str) -> str:
-    """Print log(1 + x) by Kahan's formula, whose quotient repeats the rounding of 1 + x."""
+def _log1p_sql(dialect: Dialect, x: str) -> str:
+    """Return log(1 + x) by Kahan's formula, whose quotient repeats the rounding of 1 + x."""
     one_plus_x = dialect.operator("+", "1", x)
-    result = dialect.operator(
-        "/", x, dialect.operator("-", one_plus_x, "1")
-    )  # About 1, so no product overflows.
-    result = dialect.operator("*", dialect.call("ln", one_plus_x), result)
-    not_above_minus_one = (
-        f"CASE WHEN {x} = -1 THEN {dialect.overflow('-')} ELSE {dialect.missing('DOUBLE')} END"
-    )
+    # The quotient is about 1, so no product overflows.
+    quotient = dialect.operator("/", x, dialect.operator("-", one_plus_x, "1"))
+    result = dialect.operator("*", dialect.call("ln", one_plus_x), quotient)
+    low, missing = dialect.overflow("-"), dialect.missing("DOUBLE")
+    not_above_minus_one = f"CASE WHEN {x} = -1 THEN {low} ELSE {missing} END"
     return (
         f"CASE WHEN {x} <= -1 THEN {not_above_minus_one} "
         f"WHEN {one_plus_x} = 1 OR {dialect.is_infinite(x)} THEN {x} ELSE {result} END"
     )
 
 
-def _print_expm1(dialect: Dialect, x: str) -> str:
-    power = dialect.call("exp", x)
-    power_minus_one = dialect.operator("-", power, "1")
-    result = dialect.operator(
-        "*", power_minus_one, dialect.operator("/", x, dialect.call("ln", power))
-    )
+def _expm1_sql(dialect: Dialect, x: str) -> str:
+    exponential = dialect.call("exp", x)
+    difference = dialect.operator("-", exponential, "1")
+    quotient = dialect.operator("/", x, dialect.call("ln", exponential))
+    result = dialect.operator("*", difference, quotient)
+    is_extreme = f"{exponential} < 1e-16::DOUBLE OR {dialect.is_infinite(exponential)}"
     return (
-        f"CASE WHEN {power} = 1 THEN {x} "
-        f"WHEN {power} < 1e-16::DOUBLE OR {dialect.is_infinite(power)} THEN {power_minus_one} "
+        f"CASE WHEN {exponential} = 1 THEN {x} "
+        f"WHEN {is_extreme} THEN {difference} "
         f"ELSE {result} END"
     )
 
 
-def _print_sqrt(dialect: Dialect, x: str) -> str:
+def _sqrt_sql(dialect: Dialect, x: str) -> str:
     return f"CASE WHEN {x} >= 0 THEN {dialect.call('sqrt', x)} ELSE {dialect.missing('DOUBLE')} END"
 
 
 PRINTERS: Mapping[str, Printer] = {
     "exp": _make_function_printer(_make_call("exp"), nan=False),
-    "log": _make_function_printer(_print_log, twice=True),
-    "log1p": _make_function_printer(_print_log1p, twice=True),
-    "expm1": _make_function_printer(_print_expm1, twice=True),
-    "sqrt": _make_function_printer(_print_sqrt, twice=True),
-    "sigmoid": _print_sigmoid,
+    "log": _make_function_printer(_log_sql, twice=True),
+    "log1p": _make_function_printer(_log1p_sql, twice=True),
+    "expm1": _make_function_printer(_expm1_sql, twice=True),
+    "sqrt": _make_function_printer(_sqrt_sql, twice=True),
+    "sigmoid": _sigmoid_sql,
     "tanh": _make_function_printer(_make_call("tanh"), nan=False),
     "exp2": _make_function_printer(lambda d, x: d.call("pow", "2", x), nan=False),
     "cbrt": _make_function_printer(_make_call("cbrt"), nan=False),
@@ -423,13 +371,13 @@ PRINTERS: Mapping[str, Printer] = {
     "rint": _make_unary_printer(lambda d, x: d.rounded_to_even(x), twice=True),
     "neg": _make_unary_printer(lambda d, x: d.negated(x)),
     "abs": _make_unary_printer(_make_call("abs")),
-    "square": _print_square,
-    "sign": _print_sign,
+    "square": _square_sql,
+    "sign": _sign_sql,
     "add": _make_arithmetic_printer("+"),
     "sub": _make_arithmetic_printer("-"),
     "mul": _make_arithmetic_printer("*"),
-    "div": _print_quotient,
-    "mod": _print_mod,
+    "div": _quotient_sql,
+    "mod": _mod_sql,
     "maximum": _make_extreme_printer("greatest"),
     "minimum": _make_extreme_printer("least"),
     # In the engine, NaN is the greatest number and equals itself.
@@ -443,8 +391,8 @@ PRINTERS: Mapping[str, Printer] = {
     "or": _make_logical_printer("OR"),
     "not": _make_unary_printer(lambda d, x: f"(NOT {x})"),
     "isnan": lambda p: tuple(Expression(p.missing(e), nan=False) for e in p.values[0]),
-    "where": _print_where,
-    "cast": _print_cast,
-    "require_finite": _print_require_finite,
-    "impute": _print_impute,
+    "where": _where_sql,
+    "cast": _cast_sql,
+    "require_finite": _require_finite_sql,
+    "impute": _impute_sql,
 }

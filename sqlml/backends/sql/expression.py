@@ -84,15 +84,19 @@ class Expression:
     raw: str | None = None
     category: str | None = None
 
+    def with_sql(self, sql: str) -> Expression:
+        """Return another number, which may be NaN if this one may be NaN."""
+        return Expression(sql, nan=self.nan)
+
 
 Value = tuple[Expression, ...]
 """The columns of a value."""
 
 
-def constants(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
+def literals(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
     """Return numbers of one dtype as literals, in C order.
 
-    >>> constants(np.array([0.5]), "float64")[0].sql
+    >>> literals(np.array([0.5]), "float64")[0].sql
     "'0.5'::DOUBLE"
     """
     return tuple(
@@ -127,9 +131,7 @@ class Bindings:
             return tuple(value)
         name = self.name(self.dialect.array([operand.sql for operand in value]))
         return tuple(
-            Expression(
-                self.dialect.at(name, k), cheap=True, nan=operand.nan, category=operand.category
-            )
+            replace(operand, sql=self.dialect.at(name, k), cheap=True, raw=None)
             for k, operand in enumerate(value, 1)
         )
 
@@ -159,7 +161,7 @@ class Bindings:
         """Wrap `sql`, which reads bound names, into an expression that defines these names."""
         if not self.bound:
             return sql
-        expressions = [*self.bound, sql]
+        dialect, expressions = self.dialect, [*self.bound, sql]
         pattern = re.compile(re.escape(self._read("@")).replace("@", r"(\d+)\b"))
         reads_of = [{int(n) - 1 for n in pattern.findall(sql_text)} for sql_text in expressions]
         stages: list[int] = []
@@ -171,26 +173,21 @@ class Bindings:
         last_readers = [
             max((stages[i] for i, r in enumerate(reads_of) if j in r), default=0) for j in bound
         ]
-        sql_so_far = ""
+        nested = ""
         for s in range(1, last_stage + 1):
             passed_on = {j: self._read(j + 1) for j in bound if stages[j] < s < last_readers[j]}
             fields = passed_on | {j: expressions[j] for j in bound if stages[j] == s}
-            struct = self.dialect.struct({f"v{j + 1}": sql_text for j, sql_text in fields.items()})
-            sql_so_far = (
-                self.dialect.each(sql_so_far, self.row, struct)
-                if sql_so_far
-                else self.dialect.array([struct])
-            )
-        return self.dialect.at(self.dialect.each(sql_so_far, self.row, sql), 1)
+            struct = dialect.struct({f"v{j + 1}": sql_text for j, sql_text in fields.items()})
+            nested = dialect.each(nested, self.row, struct) if nested else dialect.array([struct])
+        return dialect.at(dialect.each(nested, self.row, sql), 1)
 
 
 VALUE = "\x01"
 """Placeholder in a message for a value that only the engine knows."""
 
 
-def get_row_shape(kind: TensorType) -> tuple[int, ...]:
-    """Return the shape of one row of a value, or of a constant."""
-    return kind.shape[1:] if kind.rowwise else kind.shape
+def get_row_shape(tensor_type: TensorType) -> tuple[int, ...]:
+    return tensor_type.shape[1:] if tensor_type.rowwise else tensor_type.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +224,7 @@ class Printing:
     def bind(self, value: Sequence[Expression]) -> Value:
         return self.bindings.bind(value)
 
-    def side_by_side(self, bound: bool = False) -> list[Value]:
+    def broadcast_operands(self, bound: bool = False) -> list[Value]:
         """Broadcast the values as numpy does, and return the operands of each number of the result.
 
         If `bound`, they may be written several times.
@@ -256,9 +253,9 @@ class Printing:
     def number(self, value: float, dtype: str | None = None) -> str:
         return number_literal(value, dtype or self.dtype, self.dialect)
 
-    def constants(self, values: Array, dtype: str | None = None) -> Value:
+    def literals(self, values: Array, dtype: str | None = None) -> Value:
         """Return numbers as literals of `dtype` (default: the node's), in C order."""
-        return constants(values, dtype or self.dtype, self.dialect)
+        return literals(values, dtype or self.dtype, self.dialect)
 
     @property
     def sql_type(self) -> str:

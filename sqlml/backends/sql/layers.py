@@ -40,17 +40,12 @@ class Layers(Bindings):
 
     def bind(self, value: Sequence[Expression]) -> Value:
         return tuple(
-            operand
-            if operand.cheap
-            else replace(operand, sql=self.name(operand.sql), cheap=True, raw=None)
-            for operand in value
+            e if e.cheap else replace(e, sql=self.name(e.sql), cheap=True, raw=None) for e in value
         )
 
     def bind_conditions(self, value: Sequence[Expression]) -> Value:
         """Bind conditions as numbers, because columns of some databases cannot be conditions."""
-        numbers = [
-            Expression(f"CASE WHEN {operand.sql} THEN 1 ELSE 0 END", nan=False) for operand in value
-        ]
+        numbers = [Expression(f"CASE WHEN {e.sql} THEN 1 ELSE 0 END", nan=False) for e in value]
         return tuple(
             operand if operand.cheap else Expression(f"({number.sql} = 1)", cheap=True, nan=False)
             for operand, number in zip(value, self.bind(numbers), strict=True)
@@ -61,12 +56,12 @@ class Layers(Bindings):
         group_size = max(LONGEST_SUM, SHORT_SUM // max(map(len, terms)))
         if dtype == "float32":
             group_size = self._portable.roundings + 1
-        so_far, rest = terms[0], terms[1:]
-        while rest:
-            partial_sum = self._add_few([so_far, *rest[: group_size - 1]], dtype)
-            rest = rest[group_size - 1 :]
-            so_far = self.name(partial_sum) if rest else partial_sum
-        return so_far
+        total, remaining_terms = terms[0], terms[1:]
+        while remaining_terms:
+            partial_sum = self._add_few([total, *remaining_terms[: group_size - 1]], dtype)
+            remaining_terms = remaining_terms[group_size - 1 :]
+            total = self.name(partial_sum) if remaining_terms else partial_sum
+        return total
 
     def _add_few(self, terms: Sequence[str], dtype: str) -> str:
         if dtype != "float32":
@@ -114,19 +109,17 @@ def print_layers(
     inputs: Mapping[str, Sequence[str]],
     dialect: Portable,
     refused: Sequence[str] = (),
-    walked: Walked | None = None,
+    sum_trees: Walked | None = None,
 ) -> PrintedLayers:
     """Return outputs of `program` as layers of queries, in which a missing value is NULL.
 
     `inputs` has the columns of each input in the first query. `refused` has conditions under which
-    a row is rejected, in addition to those of the model. `walked` sums trees that should not become
-    CASEs.
+    a row is rejected, in addition to those of the model. `sum_trees` sums trees that should not
+    become CASEs.
     """
-    bindings = Layers(dialect=dialect, sum_trees=walked)
+    bindings = Layers(dialect=dialect, sum_trees=sum_trees)
     columns = print_columns(program, [program.outputs[name] for name in outputs], inputs, bindings)
-    values = {
-        name: tuple(operand.sql for operand in columns[program.outputs[name]]) for name in outputs
-    }
+    values = {name: tuple(e.sql for e in columns[program.outputs[name]]) for name in outputs}
     output_columns = [sql for value in values.values() for sql in value]
     condition = _join_conditions(list(dict.fromkeys([*bindings.rejected, *refused])))
     if condition and len(output_columns) > 1:  # The condition is computed once for all columns.
@@ -172,13 +165,13 @@ def _arrange_layers(bound: Sequence[str], final_expressions: Sequence[str]) -> l
             layer_of_column[j] = min(layer_of_column[j], layer_of_column[i] - 1)
             last_layer_of_column[j] = max(last_layer_of_column[j], layer_of_column[i])
     layers: list[dict[str, str]] = []
-    for number in range(layer_count):
+    for layer_index in range(layer_count):
         columns = {}
         for j, sql in enumerate(bound):
             name = f"sqlml_v{j + 1}"
-            if layer_of_column[j] == number and last_layer_of_column[j] > number:
+            if layer_of_column[j] == layer_index and last_layer_of_column[j] > layer_index:
                 columns[name] = sql
-            elif layer_of_column[j] < number < last_layer_of_column[j]:
+            elif layer_of_column[j] < layer_index < last_layer_of_column[j]:
                 columns[name] = name
         layers.append(columns)
     return layers

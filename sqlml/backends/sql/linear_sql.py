@@ -75,9 +75,7 @@ def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
     return Linear(printed_values[output_node][0], printed_values[sums[0]][0])
 
 
-_NAN_PRESERVING = frozenset(
-    {"select", "concat", "cast", "require_finite", "impute", "add", "sub", "mul", "div", "neg"}
-)
+_NAN_PRESERVING = frozenset("select concat cast require_finite impute add sub mul div neg".split())
 """Operators that map NULL, NaN and infinity to NULL, NaN or infinity; impute is an exception."""
 
 Values = list[str]
@@ -85,20 +83,20 @@ Values = list[str]
 Printer = Callable[[Sequence[Values], Attrs], Values | None]
 
 
-def _print_cast(args: Sequence[Values], attrs: Attrs) -> Values | None:
+def _cast_sql(args: Sequence[Values], attrs: Attrs) -> Values | None:
     if attrs["dtype"] == "float64":
         return list(args[0])
     return [f"CAST({v} AS BIGINT)" for v in args[0]] if attrs["dtype"] == "int64" else None
 
 
-def _print_require_finite(args: Sequence[Values], attrs: Attrs) -> Values | None:
+def _require_finite_sql(args: Sequence[Values], attrs: Attrs) -> Values | None:
     bounds = [attrs[name] for name in ("low", "high") if name in attrs]
     # Such wide bounds only detect overflow, which the sum shows.
     are_wide = all((np.abs(bound) >= 1e290).all() for bound in bounds)
     return list(args[0]) if are_wide else None
 
 
-def _print_impute(args: Sequence[Values], attrs: Attrs) -> Values | None:
+def _impute_sql(args: Sequence[Values], attrs: Attrs) -> Values | None:
     if attrs["missing"] == attrs["missing"]:
         return None
     filled = zip(args[0], attrs["fill"].astype(np.float64).tolist(), strict=True)
@@ -109,11 +107,10 @@ def _print_impute(args: Sequence[Values], attrs: Attrs) -> Values | None:
     ]
 
 
-def _print_weighted_sum(args: Sequence[Values], attrs: Attrs) -> Values | None:
+def _weighted_sum_sql(args: Sequence[Values], attrs: Attrs) -> Values | None:
     weights = attrs["weights"].astype(np.float64)[:, 0].tolist()
-    terms = [
-        DUCKDB.operator("*", v, _format_number(w)) for v, w in zip(args[0], weights, strict=True)
-    ]
+    pairs = zip(args[0], weights, strict=True)
+    terms = [DUCKDB.operator("*", v, _format_number(weight)) for v, weight in pairs]
     return [DUCKDB.total([*terms, _format_number(float(attrs["bias"][0]))])]
 
 
@@ -141,11 +138,11 @@ def _make_unary_printer(form: Callable[[str], str]) -> Printer:
     return lambda args, attrs: [form(v) for v in args[0]]
 
 
-def _print_comparison(x: str, y: str, symbol: str) -> str:
+def _comparison_sql(x: str, y: str, symbol: str) -> str:
     return f"({x} {symbol} {y})"
 
 
-def _print_sigmoid(x: str) -> str:
+def _sigmoid_sql(x: str) -> str:
     denominator = DUCKDB.operator("+", "1", DUCKDB.call("exp", DUCKDB.negated(x)))
     return DUCKDB.operator("/", "1", denominator)
 
@@ -154,19 +151,19 @@ PRINTERS: Mapping[str, Printer] = {
     "constant": lambda args, attrs: [_format_number(float(v)) for v in attrs["value"].flat],
     "select": lambda args, attrs: [args[0][j] for j in attrs["indices"].tolist()],
     "concat": lambda args, attrs: [value for part in args for value in part],
-    "cast": _print_cast,
-    "require_finite": _print_require_finite,
-    "impute": _print_impute,
-    "linear": _print_weighted_sum,
+    "cast": _cast_sql,
+    "require_finite": _require_finite_sql,
+    "impute": _impute_sql,
+    "linear": _weighted_sum_sql,
     **{
         op: _make_binary_printer(partial(DUCKDB.operator, symbol))
         for op, symbol in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))
     },
     **{
-        op: _make_binary_printer(partial(_print_comparison, symbol=symbol))
+        op: _make_binary_printer(partial(_comparison_sql, symbol=symbol))
         for op, symbol in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
     },
     "neg": _make_unary_printer(DUCKDB.negated),
-    "sigmoid": _make_unary_printer(_print_sigmoid),
+    "sigmoid": _make_unary_printer(_sigmoid_sql),
     "exp": _make_unary_printer(lambda x: DUCKDB.call("exp", x)),
 }

@@ -10,18 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from sqlml.backends.sql import column_sql, elementwise_sql
+from sqlml.backends.sql import column_sql, elementwise_sql, expression
 from sqlml.backends.sql.column_sql import format_quoted_value
-from sqlml.backends.sql.expression import (
-    TYPES,
-    Bindings,
-    Expression,
-    Printer,
-    Printing,
-    Value,
-    constants,
-    string_literal,
-)
+from sqlml.backends.sql.expression import TYPES, Bindings, Expression, Printer, Printing, Value
 from sqlml.backends.sql.tree_sql import print_tree_columns, print_trees
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
@@ -47,54 +38,54 @@ def print_encoders(
     `inputs` are expressions of type VARCHAR. `unknown` maps outputs to the SQL function that
     returns the code of an unknown string; for other outputs, this code is -1.
     """
-    functions = {program.outputs[name]: f for name, f in (unknown or {}).items()}
-    printed: list[str] = []
+    unknown_functions = {program.outputs[name]: f for name, f in (unknown or {}).items()}
+    node_sql: list[str] = []
     for i, node in enumerate(program.nodes):
         if node.op == "input":
-            printed.append(inputs[str(node.attrs["name"])])
+            node_sql.append(inputs[str(node.attrs["name"])])
             continue
         printer = TEXT_PRINTERS.get(node.op)
         if printer is None:
             raise BackendError(f"operator {node.op} is not printed as SQL")
-        operands = [printed[j] for j in node.inputs]
-        printed.append(printer(operands, node.attrs, dialect, functions.get(i)))
-        if len(printed[-1]) > MAX_TEXT:
+        operands = [node_sql[j] for j in node.inputs]
+        node_sql.append(printer(operands, node.attrs, dialect, unknown_functions.get(i)))
+        if len(node_sql[-1]) > MAX_TEXT:
             raise BackendError(
                 f"encoding {', '.join(inputs)} takes more than {MAX_TEXT} characters of SQL; "
                 "fit the encoder with fewer categories (min_frequency, max_categories)"
             )
-    return {name: printed[i] for name, i in program.outputs.items()}
+    return {name: node_sql[i] for name, i in program.outputs.items()}
 
 
-def _print_fill(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
-    value = string_literal(str(attrs["value"]), dialect)
+def _fill_sql(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
+    value = expression.string_literal(str(attrs["value"]), dialect)
     if "missing" in attrs:
-        missing = string_literal(str(attrs["missing"]), dialect)
+        missing = expression.string_literal(str(attrs["missing"]), dialect)
         # Bytes are compared, because a comparison of texts would follow the column's collation.
         text_bytes, missing_bytes = dialect.bytes(args[0]), dialect.bytes(missing)
         return f"CASE WHEN {text_bytes} = {missing_bytes} THEN {value} ELSE {args[0]} END"
     return f"coalesce({args[0]}, {value})"
 
 
-def _print_encode(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
+def _encode_sql(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     categories: Sequence[str] = attrs["categories"].tolist()
-    missing = attrs["missing"]
+    missing_code = attrs["missing"]
     code = "-1"
     if categories:
-        vocabulary = [string_literal(c, dialect) for c in categories]
-        has_function = unknown is not None and len(args[0]) <= _LONGEST_TEXT
-        unknown_code = f"{unknown}({args[0]})" if has_function else "-1"
+        vocabulary = [expression.string_literal(c, dialect) for c in categories]
+        can_report = unknown is not None and len(args[0]) <= _LONGEST_TEXT
+        unknown_code = f"{unknown}({args[0]})" if can_report else "-1"
         code = dialect.place_of(args[0], vocabulary, unknown_code)
-    if missing == -1:
+    if missing_code == -1:
         return code
-    return f"CASE WHEN {args[0]} IS NULL THEN {missing} ELSE {code} END"
+    return f"CASE WHEN {args[0]} IS NULL THEN {missing_code} ELSE {code} END"
 
 
-def _print_isnan(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
+def _isnan_sql(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     return f"CAST({args[0]} IS NULL AS INTEGER)"
 
 
-TEXT_PRINTERS = {"fill": _print_fill, "encode": _print_encode, "isnan": _print_isnan}
+TEXT_PRINTERS = {"fill": _fill_sql, "encode": _encode_sql, "isnan": _isnan_sql}
 
 
 PRINTERS: Mapping[str, Printer] = {
@@ -134,23 +125,20 @@ def print_sql(
 
 
 def print_columns(
-    program: Program,
-    targets: Sequence[int],
-    inputs: Mapping[str, Sequence[str]],
-    bindings: Bindings,
+    program: Program, roots: Sequence[int], inputs: Mapping[str, Sequence[str]], bindings: Bindings
 ) -> dict[int, Value]:
-    """Print the nodes `targets` and all nodes that they need; return the columns of each node."""
+    """Print the nodes `roots` and all nodes that they need; return the columns of each node."""
     nodes = program.nodes
-    needed = program.find_needed(targets)
+    needed = program.find_needed(roots)
     readers = Counter(j for i in needed for j in nodes[i].inputs)
     columns: dict[int, Value] = {}
     for i in needed:
         node = nodes[i]
         if node.op == "input":
-            value = _print_input(node, inputs[str(node.attrs["name"])], bindings.dialect)
+            value = _input_sql(node, inputs[str(node.attrs["name"])], bindings.dialect)
         else:
             types = tuple(nodes[j].type for j in node.inputs)
-            value = _print_node(node, types, tuple(columns[j] for j in node.inputs), bindings)
+            value = _node_sql(node, types, tuple(columns[j] for j in node.inputs), bindings)
         if readers[i] > 1 and node.type.dtype != "string":
             is_condition = node.type.dtype == "bool"
             value = (bindings.bind_conditions if is_condition else bindings.bind)(value)
@@ -160,15 +148,15 @@ def print_columns(
     return columns
 
 
-def _print_node(
+def _node_sql(
     node: Node, operand_types: tuple[TensorType, ...], values: tuple[Value, ...], bindings: Bindings
 ) -> Value:
     if node.op == "constant":
         if node.type.dtype not in TYPES:
             raise BackendError(f"a constant {node.type!r} is not printed as SQL")
-        return constants(node.attrs["value"], node.type.dtype, bindings.dialect)
+        return expression.literals(node.attrs["value"], node.type.dtype, bindings.dialect)
     if "string" in (t.dtype for t in operand_types):
-        return _print_text_operator(node, values, bindings.dialect)
+        return _text_operator_sql(node, values, bindings.dialect)
     printer = PRINTERS.get(node.op)
     if node.op == "tree_ensemble" and bindings.dialect.missing_is_null:
         printer = print_tree_columns
@@ -177,20 +165,17 @@ def _print_node(
     return printer(Printing(node.op, node.attrs, node.type, values, operand_types, bindings))
 
 
-def _print_input(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:
+def _input_sql(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:
     if node.type.dtype == "string" or (dialect.missing_is_null and node.type.dtype == "float64"):
         return tuple(Expression(c, cheap=True) for c in columns)
     if node.type.dtype not in ("float32", "float64"):
         raise BackendError(f"an input of {node.type.dtype} is not printed as SQL")
     sql_type = TYPES[node.type.dtype]
-    casts = [f"CAST({column} AS {sql_type})" for column in columns]
-    return tuple(
-        Expression(f"coalesce({cast_sql}, 'nan'::{sql_type})", cheap=True, raw=cast_sql)
-        for cast_sql in casts
-    )
+    nan, casts = f"'nan'::{sql_type}", [f"CAST({column} AS {sql_type})" for column in columns]
+    return tuple(Expression(f"coalesce({sql}, {nan})", cheap=True, raw=sql) for sql in casts)
 
 
-def _print_text_operator(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Value:
+def _text_operator_sql(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Value:
     printer = TEXT_PRINTERS.get(node.op)
     if printer is None:
         raise BackendError(f"operator {node.op} on strings is not printed as SQL")
@@ -200,7 +185,6 @@ def _print_text_operator(node: Node, values: tuple[Value, ...], dialect: Dialect
         sql = printer([operand.sql], node.attrs, dialect, None)
         if node.type.dtype != "string":
             sql = f"CAST({sql} AS {TYPES[node.type.dtype]})"
-        results.append(
-            Expression(sql, nan=False, category=format_quoted_value(operand.sql, dialect))
-        )
+        category = format_quoted_value(operand.sql, dialect)
+        results.append(Expression(sql, nan=False, category=category))
     return tuple(results)

@@ -17,8 +17,7 @@ from sqlml.errors import BackendError
 from sqlml.ir.trees import Ensemble
 
 MAX_NODES = 5000
-"""Maximum number of inner nodes in one expression; the engine takes milliseconds to bind a hundred.
-"""
+"""Maximum number of inner nodes in one expression; the engine binds a hundred in milliseconds."""
 
 MAX_LEVELS = 200
 """Maximum number of levels of a tree, to leave some of the engine's nesting limit."""
@@ -35,20 +34,10 @@ def print_trees(printing: Printing) -> Value:
             f"expression: at most {MAX_NODES}, of depth {MAX_LEVELS}"
         )
     x = printing.bind(printing.values[0])
-    dtype, leaf_dtype = str(ensemble.base.dtype), str(ensemble.leaf_values.dtype)
+    sums, literals = _list_literals(printing, ensemble)
     values_per_leaf = ensemble.leaf_values.shape[1]
-    sums: list[list[str]] = [
-        [printing.number(base_value, dtype)] for base_value in ensemble.base.tolist()
-    ]
-    literals = [
-        [printing.number(value, leaf_dtype) for value in row]
-        for row in ensemble.leaf_values.tolist()
-    ]
-    leaves = dict(
-        enumerate(
-            row[0] if values_per_leaf == 1 else printing.dialect.array(row) for row in literals
-        )
-    )
+    array = printing.dialect.array
+    leaves = dict(enumerate(row[0] if values_per_leaf == 1 else array(row) for row in literals))
     for root, first_output in zip(ensemble.roots.tolist(), ensemble.target.tolist(), strict=True):
         sql = print_node(printing, ensemble, root, x, leaves)
         if values_per_leaf == 1:
@@ -57,9 +46,19 @@ def print_trees(printing: Printing) -> Value:
         name = printing.bindings.name(sql)
         for k in range(values_per_leaf):
             sums[first_output + k].append(printing.dialect.at(name, k + 1))
-    return tuple(
-        Expression(printing.total(terms), nan=not np.isfinite(ensemble.leaf_values).all())
-        for terms in sums
+    nan = not np.isfinite(ensemble.leaf_values).all()
+    return tuple(Expression(printing.total(terms), nan=nan) for terms in sums)
+
+
+def _list_literals(
+    printing: Printing, ensemble: Ensemble
+) -> tuple[list[list[str]], list[list[str]]]:
+    """Return a list with the base of each output, and a list with the values of each leaf."""
+    dtype, leaf_dtype = str(ensemble.base.dtype), str(ensemble.leaf_values.dtype)
+    leaf_values = ensemble.leaf_values.tolist()
+    return (
+        [[printing.number(base, dtype)] for base in ensemble.base.tolist()],
+        [[printing.number(value, leaf_dtype) for value in row] for row in leaf_values],
     )
 
 
@@ -84,37 +83,32 @@ def print_node(
         print_node(printing, ensemble, int(side[index]), x, leaves, levels - 1, print_rest)
         for side in (ensemble.left, ensemble.right)
     )
-    right_test = _print_right_test(printing, ensemble, index, x)
+    right_test = _right_test_sql(printing, ensemble, index, x)
     if right_test is not None:
         return f"CASE WHEN {right_test} THEN {right} ELSE {left} END"
-    return (
-        f"CASE WHEN {_print_left_test(printing, ensemble, index, x)} THEN {left} ELSE {right} END"
-    )
+    left_test = _left_test_sql(printing, ensemble, index, x)
+    return f"CASE WHEN {left_test} THEN {left} ELSE {right} END"
 
 
-def _print_right_test(printing: Printing, ensemble: Ensemble, index: int, x: Value) -> str | None:
-    """Return a comparison that holds for rows that go right.
-
-    Return None unless missing numbers are NULL and go left.
-    """
+def _right_test_sql(printing: Printing, ensemble: Ensemble, index: int, x: Value) -> str | None:
+    """Return a test of rows that go right; None unless missing numbers are NULL and go left."""
     column, threshold = x[int(ensemble.feature[index])], float(ensemble.threshold[index])
     tests_set = ensemble.categorical is not None and ensemble.categorical[index]
-    goes_left = (
-        bool(ensemble.default_left[index]) and column.nan and printing.dialect.missing_is_null
-    )
-    if not goes_left or tests_set or not np.isfinite(threshold):
+    may_be_null = column.nan and printing.dialect.missing_is_null
+    null_goes_left = may_be_null and ensemble.default_left[index]
+    if not null_goes_left or tests_set or not np.isfinite(threshold):
         return None
     symbol = ">=" if ensemble.compare == "lt" else ">"
     return f"{column.sql} {symbol} {printing.number(threshold, printing.operand)}"
 
 
-def _print_left_test(printing: Printing, ensemble: Ensemble, index: int, x: Value) -> str:
+def _left_test_sql(printing: Printing, ensemble: Ensemble, index: int, x: Value) -> str:
     column = x[int(ensemble.feature[index])]
     threshold = float(ensemble.threshold[index])
     symbol = "<" if ensemble.compare == "lt" else "<="
     number = column.raw or column.sql
     if ensemble.categorical is not None and ensemble.categorical[index]:
-        test = _print_member_test(ensemble, index, column.sql)
+        test = _member_test_sql(ensemble, index, column.sql)
     elif threshold != threshold:  # No number goes left.
         test = "1 = 0" if printing.dialect.missing_is_null else "false"
     elif printing.dialect.missing_is_null and np.isinf(threshold):  # Few databases have infinity.
@@ -129,7 +123,7 @@ def _print_left_test(printing: Printing, ensemble: Ensemble, index: int, x: Valu
     return test
 
 
-def _print_member_test(ensemble: Ensemble, index: int, number: str) -> str:
+def _member_test_sql(ensemble: Ensemble, index: int, number: str) -> str:
     """Return the condition that a number, without its fraction, is in the node's set."""
     codes = ensemble.set_members(index)
     if not codes.size:
@@ -154,31 +148,23 @@ BRANCHES = 8
 
 
 def print_tree_columns(printing: Printing) -> Value:
-    """Return the sums of the leaf values in their dtype, from the first tree to the last."""
+    """Return what `print_trees` returns, with each tree in columns of queries."""
     ensemble = Ensemble.of(printing.attrs)
     x = printing.bind(printing.values[0])
     if printing.bindings.sum_trees is not None:
         name = printing.bindings.name(printing.bindings.sum_trees(ensemble, x))
-        return tuple(
-            Expression(printing.dialect.at(name, k + 1)) for k in range(len(ensemble.base))
-        )
-    dtype, leaf_dtype = str(ensemble.base.dtype), str(ensemble.leaf_values.dtype)
-    sums: list[list[str]] = [[printing.number(b, dtype)] for b in ensemble.base.tolist()]
+        sums_of_row = [printing.dialect.at(name, k + 1) for k in range(len(ensemble.base))]
+        return tuple(map(Expression, sums_of_row))
+    sums, literals = _list_literals(printing, ensemble)
     for root, first_output in zip(ensemble.roots.tolist(), ensemble.target.tolist(), strict=True):
         leaves = _list_leaves(ensemble, root)
-        literals = [
-            [printing.number(v, leaf_dtype) for v in ensemble.leaf_values[leaf].tolist()]
-            for leaf in leaves
-        ]
         position = _bind_leaf_positions(printing, ensemble, root, x, leaves)
         for k in range(ensemble.leaf_values.shape[1]):
-            values = [literals_of_leaf[k] for literals_of_leaf in literals]
+            values = {leaf: literals[leaf][k] for leaf in leaves}
             if position is None:
-                sql = print_node(
-                    printing, ensemble, root, x, dict(zip(leaves, values, strict=True))
-                )
+                sql = print_node(printing, ensemble, root, x, values)
             else:
-                sql = _select_by_number(position, values, 0)
+                sql = _select_by_number(position, list(values.values()), 0)
             sums[first_output + k].append(printing.bindings.name(sql))
     nan = not np.isfinite(ensemble.leaf_values).all()
     return tuple(Expression(printing.total(terms), nan=nan) for terms in sums)
@@ -187,11 +173,8 @@ def print_tree_columns(printing: Printing) -> Value:
 def _bind_leaf_positions(
     printing: Printing, ensemble: Ensemble, root: int, x: Value, leaves: Sequence[int]
 ) -> str | None:
-    """Bind the position of a row's leaf in `leaves`, and return the column with it.
-
-    Return None for a tree that is shallow enough for one expression.
-    """
-    numbers = {leaf: str(position) for position, leaf in enumerate(leaves)}
+    """Bind a row's position in `leaves` to a column; return None if one expression suffices."""
+    positions = {leaf: str(position) for position, leaf in enumerate(leaves)}
     assert isinstance(printing.dialect, Portable)
     levels = printing.dialect.levels
     position = None
@@ -199,24 +182,20 @@ def _bind_leaf_positions(
     while subtrees:
         deeper_subtrees: list[int] = []
 
-        def number_subtree(subtree: int, deeper_subtrees: list[int] = deeper_subtrees) -> str:
+        def defer(subtree: int, deeper_subtrees: list[int] = deeper_subtrees) -> str:
             deeper_subtrees.append(subtree)
             return str(len(leaves) + len(deeper_subtrees) - 1)
 
-        printed = [
-            print_node(printing, ensemble, subtree, x, numbers, levels, number_subtree)
-            for subtree in subtrees
-        ]
+        printed = [print_node(printing, ensemble, s, x, positions, levels, defer) for s in subtrees]
         if position is None and not deeper_subtrees:
             return None
         if position is None:
             position = printing.bindings.name(printed[0])
         else:
-            position_in_deeper_levels = _select_by_number(position, printed, len(leaves))
-            position = printing.bindings.name(
-                f"CASE WHEN {position} < {len(leaves)} THEN {position} "
-                f"ELSE {position_in_deeper_levels} END"
-            )
+            deeper = _select_by_number(position, printed, len(leaves))
+            test = f"{position} < {len(leaves)}"
+            sql = f"CASE WHEN {test} THEN {position} ELSE {deeper} END"
+            position = printing.bindings.name(sql)
         subtrees = deeper_subtrees
     return position
 

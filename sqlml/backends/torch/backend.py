@@ -19,16 +19,11 @@ from sqlml.backends.base import explain_unsupported, require_support, touches_sp
 from sqlml.backends.category_lookup import make_encoder
 from sqlml.backends.devices import parse_cuda_number
 from sqlml.backends.native.stepwise import bind
-from sqlml.backends.row_blocks import Schedule, Step, make_schedule, measure_row_bytes, run_blocks
+from sqlml.backends.row_blocks import Batch, Schedules, Step, measure_row_bytes, run_blocks
+from sqlml.backends.torch import gpu_transfers
 from sqlml.backends.torch.functions import FUNCTIONS
-from sqlml.backends.torch.fused_trees import bind as bind_fused
+from sqlml.backends.torch.fused_trees import bind_trees as bind_fused
 from sqlml.backends.torch.fused_trees import explain_unavailable
-from sqlml.backends.torch.gpu_transfers import (
-    Overlap,
-    is_lost,
-    is_out_of_memory,
-    make_lost_device_error,
-)
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
@@ -43,9 +38,8 @@ def find_device(name: str) -> torch.device:
         return torch.device("cpu")
     number = parse_cuda_number(name)
     if not torch.cuda.is_available():
-        reason = (
-            "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU only"
-        )
+        cpu_only = "this torch is built for the CPU only"
+        reason = "torch sees no GPU" if torch.version.cuda else cpu_only
         raise BackendError(
             f"device {name!r} is not available: {reason}; use device='cpu' or 'auto', or run pip "
             "install 'sqlml[gpu]' on a machine with an NVIDIA driver"
@@ -58,7 +52,7 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-HOST = frozenset(
+HOST_OPERATORS = frozenset(
     ("couple", "encode", "encode_hashed", "fill", "hash_categories", "knn_impute")
     + ("look_up_combinations", "mod", "nearest")
 )
@@ -80,30 +74,27 @@ class TorchCompiled:
         self.device = device
         self._device = find_device(device)
         size = measure_row_bytes(program)
-        self._rows = int(np.clip(BLOCK_BYTES // size, FEWEST_ROWS, MOST_ROWS))
-        self._overlap: Overlap | None = None
+        self._block_rows = int(np.clip(BLOCK_BYTES // size, FEWEST_ROWS, MOST_ROWS))
+        self._overlap: gpu_transfers.Overlap | None = None
         if self._device.type == "cuda":
             # A fused kernel has up to two columns of ranks for each column of x.
             types = [program.nodes[n.inputs[0]].type for n in program if n.op == "tree_ensemble"]
             size += sum(8 * t.width for t in types)
-            self._overlap = Overlap(program, self._device, size)
+            self._overlap = gpu_transfers.Overlap(program, self._device, size)
         self._constants: dict[int, Any] = {}
         self._steps: dict[int, Step] = {}
         try:
             self._bind_all()
         except RuntimeError as error:
-            if is_out_of_memory(error):
+            if gpu_transfers.is_out_of_memory(error):
                 raise BackendError(
                     f"the model does not fit the memory of device {device!r}; free memory on it "
                     "(other processes show in nvidia-smi), or use device='cpu'"
                 ) from error
-            if self._overlap is not None and is_lost(error):
-                raise make_lost_device_error(error, self._device) from error
+            if self._overlap is not None and gpu_transfers.is_device_lost(error):
+                raise gpu_transfers.make_lost_device_error(error, self._device) from error
             raise
-        self._schedules = {
-            names: make_schedule(program, self._steps, names, self._constants)
-            for names in [tuple(program.outputs), *((name,) for name in program.outputs)]
-        }
+        self._schedule_of = Schedules(program, self._steps, self._constants).find
 
     def _bind_all(self) -> None:
         program = self.program
@@ -119,43 +110,37 @@ class TorchCompiled:
         if self._overlap is not None:
             torch.cuda.synchronize(self._device)  # Other streams read the constants.
 
-    def run(
-        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
-    ) -> dict[str, Array]:
+    def run(self, inputs: Batch, outputs: Sequence[str] | None = None) -> dict[str, Array]:
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
-        plan = self._plan(names)
+        schedule = self._schedule_of(names)
 
         def compute(values: dict[int, Any]) -> dict[str, Any]:
             values.update(self._constants)
-            plan.run(values)
+            schedule.run(values)
             return {name: values[self.program.outputs[name]] for name in names}
 
         if self._overlap is not None:
-            return self._overlap.run(inputs, plan.inputs, names, compute)
+            return self._overlap.run(inputs, schedule.inputs, names, compute)
 
-        def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        def score(arrays: Batch) -> dict[str, Array]:
             values: dict[int, Any] = {}
-            for i in plan.inputs.values():
+            for i in schedule.inputs.values():
                 node = self.program.nodes[i]
                 array = reference.convert_input(node, arrays)
                 values[i] = array if node.type.dtype in TEXTUAL else self._put(array)
             with torch.inference_mode(), np.errstate(all="ignore"):
                 return {name: _to_host(value) for name, value in compute(values).items()}
 
-        return run_blocks(self.program, inputs, plan.inputs, names, self._rows, block)
+        return run_blocks(self.program, inputs, schedule.inputs, names, self._block_rows, score)
 
     def run_tensors(self, inputs: Mapping[str, Tensor], output: str) -> Tensor:
         """Score rows on the device and the current stream; the result (n, k) is not copied."""
-        plan = self._plan((output,))
-        values = {i: inputs[name] for name, i in plan.inputs.items()} | self._constants
+        schedule = self._schedule_of((output,))
+        values = {i: inputs[name] for name, i in schedule.inputs.items()} | self._constants
         with torch.inference_mode(), np.errstate(all="ignore"):
-            plan.run(values)
+            schedule.run(values)
         result: Tensor = values[self.program.outputs[output]]
         return result
-
-    def _plan(self, names: tuple[str, ...]) -> Schedule:
-        plan = self._schedules.get(names)
-        return plan or make_schedule(self.program, self._steps, names, self._constants)
 
     def _bind(self, program: Program, i: int) -> Callable[..., Any]:
         node = program.nodes[i]
@@ -167,7 +152,7 @@ class TorchCompiled:
         if node.op == "tree_ensemble":
             return bind_fused(node, self._put)
         # Expanded distances must be rounded as in numpy.
-        if not strings and node.op not in HOST and not node.attrs.get("expanded", False):
+        if not strings and node.op not in HOST_OPERATORS and not node.attrs.get("expanded", False):
             return FUNCTIONS[node.op](node, self._put)
         if node.op == "encode":
             encode = make_encoder(node.attrs["categories"], node.attrs["missing"])
@@ -179,9 +164,7 @@ class TorchCompiled:
     def _put(self, array: Array) -> Tensor:
         # torch rejects negative strides, and warns about arrays that are not writable.
         fits = array.flags.writeable and array.flags.aligned and min(array.strides) >= 0
-        if not fits:
-            array = array.copy()
-        return torch.from_numpy(array).to(self._device)
+        return torch.from_numpy(array if fits else array.copy()).to(self._device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (TorchCompiled, (self.program, self.device))
@@ -195,18 +178,14 @@ class TorchBackend:
     """A backend of tensor operators; trees are lowered as in Hummingbird, or fused on a GPU."""
 
     def supports(self, program: Program) -> str | None:
-        host_operators = {
-            n.op for i, n in enumerate(program.nodes) if touches_sparse_rows(program, i)
-        }
-        operators = set(FUNCTIONS) | HOST | (host_operators & set(reference.FUNCTIONS)) | {"input"}
+        nodes = enumerate(program.nodes)
+        sparse = {node.op for i, node in nodes if touches_sparse_rows(program, i)}
+        operators = {*FUNCTIONS, *HOST_OPERATORS, "input", *(sparse & set(reference.FUNCTIONS))}
         reason = explain_unsupported(program, operators | {"tree_ensemble"})
         if reason is None and any(node.op == "tree_ensemble" for node in program):
             missing_feature = explain_unavailable()
-            reason = (
-                None
-                if missing_feature is None
-                else f"no function for operator tree_ensemble: {missing_feature}"
-            )
+            if missing_feature is not None:
+                reason = f"no function for operator tree_ensemble: {missing_feature}"
         return reason
 
     def compile(

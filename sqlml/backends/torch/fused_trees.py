@@ -1,4 +1,4 @@
-"""`bind`: a tree_ensemble as two kernel launches per block of rows.
+"""`bind_trees`: a tree_ensemble as two kernel launches per block of rows.
 
 A GPU is fast if it reads few bytes. So each value becomes its rank among the thresholds of its
 column: `y <= threshold` is exactly `rank(y) <= rank(threshold)` (see `ir/tree_shape.py` for y, x or
@@ -118,10 +118,7 @@ def collect_columns(ensemble: Ensemble) -> Columns:
 def _lay_out_sets(
     ensemble: Ensemble, column: Array, test: Array, num_numeric: int
 ) -> tuple[Array, Array, Array]:
-    """Set `column` and `test` of categorical nodes.
-
-    Return the features, the sizes and the words of their sets.
-    """
+    """Set `column` and `test` of categorical nodes; return features, sizes and words of sets."""
     empty = np.zeros(0, np.int64)
     if ensemble.categorical is None or ensemble.set_offsets is None or ensemble.set_words is None:
         return empty, empty, np.zeros(1, np.uint32)
@@ -188,12 +185,12 @@ def make_layout(ensemble: Ensemble, columns: Columns) -> Layout:
     children = np.stack([decisions.otherwise, decisions.then], axis=1).astype(np.int64)
     depth = ensemble.tree_depths()
     leaves = (1 << np.minimum(depth, PERFECT_DEPTH + 1)).sum()
-    perfect = bool(
+    is_perfect = bool(
         depth.max(initial=0) <= PERFECT_DEPTH
         and leaves <= PERFECT_GROWTH * (ensemble.nodes + ensemble.trees)
         and leaves * ensemble.leaf_values[:1].nbytes <= PERFECT_BYTES
     )
-    if perfect:
+    if is_perfect:
         node, values, first_slot, first_value = _lay_out_perfect(ensemble, children, packed, depth)
         child = np.zeros(1, np.int32)
     else:
@@ -201,7 +198,7 @@ def make_layout(ensemble: Ensemble, columns: Columns) -> Layout:
         values, first_value = ensemble.leaf_values, np.zeros(ensemble.trees, np.int64)
     depth, first_slot, first_value = (a.astype(np.int32) for a in (depth, first_slot, first_value))
     arrays = (node, child, depth, first_slot, first_value, values)
-    return Layout(perfect, *arrays, *_group_outputs(ensemble))
+    return Layout(is_perfect, *arrays, *_group_outputs(ensemble))
 
 
 def _pack_nodes(columns: Columns) -> Array:
@@ -242,16 +239,16 @@ def _lay_out_by_level(
 ) -> tuple[Array, Array, Array]:
     level, tree = ensemble.roots.astype(np.int64), np.arange(ensemble.trees)
     levels, trees, first_child = [level], [tree], []
-    entries = level.size
+    entry_count = level.size
     while level.size:
         is_inner = level >= 0
         position = np.full(level.size, -1, np.int64)
-        position[is_inner] = entries + 2 * np.arange(int(is_inner.sum()))
+        position[is_inner] = entry_count + 2 * np.arange(int(is_inner.sum()))
         first_child.append(position)
         level, tree = children[level[is_inner]].ravel(), np.repeat(tree[is_inner], 2)
         levels.append(level)
         trees.append(tree)
-        entries += level.size
+        entry_count += level.size
     entry = np.concatenate(levels)
     first_child_of = np.concatenate([*first_child, np.zeros(0, np.int64)])
     tree_of_entry = np.concatenate(trees)  # The root of tree t is entry t.
@@ -298,7 +295,7 @@ Put = Callable[[Array], Tensor]
 """A function that copies a numpy array to the device."""
 
 WARPS = 4
-_LAUNCHING = threading.Lock()
+_LAUNCH_LOCK = threading.Lock()
 """Lock for launches: the first launch compiles a kernel, which two threads must not do at once."""
 
 COLUMNS = 32
@@ -325,7 +322,7 @@ def explain_unavailable() -> str | None:
     return None
 
 
-def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
+def bind_trees(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
     """Return a function that runs a tree_ensemble node on the device: it maps (n, F) to (n, K)."""
     ensemble = Ensemble.of(node.attrs)
     base = put(ensemble.base)
@@ -348,40 +345,34 @@ def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
 
 
 def _bind_kernels(
-    ensemble: Ensemble, c: Columns, trees: Layout, base: Tensor, put: Put
+    ensemble: Ensemble, c: Columns, layout: Layout, base: Tensor, put: Put
 ) -> Callable[[Tensor, Tensor], None]:
     """Return a function that writes the sums of rows (n, F) to a tensor (n, K)."""
     # Triton is available only with a GPU.
     from sqlml.backends.torch.triton_kernels import rank_columns, sum_trees
 
-    count, dtype = c.feature.size, torch.int16 if c.narrow else torch.int32
+    column_count, dtype = c.feature.size, torch.int16 if c.narrow else torch.int32
     tests = [put(array) for array in (c.feature, c.negated, c.size, c.edges)]
-    _, *arrays_of_trees = (getattr(trees, field.name) for field in fields(trees))
+    _, *arrays_of_trees = (getattr(layout, field.name) for field in fields(layout))
     arrays = [put(array) for array in (c.words.view("int32"), *arrays_of_trees)]
-    groups = trees.output.size
-    width = 1 << (int(trees.count.max(initial=1)) - 1).bit_length()
+    group_count = layout.output.size
+    width = 1 << (int(layout.count.max(initial=1)) - 1).bit_length()
+    sizes = (ensemble.leaf_values.shape[1], ensemble.outputs, group_count)
+    is_packed = layout.node.dtype == np.int32
+    options = {"PERFECT": layout.perfect, "PACKED": is_packed, "WIDTH": width}
 
     def launch(x: Tensor, out: Tensor) -> None:
-        n, columns = x.shape
-        tile = min(next(tile for least, tile in ROWS if n >= least), TILE // width)
-        blocks = -(-n // tile)
-        staged = torch.empty((blocks, max(1, count), tile), dtype=dtype, device=x.device)
+        row_count, width_of_x = x.shape
+        tile = min(next(tile for min_rows, tile in ROWS if row_count >= min_rows), TILE // width)
+        blocks = -(-row_count // tile)
+        staged = torch.empty((blocks, max(1, column_count), tile), dtype=dtype, device=x.device)
         common = {"SETS": ensemble.has_categories, "ROWS": tile, "num_warps": WARPS}
-        of_columns = (x.contiguous(), n, columns, count, *tests, staged)
-        of_trees = (staged, n, count, *arrays, base, out)
-        with _LAUNCHING:
-            rank_columns[(blocks, -(-count // COLUMNS) or 1)](
+        of_columns = (x.contiguous(), row_count, width_of_x, column_count, *tests, staged)
+        of_trees = (staged, row_count, column_count, *arrays, base, out, *sizes)
+        with _LAUNCH_LOCK:
+            rank_columns[(blocks, -(-column_count // COLUMNS) or 1)](
                 *of_columns, MISSING=c.missing, STEPS=c.steps, EACH=COLUMNS, **common
             )
-            sum_trees[(blocks * groups,)](
-                *of_trees,
-                ensemble.leaf_values.shape[1],
-                ensemble.outputs,
-                groups,
-                PERFECT=trees.perfect,
-                PACKED=trees.node.dtype == np.int32,
-                WIDTH=width,
-                **common,
-            )
+            sum_trees[(blocks * group_count,)](*of_trees, **options, **common)
 
     return launch

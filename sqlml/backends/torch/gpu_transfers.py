@@ -19,18 +19,18 @@ from sqlml.ir import reference
 from sqlml.ir.program import Node, Program
 from sqlml.types import TEXTUAL, Array
 
-_MEMORY = ("out of memory", "ALLOC_FAILED")
+_MEMORY_MESSAGES = ("out of memory", "ALLOC_FAILED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` means that torch's allocator, CUDA or cuBLAS ran out of memory."""
     return any(
-        isinstance(e, torch.OutOfMemoryError) or any(m in str(e) for m in _MEMORY)
+        isinstance(e, torch.OutOfMemoryError) or any(text in str(e) for text in _MEMORY_MESSAGES)
         for e in _list_torch_errors(error)
     )
 
 
-def is_lost(error: BaseException) -> bool:
+def is_device_lost(error: BaseException) -> bool:
     """Return whether `error` means that the device failed; later calls on it may also fail."""
     accelerator: type[Exception] = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
     return any(
@@ -40,9 +40,9 @@ def is_lost(error: BaseException) -> bool:
 
 
 def make_lost_device_error(error: BaseException, device: torch.device) -> BackendError:
-    first = str(error).strip().partition("\n")[0]
+    first_line = str(error).strip().partition("\n")[0]
     return BackendError(
-        f"device {str(device)!r} failed while scoring ({first}); no result of this batch was "
+        f"device {str(device)!r} failed while scoring ({first_line}); no result of this batch was "
         "returned. Restart the process, or use device='cpu'"
     )
 
@@ -58,53 +58,53 @@ Store = Callable[[], None]
 
 def run_in_blocks(
     rows: int,
-    size: int,
-    fewest: int,
+    block_rows: int,
+    min_rows: int,
     load: Callable[[int, int], Loaded],
     start: Callable[[Loaded, int, int], Store],
     release: Callable[[], None] = torch.cuda.empty_cache,
 ) -> None:
-    """Score rows in blocks of `size`, which is halved after `release` while memory is short.
+    """Score rows in blocks of `block_rows`, which is halved after `release` while memory is short.
 
     `load(a, b)` sends rows a to b - 1 to the device, and `start(loaded, a, b)` computes them. While
     a block is computed, the next block is sent and the results of the previous block are returned,
-    so both functions must return before their work is done. Raise BackendError if not even `fewest`
-    rows fit.
+    so both functions must return before their work is done. Raise BackendError if `min_rows` rows
+    do not fit.
     """
     begin = 0
     next_block: Loaded | None = None
-    previous: Store | None = None
+    store_previous: Store | None = None
     current: Loaded | None
     store: Store | None
     while begin < rows:
-        end = min(begin + size, rows)
+        end = min(begin + block_rows, rows)
         try:
             current = load(begin, end) if next_block is None else next_block
-            next_block = load(end, min(end + size, rows)) if end < rows else None
+            next_block = load(end, min(end + block_rows, rows)) if end < rows else None
             store = start(current, begin, end)
-            if previous is not None:
-                previous()
-            previous = store
+            if store_previous is not None:
+                store_previous()
+            store_previous = store
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            if size <= fewest:
+            if block_rows <= min_rows:
                 raise BackendError(
-                    f"the device has not enough memory for {fewest} rows of this model; free "
+                    f"the device has not enough memory for {min_rows} rows of this model; free "
                     "memory on it (other processes show in nvidia-smi), choose strategy='tt', or "
                     "use device='cpu'"
                 ) from error
             current = next_block = store = None  # The smaller block needs their memory.
-            size = max(fewest, size // 2)
+            block_rows = max(min_rows, block_rows // 2)
         else:
             begin = end
             continue
-        if previous is not None:
-            previous()
-            previous = None
+        if store_previous is not None:
+            store_previous()
+            store_previous = None
         release()
-    if previous is not None:
-        previous()
+    if store_previous is not None:
+        store_previous()
 
 
 SHARE = 4
@@ -150,22 +150,22 @@ class Overlap:
         except BackendError:
             raise
         except Exception as error:
-            if not is_lost(error):
+            if not is_device_lost(error):
                 raise
             raise make_lost_device_error(error, self._device) from error
         return results
 
     def _choose_block_rows(self, rows: int, needed: Mapping[str, int]) -> int:
         """Return the number of rows of a block: an eighth of a batch if this is efficient."""
-        nodes = [self._program.nodes[i].type for i in needed.values()]
-        sent = sum(8 * t.width for t in nodes if t.dtype not in TEXTUAL)
+        input_types = [self._program.nodes[i].type for i in needed.values()]
+        sent = sum(8 * t.width for t in input_types if t.dtype not in TEXTUAL)
         target_rows = min(max(-(-rows // 8), SMALL_ROWS), MOST_ROWS, PINNED_BYTES // max(1, sent))
-        room, _ = torch.cuda.mem_get_info(self._device)
-        if room // SHARE // self._row_bytes < min(rows, target_rows):
+        free, _ = torch.cuda.mem_get_info(self._device)
+        if free // SHARE // self._row_bytes < min(rows, target_rows):
             # Add the memory that torch has reserved but does not use. This query takes 0.3 ms.
-            room += torch.cuda.memory_reserved(self._device)
-            room -= torch.cuda.memory_allocated(self._device)
-        return int(np.clip(min(target_rows, room // SHARE // self._row_bytes), FEWEST_ROWS, None))
+            free += torch.cuda.memory_reserved(self._device)
+            free -= torch.cuda.memory_allocated(self._device)
+        return int(np.clip(min(target_rows, free // SHARE // self._row_bytes), FEWEST_ROWS, None))
 
 
 class _Batch:
@@ -180,19 +180,19 @@ class _Batch:
         compute: Compute,
     ) -> None:
         stream: Callable[..., Any] = torch.cuda.Stream  # It has no type in torch.
-        self._to, self._work, self._back = (stream(device) for _ in range(3))
+        self._upload, self._work, self._download = (stream(device) for _ in range(3))
         self._device, self._nodes, self._arrays = device, nodes, arrays
         self._results, self._compute = results, compute
 
     def load(self, begin: int, end: int) -> tuple[Values, Any]:
         """Send rows to the device; return their values by node, and the event of their arrival."""
-        part = {name: a[begin:end] for name, a in self._arrays.items()}
+        rows = {name: a[begin:end] for name, a in self._arrays.items()}
         values: Values = {}
-        with torch.cuda.stream(self._to):
+        with torch.cuda.stream(self._upload):
             for i, node in self._nodes.items():
-                array = reference.convert_input(node, part)
+                array = reference.convert_input(node, rows)
                 values[i] = array if node.type.dtype in TEXTUAL else self._send(array)
-            return values, self._to.record_event()
+            return values, self._upload.record_event()
 
     def start(self, loaded: tuple[Values, Any], begin: int, end: int) -> Store:
         """Start the computation of sent rows, and the return of their results."""
@@ -202,15 +202,15 @@ class _Batch:
             for value in values.values():
                 if isinstance(value, Tensor):
                     value.record_stream(self._work)
-            on_device = {
+            outputs = {
                 name: value.contiguous() if isinstance(value, Tensor) else value
                 for name, value in self._compute(values).items()
             }
             computed = self._work.record_event()
-        with torch.cuda.stream(self._back):
-            self._back.wait_event(computed)
-            pinned = {name: _fetch(value, self._back) for name, value in on_device.items()}
-            fetched = self._back.record_event()
+        with torch.cuda.stream(self._download):
+            self._download.wait_event(computed)
+            pinned = {name: _start_fetch(value, self._download) for name, value in outputs.items()}
+            fetched = self._download.record_event()
 
         def store() -> None:
             fetched.synchronize()
@@ -231,7 +231,7 @@ class _Batch:
         return pinned.to(self._device, non_blocking=True)
 
 
-def _fetch(value: Any, stream: Any) -> Any:
+def _start_fetch(value: Any, stream: Any) -> Any:
     """Start a copy to pinned memory on `stream`, and return it; return host arrays unchanged."""
     if not isinstance(value, Tensor):
         return value

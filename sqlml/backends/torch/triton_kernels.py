@@ -33,24 +33,24 @@ def _rank_columns(
     block = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, ROWS)
     row = block * ROWS + lane
-    first = tl.program_id(1) * EACH
-    for column in range(first, tl.minimum(first + EACH, columns)):
-        at = row * features + tl.load(feature + column)
-        value = tl.load(x + at, mask=row < rows, other=0).to(edges.dtype.element_ty)
+    first_column = tl.program_id(1) * EACH
+    for column in range(first_column, tl.minimum(first_column + EACH, columns)):
+        offset = row * features + tl.load(feature + column)
+        value = tl.load(x + offset, mask=row < rows, other=0).to(edges.dtype.element_ty)
         value = tl.where(tl.load(negated + column) != 0, -value, value)
         column_edges = edges + column * ((1 << STEPS) - 1)
         rank = tl.zeros([ROWS], tl.int32)
         for step in tl.static_range(STEPS):
             half = 1 << (STEPS - 1 - step)
-            below = tl.load(column_edges + rank + (half - 1)) < value
-            rank = tl.where(below, rank + half, rank)
+            is_below = tl.load(column_edges + rank + (half - 1)) < value
+            rank = tl.where(is_below, rank + half, rank)
         is_nan = value != value
         rank = tl.where(is_nan, MISSING, rank)
         if SETS:
             limit = tl.load(size + column)
-            inside = (value >= 0) & (value < limit.to(value.dtype))
-            code = tl.where(inside, value, 0).to(tl.int32)
-            code = tl.where(inside, code, limit + is_nan.to(tl.int32))
+            is_code = (value >= 0) & (value < limit.to(value.dtype))
+            code = tl.where(is_code, value, 0).to(tl.int32)
+            code = tl.where(is_code, code, limit + is_nan.to(tl.int32))
             rank = tl.where(limit >= 0, code, rank)
         tl.store(staged + (block * columns + column) * ROWS + lane, rank)
 
@@ -95,61 +95,61 @@ def _sum_trees(
     output = tl.load(group_output + group)
     begin = tl.load(group_begin + group)
     end = tl.load(group_begin + group + 1)
-    wide = tl.arange(0, WIDTH)
-    used = wide < tl.load(group_count + group)
+    offsets = tl.arange(0, WIDTH)
+    used = offsets < tl.load(group_count + group)
     if WIDTH == 1:
         total = tl.zeros([ROWS], values.dtype.element_ty) + tl.load(base + output)
     else:
-        start = tl.load(base + output + wide, mask=used, other=0)
+        start = tl.load(base + output + offsets, mask=used, other=0)
         total = tl.zeros([ROWS, WIDTH], values.dtype.element_ty) + start[None, :]
     for term in range(begin, end):
         tree = tl.load(terms + 2 * term)
         levels = tl.load(depth + tree)
         slot = tl.load(first_slot + tree)
         if PERFECT:  # The nodes of a tree are numbered from 1.
-            at = tl.full([ROWS], 1, tl.int32)
+            position = tl.full([ROWS], 1, tl.int32)
             slots = node + slot - 1
         else:
-            at = tl.full([ROWS], 0, tl.int32)
+            position = tl.full([ROWS], 0, tl.int32)
             slots = node + slot
         for _ in range(levels):
-            packed = tl.load(slots + at)
+            packed = tl.load(slots + position)
             if PACKED:
-                which = packed >> 16
+                column = packed >> 16
                 test = (packed << 16) >> 16
             else:
-                which = (packed >> 32).to(tl.int32)
+                column = (packed >> 32).to(tl.int32)
                 test = packed.to(tl.int32)
             if SETS:
-                is_set = which < 0
-                which = tl.where(is_set, ~which, which)
-            rank = tl.load(ranks + (which * ROWS + lane)).to(tl.int32)
-            holds = rank <= test
+                is_set = column < 0
+                column = tl.where(is_set, ~column, column)
+            rank = tl.load(ranks + (column * ROWS + lane)).to(tl.int32)
+            passes = rank <= test
             if SETS:
                 word = tl.load(words + test + (rank >> 5), mask=is_set, other=0)
-                holds = tl.where(is_set, ((word >> (rank & 31)) & 1) != 0, holds)
-            step = holds.to(tl.int32)
+                passes = tl.where(is_set, ((word >> (rank & 31)) & 1) != 0, passes)
+            step = passes.to(tl.int32)
             if PERFECT:
-                at = 2 * at + step
+                position = 2 * position + step
             else:
-                below = tl.load(child + slot + at)
-                at = tl.where(below < 0, at, below + step)
+                child_slot = tl.load(child + slot + position)
+                position = tl.where(child_slot < 0, position, child_slot + step)
         if PERFECT:
-            leaf = at + (tl.load(first_value + tree) - (1 << levels))
+            leaf = position + (tl.load(first_value + tree) - (1 << levels))
         else:
-            leaf = ~tl.load(child + slot + at)
+            leaf = ~tl.load(child + slot + position)
         value = values + tl.load(terms + 2 * term + 1) + leaf.to(tl.int64) * leaf_values
         if WIDTH == 1:
             total += tl.load(value)
         else:
-            total += tl.load(value[:, None] + wide[None, :], mask=used[None, :], other=0)
+            total += tl.load(value[:, None] + offsets[None, :], mask=used[None, :], other=0)
     row = block * ROWS + lane
-    into = out + row * outputs + output
+    target = out + row * outputs + output
     if WIDTH == 1:
-        tl.store(into, total, mask=row < rows)
+        tl.store(target, total, mask=row < rows)
     else:
-        store = (row < rows)[:, None] & used[None, :]
-        tl.store(into[:, None] + wide[None, :], total, mask=store)
+        is_stored = (row < rows)[:, None] & used[None, :]
+        tl.store(target[:, None] + offsets[None, :], total, mask=is_stored)
 
 
 # The kernels are not recompiled for batches of one row, or of a multiple of 16.

@@ -60,7 +60,6 @@ def compile_in_background(
 
 
 def count_pending() -> int:
-    """Count the requested kernels that are not compiled yet."""
     with _LOCK:
         return sum(not job.done.is_set() for job in _jobs.values())
 
@@ -76,7 +75,6 @@ def _describe_kernel(function: Callable[..., Any], signature: Signature) -> byte
 
 
 def _start_thread() -> None:
-    """Start the thread that talks to the other process, unless it is running."""
     global _thread
     if _thread is None:
         thread = threading.Thread(target=_compile_all, name="sqlml-compiling", daemon=True)

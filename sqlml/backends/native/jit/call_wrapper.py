@@ -22,20 +22,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from sqlml.backends.native.jit.argument_kinds import (
-    BYTE_ORDER,
-    C_CONTIGUOUS,
-    ENTRY,
-    FIELDS,
-    OBJECT_TYPE,
-    SWAPPED,
-    TYPE_NUMBER,
-    WRITEABLE,
-    ArrayKind,
-    Kind,
-    Signature,
-    to_numba_type,
-)
+from sqlml.backends.native.jit import argument_kinds as layout
+from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, Signature, to_numba_type
 
 # Values in LLVM IR that both entries use: numbers, functions, arrays.
 
@@ -47,9 +35,9 @@ def long(value: int) -> Any:
     return ir.Constant(LONG, value)
 
 
-def declare_function(module: Any, name: str, result: Any, *args: Any) -> Any:
+def declare_function(module: Any, name: str, result_type: Any, *args: Any) -> Any:
     """Declare the process's function `name`, with the argument types of `args`."""
-    function_type = ir.FunctionType(result, [argument.type for argument in args])
+    function_type = ir.FunctionType(result_type, [argument.type for argument in args])
     return module.globals.get(name) or ir.Function(module, function_type, name)
 
 
@@ -78,13 +66,8 @@ def _pack_integers(builder: Any, array_type: Any, values: list[Any]) -> Any:
     return packed
 
 
-def array_data(
-    context: Any, builder: Any, signature: Any, arguments: Any, *indices: int
-) -> list[Any]:
-    arrays = (
-        context.make_array(signature.args[i])(context, builder, arguments[i]) for i in indices
-    )
-    return [array.data for array in arrays]
+def array_data(context: Any, b: Any, signature: Any, arguments: Any, *indices: int) -> list[Any]:
+    return [context.make_array(signature.args[i])(context, b, arguments[i]).data for i in indices]
 
 
 def item_data(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> list[Any]:
@@ -99,13 +82,11 @@ def item_data(context: Any, builder: Any, signature: Any, arguments: Any, i: int
 def array_length(
     context: Any, builder: Any, signature: Any, arguments: Any, i: int, axis: int = 0
 ) -> Any:
-    """Return the length of argument i, an array, along an axis."""
     array = context.make_array(signature.args[i])(context, builder, arguments[i])
     return builder.extract_value(array.shape, axis)
 
 
 def vector_pointer(builder: Any, data: Any, index: Any, vector: Any) -> Any:
-    """Emit a pointer to a vector that starts at data[index]."""
     return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
 
 
@@ -154,8 +135,8 @@ def to_words(kind: Kind, value: Any) -> Iterator[int]:
         yield int(value)
 
 
-def write_words_entry(
-    module: Any, context: Any, kernel: Any, described: Any, signature: Signature
+def emit_words_entry(
+    module: Any, context: Any, kernel: Any, fndesc: Any, signature: Signature
 ) -> None:
     """Add the entry for machine code to the module of a kernel's entries."""
     entry = ir.Function(module, ir.FunctionType(LONG, [LONG.as_pointer()]), WORDS_ENTRY)
@@ -179,11 +160,11 @@ def write_words_entry(
 
     values = [load_argument(kind) for kind in signature]
     status, kernel_result = context.call_conv.call_function(
-        builder, kernel, described.restype, described.argtypes, values, attrs=("noinline",)
+        builder, kernel, fndesc.restype, fndesc.argtypes, values, attrs=("noinline",)
     )
     with builder.if_then(status.is_error, likely=False):
         builder.ret(long(NO_MEMORY))
-    kind = str(described.restype)
+    kind = str(fndesc.restype)
     if kind == "none":
         builder.ret(long(-1))
     elif kind == "bool":
@@ -192,10 +173,10 @@ def write_words_entry(
     else:
         builder.ret(kernel_result)
     if all(kind == "count" for kind in signature):
-        _write_numbers_entry(module, entry, len(signature))
+        _emit_numbers_entry(module, entry, len(signature))
 
 
-def _write_numbers_entry(module: Any, words_entry: Any, count: int) -> None:
+def _emit_numbers_entry(module: Any, words_entry: Any, count: int) -> None:
     entry = ir.Function(module, ir.FunctionType(LONG, [LONG] * count), NUMBERS_ENTRY)
     b = ir.IRBuilder(entry.append_basic_block("entry"))
     words = b.alloca(LONG, max(1, count))
@@ -208,14 +189,14 @@ _HEADER = 64
 """Bytes before the numbers of an array that a kernel allocates; NRT_MemInfo has up to 48 bytes."""
 
 
-def write_entries(result: Any, signature: Signature) -> str:
+def emit_entries(result: Any, signature: Signature) -> str:
     """Return the entries of a kernel that numba compiled, as LLVM IR."""
-    context, described = result.target_context, result.fndesc
+    context, fndesc = result.target_context, result.fndesc
     module = context.codegen().create_library("entry").create_ir_module("entry")
-    kernel = context.declare_function(module, described)
-    _PythonEntry(module, context).write(kernel, described, signature)
-    write_words_entry(module, context, kernel, described, signature)
-    _write_runtime(module)
+    kernel = context.declare_function(module, fndesc)
+    _PythonEntry(module, context).write(kernel, fndesc, signature)
+    emit_words_entry(module, context, kernel, fndesc, signature)
+    _emit_runtime(module)
     return str(module)
 
 
@@ -225,45 +206,43 @@ class _PythonEntry:
     def __init__(self, module: Any, context: Any) -> None:
         self._module, self._context = module, context
         form = ir.FunctionType(POINTER, [POINTER, POINTER.as_pointer(), LONG])
-        self._entry = ir.Function(module, form, ENTRY)
+        self._entry = ir.Function(module, form, layout.ENTRY)
         self._builder = ir.IRBuilder(self._entry.append_basic_block("entry"))
         self._fail = self._entry.append_basic_block("fail")
 
-    def write(self, kernel: Any, described: Any, signature: Signature) -> None:
+    def write(self, kernel: Any, fndesc: Any, signature: Signature) -> None:
         """Emit code that reads the arguments, runs the kernel, and returns its result."""
         b, context = self._builder, self._context
         self._own, arguments, count = self._entry.args
         self._array = self._get_item(self._own, 0)
         self._require(b.icmp_signed("==", count, long(len(signature))))
-        values = [
-            self._read_argument(b.load(b.gep(arguments, [long(i)])), kind)
-            for i, kind in enumerate(signature)
-        ]
-        state = self._call("PyEval_SaveThread", POINTER)
+        pointers = ((b.gep(arguments, [long(i)]), kind) for i, kind in enumerate(signature))
+        values = [self._read_argument(b.load(pointer), kind) for pointer, kind in pointers]
+        thread_state = self._call("PyEval_SaveThread", POINTER)
         status, kernel_result = context.call_conv.call_function(
-            b, kernel, described.restype, described.argtypes, values, attrs=("noinline",)
+            b, kernel, fndesc.restype, fndesc.argtypes, values, attrs=("noinline",)
         )
-        self._call("PyEval_RestoreThread", ir.VoidType(), state)
+        self._call("PyEval_RestoreThread", ir.VoidType(), thread_state)
         with b.if_then(status.is_error, likely=False):  # a kernel only fails to allocate memory
             b.ret(self._call("PyErr_NoMemory", POINTER))
-        b.ret(self._box_result(str(described.restype), kernel_result))
+        b.ret(self._box_result(str(fndesc.restype), kernel_result))
         b.position_at_end(self._fail)
         type_error = self._get_item(self._own, 2)
         text = self._store_text("a kernel was called with arguments that it was not compiled for")
         self._call("PyErr_SetString", ir.VoidType(), type_error, text)
         b.ret(ir.Constant(POINTER, None))
 
-    def _box_result(self, kind: str, kernel_result: Any) -> Any:
+    def _box_result(self, result_kind: str, kernel_result: Any) -> Any:
         b = self._builder
-        if kind == "none":
+        if result_kind == "none":
             nothing = self._get_item(self._own, 1)
             self._call("Py_IncRef", ir.VoidType(), nothing)
             return nothing
-        if kind == "bool":
+        if result_kind == "bool":
             return self._call("PyBool_FromLong", POINTER, b.zext(kernel_result, LONG))
-        if kind == "int64":
+        if result_kind == "int64":
             return self._call("PyLong_FromLongLong", POINTER, kernel_result)
-        raise AssertionError(f"a kernel returns {kind}; it may return None, a bool or an int")
+        raise AssertionError(f"a kernel must return None, a bool or an int, not {result_kind}")
 
     def _read_argument(self, argument: Any, kind: Kind) -> Any:
         b = self._builder
@@ -272,10 +251,8 @@ class _PythonEntry:
         if isinstance(kind, tuple):
             size = self._call("PyTuple_Size", LONG, argument)
             self._require(b.icmp_signed("==", size, long(len(kind))))
-            items = [
-                self._read_argument(self._get_item(argument, i), item_kind)
-                for i, item_kind in enumerate(kind)
-            ]
+            numbered = enumerate(kind)
+            items = [self._read_argument(self._get_item(argument, i), k) for i, k in numbered]
             return self._context.make_tuple(b, to_numba_type(kind), items)
         if kind == "nothing":
             self._require(b.icmp_unsigned("==", argument, self._get_item(self._own, 1)))
@@ -292,23 +269,24 @@ class _PythonEntry:
 
     def _read_array(self, array: Any, kind: ArrayKind) -> Any:
         b = self._builder
-        object_type = self._load(array, OBJECT_TYPE, POINTER)
+        object_type = self._load(array, layout.OBJECT_TYPE, POINTER)
         with b.if_then(b.icmp_unsigned("!=", object_type, self._array), likely=False):
             is_subtype = self._call("PyType_IsSubtype", INT, object_type, self._array)
             self._require(b.icmp_signed("!=", is_subtype, ir.Constant(INT, 0)))
-        required_flags = C_CONTIGUOUS if kind.layout == "C" else 0
-        required_flags |= 0 if kind.readonly else WRITEABLE
+        required_flags = layout.C_CONTIGUOUS if kind.layout == "C" else 0
+        required_flags |= 0 if kind.readonly else layout.WRITEABLE
         flags = b.and_(self._load_field(array, "flags", INT), ir.Constant(INT, required_flags))
         dimensions = self._load_field(array, "nd", INT)
         descr = self._load_field(array, "descr", POINTER)
-        type_number = self._load(descr, TYPE_NUMBER, INT)
-        order = self._load(descr, BYTE_ORDER, BYTE)
+        type_number = self._load(descr, layout.TYPE_NUMBER, INT)
+        order = self._load(descr, layout.BYTE_ORDER, BYTE)
         is_type: Any = ir.Constant(ir.IntType(1), 0)
         for n in list_type_numbers(kind.dtype):
             is_type = b.or_(is_type, b.icmp_signed("==", type_number, ir.Constant(INT, n)))
         fits = b.and_(is_type, b.icmp_signed("==", flags, ir.Constant(INT, required_flags)))
         fits = b.and_(fits, b.icmp_signed("==", dimensions, ir.Constant(INT, kind.ndim)))
-        self._require(b.and_(fits, b.icmp_signed("!=", order, ir.Constant(BYTE, SWAPPED))))
+        swapped = ir.Constant(BYTE, layout.SWAPPED)
+        self._require(b.and_(fits, b.icmp_signed("!=", order, swapped)))
         return self._load_array(array, kind)
 
     def _load_array(self, array: Any, kind: ArrayKind) -> Any:
@@ -322,23 +300,23 @@ class _PythonEntry:
         data = self._load_field(array, "data", POINTER)
         return make_array_value(self._context, b, kind, data, lengths, strides)
 
-    def _require(self, holds: Any) -> None:
+    def _require(self, condition: Any) -> None:
         after = self._entry.append_basic_block()
-        self._builder.cbranch(holds, after, self._fail)
+        self._builder.cbranch(condition, after, self._fail)
         self._builder.position_at_end(after)
 
     def _get_item(self, items: Any, i: int) -> Any:
         return self._call("PyTuple_GetItem", POINTER, items, long(i))
 
-    def _load_field(self, array: Any, name: str, kind: Any) -> Any:
-        return self._load(array, FIELDS[name], kind)
+    def _load_field(self, array: Any, name: str, value_type: Any) -> Any:
+        return self._load(array, layout.FIELDS[name], value_type)
 
-    def _load(self, address: Any, offset: int, kind: Any) -> Any:
+    def _load(self, address: Any, offset: int, value_type: Any) -> Any:
         b = self._builder
-        return b.load(b.bitcast(b.gep(address, [long(offset)]), kind.as_pointer()))
+        return b.load(b.bitcast(b.gep(address, [long(offset)]), value_type.as_pointer()))
 
-    def _call(self, name: str, result: Any, *args: Any) -> Any:
-        return self._builder.call(declare_function(self._module, name, result, *args), args)
+    def _call(self, name: str, result_type: Any, *args: Any) -> Any:
+        return self._builder.call(declare_function(self._module, name, result_type, *args), args)
 
     def _store_text(self, text: str) -> Any:
         content = ir.Constant(ir.ArrayType(BYTE, len(text) + 1), bytearray(text.encode() + b"\0"))
@@ -359,7 +337,7 @@ def list_type_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
     return tuple(sorted(type_numbers))
 
 
-def _write_runtime(module: Any) -> None:
+def _emit_runtime(module: Any) -> None:
     """Add the functions of numba's runtime that kernels call, implemented with malloc and free.
 
     A meminfo is {references, destructor, its argument, data, size, allocator}.

@@ -53,31 +53,26 @@ def folders() -> Iterator[Path]:
 
 def read(name: str) -> ObjectCode | None:
     """Return the code in a file; None if the file is missing, damaged or not the user's own."""
-    for folder in folders():
-        if own_files.is_private(folder):
-            with suppress(OSError):
-                code = unpack(name, own_files.read(folder / name))
-                if code is not None:
-                    return code
+    for folder in filter(own_files.is_private, folders()):
+        with suppress(OSError):
+            code = unpack(name, own_files.read(folder / name))
+            if code is not None:
+                return code
     return None
 
 
 def has_writable_folder() -> bool:
-    """Return True if the user has a private folder to keep code in."""
-    return any(
-        own_files.try_make_private(folder) and os.access(folder, os.W_OK) for folder in folders()
-    )
+    private_folders = filter(own_files.try_make_private, folders())
+    return any(os.access(folder, os.W_OK) for folder in private_folders)
 
 
 def write(name: str, code: ObjectCode) -> None:
-    """Keep the code on disk if possible."""
     content = pack(name, code)
-    for folder in folders():
-        if own_files.try_make_private(folder):
-            _delete_outdated(folder, name)
-            with suppress(OSError):
-                own_files.replace(folder / name, content)
-                return
+    for folder in filter(own_files.try_make_private, folders()):
+        _delete_outdated(folder, name)
+        with suppress(OSError):
+            own_files.replace(folder / name, content)
+            return
 
 
 def make_file_name(kernel: str, source: str, rest: str) -> str:
@@ -98,7 +93,6 @@ def _delete_outdated(folder: Path, name: str) -> None:
 
 
 def pack(name: str, code: ObjectCode) -> bytes:
-    """Return the content of a file with this name."""
     body = _SIZE.pack(len(code.kernel)) + code.kernel + code.entry
     return _digest(name, body) + body
 

@@ -28,15 +28,12 @@ _R = TypeVar("_R")
 
 
 def map_in_processes(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-    """Yield the result of `work` for each item, computed in processes with the same environment.
-
-    The processes use all cores for work that holds the GIL, such as compiling.
-    """
+    """Yield the result of `work` for each item, from several processes: compiling holds the GIL."""
     if not items:
         return
-    processes = min(len(items), os.cpu_count() or 1)
+    num_processes = min(len(items), os.cpu_count() or 1)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context) as pool:
+    with ProcessPoolExecutor(num_processes, context) as pool:
         yield from pool.map(work, items)
 
 
@@ -76,7 +73,6 @@ class KnownKernel:
 
 
 def known_kernels() -> tuple[KnownKernel, ...]:
-    """Return all known kernels, grouped by module."""
     return tuple(map(parse_line, FILE.read_text(encoding="utf-8").splitlines()))
 
 
@@ -98,19 +94,17 @@ def compile_ahead(begin: Callable[[int], None]) -> int:
     `begin` is first called with the number of missing kernels. Raises OSError if there is no
     private folder to keep them in.
     """
-    missing = [
-        kernel for kernel in known_kernels() if not is_on_disk(kernel.function, kernel.signature)
-    ]
+    missing = [k for k in known_kernels() if not is_on_disk(k.function, k.signature)]
     if missing and not code_store.has_writable_folder():
         folders = ", ".join(map(str, code_store.folders()))
         raise PermissionError(errno.EACCES, "no private folder is writable among", folders)
     begin(len(missing))
-    compiled = 0
+    compiled_count = 0
     with long_work("compiling kernels"):
         for count, is_compiled in enumerate(map_in_processes(_compile, missing), start=1):
-            compiled += is_compiled
+            compiled_count += is_compiled
             show_stage(f"{count} of {len(missing)} are done")
-    return compiled
+    return compiled_count
 
 
 def _compile(kernel: KnownKernel) -> bool:
@@ -121,7 +115,7 @@ def _compile(kernel: KnownKernel) -> bool:
     return False
 
 
-# `build` compiles the known kernels for a package:
+# `build_kernels` compiles the known kernels for a package:
 #
 #     python -m sqlml.backends.native.jit.compile_ahead FOLDER [all]
 #
@@ -130,16 +124,16 @@ def _compile(kernel: KnownKernel) -> bool:
 # `all`, every level of `object_code.LEVELS`, one after the other.
 
 
-def build(folder: Path, levels: Sequence[str], kernels: Sequence[KnownKernel]) -> None:
+def build_kernels(folder: Path, levels: Sequence[str], kernels: Sequence[KnownKernel]) -> None:
     """Write the machine code of kernels to a folder, a file per kernel and level."""
     folder.mkdir(parents=True, exist_ok=True)
     for level_name in levels:
         with _set_environment(settings_for_level(level_name)):
-            for _ in map_in_processes(partial(_build, folder), kernels):
+            for _ in map_in_processes(partial(_build_kernel, folder), kernels):
                 pass
 
 
-def _build(folder: Path, kernel: KnownKernel) -> None:
+def _build_kernel(folder: Path, kernel: KnownKernel) -> None:
     """Compile one kernel, in a process whose environment sets the level."""
     with suppress(object_code.NotLoadable):  # only numba can run it
         name = code_store.name_shipped(kernel.function, kernel.signature)
@@ -161,4 +155,4 @@ if __name__ == "__main__":
     own_level = find_level()
     own_levels = () if own_level is None else (own_level,)
     levels = tuple(LEVELS) if sys.argv[2:] == ["all"] else own_levels
-    build(Path(sys.argv[1]), levels, known_kernels())
+    build_kernels(Path(sys.argv[1]), levels, known_kernels())

@@ -40,16 +40,10 @@ class Deferred:
 def resolve_helpers(function: Any) -> Any:
     """Return `function` with each `Deferred` that it names replaced by numba's function."""
     named = {name: function.__globals__.get(name) for name in _collect_names(function.__code__)}
-    decorated = {
-        name: value.resolve() for name, value in named.items() if isinstance(value, Deferred)
-    }
-    resolved = FunctionType(
-        function.__code__,
-        {**function.__globals__, **decorated},
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
+    decorated = {n: value.resolve() for n, value in named.items() if isinstance(value, Deferred)}
+    namespace = {**function.__globals__, **decorated}
+    details = (function.__name__, function.__defaults__, function.__closure__)
+    resolved = FunctionType(function.__code__, namespace, *details)
     resolved.__module__, resolved.__qualname__ = function.__module__, function.__qualname__
     return resolved
 
@@ -75,7 +69,6 @@ def describe_constants(function: Any) -> str:
 
 
 def _describe_globals(function: Any, describe: Callable[[Any], str]) -> list[str]:
-    """Return the plain constants that a function names, and a description of its helpers."""
     descriptions, namespace = [], _unwrap(function).__globals__
     for name in sorted(_collect_names(_unwrap(function).__code__)):
         value = namespace.get(name)

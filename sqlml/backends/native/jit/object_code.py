@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from types import MappingProxyType
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -45,28 +44,28 @@ class Symbols:
     missing: frozenset[str]
 
 
-def read_symbols(content: bytes, like: bytes) -> Symbols:
-    """ReadSymbols the symbols of an object file; `like` is a valid object file for this machine.
+def read_symbols(content: bytes, sample: bytes) -> Symbols:
+    """Read the symbols of an object file; `sample` is a valid object file for this machine.
 
     Raises DamagedError if the file is not for this machine, or if a part lies outside the file.
     """
-    read_format, header_size = _FORMATS.get(like[:4], (None, 0))
-    if read_format is None or content[:header_size] != like[:header_size]:
+    read_format, header_size = _FORMATS.get(sample[:4], (None, 0))
+    if read_format is None or content[:header_size] != sample[:header_size]:
         raise DamagedError("not an object file of this machine")
     try:
         symbols = list(read_format(content))
     except (struct.error, ValueError, IndexError) as error:
         raise DamagedError(f"the object file is damaged: {error}") from None
     defined = frozenset(name for name, is_here in symbols if is_here)
-    return Symbols(defined, frozenset(name for name, _ in symbols if name) - defined - _LINKERS)
+    return Symbols(defined, frozenset(n for n, _ in symbols if n) - defined - _LOADER_SYMBOLS)
 
 
-_LINKERS = frozenset({".TOC.", "_GLOBAL_OFFSET_TABLE_"})
+_LOADER_SYMBOLS = frozenset({".TOC.", "_GLOBAL_OFFSET_TABLE_"})
 """Names that are defined by the loader of a file."""
 
 
-def _require(holds: bool) -> None:
-    if not holds:
+def _require(condition: bool) -> None:
+    if not condition:
         raise ValueError("a part lies outside the file")
 
 
@@ -82,7 +81,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _SYMBOLS, _RELOCATIONS, _ZEROS = 2, 4, 8
 _NOWHERE, _RESERVED = 0, 0xFF00
-_MOST_ZEROS = 1 << 24
+_MAX_ZEROS = 1 << 24
 
 
 def _read_elf(content: bytes) -> Iterator[tuple[str, bool]]:
@@ -109,7 +108,7 @@ def _read_elf(content: bytes) -> Iterator[tuple[str, bool]]:
 def _read_section(content: bytes, section: _Section) -> bytes:
     _require(section.align <= 4096 and section.align.bit_count() <= 1)
     if section.type == _ZEROS:
-        _require(section.size <= _MOST_ZEROS)
+        _require(section.size <= _MAX_ZEROS)
         return b""
     _require(section.offset + section.size <= len(content))
     return content[section.offset : section.offset + section.size]
@@ -127,10 +126,7 @@ _PLACE = 0x0E
 
 
 def _read_mach(content: bytes) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each symbol of a 64-bit Mach-O file, and whether the file defines it.
-
-    The names are without their leading underscore.
-    """
+    """Yield each symbol of a 64-bit Mach-O file, without `_`, and whether the file defines it."""
     count, commands_size = _COMMANDS.unpack_from(content)
     offset, string_size = _COMMANDS.size, 0
     for _ in range(count):
@@ -144,7 +140,7 @@ def _read_mach(content: bytes) -> Iterator[tuple[str, bool]]:
             for section in _PART.iter_unpack(body[_SEGMENT.size :]):
                 length, start, _, relocation_start, relocations, flags = section
                 has_content = flags & _KIND != _ZEROFILL
-                _require(start + length <= len(content) if has_content else length <= _MOST_ZEROS)
+                _require(start + length <= len(content) if has_content else length <= _MAX_ZEROS)
                 _require(relocation_start + 8 * relocations <= len(content))
         elif command == _LOAD_SYMBOLS:
             table, entries, names, string_size = _TABLE.unpack_from(body)
@@ -158,9 +154,10 @@ def _read_mach(content: bytes) -> Iterator[tuple[str, bool]]:
 
 ReadSymbols = Callable[[bytes], Iterator[tuple[str, bool]]]
 
-_FORMATS: Mapping[bytes, tuple[ReadSymbols, int]] = MappingProxyType(
-    {b"\x7fELF": (_read_elf, 20), b"\xcf\xfa\xed\xfe": (_read_mach, 16)}
-)
+_FORMATS: Mapping[bytes, tuple[ReadSymbols, int]] = {
+    b"\x7fELF": (_read_elf, 20),
+    b"\xcf\xfa\xed\xfe": (_read_mach, 16),
+}
 """First bytes of an object file -> its reader, and the header length that its machine fixes."""
 
 # Targets of machine code: this processor, or a level of features that it supports.
@@ -174,12 +171,10 @@ _V3 = frozenset(
     "sse4.1 sse4.2 ssse3 xsave".split()
 )
 
-LEVELS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "x86-64-v4": _V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"},
-        "x86-64-v3": _V3,
-    }
-)
+LEVELS: Mapping[str, frozenset[str]] = {
+    "x86-64-v4": _V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"},
+    "x86-64-v3": _V3,
+}
 """LLVM's names of the levels and of their features, with the best level first."""
 
 
@@ -191,20 +186,16 @@ def settings_for_level(level: str) -> dict[str, str]:
 
 def read_numba_settings() -> dict[str, str]:
     """Return the environment variables that change how numba compiles."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith("NUMBA_") and not name.startswith("NUMBA_CACHE_")
-    }
+    names = [n for n in os.environ if n.startswith("NUMBA_") and not n.startswith("NUMBA_CACHE_")]
+    return {name: os.environ[name] for name in names}
 
 
 def find_target() -> tuple[str, str]:
     """Return the name and the features of the processor to compile for, as LLVM spells them."""
     name, features = (os.environ.get(f"NUMBA_CPU_{part}") for part in ("NAME", "FEATURES"))
-    return (
-        name or llvm.get_host_cpu_name(),
-        llvm.get_host_cpu_features().flatten() if features is None else features,
-    )
+    if features is None:
+        features = llvm.get_host_cpu_features().flatten()
+    return name or llvm.get_host_cpu_name(), features
 
 
 @cache
@@ -217,9 +208,8 @@ def find_level() -> str | None:
     if numba_settings:
         return next((name for name in LEVELS if settings_for_level(name) == numba_settings), None)
     host_features = llvm.get_host_cpu_features()
-    return next(
-        (name for name, features in LEVELS.items() if all(map(host_features.get, features))), None
-    )
+    supported = (name for name, needed in LEVELS.items() if all(map(host_features.get, needed)))
+    return next(supported, None)
 
 
 def has_feature(feature: str) -> bool:
@@ -304,7 +294,7 @@ def compile_kernel(function: Callable[..., Any], signature: Signature) -> Object
     from numba import njit
     from numba.core.compiler_lock import global_compiler_lock
 
-    from sqlml.backends.native.jit.call_wrapper import write_entries
+    from sqlml.backends.native.jit.call_wrapper import emit_entries
 
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     dispatcher: Any = njit(nogil=True, error_model="numpy", **options)(resolve_helpers(function))
@@ -312,11 +302,10 @@ def compile_kernel(function: Callable[..., Any], signature: Signature) -> Object
         types = tuple(to_numba_type(kind) for kind in signature)
         result = dispatcher._compiler.compile(types, None)
         kernel = bytes(result.library._get_compiled_object())
-        entry = llvm.parse_assembly(write_entries(result, signature))
+        entry = llvm.parse_assembly(emit_entries(result, signature))
         entry.verify()
         code = ObjectCode(kernel, _make_target_machine().emit_object(entry))
-    numba_functions = [name for name in _find_callees(code) if name.startswith(_NUMBA_PREFIXES)]
-    if numba_functions:
+    if numba_functions := [n for n in _find_callees(code) if n.startswith(_NUMBA_PREFIXES)]:
         raise NotLoadable(f"{function.__name__} calls {', '.join(numba_functions)}")
     return code
 
@@ -361,9 +350,7 @@ def _pause_garbage_collection() -> Iterator[None]:
 def _find_callees(code: ObjectCode) -> list[str]:
     """Return the functions that machine code calls in the process; NotLoadable if it is damaged."""
     try:
-        kernel, entry = (
-            read_symbols(content, _make_empty_object()) for content in (code.kernel, code.entry)
-        )
+        kernel, entry = (read_symbols(c, _make_empty_object()) for c in (code.kernel, code.entry))
     except DamagedError as error:
         raise NotLoadable(str(error)) from None
     if not {ENTRY, WORDS_ENTRY} <= entry.defined:
@@ -388,7 +375,6 @@ def _make_target_machine() -> Any:
 
 @cache
 def _make_empty_object() -> bytes:
-    """Return an empty object file for this machine."""
     content: bytes = _make_target_machine().emit_object(_parse_empty_module())
     return content
 

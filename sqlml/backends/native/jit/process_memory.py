@@ -11,13 +11,7 @@ import numpy as np
 from llvmlite import ir
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, to_numba_type
-from sqlml.backends.native.jit.call_wrapper import (
-    LONG,
-    POINTER,
-    declare_function,
-    long,
-    make_array_value,
-)
+from sqlml.backends.native.jit.call_wrapper import LONG, POINTER, declare_function, make_array_value
 from sqlml.backends.native.jit.helpers import intrinsic
 
 
@@ -28,14 +22,19 @@ def _make_array_intrinsic(dtype: str) -> Any:
         from numba import types  # only to compile
 
         kind = ArrayKind(np.dtype(dtype), 1, "C", False)
-
-        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-            data, size = b.inttoptr(arguments[0], POINTER), kind.dtype.itemsize
-            return make_array_value(context, b, kind, data, [arguments[1]], [long(size)])
-
-        return to_numba_type(kind)(types.int64, types.int64), generate
+        return to_numba_type(kind)(types.int64, types.int64), _make_array_generator(kind, 0)
 
     return intrinsic(at)
+
+
+def _make_array_generator(kind: ArrayKind, i: int) -> Any:
+    """Return a generator of an array, whose address and length are arguments i and i + 1."""
+
+    def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+        data, size = b.inttoptr(arguments[i], POINTER), ir.Constant(LONG, kind.dtype.itemsize)
+        return make_array_value(context, b, kind, data, [arguments[i + 1]], [size])
+
+    return generate
 
 
 @intrinsic
@@ -43,15 +42,8 @@ def array_like_at(typing: Any, like: Any, address: Any, count: Any) -> Any:
     """Emit an array of `count` numbers at an address, with the dtype of the array `like`."""
     from numba import types
 
-    array_type = types.Array(like.dtype, 1, "C")
-
-    def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-        data = b.inttoptr(arguments[1], POINTER)
-        size = like.dtype.bitwidth // 8
-        kind = ArrayKind(np.dtype(str(like.dtype)), 1, "C", False)
-        return make_array_value(context, b, kind, data, [arguments[2]], [long(size)])
-
-    return array_type(like, types.int64, types.int64), generate
+    kind = ArrayKind(np.dtype(str(like.dtype)), 1, "C", False)
+    return to_numba_type(kind)(like, types.int64, types.int64), _make_array_generator(kind, 1)
 
 
 bytes_at: Any = _make_array_intrinsic("uint8")
@@ -63,7 +55,6 @@ doubles_at: Any = _make_array_intrinsic("float64")
 
 
 def integers(arguments: int) -> Any:
-    """Return the type of a function with `arguments` int64 arguments and an int64 result."""
     from numba import types
 
     return types.int64(*[types.int64] * arguments)

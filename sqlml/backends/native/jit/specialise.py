@@ -1,11 +1,9 @@
 """`specialise`: compile a kernel for one signature when a model first needs it.
 
-A kernel is compiled only for the dtypes that models have. It is compiled once for arrays of any
-layout, instead of for each layout and read-only flag that a caller happens to pass. Its machine
-code is kept on disk (`code_store.py`), and later processes load it without numba
+A kernel is compiled only for the dtypes that models have, and once for arrays of any layout. Its
+machine code is kept on disk (`code_store.py`), and later processes load it without numba
 (`object_code.py`). Machine code of an older sqlml might read arrays differently, so each file name
-depends on the content of all source files of kernels. The package ships the machine code of common
-kernels.
+depends on the content of all source files of kernels. The package ships the common kernels.
 
 Why not numba's own cache (`njit(cache=True)`)? A later process that scores a forest and a network
 in DuckDB takes 2.5 s of CPU with this loader and 3.3 s with that cache (numba 0.68, Python 3.11),
@@ -22,51 +20,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlml.backends.native.jit import argument_kinds, code_store, object_code
-from sqlml.backends.native.jit.argument_kinds import (
-    COUNT,
-    FLAG,
-    NOTHING,
-    Kind,
-    Signature,
-    kinds_of,
-    reads,
-    spell_kind,
-    to_numba_type,
-    writes,
-)
+from sqlml.backends.native.jit import argument_kinds, code_store, helpers, object_code
+from sqlml.backends.native.jit.argument_kinds import COUNT, FLAG, Signature, kinds_of, reads, writes
 from sqlml.backends.native.jit.background_compiler import compile_in_background
-from sqlml.backends.native.jit.code_store import digest_sources
-from sqlml.backends.native.jit.helpers import (
-    compiled_helper,
-    describe_code,
-    inlined_helper,
-    intrinsic,
-    literal_intrinsic,
-    resolve_helpers,
-)
+from sqlml.backends.native.jit.helpers import compiled_helper, inlined_helper
 from sqlml.backends.native.jit.object_code import LoadedKernel, ObjectCode
 from sqlml.backends.no_wait import waits_for_kernels
 from sqlml.interruption import run_uninterrupted
 from sqlml.long_work import watched_stream
 
-__all__ = [
-    "COUNT",
-    "FLAG",
-    "NOTHING",
-    "Entry",
-    "Kind",
-    "Signature",
-    "compiled_helper",
-    "find_entry",
-    "inlined_helper",
-    "intrinsic",
-    "kinds_of",
-    "literal_intrinsic",
-    "reads",
-    "specialise",
-    "writes",
-]
+# Kernels import these names from here.
+__all__ = ["COUNT", "FLAG", "Signature", "kinds_of", "reads", "writes"]
+__all__ += ["Entry", "compiled_helper", "find_entry", "inlined_helper", "specialise"]
 
 _ANNOUNCED = threading.Event()
 
@@ -141,7 +106,6 @@ def _compile_once(
 
 
 def list_kernels_in_use() -> tuple[tuple[Callable[..., Any], Signature], ...]:
-    """Return the kernels that this process has used so far, with their signatures."""
     return tuple(_COMPILED)
 
 
@@ -180,11 +144,10 @@ def _find_stored(function: Callable[..., Any], signature: Signature) -> Iterator
 
 
 def _name_file(function: Callable[..., Any], signature: Signature) -> str:
-    name = function.__name__
-    key = (function.__module__, name, describe_code(function), spell_kind(signature))
-    return code_store.make_file_name(
-        name, digest_sources(), "\n".join((*key, *object_code.describe_processor()))
-    )
+    name, kinds = function.__name__, argument_kinds.spell_kind(signature)
+    key = (function.__module__, name, helpers.describe_code(function), kinds)
+    rest = "\n".join((*key, *object_code.describe_processor()))
+    return code_store.make_file_name(name, code_store.digest_sources(), rest)
 
 
 def is_on_disk(function: Callable[..., Any], signature: Signature) -> bool:
@@ -201,7 +164,7 @@ def _compile_with_numba(function: Callable[..., Any], signature: Signature) -> C
     """Compile a kernel that only numba can run; each process compiles it again."""
     from numba import njit
 
-    dispatcher: Any = njit(nogil=True, error_model="numpy")(resolve_helpers(function))
-    dispatcher.compile(tuple(to_numba_type(kind) for kind in signature))
+    dispatcher: Any = njit(nogil=True, error_model="numpy")(helpers.resolve_helpers(function))
+    dispatcher.compile(tuple(argument_kinds.to_numba_type(kind) for kind in signature))
     dispatcher.disable_compile()
     return cast(Callable[..., Any], dispatcher)

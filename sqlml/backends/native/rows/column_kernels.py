@@ -16,12 +16,10 @@ from sqlml.types import Array, TensorType
 
 
 def call_convert(x: Rows, out: Rows) -> Call:
-    """Return the call that converts contiguous numbers to the dtype of `out`."""
     return Call(make_converter(x.dtype, out.dtype), (x, out))
 
 
 def make_converter(source: np.dtype[Any], target: np.dtype[Any]) -> Callable[[Array, Array], None]:
-    """Return the kernel that converts numbers (n,) from dtype `source` to dtype `target`."""
     return specialise(_convert, (reads(source, 1, "C"), writes(target, 1)))
 
 
@@ -56,10 +54,7 @@ def _take(x: Any, columns: Any, out: Any) -> None:
 
 
 def make_impute_kernel(fill: Array, missing: float) -> RowKernel:
-    """Return a kernel that replaces `missing` with `fill` (k,) in x (n, k) of the dtype of `fill`.
-
-    If `missing` is NaN, every NaN is replaced.
-    """
+    """Return a kernel that replaces `missing`, a number or NaN, with `fill` (k,) in x (n, k)."""
     constants = (fill, np.array([missing], fill.dtype))
     return RowKernel.of(_impute, fill.dtype, constants, fill.size, fill.dtype)
 
@@ -79,10 +74,7 @@ def _impute(x: Any, fill: Any, missing: Any, out: Any) -> None:
 
 
 def make_one_hot_kernel(width: int, codes: np.dtype[Any], dtype: np.dtype[Any]) -> RowKernel:
-    """Return a kernel that turns codes (n, 1) into one-hot columns (n, width).
-
-    The row of a code out of range is all 0.
-    """
+    """Return a kernel from codes (n, 1) to one-hot columns, all 0 for a code out of range."""
     return RowKernel.of(_one_hot, codes, (), width, dtype, is_zeroed=True)
 
 
@@ -95,10 +87,7 @@ def _one_hot(codes: Any, out: Any) -> None:
 
 
 def make_argmax_kernel(dtype: np.dtype[Any]) -> RowKernel:
-    """Return a kernel that finds the first column with the maximum, or with NaN, in each row.
-
-    It reads x (n, k), with k > 0, and writes int64 (n, 1).
-    """
+    """Return a kernel that finds the first maximum or NaN in each row of x (n, k), with k > 0."""
     return RowKernel.of(_argmax, dtype, (), 1, np.dtype(np.int64))
 
 
@@ -225,11 +214,9 @@ def _match_row_norms(program: Program, output: str) -> LineKernel | None:
     if reduction.op not in ("sum", "max") or reduction.attrs["axis"] != 1:
         return None
     norm_code = _NORM_CODES.get((reduction.op, first_input(reduction).op))
-    if (
-        norm_code is None
-        or (norm_code == 0) != (norm.op == "sqrt")
-        or first_input(first_input(reduction)) is not check
-    ):
+    if norm_code is None or (norm_code == 0) != (norm.op == "sqrt"):
+        return None
+    if first_input(first_input(reduction)) is not check:
         return None
     source = first_input(check)
     source = first_input(source) if source.op == "cast" else source
@@ -335,10 +322,8 @@ def _match_column_map(program: Program, output: str) -> LineKernel | None:
     if any(value.shape not in ((1,), (width,)) for _, value in steps):
         return None
     map_code, *parameters = make_parameters(*(value for _, value in steps))
-    a, b = (
-        np.tile(np.broadcast_to(parameter, (width,)).astype(np.float64), max(1, LINE // width))
-        for parameter in parameters
-    )
+    rows = (np.broadcast_to(value, (width,)).astype(np.float64) for value in parameters)
+    a, b = (np.tile(row, max(1, LINE // width)) for row in rows)
     return LineKernel.of(_map, source.type, a, b, map_code, bool(node.attrs["allow_nan"]))
 
 

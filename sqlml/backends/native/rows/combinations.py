@@ -48,39 +48,30 @@ def _make_tables(attrs: Attrs) -> tuple[Any, ...]:
     empty slots gets these values as well.
     """
     combinations = list(unpack_combinations(attrs))
-    bits = np.array(
-        [max(1, int(1.5 * combination.keys.size).bit_length()) for combination in combinations],
-        np.int64,
-    )
+    bits = np.array([max(1, int(1.5 * c.keys.size).bit_length()) for c in combinations], np.int64)
     starts = np.cumsum(np.append(0, 1 << bits))
     value_starts = np.cumsum(np.append(0, (1 << bits) * attrs["widths"]))
-    empty_keys = np.array(
-        [_find_absent(combination.keys) for combination in combinations], np.int64
-    ).view(np.uint64)
+    absent_keys = [_find_absent_key(combination.keys) for combination in combinations]
+    empty_keys = np.array(absent_keys, np.int64).view(np.uint64)
     keys = np.repeat(empty_keys, 1 << bits)
     values = np.empty(int(value_starts[-1]), attrs["values"].dtype)
     for combination, start, stop in zip(combinations, value_starts, value_starts[1:], strict=False):
-        values[start:stop] = np.tile(
-            combination.values[-1], (stop - start) // combination.values.shape[1]
-        )
+        count = (stop - start) // combination.values.shape[1]
+        values[start:stop] = np.tile(combination.values[-1], count)
     slots = (keys, starts[:-1].copy(), 64 - bits, empty_keys)
     slot_values = (values, value_starts[:-1].copy(), attrs["widths"])
     sources = (attrs["keys"].view(np.uint64), attrs["key_ends"], attrs["values"])
     _, *other_kinds = kinds_of(*slots)
     written_slots = (writes(np.uint64, 1), *other_kinds)
-    argument_kinds = (
-        kinds_of(*sources),
-        written_slots,
-        (writes(values.dtype, 1), *kinds_of(*slot_values[1:])),
-    )
-    specialise(fill_slots, argument_kinds)(sources, slots, slot_values)
+    written_values = (writes(values.dtype, 1), *kinds_of(*slot_values[1:]))
+    kernel = specialise(fill_slots, (kinds_of(*sources), written_slots, written_values))
+    kernel(sources, slots, slot_values)
     columns_read, positions = np.unique(attrs["columns"], return_inverse=True)
     columns = (columns_read.astype(np.int64), positions.astype(np.int64), attrs["column_ends"])
     return (columns, slots, slot_values)
 
 
-def _find_absent(keys: Array) -> int:
-    """Return a number that is not among ascending `keys`."""
+def _find_absent_key(keys: Array) -> int:
     if not keys.size or keys[-1] < np.iinfo(np.int64).max:
         return int(keys[-1]) + 1 if keys.size else 0
     gap = np.flatnonzero(keys[1:] - 1 > keys[:-1])
@@ -94,60 +85,60 @@ def _choose_first_slot(key: Any, shift: Any) -> Any:
 
 def fill_slots(sources: Any, slots: Any, values: Any) -> None:
     """Put each key and its values into an empty slot of its combination."""
-    keys, ends, numbers = sources
-    stored_keys, starts, shifts, empty = slots
+    keys, ends, source_values = sources
+    stored_keys, starts, shifts, empty_keys = slots
     stored_values, value_starts, widths = values
-    first, offset = np.int64(0), np.int64(0)
+    begin, value_offset = np.int64(0), np.int64(0)
     for table in range(ends.size):
-        last, width = (np.int64(1) << (64 - shifts[table])) - 1, widths[table]
-        for index in range(first, ends[table]):
+        slot_mask, width = (np.int64(1) << (64 - shifts[table])) - 1, widths[table]
+        for index in range(begin, ends[table]):
             slot = _choose_first_slot(keys[index], shifts[table])
-            while stored_keys[starts[table] + slot] != empty[table]:
-                slot = (slot + 1) & last
+            while stored_keys[starts[table] + slot] != empty_keys[table]:
+                slot = (slot + 1) & slot_mask
             stored_keys[starts[table] + slot] = keys[index]
             target = value_starts[table] + slot * width
             for output in range(width):
-                stored_values[target + output] = numbers[offset + output]
-            offset += width
-        first = ends[table]
-        offset += width
+                stored_values[target + output] = source_values[value_offset + output]
+            value_offset += width
+        begin = ends[table]
+        value_offset += width
 
 
 def find_combinations(x: Any, columns: Any, slots: Any, values: Any, out: Any) -> None:
     """Write the values of each row's combinations in x (n, k) to out (n, outputs)."""
-    columns_read, column, ends = columns
-    stored_keys, starts, shifts, empty = slots
-    numbers, value_starts, widths = values
+    columns_read, positions, ends = columns
+    stored_keys, starts, shifts, empty_keys = slots
+    stored_values, value_starts, widths = values
     column_integers = np.empty((columns_read.size, ROWS), np.uint64)
-    key, slot = np.empty(ROWS, np.uint64), np.empty(ROWS, np.int64)
-    for first in range(0, x.shape[0], ROWS):
-        rows = min(ROWS, x.shape[0] - first)
+    row_keys, row_slots = np.empty(ROWS, np.uint64), np.empty(ROWS, np.int64)
+    for first_row in range(0, x.shape[0], ROWS):
+        rows = min(ROWS, x.shape[0] - first_row)
         for r in range(rows):
             for c in range(columns_read.size):
-                value = x[first + r, columns_read[c]]
+                value = x[first_row + r, columns_read[c]]
                 column_integers[c, r] = _U(np.int64(value)) if -_WHOLE < value < _WHOLE else _U(0)
         begin, output = np.int64(0), np.int64(0)
         for table in range(widths.size):
             start, width = starts[table], widths[table]
-            last_slot = (np.int64(1) << (64 - shifts[table])) - 1
-            key[:rows] = _U(0)
+            slot_mask = (np.int64(1) << (64 - shifts[table])) - 1
+            row_keys[:rows] = _U(0)
             for c in range(begin, ends[table]):
-                column_values = column_integers[column[c]]
+                column_values = column_integers[positions[c]]
                 for r in range(rows):
-                    key[r] = _MULTIPLIER * (key[r] + _MULTIPLIER * column_values[r])
+                    row_keys[r] = _MULTIPLIER * (row_keys[r] + _MULTIPLIER * column_values[r])
             for r in range(rows):
-                slot[r] = _choose_first_slot(key[r], shifts[table])
-                fetch(stored_keys, _U(start + slot[r]))
+                row_slots[r] = _choose_first_slot(row_keys[r], shifts[table])
+                fetch(stored_keys, _U(start + row_slots[r]))
             for r in range(rows):
-                position = slot[r]
+                position = row_slots[r]
                 stored_key = stored_keys[start + position]
-                while stored_key != key[r] and stored_key != empty[table]:
-                    position = (position + 1) & last_slot
+                while stored_key != row_keys[r] and stored_key != empty_keys[table]:
+                    position = (position + 1) & slot_mask
                     stored_key = stored_keys[start + position]
-                slot[r] = value_starts[table] + position * width
-                fetch(numbers, _U(slot[r]))
+                row_slots[r] = value_starts[table] + position * width
+                fetch(stored_values, _U(row_slots[r]))
             for r in range(rows):
                 for j in range(width):
-                    out[first + r, output + j] = numbers[slot[r] + j]
+                    out[first_row + r, output + j] = stored_values[row_slots[r] + j]
             begin = ends[table]
             output += width

@@ -1,13 +1,12 @@
 """Distances to fixed points, and the search for the nearest points, with pruned trees.
 
 The arithmetic and its order are those of `ir/operators/distances.py` and `neighbours.py`, so the
-results are the same bits. Metrics that are not in `CODES` run in numpy.
+results are the same bits. Metrics that are not in `METRIC_CODES` run in numpy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from sqlml.backends.native.rows.linear_kernels import make_squared_distances, ma
 from sqlml.backends.native.rows.matmul_tiles import (
     FUSES,
     HIGH,
-    WIDE,
+    WIDTH,
     distance_tile,
     make_panels,
     pad_rows,
@@ -41,6 +40,9 @@ _CACHED_BYTES = 1 << 18
 _ROWS = (reads(np.float64, 2, "C"), reads(np.float64, 1, "C"))
 """The kinds of rows (n, k) and of their squared norms (n,), or of numbers used instead of them."""
 
+_HEAPS = (writes(np.float64, 2), writes(np.int64, 2))
+"""The kinds of distances and indices, both (n, neighbours)."""
+
 Search = Callable[[Array, Array, Array], None]
 """Fills the heaps (n, neighbours) of distances and of int64 indices, unsorted, for rows (n, k)."""
 
@@ -52,13 +54,11 @@ def make_expanded_search(points: Array) -> Search | None:
     count, width = points.shape
     panels = make_panels(points.T)
     # Points after the last are infinitely far, so no heap takes them.
-    point_norms = np.full(panels.shape[0] * WIDE, np.inf)
+    point_norms = np.full(panels.shape[0] * WIDTH, np.inf)
     point_norms[:count] = compute_square_norms(points)
     panels_per_pass = max(1, _CACHED_BYTES // max(1, panels[:1].nbytes))
     constant_kinds = kinds_of(panels, point_norms, panels_per_pass)
-    kernel = specialise(
-        _search, (*_ROWS, *constant_kinds, writes(np.float64, 2), writes(np.int64, 2))
-    )
+    kernel = specialise(_search, (*_ROWS, *constant_kinds, *_HEAPS))
 
     def search(x: Array, distances: Array, indices: Array) -> None:
         x = pad_rows(x)
@@ -73,7 +73,7 @@ def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array]
         return None
     count = len(points)
     panels = make_panels((scale_to_unit(points) if is_cosine else points).T)
-    point_norms = np.zeros(panels.shape[0] * WIDE)
+    point_norms = np.zeros(panels.shape[0] * WIDTH)
     point_norms[:count] = 0.0 if is_cosine else compute_square_norms(points)
     kernel = specialise(_distances, (*_ROWS, *kinds_of(panels, point_norms), writes(np.float64, 2)))
 
@@ -91,15 +91,15 @@ def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array]
 
 def _distances(x: Any, row_norms: Any, points: Any, point_norms: Any, out: Any) -> None:
     rows, count = out.shape
-    tile, zeros = np.empty(HIGH * WIDE), np.zeros(HIGH)
+    tile, zeros = np.empty(HIGH * WIDTH), np.zeros(HIGH)
     for panel in range(points.shape[0]):
-        start = panel * WIDE
-        columns = min(WIDE, count - start)
+        start = panel * WIDTH
+        columns = min(WIDTH, count - start)
         for first_row in range(0, rows, HIGH):
             distance_tile(x, first_row, points, panel, row_norms, point_norms, zeros, tile)
             for r in range(min(HIGH, rows - first_row)):
                 for w in range(columns):
-                    out[first_row + r, start + w] = tile[r * WIDE + w]
+                    out[first_row + r, start + w] = tile[r * WIDTH + w]
 
 
 def _search(
@@ -112,28 +112,27 @@ def _search(
     indices: Any,
 ) -> None:
     rows = distances.shape[0]
-    tile, worst = np.empty(HIGH * WIDE), np.empty(HIGH)
+    tile, max_distances = np.empty(HIGH * WIDTH), np.empty(HIGH)
     for start in range(0, points.shape[0], panels_per_pass):
         stop = min(start + panels_per_pass, points.shape[0])
         for first_row in range(0, rows, HIGH):
             # A padding row has a bound of 0, and no point is nearer than that.
             for r in range(HIGH):
-                worst[r] = distances[first_row + r, 0] if first_row + r < rows else 0.0
+                max_distances[r] = distances[first_row + r, 0] if first_row + r < rows else 0.0
             for panel in range(start, stop):
                 hit_mask = distance_tile(
-                    x, first_row, points, panel, row_norms, point_norms, worst, tile
+                    x, first_row, points, panel, row_norms, point_norms, max_distances, tile
                 )
                 r = 0
                 while hit_mask >> r:
                     if hit_mask >> r & 1:
                         row = first_row + r
-                        for w in range(WIDE):
-                            distance = tile[r * WIDE + w]
+                        for w in range(WIDTH):
+                            distance = tile[r * WIDTH + w]
                             if distance < distances[row, 0]:
-                                _replace_top(
-                                    distances[row], indices[row], distance, panel * WIDE + w
-                                )
-                        worst[r] = distances[row, 0]
+                                point = panel * WIDTH + w
+                                _replace_top(distances[row], indices[row], distance, point)
+                        max_distances[r] = distances[row, 0]
                     r += 1
 
 
@@ -153,9 +152,7 @@ def _replace_top(heap: Any, heap_indices: Any, distance: Any, point: Any) -> Non
     heap[parent], heap_indices[parent] = distance, point
 
 
-CODES: Mapping[str, int] = MappingProxyType(
-    {"sqeuclidean": 0, "manhattan": 1, "chebyshev": 2, "dot": 3}
-)
+METRIC_CODES: Mapping[str, int] = {"sqeuclidean": 0, "manhattan": 1, "chebyshev": 2, "dot": 3}
 BLOCK_DISTANCES = 1 << 16
 """Distances that are computed at a time, so that they stay in the processor's cache."""
 
@@ -171,15 +168,14 @@ def make_pairwise_function(attrs: Attrs) -> Callable[[Array], Array] | None:
     points: Array = attrs["points"]
     if attrs.get("expanded", False):
         return _make_expanded_distances(points, attrs["metric"] == "cosine")
-    if attrs["metric"] not in CODES or "weights" in attrs:
+    if attrs["metric"] not in METRIC_CODES or "weights" in attrs:
         return None
     if attrs["metric"] == "sqeuclidean" and points.dtype == np.float64:
         return make_squared_distances(points)
     if attrs["metric"] == "dot" and points.dtype == np.float64:
-        return make_wide_linear(
-            points.T, np.zeros(len(points))
-        )  # no sum is -0, so adding 0 is exact
-    constants = (np.ascontiguousarray(points.T), CODES[attrs["metric"]])
+        # No sum is -0, so adding 0 is exact.
+        return make_wide_linear(points.T, np.zeros(len(points)))
+    constants = (np.ascontiguousarray(points.T), METRIC_CODES[attrs["metric"]])
     count, dtype = points.shape[0], points.dtype
     return RowKernel.of(_pairwise, dtype, constants, count, dtype, is_zeroed=True)
 
@@ -192,11 +188,11 @@ def make_nearest_function(attrs: Attrs) -> Callable[[Array], Array] | None:
     ties, metric, k = attrs["ties"], attrs["metric"], int(attrs["k"])
     if ties == "partition":
         return _make_partitioned_search(attrs)
-    if metric not in CODES or metric == "dot" or "weights" in attrs:
+    if metric not in METRIC_CODES or metric == "dot" or "weights" in attrs:
         return None
     search = make_expanded_search(attrs["points"]) if attrs.get("expanded", False) else None
     fill_heaps = search or _make_pruned_search(attrs)
-    sort = specialise(_sorted, (writes(np.float64, 2), writes(np.int64, 2)))
+    sort = specialise(_sorted, _HEAPS)
 
     def find_nearest(x: Array) -> Array:
         distances = np.full((x.shape[0], k), np.inf)
@@ -228,11 +224,9 @@ def _make_partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
         result = np.empty((x.shape[0], 2 * k))
         for start in range(0, x.shape[0], block_rows):
             block = x[start : start + block_rows]
-            nearest_distances, nearest_indices = select_nearest(
-                compute_distances(block), block, attrs
-            )
-            result[start : start + block_rows, :k] = to_true_distances(nearest_distances, attrs)
-            result[start : start + block_rows, k:] = nearest_indices
+            distances, indices = select_nearest(compute_distances(block), block, attrs)
+            result[start : start + block_rows, :k] = to_true_distances(distances, attrs)
+            result[start : start + block_rows, k:] = indices
         return result
 
     return find_nearest
@@ -263,12 +257,12 @@ def _make_pruned_search(attrs: Attrs) -> Search:
     node_bounds = np.ascontiguousarray(attrs.get("bounds", np.zeros((1, 1))))
     ordered_points = np.ascontiguousarray(points[order])
     tree_kind = ("heap", "kd_tree", "ball_tree").index(ties)
-    settings = np.array([CODES[metric], tree_kind, int(attrs.get("expanded", False))])
+    settings = np.array([METRIC_CODES[metric], tree_kind, int(attrs.get("expanded", False))])
     point_norms = compute_square_norms(points)
     tree = (ordered_points, order, node_ranges, node_bounds, settings)
     float_array = reads(np.float64, 1, "C")
     input_kinds = (reads(np.float64, 2), kinds_of(*tree), float_array, float_array, float_array)
-    kernel = specialise(_nearest, (*input_kinds, writes(np.float64, 2), writes(np.int64, 2)))
+    kernel = specialise(_nearest, (*input_kinds, *_HEAPS))
 
     def search(x: Array, distances: Array, indices: Array) -> None:
         row_norms = compute_square_norms(x)
@@ -278,18 +272,18 @@ def _make_pruned_search(attrs: Attrs) -> Search:
     return search
 
 
-def _pairwise(x: Any, points: Any, code: Any, out: Any) -> None:
+def _pairwise(x: Any, points: Any, metric_code: Any, out: Any) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             value = x[r, c]
-            if code == 0:
+            if metric_code == 0:
                 for m in range(out.shape[1]):
                     gap = value - points[c, m]
                     out[r, m] += gap * gap
-            elif code == 1:
+            elif metric_code == 1:
                 for m in range(out.shape[1]):
                     out[r, m] += np.abs(value - points[c, m])
-            elif code == 2:
+            elif metric_code == 2:
                 for m in range(out.shape[1]):
                     out[r, m] = np.maximum(out[r, m], np.abs(value - points[c, m]))
             else:

@@ -13,18 +13,21 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import inlined_helper, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import RowKernel
-from sqlml.backends.native.rows.matmul_tiles import HIGH, WIDE, make_panels, pad_rows, rounded_tile
+from sqlml.backends.native.rows.matmul_tiles import (
+    HIGH,
+    WIDTH,
+    make_panels,
+    pad_rows,
+    rounded_tile,
+)
 from sqlml.types import Array
 
-FEWEST_WIDE = 2
+MIN_TILED_OUTPUTS = 2
 """The fewest outputs for which tiles are faster, even if most of a tile is empty."""
 
 
 def make_wide_linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
-    """Return a function that computes x @ weights (k, m) + bias (m,), summed from column 0 on.
-
-    It reads x (n, k) of float64.
-    """
+    """Return a function from float64 x (n, k) to x @ weights + bias, summed from column 0 on."""
     return _make_tiled(_score, weights, bias)
 
 
@@ -59,15 +62,15 @@ def _distances(x: Any, points: Any, bias: Any, out: Any) -> None:
 @inlined_helper
 def _fill_tiles(x: Any, right: Any, bias: Any, gaps: Any, out: Any) -> None:
     rows, outputs = out.shape
-    sums = np.empty(HIGH * WIDE)
+    sums = np.empty(HIGH * WIDTH)
     for panel in range(right.shape[0]):
-        start = panel * WIDE
-        columns = min(WIDE, outputs - start)
+        start = panel * WIDTH
+        columns = min(WIDTH, outputs - start)
         for first_row in range(0, rows, HIGH):
             rounded_tile(x, first_row, right, panel, gaps, sums)
             for r in range(min(HIGH, rows - first_row)):
                 for w in range(columns):
-                    out[first_row + r, start + w] = sums[r * WIDE + w] + bias[start + w]
+                    out[first_row + r, start + w] = sums[r * WIDTH + w] + bias[start + w]
 
 
 LANES = 8
@@ -75,9 +78,8 @@ LANES = 8
 
 
 def make_linear_function(weights: Array, bias: Array) -> Callable[[Array], Array]:
-    """Return a function that computes x @ weights (k, m) + bias (m,), summed from column 0 on."""
     dtype, outputs = weights.dtype, weights.shape[1]
-    if dtype == np.float64 and outputs >= FEWEST_WIDE:
+    if dtype == np.float64 and outputs >= MIN_TILED_OUTPUTS:
         return make_wide_linear(weights, bias)
     function = _one_output if outputs == 1 else _outputs
     return RowKernel.of(function, dtype, (weights, bias), outputs, dtype, is_zeroed=True)

@@ -38,18 +38,18 @@ _LANES = 8 if has_feature("avx512f") else 4 if has_feature("avx2") else 2
 _VECTORS = 3
 HIGH = 4 if _LANES == 4 else 8
 """Rows of a tile: AVX2 has 16 registers, AVX-512 and ARM have 32."""
-WIDE = _LANES * _VECTORS
+WIDTH = _LANES * _VECTORS
 """Columns of a tile and of a panel."""
 # Kinds of summands: products rounded once with their sum, rounded products, squared differences.
 _FUSED, _ROUNDED, _GAPS = 0, 1, 2
 
 
 def make_panels(right: Array) -> Array:
-    """Copy a matrix (k, m) into panels (panels, k, WIDE); columns after the last are 0."""
+    """Copy a matrix (k, m) into panels (panels, k, WIDTH); pad the last panel with 0."""
     k, m = right.shape
-    panels = np.zeros((-(-m // WIDE), k, WIDE))
+    panels = np.zeros((-(-m // WIDTH), k, WIDTH))
     for panel_index, panel in enumerate(panels):
-        columns = right[:, panel_index * WIDE : (panel_index + 1) * WIDE]
+        columns = right[:, panel_index * WIDTH : (panel_index + 1) * WIDTH]
         panel[:, : columns.shape[1]] = columns
     return panels
 
@@ -69,10 +69,10 @@ def pad_rows(left: Array) -> Array:
 def rounded_tile(
     typing: Any, left: Any, row: Any, right: Any, panel: Any, gaps: Any, out: Any
 ) -> Any:
-    """Emit out[r * WIDE + w] = sum over c of a * b, or of (a - b) * (a - b) if `gaps` is literal 1.
+    """Emit out[r * WIDTH + w] = sum over c of a * b, or of (a - b) * (a - b) if `gaps` is 1.
 
     a is left[row + r, c] and b is right[panel, c, w]; each difference, product and sum is rounded.
-    left (n, k) and right (panels, k, WIDE) are contiguous float64; out is (HIGH * WIDE,).
+    left (n, k) and right (panels, k, WIDTH) are contiguous float64; out is (HIGH * WIDTH,).
     """
     from numba import types  # only to compile
 
@@ -100,9 +100,9 @@ def distance_tile(
     worst: Any,
     out: Any,
 ) -> Any:
-    """Emit max(0, row_norms[row + r] - 2 * sum + point_norms[panel * WIDE + w]) into `out`.
+    """Emit max(0, row_norms[row + r] - 2 * sum + point_norms[panel * WIDTH + w]) into `out`.
 
-    out is (HIGH * WIDE,), and the sums of products are those of `rounded_tile`. The result is
+    out is (HIGH * WIDTH,), and the sums of products are those of `rounded_tile`. The result is
     an int64, in which bit r is set if a distance of row r is less than worst[r]; NaN is never less.
     numba requires one parameter per argument of an intrinsic.
     """
@@ -118,7 +118,7 @@ def distance_tile(
         vector = sums[0].type
         zeros = ir.Constant(vector, [0.0] * _LANES)
         minus_two = ir.Constant(vector, [-2.0] * _LANES)
-        start = builder.mul(arguments[3], long(WIDE))
+        start = builder.mul(arguments[3], long(WIDTH))
         point_vectors = [
             _load_vector(builder, point_norms, start, k * _LANES, vector) for k in range(_VECTORS)
         ]
@@ -192,7 +192,7 @@ def _sum_products(
     width = array_length(context, builder, signature, arguments, right_index, axis=1)
     first = builder.gep(left, [builder.mul(arguments[row_index], width)])
     starts = [builder.gep(first, [builder.mul(long(r), width)]) for r in range(HIGH)]
-    size = builder.mul(width, long(WIDE))
+    size = builder.mul(width, long(WIDTH))
     start = builder.gep(right, [builder.mul(arguments[panel_index], size)])
     zeros = ir.Constant(vector, [0.0] * _LANES)
     entry = builder.block
@@ -202,7 +202,7 @@ def _sum_products(
     c = builder.phi(LONG)
     c.add_incoming(long(0), entry)
     sums = [builder.phi(vector) for _ in range(HIGH * _VECTORS)]
-    offset = builder.mul(c, long(WIDE))
+    offset = builder.mul(c, long(WIDTH))
     right_vectors = [
         _load_vector(builder, start, offset, k * _LANES, vector) for k in range(_VECTORS)
     ]
@@ -271,47 +271,43 @@ def find_quadratic(program: Program, i: int) -> tuple[int, Callable[[Array], Arr
     product = nodes[square.inputs[0]]
     if product.op != "batch_matmul":
         return None
-    centred, turns = (nodes[j] for j in product.inputs)
-    if centred.op != "sub" or turns.op != "constant":
+    centred, rotations = (nodes[j] for j in product.inputs)
+    if centred.op != "sub" or rotations.op != "constant":
         return None
     reshaped, means = (nodes[j] for j in centred.inputs)
     if reshaped.op != "reshape" or means.op != "constant" or reshaped.type.shape[1] != 1:
         return None
     x = nodes[reshaped.inputs[0]].type
-    classes, width, turned_width = turns.type.shape
-    if len(x.shape) != 2 or means.type.shape != (classes, width) or not width or not turned_width:
+    classes, width, rotated_width = rotations.type.shape
+    if len(x.shape) != 2 or means.type.shape != (classes, width) or not width or not rotated_width:
         return None
     # Rows after the last are not counted.
-    padded = np.zeros((classes, turned_width + -turned_width % HIGH, width))
-    padded[:, :turned_width] = turns.attrs["value"].transpose(0, 2, 1)
-    constants = (
-        np.ascontiguousarray(means.attrs["value"]),
-        padded.reshape(-1, width),
-        turned_width,
-    )
-    double = np.dtype(np.float64)
+    padded = np.zeros((classes, rotated_width + -rotated_width % HIGH, width))
+    padded[:, :rotated_width] = rotations.attrs["value"].transpose(0, 2, 1)
+    mean_rows, double = np.ascontiguousarray(means.attrs["value"]), np.dtype(np.float64)
+    constants = (mean_rows, padded.reshape(-1, width), rotated_width)
     norms = RowKernel.of(_norms, double, constants, classes, double)
     return reshaped.inputs[0], lambda x: norms(x)[:, :, None]
 
 
-def _norms(x: Any, means: Any, turns: Any, turned: Any, out: Any) -> None:
+def _norms(x: Any, means: Any, rotations: Any, rotated_width: Any, out: Any) -> None:
     rows, width = x.shape
     classes = means.shape[0]
-    padded = turns.shape[0] // classes
-    block, centred = np.zeros((width, WIDE)), np.empty((1, width, WIDE))
-    norms = np.empty(WIDE)
-    for first in range(0, rows, WIDE):
-        block_rows = min(WIDE, rows - first)
+    padded_width = rotations.shape[0] // classes
+    block, centred = np.zeros((width, WIDTH)), np.empty((1, width, WIDTH))
+    norms = np.empty(WIDTH)
+    for first_row in range(0, rows, WIDTH):
+        block_rows = min(WIDTH, rows - first_row)
         for r in range(block_rows):
             for c in range(width):
-                block[c, r] = x[first + r, c]
+                block[c, r] = x[first_row + r, c]
         for t in range(classes):
             for c in range(width):
                 mean = means[t, c]
-                for w in range(WIDE):
+                for w in range(WIDTH):
                     centred[0, c, w] = block[c, w] - mean
             norms[:] = 0.0
-            for j in range(0, turned, HIGH):
-                square_tile(turns, t * padded + j, turned - j, centred, 0, norms)
+            for j in range(0, rotated_width, HIGH):
+                square_tile(rotations, t * padded_width + j, rotated_width - j, centred, 0, norms)
             for r in range(block_rows):
-                out[first + r, t] = norms[r]
+                out[first_row + r, t] = norms[r]

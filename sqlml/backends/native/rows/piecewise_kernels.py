@@ -34,10 +34,7 @@ def make_search_kernel(
 
 
 def make_interpolation_kernel(points: Array, values: Array, offsets: Array) -> RowKernel:
-    """Return a kernel that interpolates each column of x (n, k), float64, as `numpy.interp` does.
-
-    NaN stays NaN.
-    """
+    """Return a kernel that interpolates float64 x (n, k) as `numpy.interp` does; NaN stays NaN."""
     points, values, offsets = map(np.ascontiguousarray, (points, values, offsets))
     slopes = np.zeros(points.size)
     with np.errstate(all="ignore"):
@@ -117,10 +114,7 @@ def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, ou
 
 
 def make_bspline_function(knots: Array, degree: int) -> Callable[[Array], Array]:
-    """Return a function that computes the basis functions of each column, (n, k * functions).
-
-    It reads x (n, k) of float64.
-    """
+    """Return a function from float64 x (n, k) to basis functions (n, k * functions)."""
     functions = knots.shape[1] - degree - 1
     scratch = writes(np.float64, 1)
     signature = (reads(np.float64, 2), *kinds_of(knots), scratch, scratch, writes(np.float64, 3))

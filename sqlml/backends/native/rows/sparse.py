@@ -14,10 +14,7 @@ from sqlml.types import Array
 
 
 def make_sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
-    """Return a function that computes x @ weights (k, m) + bias (m,) for sparse x (n, k).
-
-    Each sum runs from the first column to the last.
-    """
+    """Return a function from sparse x (n, k) to x @ weights + bias, summed from column 0 on."""
     dtype = weights.dtype
     kernel = specialise(_linear, (*_row_kinds(dtype), *kinds_of(weights, bias), writes(dtype, 2)))
 

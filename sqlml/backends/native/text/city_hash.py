@@ -1,4 +1,4 @@
-"""`hash_categories`: CityHash64 of strings and of the digits of integers."""
+"""`hash_categories`: CityHash64 of strings and of digits, with the letters of Google's city.cc."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def make_number_hash_kernel() -> RowKernel:
 
 
 def call_hash_texts(start: Rows, stop: Rows, out: Rows) -> Call:
-    """Return the call that hashes the strings between the addresses in `start` and `stop`."""
     return Call(_compile_text_kernel(), (MEMORY, start, stop, out))
 
 
@@ -77,14 +76,14 @@ def _rotate(value: Any, shift: Any) -> Any:
 
 
 @compiled_helper
-def _mix(value: Any) -> Any:
+def _shift_mix(value: Any) -> Any:
     return value ^ (value >> _U(47))
 
 
 @compiled_helper
-def _join(u: Any, v: Any) -> Any:
-    a = _mix((u ^ v) * _MUL)
-    return _mix((v ^ a) * _MUL) * _MUL
+def _hash_pair(u: Any, v: Any) -> Any:
+    a = _shift_mix((u ^ v) * _MUL)
+    return _shift_mix((v ^ a) * _MUL) * _MUL
 
 
 @compiled_helper
@@ -92,13 +91,13 @@ def _hash_up_to_16(data: Any, start: Any, size: Any) -> Any:
     length = _U(size)
     if size > 8:
         a, b = _read_8(data, start), _read_8(data, start + size - 8)
-        return _join(a, _rotate(b + length, length)) ^ b
+        return _hash_pair(a, _rotate(b + length, length)) ^ b
     if size >= 4:
-        return _join(length + (_read_4(data, start) << _U(3)), _read_4(data, start + size - 4))
+        return _hash_pair(length + (_read_4(data, start) << _U(3)), _read_4(data, start + size - 4))
     if size > 0:
         y = _U(data[start]) + (_U(data[start + (size >> 1)]) << _U(8))
         z = length + (_U(data[start + size - 1]) << _U(2))
-        return _mix(y * _K2 ^ z * _K3) * _K2
+        return _shift_mix(y * _K2 ^ z * _K3) * _K2
     return _K2
 
 
@@ -107,7 +106,7 @@ def _hash_up_to_32(data: Any, start: Any, size: Any) -> Any:
     a, b = _read_8(data, start) * _K1, _read_8(data, start + 8)
     c, d = _read_8(data, start + size - 8) * _K2, _read_8(data, start + size - 16) * _K0
     u = _rotate(a - b, _U(43)) + _rotate(c, _U(30)) + d
-    return _join(u, a + _rotate(b ^ _K3, _U(20)) - c + _U(size))
+    return _hash_pair(u, a + _rotate(b ^ _K3, _U(20)) - c + _U(size))
 
 
 @compiled_helper
@@ -130,8 +129,8 @@ def _hash_up_to_64(data: Any, start: Any, size: Any) -> Any:
     wf, ws = _hash_half(
         back, _read_8(data, last - 8), _read_8(data, last - 24), _read_8(data, last - 16)
     )
-    r = _mix((vf + ws) * _K2 + (wf + vs) * _K0)
-    return _mix(r * _K0 + vs) * _K2
+    r = _shift_mix((vf + ws) * _K2 + (wf + vs) * _K0)
+    return _shift_mix(r * _K0 + vs) * _K2
 
 
 @compiled_helper
@@ -151,7 +150,7 @@ def _hash_longer(data: Any, start: Any, size: Any) -> Any:
     x, y, z = _read_8(data, start), _read_8(data, last - 16) ^ _K1, _read_8(data, last - 56) ^ _K0
     v0, v1 = _hash_32_bytes(data, last - 64, length, y)
     w0, w1 = _hash_32_bytes(data, last - 32, length * _K1, _K0)
-    z += _mix(v1) * _K1
+    z += _shift_mix(v1) * _K1
     x = _rotate(z + x, _U(39)) * _K1
     y = _rotate(y, _U(33)) * _K1
     for i in range(start, start + ((size - 1) & ~63), 64):
@@ -163,7 +162,7 @@ def _hash_longer(data: Any, start: Any, size: Any) -> Any:
         v0, v1 = _hash_32_bytes(data, i, v1 * _K1, x + w0)
         w0, w1 = _hash_32_bytes(data, i + 32, z + w1, y)
         z, x = x, z
-    return _join(_join(v0, w0) + _mix(y) * _K1 + z, _join(v1, w1) + x)
+    return _hash_pair(_hash_pair(v0, w0) + _shift_mix(y) * _K1 + z, _hash_pair(v1, w1) + x)
 
 
 @compiled_helper
@@ -182,7 +181,6 @@ def _signed_hash(data: Any, start: Any, size: Any) -> Any:
 
 
 def hash_texts(data: Any, start: Any, stop: Any, out: Any) -> None:
-    """Write the hash of each string data[start[r]:stop[r]] to out (n, 1)."""
     for r in range(out.shape[0]):
         out[r, 0] = _signed_hash(data, start[r], stop[r] - start[r])
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -128,7 +127,6 @@ _WHOLE_TEXT = Analyzer("whole", False, "", "", frozenset(), 1, 1)
 def _count_in_vocabulary(
     features: list[list[str]], indices: dict[str, int], dtype: np.dtype[Any]
 ) -> Csr:
-    """Return the counts of each row's features that have an index."""
     columns_of_rows = [[indices[f] for f in row if f in indices] for row in features]
     columns = np.array([c for row in columns_of_rows for c in row], np.int32)
     ones = Csr(np.ones(columns.size, dtype), columns, np.arange(columns.size + 1), len(indices))
@@ -198,13 +196,13 @@ BLOCK_CHARACTERS = 64
 def make_character_tables() -> tuple[Array, Array]:
     """Return the lower case, int32, and the marks, uint8, of every code point."""
     lower = np.arange(CODE_POINTS, dtype=np.int32)
-    everything = lower.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    all_characters = lower.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
     marks = np.zeros(CODE_POINTS, np.uint8)
     for pattern, mark in ((r"\w+", WORD), (r"\s+", SPACE)):
-        for run in re.finditer(pattern, everything):
+        for run in re.finditer(pattern, all_characters):
             marks[run.start() : run.end()] |= mark
     for start in range(0, CODE_POINTS, BLOCK_CHARACTERS):
-        block = everything[start : start + BLOCK_CHARACTERS]
+        block = all_characters[start : start + BLOCK_CHARACTERS]
         if block.lower() == block:  # most characters have no case
             continue
         for i, character in enumerate(block, start):
@@ -282,18 +280,16 @@ _CUT = (writes(np.uint8, 1), _WHOLE, _WHOLE, _WHOLE)
 _GRAMS, _VOCABULARY = (FLAG, COUNT, COUNT), (WORD_TABLE, COUNT, FLAG, FLAG)
 _RESULTS = (_WHOLE, _SHORT, _SHORT)
 
-_SIGNATURES: Mapping[Callable[..., Any], Signature] = MappingProxyType(
-    {
-        kernels.cut_words: (TEXTS, _TABLES, FLAG, COUNT, _CUT),
-        kernels.cut_characters: (TEXTS, _TABLES, FLAG, _CUT),
-        kernels.cut_within: (TEXTS, _TABLES, FLAG, _CUT, _WHOLE),
-        kernels.drop_words: (_CUT, WORD_TABLE),
-        kernels.count: (_CUT, _WHOLE, _GRAMS, _VOCABULARY, _WHOLE, _RESULTS),
-        kernels.scan: (TEXTS, _TABLES[1], COUNT, FLAG, writes(bool, 1)),
-        kernels.build: (writes(np.uint8, 1), WORD_TABLE),
-        kernels.look_up: (TEXTS, WORD_TABLE, writes(np.int64, 1)),
-    }
-)
+_SIGNATURES: Mapping[Callable[..., Any], Signature] = {
+    kernels.cut_words: (TEXTS, _TABLES, FLAG, COUNT, _CUT),
+    kernels.cut_characters: (TEXTS, _TABLES, FLAG, _CUT),
+    kernels.cut_within: (TEXTS, _TABLES, FLAG, _CUT, _WHOLE),
+    kernels.drop_words: (_CUT, WORD_TABLE),
+    kernels.count: (_CUT, _WHOLE, _GRAMS, _VOCABULARY, _WHOLE, _RESULTS),
+    kernels.scan: (TEXTS, _TABLES[1], COUNT, FLAG, writes(bool, 1)),
+    kernels.build: (writes(np.uint8, 1), WORD_TABLE),
+    kernels.look_up: (TEXTS, WORD_TABLE, writes(np.int64, 1)),
+}
 _CUTTERS: dict[str, Callable[..., Any]] = {
     "word": kernels.cut_words,
     "char": kernels.cut_characters,
@@ -302,7 +298,6 @@ _CUTTERS: dict[str, Callable[..., Any]] = {
 
 
 def _run(function: Callable[..., Any], *arguments: Any) -> None:
-    """Compile and run a kernel of `token_kernels`."""
     specialise(function, _SIGNATURES[function])(*arguments)
 
 
@@ -311,9 +306,7 @@ def _run(function: Callable[..., Any], *arguments: Any) -> None:
 
 def make_text_encoder(categories: Array, missing: int) -> Callable[[TextColumn], Array]:
     """Return a function that encodes strings as codes (n, 1), with a hash table of categories."""
-    is_text = np.fromiter(
-        (isinstance(category, str) for category in categories), bool, categories.size
-    )
+    is_text = np.array([isinstance(category, str) for category in categories], bool)
     word_table = make_word_table(*pack_words(categories[is_text]))
     codes = np.append(np.flatnonzero(is_text), -1)  # the last code is for unknown strings
 
@@ -342,7 +335,6 @@ def make_text_fill(attrs: Attrs) -> Callable[[TextColumn], TextColumn]:
 
 
 def _find_equal(x: TextColumn, text: str) -> Array:
-    """Return which strings equal `text`, bool (n,)."""
     pattern = np.frombuffer(text.encode("utf-8", CODEC), np.uint8)
     is_equal: Array = ~x.missing & (x.stop - x.start == pattern.size)
     rows = np.flatnonzero(is_equal)

@@ -20,14 +20,9 @@ from sqlml.backends.native.jit.helpers import compiled_helper
 from sqlml.backends.native.jit.process_memory import bytes_at, doubles_at, free, malloc, words_at
 from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import MEMORY, Call, Rows
+from sqlml.backends.native.text import count_tokens
 from sqlml.backends.native.text import token_kernels as kernels
-from sqlml.backends.native.text.count_tokens import (
-    CHUNK,
-    is_cut_by_table,
-    make_character_tables,
-    make_stop_word_table,
-    make_vocabulary,
-)
+from sqlml.backends.native.text.count_tokens import CHUNK
 from sqlml.backends.native.text.token_kernels import HARD, count_keys, find_keys, is_hard
 from sqlml.ir.operators.text import TEXT_OPERATORS, WORD_RUN_PATTERNS, make_analyzer
 from sqlml.ir.program import Node, Program
@@ -45,18 +40,16 @@ new positions of columns, or -1."""
 _MAPS = {"sublinear": LOG, "one": ONE, "positive": POSITIVE}
 _NORMS = {"l1": L1, "l2": L2}
 
-MOST_TOKENS = 1 << 24
+MAX_TOKENS = 1 << 24
 """float32 represents counts below this exactly."""
 
-LOGS = 1024
+LOG_TABLE_SIZE = 1024
 """Logarithms of counts below this come from a table made by numpy: others may differ in a bit."""
 
 _cut_words, _drop_words = compiled_helper(kernels.cut_words), compiled_helper(kernels.drop_words)
 _cut_characters = compiled_helper(kernels.cut_characters)
-_cut_within, _measure_capacity = (
-    compiled_helper(kernels.cut_within),
-    compiled_helper(kernels.measure_capacity),
-)
+_cut_within = compiled_helper(kernels.cut_within)
+_measure_capacity = compiled_helper(kernels.measure_capacity)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +82,8 @@ class TextSums:
         stored.reverse()
         analyzer = make_analyzer(node.attrs)
         is_plain_input = program.nodes[node.inputs[0]].op == "input" and len(node.inputs) == 1
-        if not is_plain_input or not is_cut_by_table(analyzer) or analyzer.kind not in _KINDS:
+        has_kernels = count_tokens.is_cut_by_table(analyzer) and analyzer.kind in _KINDS
+        if not is_plain_input or not has_kernels:
             return None
         operators = [op for op, *_ in stored]
         if LOG in operators and not {*operators[: operators.index(LOG)]} <= {FINITE, SELECT}:
@@ -104,12 +98,13 @@ class TextSums:
         min_length = WORD_RUN_PATTERNS[analyzer.pattern] if analyzer.kind == "word" else 1
         settings = (_KINDS[analyzer.kind], analyzer.lowercase, bool(analyzer.accents), min_length)
         grams = (analyzer.kind == "char_wb", analyzer.min_n, analyzer.max_n)
-        stop_table = (bool(analyzer.stop_words), make_stop_word_table(analyzer))
-        vocabulary = make_vocabulary(attrs, self.counted.op == "hash_tokens")
+        stop_table = (bool(analyzer.stop_words), count_tokens.make_stop_word_table(analyzer))
+        vocabulary = count_tokens.make_vocabulary(attrs, self.counted.op == "hash_tokens")
         values = (self.stored, self.factors, _tabulate_logarithms(np.dtype(str(attrs["dtype"]))))
         weights = np.empty((0, 0), out.dtype) if self.weights is None else self.weights
         sums = (self.weights is not None, np.ascontiguousarray(weights))
-        layer = (make_character_tables(), settings, stop_table, grams, vocabulary, values, sums)
+        tables = count_tokens.make_character_tables()
+        layer = (tables, settings, stop_table, grams, vocabulary, values, sums)
         address = reads(np.int64, 1, "C")
         argument_kinds = (reads(np.uint8, 1, "C"), address, address, kinds_of(*layer))
         kernel = specialise(add_text_sums, (*argument_kinds, writes(out.dtype, 2)))
@@ -136,7 +131,7 @@ def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
 def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
     """Return log(x) + 1 of all counts below LOGS, float64, as numpy computes it in `dtype`."""
     with np.errstate(divide="ignore"):
-        values = np.log(np.arange(LOGS, dtype=dtype)) + dtype.type(1)
+        values = np.log(np.arange(LOG_TABLE_SIZE, dtype=dtype)) + dtype.type(1)
     logs: Array = values.astype(np.float64)
     return logs
 
@@ -144,11 +139,11 @@ def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
 @compiled_helper
 def _cut_texts(texts: Any, tables: Any, settings: Any, stop: Any, groups: Any, cut: Any) -> None:
     """Split texts into units, and write which groups each text has."""
-    kind, lowering, _, least = settings
+    kind, lowering, _, min_length = settings
     for row in range(groups.size):
         groups[row] = row
     if kind == WORDS:
-        _cut_words(texts, tables, lowering, least, cut)
+        _cut_words(texts, tables, lowering, min_length, cut)
         if stop[0]:
             _drop_words(cut, stop[1])
     elif kind == CHARACTERS:
@@ -164,13 +159,13 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
     -1 means that the model rejects the text. `values` is float64 (count,), rounded to float32 after
     each float32 operator.
     """
-    stored, factors, logs = operators
-    for k in range(stored.shape[0]):
-        op, is_single = stored[k, 0], stored[k, 1] != 0
+    codes, factors, logs = operators
+    for k in range(codes.shape[0]):
+        op, is_single = codes[k, 0], codes[k, 1] != 0
         if op == SELECT:
             remaining = 0
             for j in range(count):
-                position = np.int64(factors[stored[k, 2] + columns[j]])
+                position = np.int64(factors[codes[k, 2] + columns[j]])
                 if position >= 0:
                     columns[remaining], values[remaining] = position, values[j]
                     remaining += 1
@@ -188,7 +183,7 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
         for j in range(count):
             value = values[j]
             if op == SCALE:
-                value *= factors[stored[k, 2] + (columns[j] if stored[k, 3] > 1 else 0)]
+                value *= factors[codes[k, 2] + (columns[j] if codes[k, 3] > 1 else 0)]
             elif op == LOG:
                 if not 0 <= value < logs.size:
                     return -1
@@ -266,7 +261,7 @@ def add_text_sums(memory: Any, start: Any, stop: Any, layer: Any, out: Any) -> A
         for r in range(end - begin):
             max_units = max(max_units, heads[chunk_groups[r + 1]] - heads[chunk_groups[r]])
         max_keys = lengths * max_units
-        if max_keys >= MOST_TOKENS:
+        if max_keys >= MAX_TOKENS:
             failed = begin
             break
         if max_keys > key_capacity:

@@ -108,10 +108,7 @@ def build(keys: Any, table: Any) -> None:
 
 @compiled_helper
 def _decode(data: Any, position: Any, stop: Any) -> Any:
-    """Decode a character; return its code point and the index after it.
-
-    A byte that does not start a character gives U+FFFD.
-    """
+    """Return the code point of a character, U+FFFD if it is damaged, and the index after it."""
     first = np.int64(data[position])
     if first < 0x80:
         return first, position + 1
@@ -164,10 +161,7 @@ def measure_capacity(size: Any, rows: Any) -> Any:
 
 @compiled_helper
 def is_hard(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
-    """Return True if data[start:stop] has a marked character.
-
-    If `accents`, every character beyond ASCII counts as marked.
-    """
+    """Return True if data[start:stop] has a marked character, or one beyond ASCII if `accents`."""
     position = start
     while position < stop:
         if data[position] < 0x80:

@@ -243,9 +243,8 @@ class _Grid:
 
 def _make_grid(thresholds: Array) -> _Grid:
     number_type = thresholds.dtype.type
-    single_cell = _Grid(
-        number_type(0), number_type(0), np.zeros(1, np.int64), _count_halvings(thresholds.size)
-    )
+    zero = number_type(0)
+    single_cell = _Grid(zero, zero, np.zeros(1, np.int64), _count_halvings(thresholds.size))
     finite = thresholds[np.isfinite(thresholds)]
     if thresholds.size <= FEW or finite.size < 4:
         return single_cell
@@ -267,7 +266,6 @@ def _make_grid(thresholds: Array) -> _Grid:
 
 
 def _count_halvings(count: int) -> int:
-    """Return how many halving steps find a position among `count` thresholds."""
     return int(count).bit_length()
 
 

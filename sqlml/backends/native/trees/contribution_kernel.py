@@ -37,10 +37,7 @@ LEFT, RIGHT, DONE = 0, 1, 2
 
 
 def make_contribution_kernel(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
-    """Return a kernel that computes contributions, float64 (n, outputs * (players + 1)).
-
-    It reads x (n, k) of `dtype`.
-    """
+    """Return a kernel from x (n, k) to contributions, float64 (n, outputs * (players + 1))."""
     ensemble, players = make_ensemble(attrs), int(attrs["players"])
     owner = np.ascontiguousarray(attrs["player"][ensemble.feature])
     share, points = split_shares(ensemble, attrs.get("background")), _count_points(ensemble, owner)
@@ -51,20 +48,13 @@ def make_contribution_kernel(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
         np.zeros(0, np.uint32) if ensemble.set_words is None else ensemble.set_words,
     )
     max_points = max(int(points.max(initial=1)), 1)
-    point_table, weight_table = (
-        np.zeros((max_points + 1, max_points)),
-        np.zeros((max_points + 1, max_points)),
-    )
+    point_table, weight_table = np.zeros((2, max_points + 1, max_points))
     for count in np.unique(points).tolist():
         point_table[count, :count], weight_table[count, :count] = make_quadrature(2 * count)
-    base = ensemble.base + np.mean(
-        [_compute_expected(ensemble, shares) for shares in share], axis=0
-    )
-    row_numbers = max(
-        1,
-        ensemble.outputs * players,
-        ensemble.leaf_values.shape[1] * max_points * (ensemble.depth + 1),
-    )
+    expected = [_compute_expected(ensemble, shares) for shares in share]
+    base = ensemble.base + np.mean(expected, axis=0)
+    path_numbers = ensemble.leaf_values.shape[1] * max_points * (ensemble.depth + 1)
+    row_numbers = max(1, ensemble.outputs * players, path_numbers)
     block_rows = int(np.clip(WIDE // row_numbers // FEWEST * FEWEST, FEWEST, ROWS))
     constants = (
         tests,
@@ -105,10 +95,7 @@ def _count_points(ensemble: Ensemble, owner: Array) -> Array:
 
 
 def _compute_expected(e: Ensemble, share: Array) -> Array:
-    """Return the expected value of the trees for each output, float64 (K,), without the base.
-
-    No column is known.
-    """
+    """Return the trees' expected outputs, float64 (K,), without the base, if no column is known."""
     reached = np.zeros(e.nodes)
     leaf = np.zeros(e.leaf_values.shape[0])
     inner = e.roots >= 0
@@ -169,14 +156,14 @@ def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
     how many rows to compute.
     """
     before, passed, first, _, size = edge
-    yes, no, neither = factors
+    pass_factor, fail_factor, failed_factor = factors
     if first:
         for r in range(size):
-            out[r] = product[r] * (no + (yes - no) * passed[r])
+            out[r] = product[r] * (fail_factor + (pass_factor - fail_factor) * passed[r])
     else:
         for r in range(size):
-            factor = no + (yes - no) * passed[r]
-            out[r] = product[r] * (neither + (factor - neither) * before[r])
+            factor = fail_factor + (pass_factor - fail_factor) * passed[r]
+            out[r] = product[r] * (failed_factor + (factor - failed_factor) * before[r])
 
 
 @inlined_helper
@@ -187,22 +174,22 @@ def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
     added.
     """
     before, passed, first, is_left, size = edge
-    yes, no = weights
+    pass_weight, fail_weight = weights
     if first and is_left:
         for r in range(size):
-            out[r] += below[r] * (no + (yes - no) * passed[r])
+            out[r] += below[r] * (fail_weight + (pass_weight - fail_weight) * passed[r])
             sums[r] = below[r]
     elif first:
         for r in range(size):
-            out[r] += below[r] * (no + (yes - no) * passed[r])
+            out[r] += below[r] * (fail_weight + (pass_weight - fail_weight) * passed[r])
             sums[r] += below[r]
     elif is_left:
         for r in range(size):
-            out[r] += below[r] * (no + (yes - no) * passed[r]) * before[r]
+            out[r] += below[r] * (fail_weight + (pass_weight - fail_weight) * passed[r]) * before[r]
             sums[r] = below[r]
     else:
         for r in range(size):
-            out[r] += below[r] * (no + (yes - no) * passed[r]) * before[r]
+            out[r] += below[r] * (fail_weight + (pass_weight - fail_weight) * passed[r]) * before[r]
             sums[r] += below[r]
 
 
@@ -212,29 +199,29 @@ def _add_leaf(
 ) -> None:
     """Do what `_extend_product` and `_add_edge` do, for an edge that leads to a leaf."""
     before, passed, first, is_left, size = edge
-    yes, no, neither = factors
-    more, less = weights
+    pass_factor, fail_factor, failed_factor = factors
+    pass_weight, fail_weight = weights
     if first and is_left:
         for r in range(size):
-            leaf_sum = product[r] * (no + (yes - no) * passed[r]) * value
-            out[r] += leaf_sum * (less + (more - less) * passed[r])
+            leaf_sum = product[r] * (fail_factor + (pass_factor - fail_factor) * passed[r]) * value
+            out[r] += leaf_sum * (fail_weight + (pass_weight - fail_weight) * passed[r])
             sums[r] = leaf_sum
     elif first:
         for r in range(size):
-            leaf_sum = product[r] * (no + (yes - no) * passed[r]) * value
-            out[r] += leaf_sum * (less + (more - less) * passed[r])
+            leaf_sum = product[r] * (fail_factor + (pass_factor - fail_factor) * passed[r]) * value
+            out[r] += leaf_sum * (fail_weight + (pass_weight - fail_weight) * passed[r])
             sums[r] += leaf_sum
     elif is_left:
         for r in range(size):
-            factor = no + (yes - no) * passed[r]
-            leaf_sum = product[r] * (neither + (factor - neither) * before[r]) * value
-            out[r] += leaf_sum * (less + (more - less) * passed[r]) * before[r]
+            factor = fail_factor + (pass_factor - fail_factor) * passed[r]
+            leaf_sum = product[r] * (failed_factor + (factor - failed_factor) * before[r]) * value
+            out[r] += leaf_sum * (fail_weight + (pass_weight - fail_weight) * passed[r]) * before[r]
             sums[r] = leaf_sum
     else:
         for r in range(size):
-            factor = no + (yes - no) * passed[r]
-            leaf_sum = product[r] * (neither + (factor - neither) * before[r]) * value
-            out[r] += leaf_sum * (less + (more - less) * passed[r]) * before[r]
+            factor = fail_factor + (pass_factor - fail_factor) * passed[r]
+            leaf_sum = product[r] * (failed_factor + (factor - failed_factor) * before[r]) * value
+            out[r] += leaf_sum * (fail_weight + (pass_weight - fail_weight) * passed[r]) * before[r]
             sums[r] += leaf_sum
 
 
@@ -287,8 +274,8 @@ def _follow_child(share: Any, level: Any, size: Any, path: Any) -> None:
 def _compute_factors(t: Any, z_before: Any, z: Any) -> Any:
     """Return the path's factors for rows that pass, that fail now, and that failed before."""
     scale = 1.0 / (z_before * (1.0 - t) + t)
-    neither = z / z_before if z_before > 0.0 else 0.0
-    return (z * (1.0 - t) + t) * scale, z * (1.0 - t) * scale, neither
+    failed_factor = z / z_before if z_before > 0.0 else 0.0
+    return (z * (1.0 - t) + t) * scale, z * (1.0 - t) * scale, failed_factor
 
 
 @inlined_helper

@@ -135,8 +135,8 @@ def compile_cursor_forest(
         return None
     panel = tests.arrays(columns)
     oblivious = find_oblivious_trees(e)
-    tested = _keep_first_of_levels(e, leaves, oblivious)
-    nodes = make_upper_nodes(e, tests, tested, dtype, oblivious)
+    kept_exits = _keep_first_of_levels(e, leaves, oblivious)
+    nodes = make_upper_nodes(e, tests, kept_exits, dtype, oblivious)
     leaf_arrays = (leaves.first, e.target.astype(np.int64), oblivious)
     leaf_width = count_padded_values(e)
     values = e.leaf_values[~leaves.exit]
@@ -163,40 +163,39 @@ def count_padded_values(e: Ensemble) -> int:
     return pad_count(values, e.leaf_values.itemsize)
 
 
-def choose_cursor_dtype(tests: Binned, numbered: Exits) -> np.dtype[Any] | None:
+def choose_cursor_dtype(tests: Binned, exits: Exits) -> np.dtype[Any] | None:
     """Return the dtype of bins and cursors: uint8, uint16, or None if a tree has too many exits."""
-    max_exits = int(np.diff(numbered.first).max(initial=0))
+    max_exits = int(np.diff(exits.first).max(initial=0))
     if max_exits > 1 << 16:
         return None
-    return np.dtype(
-        np.uint8 if tests.tables.dtype == np.uint8 and max_exits <= 1 << 8 else np.uint16
-    )
+    fits_bytes = tests.tables.dtype == np.uint8 and max_exits <= 1 << 8
+    return np.dtype(np.uint8 if fits_bytes else np.uint16)
 
 
 def make_upper_nodes(
-    e: Ensemble, tests: Binned, numbered: Exits, dtype: np.dtype[Any], counted: Array | None = None
+    e: Ensemble, tests: Binned, exits: Exits, dtype: np.dtype[Any], counted: Array | None = None
 ) -> tuple[Array, ...]:
     """Return the arrays of the upper nodes for `walk`, or for `count` in the trees `counted`."""
     rows = BLOCK_BYTES // dtype.itemsize
-    positions = np.full(e.nodes + 1, numbered.node.size)  # the entry for no node follows the last
-    positions[numbered.node] = np.arange(numbered.node.size)
-    order, starts = order_triples(e, numbered, counted)
+    positions = np.full(e.nodes + 1, exits.node.size)  # the entry for no node follows the last
+    positions[exits.node] = np.arange(exits.node.size)
+    order, starts = order_triples(e, exits, counted)
     node_positions = positions[order]
 
     def gather(values: Array, default: int) -> Array:
         gathered: Array = np.append(values, default)[node_positions]
         return gathered
 
-    step = numbered.mid - numbered.last - 1
+    step = exits.mid - exits.last - 1
     if counted is not None:
-        is_counted = counted[e.node_roots()[numbered.node]]
-        step = np.where(is_counted, numbered.mid, step)
-    rank = gather(tests.rank[numbered.node], 0).astype(dtype)
+        is_counted = counted[e.node_roots()[exits.node]]
+        step = np.where(is_counted, exits.mid, step)
+    rank = gather(tests.rank[exits.node], 0).astype(dtype)
     return (
-        gather(tests.slot[numbered.node] * rows, 0).astype(np.uint32),
+        gather(tests.slot[exits.node] * rows, 0).astype(np.uint32),
         rank,
         ~rank,
-        np.append(gather(numbered.last, 0), 0).astype(dtype),
+        np.append(gather(exits.last, 0), 0).astype(dtype),
         gather(step, 0).astype(dtype),
         starts,
     )

@@ -8,12 +8,8 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.kernel_calls import RowKernel
+from sqlml.backends.native.trees import cursor_forest
 from sqlml.backends.native.trees.binned import TILE, Binned, fill_bins, fill_set_bins
-from sqlml.backends.native.trees.cursor_forest import (
-    choose_cursor_dtype,
-    count_padded_values,
-    make_upper_nodes,
-)
 from sqlml.backends.native.trees.leaf_values import add_rows
 from sqlml.backends.native.trees.lockstep_forest import number_siblings
 from sqlml.backends.native.trees.walk import BLOCK_BYTES, Exits, find_exits, number_exits
@@ -35,8 +31,7 @@ from sqlml.types import Array
 
 PASS_BLOCKS = 8
 """Blocks that pass a tree before the next tree, so that a tree is read from memory less often.
-For 30 columns, their panels fill an eighth of a usual second-level cache.
-"""
+For 30 columns, their panels fill an eighth of a usual second-level cache."""
 
 LEVELS = 4
 """Levels between two checks for rows that have arrived."""
@@ -160,17 +155,17 @@ def compile_descent_forest(
     Column j of the ensemble's input is column `columns[j]` of the input (default: j). Returns None
     if a tree or the panel is too large for the 64 bits of a node.
     """
-    numbered = number_exits(e, cut)
-    dtype = choose_cursor_dtype(tests, numbered)
+    exits = number_exits(e, cut)
+    dtype = cursor_forest.choose_cursor_dtype(tests, exits)
     if dtype is None:
         return None
-    lower = _make_lower_nodes(e, tests, numbered, BLOCK_BYTES // dtype.itemsize)
+    lower = _make_lower_nodes(e, tests, exits, BLOCK_BYTES // dtype.itemsize)
     if lower is None:
         return None
     panel = tests.arrays(columns)
-    upper = make_upper_nodes(e, tests, numbered, dtype)
+    upper = cursor_forest.make_upper_nodes(e, tests, exits, dtype)
     target = e.target.astype(np.int64)
-    leaf_width = count_padded_values(e)
+    leaf_width = cursor_forest.count_padded_values(e)
     spare = max(0, leaf_width - e.leaf_values.shape[1])
     values = np.pad(e.leaf_values, ((0, 0), (0, spare))).ravel()
     sizes = (tests.width, e.leaf_values.shape[1], leaf_width)
@@ -179,10 +174,10 @@ def compile_descent_forest(
 
 
 def _make_lower_nodes(
-    e: Ensemble, tests: Binned, numbered: Exits, rows: int
+    e: Ensemble, tests: Binned, exits: Exits, rows: int
 ) -> tuple[Array, Array, Array] | None:
     """Return the arrays nodes, leaf and begin of `score`; None if they are too large."""
-    places = number_siblings(numbered.exit, np.diff(numbered.first), e.left, e.right)
+    places = number_siblings(exits.exit, np.diff(exits.first), e.left, e.right)
     max_places = int(np.diff(places.begin).max(initial=0)) + 1
     if max_places > 1 << CHILD_BITS or tests.width * rows > 1 << (64 - OFFSET_SHIFT):
         return None
@@ -196,8 +191,7 @@ def _make_lower_nodes(
     rank[is_inner] = tests.rank[node]
     nodes, leaf = (np.zeros(tree.size + e.trees, kind) for kind in (np.uint64, np.uint32))
     positions = np.arange(tree.size) + tree + 1
-    nodes[positions] = (
-        offset << np.uint64(OFFSET_SHIFT) | rank << np.uint64(RANK_SHIFT) | child.astype(np.uint64)
-    )
+    tests_of_nodes = offset << np.uint64(OFFSET_SHIFT) | rank << np.uint64(RANK_SHIFT)
+    nodes[positions] = tests_of_nodes | child.astype(np.uint64)
     leaf[positions] = np.where(is_inner, 0, ~places.reference)
     return nodes, leaf, begin

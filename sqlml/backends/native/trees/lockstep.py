@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from sqlml.backends.costs import LANES, TOP, TURNED_COLUMNS
 from sqlml.backends.native.jit.call_wrapper import array_data, broadcast, vector_pointer
 from sqlml.backends.native.jit.helpers import intrinsic
 from sqlml.backends.native.jit.specialise import inlined_helper
@@ -39,15 +40,6 @@ from sqlml.types import Array
 # the same few columns. So a block of rows is transposed (`transpose_rows`): a node is compared with
 # 64 adjacent numbers, and the results are the bits of a word. The 15 words of the first four levels
 # are combined bitwise into the position where each row continues.
-
-TOP = 4
-"""The number of upper levels that are evaluated for all rows of a block."""
-
-LANES = 64
-"""Rows of a block."""
-
-LOW, TURNED_COLUMNS = 12, 12
-"""The most levels of trees and columns per tree for which transposed blocks pay off."""
 
 NODES, EXITS = (1 << TOP) - 1, 1 << TOP
 
@@ -84,10 +76,7 @@ def make_top_levels(
 
 @inlined_helper
 def transpose_rows(flat: Any, first: Any, stride: Any, rows: Any, transposed: Any) -> None:
-    """Transpose `rows` rows of `stride` numbers, from row `first` on, to `transposed`.
-
-    `transposed` is (stride * LANES,).
-    """
+    """Transpose `rows` rows of `stride` numbers, from row `first` on, to `transposed`."""
     square_rows = rows - rows % SIDE
     for r in range(0, square_rows, SIDE):
         begin = (first + r) * stride
@@ -183,10 +172,9 @@ LEVELS, LOOKS = 12, 4
 
 PASS_NUMBERS = 1 << 17
 """Numbers of the rows that descend a tree before the next tree. They fill a quarter of a usual
-second-level cache, which also holds a tree of 10,000 nodes and the next tree.
-"""
+second-level cache, which also holds a tree of 10,000 nodes and the next tree."""
 
-ANY, FINITE, NAN_TOO = 0, 1, 2
+ANY, FINITE, FINITE_OR_NAN = 0, 1, 2
 """Which numbers rows may have: any numbers, only finite numbers, or finite numbers and NaN."""
 
 
@@ -451,11 +439,11 @@ def score(
                         for r in range(row_count):
                             row[_U(i + r)] = r * width
                 for group_start in range(begin, end, group):
-                    group_end = min(end, group_start + group)
+                    group_size = min(end, group_start + group) - group_start
                     from_tree = group_start if window > 1 else tree_index
                     group_state = state[(group_start - begin) * row_count :]
                     slot = _U(0)
-                    for t in range(from_tree, from_tree + group_end - group_start):
+                    for t in range(from_tree, from_tree + group_size):
                         root = trees[t, 0]
                         for _ in range(row_count):
                             group_state[slot] = root
@@ -463,18 +451,14 @@ def score(
                     depth = trees[from_tree, 1]
                     for level in range(min(depth, LEVELS)):
                         moving_trees = moving[begin // WINDOW, level] - (group_start - begin)
-                        moving_trees = (
-                            min(moving_trees, group_end - group_start) if window > 1 else 1
-                        )
+                        moving_trees = min(moving_trees, group_size) if window > 1 else 1
                         pairs = _U(moving_trees * row_count)
                         _descend_level(
                             block, nodes, bits, left, sets, tests_nan, group_state, row, pairs
                         )
                     if depth > LEVELS:
                         moving_trees = moving[begin // WINDOW, LEVELS] - (group_start - begin)
-                        moving_trees = (
-                            min(moving_trees, group_end - group_start) if window > 1 else 1
-                        )
+                        moving_trees = min(moving_trees, group_size) if window > 1 else 1
                         pairs_left = _U(moving_trees * row_count)
                         _descend_to_leaves(
                             block,

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.backends.costs import LOW
 from sqlml.backends.native.jit.specialise import COUNT, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.trees.lockstep import (
     ANY,
     LEVELS,
-    LOW,
     PAYLOAD,
     WINDOW,
     make_top_levels,
@@ -81,7 +81,6 @@ class LockstepForest:
     arguments: tuple[Any, ...]
 
     def __call__(self, x: Array) -> Array:
-        """Score the rows x (n, k); return the scores (n, outputs)."""
         out = np.empty((x.shape[0], self.base.size), self.base.dtype)
         self.fill(x, out, ANY)
         return out
@@ -104,22 +103,22 @@ def compile_lockstep_forest(
     e: Ensemble, source: np.dtype[Any], columns: Array | None = None
 ) -> LockstepForest:
     """Compile `e` for input of dtype `source`, whose column `columns[j]` is column j of `e`."""
-    used = np.unique(e.feature)
-    columns_read = np.ascontiguousarray(used if columns is None else columns[used], np.int64)
+    tested = np.unique(e.feature)
+    columns_read = np.ascontiguousarray(tested if columns is None else columns[tested], np.int64)
     copied = None if source == e.threshold.dtype else np.empty(0, e.threshold.dtype)
-    numbered = number_siblings(e.roots, np.ones(e.trees, np.int64), e.left, e.right)
-    column = columns_read if copied is None else np.arange(used.size)
-    nodes, bits = _make_nodes(e, column[np.searchsorted(used, e.feature)], numbered)
+    siblings = number_siblings(e.roots, np.ones(e.trees, np.int64), e.left, e.right)
+    column = columns_read if copied is None else np.arange(tested.size)
+    nodes, bits = _make_nodes(e, column[np.searchsorted(tested, e.feature)], siblings)
     is_turned = copied is None and not e.has_categories and e.depths().max(initial=0) < LOW
     arguments = (
         None if copied is None else columns_read,
-        *_order_by_depth(e, numbered),
+        *_order_by_depth(e, siblings),
         *(nodes, bits, nodes.view(f"u{nodes['threshold'].itemsize}")),
-        _find_nan_left(e, numbered),
-        _make_sets(e, numbered) if e.has_categories else None,
-        _make_upper_levels(e, nodes, bits, numbered) if is_turned else None,
+        _find_nan_left(e, siblings),
+        _make_sets(e, siblings) if e.has_categories else None,
+        _make_upper_levels(e, nodes, bits, siblings) if is_turned else None,
         e.target.astype(np.int64),
-        np.ascontiguousarray(e.leaf_values[~numbered.reference[~numbered.inner]]),
+        np.ascontiguousarray(e.leaf_values[~siblings.reference[~siblings.inner]]),
         np.ascontiguousarray(e.base),
     )
     rows = (reads(source, 1, "C"), reads(e.threshold.dtype, 1, "C"), COUNT, COUNT)
@@ -127,7 +126,7 @@ def compile_lockstep_forest(
     return LockstepForest(e.base, copied, kernel, arguments)
 
 
-def _order_by_depth(e: Ensemble, numbered: Siblings) -> tuple[Array, Array]:
+def _order_by_depth(e: Ensemble, siblings: Siblings) -> tuple[Array, Array]:
     """Return the arrays `trees` and `moving` of the kernel (`lockstep.score`)."""
     depth = np.zeros(e.trees, np.int64)
     np.maximum.at(depth, e.node_roots(), e.depths() + 1)
@@ -138,32 +137,30 @@ def _order_by_depth(e: Ensemble, numbered: Siblings) -> tuple[Array, Array]:
     moving = np.zeros((window_index[-1] + 1 if e.trees else 0, LEVELS + 1), np.uint32)
     for level in range(LEVELS + 1):
         np.add.at(moving[:, level], window_index[depth > level], 1)
-    first_leaf = _count_leaves_before(numbered)[numbered.begin[:-1]]
-    sizes = np.diff(numbered.begin)
-    trees = np.stack(
-        [numbered.begin[:-1][order], depth[order], rank_in_window, first_leaf, sizes], axis=1
-    )
-    return trees.astype(np.uint32), moving
+    first_leaf = _count_leaves_before(siblings)[siblings.begin[:-1]]
+    sizes = np.diff(siblings.begin)
+    columns = [siblings.begin[:-1][order], depth[order], rank_in_window, first_leaf, sizes]
+    return np.stack(columns, axis=1).astype(np.uint32), moving
 
 
-def _count_leaves_before(numbered: Siblings) -> Array:
+def _count_leaves_before(siblings: Siblings) -> Array:
     """Return how many leaves lie before each position, and before the end; int64."""
-    return np.concatenate([[0], np.cumsum(~numbered.inner, dtype=np.int64)])
+    return np.concatenate([[0], np.cumsum(~siblings.inner, dtype=np.int64)])
 
 
-def _make_nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, int]:
+def _make_nodes(e: Ensemble, column: Array, siblings: Siblings) -> tuple[Array, int]:
     """Return `nodes` and `bits` of `lockstep.score`; `column` is int64 (M,), by node."""
-    is_inner, node = numbered.inner, numbered.reference[numbered.inner]
+    is_inner, node = siblings.inner, siblings.reference[siblings.inner]
     threshold = e.threshold if e.compare == "le" else find_largest_below(e.threshold)
     if e.categorical is not None:
         threshold = np.where(e.categorical, np.nan, threshold).astype(threshold.dtype)
         column = 2 * column + e.categorical
-    distance = numbered.first + 1 - np.arange(is_inner.size)
+    distance = siblings.first + 1 - np.arange(is_inner.size)
     distance[~is_inner] = 0
     bits = int(distance.max(initial=0)).bit_length()
-    leaves = _count_leaves_before(numbered)
-    tree = np.repeat(np.arange(numbered.begin.size - 1), np.diff(numbered.begin))
-    leaf_number = leaves[:-1] - leaves[numbered.begin[tree]]
+    leaves = _count_leaves_before(siblings)
+    tree = np.repeat(np.arange(siblings.begin.size - 1), np.diff(siblings.begin))
+    leaf_number = leaves[:-1] - leaves[siblings.begin[tree]]
     is_short = int(column.max(initial=0)).bit_length() + bits <= 32
     is_short &= threshold.dtype == np.float32 and int(leaf_number.max(initial=0)) >> PAYLOAD == 0
     dtype, size = (np.dtype(np.float32), 4) if is_short else (np.dtype(np.float64), 8)
@@ -179,30 +176,27 @@ def _make_nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, 
 
 
 def _make_upper_levels(
-    e: Ensemble, nodes: Array, bits: int, numbered: Siblings
+    e: Ensemble, nodes: Array, bits: int, siblings: Siblings
 ) -> tuple[Array, Array, Array]:
     link = nodes["link"].astype(np.int64)
     right = np.arange(link.size) + (link & ((1 << bits) - 1))
     threshold = nodes["threshold"].astype(e.threshold.dtype)
-    return make_top_levels(numbered.begin[:-1], link >> bits, threshold, right)
+    return make_top_levels(siblings.begin[:-1], link >> bits, threshold, right)
 
 
-def _find_nan_left(e: Ensemble, numbered: Siblings) -> Array:
-    """Return whether NaN goes left at each position, uint8; empty if it goes left nowhere.
-
-    With set tests, the array is never empty.
-    """
+def _find_nan_left(e: Ensemble, siblings: Siblings) -> Array:
+    """Return where NaN goes left, uint8; empty if there are neither such nodes nor set tests."""
     if not e.default_left.any() and not e.has_categories:
         return np.zeros(0, np.uint8)
-    goes_left = np.zeros(numbered.inner.size, np.uint8)
-    goes_left[numbered.inner] = e.default_left[numbered.reference[numbered.inner]]
+    goes_left = np.zeros(siblings.inner.size, np.uint8)
+    goes_left[siblings.inner] = e.default_left[siblings.reference[siblings.inner]]
     return goes_left
 
 
-def _make_sets(e: Ensemble, numbered: Siblings) -> tuple[Array, Array, Array]:
+def _make_sets(e: Ensemble, siblings: Siblings) -> tuple[Array, Array, Array]:
     """Return the first word and the size of each node's set, and the words of all sets."""
     assert e.set_offsets is not None and e.set_words is not None
-    is_inner, node = numbered.inner, numbered.reference[numbered.inner]
+    is_inner, node = siblings.inner, siblings.reference[siblings.inner]
     begin, size = np.zeros(is_inner.size, np.uint32), np.zeros(is_inner.size, e.threshold.dtype)
     begin[is_inner] = e.set_offsets[node]
     size[is_inner] = (e.set_offsets[node + 1] - e.set_offsets[node]) * 32.0

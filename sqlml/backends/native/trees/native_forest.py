@@ -18,7 +18,7 @@ from sqlml.backends.native.rows.column_kernels import call_check, call_take
 from sqlml.backends.native.trees.binned import bin_tests
 from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
 from sqlml.backends.native.trees.descent_forest import compile_descent_forest
-from sqlml.backends.native.trees.lockstep import ANY, NAN_TOO
+from sqlml.backends.native.trees.lockstep import ANY, FINITE_OR_NAN
 from sqlml.backends.native.trees.lockstep_forest import LockstepForest, compile_lockstep_forest
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.errors import BackendError
@@ -48,7 +48,6 @@ class Forest:
         self._strategy = strategy
 
     def __call__(self, x: Array) -> Array:
-        """Score the rows x (n, k); return the scores (n, outputs)."""
         return self.lockstep(x) if self.uses_lockstep(x.shape[0]) else self.blocks(x)
 
     def calls(
@@ -66,12 +65,11 @@ class Forest:
         if uses_lockstep:
             return (*first_calls, self.lockstep.call(x, out, allowed))
         if allowed != ANY:
-            first_calls += (call_check(x, allowed == NAN_TOO),)
+            first_calls += (call_check(x, allowed == FINITE_OR_NAN),)
         assert isinstance(self.blocks, RowKernel)
         return (*first_calls, self.blocks.call(x, out))
 
     def uses_lockstep(self, rows: int) -> bool:
-        """Return True if the lockstep kernel scores batches of `rows` rows."""
         return rows < self.few_rows or isinstance(self.blocks, LockstepForest)
 
     @cached_property

@@ -110,18 +110,18 @@ MAX_SINGLE_NODES = 4
 """Trees with up to this many nodes use a single loop: a second loop costs more than it saves."""
 
 
-def order_triples(e: Ensemble, numbered: Exits, alone: Array | None = None) -> tuple[Array, Array]:
+def order_triples(e: Ensemble, exits: Exits, single: Array | None = None) -> tuple[Array, Array]:
     """Return the upper nodes of `e`, and the position where each tree's nodes begin; both int64.
 
     For tree t, entries starts[2t] to starts[2t + 1] are triples (a node, its left and its right
     child, or NONE); entries up to starts[2t + 2] are single nodes. Parents come before children.
-    `alone`, bool (T,), marks trees whose nodes are all single.
+    `single`, bool (T,), marks trees whose nodes are all single.
     """
-    node, sizes = numbered.node, np.diff(numbered.starts)
+    node, sizes = exits.node, np.diff(exits.starts)
     tree = np.repeat(np.arange(e.trees), sizes)
     is_single_tree = sizes <= MAX_SINGLE_NODES
-    if alone is not None:
-        is_single_tree |= alone
+    if single is not None:
+        is_single_tree |= single
     is_upper = np.zeros(e.nodes + 1, bool)  # the entry after the last node serves all leaves
     is_upper[node] = True
 
@@ -197,9 +197,8 @@ class _Loop:
     def __init__(self, block: _Block, first: Any, end: Any, size: int, cursors: list[Any]) -> None:
         builder = block.builder
         self._builder, self._size, entry = builder, size, builder.block
-        self._head, body, self._done = (
-            builder.append_basic_block(n) for n in ("head", "node", "done")
-        )
+        blocks = map(builder.append_basic_block, ("head", "node", "done"))
+        self._head, body, self._done = blocks
         builder.branch(self._head)
         builder.position_at_end(self._head)
         self.node = builder.phi(LONG)
@@ -254,10 +253,8 @@ def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -
         return builder.select(is_at_node, builder.add(cursor, step), cursor)
 
     def load_node(node: Any) -> tuple[Any, ...]:
-        return (
-            block.column_pointer(offsets, node),
-            *(block.broadcast(array, node) for array in (ranks, flipped, steps)),
-        )
+        numbers = (block.broadcast(array, node) for array in (ranks, flipped, steps))
+        return (block.column_pointer(offsets, node), *numbers)
 
     loop = _Loop(block, first_triple, first_single, 3, current_cursors)
     node, left, right = (load_node(builder.add(loop.node, long(k))) for k in range(3))
@@ -274,12 +271,11 @@ def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -
     loop = _Loop(block, first_single, end, 1, current_cursors)
     column, rank, flipped_rank, step = load_node(loop.node)
     last = block.broadcast(lasts, loop.node)
-    current_cursors = loop.close(
-        [
-            move(cursor, last, block.select_below(column, k, rank, flipped_rank, step))
-            for k, cursor in enumerate(loop.cursors)
-        ]
-    )
+    moved_cursors = []
+    for k, cursor in enumerate(loop.cursors):
+        step_below = block.select_below(column, k, rank, flipped_rank, step)
+        moved_cursors.append(move(cursor, last, step_below))
+    current_cursors = loop.close(moved_cursors)
     for k, cursor in enumerate(current_cursors):
         builder.store(cursor, block.vector_pointer(cursors, k), align=1)
     return context.get_dummy_value()

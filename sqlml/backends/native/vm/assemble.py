@@ -9,50 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.native.vm.assembler import (
-    Assembler,
-    Code,
-    OneHot,
-    TooLargeError,
-    absolute,
-    add,
-    argmax,
-    compare,
-    expm1,
-    largest,
-    minimum,
-    negation,
-    negative,
-    sigmoid,
-    single_sigmoid,
-    smallest,
-    sum_registers,
-    tanh,
-)
+from sqlml.backends.native.vm.assembler import Assembler, Code, OneHot, TooLargeError
 from sqlml.backends.native.vm.register_machine import LISTED
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
-KINDS = frozenset({"bool", "int64", "float32", "float64"})
+DTYPES = frozenset({"bool", "int64", "float32", "float64"})
 """The dtypes of values that the VM can represent; it represents all of them as float64."""
 
-EXACT = frozenset(
+EXACT_OPERATORS = frozenset(
     "input select concat reshape require_finite require_known require impute where cast "
     "one_hot".split()
 )
 """Operators that never round, so they also work on float32."""
 
-COMPARED = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "maximum", "minimum", "take"})
+INTEGER_OPERATORS = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "maximum", "minimum", "take"})
 """Operators that are exact on integers, if float64 represents the integers exactly."""
 
-ROUNDED = frozenset({"add", "sub", "mul", "div", "sqrt", "exp", "sigmoid", "softmax"})
+ROUNDED_OPERATORS = frozenset({"add", "sub", "mul", "div", "sqrt", "exp", "sigmoid", "softmax"})
 """Operators whose float32 result is the rounded float64 result; inner steps are rounded, too."""
 
-SINGLE = frozenset({*EXACT, *ROUNDED, "constant", "maximum", "minimum", "neg", "abs", "max", "min"})
+FLOAT32_OPERATORS = frozenset(
+    (*EXACT_OPERATORS, *ROUNDED_OPERATORS, *"constant maximum minimum neg abs max min".split())
+)
 """Operators that may return float32."""
 
 MAX_WIDTH = 2048
@@ -66,6 +48,10 @@ class _RuleContext:
     asm: Assembler
     node: Node
     args: tuple[Array, ...]
+
+
+Rule = Callable[[_RuleContext], Array]
+"""A function that writes the instructions of a node, and returns the registers of its value."""
 
 
 class _UnsupportedError(Exception):
@@ -92,9 +78,8 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
         return None
     if len(output_type.shape) != 2 or not 0 < output_type.width <= MAX_WIDTH:
         return None
-    if any(
-        not _is_supported(program, program.nodes[i], SINGLE if single else EXACT) for i in needed
-    ):
+    float32_operators = FLOAT32_OPERATORS if single else EXACT_OPERATORS
+    if not all(_is_supported(program, program.nodes[i], float32_operators) for i in needed):
         return None
     asm, tables = Assembler(input_type.width), _find_tables(program, needed)
     values: dict[int, Array] = {i: np.empty(0, np.int64) for i in tables}
@@ -108,11 +93,10 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
             else:
                 args = tuple(values[j] for j in node.inputs)
                 values[i] = RULES[node.op](_RuleContext(program, asm, node, args))
-                if node.type.dtype == "float32" and node.op in ROUNDED:
+                if node.type.dtype == "float32" and node.op in ROUNDED_OPERATORS:
                     values[i] = _round_to_single(asm, values[i])
-        return asm.finish(
-            range(input_type.width), values[output_node].tolist(), output_type.dtype == "int64"
-        )
+        results = values[output_node].tolist()
+        return asm.finish(range(input_type.width), results, output_type.dtype == "int64")
     except (TooLargeError, _UnsupportedError):
         return None
 
@@ -132,7 +116,7 @@ def find_upper_bound(program: Program, i: int) -> int | None:
 def _is_supported(program: Program, node: Node, float32_operators: frozenset[str]) -> bool:
     if node.op == "input":
         return True
-    if node.op not in RULES or node.type.dtype not in KINDS or node.type.sparse:
+    if node.op not in RULES or node.type.dtype not in DTYPES or node.type.sparse:
         return False
     if node.op == "constant":
         return True
@@ -141,7 +125,7 @@ def _is_supported(program: Program, node: Node, float32_operators: frozenset[str
     if node.type.dtype == "float32":
         return node.op in float32_operators
     has_integers = any(program.nodes[j].type.dtype == "int64" for j in node.inputs)
-    return not has_integers or node.op in EXACT or node.op in COMPARED
+    return not has_integers or node.op in EXACT_OPERATORS or node.op in INTEGER_OPERATORS
 
 
 def _load_constant(work: _RuleContext) -> Array:
@@ -155,9 +139,7 @@ def _load_constant(work: _RuleContext) -> Array:
 def _map_registers(work: _RuleContext, function: Callable[..., int], *args: Array) -> Array:
     """Broadcast the arguments, and apply `function` to the registers at each position."""
     row_shape = work.node.type.shape[1:]
-    columns = [
-        _broadcast(registers, row_shape).ravel().tolist() for registers in (args or work.args)
-    ]
+    columns = [_broadcast(x, row_shape).ravel().tolist() for x in args or work.args]
     results = [function(*operands) for operands in zip(*columns, strict=True)]
     return np.array(results, np.int64).reshape(row_shape)
 
@@ -176,17 +158,17 @@ def _round_to_single(asm: Assembler, registers: Array) -> Array:
     return np.array(rounded, np.int64).reshape(registers.shape)
 
 
-def _make_instruction_rule(op: str) -> Callable[[_RuleContext], Array]:
+def _make_instruction_rule(op: str) -> Rule:
     return lambda work: _map_registers(work, partial(work.asm.emit, op))
 
 
-def _make_composed_rule(function: Callable[..., int]) -> Callable[[_RuleContext], Array]:
+def _make_composed_rule(function: Callable[..., int]) -> Rule:
     return lambda work: _map_registers(work, partial(function, work.asm))
 
 
 def _sigmoid(work: _RuleContext) -> Array:
-    single = work.node.type.dtype == "float32"
-    return _make_composed_rule(single_sigmoid if single else sigmoid)(work)
+    is_single = work.node.type.dtype == "float32"
+    return _make_composed_rule(Assembler.single_sigmoid if is_single else Assembler.sigmoid)(work)
 
 
 def _cast(work: _RuleContext) -> Array:
@@ -209,17 +191,15 @@ def _cast(work: _RuleContext) -> Array:
 def _require_finite(work: _RuleContext) -> Array:
     (x,), attrs = work.args, work.node.attrs
     largest = float(np.finfo(work.node.type.dtype).max)
-    lower_limits = np.broadcast_to(np.maximum(attrs.get("low", -largest), -largest), x.shape)
-    upper_limits = np.broadcast_to(np.minimum(attrs.get("high", largest), largest), x.shape)
+    lows = np.broadcast_to(np.maximum(attrs.get("low", -largest), -largest), x.shape)
+    highs = np.broadcast_to(np.minimum(attrs.get("high", largest), largest), x.shape)
     allows_nan = float(bool(attrs["allow_nan"]))
     if not allows_nan and "low" not in attrs and "high" not in attrs and x.size > LISTED:
         # 0 * x is 0, or NaN if x is not finite. So one check of a sum serves all columns.
         (total,) = _emit_lists(work, "linear", np.zeros((1, x.size)), work.asm.store(np.zeros(1)))
         work.asm.emit("check", int(total), 0, work.asm.store_numbers(0.0, 0.0, 0.0))
         return x
-    for register, low, high in zip(
-        x.tolist(), lower_limits.tolist(), upper_limits.tolist(), strict=True
-    ):
+    for register, low, high in zip(x.tolist(), lows.tolist(), highs.tolist(), strict=True):
         limits = work.asm.store_numbers(float(low), float(high), allows_nan)
         work.asm.emit("check", register, 0, limits)
     return x
@@ -263,8 +243,8 @@ def _impute(work: _RuleContext) -> Array:
 
     def choose(x: int, fill: int) -> int:
         if missing != missing:
-            return asm.emit("where", compare(asm, x, x, 0.0, 1.0), x, fill)
-        is_missing = compare(asm, x, asm.constant(missing), 0.0, 1.0)
+            return asm.emit("where", asm.compare(x, x, 0.0, 1.0), x, fill)
+        is_missing = asm.compare(x, asm.constant(missing), 0.0, 1.0)
         return asm.emit("where", is_missing, fill, x)
 
     fills = [asm.constant(v) for v in work.node.attrs["fill"].astype(np.float64).tolist()]
@@ -280,9 +260,7 @@ def _list_reduced_registers(work: _RuleContext) -> list[list[int]]:
     return rows
 
 
-def _make_reduction_rule(
-    function: Callable[[Assembler, list[int]], int],
-) -> Callable[[_RuleContext], Array]:
+def _make_reduction_rule(function: Callable[[Assembler, list[int]], int]) -> Rule:
     def reduce(work: _RuleContext) -> Array:
         results = [function(work.asm, row) for row in _list_reduced_registers(work)]
         return np.array(results, np.int64).reshape(work.node.type.shape[1:])
@@ -294,16 +272,16 @@ def _softmax(work: _RuleContext) -> Array:
     asm, (x,) = work.asm, work.args
     if work.node.attrs["sum_dtype"] != "float64":
         raise _UnsupportedError
-    single = work.node.type.dtype == "float32"
+    is_single = work.node.type.dtype == "float32"
     row = x.tolist()
-    maximum = largest(asm, row)
-    powers = np.array([add(asm, r, maximum, -1.0) for r in row], np.int64)
-    powers = _round_to_single(asm, powers) if single else powers
-    powers = np.array([asm.emit("exp", r) for r in powers.tolist()], np.int64)
-    powers = _round_to_single(asm, powers) if single else powers
-    total = sum_registers(asm, powers.tolist())
-    total = asm.emit("single", total) if single else total
-    return np.array([asm.emit("div", r, total) for r in powers.tolist()], np.int64)
+    maximum = asm.largest(row)
+    exponentials = np.array([asm.add(r, maximum, -1.0) for r in row], np.int64)
+    exponentials = _round_to_single(asm, exponentials) if is_single else exponentials
+    exponentials = np.array([asm.emit("exp", r) for r in exponentials.tolist()], np.int64)
+    exponentials = _round_to_single(asm, exponentials) if is_single else exponentials
+    total = asm.sum_registers(exponentials.tolist())
+    total = asm.emit("single", total) if is_single else total
+    return np.array([asm.emit("div", r, total) for r in exponentials.tolist()], np.int64)
 
 
 def _multiply(work: _RuleContext, weights: Array, bias: Array) -> Array:
@@ -328,12 +306,12 @@ def _multiply_with_lookups(
     if is_plain.any():
         sums = _emit_lists(plain_context, "linear", weights[:, is_plain], asm.store(bias)).tolist()
     for code, group in groups.items():
-        ones = [c for c in columns if c is not None and c.code == code]
+        one_hot_columns = [c for c in columns if c is not None and c.code == code]
         for m, register in enumerate(sums):
-            values = np.zeros(ones[0].count)
-            for k, column in zip(group, ones, strict=True):
+            values = np.zeros(one_hot_columns[0].count)
+            for k, column in zip(group, one_hot_columns, strict=True):
                 values[column.place] += weights[m, k]
-            sums[m] = add(asm, register, asm.emit_take(code, values.tolist()))
+            sums[m] = asm.add(register, asm.emit_take(code, values.tolist()))
     return np.array(sums, np.int64)
 
 
@@ -354,62 +332,55 @@ def _emit_lists(work: _RuleContext, op: str, numbers: Array, biases: int) -> Arr
     columns += [work.asm.constant(0.0)] * (-len(columns) % LISTED)
     padded = np.zeros((len(numbers), len(columns)))
     padded[:, : numbers.shape[1]] = numbers
-    numbers_index = work.asm.store(padded)
-    results = [
-        work.asm.emit_list(op, columns, numbers_index + m * len(columns), biases + m)
-        for m in range(len(numbers))
-    ]
-    return np.array(results, np.int64)
+    index, width = work.asm.store(padded), len(columns)
+    lists = ((columns, index + m * width, biases + m) for m in range(len(numbers)))
+    return np.array([work.asm.emit_list(op, *operands) for operands in lists], np.int64)
 
 
-RULES: Mapping[str, Callable[[_RuleContext], Array]] = MappingProxyType(
-    {
-        "constant": _load_constant,
-        "select": lambda work: work.args[0][work.node.attrs["indices"]],
-        "concat": lambda work: np.concatenate(work.args),
-        "reshape": lambda work: work.args[0].reshape(work.node.attrs["shape"]),
-        "cast": _cast,
-        "require_finite": _require_finite,
-        "require_known": lambda work: _check_range(work, work.args[0], 0.0, np.inf),
-        "require": lambda work: _check_range(work, work.args[1], 1.0, 1.0),
-        "one_hot": _one_hot,
-        "take": _take,
-        "impute": _impute,
-        "add": _make_composed_rule(add),
-        "sub": _make_composed_rule(lambda asm, a, b: add(asm, a, b, -1.0)),
-        "mul": _make_instruction_rule("mul"),
-        "div": _make_instruction_rule("div"),
-        "maximum": _make_instruction_rule("maximum"),
-        "minimum": _make_composed_rule(minimum),
-        "gt": _make_composed_rule(lambda asm, a, b: compare(asm, a, b, 1.0, 0.0)),
-        "ge": _make_composed_rule(lambda asm, a, b: compare(asm, a, b, 1.0, 1.0)),
-        "lt": _make_composed_rule(lambda asm, a, b: compare(asm, b, a, 1.0, 0.0)),
-        "le": _make_composed_rule(lambda asm, a, b: compare(asm, b, a, 1.0, 1.0)),
-        "eq": _make_composed_rule(lambda asm, a, b: compare(asm, a, b, 0.0, 1.0)),
-        "ne": _make_composed_rule(lambda asm, a, b: negation(asm, compare(asm, a, b, 0.0, 1.0))),
-        "and": _make_instruction_rule("mul"),
-        "or": _make_instruction_rule("maximum"),
-        "not": _make_composed_rule(negation),
-        "isnan": _make_composed_rule(lambda asm, a: negation(asm, compare(asm, a, a, 0.0, 1.0))),
-        "where": _make_instruction_rule("where"),
-        "neg": _make_composed_rule(negative),
-        "abs": _make_composed_rule(absolute),
-        "square": _make_composed_rule(lambda asm, a: asm.emit("mul", a, a)),
-        "sqrt": _make_instruction_rule("sqrt"),
-        "exp": _make_instruction_rule("exp"),
-        "log": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(0.0))),
-        "log1p": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
-        "expm1": _make_composed_rule(expm1),
-        "sigmoid": _sigmoid,
-        "tanh": _make_composed_rule(tanh),
-        "sum": _make_reduction_rule(sum_registers),
-        "max": _make_reduction_rule(largest),
-        "min": _make_reduction_rule(smallest),
-        "argmax": _make_reduction_rule(argmax),
-        "softmax": _softmax,
-        "linear": lambda work: _multiply(
-            work, work.node.attrs["weights"].T, work.node.attrs["bias"]
-        ),
-        "pairwise": _pairwise,
-    }
-)
+RULES: Mapping[str, Rule] = {
+    "constant": _load_constant,
+    "select": lambda work: work.args[0][work.node.attrs["indices"]],
+    "concat": lambda work: np.concatenate(work.args),
+    "reshape": lambda work: work.args[0].reshape(work.node.attrs["shape"]),
+    "cast": _cast,
+    "require_finite": _require_finite,
+    "require_known": lambda work: _check_range(work, work.args[0], 0.0, np.inf),
+    "require": lambda work: _check_range(work, work.args[1], 1.0, 1.0),
+    "one_hot": _one_hot,
+    "take": _take,
+    "impute": _impute,
+    "add": _make_composed_rule(Assembler.add),
+    "sub": _make_composed_rule(lambda asm, a, b: asm.add(a, b, -1.0)),
+    "mul": _make_instruction_rule("mul"),
+    "div": _make_instruction_rule("div"),
+    "maximum": _make_instruction_rule("maximum"),
+    "minimum": _make_composed_rule(Assembler.minimum),
+    "gt": _make_composed_rule(lambda asm, a, b: asm.compare(a, b, 1.0, 0.0)),
+    "ge": _make_composed_rule(lambda asm, a, b: asm.compare(a, b, 1.0, 1.0)),
+    "lt": _make_composed_rule(lambda asm, a, b: asm.compare(b, a, 1.0, 0.0)),
+    "le": _make_composed_rule(lambda asm, a, b: asm.compare(b, a, 1.0, 1.0)),
+    "eq": _make_composed_rule(lambda asm, a, b: asm.compare(a, b, 0.0, 1.0)),
+    "ne": _make_composed_rule(lambda asm, a, b: asm.negation(asm.compare(a, b, 0.0, 1.0))),
+    "and": _make_instruction_rule("mul"),
+    "or": _make_instruction_rule("maximum"),
+    "not": _make_composed_rule(Assembler.negation),
+    "isnan": _make_composed_rule(lambda asm, a: asm.negation(asm.compare(a, a, 0.0, 1.0))),
+    "where": _make_instruction_rule("where"),
+    "neg": _make_composed_rule(Assembler.negative),
+    "abs": _make_composed_rule(Assembler.absolute),
+    "square": _make_composed_rule(lambda asm, a: asm.emit("mul", a, a)),
+    "sqrt": _make_instruction_rule("sqrt"),
+    "exp": _make_instruction_rule("exp"),
+    "log": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(0.0))),
+    "log1p": _make_composed_rule(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
+    "expm1": _make_composed_rule(Assembler.expm1),
+    "sigmoid": _sigmoid,
+    "tanh": _make_composed_rule(Assembler.tanh),
+    "sum": _make_reduction_rule(Assembler.sum_registers),
+    "max": _make_reduction_rule(Assembler.largest),
+    "min": _make_reduction_rule(Assembler.smallest),
+    "argmax": _make_reduction_rule(Assembler.argmax),
+    "softmax": _softmax,
+    "linear": lambda work: _multiply(work, work.node.attrs["weights"].T, work.node.attrs["bias"]),
+    "pairwise": _pairwise,
+}

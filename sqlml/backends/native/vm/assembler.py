@@ -19,8 +19,8 @@ from sqlml.backends.native.vm.register_machine import FIELDS, OPCODES
 from sqlml.types import Array
 
 OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCODES)})
-LISTS = frozenset({OPS["linear"], OPS["sqeuclidean"]})
-NUMBERED = frozenset({OPS["sum"], OPS["compare"], OPS["check"], OPS["take"], *LISTS})
+LIST_OPCODES = frozenset({OPS["linear"], OPS["sqeuclidean"]})
+NUMBER_OPCODES = frozenset({OPS["sum"], OPS["compare"], OPS["check"], OPS["take"], *LIST_OPCODES})
 """Instructions whose field c is the index of a number, not a register."""
 
 _ONE_HOT = 1 << 40
@@ -58,6 +58,14 @@ class OneHot:
     code: int
     place: int
     count: int
+
+
+_P = (-0.964399179425052238628, -99.2877231001918586564, -1614.68768441708447952)
+_Q = (112.811678491632931402, 2235.48839060100448583, 4844.06305325125486048)
+"""Coefficients of `tanh.c` of Cephes."""
+
+_TAYLOR = tuple(1.0 / math.factorial(k) for k in range(20, 1, -1))
+"""Coefficients of exp, from the 20th power down to the second."""
 
 
 class Assembler:
@@ -119,7 +127,7 @@ class Assembler:
 
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
         """Write an instruction, and return its result register; c may be the index of a number."""
-        third = c if OPS[op] in NUMBERED else self.resolve(c)
+        third = c if OPS[op] in NUMBER_OPCODES else self.resolve(c)
         return self._write(OPS[op], self.resolve(a), self.resolve(b), third)
 
     def emit_list(self, op: str, columns: Sequence[int], b: int, c: int) -> int:
@@ -150,7 +158,7 @@ class Assembler:
         allocation, register_count = self._allocate_registers(lists, results)
         columns = [*inputs, *(allocation[r] for r in results)]
         list_starts, list_sizes = [], []
-        lists_read = {a for op, a, _, _, _ in self._code if op in LISTS}
+        lists_read = {a for op, a, _, _, _ in self._code if op in LIST_OPCODES}
         for number, registers_of_list in enumerate(lists):
             # Registers that only dropped instructions read are not allocated.
             registers_read = registers_of_list if number in lists_read else ()
@@ -159,8 +167,8 @@ class Assembler:
             columns += [allocation[r] for r in registers_read]
         rows: list[list[int]] = []
         for op, a, b, c, out in self._code:
-            third = c + constant_count if op in NUMBERED else allocation.get(c, 0)
-            if op in LISTS:
+            third = c + constant_count if op in NUMBER_OPCODES else allocation.get(c, 0)
+            if op in LIST_OPCODES:
                 row = [op, 1, list_starts[a], list_sizes[a], b + constant_count, 0, third, 0]
             else:
                 row = [op, 1, allocation[a], 0, allocation.get(b, 0), 0, third, 0]
@@ -222,11 +230,127 @@ class Assembler:
 
     def _list_operands(self, i: int, lists: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         op, a, b, c, _ = self._code[i]
-        if op in LISTS:
+        if op in LIST_OPCODES:
             return lists[a]
         if op == OPS["check"]:
             return (a,)
-        return (a, b) if op in NUMBERED else (a, b, c)
+        return (a, b) if op in NUMBER_OPCODES else (a, b, c)
+
+    # The following methods compose instructions; arguments and results are registers.
+
+    def add(self, a: int, b: int, factor: float = 1.0) -> int:
+        """Return a + b * factor; products with `factor`, such as 1 or -1, must be exact."""
+        return self.emit("sum", a, b, self.store_numbers(factor))
+
+    def compare(self, a: int, b: int, above: float, equal: float) -> int:
+        """Return `above` where a > b, `equal` where a = b, else 0."""
+        return self.emit("compare", a, b, self.store_numbers(above, equal))
+
+    def negative(self, a: int) -> int:
+        return self.emit("mul", a, self.constant(-1.0))
+
+    def absolute(self, a: int) -> int:
+        # The sum turns -0 into 0.
+        return self.add(self.emit("maximum", a, self.negative(a)), self.constant(0.0))
+
+    def minimum(self, a: int, b: int) -> int:
+        """Return the smaller of a and b; NaN if either is NaN."""
+        return self.negative(self.emit("maximum", self.negative(a), self.negative(b)))
+
+    def negation(self, a: int) -> int:
+        """Return 1 - a, for a of 0 or 1."""
+        return self.add(self.constant(1.0), a, -1.0)
+
+    def sum_registers(self, x: Sequence[int]) -> int:
+        """Return the sum of registers in numpy's order.
+
+        Eight partial sums add every eighth number each; more than 128 numbers are first halved.
+        """
+        n = len(x)
+        if n > 128:
+            half = n // 2 - n // 2 % 8
+            return self.add(self.sum_registers(x[:half]), self.sum_registers(x[half:]))
+        lanes, remaining = (list(x[:8]), x[n - n % 8 :]) if n >= 8 else ([x[0]], x[1:])
+        if n >= 8:
+            for i in range(8, n - n % 8):
+                lanes[i % 8] = self.add(lanes[i % 8], x[i])
+            while len(lanes) > 1:
+                lanes = [self.add(lanes[i], lanes[i + 1]) for i in range(0, len(lanes), 2)]
+        total = lanes[0]
+        for register in remaining:
+            total = self.add(total, register)
+        return total
+
+    def largest(self, x: Sequence[int]) -> int:
+        """Return the maximum of registers; NaN if any of them is NaN."""
+        maximum = x[0]
+        for register in x[1:]:
+            maximum = self.emit("maximum", maximum, register)
+        return maximum
+
+    def smallest(self, x: Sequence[int]) -> int:
+        """Return the minimum of registers; NaN if any of them is NaN."""
+        return self.negative(self.largest([self.negative(r) for r in x]))
+
+    def argmax(self, x: Sequence[int]) -> int:
+        """Return the index of the first maximum or NaN, searched from the last column down."""
+        index, best = self.constant(float(len(x) - 1)), x[-1]
+        for j in range(len(x) - 2, -1, -1):
+            best = self.emit("maximum", x[j], best)
+            index = self.emit("where", self._is_maximum(x[j], best), self.constant(float(j)), index)
+        return index
+
+    def _is_maximum(self, x: int, best: int) -> int:
+        """Return 1 if x equals the maximum or is NaN; another NaN maximum is in a later column."""
+        is_equal = self.compare(x, best, 0.0, 1.0)
+        is_number = self.compare(x, x, 0.0, 1.0)
+        return self.emit("where", is_number, is_equal, self.constant(1.0))
+
+    def sigmoid(self, a: int) -> int:
+        one = self.constant(1.0)
+        return self.emit("div", one, self.add(one, self.emit("exp", self.negative(a))))
+
+    def single_sigmoid(self, a: int) -> int:
+        """Return 1 / (1 + exp(-a)), with each step rounded to float32, as in XGBoost's math.h."""
+        one = self.constant(1.0)
+        exponent = self.minimum(self.negative(a), self.constant(float(np.float32(88.7))))
+        total = self.emit("single", self.emit("exp", exponent))
+        for number in (1.0, float(np.float32(1e-16))):
+            total = self.emit("single", self.add(total, self.constant(number)))
+        return self.emit("div", one, total)
+
+    def tanh(self, x: int) -> int:
+        """Return tanh(x): from exp where |x| >= 0.625, else Cephes' quotient of polynomials."""
+        one, two, zero = self.constant(1.0), self.constant(2.0), self.constant(0.0)
+        absolute_x = self.absolute(x)
+        exponential = self.emit("exp", self.add(absolute_x, absolute_x))
+        large_result = self.add(one, self.emit("div", two, self.add(exponential, one)), -1.0)
+        is_positive = self.compare(x, zero, 1.0, 1.0)
+        large_result = self.emit("where", is_positive, large_result, self.negative(large_result))
+        square = self.emit("mul", x, x)
+        numerator = self._polynomial(square, _P)
+        denominator = self.add(square, self.constant(_Q[0]))
+        for number in _Q[1:]:
+            denominator = self.add(self.emit("mul", denominator, square), self.constant(number))
+        quotient = self.emit("div", self.emit("mul", square, numerator), denominator)
+        small_result = self.add(x, self.emit("mul", x, quotient))
+        is_small = self.compare(self.constant(0.625), absolute_x, 1.0, 0.0)
+        result = self.emit("where", is_small, small_result, large_result)
+        return self.emit("where", self.compare(x, x, 0.0, 1.0), result, x)
+
+    def expm1(self, x: int) -> int:
+        """Return exp(x) - 1, from the Taylor series where |x| < 1.1."""
+        higher_terms = self.emit("mul", self.emit("mul", x, x), self._polynomial(x, _TAYLOR))
+        large_result = self.add(self.emit("exp", x), self.constant(1.0), -1.0)
+        is_small = self.compare(self.constant(1.1), self.absolute(x), 1.0, 0.0)
+        return self.emit("where", is_small, self.add(x, higher_terms), large_result)
+
+    def _polynomial(self, x: int, coefficients: Sequence[float]) -> int:
+        """Return a polynomial, whose coefficients begin with that of the highest power."""
+        value = self.constant(coefficients[0])
+        for number in coefficients[1:]:
+            value = self.add(self.emit("mul", value, x), self.constant(number))
+        return value
 
 
 def _merge_steps(rows: list[list[int]]) -> list[list[int]]:
@@ -238,170 +362,26 @@ def _merge_steps(rows: list[list[int]]) -> list[list[int]]:
     return merged
 
 
-def _try_merge(before: list[int], row: list[int]) -> bool:
-    """Extend the instruction `before` by `row` if `row` is its next step; return whether it is."""
-    if before[0] != row[0]:
+def _try_merge(previous: list[int], row: list[int]) -> bool:
+    """Extend the instruction `previous` by `row` if that is its next step; return whether it is."""
+    if previous[0] != row[0]:
         return False
-    count = before[1]
-    is_list = row[0] in LISTS
+    count = previous[1]
+    is_list = row[0] in LIST_OPCODES
     steps = {}
     for field in (2, 4, 6, 8):
-        gap = row[field] - before[field]
+        difference = row[field] - previous[field]
         if is_list and field == 2:
-            if gap or row[3] != before[3]:
+            if difference or row[3] != previous[3]:
                 return False
         elif is_list and field == 4:
-            if gap != count * row[3]:
+            if difference != count * row[3]:
                 return False
         elif count == 1:
-            steps[field + 1] = gap
-        elif gap != count * before[field + 1]:
+            steps[field + 1] = difference
+        elif difference != count * previous[field + 1]:
             return False
-    before[1] += 1
-    for field, gap in steps.items():
-        before[field] = gap
+    previous[1] += 1
+    for field, difference in steps.items():
+        previous[field] = difference
     return True
-
-
-# Functions of registers for which the VM has no instruction.
-
-
-def add(asm: Assembler, a: int, b: int, factor: float = 1.0) -> int:
-    """Return a + b * factor; products with `factor` must be exact, such as those with 1 and -1."""
-    return asm.emit("sum", a, b, asm.store_numbers(factor))
-
-
-def compare(asm: Assembler, a: int, b: int, above: float, equal: float) -> int:
-    """Return `above` where a > b, `equal` where a = b, else 0."""
-    return asm.emit("compare", a, b, asm.store_numbers(above, equal))
-
-
-def negative(asm: Assembler, a: int) -> int:
-    return asm.emit("mul", a, asm.constant(-1.0))
-
-
-def absolute(asm: Assembler, a: int) -> int:
-    # The sum turns -0 into 0.
-    return add(asm, asm.emit("maximum", a, negative(asm, a)), asm.constant(0.0))
-
-
-def minimum(asm: Assembler, a: int, b: int) -> int:
-    """Return the smaller of a and b; NaN if either is NaN."""
-    return negative(asm, asm.emit("maximum", negative(asm, a), negative(asm, b)))
-
-
-def negation(asm: Assembler, a: int) -> int:
-    """Return 1 - a, for a of 0 or 1."""
-    return add(asm, asm.constant(1.0), a, -1.0)
-
-
-def sum_registers(asm: Assembler, x: Sequence[int]) -> int:
-    """Return the sum of registers in numpy's order.
-
-    Eight partial sums add every eighth number each; more than 128 numbers are first halved.
-    """
-    n = len(x)
-    if n > 128:
-        half = n // 2 - n // 2 % 8
-        return add(asm, sum_registers(asm, x[:half]), sum_registers(asm, x[half:]))
-    lanes, remaining = (list(x[:8]), x[n - n % 8 :]) if n >= 8 else ([x[0]], x[1:])
-    if n >= 8:
-        for i in range(8, n - n % 8):
-            lanes[i % 8] = add(asm, lanes[i % 8], x[i])
-        while len(lanes) > 1:
-            lanes = [add(asm, lanes[i], lanes[i + 1]) for i in range(0, len(lanes), 2)]
-    total = lanes[0]
-    for register in remaining:
-        total = add(asm, total, register)
-    return total
-
-
-def largest(asm: Assembler, x: Sequence[int]) -> int:
-    """Return the maximum of registers; NaN if any of them is NaN."""
-    maximum = x[0]
-    for register in x[1:]:
-        maximum = asm.emit("maximum", maximum, register)
-    return maximum
-
-
-def smallest(asm: Assembler, x: Sequence[int]) -> int:
-    """Return the minimum of registers; NaN if any of them is NaN."""
-    return negative(asm, largest(asm, [negative(asm, r) for r in x]))
-
-
-def argmax(asm: Assembler, x: Sequence[int]) -> int:
-    """Return the index of the first maximum or NaN, searched from the last column down."""
-    index, best = asm.constant(float(len(x) - 1)), x[-1]
-    for j in range(len(x) - 2, -1, -1):
-        best = asm.emit("maximum", x[j], best)
-        index = asm.emit("where", _is_maximum(asm, x[j], best), asm.constant(float(j)), index)
-    return index
-
-
-def _is_maximum(asm: Assembler, x: int, best: int) -> int:
-    """Return 1 if x equals the maximum or is NaN; otherwise a NaN maximum is in a later column."""
-    is_equal = compare(asm, x, best, 0.0, 1.0)
-    is_number = compare(asm, x, x, 0.0, 1.0)
-    return asm.emit("where", is_number, is_equal, asm.constant(1.0))
-
-
-# The sigmoid, XGBoost's sigmoid of float32, tanh and expm1.
-
-_P = (-0.964399179425052238628, -99.2877231001918586564, -1614.68768441708447952)
-_Q = (112.811678491632931402, 2235.48839060100448583, 4844.06305325125486048)
-"""Coefficients of `tanh.c` of Cephes."""
-
-_TAYLOR = tuple(1.0 / math.factorial(k) for k in range(20, 1, -1))
-"""Coefficients of exp, from the 20th power down to the second."""
-
-
-def sigmoid(asm: Assembler, a: int) -> int:
-    one = asm.constant(1.0)
-    return asm.emit("div", one, add(asm, one, asm.emit("exp", negative(asm, a))))
-
-
-def single_sigmoid(asm: Assembler, a: int) -> int:
-    """Return 1 / (1 + exp(-a)) with each step rounded to float32, as in XGBoost's common/math.h."""
-    one = asm.constant(1.0)
-    exponent = minimum(asm, negative(asm, a), asm.constant(float(np.float32(88.7))))
-    total = asm.emit("single", asm.emit("exp", exponent))
-    for number in (1.0, float(np.float32(1e-16))):
-        total = asm.emit("single", add(asm, total, asm.constant(number)))
-    return asm.emit("div", one, total)
-
-
-def tanh(asm: Assembler, x: int) -> int:
-    """Return tanh(x): from exp where |x| >= 0.625, else the quotient of polynomials of Cephes."""
-    one, two, zero = asm.constant(1.0), asm.constant(2.0), asm.constant(0.0)
-    absolute_x = absolute(asm, x)
-    exponential = asm.emit("exp", add(asm, absolute_x, absolute_x))
-    large_result = add(asm, one, asm.emit("div", two, add(asm, exponential, one)), -1.0)
-    large_result = asm.emit(
-        "where", compare(asm, x, zero, 1.0, 1.0), large_result, negative(asm, large_result)
-    )
-    square = asm.emit("mul", x, x)
-    numerator = _polynomial(asm, square, _P)
-    denominator = add(asm, square, asm.constant(_Q[0]))
-    for number in _Q[1:]:
-        denominator = add(asm, asm.emit("mul", denominator, square), asm.constant(number))
-    quotient = asm.emit("div", asm.emit("mul", square, numerator), denominator)
-    small_result = add(asm, x, asm.emit("mul", x, quotient))
-    is_small = compare(asm, asm.constant(0.625), absolute_x, 1.0, 0.0)
-    result = asm.emit("where", is_small, small_result, large_result)
-    return asm.emit("where", compare(asm, x, x, 0.0, 1.0), result, x)
-
-
-def expm1(asm: Assembler, x: int) -> int:
-    """Return exp(x) - 1, from the Taylor series where |x| < 1.1."""
-    higher_terms = asm.emit("mul", asm.emit("mul", x, x), _polynomial(asm, x, _TAYLOR))
-    large_result = add(asm, asm.emit("exp", x), asm.constant(1.0), -1.0)
-    is_small = compare(asm, asm.constant(1.1), absolute(asm, x), 1.0, 0.0)
-    return asm.emit("where", is_small, add(asm, x, higher_terms), large_result)
-
-
-def _polynomial(asm: Assembler, x: int, coefficients: Sequence[float]) -> int:
-    """Return a polynomial; the coefficient of the highest power comes first."""
-    value = asm.constant(coefficients[0])
-    for number in coefficients[1:]:
-        value = add(asm, asm.emit("mul", value, x), asm.constant(number))
-    return value

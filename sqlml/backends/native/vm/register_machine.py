@@ -98,7 +98,6 @@ _L6, _L7 = 0.1531383769920937332, 0.1479819860511658591
 
 @compiled_helper
 def exponential(x: Any) -> Any:
-    """Return exp(x) of a float64."""
     bound = min(max(x, -746.0), 710.0) if x == x else 0.0
     shifted = bound * _LOG2_E + _MAGIC
     k = np.float64(shifted).view(np.int64) - _MAGIC_BITS
@@ -189,11 +188,8 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
     mask_type = ir.VectorType(INT, SIDE)
     masks = [ir.Constant(mask_type, mask) for mask in (low, [i + half for i in low])]
     for _ in range(SIDE.bit_length() - 1):
-        vectors = [
-            builder.shuffle_vector(vectors[i], vectors[i + half], mask)
-            for i in range(half)
-            for mask in masks
-        ]
+        pairs = [(vectors[i], vectors[i + half]) for i in range(half)]
+        vectors = [builder.shuffle_vector(*pair, mask) for pair in pairs for mask in masks]
     wide = ir.VectorType(target_type, SIDE)
     for c, column in enumerate(vectors):
         value = column if source_type == target_type else builder.fpext(column, wide)

@@ -24,14 +24,10 @@ COPIED_ROWS = 2048
 
 
 class Fused:
-    """One output of a Program whose only input is a matrix of floats. Thread-safe.
+    """One output of a Program whose only input is a matrix of floats. Thread-safe; see `Filler`.
 
-    Attributes:
-        node, name: the input's node and name.
-        input, dtype: the dtypes of the rows and of the output.
-        columns, width: the column counts of the rows and of the output.
-        rows: the most rows of a block.
-        below: an upper bound of the output's non-negative integers, if known.
+    `node` and `name` belong to the input, which has `columns` columns. A block has up to `rows`
+    rows.
     """
 
     def __init__(self, node: Node, code: Code, dtype: np.dtype[Any], below: int | None) -> None:
@@ -94,10 +90,10 @@ class Fused:
         elif self._narrow:
             flat_out = np.empty(flat_out.size)
         single, double = (rows, _DOUBLE) if self._single else (_SINGLE, rows)
-        failed: int = self._kernel(single, double, *self._arguments, flat_out)
-        if self._narrow and failed < 0:
+        failed_row: int = self._kernel(single, double, *self._arguments, flat_out)
+        if self._narrow and failed_row < 0:
             out[...] = flat_out.reshape(out.shape)
-        return failed
+        return failed_row
 
     def calls(self, x: Rows, out: Rows, places: Iterator[int]) -> tuple[Call, ...]:
         """Return the calls that fill `out` from contiguous rows `x`, with scratch `places`."""
@@ -131,7 +127,6 @@ class TreeTail:
     machine: Fused
 
     def __call__(self, margins: Array) -> Array:
-        """Compute the output (n, width) from margins (n, k)."""
         out = np.empty((margins.shape[0], self.machine.width), self.machine.dtype)
         self.machine.fill(margins, out)
         return out

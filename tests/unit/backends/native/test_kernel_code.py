@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from sqlml.backends.native.jit import argument_kinds
-from sqlml.backends.native.jit.argument_kinds import spell_kind
+from sqlml.backends.native.jit.argument_kinds import NOTHING, spell_kind
 from sqlml.backends.native.jit.specialise import (
     COUNT,
     FLAG,
-    NOTHING,
     Signature,
     kinds_of,
     reads,

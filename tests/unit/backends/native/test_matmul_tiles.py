@@ -8,7 +8,7 @@ import pytest
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.rows.distance_kernels import make_expanded_search
 from sqlml.backends.native.rows.linear_kernels import make_wide_linear
-from sqlml.backends.native.rows.matmul_tiles import FUSES, HIGH, WIDE, make_panels, pad_rows
+from sqlml.backends.native.rows.matmul_tiles import FUSES, HIGH, WIDTH, make_panels, pad_rows
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
@@ -37,11 +37,11 @@ def norms_program(means: np.ndarray, turns: np.ndarray) -> Program:
 
 
 def test_factors_are_padded_to_whole_tiles() -> None:
-    right = np.arange(1.0, 2 * (WIDE + 1) + 1).reshape(2, WIDE + 1)
+    right = np.arange(1.0, 2 * (WIDTH + 1) + 1).reshape(2, WIDTH + 1)
     held = make_panels(right)
-    assert held.shape == (2, 2, WIDE)
-    np.testing.assert_array_equal(held[0], right[:, :WIDE])
-    np.testing.assert_array_equal(held[1, :, 0], right[:, WIDE])
+    assert held.shape == (2, 2, WIDTH)
+    np.testing.assert_array_equal(held[0], right[:, :WIDTH])
+    np.testing.assert_array_equal(held[1, :, 0], right[:, WIDTH])
     assert not held[1, :, 1:].any()
     left = np.ones((HIGH + 1, 3))
     assert pad_rows(left).shape == (2 * HIGH, 3) and pad_rows(left).sum() == left.size
@@ -49,7 +49,7 @@ def test_factors_are_padded_to_whole_tiles() -> None:
 
 
 @pytest.mark.parametrize("width", [0, 1, 7, 130])
-@pytest.mark.parametrize("outputs", [2, WIDE - 1, WIDE, 2 * WIDE + 1])
+@pytest.mark.parametrize("outputs", [2, WIDTH - 1, WIDTH, 2 * WIDTH + 1])
 def test_a_linear_model_has_the_bits_of_the_reference(width: int, outputs: int) -> None:
     rng = np.random.default_rng(width)
     weights, bias = rng.normal(size=(width, outputs)), rng.normal(size=outputs)
@@ -71,7 +71,7 @@ def test_infinity_and_nan_stay_in_their_row() -> None:
 
 @fused
 @pytest.mark.parametrize("width", [1, 16, 40])
-@pytest.mark.parametrize("count", [5, WIDE, 3 * WIDE + 2])
+@pytest.mark.parametrize("count", [5, WIDTH, 3 * WIDTH + 2])
 def test_a_search_finds_the_points_of_the_reference(width: int, count: int) -> None:
     """Halves, so that many points are equally far, and tenths, which differ by rounding alone."""
     rng = np.random.default_rng(count)
@@ -129,12 +129,12 @@ def test_squared_lengths_are_those_of_the_reference(shape: tuple[int, int, int])
     classes, width, turned = shape
     means, turns = rng.normal(size=(classes, width)), rng.normal(size=(classes, width, turned))
     program = norms_program(means, turns)
-    x = rng.normal(size=(2 * WIDE + 5, width))
+    x = rng.normal(size=(2 * WIDTH + 5, width))
     want = reference.run(program, {"x": x})["transform"]
     made = native(program, x)
     np.testing.assert_allclose(made, want, rtol=1e-13)
     np.testing.assert_array_equal(native(program, np.asfortranarray(x)), made)
-    for start, stop in ((0, 1), (3, 9), (WIDE - 1, WIDE + 2), (4, 4)):
+    for start, stop in ((0, 1), (3, 9), (WIDTH - 1, WIDTH + 2), (4, 4)):
         np.testing.assert_array_equal(native(program, x[start:stop]), made[start:stop])
 
 
@@ -149,7 +149,7 @@ def test_a_length_may_be_infinite() -> None:
 @pytest.mark.parametrize("metric", ["sqeuclidean", "dot"])
 def test_distances_have_the_bits_of_the_reference(metric: str) -> None:
     rng = np.random.default_rng(4)
-    for width, count in ((1, 1), (5, WIDE), (33, 2 * WIDE + 3)):
+    for width, count in ((1, 1), (5, WIDTH), (33, 2 * WIDTH + 3)):
         points = rng.normal(size=(count, width))
         b = Builder()
         x = b.op("pairwise", b.input("x", "float64", width), points=points, metric=metric)

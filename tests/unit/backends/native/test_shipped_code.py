@@ -11,7 +11,12 @@ import llvmlite.binding as llvm
 import pytest
 
 from sqlml.backends.native.jit import code_store, object_code
-from sqlml.backends.native.jit.compile_ahead import KnownKernel, build, compile_ahead, known_kernels
+from sqlml.backends.native.jit.compile_ahead import (
+    KnownKernel,
+    build_kernels,
+    compile_ahead,
+    known_kernels,
+)
 
 FEATURES = llvm.get_host_cpu_features()
 HERE = [name for name, own in object_code.LEVELS.items() if all(map(FEATURES.get, own))]
@@ -40,7 +45,7 @@ print("numba" in sys.modules)
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the machine code of one kernel, for all levels."""
     folder = tmp_path_factory.mktemp("package") / "built"
-    build(folder, tuple(object_code.LEVELS), [_kernel()])
+    build_kernels(folder, tuple(object_code.LEVELS), [_kernel()])
     return folder
 
 

@@ -18,7 +18,6 @@ from sqlml.backends import costs
 from sqlml.backends.base import BACKENDS
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.trees import lockstep
-from sqlml.backends.native.trees import lockstep as top_levels
 from sqlml.backends.native.trees import lockstep_forest as lockstep_forest_module
 from sqlml.backends.native.trees.binned import TILE, bin_tests, fill_bins, make_ranks
 from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
@@ -111,10 +110,7 @@ def check_random_trees(
 
 
 def test_the_costs_know_what_the_kernel_does() -> None:
-    """They are apart, since costs are asked before numba is imported."""
-    for name in ("LANES", "TOP", "LOW", "TURNED_COLUMNS"):
-        assert getattr(costs, name) == getattr(top_levels, name)
-    assert top_levels.LOW == lockstep.LEVELS
+    assert costs.LOW == lockstep.LEVELS
 
 
 @pytest.mark.parametrize("depth", [0, 3, 4, 5, 9])
@@ -157,9 +153,9 @@ def test_rows_that_go_down_a_tree_in_several_passes(
     finite = np.nan_to_num(x, posinf=1, neginf=-1)
     finite[-80, 1] = np.inf
     out = np.empty((len(x), e.outputs), e.base.dtype)
-    assert 0 < short.fill(finite, out, lockstep.NAN_TOO) <= len(x) - 80
+    assert 0 < short.fill(finite, out, lockstep.FINITE_OR_NAN) <= len(x) - 80
     finite[-80, 1] = np.nan
-    assert short.fill(finite, out, lockstep.NAN_TOO) == -1
+    assert short.fill(finite, out, lockstep.FINITE_OR_NAN) == -1
     np.testing.assert_array_equal(out, want(e, finite))
     assert 0 < short.fill(finite, out, lockstep.FINITE) <= len(x) - 80
 

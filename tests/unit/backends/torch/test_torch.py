@@ -195,7 +195,7 @@ def test_no_block_that_fits_is_an_error_that_names_the_fix() -> None:
 
 def test_a_lost_device_is_told_from_a_fault_of_the_model() -> None:
     gone = RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be late")
-    assert gpu_transfers.is_lost(gone) and not gpu_transfers.is_out_of_memory(gone)
+    assert gpu_transfers.is_device_lost(gone) and not gpu_transfers.is_out_of_memory(gone)
     said = str(gpu_transfers.make_lost_device_error(gone, torch.device("cuda:1")))
     assert "'cuda:1' failed while scoring (CUDA error: unspecified launch failure)" in said
     assert "no result of this batch was returned" in said and "device='cpu'" in said
@@ -203,8 +203,8 @@ def test_a_lost_device_is_told_from_a_fault_of_the_model() -> None:
     wrapped.__cause__ = torch.OutOfMemoryError("CUDA out of memory")
     assert gpu_transfers.is_out_of_memory(wrapped)
     fault = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-    assert not gpu_transfers.is_lost(fault) and not gpu_transfers.is_out_of_memory(fault)
-    assert not gpu_transfers.is_lost(ValueError("CUDA"))
+    assert not gpu_transfers.is_device_lost(fault) and not gpu_transfers.is_out_of_memory(fault)
+    assert not gpu_transfers.is_device_lost(ValueError("CUDA"))
 
 
 @no_gpu
