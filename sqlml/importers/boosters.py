@@ -75,9 +75,8 @@ def _exponentiate_variance(b: Builder, margin: Value) -> Value:
     """Return the mean and the variance; the second margin is half the variance's logarithm."""
     mean = b.op("select", margin, indices=np.array([0], np.int64))
     half_log_variance = b.op("select", margin, indices=np.array([1], np.int64))
-    return b.op(
-        "concat", mean, b.op("exp", b.op("mul", half_log_variance, _constant(b, 2.0, margin)))
-    )
+    log_variance = b.op("mul", half_log_variance, _constant(b, 2.0, margin))
+    return b.op("concat", mean, b.op("exp", log_variance))
 
 
 _LINKS: Mapping[Link, Callable[[Builder, Value], Value]] = {

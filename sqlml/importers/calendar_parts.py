@@ -34,24 +34,24 @@ class Moment:
     def days(self) -> Value:
         """Whole days since 1970-01-01."""
         # A quotient alone may be rounded up to the next day; the remainder is exact.
-        return self._op("div", self._op("sub", self.microseconds, self.of_day), float(DAY))
+        return self._op("div", self._op("sub", self.microseconds, self.time_of_day), float(DAY))
 
     @cached_property
-    def of_day(self) -> Value:
+    def time_of_day(self) -> Value:
         """Microseconds since midnight."""
         return self._op("mod", self.microseconds, float(DAY))
 
     @cached_property
     def _era(self) -> Value:
         """The index of the 400-year period; each period has 146,097 days."""
-        return self._floor_divide(self._op("add", self.days, float(_EPOCH)), 146_097)
+        return self.floor_divide(self._op("add", self.days, float(_EPOCH)), 146_097)
 
     @cached_property
     def _year_of_era(self) -> Value:
         day = self._day_of_era
-        leap_days = self._op("sub", self._floor_divide(day, 36_524), self._floor_divide(day, 1_460))
-        leap_days = self._op("sub", leap_days, self._floor_divide(day, 146_096))
-        return self._floor_divide(self._op("add", day, leap_days), 365)
+        leap_days = self._op("sub", self.floor_divide(day, 36_524), self.floor_divide(day, 1_460))
+        leap_days = self._op("sub", leap_days, self.floor_divide(day, 146_096))
+        return self.floor_divide(self._op("add", day, leap_days), 365)
 
     @cached_property
     def _day_of_era(self) -> Value:
@@ -66,15 +66,14 @@ class Moment:
     @cached_property
     def _month_from_march(self) -> Value:
         day = self._op("add", self._op("mul", self._day_of_year, 5.0), 2.0)
-        return self._floor_divide(day, 153)
+        return self.floor_divide(day, 153)
 
     @cached_property
     def day(self) -> Value:
         """The day of the month, from 1."""
         month_start = self._op("add", self._op("mul", self._month_from_march, 153.0), 2.0)
-        return self._op(
-            "add", self._op("sub", self._day_of_year, self._floor_divide(month_start, 5)), 1.0
-        )
+        day = self._op("sub", self._day_of_year, self.floor_divide(month_start, 5))
+        return self._op("add", day, 1.0)
 
     @cached_property
     def month(self) -> Value:
@@ -84,11 +83,7 @@ class Moment:
     @cached_property
     def year(self) -> Value:
         year = self._op("add", self._op("mul", self._era, 400.0), self._year_of_era)
-        return self._op("add", year, self.flag(self._op("le", self.month, 2.0)))
-
-    @cached_property
-    def quarter(self) -> Value:
-        return self._floor_divide(self._op("add", self.month, 2.0), 3)
+        return self._op("add", year, self.to_number(self._op("le", self.month, 2.0)))
 
     @cached_property
     def weekday(self) -> Value:
@@ -108,73 +103,43 @@ class Moment:
     @cached_property
     def day_of_year(self) -> Value:
         """The day of the year, from 1."""
-        return self._op("add", self._op("sub", self.days, self.first_of_year(self.year)), 1.0)
+        march_year = self._op("sub", self.year, 1.0)  # January belongs to the last March.
+        start = self._op("sub", self._op("add", self._count_days(march_year), 306.0), float(_EPOCH))
+        return self._op("add", self._op("sub", self.days, start), 1.0)
 
     @cached_property
-    def _thursday(self) -> Moment:
+    def thursday_of_week(self) -> Moment:
         """The Thursday of the same ISO week, whose year is the year of the week."""
         days = self._op("add", self._op("sub", self.days, self.weekday), 3.0)
         return Moment(self.builder, self._op("mul", days, float(DAY)))
 
     @cached_property
-    def iso_year(self) -> Value:
-        return self._thursday.year
-
-    @cached_property
     def week(self) -> Value:
         """The ISO week, from 1 to 53."""
-        return self._floor_divide(self._op("add", self._thursday.day_of_year, 6.0), 7)
+        return self.floor_divide(self._op("add", self.thursday_of_week.day_of_year, 6.0), 7)
 
     @cached_property
-    def hour(self) -> Value:
-        return self._floor_divide(self.of_day, HOUR)
-
-    @cached_property
-    def minute(self) -> Value:
-        return self._floor_divide(self._op("mod", self.of_day, float(HOUR)), MINUTE)
-
-    @cached_property
-    def second(self) -> Value:
-        """The second, from 0 to 59, without fractions."""
-        return self._floor_divide(self.of_minute, SECOND)
-
-    @cached_property
-    def of_minute(self) -> Value:
+    def time_of_minute(self) -> Value:
         """Microseconds since the minute began."""
-        return self._op("mod", self.of_day, float(MINUTE))
-
-    @cached_property
-    def milliseconds_of_minute(self) -> Value:
-        """Milliseconds since the minute began, as in DuckDB's `millisecond`."""
-        return self._floor_divide(self.of_minute, 1_000)
-
-    @cached_property
-    def seconds(self) -> Value:
-        """Seconds since 1970-01-01, with fractions."""
-        return self._op("div", self.microseconds, float(SECOND))
-
-    @cached_property
-    def months(self) -> Value:
-        """Months since the year 0."""
-        return self._op("add", self._op("mul", self.year, 12.0), self.month)
+        return self._op("mod", self.time_of_day, float(MINUTE))
 
     @cached_property
     def days_in_month(self) -> Value:
         """The number of days in the month, from 28 to 31."""
         b = self.builder
-        short = b.op("where", self.is_month(4, 6, 9, 11), 30.0, 31.0)
+        short = b.op("where", self.build_is_month(4, 6, 9, 11), 30.0, 31.0)
         february = b.op("where", self.is_leap_year, 29.0, 28.0)
         days = b.op("where", self._op("eq", self.month, 2.0), february, short)
         return b.op("where", b.op("isnan", self.days), np.nan, days)
 
     @cached_property
     def is_leap_year(self) -> Value:
-        """Whether the year is a leap year, as bool; false for NaN."""
+        """True (bool) in leap years; false for NaN."""
         b = self.builder
-        fourth, hundredth, four_hundredth = (
+        is_fourth, is_hundredth, is_four_hundredth = (
             b.op("eq", b.op("mod", self.year, years), 0.0) for years in (4.0, 100.0, 400.0)
         )
-        return b.op("or", four_hundredth, b.op("and", fourth, b.op("not", hundredth)))
+        return b.op("or", is_four_hundredth, b.op("and", is_fourth, b.op("not", is_hundredth)))
 
     @cached_property
     def is_month_start(self) -> Value:
@@ -184,27 +149,22 @@ class Moment:
     def is_month_end(self) -> Value:
         return self._op("eq", self.day, self.days_in_month)
 
-    def is_month(self, *months: int) -> Value:
+    def build_is_month(self, *months: int) -> Value:
         """Return whether the month is one of `months`, as bool; false for NaN."""
         matches = [self._op("eq", self.month, float(month)) for month in months]
         return reduce(lambda a, b: self._op("or", a, b), matches)
 
-    def first_of_year(self, year: Value) -> Value:
-        """Return the days from 1970-01-01 to the first of January of `year`."""
-        march_year = self._op("sub", year, 1.0)  # January belongs to the last March.
-        return self._op("sub", self._op("add", self._count_days(march_year), 306.0), float(_EPOCH))
-
     def _count_days(self, years: Value) -> Value:
         """Return the number of days in the first `years` years, which begin in March."""
-        days = self._op("add", self._op("mul", years, 365.0), self._floor_divide(years, 4))
-        days = self._op("sub", days, self._floor_divide(years, 100))
-        return self._op("add", days, self._floor_divide(years, 400))
+        days = self._op("add", self._op("mul", years, 365.0), self.floor_divide(years, 4))
+        days = self._op("sub", days, self.floor_divide(years, 100))
+        return self._op("add", days, self.floor_divide(years, 400))
 
-    def _floor_divide(self, value: Value, divisor: int) -> Value:
+    def floor_divide(self, value: Value, divisor: int) -> Value:
         """Return the floor of `value / divisor`; exact for whole numbers below 2**47."""
         return self._op("floor", self._op("div", value, float(divisor)))
 
-    def flag(self, condition: Value) -> Value:
+    def to_number(self, condition: Value) -> Value:
         """Return 1 where `condition` is true, otherwise 0."""
         return self._op("where", condition, 1.0, 0.0)
 
@@ -213,16 +173,20 @@ class Moment:
 
 
 PARTS: Mapping[str, Callable[[Moment], Value]] = {
-    **{name: attrgetter(name) for name in "day hour minute month quarter second week year".split()},
+    **{name: attrgetter(name) for name in ("day", "month", "week", "year")},
     **dict.fromkeys(("dayofweek", "dow", "weekday"), attrgetter("weekday_from_sunday")),
     **dict.fromkeys(("dayofyear", "doy"), attrgetter("day_of_year")),
     "dayofmonth": attrgetter("day"),
-    "epoch": attrgetter("seconds"),
+    "epoch": lambda m: m.builder.op("div", m.microseconds, float(SECOND)),
     "epoch_us": attrgetter("microseconds"),
+    "hour": lambda m: m.floor_divide(m.time_of_day, HOUR),
     "isodow": attrgetter("iso_weekday"),
-    "isoyear": attrgetter("iso_year"),
-    "microsecond": attrgetter("of_minute"),
-    "millisecond": attrgetter("milliseconds_of_minute"),
+    "isoyear": attrgetter("thursday_of_week.year"),
+    "microsecond": attrgetter("time_of_minute"),
+    "millisecond": lambda m: m.floor_divide(m.time_of_minute, 1_000),
+    "minute": lambda m: m.floor_divide(m.builder.op("mod", m.time_of_day, float(HOUR)), MINUTE),
+    "quarter": lambda m: m.floor_divide(m.builder.op("add", m.month, 2.0), 3),
+    "second": lambda m: m.floor_divide(m.time_of_minute, SECOND),
     "weekofyear": attrgetter("week"),
 }
 """Maps each date function of DuckDB to a function that computes it."""

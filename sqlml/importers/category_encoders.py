@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-UNSEEN = "a category that sqlml made up"
+UNSEEN_CATEGORY = "a category that sqlml made up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ColumnOutputs:
     unseen: Array | None
     missing: Array | None
 
-    def table(self, outputs: slice, default: Array) -> Array:
+    def build_table(self, outputs: slice, default: Array) -> Array:
         """Return a table (k + 2, n): the outputs of the categories, of NULL and of any other.
 
         `default` stands for outputs that are errors. `outputs` selects the n columns.
@@ -69,12 +69,9 @@ def _encode_frame(model: Any, frame: Frame, training_categories: Mapping[Any, Ar
 
     # A row of training categories, with zeros in the other columns.
     names = [str(name) for name in model.feature_names_in_]
-    first_categories = {
-        name: categories[:1].tolist() for name, categories in training_categories.items()
-    }
-    base_row = pd.DataFrame(
-        {name: first_categories.get(name, [0.0]) for name in model.feature_names_in_}
-    )
+    zero = np.zeros(1)
+    columns = {n: training_categories.get(n, zero)[:1].tolist() for n in model.feature_names_in_}
+    base_row = pd.DataFrame(columns)
     encoded_base = model.transform(base_row)
     outputs = [str(name) for name in encoded_base.columns]
     column_outputs = {
@@ -96,9 +93,8 @@ def _encode_frame(model: Any, frame: Frame, training_categories: Mapping[Any, Ar
         if value is None:
             if input_name not in codes:
                 codes[input_name] = _encode_column(model, frame, i, column)
-            value = look_up_rows(
-                frame.builder, column.table(output_range, constant_outputs), codes[input_name]
-            )
+            table = column.build_table(output_range, constant_outputs)
+            value = look_up_rows(frame.builder, table, codes[input_name])
         blocks.append(Frame.from_value(frame.builder, value, outputs[output_range]))
     return Frame.hstack(frame.builder, blocks)
 
@@ -107,15 +103,13 @@ def _find_input_of_outputs(
     model: Any, names: list[str], outputs: list[str], column_outputs: Mapping[str, ColumnOutputs]
 ) -> list[str | None]:
     """Return, for each output, the column that it depends on, or None if it is not encoded."""
-    varying_outputs_of = {
-        name: _find_varying_outputs(column) for name, column in column_outputs.items()
-    }
+    varying = {name: _find_varying_outputs(column) for name, column in column_outputs.items()}
     input_names: list[str | None] = []
     for position, output in enumerate(outputs):
         if output in names and output not in column_outputs:
             input_names.append(None)
             continue
-        columns = [name for name, varies in varying_outputs_of.items() if varies[position]]
+        columns = [name for name, varies in varying.items() if varies[position]]
         if len(columns) > 1:
             raise UnsupportedModelError(
                 f"{type(model).__name__} computes column {output!r} from several columns "
@@ -128,35 +122,29 @@ def _find_input_of_outputs(
 def _encode_one_hot(
     model: Any, frame: Frame, i: int, column: ColumnOutputs, outputs: slice
 ) -> Value | None:
-    """Return outputs that are 1 for one category and 0 for the others, or None for other outputs.
-
-    Such outputs need no table.
-    """
-    table = column.table(outputs, np.zeros(column.of_categories.shape[1]))
+    """Return one-hot outputs, which need no table, or None if the outputs are not one-hot."""
+    table = column.build_table(outputs, np.zeros(column.of_categories.shape[1]))
     count, width = len(column.categories), table.shape[1]
-    ones = table == 1
-    is_hot = (ones | (table == 0)).all() and (ones.sum(axis=0) == 1).all()
-    if width < 2 or not is_hot or (ones.sum(axis=1) > 1).any():
+    is_one = table == 1
+    is_hot = (is_one | (table == 0)).all() and (is_one.sum(axis=0) == 1).all()
+    if width < 2 or not is_hot or (is_one.sum(axis=1) > 1).any():
         return None
-    b, category_of = frame.builder, ones.argmax(axis=0).astype(np.int64)
-    codes = _encode_column(model, frame, i, column, unseen=bool(ones[count + 1].any()))
-    code_count = count if category_of.max() < count else count + 2
-    indicators = b.op("one_hot", codes, width=code_count, dtype="float64")
-    is_in_order = np.array_equal(category_of, np.arange(code_count))
-    return indicators if is_in_order else b.op("select", indicators, indices=category_of)
+    b, category_of_output = frame.builder, is_one.argmax(axis=0).astype(np.int64)
+    codes = _encode_column(model, frame, i, column, needs_unseen=bool(is_one[count + 1].any()))
+    num_codes = count if category_of_output.max() < count else count + 2
+    indicators = b.op("one_hot", codes, width=num_codes, dtype="float64")
+    is_in_order = np.array_equal(category_of_output, np.arange(num_codes))
+    return indicators if is_in_order else b.op("select", indicators, indices=category_of_output)
 
 
-def _probe_column(
-    model: Any, base_row: pd.DataFrame, name: Any, categories: Array
-) -> ColumnOutputs:
-    unseen_category = (
-        UNSEEN if categories.dtype == object else float(np.abs(categories).max()) + 1.5
-    )
+def _probe_column(model: Any, row: pd.DataFrame, name: Any, categories: Array) -> ColumnOutputs:
+    is_text = categories.dtype == object
+    unseen_category = UNSEEN_CATEGORY if is_text else float(np.abs(categories).max()) + 1.5
     return ColumnOutputs(
         categories,
-        _encode_rows(model, base_row, name, categories),
-        _encode_value(model, base_row, name, unseen_category),
-        _encode_value(model, base_row, name, None if categories.dtype == object else np.nan),
+        _encode_rows(model, row, name, categories),
+        _encode_value(model, row, name, unseen_category),
+        _encode_value(model, row, name, None if is_text else np.nan),
     )
 
 
@@ -181,12 +169,10 @@ REPEATED_ROWS = 64
 
 
 def _encode_value(model: Any, base_row: pd.DataFrame, name: Any, value: Any) -> Array | None:
-    """Encode `value` in column `name`, or return None if the encoder raises an error.
-
-    A row with a training category comes first, so that pandas infers the right type.
-    """
+    """Encode `value` in column `name`, or return None if the encoder raises an error."""
     import pandas as pd
 
+    # With a training category in the first row, pandas infers the right type.
     rows = base_row.iloc[[0, 0]].reset_index(drop=True)
     rows[name] = pd.Series([base_row[name].iloc[0], value])
     try:
@@ -196,25 +182,22 @@ def _encode_value(model: Any, base_row: pd.DataFrame, name: Any, value: Any) -> 
 
 
 def _find_varying_outputs(column: ColumnOutputs) -> Array:
-    values = column.table(slice(None), column.of_categories[0])
+    values = column.build_table(slice(None), column.of_categories[0])
     is_same = (values == values[:1]) | (np.isnan(values) & np.isnan(values[:1]))
     return np.asarray(~is_same.all(axis=0))
 
 
 def _encode_column(
-    model: Any, frame: Frame, i: int, column: ColumnOutputs, unseen: bool = True
+    model: Any, frame: Frame, i: int, column: ColumnOutputs, needs_unseen: bool = True
 ) -> Value:
-    """Return column `i` as row indices of `ColumnOutputs.table`.
-
-    Without `unseen`, the index of an unseen category may be -1.
-    """
+    """Return column `i` as row indices of the table, or -1 for unseen ones without `unseen`."""
     b = frame.builder
     count, step = len(column.categories), type(model).__name__
     x = frame.strings(i) if column.categories.dtype == object else frame.numbers(i)
     codes = b.op("encode", x, categories=column.categories, missing=count)
     if column.unseen is None:
         codes = b.op("require_known", codes, feature=frame.names[i], step=step)
-    elif unseen or column.missing is None:
+    elif needs_unseen or column.missing is None:
         codes = b.op("where", b.op("lt", codes, 0), count + 1, codes)
     if column.missing is None:
         codes = b.op("where", b.op("eq", codes, count), -1, codes)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.calendar_parts import Moment
+from sqlml.importers.calendar_parts import PARTS, Moment
 from sqlml.importers.category_encoders import apply_encoder
 from sqlml.importers.frame import (
     Composite,
@@ -35,19 +35,19 @@ def _check_fitted(model: Any, *attributes: str) -> None:
         raise explain_unfitted(model)
 
 
-def _find_column(frame: Frame, name: str) -> int:
+def _require_index(frame: Frame, name: str) -> int:
     if name not in frame.names:
         raise UnsupportedModelError(f"column {name!r} is not an input of this step")
     return frame.names.index(name)
 
 
-def _change_columns(
-    frame: Frame, chosen: Iterable[Any], change: Callable[[Value, str], Value]
+def _transform_columns(
+    frame: Frame, selected: Iterable[Any], transform: Callable[[Value, str], Value]
 ) -> Frame:
     """Apply `change` to each chosen column and its name; other columns stay unchanged."""
-    b, names = frame.builder, set(map(str, chosen))
+    b, names = frame.builder, set(map(str, selected))
     blocks = [
-        Frame.from_value(b, change(frame.numbers(i), name), (name,))
+        Frame.from_value(b, transform(frame.numbers(i), name), (name,))
         if name in names
         else frame.select([i])
         for i, name in enumerate(frame.names)
@@ -69,12 +69,11 @@ def import_transformer(model: Any, frame: Frame) -> Frame:
     """Apply the function of the transformer's class to each column of `variables_`."""
     _check_fitted(model, "variables_")
 
-    def change(x: Value, name: str) -> Value:
-        return _transform(
-            frame.builder, _require_finite(frame.builder, x, model, name), model, name
-        )
+    def transform(x: Value, name: str) -> Value:
+        x = _require_finite(frame.builder, x, model, name)
+        return _transform_column(frame.builder, x, model, name)
 
-    return _change_columns(frame, model.variables_, change)
+    return _transform_columns(frame, model.variables_, transform)
 
 
 def _require_finite(b: Builder, x: Value, model: Any, *names: str, feature: str = "") -> Value:
@@ -83,15 +82,14 @@ def _require_finite(b: Builder, x: Value, model: Any, *names: str, feature: str 
     return b.op("require_finite", x, features=names, step=step, allow_nan=False)
 
 
-def _require(b: Builder, x: Value, is_valid: Value, model: Any, name: str, what: str) -> Value:
-    """Return `x`; it is an error while scoring if it is not valid, because it is `what`."""
-    message = (
-        f"column {name!r} has {what}, which {type(model).__name__} does not take; filter such rows"
-    )
+def _require(b: Builder, x: Value, is_valid: Value, model: Any, name: str, fault: str) -> Value:
+    """Return `x`, and raise an error while scoring if a value has the `fault`."""
+    step = type(model).__name__
+    message = f"column {name!r} has {fault}, which {step} does not take; filter such rows"
     return b.op("require", x, is_valid, message=message)
 
 
-def _transform(b: Builder, x: Value, model: Any, name: str) -> Value:
+def _transform_column(b: Builder, x: Value, model: Any, name: str) -> Value:
     match type(model).__name__:
         case "LogTransformer":
             x = _require_positive(b, x, model, name)
@@ -122,8 +120,8 @@ def _transform(b: Builder, x: Value, model: Any, name: str) -> Value:
 
 
 def _require_positive(b: Builder, x: Value, model: Any, name: str, detail: str = "") -> Value:
-    what = f"a number that is not above 0{detail}"
-    return _require(b, x, b.op("gt", x, 0.0), model, name, what)
+    fault = f"a number that is not above 0{detail}"
+    return _require(b, x, b.op("gt", x, 0.0), model, name, fault)
 
 
 def _get_parameter(parameter: Any, name: str) -> float:
@@ -132,28 +130,25 @@ def _get_parameter(parameter: Any, name: str) -> float:
 
 
 def import_discretiser(model: Any, frame: Frame) -> Frame:
-    """Replace each value in the columns of `binner_dict_` by the index of its interval.
-
-    The intervals are those of pandas.cut.
-    """
+    """Replace values in the columns of `binner_dict_` by the indices of pandas.cut's intervals."""
     _check_fitted(model, "binner_dict_")
     if model.return_boundaries:
         raise _explain_interval_strings(model, "return_boundaries=False")
     b = frame.builder
     raises_outside = getattr(model, "errors", "ignore") == "raise"
 
-    def change(x: Value, name: str) -> Value:
+    def replace_by_index(x: Value, name: str) -> Value:
         x = _require_finite(b, x, model, name)
-        interval = _find_interval(b, x, np.asarray(model.binner_dict_[name], np.float64))
+        interval = _compute_interval(b, x, np.asarray(model.binner_dict_[name], np.float64))
         if not raises_outside:
             return interval
         is_inside = b.op("not", b.op("isnan", interval))
         return _require(b, interval, is_inside, model, name, "a number outside of all intervals")
 
-    return _change_columns(frame, model.variables_, change)
+    return _transform_columns(frame, model.variables_, replace_by_index)
 
 
-def _find_interval(b: Builder, x: Value, edges: Array) -> Value:
+def _compute_interval(b: Builder, x: Value, edges: Array) -> Value:
     """Return the index of each number's interval (a, b], or NaN; the first interval includes a."""
     offsets = np.array([0, edges.size], np.int64)
     edges_below = b.op("search_sorted", x, edges=edges, offsets=offsets, side="left")
@@ -161,9 +156,8 @@ def _find_interval(b: Builder, x: Value, edges: Array) -> Value:
     is_too_small = b.op("eq", edges_below, np.zeros(1, np.int64))
     is_too_large = b.op("eq", edges_below, np.array([edges.size], np.int64))
     is_outside = b.op("or", is_too_small, is_too_large)
-    return b.op(
-        "where", is_outside, np.nan, b.op("sub", b.op("cast", edges_below, dtype="float64"), 1.0)
-    )
+    index = b.op("sub", b.op("cast", edges_below, dtype="float64"), 1.0)
+    return b.op("where", is_outside, np.nan, index)
 
 
 def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame:
@@ -173,10 +167,10 @@ def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame
         raise _explain_interval_strings(model, "bin_output='prediction'")
     b = frame.builder
 
-    def change(x: Value, name: str) -> Value:
+    def replace_by_prediction(x: Value, name: str) -> Value:
         x, tree = _require_finite(b, x, model, name), model.binner_dict_[name]
         if model.bin_output != "prediction":
-            return _find_interval(b, x, np.asarray(tree, np.float64))
+            return _compute_interval(b, x, np.asarray(tree, np.float64))
         outputs = recurse(tree, Frame.from_value(b, x, (name,)))
         assert isinstance(outputs, Outputs)
         if model.regression:
@@ -189,13 +183,13 @@ def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame
         scale = float(10 ** int(model.precision))  # This is how numpy.round rounds.
         return b.op("div", b.op("rint", b.op("mul", prediction, scale)), scale)
 
-    return _change_columns(frame, model.variables_, change)
+    return _transform_columns(frame, model.variables_, replace_by_prediction)
 
 
-def _explain_interval_strings(model: Any, instead: str) -> UnsupportedModelError:
+def _explain_interval_strings(model: Any, advice: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"{type(model).__name__} returns intervals as strings, which is not supported; fit it with "
-        f"{instead}"
+        f"{advice}"
     )
 
 
@@ -204,7 +198,7 @@ def import_cyclical(model: Any, frame: Frame) -> Frame:
     _check_fitted(model, "max_values_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     for name in map(str, model.variables_):
-        x = _require_finite(b, frame.numbers(_find_column(frame, name)), model, name)
+        x = _require_finite(b, frame.numbers(_require_index(frame, name)), model, name)
         angle = b.op("mul", x, 2.0 * math.pi / float(model.max_values_[name]))
         columns += [(f"{name}_sin", b.op("sin", angle)), (f"{name}_cos", b.op("cos", angle))]
     return _append_columns(frame, columns, model.variables_ if model.drop_original else ())
@@ -216,7 +210,7 @@ def import_relative_features(model: Any, frame: Frame) -> Frame:
     b, columns = frame.builder, list[tuple[str, Value]]()
     _check_functions("RelativeFeatures", model.func, _RELATIVE_OPERATORS)
     names = [*dict.fromkeys(map(str, [*model.variables, *model.reference]))]
-    x = {name: frame.numbers(_find_column(frame, name)) for name in names}
+    x = {name: frame.numbers(_require_index(frame, name)) for name in names}
     if model.missing_values == "raise":
         x = {name: _require_finite(b, value, model, name) for name, value in x.items()}
     for function in model.func:
@@ -227,8 +221,7 @@ def import_relative_features(model: Any, frame: Frame) -> Frame:
                 if function in _DIVISIONS and model.fill_value is None:
                     value = _require(b, value, b.op("ne", divisor, 0.0), model, reference, "0")
                 elif function in _DIVISIONS:
-                    is_zero = b.op("eq", divisor, 0.0)
-                    value = b.op("where", is_zero, float(model.fill_value), value)
+                    value = b.op("where", b.op("eq", divisor, 0.0), float(model.fill_value), value)
                 columns.append((f"{name}_{function}_{reference}", value))
     return _append_columns(frame, columns, names if model.drop_original else ())
 
@@ -256,17 +249,13 @@ def import_math_features(model: Any, frame: Frame) -> Frame:
     functions = model.func if isinstance(model.func, list) else [model.func]
     _check_functions("MathFeatures", functions, _ROW_AGGREGATES)
     names = [*map(str, model.variables)]
-    x = b.concat([frame.numbers(_find_column(frame, name)) for name in names])
+    x = b.concat([frame.numbers(_require_index(frame, name)) for name in names])
     if model.missing_values == "raise":
         x = _require_finite(b, x, model, *names)
-    new_names = model.new_variables_names or [
-        f"{function}_{'_'.join(names)}" for function in functions
-    ]
+    new_names = model.new_variables_names or [f"{f}_{'_'.join(names)}" for f in functions]
     aggregates = _RowAggregates(b, x)
-    columns = [
-        (str(name), _ROW_AGGREGATES[function](aggregates))
-        for name, function in zip(new_names, functions, strict=True)
-    ]
+    pairs = zip(new_names, functions, strict=True)
+    columns = [(str(name), _ROW_AGGREGATES[function](aggregates)) for name, function in pairs]
     return _append_columns(frame, columns, names if model.drop_original else ())
 
 
@@ -282,7 +271,7 @@ class _RowAggregates:
     def fill_missing(self, value: float) -> Value:
         return self.b.op("where", self.is_missing, value, self.x)
 
-    def require_count(self, value: Value, min_count: int = 1) -> Value:
+    def mask_below_count(self, value: Value, min_count: int = 1) -> Value:
         return self.b.op("where", self.b.op("lt", self.count, float(min_count)), np.nan, value)
 
     def build_sum(self) -> Value:
@@ -290,7 +279,7 @@ class _RowAggregates:
         return self.b.op("sum", self.fill_missing(0.0), axis=1)
 
     def build_mean(self) -> Value:
-        return self.require_count(self.b.op("div", self.build_sum(), self.count))
+        return self.mask_below_count(self.b.op("div", self.build_sum(), self.count))
 
     def build_product(self) -> Value:
         """Return the product, which is 1 if the row has no numbers."""
@@ -302,13 +291,13 @@ class _RowAggregates:
 
     def build_extreme(self, op: str) -> Value:
         numbers = self.fill_missing(math.inf if op == "min" else -math.inf)
-        return self.require_count(self.b.op(op, numbers, axis=1))
+        return self.mask_below_count(self.b.op(op, numbers, axis=1))
 
     def build_variance(self) -> Value:
         b = self.b
         deviation = b.op("sub", self.fill_missing(0.0), self.build_mean())
         total = b.op("sum", b.op("mul", b.op("square", deviation), self.is_known), axis=1)
-        return self.require_count(b.op("div", total, b.op("sub", self.count, 1.0)), 2)
+        return self.mask_below_count(b.op("div", total, b.op("sub", self.count, 1.0)), 2)
 
 
 _ROW_AGGREGATES: Mapping[str, Callable[[_RowAggregates], Value]] = {
@@ -335,7 +324,7 @@ def import_imputer(model: Any, frame: Frame) -> Frame:
     _check_fitted(model, "imputer_dict_")
     numbers = {str(name): number for name, number in model.imputer_dict_.items()}
     b = frame.builder
-    return _change_columns(frame, numbers, lambda x, name: _fill_number(b, x, numbers[name]))
+    return _transform_columns(frame, numbers, lambda x, name: _fill_number(b, x, numbers[name]))
 
 
 def _fill_number(b: Builder, x: Value, number: Any) -> Value:
@@ -362,7 +351,7 @@ def import_missing_indicator(model: Any, frame: Frame) -> Frame:
     _check_fitted(model, "variables_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     for name in map(str, model.variables_):
-        is_missing = b.op("isnan", frame.numbers(_find_column(frame, name)))
+        is_missing = b.op("isnan", frame.numbers(_require_index(frame, name)))
         columns.append((f"{name}_na", b.cast(is_missing, "float64")))
     return _append_columns(frame, columns)
 
@@ -384,7 +373,7 @@ def import_capper(model: Any, frame: Frame) -> Frame:
                 x = b.op("where", b.op(comparison, x, float(caps[name])), float(caps[name]), x)
         return x
 
-    return _change_columns(frame, model.variables_, cap)
+    return _transform_columns(frame, model.variables_, cap)
 
 
 def import_selector(model: Any, frame: Frame) -> Frame:
@@ -424,8 +413,8 @@ def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
     """Append the differences of `variables_` minus `reference_`, in `output_unit`."""
     _check_fitted(model, "variables_", "reference_")
     b = frame.builder
-    dates = [*map(str, model.variables_), *map(str, model.reference_)]
-    moments = {name: _read_moment(model, frame, name) for name in dates}
+    names_of_dates = [*map(str, model.variables_), *map(str, model.reference_)]
+    moments = {name: _read_moment(model, frame, name) for name in names_of_dates}
     # numpy divides nanoseconds as floats.
     unit = np.timedelta64(1, model.output_unit).astype("timedelta64[ns]").astype(np.float64)
     pairs = [(v, r) for r in map(str, model.reference_) for v in map(str, model.variables_)]
@@ -435,7 +424,7 @@ def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
         start, end = moments[reference].microseconds, moments[variable].microseconds
         nanoseconds = b.op("mul", b.op("sub", end, start), 1_000.0)
         columns.append((str(name), b.op("div", nanoseconds, float(unit))))
-    return _append_columns(frame, columns, dates if model.drop_original else ())
+    return _append_columns(frame, columns, names_of_dates if model.drop_original else ())
 
 
 def import_datetime_ordinal(model: Any, frame: Frame) -> Frame:
@@ -451,36 +440,36 @@ def import_datetime_ordinal(model: Any, frame: Frame) -> Frame:
 
 
 def _read_moment(model: Any, frame: Frame, name: str) -> Moment:
-    moments = frame.moments(_find_column(frame, name))
+    moments = frame.moments(_require_index(frame, name))
     if model.missing_values == "raise":
         moments = _require_finite(frame.builder, moments, model, name)
     return Moment(frame.builder, moments)
 
 
-def _flag_in_months(m: Moment, edge: Value, *months: int) -> Value:
-    return m.flag(m.builder.op("and", edge, m.is_month(*months)))
+def _flag_in_months(m: Moment, is_edge: Value, *months: int) -> Value:
+    return m.to_number(m.builder.op("and", is_edge, m.build_is_month(*months)))
 
 
 _REQUIRE_DATE = frozenset({"week", "days_in_month"})
 """The features that feature_engine converts to integers, which pandas rejects for NaT."""
 
-_SAME_AS_MOMENT = "month quarter year week day_of_year days_in_month hour minute second".split()
+_SAME_IN_SQL = ("month", "quarter", "year", "week", "hour", "minute", "second")
 
 _DATETIME_FEATURES: Mapping[str, Callable[[Moment], Value]] = {
-    **{name: attrgetter(name) for name in _SAME_AS_MOMENT},
+    **{name: PARTS[name] for name in _SAME_IN_SQL},
+    **{name: attrgetter(name) for name in ("day_of_year", "days_in_month")},
     "semester": lambda m: m.builder.op("where", m.builder.op("le", m.month, 6.0), 1.0, 2.0),
     "day_of_week": attrgetter("weekday"),
     "day_of_month": attrgetter("day"),
     "weekend": lambda m: m.builder.op("where", m.builder.op("le", m.weekday, 4.0), 0.0, 1.0),
-    "month_start": lambda m: m.flag(m.is_month_start),
-    "month_end": lambda m: m.flag(m.is_month_end),
+    "month_start": lambda m: m.to_number(m.is_month_start),
+    "month_end": lambda m: m.to_number(m.is_month_end),
     "quarter_start": lambda m: _flag_in_months(m, m.is_month_start, 1, 4, 7, 10),
     "quarter_end": lambda m: _flag_in_months(m, m.is_month_end, 3, 6, 9, 12),
     "year_start": lambda m: _flag_in_months(m, m.is_month_start, 1),
     "year_end": lambda m: _flag_in_months(m, m.is_month_end, 12),
-    "leap_year": lambda m: m.flag(m.is_leap_year),
+    "leap_year": lambda m: m.to_number(m.is_leap_year),
 }
-
 
 _CLASSES: Mapping[Leaf, str] = {
     import_encoder: (

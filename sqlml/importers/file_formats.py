@@ -50,6 +50,9 @@ _ONNX_START = re.compile(rb"\x08[\x01-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]")
 _EXTRAS = frozenset(("catboost", "lightgbm", "sklearn", "torch", "xgboost"))
 """The extras that install the libraries of pickled objects."""
 
+_FAILURES = (ArtifactError, MissingDependencyError, UnsupportedModelError, UntrustedArtifactError)
+"""The errors of readers, to which the path of the file is added."""
+
 
 def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool) -> Any:
     """Read the model in a file, which may run code if `allow_pickle`.
@@ -81,12 +84,7 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
         read = partial(read_skops, is_trusted=allow_pickle)
     try:
         return read(content)
-    except (
-        ArtifactError,
-        MissingDependencyError,
-        UnsupportedModelError,
-        UntrustedArtifactError,
-    ) as error:
+    except _FAILURES as error:
         raise type(error)(f"{path}: {error}") from error
 
 
@@ -130,10 +128,6 @@ def detect_format(content: bytes, path: str) -> str:
     )
 
 
-_ADVICE = (
-    "save the model in its library's own format (XGBoost, CatBoost: model.json, LightGBM: "
-    "model.txt, scikit-learn: model.skops), or as ONNX"
-)
 _UNREADABLE: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
         # "binf", or a struct followed by the names of an objective and a booster.
@@ -151,7 +145,8 @@ _UNREADABLE: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
     (
         re.compile(rb"(\xef\xbb\xbf)?\s*<.*<(\w+:)?PMML\b|\s*<(\w+:)?PMML\b", re.DOTALL),
-        f"PMML, which sqlml does not read; {_ADVICE}",
+        "PMML, which sqlml does not read; save the model in its library's own format (XGBoost, "
+        "CatBoost: model.json, LightGBM: model.txt, scikit-learn: model.skops), or as ONNX",
     ),
 )
 """The beginnings of unsupported formats, each with the name of the format and advice."""
@@ -193,7 +188,7 @@ def _parse_json(text: bytes, hook: Hook, *, strict: bool = False) -> Any:
     except RecursionError:
         raise ArtifactError("the JSON document is nested too deeply") from None
     except ValueError as error:
-        raise ArtifactError(f"damaged or cut off: not JSON ({error})") from None
+        raise ArtifactError(f"damaged or truncated: not JSON ({error})") from None
 
 
 def _read_lightgbm(content: bytes) -> Any:
@@ -218,8 +213,8 @@ def _read_pickle(content: bytes) -> Any:
     try:
         return pickle.loads(content) if joblib is None else joblib.load(io.BytesIO(content))
     except ImportError as error:
-        missing = (error.name or "").split(".")[0]
-        fix = f": pip install 'sqlml[{missing}]'" if missing in _EXTRAS else ""
+        package = (error.name or "").split(".")[0]
+        fix = f": pip install 'sqlml[{package}]'" if package in _EXTRAS else ""
         raise MissingDependencyError(
             f"the pickle needs {error.name or error}, which is not installed here{fix}"
         ) from error

@@ -40,11 +40,9 @@ class RawColumn:
 class Frame:
     """An ordered list of columns: raw ones, and (n, k) values that earlier steps computed.
 
-    Attributes:
-        names: one name per column, for selection and messages.
-        sparse: the source library passes these columns on as a sparse matrix. XGBoost reads cells
-            that such a matrix does not store as missing.
-        declared: the SQL types that the user declared, by column.
+    There is one name per column, for selection and messages. If `sparse`, the source library passes
+    the columns on as a sparse matrix, and XGBoost reads cells that such a matrix does not store as
+    missing. `declared` maps columns to the SQL types that the user declared.
     """
 
     builder: Builder
@@ -70,21 +68,15 @@ class Frame:
         *,
         stem: str = "x",
     ) -> Frame:
-        """Return a frame whose columns are those of an (n, k) value.
-
-        The default names are `stem` with a number.
-        """
-        numbered = (f"{stem}{i}" for i in range(value.type.width))
-        return cls(builder, (value,), tuple(names or numbered), sparse)
+        """Return an (n, k) value as a frame; the default names are `stem` with a number."""
+        default_names = (f"{stem}{i}" for i in range(value.type.width))
+        return cls(builder, (value,), tuple(names or default_names), sparse)
 
     @classmethod
     def hstack(cls, builder: Builder, frames: Iterable[Frame]) -> Frame:
         frames = tuple(frames)
-        return cls(
-            builder,
-            tuple(block for f in frames for block in f.blocks),
-            tuple(name for f in frames for name in f.names),
-        )
+        blocks = tuple(block for frame in frames for block in frame.blocks)
+        return cls(builder, blocks, tuple(name for frame in frames for name in frame.names))
 
     @property
     def width(self) -> int:
@@ -94,12 +86,11 @@ class Frame:
         widths = [1 if isinstance(b, RawColumn) else b.type.width for b in self.blocks]
         block_starts = np.cumsum([0, *widths])
         blocks: list[RawColumn | Value] = []
-        block_of = np.searchsorted(block_starts, np.asarray(indices, np.int64), "right") - 1
-        for block_index, group in groupby(
-            zip(block_of.tolist(), indices, strict=True), itemgetter(0)
-        ):
+        block_indices = np.searchsorted(block_starts, np.asarray(indices, np.int64), "right") - 1
+        pairs = zip(block_indices.tolist(), indices, strict=True)
+        for block_index, block_pairs in groupby(pairs, itemgetter(0)):
             block = self.blocks[block_index]
-            columns = [int(i - block_starts[block_index]) for _, i in group]
+            columns = [int(i - block_starts[block_index]) for _, i in block_pairs]
             if isinstance(block, RawColumn):
                 blocks += [block] * len(columns)
                 continue
@@ -120,7 +111,7 @@ class Frame:
         Sparse rows become dense if they have at most MAX_DENSE columns. With `rows` "wide" there is
         no limit, for trees, which read few columns. With "sparse" they stay sparse.
         """
-        value = self.builder.concat([self._number(block, dtype) for block in self.blocks])
+        value = self.builder.concat([self._read_numbers(block, dtype) for block in self.blocks])
         if not value.type.sparse or rows == "sparse":
             return value
         if rows == "dense" and value.type.width > MAX_DENSE:
@@ -149,17 +140,17 @@ class Frame:
         return self.select([i]).matrix(dtype)
 
     def makes_strings(self, i: int) -> bool:
-        block = self._block(i)
+        block = self._get_block(i)
         return not isinstance(block, RawColumn) and block.type.dtype == "string"
 
-    def _block(self, i: int) -> RawColumn | Value:
+    def _get_block(self, i: int) -> RawColumn | Value:
         (block,) = self.select([i]).blocks
         return block
 
     def strings(self, i: int) -> Value:
-        block = self._block(i)
+        block = self._get_block(i)
         if isinstance(block, RawColumn):
-            return self._input(block, "string")
+            return self._read_input(block, "string")
         if block.type.dtype != "string":
             raise UnsupportedModelError(
                 f"column {self.names[i]!r} is used as strings, but an earlier step turned it into "
@@ -169,29 +160,29 @@ class Frame:
 
     def moments(self, i: int) -> Value:
         """Return column `i`, dates or timestamps, as float64 microseconds since 1970, (n, 1)."""
-        return self._unchanged_input(i, "dates", "float64", DATETIME)
+        return self._read_unchanged(i, "dates", "float64", DATETIME)
 
     def nested(self, i: int, dtype: DType) -> Value:
         """Return column `i` as (n, 1) lists, maps or lists of pairs."""
-        return self._unchanged_input(i, f"a {dtype}", dtype)
+        return self._read_unchanged(i, f"a {dtype}", dtype)
 
-    def _unchanged_input(self, i: int, use: str, dtype: DType, kind: str | None = None) -> Value:
-        block = self._block(i)
+    def _read_unchanged(self, i: int, use: str, dtype: DType, kind: str | None = None) -> Value:
+        block = self._get_block(i)
         if isinstance(block, RawColumn):
-            return self._input(block, dtype, kind)
+            return self._read_input(block, dtype, kind)
         raise UnsupportedModelError(
             f"column {self.names[i]!r} is used as {use}, but an earlier step has changed it"
         )
 
-    def _number(self, block: RawColumn | Value, dtype: DType) -> Value:
-        value = self._input(block, "float64") if isinstance(block, RawColumn) else block
+    def _read_numbers(self, block: RawColumn | Value, dtype: DType) -> Value:
+        value = self._read_input(block, "float64") if isinstance(block, RawColumn) else block
         if value.type.dtype == "string":
             raise UnsupportedModelError(
                 "a column of strings reaches a step that computes with numbers; encode it first"
             )
         return self.builder.cast(value, dtype)
 
-    def _input(self, column: RawColumn, dtype: DType, kind: str | None = None) -> Value:
+    def _read_input(self, column: RawColumn, dtype: DType, kind: str | None = None) -> Value:
         b = self.builder
         try:
             return b.input(column.name, dtype, kind=kind)
@@ -252,13 +243,9 @@ def expand_paths(text: str) -> Iterator[str]:
 
 
 def index_by_class(package: str, classes: Mapping[C, str]) -> dict[str, C]:
-    """Map class paths to values; `classes` maps each value to its paths below `package`, as in
-    `expand_paths`."""
-    return {
-        f"{package}.{path}": value
-        for value, paths in classes.items()
-        for path in expand_paths(paths)
-    }
+    """Map class paths to values, from each value's paths below `package` (see `expand_paths`)."""
+    pairs = ((path, value) for value, text in classes.items() for path in expand_paths(text))
+    return {f"{package}.{path}": value for path, value in pairs}
 
 
 ANY_COUNT = -1
@@ -269,11 +256,9 @@ ANY_COUNT = -1
 class Schema:
     """The columns that a model reads.
 
-    Attributes:
-        names: the columns in training order; None if the model was fitted without names.
-        count: the number of columns, or ANY_COUNT.
-        default_names: the names that the model's library gives to columns without names. They
-            apply if the model has no names and the user gives none.
+    `names` are in training order, or None if the model was fitted without names. `count` may be
+    ANY_COUNT. The `default_names` of the model's library apply if neither the model nor the user
+    gives names.
     """
 
     names: tuple[str, ...] | None
@@ -295,24 +280,18 @@ class Schema:
             return inputs
         columns: dict[str, str] = {}
         for name, sql_type in inputs.items():
-            array = _ARRAY.fullmatch(sql_type.strip())
-            if array is None or int(array[2]) > MAX_ROW_VALUES:
+            array_type = _ARRAY.fullmatch(sql_type.strip())
+            if array_type is None or int(array_type[2]) > MAX_ROW_VALUES:
                 columns[name] = sql_type
             else:
-                columns |= {f"{name}_{i}": array[1] for i in range(int(array[2]))}
+                columns |= {f"{name}_{i}": array_type[1] for i in range(int(array_type[2]))}
         return columns
 
 
 _ARRAY = re.compile(r"([^\[\]]+?)\s*\[(\d{1,9})\]")
 """The SQL type of fixed-length arrays: the type of the elements, and the length."""
 
-
-_KINDS: tuple[tuple[type, LabelKind], ...] = (
-    (bool, "bool"),
-    (int, "int64"),
-    (float, "float64"),
-    (str, "string"),
-)
+_KINDS: Mapping[type, LabelKind] = {bool: "bool", int: "int64", float: "float64", str: "string"}
 
 
 def to_python(values: Iterable[Any]) -> list[Any]:
@@ -323,7 +302,7 @@ def to_python(values: Iterable[Any]) -> list[Any]:
 def build_labels(classes: Sequence[Any]) -> Labels:
     """Convert a `classes_` array of strings, integers, booleans or floats to Labels."""
     values = to_python(classes)
-    for python_type, kind in _KINDS:
+    for python_type, kind in _KINDS.items():
         if all(type(v) is python_type for v in values):
             if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in values):
                 raise UnsupportedModelError(
@@ -360,21 +339,18 @@ def look_up_rows(b: Builder, table: Array, codes: Value) -> Value:
 
 def encode_columns(
     frame: Frame,
-    chosen: Iterable[int],
+    indices: Iterable[int],
     categorical: Mapping[int, C],
-    codes: Callable[[Frame, int, C], Value],
+    encode: Callable[[Frame, int, C], Value],
     dtype: DType,
 ) -> Value:
-    """Return the `chosen` columns side by side, (n, k) of `dtype`.
-
-    `codes` encodes each column in `categorical`, a mapping of columns to their categories.
-    """
+    """Return the columns `indices` side by side; `encode` converts those in `categorical`."""
     blocks: list[Value] = []
-    for is_categorical, run in groupby(chosen, categorical.__contains__):
+    for is_categorical, run_indices in groupby(indices, categorical.__contains__):
         if is_categorical:
-            blocks += [codes(frame, i, categorical[i]) for i in run]
+            blocks += [encode(frame, i, categorical[i]) for i in run_indices]
         else:
-            blocks.append(frame.select(list(run)).matrix(dtype))
+            blocks.append(frame.select(list(run_indices)).matrix(dtype))
     return frame.builder.concat(blocks or [frame.select([]).matrix(dtype)])
 
 
@@ -383,16 +359,15 @@ def encode_categories(
 ) -> Value:
     """Return column `i` as codes 0, 1, ... in the order of `categories`, (n, 1).
 
-    A missing value is NaN. An unknown category is NaN, too, or an error if `refuse` names the
-    model.
+    Missing and unknown values become NaN; if `refuse` names the model, unknown ones raise.
     """
     b = frame.builder
     x = frame.strings(i) if categories.dtype == object else frame.numbers(i, "float64")
-    missing = -1 if refuse is None else len(categories)
-    codes = b.op("encode", x, categories=categories, missing=missing)
+    missing_code = -1 if refuse is None else len(categories)
+    codes = b.op("encode", x, categories=categories, missing=missing_code)
     if refuse is not None:
         codes = b.op("require_known", codes, feature=frame.names[i], step=refuse)
-    is_missing = b.op("eq", codes, b.constant(np.array([missing], np.int64)))
+    is_missing = b.op("eq", codes, b.constant(np.array([missing_code], np.int64)))
     nan = b.constant(np.array([np.nan], dtype))
     return b.op("where", is_missing, nan, b.op("cast", codes, dtype=dtype))
 
@@ -401,13 +376,10 @@ def encode_categories(
 class Gaps:
     """The source library's treatment of rows with unstated values, and of names with blanks.
 
-    Attributes:
-        cell: the value of a cell that a sparse matrix does not store: 0, or NaN (XGBoost); None if
-            unknown or ambiguous.
-        separator: the separator of the DictVectorizer that reads the rows; it reads a missing key
-            as the number 0.
-        blanks: whether LightGBM reads the rows; it replaces blanks in column names by _, so a
-            column `my col` is read as the feature `my_col`.
+    `cell` is the value of a cell that a sparse matrix does not store: 0, or NaN (XGBoost); None if
+    unknown or ambiguous. `separator` is that of the DictVectorizer that reads the rows; it reads a
+    missing key as the number 0. `blanks` is true if LightGBM reads the rows; it replaces blanks in
+    column names by _, so a column `my col` is read as the feature `my_col`.
     """
 
     cell: float | None = None

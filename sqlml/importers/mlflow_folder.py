@@ -14,22 +14,19 @@ from typing import Any
 
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 
-DOCUMENT = "MLmodel"
-
+MLMODEL = "MLmodel"
 MAX_BYTES = 1 << 20
-
 MAX_DEPTH = 50
 
-URI = re.compile(r"(models|runs|mlflow-artifacts):/.+")
+MLFLOW_URI = re.compile(r"(models|runs|mlflow-artifacts):/.+")
 """URIs that MLflow resolves to a folder."""
 
 PYFUNC = "mlflow.pyfunc.PyFuncModel"
 
-INSTEAD = (
+PYFUNC_ADVICE = (
     "it is MLflow's function around a model; CREATE MODEL m FROM 'models:/name/1' (or the saved "
     "folder) reads the model itself, as mlflow.sklearn.load_model and its like do"
 )
-
 
 FLAVOURS: Mapping[str, tuple[str, str]] = {
     "xgboost": ("data", "XGBOOST"),
@@ -53,7 +50,7 @@ def _find_format(flavour: str, entry: Mapping[str, Any]) -> str:
     return "PICKLE" if path.endswith((".pkl", ".pickle", ".joblib")) else format
 
 
-TYPES: Mapping[str, str] = {
+SQL_TYPES: Mapping[str, str] = {
     "boolean": "BOOLEAN",
     "integer": "INTEGER",
     "long": "BIGINT",
@@ -79,7 +76,7 @@ def read_mlmodel(document: bytes, folder: str) -> SavedModel:
     content = _parse_yaml(document, folder)
     flavours = content.get("flavors")
     if not isinstance(flavours, Mapping):
-        raise ArtifactError(f"{folder}/{DOCUMENT} names no flavors; save the model again")
+        raise ArtifactError(f"{folder}/{MLMODEL} names no flavors; save the model again")
     for name, (key, _) in FLAVOURS.items():
         entry = flavours.get(name)
         # YAML aliases can expand without limit, so only a plain string is used as a path.
@@ -87,7 +84,7 @@ def read_mlmodel(document: bytes, folder: str) -> SavedModel:
             path = entry[key]
             segments = set(re.split(r"[/\\]", path))
             if {"", ".", ".."} & segments or any(c in path for c in ":*?["):
-                raise ArtifactError(f"{folder}/{DOCUMENT} names {path!r}, which is not below it")
+                raise ArtifactError(f"{folder}/{MLMODEL} names {path!r}, which is not below it")
             columns = _read_columns(content.get("signature"))
             return SavedModel(path, _find_format(name, entry), columns)
     names = ", ".join(sorted(map(str, flavours)))
@@ -105,7 +102,7 @@ def _parse_yaml(document: bytes, folder: str) -> Mapping[str, Any]:
             "models that MLflow saved need PyYAML: pip install 'sqlml[mlflow]'"
         ) from error
     if len(document) > MAX_BYTES:
-        raise ArtifactError(f"{folder}/{DOCUMENT} has over {MAX_BYTES} bytes")
+        raise ArtifactError(f"{folder}/{MLMODEL} has over {MAX_BYTES} bytes")
     # libyaml's loader is ten times faster, but may not be installed.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     depth = 0
@@ -115,13 +112,13 @@ def _parse_yaml(document: bytes, folder: str) -> Mapping[str, Any]:
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
-                raise ArtifactError(f"{folder}/{DOCUMENT} is nested deeper than {MAX_DEPTH}")
+                raise ArtifactError(f"{folder}/{MLMODEL} is nested deeper than {MAX_DEPTH}")
         content = yaml.load(document, loader)
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise ArtifactError(f"{folder}/{DOCUMENT} is damaged: {reason:.300}") from None
+        raise ArtifactError(f"{folder}/{MLMODEL} is damaged: {reason:.300}") from None
     if not isinstance(content, Mapping):
-        raise ArtifactError(f"{folder}/{DOCUMENT} is damaged: it is not a mapping")
+        raise ArtifactError(f"{folder}/{MLMODEL} is damaged: it is not a mapping")
     return content
 
 
@@ -129,7 +126,7 @@ def _read_columns(signature: Any) -> Mapping[str, str] | None:
     """Return the columns of a signature, or None if a column lacks a name or has another type."""
     try:
         inputs = json.loads(signature["inputs"])
-        columns = {str(column["name"]): TYPES[column["type"]] for column in inputs}
+        columns = {str(column["name"]): SQL_TYPES[column["type"]] for column in inputs}
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
     return columns or None

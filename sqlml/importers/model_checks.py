@@ -68,10 +68,7 @@ REQUEST_MEMBERS = re.compile(r"set_\w+_request|__metadata_request__\w+")
 
 
 def to_known_class(model: Any, is_known: Callable[[str], bool]) -> Any:
-    """Convert an object of a subclass to the nearest base class whose path is known.
-
-    An object stays unchanged if its class overrides anything that predictions may depend on.
-    """
+    """Convert an object to its nearest known base, unless overrides may change predictions."""
     classes = type(model).__mro__
     paths = [f"{c.__module__}.{c.__qualname__}" for c in classes]
     depth = next((k for k, path in enumerate(paths) if is_known(path)), None)

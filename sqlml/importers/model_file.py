@@ -13,8 +13,8 @@ from typing import Any
 from sqlml.errors import ArtifactError, MissingDependencyError
 from sqlml.host import Files
 from sqlml.importers.file_formats import FOLDER_FORMAT, read_artifact, read_folder
-from sqlml.importers.mlflow_folder import DOCUMENT, URI, SavedModel, read_mlmodel
-from sqlml.importers.registry import Imported, import_model
+from sqlml.importers.mlflow_folder import MLFLOW_URI, MLMODEL, SavedModel, read_mlmodel
+from sqlml.importers.registry import Imported, Inputs, import_model
 from sqlml.importers.spark_ml.folder import MAX_FILES
 from sqlml.limits import MAX_ARTIFACT_BYTES
 from sqlml.regular_files import files_below, irregular_kind, local_path
@@ -24,10 +24,8 @@ from sqlml.regular_files import files_below, irregular_kind, local_path
 class ModelFile:
     """A model from a file or folder, an object that `registry.import_model` accepts.
 
-    Attributes:
-        content: the bytes of the file; empty for a folder.
-        sha256: the digest of the file, or of the names and digests of the files in a folder.
-        columns: the columns of MLflow's signature with their SQL types.
+    `content` is empty for a folder, and `sha256` is then the digest of the names and digests of its
+    files. `columns` are those of MLflow's signature with their SQL types.
     """
 
     model: Any
@@ -46,15 +44,15 @@ def read_file(
     `path` may be a URI that MLflow resolves (`models:/name/1`). `sha256` is the digest that the
     file must have, if the user pins one. With `allow_pickle`, the user trusts the file to run code.
     """
-    if URI.fullmatch(path):
+    if MLFLOW_URI.fullmatch(path):
         path = _resolve_uri(host, path)
     matches = host.read_file(path)
-    saved = None if matches else _read_mlflow_folder(host, path)
-    if saved is not None:
-        inner_path = _join_inside(local_path(path) or path, saved.path)
-        inner_format = saved.format if format.upper() == "AUTO" else format
+    saved_model = None if matches else _read_mlflow_folder(host, path)
+    if saved_model is not None:
+        inner_path = _join_inside(local_path(path) or path, saved_model.path)
+        inner_format = saved_model.format if format.upper() == "AUTO" else format
         read = partial(read_file, inner_path, host, sha256=sha256, allow_pickle=allow_pickle)
-        return replace(read(format=inner_format), columns=saved.columns)
+        return replace(read(format=inner_format), columns=saved_model.columns)
     if not matches and format.upper() in ("AUTO", FOLDER_FORMAT):
         files = _read_spark_folder(host, path)
         if files is not None:
@@ -70,13 +68,8 @@ def read_file(
     return ModelFile(model, content, path, format, digest)
 
 
-def import_file(
-    file: ModelFile, inputs: Sequence[str] | Mapping[str, str] | None = None
-) -> Imported:
-    """Import the model of a file.
-
-    If the model has no column names, MLflow's signature provides them.
-    """
+def import_file(file: ModelFile, inputs: Inputs | None = None) -> Imported:
+    """Import the model of a file; MLflow's signature names the columns if the model does not."""
     imported = import_model(file.model, inputs)
     if imported.named or file.columns is None:
         return imported
@@ -126,11 +119,11 @@ def _join_inside(folder: str, name: str) -> str:
 
 def _read_mlflow_folder(host: Files, path: str) -> SavedModel | None:
     folder = local_path(path)
-    if folder is None or not os.path.isfile(os.path.join(folder, DOCUMENT)):
+    if folder is None or not os.path.isfile(os.path.join(folder, MLMODEL)):
         return None
     if any(c in folder for c in "*?["):
         raise ArtifactError(f"{path!r} contains a wildcard (* ? [); rename it")
-    document = _join_inside(folder, DOCUMENT)
+    document = _join_inside(folder, MLMODEL)
     return read_mlmodel(_read_content(host, document, host.read_file(document)), path)
 
 
@@ -149,9 +142,8 @@ def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
     sizes = files_below(folder, MAX_FILES)
     part_files = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
     # Verification runs Spark on this folder, and other files would not have been checked.
-    other_files = (
-        n for n in sizes.keys() - part_files if not n.rpartition("/")[2].startswith(("_", "."))
-    )
+    names = sizes.keys() - part_files
+    other_files = (n for n in names if not n.rpartition("/")[2].startswith(("_", ".")))
     if (other_file := min(other_files, default=None)) is not None:
         raise ArtifactError(
             f"{path!r} contains {other_file!r}, which Spark does not write there; remove it"
@@ -170,10 +162,8 @@ def _read_content(host: Files, path: str, files: Sequence[tuple[str, int]]) -> b
         raise ArtifactError(_explain_missing(path))
     if len(files) != 1:
         raise ArtifactError(f"{path!r} means {len(files)} files; name exactly one model file")
-    if files[0][1] > MAX_ARTIFACT_BYTES:
-        raise ArtifactError(
-            f"{path!r} has {files[0][1]} bytes, over the limit of {MAX_ARTIFACT_BYTES}"
-        )
+    if (size := files[0][1]) > MAX_ARTIFACT_BYTES:
+        raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")
     return host.file_content(path)
 
 
@@ -182,10 +172,10 @@ def _explain_missing(path: str) -> str:
     if local is None:
         return f"file {path!r} does not exist"
     absolute = os.path.abspath(local)
-    kind = irregular_kind(absolute)
-    if kind is not None:
+    file_kind = irregular_kind(absolute)
+    if file_kind is not None:
         return (
-            f"{path!r} is {kind} ({absolute}); name a model file, or the folder that "
+            f"{path!r} is {file_kind} ({absolute}); name a model file, or the folder that "
             "model.write().save(...) of pyspark.ml wrote, which contains metadata/part-..."
         )
     if any(c in path for c in "*?["):

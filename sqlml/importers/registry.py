@@ -12,25 +12,18 @@ from pathlib import PurePath
 from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
-from sqlml.importers import category_encoders, feature_engine, imblearn, statsmodels
+from sqlml.importers import category_encoders, feature_engine, imblearn, model_checks, statsmodels
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.document import CatBoostModel
-from sqlml.importers.expressions.sql_steps import find_registered, sql_step
+from sqlml.importers.expressions.sql_steps import find_registered, import_sql_step
 from sqlml.importers.frame import ANY_COUNT, Composite, Frame, Gaps, Leaf, Outputs, Recurse, Schema
 from sqlml.importers.lightgbm import importer as lightgbm
 from sqlml.importers.lightgbm.document import LightGBMModel
-from sqlml.importers.mlflow_folder import INSTEAD, PYFUNC
-from sqlml.importers.model_checks import (
-    check_model,
-    explain_missing_columns,
-    explain_unfitted,
-    to_known_class,
-)
+from sqlml.importers.mlflow_folder import PYFUNC, PYFUNC_ADVICE
 from sqlml.importers.onnx import importer as onnx
 from sqlml.importers.onnx.document import OnnxModel
 from sqlml.importers.sklearn import estimator_table as sklearn
-from sqlml.importers.sklearn.estimator_table import UNSUPPORTED
-from sqlml.importers.sklearn.meta.compose import dict_separator
+from sqlml.importers.sklearn.meta.compose import find_dict_separator
 from sqlml.importers.spark_ml import importer as spark_ml
 from sqlml.importers.spark_ml.pipeline_stages import PYTHON, SparkModel, explain_not_covered
 from sqlml.importers.sqlml_file import StoredModel
@@ -91,14 +84,11 @@ CLASS_KEYS: Mapping[type, str] = {
 class Imported:
     """A trained object as a Program, with the columns that it reads.
 
-    Attributes:
-        program: the Program; its inputs are the features that predictions depend on.
-        features: every column of the training table, in order.
-        source: the class path of the object, unless `CLASS_KEYS` overrides it.
-        library: the libraries of the object and of its parts, with versions.
-        named: whether the object was fitted with names, or the user gave names.
-        gaps: how the object reads rows in which some values are not stated.
-        numbered: whether the features have the default names of the object's library.
+    The inputs of `program` are the features that predictions depend on; `features` has every column
+    of the training table, in order. `source` is the class path of the object, unless `CLASS_KEYS`
+    overrides it. `library` names the libraries of the object and of its parts, with versions.
+    `named` is true if the object was fitted with names, or the user gave names; `numbered` is true
+    if the features have the default names of its library. `gaps` tells how missing values are read.
     """
 
     program: Program
@@ -110,23 +100,23 @@ class Imported:
     numbered: bool = False
 
 
-def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = None) -> Imported:
+Inputs = Sequence[str] | Mapping[str, str]
+"""The names of a model's columns in training order, or a mapping of the names to SQL types."""
+
+
+def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
     """Import an object of a known class, a Program or a StoredModel.
 
-    `inputs` has the names of the columns in training order, or maps the names to SQL types. SQL
-    needs it if the object was fitted without names and its library has no default names.
-
-    Raises:
-        UnsupportedModelError: the object is not fitted, or its class or a parameter is not
-            supported.
-        ConfigError: `inputs` does not fit the model.
+    SQL needs `inputs` if the object was fitted without names and its library has no default names.
+    An object that is not fitted or not supported raises UnsupportedModelError, and `inputs` that do
+    not fit the model raise ConfigError.
     """
     if isinstance(model, Program):
         model = StoredModel(model, model.features, class_path(model), library_version(model))
     if isinstance(model, StoredModel):
         return _import_stored(model, inputs)
     model = _to_known_class(model)
-    class_key = _find_key(model)
+    class_key = _find_class_key(model)
     if not (_is_known(class_key) or find_registered(model)):
         raise _explain_unknown(model)
     schema = _find_schema(model, class_key)
@@ -137,8 +127,8 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         declared = inputs = schema.expand_arrays(inputs)
     names = _choose_names(schema, inputs)
     builder = Builder()
-    classes: set[str] = set()
-    outputs = _make_converter(classes)(model, Frame.raw(builder, names, declared))
+    keys: set[str] = set()
+    outputs = _make_converter(keys)(model, Frame.raw(builder, names, declared))
     try:
         if isinstance(outputs, Frame):
             outputs = Outputs({"transform": outputs.to_value()})
@@ -151,7 +141,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         _check_kinds(features, inputs)
     is_named = schema.names is not None or inputs is not None
     is_numbered = not is_named and schema.default_names is not None
-    library, gaps = _describe_libraries(model, classes), _describe_gaps(model, class_key, classes)
+    library, gaps = (_describe_libraries(model, keys), _describe_gaps(model, class_key, keys))
     return Imported(program, features, class_key, library, is_named, gaps, is_numbered)
 
 
@@ -160,19 +150,17 @@ def import_onto(model: Any, frame: Frame) -> Frame | Outputs:
     return _make_converter(set())(model, frame)
 
 
-def _describe_gaps(model: Any, path: str, classes: Set[str]) -> Gaps:
+def _describe_gaps(model: Any, class_key: str, keys: Set[str]) -> Gaps:
     """Describe how unstated values are read: XGBoost reads empty sparse cells as missing."""
-    cell: float | None = 0.0
-    if not classes.isdisjoint(xgboost.IMPORTERS):
-        cell = float("nan") if path in xgboost.IMPORTERS else None
-    return Gaps(cell, dict_separator(model), not classes.isdisjoint(lightgbm.IMPORTERS))
+    empty_cell: float | None = 0.0
+    if not keys.isdisjoint(xgboost.IMPORTERS):
+        empty_cell = float("nan") if class_key in xgboost.IMPORTERS else None
+    return Gaps(empty_cell, find_dict_separator(model), not keys.isdisjoint(lightgbm.IMPORTERS))
 
 
-def _import_stored(
-    model: StoredModel, inputs: Sequence[str] | Mapping[str, str] | None
-) -> Imported:
+def _import_stored(model: StoredModel, inputs: Inputs | None) -> Imported:
     program, columns = model.program, tuple(f.name for f in model.features)
-    check_model(program)
+    model_checks.check_model(program)
     if _choose_names(Schema(columns, len(columns)), inputs) != columns:
         raise ConfigError(f"a stored model keeps the names of its columns: {', '.join(columns)}")
     if isinstance(inputs, Mapping):
@@ -207,11 +195,12 @@ def _explain_damage(model: Any, error: BaseException) -> UnsupportedModelError:
     )
 
 
-def _find_schema(model: Any, path: str) -> Schema:
+def _find_schema(model: Any, class_key: str) -> Schema:
     try:
-        schema = SCHEMAS.get(path, sklearn_schema)(model)
+        schema = SCHEMAS.get(class_key, read_sklearn_schema)(model)
         is_unnamed = schema.names is None and schema.default_names is None
-        if is_unnamed and schema.count != ANY_COUNT and path.startswith(("sklearn.", "imblearn.")):
+        has_count = schema.count != ANY_COUNT
+        if is_unnamed and has_count and class_key.startswith(("sklearn.", "imblearn.")):
             # These are the names that scikit-learn's get_feature_names_out uses.
             return replace(schema, default_names=tuple(f"x{i}" for i in range(schema.count)))
         return schema
@@ -225,13 +214,13 @@ def _find_schema(model: Any, path: str) -> Schema:
 
 
 def _find_unsupported_step(model: Any) -> Any:
-    pairs = [*getattr(model, "steps", []), *getattr(model, "transformer_list", [])]
-    steps = [pair[1] for pair in pairs if isinstance(pair, tuple) and len(pair) > 1]
+    names_and_steps = [*getattr(model, "steps", []), *getattr(model, "transformer_list", [])]
+    steps = [pair[1] for pair in names_and_steps if isinstance(pair, tuple) and len(pair) > 1]
     for step in [*steps, getattr(model, "best_estimator_", None)]:
         if step is None or isinstance(step, str):
             continue
         step = _to_known_class(step)
-        if not (_is_known(_find_key(step)) or find_registered(step)):
+        if not (_is_known(_find_class_key(step)) or find_registered(step)):
             return step
         inner_step = _find_unsupported_step(step)
         if inner_step is not None:
@@ -240,11 +229,11 @@ def _find_unsupported_step(model: Any) -> Any:
 
 
 def _to_known_class(model: Any) -> Any:
-    return model if find_registered(model) else to_known_class(model, _is_known)
+    return model if find_registered(model) else model_checks.to_known_class(model, _is_known)
 
 
-def _is_known(path: str) -> bool:
-    return path in IMPORTERS or path in COMPOSITES
+def _is_known(class_key: str) -> bool:
+    return class_key in IMPORTERS or class_key in COMPOSITES
 
 
 def class_path(model: Any) -> str:
@@ -253,21 +242,17 @@ def class_path(model: Any) -> str:
     return CLASS_KEYS.get(cls, f"{cls.__module__}.{cls.__qualname__}")
 
 
-def _find_key(model: Any) -> str:
+def _find_class_key(model: Any) -> str:
     """Return the object's key in the registry: of its class, or of the base class of a family."""
     bases = (f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__)
     return next((path for path in bases if path in torch.FAMILIES), class_path(model))
 
 
 def _find_package(model: Any) -> str:
-    return re.split("[. ]", _find_key(model))[0]
+    return re.split("[. ]", _find_class_key(model))[0]
 
 
-_DISTRIBUTION_OF_PACKAGE = {
-    "imblearn": "imbalanced-learn",
-    "sklearn": "scikit-learn",
-    "xgboost": "xgboost-cpu",
-}
+_PYPI_NAMES = {"imblearn": "imbalanced-learn", "sklearn": "scikit-learn", "xgboost": "xgboost-cpu"}
 """The PyPI distribution of each package that has another name there."""
 
 
@@ -280,43 +265,43 @@ def library_version(model: Any) -> str:
 
 
 def _find_installed_version(package: str) -> str:
-    for name in (package, _DISTRIBUTION_OF_PACKAGE.get(package, package)):
+    for name in (package, _PYPI_NAMES.get(package, package)):
         with suppress(metadata.PackageNotFoundError):
             return f"{package} {metadata.version(name)}"
     return package
 
 
-def _describe_libraries(model: Any, classes: Set[str]) -> str:
+def _describe_libraries(model: Any, keys: Set[str]) -> str:
     """Return the libraries of a model and its parts, such as "sklearn 1.9.1, xgboost 3.2.0"."""
-    packages = {c.partition(".")[0] for c in classes if c in IMPORTERS and " " not in c}
-    others = sorted(packages - {_find_package(model)})
-    return ", ".join([library_version(model), *map(_find_installed_version, others)])
+    packages = {c.partition(".")[0] for c in keys if c in IMPORTERS and " " not in c}
+    other_packages = sorted(packages - {_find_package(model)})
+    return ", ".join([library_version(model), *map(_find_installed_version, other_packages)])
 
 
-def sklearn_schema(model: Any) -> Schema:
+def read_sklearn_schema(model: Any) -> Schema:
     schema = Schema.from_model(model)
     if schema is not None:
         return schema
     if find_registered(model):
         return Schema(None, ANY_COUNT)
-    raise explain_missing_columns(model)
+    raise model_checks.explain_missing_columns(model)
 
 
-def _make_converter(classes: set[str]) -> Recurse:
+def _make_converter(keys: set[str]) -> Recurse:
     """Make a function that imports an object and its parts, and adds their keys to `classes`."""
 
     def convert(model: Any, frame: Frame) -> Frame | Outputs:
         model = _to_known_class(model)
-        path = _find_key(model)
-        classes.add(path)
+        class_key = _find_class_key(model)
+        keys.add(class_key)
         step = find_registered(model)
         try:
             if step is not None:
-                return sql_step(model, frame, step)
-            if path in COMPOSITES:
-                return COMPOSITES[path](model, frame, convert)
-            if path in IMPORTERS:
-                return IMPORTERS[path](model, frame)
+                return import_sql_step(model, frame, step)
+            if class_key in COMPOSITES:
+                return COMPOSITES[class_key](model, frame, convert)
+            if class_key in IMPORTERS:
+                return IMPORTERS[class_key](model, frame)
         except ProgramError as error:
             raise _explain_program_error(model, error) from error
         except _ERRORS_OF_DAMAGED_MODELS as error:
@@ -327,7 +312,7 @@ def _make_converter(classes: set[str]) -> Recurse:
 
 
 def _explain_unknown(model: Any) -> UnsupportedModelError:
-    path = class_path(model)
+    class_key = class_path(model)
     if model is None:
         return UnsupportedModelError("None is not a model; pass the fitted object itself")
     if isinstance(model, type):
@@ -336,7 +321,8 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
             f"model = {model.__name__}(...)"
             + ("; model.fit(X, y)" if hasattr(model, "fit") else "")
         )
-    if path in _DATA_CLASSES or path.startswith(("pandas.", "polars.", "pyarrow.")):
+    data_classes = ("numpy.ndarray", "builtins.list", "builtins.tuple")
+    if class_key in data_classes or class_key.startswith(("pandas.", "polars.", "pyarrow.")):
         return UnsupportedModelError(
             f"this {type(model).__name__} is data, not a fitted object; pass the model that was "
             "fitted on it"
@@ -346,18 +332,15 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
             f"{str(model)!r} is a string, not a fitted object; register a model file in SQL: "
             f"CREATE MODEL m FROM '{model}'"
         )
-    if path.startswith(PYTHON):
+    if class_key.startswith(PYTHON):
         if any(c.__name__ == "Estimator" for c in type(model).__mro__):
-            return explain_unfitted(model)
-        return explain_not_covered(path, str(getattr(model, "uid", "")))
-    reason = INSTEAD if path == PYFUNC else UNSUPPORTED.get(path)
+            return model_checks.explain_unfitted(model)
+        return explain_not_covered(class_key, str(getattr(model, "uid", "")))
+    reason = PYFUNC_ADVICE if class_key == PYFUNC else sklearn.UNSUPPORTED.get(class_key)
     if reason is not None:
         return UnsupportedModelError(f"sqlml does not import {type(model).__name__}: {reason}")
-    bases = [
-        c.__name__
-        for c in type(model).__mro__[1:]
-        if f"{c.__module__}.{c.__qualname__}" in IMPORTERS.keys() | COMPOSITES.keys()
-    ]
+    classes = type(model).__mro__[1:]
+    bases = [c.__name__ for c in classes if _is_known(f"{c.__module__}.{c.__qualname__}")]
     hint = (
         f"; it is a subclass of {bases[0]}, and a subclass may compute something else: "
         f"convert it to a plain {bases[0]}, or write its SQL with sqlml.register_step"
@@ -367,15 +350,10 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
         "(docs/operators.md lists them), do its work in the query and fit the model on "
         "the result, or convert the model to ONNX (skl2onnx, torch.onnx)"
     )
-    return UnsupportedModelError(f"sqlml does not import {path}{hint}")
+    return UnsupportedModelError(f"sqlml does not import {class_key}{hint}")
 
 
-_DATA_CLASSES = frozenset(("numpy.ndarray", "builtins.list", "builtins.tuple"))
-
-
-def _choose_names(
-    schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None
-) -> tuple[str, ...]:
+def _choose_names(schema: Schema, inputs: Inputs | None) -> tuple[str, ...]:
     if isinstance(inputs, str | bytes):
         raise ConfigError(
             f"inputs must be a list of names, not a string: write inputs=[{inputs!r}]"

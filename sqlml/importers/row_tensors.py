@@ -60,10 +60,10 @@ def map_columns(inner: tuple[int, ...], change: Callable[[Array], Array]) -> Arr
     return np.asarray(grid[0])
 
 
-def pick_columns(b: Builder, x: Rows, chosen: Array) -> Rows:
-    flat = chosen.ravel().astype(np.int64)
+def pick_columns(b: Builder, x: Rows, indices: Array) -> Rows:
+    flat = indices.ravel().astype(np.int64)
     is_same = np.array_equal(flat, np.arange(math.prod(x.inner)))
-    return Rows(x.value if is_same else b.op("select", x.value, indices=flat), chosen.shape)
+    return Rows(x.value if is_same else b.op("select", x.value, indices=flat), indices.shape)
 
 
 def apply_to_columns(b: Builder, x: Rows, change: Callable[[Array], Array]) -> Rows:
@@ -80,11 +80,11 @@ def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
     return inner
 
 
-def concatenate_tensors(b: Builder, parts: Sequence[Rows], axis: int) -> Rows:
+def concatenate_tensors(b: Builder, tensors: Sequence[Rows], axis: int) -> Rows:
     """Concatenate tensors of equal rank and dtype along the axis `axis` > 0 of the graph."""
-    starts = np.cumsum([0, *(math.prod(p.inner) for p in parts)]).tolist()
-    grids = [p.grid + start for p, start in zip(parts, starts, strict=False)]
-    value = b.op("concat", *[p.value for p in parts]) if len(parts) > 1 else parts[0].value
+    starts = np.cumsum([0, *(math.prod(p.inner) for p in tensors)]).tolist()
+    grids = [p.grid + start for p, start in zip(tensors, starts, strict=False)]
+    value = b.op("concat", *[p.value for p in tensors]) if len(tensors) > 1 else tensors[0].value
     return pick_columns(b, Rows(value, (starts[-1],)), np.concatenate(grids, axis - 1))
 
 
@@ -103,10 +103,10 @@ def align(b: Builder, operands: Sequence[Rows | Array]) -> tuple[list[Value], tu
     inner = np.broadcast_shapes(*shapes)[1:]
     if math.prod(inner) > MAX_ROW_VALUES:
         raise ValueError(f"it makes {math.prod(inner)} numbers per row")
-    return [_spread(b, x, inner) for x in operands], inner
+    return [_broadcast(b, x, inner) for x in operands], inner
 
 
-def _spread(b: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Value:
+def _broadcast(b: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Value:
     if isinstance(x, Rows):
         is_single = math.prod(x.inner) == 1
         return x.value if is_single else pick_columns(b, x, np.broadcast_to(x.grid, inner)).value
@@ -148,7 +148,7 @@ def multiply(b: Builder, x: Rows, weights: Array, bias: Array | None = None) -> 
     if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
         raise Uncovered(f"it multiplies {x.dtype} and {weights.dtype}")
     if x.rank != 2 or weights.ndim != 2:
-        raise Uncovered("it multiplies more than rows and one matrix")
+        raise Uncovered("only the product of rows and one matrix is supported")
     weights = np.ascontiguousarray(weights)
     bias = np.zeros(weights.shape[1], weights.dtype) if bias is None else bias
     value = b.op("linear", x.value, weights=weights, bias=bias.astype(weights.dtype))

@@ -24,19 +24,17 @@ from sqlml.ir.damaged_file import READING_ERRORS, ZIP_ERRORS
 from sqlml.limits import MAX_ARTIFACT_BYTES
 
 _HARMLESS_PATHS = (
-    "sklearn.tree._tree.Tree "
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor "
+    "sklearn.tree._tree.Tree sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor "
     "sklearn.neighbors._ball_tree.BallTree sklearn.neighbors._kd_tree.KDTree "
     "sklearn.metrics._dist_metrics.ChebyshevDistance64 EuclideanDistance64 "
     "ManhattanDistance64 MinkowskiDistance64 "
     # Parts of estimators in Python, which have only attributes.
-    "numpy.dtype scipy.interpolate._bsplines.BSpline "
-    "sklearn.calibration._CalibratedClassifier _SigmoidCalibration "
-    "sklearn.cluster._bisect_k_means._BisectingTree "
+    "numpy.dtype scipy.interpolate._bsplines.BSpline sklearn.calibration._CalibratedClassifier "
+    "_SigmoidCalibration sklearn.cluster._bisect_k_means._BisectingTree "
     "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace "
-    "sklearn.gaussian_process.kernels.CompoundKernel ConstantKernel DotProduct "
-    "ExpSineSquared Exponentiation Matern Product RBF RationalQuadratic Sum "
-    "WhiteKernel sklearn.impute._iterative.IterativeImputer _ImputerTriplet "
+    "sklearn.gaussian_process.kernels.CompoundKernel ConstantKernel DotProduct ExpSineSquared "
+    "Exponentiation Matern Product RBF RationalQuadratic Sum WhiteKernel "
+    "sklearn.impute._iterative.IterativeImputer _ImputerTriplet "
     "sklearn.metrics._scorer._PassthroughScorer sklearn.model_selection._split.KFold "
     "StratifiedKFold sklearn.multiclass._ConstantPredictor "
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer SGDOptimizer "
@@ -44,8 +42,7 @@ _HARMLESS_PATHS = (
     # Functions that estimators were fitted with.
     "numpy.max mean min sum scipy._lib.array_api_compat.numpy._aliases.asarray "
     "sklearn.cluster._kmeans._kmeans_single_elkan _kmeans_single_lloyd "
-    "sklearn.feature_selection._univariate_selection.chi2 f_classif f_regression "
-    "r_regression "
+    "sklearn.feature_selection._univariate_selection.chi2 f_classif f_regression r_regression "
 )
 HARMLESS = frozenset(expand_paths(_HARMLESS_PATHS))
 
@@ -75,7 +72,7 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
             )
         # The importers check other versions themselves.
         with warnings.catch_warnings(action="ignore"):
-            return _load(content, sorted(types))
+            return _load_checked(content, sorted(types))
     except (ArtifactError, UntrustedArtifactError):
         raise
     except Exception as error:  # The code of the classes may raise any exception.
@@ -85,7 +82,7 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
         ) from error
 
 
-def _load(content: bytes, trusted: Sequence[str]) -> Any:
+def _load_checked(content: bytes, trusted: Sequence[str]) -> Any:
     """Load as `skops.io.loads` does, but check each tree before scikit-learn allocates it.
 
     skops checks types, not contents, and scikit-learn's Tree reads class counts past the end of
@@ -125,15 +122,15 @@ def _walk_nodes(root: Any) -> Iterator[Any]:
 def _check_tree(arguments: Any, state: Any) -> None:
     """Check the arguments of Tree(n_features, n_classes, n_outputs) and of its __setstate__."""
     if isinstance(arguments, tuple) and len(arguments) == 3 and isinstance(state, dict):
-        features, classes, outputs = arguments
+        num_features, class_counts, num_outputs = arguments
         nodes, values = state.get("nodes"), state.get("values")
-        numbers = (features, outputs, state.get("max_depth"), state.get("node_count"))
+        counts = (num_features, num_outputs, state.get("max_depth"), state.get("node_count"))
         if (
-            all(type(n) is int or isinstance(n, np.integer) for n in numbers)
-            and isinstance(classes, np.ndarray)
+            all(type(n) is int or isinstance(n, np.integer) for n in counts)
+            and isinstance(class_counts, np.ndarray)
             and isinstance(nodes, np.ndarray)
             and isinstance(values, np.ndarray)
-            and classes.shape == (int(outputs),)
+            and class_counts.shape == (int(num_outputs),)
             and nodes.shape == (int(state["node_count"]),)
             and nodes.dtype.names is not None
             and values.ndim == 3

@@ -53,8 +53,8 @@ def build_description(
     small_models: Mapping[str, tuple[Program, str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     stored_models = {
-        kind: {"program": base64.b64encode(store.dumps(small)).decode(), "facts": facts}
-        for kind, (small, facts) in small_models.items()
+        purpose: {"program": base64.b64encode(store.dumps(small_program)).decode(), "facts": facts}
+        for purpose, (small_program, facts) in small_models.items()
     }
     return {
         "features": [[f.name, f.kind] for f in features],
@@ -75,30 +75,29 @@ def _read_description(program: Program, description: Mapping[str, Any]) -> Store
     if not isinstance(options, dict):
         raise TypeError("the options are not an object")
     small_models = {}
-    for kind, entry in description.get("small_models", {}).items():
+    for purpose, entry in description.get("small_models", {}).items():
         if not isinstance(entry["facts"], str):
-            raise TypeError("the facts about a small model are not text")
+            raise TypeError("the facts about a small model are not a string")
         small_program = store.loads(base64.b64decode(entry["program"], validate=True))
-        small_models[kind] = small_program, entry["facts"]
+        small_models[purpose] = small_program, entry["facts"]
     return StoredModel(program, features, source, library, options, small_models)
 
 
-def _read_features(program: Program, entries: Any) -> tuple[Feature, ...]:
+def _read_features(program: Program, stored_features: Any) -> tuple[Feature, ...]:
     features = []
-    if len(entries) > MAX_STORED_FEATURES:
+    if len(stored_features) > MAX_STORED_FEATURES:
         raise ValueError(f"more than {MAX_STORED_FEATURES:,} features")
-    for name, kind in entries:
+    for name, kind in stored_features:
         if not isinstance(name, str) or kind not in get_args(Kind):
             raise ValueError(f"a feature {name!r} of kind {kind!r}")
         name.encode()
         features.append(Feature(name, kind))
-    names = [fold(f.name) for f in features]
-    if len(set(names)) != len(names):
+    if len({fold(f.name) for f in features}) != len(features):
         raise ValueError("two features have the same name")
-    kinds = {f.name: f.kind for f in features}
+    kind_by_name = {f.name: f.kind for f in features}
     for feature in program.features:
-        if kinds.pop(feature.name, None) != feature.kind:
+        if kind_by_name.pop(feature.name, None) != feature.kind:
             raise ValueError(f"the program reads {feature.name!r} differently")
-    if any(kind != "any" for kind in kinds.values()):
+    if any(kind != "any" for kind in kind_by_name.values()):
         raise ValueError("the program does not read all features")
     return tuple(features)

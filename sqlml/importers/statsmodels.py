@@ -18,11 +18,10 @@ from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, index_by_class
 from sqlml.ir.builder import Builder, Value
 
 _REGRESSION = "statsmodels.regression.linear_model"
+CONSTANT_COLUMNS = frozenset({"const", "Intercept"})
 
-CONSTANTS = frozenset({"const", "Intercept"})
 
-
-def _doubly_exponential(b: Builder, x: Value, sign: float) -> Value:
+def _exponentiate_twice(b: Builder, x: Value, sign: float) -> Value:
     return b.op("exp", b.op("neg", b.op("exp", x if sign > 0 else b.op("neg", x))))
 
 
@@ -35,8 +34,8 @@ LINKS: Mapping[str, Callable[[Builder, Value], Value]] = {
     "InverseSquared": lambda b, x: b.op("div", np.ones(1), b.op("sqrt", x)),
     "Sqrt": lambda b, x: b.op("square", x),
     "LogC": lambda b, x: b.op("sub", np.ones(1), b.op("exp", x)),
-    "CLogLog": lambda b, x: b.op("sub", np.ones(1), _doubly_exponential(b, x, 1.0)),
-    "LogLog": lambda b, x: _doubly_exponential(b, x, -1.0),
+    "CLogLog": lambda b, x: b.op("sub", np.ones(1), _exponentiate_twice(b, x, 1.0)),
+    "LogLog": lambda b, x: _exponentiate_twice(b, x, -1.0),
 }
 """Maps the class of a GLM link to the inverse of the link."""
 
@@ -48,7 +47,7 @@ def read_coefficients(results: Any) -> dict[str, float]:
     names = [str(name) for name in model.exog_names]
     frame = getattr(model.data, "frame", None)
     if _has_formula(model) and frame is not None and find_design(model) is None:
-        computed = [n for n in names if n not in CONSTANTS and n not in frame.columns]
+        computed = [n for n in names if n not in CONSTANT_COLUMNS and n not in frame.columns]
         if computed:
             raise UnsupportedModelError(
                 f"the formula of this model computes {computed[0]!r} from other columns, which "
@@ -70,35 +69,33 @@ def _has_formula(model: Any) -> bool:
 def find_design(model: Any) -> FormulaDesign | None:
     """Return the design of a model's formula, or None if patsy has not parsed a formula."""
     data = model.data
-    info = getattr(data, "model_spec", None) or getattr(data, "design_info", None)
-    path = f"{type(info).__module__}.{type(info).__qualname__}"
+    design_info = getattr(data, "model_spec", None) or getattr(data, "design_info", None)
+    class_path = f"{type(design_info).__module__}.{type(design_info).__qualname__}"
     frame = getattr(data, "frame", None)
-    if not _has_formula(model) or path != "patsy.design_info.DesignInfo" or frame is None:
+    if not _has_formula(model) or class_path != "patsy.design_info.DesignInfo" or frame is None:
         return None
-    is_boolean = {
-        str(name): getattr(dtype, "kind", "") == "b" for name, dtype in frame.dtypes.items()
-    }
-    return FormulaDesign(info, is_boolean)
+    columns = {str(n): getattr(dtype, "kind", "") == "b" for n, dtype in frame.dtypes.items()}
+    return FormulaDesign(design_info, columns)
 
 
-def schema(results: Any) -> Schema:
+def read_schema(results: Any) -> Schema:
     """Return the columns that a formula or a design matrix reads, with the names of the frame."""
     design = find_design(results.model)
     if design is not None:
-        names = design.names()
+        names = design.list_columns()
         return Schema(names, len(names))
-    names = tuple(name for name in read_coefficients(results) if name not in CONSTANTS)
+    names = tuple(name for name in read_coefficients(results) if name not in CONSTANT_COLUMNS)
     is_named = type(results.model.data).__name__ != "ModelData"
     return Schema(names if is_named else None, len(names))
 
 
 def import_results(results: Any, frame: Frame) -> Outputs:
-    inverse = LINKS[_find_link(results)]
+    inverse = LINKS[_read_link_name(results)]
     score = _compute_linear_predictor(frame.builder, results, frame)
     return Outputs({"label": inverse(frame.builder, score), "score": score})
 
 
-def _find_link(results: Any) -> str:
+def _read_link_name(results: Any) -> str:
     model = results.model
     model_name = type(model).__name__
     match _MODEL_KINDS[f"{type(results).__module__}.{type(results).__qualname__}"]:
@@ -130,8 +127,8 @@ def _compute_linear_predictor(b: Builder, results: Any, frame: Frame) -> Value:
     if design is not None:
         values, slopes, constant = design.compute_terms(frame, np.array([*weights.values()]))
     else:
-        constant = sum(weight for name, weight in weights.items() if name in CONSTANTS)
-        slopes = [weight for name, weight in weights.items() if name not in CONSTANTS]
+        constant = sum(weight for name, weight in weights.items() if name in CONSTANT_COLUMNS)
+        slopes = [weight for name, weight in weights.items() if name not in CONSTANT_COLUMNS]
         values = [frame.matrix()] if slopes else []
     if not values:
         raise UnsupportedModelError("this model has only a constant and reads no columns")
@@ -154,4 +151,4 @@ _MODEL_KINDS: Mapping[str, str] = index_by_class(
 
 IMPORTERS: Mapping[str, Leaf] = dict.fromkeys(_MODEL_KINDS, import_results)
 
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, schema)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, read_schema)

@@ -33,10 +33,6 @@ def check_count(number: Any, limit: int, library: str, counted: str) -> int:
 
     >>> check_count("3", MAX_OUTPUTS, "XGBoost", "classes")
     3
-
-    Raises:
-        ValueError, TypeError: `number` is not an integer.
-        ArtifactError: the count is negative or above `limit`.
     """
     if isinstance(number, str) and not number.isascii() or "_" in str(number):
         raise ValueError(f"{number!r} is not a number")
@@ -53,17 +49,14 @@ def read_json(content: bytes, hook: Hook | None = None, *, strict: bool = False)
     per character. Therefore such characters become JSON escapes while the text is decoded.
 
     `hook` is called with each object, and its result replaces the object. `strict` rejects NaN and
-    Infinity, which are not JSON.
+    Infinity, which are not JSON. A damaged document raises ValueError, and one that is nested too
+    deeply RecursionError.
 
     >>> read_json('{"name": "größe"}'.encode())
     {'name': 'größe'}
-
-    Raises:
-        ValueError: not JSON, or not UTF-8.
-        RecursionError: nested too deeply.
     """
     return json.loads(
-        content.decode() if content.isascii() else _escape(content),
+        content.decode() if content.isascii() else _escape_non_ascii(content),
         object_hook=hook,
         parse_constant=_reject_constant if strict else None,
     )
@@ -74,25 +67,25 @@ def _reject_constant(name: str) -> Any:
 
 
 _NON_ASCII = re.compile(rb"[\x80-\xff]+")
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 
-def _escape(content: bytes) -> str:
-    text = StringIO()  # It needs one byte per character while all are ASCII.
+def _escape_non_ascii(content: bytes) -> str:
+    buffer = StringIO()  # It needs one byte per character while all are ASCII.
     position = 0
     for match in chain(_NON_ASCII.finditer(content), [None]):
         end = len(content) if match is None else match.start()
-        for start in range(position, end, _CHUNK):
-            text.write(content[start : min(start + _CHUNK, end)].decode("ascii"))
+        for start in range(position, end, _CHUNK_BYTES):
+            buffer.write(content[start : min(start + _CHUNK_BYTES, end)].decode("ascii"))
         if match is not None:
-            backslashes = end
-            while backslashes > position and content[backslashes - 1] == 0x5C:
-                backslashes -= 1
-            if (end - backslashes) % 2:
+            first_backslash = end
+            while first_backslash > position and content[first_backslash - 1] == 0x5C:
+                first_backslash -= 1
+            if (end - first_backslash) % 2:
                 raise ValueError(f"a needless escape at byte {end}")
-            text.write(json.dumps(match[0].decode())[1:-1])
+            buffer.write(json.dumps(match[0].decode())[1:-1])
             position = match.end()
-    return text.getvalue()
+    return buffer.getvalue()
 
 
 def read_ubjson(content: bytes | bytearray, hook: Hook | None = None) -> Any:
@@ -150,11 +143,11 @@ class _UbjsonReader:
         return size
 
     def read_scalar(self, marker: bytes) -> int | float:
-        form = _SCALARS[marker]
-        value: int | float = form.unpack(self.take(form.size))[0]
+        scalar = _SCALARS[marker]
+        value: int | float = scalar.unpack(self.take(scalar.size))[0]
         return value
 
-    def read_text(self) -> str:
+    def read_string(self) -> str:
         try:
             return self.take(self.read_length()).decode()
         except UnicodeDecodeError:
@@ -168,7 +161,7 @@ class _UbjsonReader:
         if marker in _LITERALS:
             return _LITERALS[marker]
         if marker == b"S":
-            return self.read_text()
+            return self.read_string()
         if marker == b"C":
             return self.take(1).decode("latin-1")
         if marker == b"[":
@@ -204,11 +197,11 @@ class _UbjsonReader:
         if self.peek() == b"#":
             self.take(1)
             for _ in range(self.read_length()):
-                key = self.read_text()
+                key = self.read_string()
                 items[key] = self.read_value(self.take(1), depth + 1)
             return items
         while self.peek() != b"}":
-            key = self.read_text()
+            key = self.read_string()
             items[key] = self.read_value(self.take(1), depth + 1)
         self.take(1)
         return items

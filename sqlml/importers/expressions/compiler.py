@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.calendar_parts import PARTS, Moment
 from sqlml.importers.expressions.functions import (
-    DATES,
+    DATE_TYPES,
     UNITS,
     Column,
     Date,
@@ -23,7 +23,7 @@ from sqlml.importers.expressions.functions import (
     Text,
     Truth,
     compute_remainder,
-    is_date,
+    is_date_literal,
     parse_date,
 )
 from sqlml.importers.frame import Frame
@@ -42,11 +42,11 @@ class ExpressionCompiler:
         self._functions = functions
         self._indices = {fold(name): i for i, name in enumerate(frame.names)}
 
-    def settle_types(self, tree: exp.Expr) -> None:
+    def decide_column_types(self, tree: exp.Expr) -> None:
         """Read a column as strings or dates if `tree` compares it with one or uses it as a date."""
         for node in tree.walk():
-            operands, has_dates = _list_operands_of_one_type(node)
-            has_dates = has_dates or any(map(is_date, operands))
+            operands, has_dates = _list_same_type_operands(node)
+            has_dates = has_dates or any(map(is_date_literal, operands))
             has_strings = any(isinstance(x, exp.Literal) and x.is_string for x in operands)
             for operand in operands:
                 is_column = type(operand) is exp.Column
@@ -96,7 +96,7 @@ class ExpressionCompiler:
         if isinstance(operand, Truth):
             return operand
         if isinstance(operand, Null):
-            return self.logic.truth(None)
+            return self.logic.make_truth(None)
         return self.logic.to_truth(self.to_number(operand))
 
     def apply_operator(self, operator: str, *trees: exp.Expr) -> Number:
@@ -136,11 +136,8 @@ class ExpressionCompiler:
                 raise UnsupportedModelError(
                     f"{format_tree(tree)} orders strings; compare them with = or <>"
                 )
-            condition = (
-                self._match_strings(left, right)
-                if isinstance(right, Text)
-                else self._match_strings(right, left)
-            )
+            column, text = (left, right) if isinstance(right, Text) else (right, left)
+            condition = self._match_strings(column, text)
             return condition if isinstance(tree, exp.EQ) else self.logic.negate(condition)
         operator, opposite = _COMPARISONS[type(tree)]
         return self.logic.compare(operator, opposite, self.to_number(left), self.to_number(right))
@@ -162,30 +159,27 @@ class ExpressionCompiler:
             raise UnsupportedModelError(f"{format_tree(tree)}: IN takes a list of literals here")
         if all(isinstance(other, Text | Null) for other in others):
             return self._match_strings(x, *others)
-        is_any = self.logic.truth(False)
+        is_in = self.logic.make_truth(False)
         for other in others:
             is_equal = self.logic.compare("eq", "ne", self.to_number(x), self.to_number(other))
-            is_any = self.logic.disjoin(is_any, is_equal)
-        return is_any
+            is_in = self.logic.disjoin(is_in, is_equal)
+        return is_in
 
     def _match_strings(self, operand: Operand, *others: Operand) -> Truth:
-        """Return whether a column equals one of the string literals `others`.
-
-        If NULL is among them, the result is NULL for every other value.
-        """
+        """Build the test whether a column equals one of `others`; with NULL, it is never false."""
         literals = list(dict.fromkeys(other.value for other in others if isinstance(other, Text)))
         if not isinstance(operand, Column):
             raise UnsupportedModelError(
                 f"only a column can be compared with a string such as "
-                f"{literals[0] if literals else ''!r} here"
+                f"{literals[0] if literals else 'x'!r}"
             )
         b = self._builder
         categories = np.array(literals, object)
         strings = self._frame.strings(operand.index)
         codes = b.op("encode", strings, categories=categories, missing=len(literals))
-        zero, null = (b.constant(np.array([code], np.int64)) for code in (0, len(literals)))
+        zero, null_code = (b.constant(np.array([code], np.int64)) for code in (0, len(literals)))
         is_unmatched = b.op("lt", codes, zero)
-        is_matched = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, null))
+        is_matched = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, null_code))
         if len(literals) < len(set(others)):  # `others` contains a NULL.
             is_unmatched = b.op("and", is_unmatched, b.constant(np.array([False])))
         return Truth(is_matched, is_unmatched)
@@ -194,8 +188,8 @@ class ExpressionCompiler:
         operand, right_side, logic = self.compile(tree.this), tree.expression, self.logic
         if isinstance(right_side, exp.Null):
             if isinstance(operand, Truth):
-                return logic.negate(logic.is_known(operand))
-            if isinstance(operand, Column) and self._is_text(operand.index):
+                return logic.negate(logic.build_is_not_null(operand))
+            if isinstance(operand, Column) and self._is_string_column(operand.index):
                 return Truth(self._builder.op("isnan", self._frame.strings(operand.index)))
             return logic.is_null(self.to_number(operand))
         if isinstance(right_side, exp.Boolean):
@@ -203,7 +197,7 @@ class ExpressionCompiler:
             return logic.is_true(condition if right_side.this else logic.negate(condition))
         raise UnsupportedModelError(f"{format_tree(tree)}: IS takes NULL, TRUE or FALSE here")
 
-    def _is_text(self, index: int) -> bool:
+    def _is_string_column(self, index: int) -> bool:
         name = self._frame.names[index]
         return self._frame.makes_strings(index) or self._builder.input_dtype(name) == "string"
 
@@ -238,10 +232,7 @@ class ExpressionCompiler:
         count_units = UNITS.get(name)
         if count_units is None:
             raise UnsupportedModelError(f"date_diff counts {', '.join(UNITS)} here, not {name!r}")
-        start, end = (
-            count_units(self._compile_date(start_date)),
-            count_units(self._compile_date(end_date)),
-        )
+        start, end = (count_units(self._compile_date(date)) for date in (start_date, end_date))
         return Number(self._builder.op("sub", end, start))
 
     def compile_case(self, tree: exp.Case) -> Number:
@@ -255,16 +246,14 @@ class ExpressionCompiler:
             result = self.logic.choose(test, self.compile_number(branch.args["true"]), result)
         return result
 
-    def compile_if(
-        self, condition: exp.Expr, then: exp.Expr, other: exp.Expr | None = None
-    ) -> Number:
+    def compile_if(self, test: exp.Expr, then: exp.Expr, other: exp.Expr | None = None) -> Number:
         result = self.compile_number(other or exp.Null())
-        return self.logic.choose(self.compile_truth(condition), self.compile_number(then), result)
+        return self.logic.choose(self.compile_truth(test), self.compile_number(then), result)
 
     def compile_cast(self, tree: exp.Cast) -> Operand:
         type_name = tree.to.sql("duckdb").upper()
         operand = self.compile(tree.this)
-        if isinstance(operand, Text) and type_name in DATES:
+        if isinstance(operand, Text) and type_name in DATE_TYPES:
             return parse_date(operand.value, type_name, tree)
         number = self.to_number(operand)
         match type_name:
@@ -285,14 +274,14 @@ class ExpressionCompiler:
         name, arguments = str(tree.this).lower(), list(tree.expressions)
         function = self._functions.get(name)
         if function is not None:
-            _check_count(tree, function.min_arity, function.max_arity)
+            _check_argument_count(tree, function.min_arity, function.max_arity)
             return Number(function.build(self._builder, self._compile_values(arguments)))
         if name in _SPECIAL_FUNCTIONS:
             min_count, max_count, rule = _SPECIAL_FUNCTIONS[name]
-            _check_count(tree, min_count, max_count)
+            _check_argument_count(tree, min_count, max_count)
             return rule(self, *arguments)
         if name in PARTS:
-            _check_count(tree, 1, 1)
+            _check_argument_count(tree, 1, 1)
             return self._compute_date_part(name, arguments[0])
         names = sorted(_SPECIAL_FUNCTIONS.keys() | self._functions.keys() | PARTS.keys())
         suggestion = closest(name, names)
@@ -318,7 +307,7 @@ class ExpressionCompiler:
         return self.logic.compare(operator, opposite, magnitude, self.logic.number(np.inf))
 
 
-def _list_operands_of_one_type(node: exp.Expr) -> tuple[list[Any], bool]:
+def _list_same_type_operands(node: exp.Expr) -> tuple[list[Any], bool]:
     """Return the operands of `node` that must have the same type, and whether it must be a date."""
     match node:
         case exp.In():
@@ -334,7 +323,7 @@ def _list_operands_of_one_type(node: exp.Expr) -> tuple[list[Any], bool]:
     return ([node.this, node.expression] if type(node) in _COMPARISONS else []), False
 
 
-def _check_count(tree: exp.Anonymous, min_count: int, max_count: int) -> None:
+def _check_argument_count(tree: exp.Anonymous, min_count: int, max_count: int) -> None:
     count = len(tree.expressions)
     if not min_count <= count <= max_count:
         expected = str(min_count) if min_count == max_count else f"{min_count} to {max_count}"
@@ -379,7 +368,7 @@ _RULES: Mapping[type[exp.Expr], Rule] = {
     exp.And: lambda c, t: c.logic.conjoin(c.compile_truth(t.this), c.compile_truth(t.expression)),
     exp.Anonymous: ExpressionCompiler.compile_call,
     exp.Between: ExpressionCompiler.compile_between,
-    exp.Boolean: lambda c, t: c.logic.truth(bool(t.this)),
+    exp.Boolean: lambda c, t: c.logic.make_truth(bool(t.this)),
     exp.Case: ExpressionCompiler.compile_case,
     exp.Cast: ExpressionCompiler.compile_cast,
     exp.Ceil: lambda c, t: c.apply_operator("ceil", t.this),

@@ -44,7 +44,7 @@ _BINARY_FUNCTIONS: Mapping[type[ast.operator], str] = {
 }
 """The numpy function that has the meaning of each Python operator."""
 
-_LOGICAL: Mapping[str, type[exp.Expr]] = {"and": exp.And, "or": exp.Or}
+_LOGICAL_OPERATORS: Mapping[str, type[exp.Expr]] = {"and": exp.And, "or": exp.Or}
 _COMPARISONS: Mapping[type[ast.cmpop], type[exp.Expr]] = {
     ast.Lt: exp.LT,
     ast.LtE: exp.LTE,
@@ -79,11 +79,8 @@ class FormulaExpression:
     """An expression of a formula, which is translated to a tree with the meaning of SQL.
 
     A numpy comparison with NaN is false, not NULL, so each comparison becomes `... IS TRUE`.
-
-    Attributes:
-        columns: maps each column of the training frame to whether it is boolean.
-        names: the namespace of the formula.
-        transforms: the fitted state of `center` and `standardize`, by their names in `body`.
+    `columns` maps each column of the training frame to whether it is boolean, `names` is the
+    namespace of the formula, and `transforms` has the fitted state of `center` and `standardize`.
     """
 
     name: str
@@ -99,21 +96,19 @@ class FormulaExpression:
         code = state.get("eval_code")
         name = str(factor.name())
         if not isinstance(code, str):
-            raise _unsupported(name)
+            raise _explain_unsupported(name)
         try:
             body = ast.parse(code.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError):
-            raise _unsupported(name) from None
+            raise _explain_unsupported(name) from None
         names = getattr(state.get("eval_env"), "namespace", {})
         expression = cls(name, body, columns, names, state.get("transforms", {}))
         while (function := expression._find_patsy_function(expression.body)) in ("C", "I"):
-            match expression.body:
-                case ast.Call(args=[argument], keywords=[]):
-                    expression = replace(expression, body=argument)
-                case ast.Call(args=[argument, *_]) if function == "C":
-                    expression = replace(expression, body=argument)
-                case _:
-                    raise _unsupported(name)
+            call = expression.body
+            assert isinstance(call, ast.Call)
+            if not call.args or (function == "I" and (len(call.args) > 1 or call.keywords)):
+                raise _explain_unsupported(name)
+            expression = replace(expression, body=call.args[0])
         return expression
 
     def list_columns(self) -> list[str]:
@@ -143,7 +138,7 @@ class FormulaExpression:
     def compute(self, frame: Frame) -> Value:
         tree = self._translate(self.body)
         if not isinstance(tree, exp.Expr):
-            raise _unsupported(self.name)
+            raise _explain_unsupported(self.name)
         return ExpressionCompiler(frame, NUMPY_FUNCTIONS).compile_number(tree).value
 
     def _translate(self, node: ast.expr) -> Translation:
@@ -163,10 +158,10 @@ class FormulaExpression:
                 return self._translate_comparison(node)
             case ast.Call():
                 return self._translate_call(node)
-        raise self._unsupported(node)
+        raise self._explain_unsupported(node)
 
     def _resolve_number(self, name: str) -> float:
-        value = self._resolve(name)
+        value = self._resolve_name(name)
         if isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
             number: float = value.item() if isinstance(value, np.generic) else value
             return number
@@ -174,9 +169,9 @@ class FormulaExpression:
             raise UnsupportedModelError(
                 f"the formula's {self.name!r} reads {name!r}, which is not a column of the frame"
             )
-        raise self._unsupported(ast.Name(name))
+        raise self._explain_unsupported(ast.Name(name))
 
-    def _resolve(self, name: str) -> Any:
+    def _resolve_name(self, name: str) -> Any:
         try:
             return self.names[name]
         except KeyError:
@@ -194,7 +189,7 @@ class FormulaExpression:
                 return exp.Neg(this=operand)
             case ast.Invert() if _is_condition(operand):
                 return exp.Not(this=operand)
-        raise self._unsupported(node)
+        raise self._explain_unsupported(node)
 
     def _translate_comparison(self, node: ast.Compare) -> Translation:
         (comparison,), left, (right,) = node.ops, node.left, node.comparators
@@ -205,7 +200,7 @@ class FormulaExpression:
             case _:
                 operands = [self._translate(left), self._translate(right)]
         if not any(isinstance(operand, exp.Expr) for operand in operands):
-            raise _unsupported(self.name)
+            raise _explain_unsupported(self.name)
         left_tree, right_tree = map(_to_tree, operands)
         tree = _COMPARISONS[type(comparison)](this=left_tree, expression=right_tree)
         is_true = exp.Is(this=tree, expression=exp.true())
@@ -218,13 +213,13 @@ class FormulaExpression:
             try:
                 return _CONSTANT_FUNCTIONS[function](*numbers)
             except (KeyError, ArithmeticError, ValueError):
-                raise _unsupported(self.name) from None
-        if function in _LOGICAL:
+                raise _explain_unsupported(self.name) from None
+        if function in _LOGICAL_OPERATORS:
             if not all(map(_is_condition, values)):
                 raise UnsupportedModelError(
                     f"the formula's {self.name!r} combines numbers with & or |; compare them first"
                 )
-            return _LOGICAL[function](this=values[0], expression=values[1])
+            return _LOGICAL_OPERATORS[function](this=values[0], expression=values[1])
         if function in ("add", "subtract", "multiply") and all(map(self._is_boolean, values)):
             # These are logical operators in numpy.
             raise UnsupportedModelError(
@@ -232,7 +227,7 @@ class FormulaExpression:
             )
         if function == "power" and not isinstance(values[1], exp.Expr):
             return _compute_power(values[0], values[1])
-        return _call(function, *values)
+        return _make_call(function, *values)
 
     def _is_boolean(self, value: Translation) -> bool:
         if isinstance(value, exp.Column):
@@ -247,16 +242,16 @@ class FormulaExpression:
             return self._apply_transform(transform, node)
         function = self._find_function(node.func)
         if function is None or node.keywords or len(node.args) != _ARITIES[function]:
-            raise self._unsupported(node)
+            raise self._explain_unsupported(node)
         if function in NUMPY_FUNCTIONS:
             return self._apply(function, node.args)
-        tree, *branches = [self._translate(argument) for argument in node.args]
-        if function == "where" and _is_condition(tree):
+        first_operand, *branches = [self._translate(argument) for argument in node.args]
+        if function == "where" and _is_condition(first_operand):
             then, other = map(_to_tree, branches)
-            return exp.If(this=tree, true=then, false=other)
-        if function == "isnan" and isinstance(tree, exp.Expr):
-            return exp.Is(this=tree, expression=exp.Null())
-        raise self._unsupported(node)
+            return exp.If(this=first_operand, true=then, false=other)
+        if function == "isnan" and isinstance(first_operand, exp.Expr):
+            return exp.Is(this=first_operand, expression=exp.Null())
+        raise self._explain_unsupported(node)
 
     def _find_patsy_function(self, node: ast.expr) -> str | None:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -264,7 +259,7 @@ class FormulaExpression:
         name = node.func.id
         if name not in _PATSY_FUNCTIONS or name in self.columns:
             return None
-        function = self._resolve(name)
+        function = self._resolve_name(name)
         is_from_patsy = str(getattr(function, "__module__", "")).split(".")[0] == "patsy"
         return name if function is _MISSING or is_from_patsy else None
 
@@ -279,27 +274,25 @@ class FormulaExpression:
         class_path = f"{type(fitted).__module__}.{type(fitted).__qualname__}"
         x, options = self._translate(node.args[0]), self._read_options(node)
         if not isinstance(x, exp.Expr) or len(node.args) > 1:
-            raise self._unsupported(node)
+            raise self._explain_unsupported(node)
         if class_path == "patsy.state.Center" and not options:
-            return _call("subtract", x, _to_float(fitted._sum / fitted._count))
-        if (
-            class_path != "patsy.state.Standardize"
-            or not options.keys() <= _STANDARDIZE_DEFAULTS.keys()
-        ):
-            raise self._unsupported(node)
+            return _make_call("subtract", x, _to_float(fitted._sum / fitted._count))
+        is_known = options.keys() <= _STANDARDIZE_DEFAULTS.keys()
+        if class_path != "patsy.state.Standardize" or not is_known:
+            raise self._explain_unsupported(node)
         options = {**_STANDARDIZE_DEFAULTS, **options}
         if options["center"]:
-            x = _call("subtract", x, _to_float(fitted.current_mean))
+            x = _make_call("subtract", x, _to_float(fitted.current_mean))
         if options["rescale"]:
             deviation = np.sqrt(fitted.current_M2 / (fitted.current_n - options["ddof"]))
-            x = _call("divide", x, _to_float(deviation))
+            x = _make_call("divide", x, _to_float(deviation))
         return x
 
     def _read_options(self, node: ast.Call) -> dict[str, Any]:
         options = {}
         for keyword in node.keywords:
             if not keyword.arg or not isinstance(keyword.value, ast.Constant):
-                raise self._unsupported(node)
+                raise self._explain_unsupported(node)
             options[keyword.arg] = keyword.value.value
         return options
 
@@ -307,20 +300,21 @@ class FormulaExpression:
         """Return the name of the numpy function that a node refers to, even through an alias."""
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name):
-                return name if self._resolve(module) is np and name in _ARITIES else None
+                return name if self._resolve_name(module) is np and name in _ARITIES else None
             case ast.Name(id=name):
-                function = self._resolve(name)
+                function = self._resolve_name(name)
                 if function is abs:
                     return "abs"
                 return next((n for n in _ARITIES if getattr(np, n) is function), None)
         return None
 
-    def _unsupported(self, node: ast.expr) -> UnsupportedModelError:
+    def _explain_unsupported(self, node: ast.expr) -> UnsupportedModelError:
         text = ast.unparse(node)
-        return _unsupported(self.name, "" if text == self.name else f", which contains {text!r},")
+        detail = "" if text == self.name else f", which contains {text!r},"
+        return _explain_unsupported(self.name, detail)
 
 
-def _unsupported(name: str, detail: str = "") -> UnsupportedModelError:
+def _explain_unsupported(name: str, detail: str = "") -> UnsupportedModelError:
     return UnsupportedModelError(
         f"the formula's {name!r}{detail} is not supported; compute that column in the frame and in "
         "the query, and name it in the formula"
@@ -337,21 +331,21 @@ def _to_tree(value: Translation) -> exp.Expr:
     return exp.Literal(this=repr(float(value)), is_string=False)
 
 
-def _call(function: str, *values: Translation) -> exp.Expr:
+def _make_call(function: str, *values: Translation) -> exp.Expr:
     return exp.Anonymous(this=function, expressions=list(map(_to_tree, values)))
 
 
-def _to_float(fitted: Any) -> float:
-    return float(np.asarray(fitted, np.float64).reshape(()))
+def _to_float(number: Any) -> float:
+    return float(np.asarray(number, np.float64).reshape(()))
 
 
 def _compute_power(x: Translation, exponent: float) -> exp.Expr:
     """Compute x ** exponent as numpy does, which has special cases for some exponents."""
     if exponent == 2:
-        return _call("square", x)
+        return _make_call("square", x)
     if exponent == -1:
-        return _call("divide", 1.0, x)
-    return _call("sqrt", x) if exponent == 0.5 else _call("power", x, exponent)
+        return _make_call("divide", 1.0, x)
+    return _make_call("sqrt", x) if exponent == 0.5 else _make_call("power", x, exponent)
 
 
 STEP = "the formula"
@@ -366,22 +360,20 @@ class FormulaDesign:
     contrasts maps each category to numbers. `columns` is as in `FormulaExpression`.
     """
 
-    def __init__(self, info: Any, columns: Mapping[str, bool]) -> None:
-        self._info = info
+    def __init__(self, design_info: Any, columns: Mapping[str, bool]) -> None:
+        self._info = design_info
         self._factors = {
             factor: FormulaExpression.from_factor(factor, factor_info.state, columns)
-            for factor, factor_info in info.factor_infos.items()
+            for factor, factor_info in design_info.factor_infos.items()
         }
         self._codes_by_factor: dict[Any, Value] = {}
         self._computed_factors: dict[Any, Value] = {}
 
-    def names(self) -> tuple[str, ...]:
+    def list_columns(self) -> tuple[str, ...]:
         """Return the columns of the table that the formula reads, in the order of its terms."""
-        columns: dict[str, None] = {}
-        for term in self._info.terms:
-            for factor in term.factors:
-                columns.update(dict.fromkeys(self._factors[factor].list_columns()))
-        return tuple(columns)
+        factors = (factor for term in self._info.terms for factor in term.factors)
+        columns = (name for factor in factors for name in self._factors[factor].list_columns())
+        return tuple(dict.fromkeys(columns))
 
     def compute_terms(self, frame: Frame, weights: Array) -> tuple[list[Value], list[float], float]:
         """Compute the terms of the formula from the float64 `weights` of the design's columns.
@@ -407,10 +399,7 @@ class FormulaDesign:
         return values, value_weights, constant
 
     def _multiply_factors(self, frame: Frame, subterm: Any) -> Value:
-        """Return the columns of a subterm: products of its factors' columns.
-
-        The column of the first factor varies fastest.
-        """
+        """Return the products of the factors' columns; that of the first factor varies fastest."""
         b = frame.builder
         factor_values = []
         for factor in subterm.factors:
@@ -419,8 +408,8 @@ class FormulaDesign:
                 factor_values.append(self._look_up_contrasts(frame, factor, matrix))
             else:
                 factor_values.append(self._compute_numeric_factor(frame, factor))
-        widths = [range(value.type.width) for value in reversed(factor_values)]
-        index_tuples = np.array(list(itertools.product(*widths)), np.int64)[:, ::-1]
+        column_ranges = [range(value.type.width) for value in reversed(factor_values)]
+        index_tuples = np.array(list(itertools.product(*column_ranges)), np.int64)[:, ::-1]
         product: Value | None = None
         for i, value in enumerate(factor_values):
             if value.type.width > 1 or len(index_tuples) > 1:
@@ -447,16 +436,15 @@ class FormulaDesign:
                 "multiplied by another factor, which makes too many columns"
             )
         table = np.concatenate([matrix, np.full((1, matrix.shape[1]), np.nan)])
-        return look_up_rows(frame.builder, table, self._encode(frame, factor))
+        return look_up_rows(frame.builder, table, self._encode_categories(frame, factor))
 
-    def _encode(self, frame: Frame, factor: Any) -> Value:
+    def _encode_categories(self, frame: Frame, factor: Any) -> Value:
         """Return the index of each row's category, (n, 1), with NULL after the last category."""
         if factor in self._codes_by_factor:
             return self._codes_by_factor[factor]
         b, expression = frame.builder, self._factors[factor]
-        categories = to_category_array(
-            list(self._info.factor_infos[factor].categories), factor.name()
-        )
+        levels = list(self._info.factor_infos[factor].categories)
+        categories = to_category_array(levels, factor.name())
         column = expression.find_column()
         if categories.dtype == object:
             if column is None:

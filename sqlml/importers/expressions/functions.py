@@ -78,7 +78,7 @@ class Logic:
     def number(self, value: float) -> Number:
         return Number(self.builder.constant(np.array([value], np.float64)))
 
-    def truth(self, value: bool | None) -> Truth:
+    def make_truth(self, value: bool | None) -> Truth:
         true = self.builder.constant(np.array([value is True]))
         return Truth(true, true if value is None else None)
 
@@ -90,19 +90,18 @@ class Logic:
             if name != "ne":
                 return condition
             # Unlike the other operators, "ne" is true for NaN.
-            is_null = self.builder.op(
-                "or", self.builder.op("isnan", a.value), self.builder.op("isnan", b.value)
-            )
-            return self.builder.op("and", condition, self._negate_mask(is_null))
+            op = self.builder.op
+            is_null = op("or", op("isnan", a.value), op("isnan", b.value))
+            return op("and", condition, op("not", is_null))
 
         return Truth(build_mask(operator), build_mask(opposite))
 
     def is_null(self, a: Number) -> Truth:
-        """Return the condition `a IS NULL`, which is never NULL itself."""
+        """Build the condition `a IS NULL`, which is never NULL itself."""
         return Truth(self.builder.op("isnan", a.value))
 
     def negate(self, a: Truth) -> Truth:
-        return Truth(self._negate_mask(a.true)) if a.false is None else Truth(a.false, a.true)
+        return Truth(self.builder.op("not", a.true)) if a.false is None else Truth(a.false, a.true)
 
     def conjoin(self, a: Truth, b: Truth) -> Truth:
         return self._combine("and", "or", a, b)
@@ -111,11 +110,11 @@ class Logic:
         return self._combine("or", "and", a, b)
 
     def is_true(self, a: Truth) -> Truth:
-        """Return the condition `a IS TRUE`, which is never NULL."""
+        """Build the condition `a IS TRUE`, which is never NULL."""
         return Truth(a.true)
 
-    def is_known(self, a: Truth) -> Truth:
-        """Return the condition `a IS NOT NULL`."""
+    def build_is_not_null(self, a: Truth) -> Truth:
+        """Build the condition `a IS NOT NULL`."""
         return Truth(self.builder.op("or", a.true, self._false_mask(a)))
 
     def to_number(self, a: Truth) -> Number:
@@ -131,17 +130,14 @@ class Logic:
     def choose(self, condition: Truth, then: Number, other: Number) -> Number:
         return Number(self.builder.op("where", condition.true, then.value, other.value))
 
-    def _combine(self, on_true: str, on_false: str, a: Truth, b: Truth) -> Truth:
-        true = self.builder.op(on_true, a.true, b.true)
+    def _combine(self, true_op: str, false_op: str, a: Truth, b: Truth) -> Truth:
+        true = self.builder.op(true_op, a.true, b.true)
         if a.false is None and b.false is None:
             return Truth(true)
-        return Truth(true, self.builder.op(on_false, self._false_mask(a), self._false_mask(b)))
+        return Truth(true, self.builder.op(false_op, self._false_mask(a), self._false_mask(b)))
 
     def _false_mask(self, a: Truth) -> Value:
-        return self._negate_mask(a.true) if a.false is None else a.false
-
-    def _negate_mask(self, a: Value) -> Value:
-        return self.builder.op("not", a)
+        return self.builder.op("not", a.true) if a.false is None else a.false
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +193,11 @@ def _build_logarithm(b: Builder, operands: Sequence[Value]) -> Value:
     return logarithm if len(operands) == 1 else b.op("div", logarithm, b.op("log10", operands[0]))
 
 
-_SAME_IN_SQL = (
-    "abs cbrt ceil cos cosh exp floor log10 log2 sign sin sinh sqrt tan tanh trunc".split()
-)
+_SAME_IN_SQL = "abs cbrt ceil cos cosh exp floor log10 log2 sign sin sinh sqrt tan tanh trunc"
 _INVERSES = ("cos", "cosh", "sin", "sinh", "tan", "tanh")
 
 SQL_FUNCTIONS: Mapping[str, NumberFunction] = {
-    **{name: _make_function(name) for name in _SAME_IN_SQL},
+    **{name: _make_function(name) for name in _SAME_IN_SQL.split()},
     **{f"a{name}": _make_function(f"arc{name}") for name in _INVERSES},
     "ceiling": _make_function("ceil"),
     "cot": NumberFunction(lambda b, x: b.op("div", 1.0, b.op("tan", x[0]))),
@@ -244,19 +238,18 @@ NUMPY_FUNCTIONS: Mapping[str, NumberFunction] = {
 }
 """The numeric functions of numpy, which Python's operators use, too."""
 
+DATE_TYPES = ("DATE", "TIMESTAMP")
 
-DATES = ("DATE", "TIMESTAMP")
 
-
-def is_date(tree: exp.Expr) -> bool:
+def is_date_literal(tree: exp.Expr) -> bool:
     """Return whether a tree is a literal such as DATE '2026-01-31'."""
     is_cast = isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Literal)
-    return is_cast and tree.this.is_string and tree.args["to"].sql("duckdb").upper() in DATES
+    return is_cast and tree.this.is_string and tree.args["to"].sql("duckdb").upper() in DATE_TYPES
 
 
-def parse_date(text: str, type_name: str, tree: exp.Expr) -> Date:
+def parse_date(date_string: str, type_name: str, tree: exp.Expr) -> Date:
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(date_string.strip())
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is not None:
@@ -270,20 +263,17 @@ def parse_date(text: str, type_name: str, tree: exp.Expr) -> Date:
     return Date(float((elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds))
 
 
-def _count_units(microseconds: float) -> Callable[[Moment], Value]:
-    def count(moment: Moment) -> Value:
-        b, x = moment.builder, moment.microseconds
-        return b.op("div", b.op("sub", x, b.op("mod", x, microseconds)), microseconds)
-
-    return count
+def _count_units(moment: Moment, unit_length: int) -> Value:
+    b, x, float_length = moment.builder, moment.microseconds, float(unit_length)
+    return b.op("div", b.op("sub", x, b.op("mod", x, float_length)), float_length)
 
 
 UNITS: Mapping[str, Callable[[Moment], Value]] = {
     "year": lambda m: m.year,
-    "month": lambda m: m.months,
+    "month": lambda m: m.builder.op("add", m.builder.op("mul", m.year, 12.0), m.month),
     "day": lambda m: m.days,
-    "hour": _count_units(float(HOUR)),
-    "minute": _count_units(float(MINUTE)),
-    "second": _count_units(float(SECOND)),
+    "hour": lambda m: _count_units(m, HOUR),
+    "minute": lambda m: _count_units(m, MINUTE),
+    "second": lambda m: _count_units(m, SECOND),
 }
-"""Functions that count the units from a fixed date to a given date."""
+"""Maps each unit to a function that counts its units from a fixed date to a moment."""

@@ -29,10 +29,10 @@ from sqlml.types import DATETIME, Array, Kind
 
 Sql = str | Mapping[str, str]
 """An expression, or a mapping of new columns to expressions; `{column}` stands for each column."""
-SqlOf = Callable[[Any, Sequence[str]], Sql]
+SqlFunction = Callable[[Any, Sequence[str]], Sql]
 """A function from the fitted step and its quoted columns to its SQL."""
 
-EACH = "{column}"
+PLACEHOLDER = "{column}"
 
 _STEP_METHODS = ("to_sql", "fit", "transform")
 """The methods by which a step is recognized; a pandas frame has only two of them."""
@@ -44,14 +44,14 @@ _BRACES = re.compile(r"\{\w*\}")
 class SqlStep:
     """The SQL of a class or a function; `verify` compares it with the object at each import."""
 
-    sql: Sql | SqlOf
+    sql: Sql | SqlFunction
     verify: bool
 
 
 _STEPS: dict[Any, SqlStep] = {}
 
 
-def register_step(step: Any, sql: Sql | SqlOf, *, verify: bool = True) -> None:
+def register_step(step: Any, sql: Sql | SqlFunction, *, verify: bool = True) -> None:
     """Register the SQL of your own transformer, so that models that contain it can be imported.
 
     >>> import numpy as np
@@ -81,14 +81,14 @@ def register_step(step: Any, sql: Sql | SqlOf, *, verify: bool = True) -> None:
     if not isinstance(verify, bool):
         raise ConfigError(f"verify must be True or False, not {verify!r}")
     if not callable(sql):
-        checked = _check_sql(sql)
-        for text in [checked] if isinstance(checked, str) else checked.values():
-            unknown = _BRACES.search(text.replace(EACH, ""))
-            if unknown is not None:
+        valid_sql = _check_sql(sql)
+        for text in [valid_sql] if isinstance(valid_sql, str) else valid_sql.values():
+            placeholder = _BRACES.search(text.replace(PLACEHOLDER, ""))
+            if placeholder is not None:
                 raise ConfigError(
-                    f"unknown placeholder {unknown[0]} in {text!r}; only {EACH} is supported"
+                    f"unknown placeholder {placeholder[0]} in {text!r}; use only {PLACEHOLDER}"
                 )
-            parse_expression(text.replace(EACH, "x"))
+            parse_expression(text.replace(PLACEHOLDER, "x"))
     _STEPS[step] = SqlStep(sql, verify)
 
 
@@ -98,24 +98,25 @@ def find_registered(step: Any) -> SqlStep | None:
     A subclass of a registered class is not registered, because it may compute something else.
     """
     try:
-        sql = _STEPS.get(type(step)) or _STEPS.get(step)
+        registration = _STEPS.get(type(step)) or _STEPS.get(step)
     except TypeError:  # Unhashable objects are never registered.
-        sql = _STEPS.get(type(step))
-    if sql is None and all(callable(getattr(type(step), name, None)) for name in _STEP_METHODS):
+        registration = _STEPS.get(type(step))
+    methods = (getattr(type(step), name, None) for name in _STEP_METHODS)
+    if registration is None and all(map(callable, methods)):
         return SqlStep(lambda step, columns: step.to_sql(columns), True)
-    return sql
+    return registration
 
 
-def sql_step(step: Any, frame: Frame, registration: SqlStep) -> Frame:
+def import_sql_step(step: Any, frame: Frame, registration: SqlStep) -> Frame:
     """Compute the columns of a step from its SQL, after comparing it with the step if required."""
-    expressions = _build_sql(registration, step, frame.names)
+    expressions = _build_expressions(registration, step, frame.names)
     columns = compile_expressions(expressions, frame)
     if registration.verify:
-        _check_step(step, expressions, frame)
+        _compare_with_step(step, expressions, frame)
     return Frame.hstack(frame.builder, columns)
 
 
-def _build_sql(registration: SqlStep, step: Any, names: Sequence[str]) -> dict[str, str]:
+def _build_expressions(registration: SqlStep, step: Any, names: Sequence[str]) -> dict[str, str]:
     step_name = getattr(step, "__name__", None) or type(step).__name__
     quoted_names = [DUCKDB.quote_name(name) for name in names]
     sql: Any = registration.sql
@@ -132,8 +133,8 @@ def _build_sql(registration: SqlStep, step: Any, names: Sequence[str]) -> dict[s
         raise UnsupportedModelError(f"the SQL of {step_name}: {error.message}") from None
     if isinstance(sql, Mapping):
         return {_unquote(name): text for name, text in sql.items()}
-    if EACH in sql:
-        return {n: sql.replace(EACH, q) for n, q in zip(names, quoted_names, strict=True)}
+    if PLACEHOLDER in sql:
+        return {n: sql.replace(PLACEHOLDER, q) for n, q in zip(names, quoted_names, strict=True)}
     return {step_name.lower(): sql}
 
 
@@ -141,8 +142,8 @@ def _check_sql(sql: Any) -> Sql:
     if isinstance(sql, str):
         return sql
     if isinstance(sql, Mapping) and sql:
-        texts = [text for item in sql.items() for text in item]
-        if all(isinstance(text, str) for text in texts):
+        strings = [text for item in sql.items() for text in item]
+        if all(isinstance(text, str) for text in strings):
             return sql
     raise ConfigError(
         "sql must be an expression, a dict of column names and expressions, or a function that "
@@ -176,14 +177,11 @@ def parse_expression(sql: str) -> exp.Expr:
 
 
 def compile_expressions(expressions: Mapping[str, str], frame: Frame) -> list[Frame]:
-    """Compute the columns of a step as float64, with NaN for NULL.
-
-    An expression that is only a column passes that column on unchanged.
-    """
+    """Compute a step's columns as float64, with NaN for NULL; a plain column stays unchanged."""
     compiler = ExpressionCompiler(frame, SQL_FUNCTIONS)
     trees = {name: parse_expression(sql) for name, sql in expressions.items()}
     for tree in trees.values():
-        compiler.settle_types(tree)
+        compiler.decide_column_types(tree)
     columns = []
     for name, tree in trees.items():
         try:
@@ -211,16 +209,12 @@ def _compile_column(name: str, tree: exp.Expr, compiler: ExpressionCompiler, fra
 
 
 TEST_ROW_COUNT = 64
-
 TOLERANCE = 1e-9
 """The largest relative difference: `ln(1 + x)` differs from log1p in the last bits."""
 
 
-def _check_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None:
-    """Compare a step's outputs with its expressions on generated rows that the step accepts.
-
-    Columns that are passed on unchanged are not compared.
-    """
+def _compare_with_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None:
+    """Compare the columns that a step computes with its expressions, on generated rows."""
     builder = Builder()
     outputs = compile_expressions(expressions, Frame.raw(builder, frame.names))
     compared_outputs = {
@@ -246,9 +240,8 @@ def _check_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None
                 f"its SQL returns {len(outputs)} columns, but its transform returned an array of "
                 f"shape {expected.shape} for {TEST_ROW_COUNT} rows"
             )
-        actual = reference.run(
-            program, {n: _dates_to_microseconds(columns[n]) for n in program.inputs}
-        )
+        inputs = {n: _dates_to_microseconds(columns[n]) for n in program.inputs}
+        actual = reference.run(program, inputs)
         for name, i in compared_outputs.items():
             _compare_column(name, actual[str(i)][:, 0], expected[:, i], columns)
     if not is_compared:
@@ -262,15 +255,10 @@ def _check_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None
 def _generate_rows(
     names: tuple[str, ...], kind_by_name: Mapping[str, Kind], strings: list[str]
 ) -> Iterator[dict[str, Array]]:
-    """Yield three tables of `TEST_ROW_COUNT` rows, as arrays by column name.
-
-    The first table has missing values, the second has none, and in the third all numbers are
-    positive.
-    """
+    """Yield three tables of `TEST_ROW_COUNT` rows: with missing values, without, and positive."""
     rng = np.random.default_rng(0)
-    without_missing: dict[str, Array] = {}
-    with_missing: dict[str, Array] = {}
-    positive: dict[str, Array] = {}
+    tables: list[dict[str, Array]] = [{}, {}, {}]
+    with_missing, without_missing, positive = tables
     choices = np.array([*strings, "\N{SNOWMAN} another"], object)
     for name in names:
         is_missing = rng.random(TEST_ROW_COUNT) < 0.2
@@ -283,15 +271,13 @@ def _generate_rows(
             with_missing[name] = without_missing[name].copy()
             with_missing[name][is_missing] = None
         else:
-            standard, spread = (
-                rng.normal(size=TEST_ROW_COUNT),
-                rng.normal(size=TEST_ROW_COUNT) * 30 + 40,
-            )
+            standard = rng.normal(size=TEST_ROW_COUNT)
+            spread = rng.normal(size=TEST_ROW_COUNT) * 30 + 40
             pool = np.concatenate([standard, spread, rng.integers(-2, 6, TEST_ROW_COUNT)])
             without_missing[name] = rng.choice(pool, TEST_ROW_COUNT)
             with_missing[name] = np.where(is_missing, np.nan, without_missing[name])
             positive[name] = np.abs(without_missing[name]) + 0.5
-    yield from (with_missing, without_missing, positive)
+    yield from tables
 
 
 def _dates_to_microseconds(column: Array) -> Array:
@@ -302,13 +288,10 @@ def _dates_to_microseconds(column: Array) -> Array:
 
 
 def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
-    """Call the step on a frame, or on a matrix if it rejects the frame.
-
-    If it rejects both, return the error that it raised for the frame.
-    """
+    """Call the step on a frame, then on a matrix; return the first error if both fail."""
     transform = getattr(step, "transform", step)
     failures = []
-    for rows in _list_input_forms(columns):
+    for rows in _make_step_inputs(columns):
         try:
             with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
                 outputs = transform(rows)
@@ -319,7 +302,7 @@ def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
     return failures[0]
 
 
-def _list_input_forms(columns: Mapping[str, Array]) -> Iterator[Any]:
+def _make_step_inputs(columns: Mapping[str, Array]) -> Iterator[Any]:
     with suppress(ImportError):
         import pandas as pd
 
@@ -327,9 +310,7 @@ def _list_input_forms(columns: Mapping[str, Array]) -> Iterator[Any]:
     yield np.column_stack(list(columns.values()))
 
 
-def _compare_column(
-    name: str, actual: Array, returned: Array, columns: Mapping[str, Array]
-) -> None:
+def _compare_column(name: str, actual: Array, returned: Array, rows: Mapping[str, Array]) -> None:
     try:
         expected = returned.astype(np.float64)
     except (TypeError, ValueError):
@@ -344,7 +325,7 @@ def _compare_column(
     if not differs.any():
         return
     row = int(np.argmax(differs))
-    inputs = ", ".join(f"{n} = {columns[n][row]!s:.40}" for n in list(columns)[:6])
+    inputs = ", ".join(f"{n} = {rows[n][row]!s:.40}" for n in list(rows)[:6])
     raise UnsupportedModelError(
         f"the SQL of its column {name!r} gives {_format_value(actual[row])} where its transform "
         f"gives {_format_value(expected[row])} ({inputs}); correct the SQL"

@@ -27,7 +27,7 @@ def outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
     return Outputs({"label": label, "score": score, "samples": samples}, Labels("int64", (-1, 1)))
 
 
-def score_label(b: Builder, score: Value, tie: Tie = "gt") -> Value:
+def label_by_score(b: Builder, score: Value, tie: Tie = "gt") -> Value:
     """Return class indices (n, 1) from the second class's scores (n, 1) or all scores (n, K)."""
     is_binary = score.type.width == 1
     return binary_label(b, score, tie) if is_binary else argmax_label(b, score)
@@ -38,7 +38,7 @@ def argmax_label(b: Builder, scores: Value) -> Value:
     return b.op("argmax", scores, axis=1)
 
 
-def argmax_labels(b: Builder, scores: Value, sizes: Sequence[int]) -> Value:
+def label_targets_by_argmax(b: Builder, scores: Value, sizes: Sequence[int]) -> Value:
     """Return class indices (n, targets) from the scores of several targets side by side."""
     return b.concat([argmax_label(b, v) for v in split_targets(b, scores, sizes)])
 
@@ -47,10 +47,8 @@ def split_targets(b: Builder, values: Value, sizes: Sequence[int]) -> list[Value
     """Split the columns of several targets side by side into (n, size) for each target."""
     if len(sizes) == 1:
         return [values]
-    return [
-        b.op("select", values, indices=np.arange(end - size, end))
-        for size, end in zip(sizes, np.cumsum(sizes), strict=True)
-    ]
+    pairs = zip(sizes, np.cumsum(sizes), strict=True)
+    return [b.op("select", values, indices=np.arange(end - size, end)) for size, end in pairs]
 
 
 def add_complement(b: Builder, positive: Value) -> Value:
@@ -58,7 +56,7 @@ def add_complement(b: Builder, positive: Value) -> Value:
     return b.op("concat", b.op("sub", 1.0, positive), positive)
 
 
-def score_proba(b: Builder, score: Value) -> Value:
+def to_proba(b: Builder, score: Value) -> Value:
     """Return the sigmoid of (n, 1) scores of the second class, or the softmax of (n, K) scores."""
     if score.type.width == 1:
         return add_complement(b, b.op("sigmoid", score))
@@ -82,12 +80,12 @@ def normalise(b: Builder, proba: Value) -> Value:
     return b.op("div", proba, b.op("where", is_zero, float(classes), total))
 
 
-def class_lists(model: Any) -> list[list[Any]]:
+def read_class_lists(model: Any) -> list[list[Any]]:
     classes = model.classes_
     return [list(known) for known in classes] if isinstance(classes, list) else [list(classes)]
 
 
-def class_list(model: Any) -> list[Any]:
+def read_classes(model: Any) -> list[Any]:
     classes = model.classes_
     if isinstance(classes, list) or np.ndim(classes) != 1:
         raise UnsupportedModelError(
@@ -98,7 +96,7 @@ def class_list(model: Any) -> list[Any]:
 
 
 def two_or_more_classes(model: Any) -> list[Any]:
-    classes = class_list(model)
+    classes = read_classes(model)
     if len(classes) < 2:
         raise UnsupportedModelError(
             f"{type(model).__name__} was fitted on a single class; fit it on two or more"
@@ -106,7 +104,7 @@ def two_or_more_classes(model: Any) -> list[Any]:
     return classes
 
 
-def ovr_decision(b: Builder, predictions: Value, confidences: Value, n_classes: int) -> Value:
+def compute_ovr_scores(b: Builder, predictions: Value, confidences: Value, n_classes: int) -> Value:
     """Return scores (n, K): the votes of the class pairs plus s / (3 * (|s| + 1)).
 
     s is the sum of the confidences of a class. The second term is in (-1/3, 1/3), so it decides

@@ -85,9 +85,8 @@ def feature_agglomeration(model: Any, frame: Frame) -> Frame:
             f"FeatureAgglomeration pools with the Python function {name}, which cannot run inside "
             "SQL; use pooling_func=np.mean, np.max, np.min or np.sum"
         )
-    groups = [
-        b.op("select", x, indices=np.flatnonzero(labels == label)) for label in np.unique(labels)
-    ]
+    columns_of_clusters = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    groups = [b.op("select", x, indices=columns) for columns in columns_of_clusters]
     pooled = [b.op(_REDUCTIONS[model.pooling_func], group, axis=1) for group in groups]
     return Frame.from_value(b, b.concat(pooled))
 
@@ -132,23 +131,17 @@ def birch(model: Any, frame: Frame) -> Outputs:
 
 
 def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
-    """Follow the tree of bisections, at each node to the nearer of two centres.
-
-    All nodes are evaluated at once.
-    """
+    """Follow the tree of bisections to the nearer centres; all nodes are evaluated at once."""
     check_estimator(model, "cluster_centers_", "_bisecting_tree")
     x, centres = _read_centres(model, frame, "sparse")
     b = frame.builder
     centre_pairs, paths, offsets = _flatten_bisecting_tree(model, len(centres))
     score = compute_relative_distances(b, x, centres)
     if len(centre_pairs):  # Ties between the centres of a pair go left.
-        distances = compute_relative_distances(
-            b, x, centre_pairs.reshape(-1, centre_pairs.shape[2])
-        )
-        left, right = (
-            b.op("select", distances, indices=np.arange(side, 2 * len(centre_pairs), 2))
-            for side in (0, 1)
-        )
+        centres_of_pairs = centre_pairs.reshape(-1, centre_pairs.shape[2])
+        distances = compute_relative_distances(b, x, centres_of_pairs)
+        columns = (np.arange(side, 2 * len(centre_pairs), 2) for side in (0, 1))
+        left, right = (b.op("select", distances, indices=indices) for indices in columns)
         score = b.linear(b.cast(b.op("lt", right, left), "float64"), paths, offsets)
     return _build_outputs(b, x, centres, b.op("argmax", score, axis=1))
 

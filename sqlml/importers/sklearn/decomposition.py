@@ -125,9 +125,8 @@ def pls_svd(model: Any, frame: Frame) -> Frame:
     """Return (x - mean) / deviation @ x_weights_."""
     check_estimator(model, "x_weights_", "_x_mean", "_x_std")
     centred = _subtract_mean(frame.builder, check_array(frame, "PLSSVD"), model._x_mean)
-    return _make_frame(
-        model, frame, _rotate(frame.builder, centred, model._x_std, model.x_weights_)
-    )
+    scores = _rotate(frame.builder, centred, model._x_std, model.x_weights_)
+    return _make_frame(model, frame, scores)
 
 
 def _rotate(b: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:

@@ -18,16 +18,13 @@ def dummy_classifier(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "class_prior_", "classes_", "n_outputs_")
     if model.strategy == "uniform":
         raise _explain_random_strategy(model)
-    class_lists = classify.class_lists(model)
-    probabilities = [
-        _find_probabilities(model, target, np.asarray(target_classes))
-        for target, target_classes in enumerate(class_lists)
-    ]
+    classes = classify.read_class_lists(model)
+    probabilities = [_compute_probabilities(model, i, known) for i, known in enumerate(classes)]
     # The label is the most probable class, with the strategy "constant", too.
     label_indices = [int(np.argmax(proba)) for proba in probabilities]
     label = repeat_rows(frame, np.array(label_indices, np.int64))
     proba = repeat_rows(frame, np.concatenate(probabilities))
-    labels = tuple(build_labels(target_classes) for target_classes in class_lists)
+    labels = tuple(build_labels(known) for known in classes)
     return Outputs({"label": label, "proba": proba}, labels)
 
 
@@ -36,14 +33,14 @@ def dummy_regressor(model: Any, frame: Frame) -> Outputs:
     return Outputs({"label": repeat_rows(frame, np.ravel(np.asarray(model.constant_, np.float64)))})
 
 
-def class_probabilities(model: Any) -> Array:
+def read_class_probabilities(model: Any) -> Array:
     """Return the probabilities, (K,), that a single-target DummyClassifier predicts."""
     check_estimator(model, "class_prior_", "classes_", "n_outputs_")
     check_single_output(model, int(model.n_outputs_))
-    return _find_probabilities(model, 0, np.asarray(model.classes_))
+    return _compute_probabilities(model, 0, model.classes_)
 
 
-def _find_probabilities(model: Any, target: int, classes: Array) -> Array:
+def _compute_probabilities(model: Any, target: int, classes: Any) -> Array:
     is_single = int(model.n_outputs_) == 1
     prior = np.asarray(model.class_prior_ if is_single else model.class_prior_[target], np.float64)
     match model.strategy:
@@ -54,11 +51,11 @@ def _find_probabilities(model: Any, target: int, classes: Array) -> Array:
         case "most_frequent":
             return np.asarray(np.eye(prior.size)[int(prior.argmax())])
         case "constant":
-            return np.asarray(classes == np.ravel(model.constant)[target], np.float64)
+            return np.asarray(np.asarray(classes) == np.ravel(model.constant)[target], np.float64)
     raise _explain_random_strategy(model)
 
 
-def regression_constant(model: Any) -> Array:
+def read_regression_constant(model: Any) -> Array:
     """Return the prediction, (1,), of a single-target DummyRegressor."""
     check_estimator(model, "constant_", "n_outputs_")
     check_single_output(model, int(model.n_outputs_))
@@ -73,7 +70,7 @@ def _explain_random_strategy(model: Any) -> UnsupportedModelError:
 
 
 def repeat_rows(frame: Frame, values: Array) -> Value:
-    """Repeat `values`, (k,), in each row, (n, k); the first column has the number of rows."""
+    """Repeat `values`, (k,), in each row, (n, k); the first column gives the row count."""
     column = next((b for b in frame.blocks if not isinstance(b, RawColumn)), None)
     rows = frame.numbers(0) if column is None else column
     builder = frame.builder

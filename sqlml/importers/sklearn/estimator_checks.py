@@ -40,10 +40,7 @@ def check_bounds(
     low: Array | None = None,
     high: Array | None = None,
 ) -> Value:
-    """Check while scoring that `value` is finite and within the bounds of its columns.
-
-    `low` and `high` have a bound per column, (k,), or one for all columns, (1,).
-    """
+    """Check while scoring that `value` is finite and in its bounds, one per column or for all."""
     bounds = {key: bound for key, bound in (("low", low), ("high", high)) if bound is not None}
     return frame.builder.op(
         "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step, **bounds
@@ -52,9 +49,7 @@ def check_bounds(
 
 def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Frame:
     """Check each block of the frame separately; in sparse rows, check only the stored values."""
-    b = frame.builder
-    blocks: list[Value] = []
-    start = 0
+    b, blocks, start = frame.builder, list[Value](), 0
     for block in frame.blocks:
         width = 1 if isinstance(block, RawColumn) else block.type.width
         block_frame = Frame(b, (block,), frame.names[start : start + width])
@@ -69,7 +64,7 @@ def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Fra
     return Frame(b, tuple(blocks), frame.names, frame.sparse)
 
 
-def stored_dtype(frame: Frame) -> DType:
+def choose_dtype(frame: Frame) -> DType:
     """Return float32 if all columns are sparse float32, in which scikit-learn then computes."""
     is_single = all(isinstance(b, Value) and b.type.dtype == "float32" for b in frame.blocks)
     return "float32" if is_single and frame.has_sparse_rows else "float64"

@@ -67,7 +67,7 @@ _LEAVES: Mapping[Leaf, str] = {
     feature_extraction.hashing_vectorizer: "feature_extraction.text.HashingVectorizer",
     feature_extraction.tfidf_transformer: "feature_extraction.text.TfidfTransformer",
     feature_extraction.tfidf_vectorizer: "feature_extraction.text.TfidfVectorizer",
-    feature_selection.from_model: "feature_selection._from_model.SelectFromModel",
+    feature_selection.model_based_selector: "feature_selection._from_model.SelectFromModel",
     feature_selection.selector: (
         "feature_selection._sequential.SequentialFeatureSelector "
         "feature_selection._univariate_selection.GenericUnivariateSelect SelectFdr SelectFpr "
@@ -179,7 +179,7 @@ _COMPOSITES: Mapping[Composite, str] = {
     combined_estimators.voting_regressor: "ensemble._voting.VotingRegressor",
     combined_estimators.adaboost_classifier: "ensemble._weight_boosting.AdaBoostClassifier",
     combined_estimators.adaboost_regressor: "ensemble._weight_boosting.AdaBoostRegressor",
-    feature_selection.recursive: "feature_selection._rfe.RFE RFECV",
+    feature_selection.recursive_selector: "feature_selection._rfe.RFE RFECV",
     compose.frozen_estimator: "frozen._frozen.FrozenEstimator",
     impute.iterative_imputer: "impute._iterative.IterativeImputer",
     compose.ransac_regressor: "linear_model._ransac.RANSACRegressor",
@@ -226,32 +226,18 @@ _READ_LIKE_PARTS = (
 )
 
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
-    **{
-        path: compose.composite_schema
-        for path, importer in COMPOSITES.items()
-        if importer in _READ_LIKE_PARTS
-    },
+    **{path: compose.composite_schema for path, f in COMPOSITES.items() if f in _READ_LIKE_PARTS},
     **compose.ROW_READERS,
-    "sklearn.isotonic.IsotonicRegression": isotonic.isotonic_schema,
-    "sklearn.preprocessing._label.LabelBinarizer": encoders.label_schema,
-    "sklearn.preprocessing._label.LabelEncoder": encoders.label_schema,
+    "sklearn.isotonic.IsotonicRegression": isotonic.read_isotonic_schema,
+    "sklearn.preprocessing._label.LabelBinarizer": encoders.read_label_schema,
+    "sklearn.preprocessing._label.LabelEncoder": encoders.read_label_schema,
     "sklearn.model_selection._classification_threshold.FixedThresholdClassifier": (
-        calibration.threshold_schema
+        calibration.read_threshold_schema
     ),
-    **{
-        f"sklearn.svm._classes.{name}": svm.schema
-        for name in ("SVC", "NuSVC", "SVR", "NuSVR", "OneClassSVM")
-    },
+    **index_by_class("sklearn", {svm.read_schema: "svm._classes.SVC NuSVC SVR NuSVR OneClassSVM"}),
 }
 """Composites that read their columns from their parts, and estimators without a column count."""
 
-
-_TRAINING_ONLY = (
-    "it labels or places the rows that it was fitted on, and has no method for new rows"
-)
-_COVARIANCE = (
-    "it estimates a covariance matrix and has no prediction per row; EllipticEnvelope has one"
-)
 _GRAPH = (
     "its result is a graph between rows and training rows, not a column of a table; use "
     "KNeighborsClassifier or KNeighborsRegressor"
@@ -260,14 +246,14 @@ _MANIFOLD = "it solves a new optimisation problem for the rows that it transform
 _ITERATIVE = "its transform solves an optimisation problem for each row until it converges"
 
 _REFUSED: Mapping[str, str] = {
-    _TRAINING_ONLY: (
+    "it labels or places the rows that it was fitted on, and has no method for new rows": (
         "cluster._agglomerative.AgglomerativeClustering cluster._bicluster.SpectralBiclustering "
         "SpectralCoclustering cluster._dbscan.DBSCAN cluster._hdbscan.hdbscan.HDBSCAN "
         "cluster._optics.OPTICS cluster._spectral.SpectralClustering "
         "manifold._classical_mds.ClassicalMDS manifold._mds.MDS "
         "manifold._spectral_embedding.SpectralEmbedding manifold._t_sne.TSNE"
     ),
-    _COVARIANCE: (
+    "it estimates a covariance matrix and has no prediction per row; EllipticEnvelope has one": (
         "covariance._empirical_covariance.EmpiricalCovariance "
         "covariance._graph_lasso.GraphicalLasso GraphicalLassoCV "
         "covariance._robust_covariance.MinCovDet covariance._shrunk_covariance.LedoitWolf OAS "

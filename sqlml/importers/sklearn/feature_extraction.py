@@ -17,8 +17,8 @@ from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.sklearn.estimator_checks import (
     check_array,
     check_estimator,
+    choose_dtype,
     explain_option,
-    stored_dtype,
 )
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.sparse_rows import pack_items
@@ -26,8 +26,8 @@ from sqlml.ir.operators.text import MAX_N
 from sqlml.ir.utf8_column import pack_words
 from sqlml.types import DType
 
-COLUMN = "text"
-"""Name of the column that a vectorizer reads, unless `inputs` names another."""
+TEXT_COLUMN, LABELS_COLUMN, ITEMS_COLUMN = "text", "labels", "items"
+"""The default columns of text vectorizers, MultiLabelBinarizer and FeatureHasher."""
 
 
 def count_vectorizer(model: Any, frame: Frame) -> Frame:
@@ -39,9 +39,8 @@ def count_vectorizer(model: Any, frame: Frame) -> Frame:
 def tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
     _check_vocabulary(model, "_tfidf")
     value = _count_tokens(model, frame)
-    return _make_sparse_frame(
-        frame, _weight_counts(model._tfidf, frame.builder, value, frame.names[0])
-    )
+    value = _weight_counts(model._tfidf, frame.builder, value, frame.names[0])
+    return _make_sparse_frame(frame, value)
 
 
 def tfidf_transformer(model: Any, frame: Frame) -> Frame:
@@ -49,10 +48,10 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
     check_estimator(model)
     if model.use_idf and not hasattr(model, "idf_"):
         raise explain_unfitted(model)
-    value = check_array(frame, "TfidfTransformer", dtype=stored_dtype(frame), rows="sparse")
+    value = check_array(frame, "TfidfTransformer", dtype=choose_dtype(frame), rows="sparse")
     if not value.type.sparse:
         value = frame.builder.op("sparsify", value)
-    name = frame.names[0] if frame.names else COLUMN
+    name = frame.names[0] if frame.names else TEXT_COLUMN
     weighted = _weight_counts(model, frame.builder, value, name)
     return Frame.from_value(frame.builder, weighted, frame.names, True)
 
@@ -60,11 +59,8 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
     """Count signed tokens in the columns of their hashes, as sparse rows (n, n_features)."""
     check_estimator(model)
-    attrs = {
-        **_build_analyzer_attrs(model, frame),
-        **_build_hash_attrs(model),
-        "dtype": _require_exact_dtype(model),
-    }
+    attrs = _build_analyzer_attrs(model, frame) | _build_hash_attrs(model)
+    attrs["dtype"] = _require_exact_dtype(model)
     value = frame.builder.op("hash_tokens", _read_document(model, frame), **attrs)
     if model.binary:
         value = frame.builder.op("map_stored", value, function="one")
@@ -73,8 +69,8 @@ def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
     return _make_sparse_frame(frame, value)
 
 
-def one_text(model: Any) -> Schema:
-    return Schema((COLUMN,), 1)
+def read_text_schema(model: Any) -> Schema:
+    return Schema((TEXT_COLUMN,), 1)
 
 
 def _build_hash_attrs(model: Any) -> dict[str, Any]:
@@ -162,13 +158,13 @@ def _build_analyzer_attrs(model: Any, frame: Frame) -> dict[str, Any]:
         raise UnsupportedModelError(
             f"{name}(ngram_range={model.ngram_range!r}): n-gram sizes must be from 1 to {MAX_N}"
         )
-    is_word = model.analyzer == "word"
-    stop_words = sorted(model.get_stop_words() or ()) if is_word else []
+    splits_words = model.analyzer == "word"
+    stop_words = sorted(model.get_stop_words() or ()) if splits_words else []
     return {
         "analyzer": str(model.analyzer),
         "lowercase": bool(model.lowercase),
         "accents": model.strip_accents or "",
-        "pattern": str(model.token_pattern) if is_word else "",
+        "pattern": str(model.token_pattern) if splits_words else "",
         "stop_words": np.array(stop_words, object),
         "min_n": min_n,
         "max_n": max_n,
@@ -201,20 +197,15 @@ def _weight_counts(model: Any, b: Builder, value: Value, feature: str) -> Value:
     return value
 
 
-LABELS = "labels"
-"""Name of the column that MultiLabelBinarizer reads, unless `inputs` names another."""
-ITEMS = "items"
-"""Name of the column that FeatureHasher reads, unless `inputs` names another."""
-
 _FORM_OF_INPUT_TYPE: Mapping[str, DType] = {"dict": "map", "pair": "pairs", "string": "list"}
 
 
-def one_list(model: Any) -> Schema:
-    return Schema((LABELS,), 1)
+def read_list_schema(model: Any) -> Schema:
+    return Schema((LABELS_COLUMN,), 1)
 
 
-def hashed_columns(model: Any) -> Schema:
-    return Schema((ITEMS,), ANY_COUNT if model.input_type == "string" else 1)
+def read_hasher_schema(model: Any) -> Schema:
+    return Schema((ITEMS_COLUMN,), ANY_COUNT if model.input_type == "string" else 1)
 
 
 def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
@@ -230,9 +221,8 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
                 "use strings or numbers"
             )
     words, ends = pack_items(classes)
-    value = _apply_to_nested(
-        "has_items", frame, "list", "MultiLabelBinarizer", dtype="float64", words=words, ends=ends
-    )
+    attrs = {"dtype": "float64", "words": words, "ends": ends}
+    value = _apply_to_nested("has_items", frame, "list", "MultiLabelBinarizer", **attrs)
     if not model.sparse_output and len(classes) <= MAX_DENSE:
         value = frame.builder.op("densify", value, fill=0.0)
     names = tuple(str(label) for label in classes)
@@ -260,9 +250,8 @@ def _hash_items(model: Any, frame: Frame, form: DType) -> Value:
         raise UnsupportedModelError(
             f"FeatureHasher(dtype={np.dtype(model.dtype).name}) rounds the weights; use float64"
         )
-    return _apply_to_nested(
-        "hash_items", frame, form, "FeatureHasher", dtype=dtype, **_build_hash_attrs(model)
-    )
+    attrs = _build_hash_attrs(model)
+    return _apply_to_nested("hash_items", frame, form, "FeatureHasher", dtype=dtype, **attrs)
 
 
 def _hash_strings(model: Any, frame: Frame) -> Value:
@@ -307,7 +296,7 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
         )
     dtype: DType = "float32" if fitted_dtype == np.float32 else "float64"
     keys = _read_keys(model)
-    columns = {name: i for i, name in enumerate(frame.names)}
+    index_by_name = {name: i for i, name in enumerate(frame.names)}
     if frame.width != len(keys):
         raise UnsupportedModelError(
             f"DictVectorizer reads the keys {', '.join(keys)}; give it these columns"
@@ -316,7 +305,7 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
     positions: list[int] = []
     b = frame.builder
     for i, (key, values) in enumerate(keys.items()):
-        i = columns.get(key, i)
+        i = index_by_name.get(key, i)
         if values is None:
             blocks.append(frame.numbers(i, dtype))
             positions.append(int(model.vocabulary_[key]))
@@ -330,9 +319,8 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
     if not np.array_equal(order, np.arange(order.size)):
         value = b.op("select", value, indices=order)
     names = [str(n) for n in model.feature_names_]
-    sparse: Sparse = bool(model.sparse)
-    if sparse and None in keys.values():
-        sparse = "with zeros"
+    has_zeros = model.sparse and None in keys.values()
+    sparse: Sparse = "with zeros" if has_zeros else bool(model.sparse)
     return Frame.from_value(b, value, names, sparse)
 
 

@@ -16,7 +16,6 @@ from sqlml.importers.sklearn.estimator_checks import check_array, check_estimato
 _PIPELINE_ATTRIBUTES = ("steps", "transformers", "best_estimator_")
 """Attributes of an estimator whose parts decide the kind of each column themselves."""
 
-
 _FITTED_ATTRIBUTES = {"VarianceThreshold": "variances_", "SequentialFeatureSelector": "support_"}
 """Maps a class to an attribute that it has when it is fitted; for other classes it is `scores_`."""
 
@@ -27,17 +26,14 @@ def selector(model: Any, frame: Frame) -> Frame:
     return _select_columns(model, frame)
 
 
-def from_model(model: Any, frame: Frame) -> Frame:
+def model_based_selector(model: Any, frame: Frame) -> Frame:
     """Import SelectFromModel; its columns may be strings if its estimator is a pipeline."""
     check_estimator(model, "estimator_")
-    return _select_columns(
-        model,
-        frame,
-        allows_raw=any(hasattr(model.estimator_, name) for name in _PIPELINE_ATTRIBUTES),
-    )
+    is_pipeline = any(hasattr(model.estimator_, name) for name in _PIPELINE_ATTRIBUTES)
+    return _select_columns(model, frame, allows_raw=is_pipeline)
 
 
-def recursive(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+def recursive_selector(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Import RFE or RFECV: the selected columns as `transform`, and the estimator's outputs."""
     check_estimator(model, "support_", "estimator_")
     selected = _select_columns(model, frame)
@@ -69,7 +65,6 @@ def _select_columns(model: Any, frame: Frame, *, allows_raw: bool = False) -> Fr
     is_read[selected_indices] = True
     read_indices = np.flatnonzero(is_read).tolist()
     value = check_array(frame.select(read_indices), name, rows="sparse")
-    checked = Frame(
-        frame.builder, (value,), tuple(frame.names[i] for i in read_indices), frame.sparse
-    )
+    names = tuple(frame.names[i] for i in read_indices)
+    checked = Frame(frame.builder, (value,), names, frame.sparse)
     return checked.select([read_indices.index(int(i)) for i in selected_indices])

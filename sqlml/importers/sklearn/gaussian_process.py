@@ -14,21 +14,13 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
-from sqlml.importers.sklearn import classify
+from sqlml.importers.sklearn import classify, kernel_models
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
-from sqlml.importers.sklearn.kernel_models import (
-    KERNELS,
-    NON_NEGATIVE,
-    compute_kernel,
-    exponentiate,
-    raise_to_power,
-)
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
 Term = Value | float
 """Values that depend on the row, or one number for all rows."""
-
 
 _KERNELS = (
     "RBF Matern RationalQuadratic ExpSineSquared DotProduct ConstantKernel WhiteKernel Sum Product "
@@ -44,18 +36,15 @@ def compute_covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term
         case "WhiteKernel":
             return 0.0  # The noise of a fitted row is independent of the noise of other rows.
         case ("Sum" | "Product") as name:
-            left, right = (
-                compute_covariance(b, operand, x, points) for operand in (kernel.k1, kernel.k2)
-            )
+            left = compute_covariance(b, kernel.k1, x, points)
+            right = compute_covariance(b, kernel.k2, x, points)
             return _combine(b, name, left, right)
         case "Exponentiation":
-            return _compute_power(
-                b, compute_covariance(b, kernel.kernel, x, points), kernel.exponent
-            )
+            inner = compute_covariance(b, kernel.kernel, x, points)
+            return _compute_power(b, inner, kernel.exponent)
         case "RBF":
-            return exponentiate(
-                b, _compute_squared_distances(b, x, points, kernel.length_scale), -0.5
-            )
+            distance = _compute_squared_distances(b, x, points, kernel.length_scale)
+            return kernel_models.exponentiate(b, distance, -0.5)
         case "Matern":
             return _compute_matern(b, kernel, x, points)
         case "RationalQuadratic":
@@ -67,7 +56,7 @@ def compute_covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term
             distance = b.op("sqrt", b.op("pairwise", x, points=points, metric="sqeuclidean"))
             angle = b.op("mul", distance, math.pi / kernel.periodicity)
             wave = b.op("div", b.op("sin", angle), float(kernel.length_scale))
-            return exponentiate(b, b.op("square", wave), -2.0)
+            return kernel_models.exponentiate(b, b.op("square", wave), -2.0)
         case "DotProduct":
             product = b.op("pairwise", x, points=points, metric="dot")
             return b.op("add", product, float(kernel.sigma_0**2))
@@ -82,9 +71,8 @@ def compute_variance(b: Builder, kernel: Any, x: Value) -> Term:
         case "WhiteKernel":
             return float(kernel.noise_level)
         case ("Sum" | "Product") as name:
-            return _combine(
-                b, name, compute_variance(b, kernel.k1, x), compute_variance(b, kernel.k2, x)
-            )
+            left, right = compute_variance(b, kernel.k1, x), compute_variance(b, kernel.k2, x)
+            return _combine(b, name, left, right)
         case "Exponentiation":
             return _compute_power(b, compute_variance(b, kernel.kernel, x), kernel.exponent)
         case "DotProduct":
@@ -114,27 +102,29 @@ def _combine(b: Builder, name: str, left: Term, right: Term) -> Term:
 
 
 def _compute_power(b: Builder, base: Term, exponent: float) -> Term:
-    return raise_to_power(b, base, exponent) if isinstance(base, Value) else float(base**exponent)
+    if isinstance(base, Value):
+        return kernel_models.raise_to_power(b, base, exponent)
+    return float(base**exponent)
 
 
-def to_value(b: Builder, term: Term, x: Value, width: int) -> Value:
+def expand_term(b: Builder, term: Term, x: Value, width: int) -> Value:
     if isinstance(term, Value):
         return term
     zeros = b.op("mul", b.op("select", x, indices=np.zeros(1, np.int64)), 0.0)
     return b.op("add", zeros, np.full(width, term))
 
 
-def _compute_squared_distances(b: Builder, x: Value, points: Array, length: Any) -> Value:
-    length = np.ravel(np.asarray(length, np.float64))
-    x = b.op("div", x, length)
-    return b.op("pairwise", x, points=points / length, metric="sqeuclidean")
+def _compute_squared_distances(b: Builder, x: Value, points: Array, length_scale: Any) -> Value:
+    length_scale = np.ravel(np.asarray(length_scale, np.float64))
+    x = b.op("div", x, length_scale)
+    return b.op("pairwise", x, points=points / length_scale, metric="sqeuclidean")
 
 
 def _compute_matern(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     nu = kernel.nu
     squared_distances = _compute_squared_distances(b, x, points, kernel.length_scale)
     if nu == np.inf:
-        return exponentiate(b, squared_distances, -0.5)
+        return kernel_models.exponentiate(b, squared_distances, -0.5)
     if nu not in (0.5, 1.5, 2.5):
         raise UnsupportedModelError(
             f"the Gaussian process has a Matern kernel with nu={nu}, a Bessel function that sqlml "
@@ -142,26 +132,24 @@ def _compute_matern(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
         )
     distance = b.op("sqrt", squared_distances)
     if nu == 0.5:
-        return exponentiate(b, distance, -1.0)
+        return kernel_models.exponentiate(b, distance, -1.0)
     distance = b.op("mul", distance, math.sqrt(2 * nu))
     polynomial = b.op("add", 1.0, distance)
     if nu == 2.5:
         polynomial = b.op("add", polynomial, b.op("div", b.op("square", distance), 3.0))
-    return b.op("mul", polynomial, exponentiate(b, distance, -1.0))
+    return b.op("mul", polynomial, kernel_models.exponentiate(b, distance, -1.0))
 
 
 def _compute_pairwise_kernel(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
-    name = kernel.metric
-    if callable(name) or name not in KERNELS - NON_NEGATIVE:
+    name, supported = kernel.metric, kernel_models.KERNELS - kernel_models.NON_NEGATIVE
+    if callable(name) or name not in supported:
         raise UnsupportedModelError(
             f"the Gaussian process has a PairwiseKernel with metric {name!r}, which sqlml does "
-            f"not support; it supports {', '.join(sorted(KERNELS - NON_NEGATIVE))}"
+            f"not support; it supports {', '.join(sorted(supported))}"
         )
     parameters = kernel.pairwise_kernels_kwargs or {}
-    gamma = kernel.gamma
-    return compute_kernel(
-        b, x, points, name, gamma, parameters.get("degree", 3), parameters.get("coef0", 1)
-    )
+    degree, coef0 = parameters.get("degree", 3), parameters.get("coef0", 1)
+    return kernel_models.compute_kernel(b, x, points, name, kernel.gamma, degree, coef0)
 
 
 _SLOPES = (0.41, 0.4, 0.37, 0.44, 0.39)
@@ -175,12 +163,11 @@ def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
     b = frame.builder
     points = np.asarray(model.X_train_, np.float64)
     x = check_array(frame, "GaussianProcessRegressor")
-    values = to_value(b, compute_covariance(b, model.kernel_, x, points), x, len(points))
+    covariance = expand_term(b, compute_covariance(b, model.kernel_, x, points), x, len(points))
     weights = np.asarray(model.alpha_).reshape(len(points), -1)
-    num_targets = weights.shape[1]
-    mean = b.linear(values, weights)
+    mean = b.linear(covariance, weights)
     scale, shift = (
-        np.broadcast_to(np.asarray(v, np.float64).ravel(), (num_targets,))
+        np.broadcast_to(np.asarray(v, np.float64).ravel(), weights.shape[1:])
         for v in (model._y_train_std, model._y_train_mean)
     )
     return Outputs({"label": b.op("add", b.op("mul", scale, mean), shift)})
@@ -188,42 +175,36 @@ def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
 
 def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "base_estimator_", "classes_")
-    classes = classify.class_list(model)
-    b = frame.builder
-    x = check_array(frame, "GaussianProcessClassifier")
+    classes = classify.read_classes(model)
+    b, x = frame.builder, check_array(frame, "GaussianProcessClassifier")
     if len(classes) == 2:
         mean, proba = _predict_binary(b, model.base_estimator_, x)
-        values = {
-            "label": classify.binary_label(b, mean),
-            "proba": classify.add_complement(b, proba),
-        }
-        return Outputs(values, build_labels(classes))
+        label, pair = classify.binary_label(b, mean), classify.add_complement(b, proba)
+        return Outputs({"label": label, "proba": pair}, build_labels(classes))
     if model.multi_class != "one_vs_rest":
         raise UnsupportedModelError(
             "GaussianProcessClassifier with multi_class='one_vs_one' raises on predict_proba; "
             "fit it with multi_class='one_vs_rest'"
         )
-    proba = b.op(
-        "concat", *[_predict_binary(b, part, x)[1] for part in model.base_estimator_.estimators_]
-    )
+    processes = model.base_estimator_.estimators_
+    proba = b.concat([_predict_binary(b, process, x)[1] for process in processes])
     total = b.op("sum", proba, axis=1)
     shares = b.op("div", proba, b.op("where", b.op("eq", total, 0.0), 1.0, total))
-    return Outputs(
-        {"label": classify.argmax_label(b, proba), "proba": shares}, build_labels(classes)
-    )
+    values = {"label": classify.argmax_label(b, proba), "proba": shares}
+    return Outputs(values, build_labels(classes))
 
 
 def _predict_binary(b: Builder, process: Any, x: Value) -> tuple[Value, Value]:
     """Return the latent mean and the probability of the second class, each (n, 1)."""
     points = np.asarray(process.X_train_, np.float64)
-    values = to_value(b, compute_covariance(b, process.kernel_, x, points), x, len(points))
+    covariance = expand_term(b, compute_covariance(b, process.kernel_, x, points), x, len(points))
     weights = (np.asarray(process.y_train_, np.float64) - process.pi_).reshape(-1, 1)
-    mean = b.linear(values, weights)
+    mean = b.linear(covariance, weights)
     # v = L^-1 W^(1/2) k. The inverse is computed once; the diagonal of L is at least 1.
-    v = b.linear(values, np.linalg.solve(process.L_, np.diag(process.W_sr_)).T)
-    explained = b.op("sum", b.op("square", v), axis=1)
-    prior_variance = to_value(b, compute_variance(b, process.kernel_, x), x, 1)
-    return mean, _average_sigmoid(b, mean, b.op("sub", prior_variance, explained))
+    v = b.linear(covariance, np.linalg.solve(process.L_, np.diag(process.W_sr_)).T)
+    explained_variance = b.op("sum", b.op("square", v), axis=1)
+    prior_variance = expand_term(b, compute_variance(b, process.kernel_, x), x, 1)
+    return mean, _average_sigmoid(b, mean, b.op("sub", prior_variance, explained_variance))
 
 
 def _average_sigmoid(b: Builder, mean: Value, var: Value) -> Value:

@@ -24,10 +24,7 @@ MAX_VALUES = 2048
 
 
 def compute_by_group(b: Builder, classes: int, width: int, make: Callable[[slice], Value]) -> Value:
-    """Compute a value (n, classes) for one slice of the classes after another.
-
-    `make` computes a slice; each class needs `width` numbers per row.
-    """
+    """Compute (n, classes) for slices of the classes; a class needs `width` numbers per row."""
     size = max(1, MAX_VALUES // max(1, width))
     return b.concat([make(slice(i, i + size)) for i in range(0, classes, size)])
 
@@ -43,18 +40,17 @@ def log_sum_exp(b: Builder, x: Value) -> Value:
     other_terms = b.op("where", is_max, -np.inf, x)
     small_sum = b.op("sum", b.op("exp", b.op("sub", other_terms, shift)), axis=1)
     max_count = b.op("sum", b.cast(is_max, "float64"), axis=1)
-    small_sum = b.op(
-        "where", b.op("eq", small_sum, 0.0), small_sum, b.op("div", small_sum, max_count)
-    )
+    is_zero = b.op("eq", small_sum, 0.0)
+    small_sum = b.op("where", is_zero, small_sum, b.op("div", small_sum, max_count))
     return b.op("add", b.op("add", b.op("log1p", small_sum), b.op("log", max_count)), maximum)
 
 
-def shares(b: Builder, x: Value) -> Value:
+def compute_shares(b: Builder, x: Value) -> Value:
     """Return exp(x - log_sum_exp(x)), the probability of each class, (n, K)."""
     return b.op("exp", b.op("sub", x, log_sum_exp(b, x)))
 
 
-def shares_below_max(b: Builder, x: Value) -> Value:
+def compute_shares_below_max(b: Builder, x: Value) -> Value:
     """Return exp(d - log(sum(exp(d)))) with d = x - max(x); it rounds unlike `shares`."""
     difference = b.op("sub", x, b.op("max", x, axis=1))
     log_total = b.op("log", b.op("sum", b.op("exp", difference), axis=1))
@@ -62,6 +58,7 @@ def shares_below_max(b: Builder, x: Value) -> Value:
 
 
 _MIXTURE_ATTRIBUTES = ("weights_", "means_", "precisions_cholesky_")
+_POSTERIOR_ATTRIBUTES = ("weight_concentration_", "degrees_of_freedom_", "mean_precision_")
 
 
 def gaussian_mixture(model: Any, frame: Frame) -> Outputs:
@@ -75,13 +72,7 @@ def gaussian_mixture(model: Any, frame: Frame) -> Outputs:
 
 def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
     """Return the joint log-probabilities expected under the variational posterior."""
-    check_estimator(
-        model,
-        *_MIXTURE_ATTRIBUTES,
-        "weight_concentration_",
-        "degrees_of_freedom_",
-        "mean_precision_",
-    )
+    check_estimator(model, *_MIXTURE_ATTRIBUTES, *_POSTERIOR_ATTRIBUTES)
     width = np.asarray(model.means_).shape[1]
     degrees_of_freedom = np.asarray(model.degrees_of_freedom_, np.float64)
     half_degrees = 0.5 * (degrees_of_freedom - np.arange(width, dtype=np.float64)[:, None])
@@ -90,9 +81,8 @@ def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
     log_gaussian = frame.builder.op("sub", log_gaussian, 0.5 * width * np.log(degrees_of_freedom))
     precision = np.asarray(model.mean_precision_, np.float64)
     log_gaussian = _add_row(frame.builder, log_gaussian, 0.5 * (log_lambda - width / precision))
-    return _build_mixture_outputs(
-        frame, _add_row(frame.builder, log_gaussian, _compute_expected_log_weights(model))
-    )
+    log_weights = _compute_expected_log_weights(model)
+    return _build_mixture_outputs(frame, _add_row(frame.builder, log_gaussian, log_weights))
 
 
 def digamma(x: Array) -> Array:
@@ -135,9 +125,8 @@ def _compute_log_gaussian(model: Any, frame: Frame) -> Value:
         distance = _compute_mahalanobis(b, x, means, roots)
         log_det = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
     elif model.covariance_type == "tied":
-        distance = _compute_mahalanobis(
-            b, x, means, np.broadcast_to(roots, (classes, *roots.shape))
-        )
+        tied_roots = np.broadcast_to(roots, (classes, *roots.shape))
+        distance = _compute_mahalanobis(b, x, means, tied_roots)
         log_det = np.full(classes, np.log(np.diagonal(roots)).sum())
     elif model.covariance_type == "diag":
         precisions = roots**2
@@ -197,11 +186,8 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "coef_", "intercept_", "classes_")
     b, x = frame.builder, check_array(frame, "LinearDiscriminantAnalysis")
     score = b.linear(x, np.atleast_2d(model.coef_).T, model.intercept_)
-    values = {
-        "label": classify.score_label(b, score),
-        "score": score,
-        "proba": classify.score_proba(b, score),
-    }
+    values = {"label": classify.label_by_score(b, score), "score": score}
+    values["proba"] = classify.to_proba(b, score)
     if model.solver != "lsqr":
         check_estimator(model, "scalings_", "_max_components")
         if model.solver == "svd":
@@ -209,7 +195,7 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
             x = b.op("sub", x, np.asarray(model.xbar_, np.float64))
         scalings = np.asarray(model.scalings_)[:, : int(model._max_components)]
         values["transform"] = b.linear(x, scalings)
-    return Outputs(values, build_labels(classify.class_list(model)))
+    return Outputs(values, build_labels(classify.read_classes(model)))
 
 
 def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
@@ -238,9 +224,9 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     values = {
         "label": classify.argmax_label(b, joint),
         "score": classify.collapse_two_scores(b, joint),
-        "proba": shares_below_max(b, joint),
+        "proba": compute_shares_below_max(b, joint),
     }
-    return Outputs(values, build_labels(classify.class_list(model)))
+    return Outputs(values, build_labels(classify.read_classes(model)))
 
 
 def gaussian_nb(model: Any, frame: Frame) -> Outputs:
@@ -323,24 +309,18 @@ def _build_linear_outputs(
 
 
 def _build_classifier_outputs(model: Any, frame: Frame, joint: Value) -> Outputs:
-    values = {
-        "label": classify.argmax_label(frame.builder, joint),
-        "proba": shares(frame.builder, joint),
-    }
-    return Outputs(values, build_labels(classify.class_list(model)))
+    label, proba = classify.argmax_label(frame.builder, joint), compute_shares(frame.builder, joint)
+    return Outputs({"label": label, "proba": proba}, build_labels(classify.read_classes(model)))
 
 
 def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
-    """Return label 1 if the squared Mahalanobis distance is at most -offset_, otherwise -1.
-
-    The square root is computed and squared again, as scikit-learn does through SciPy.
-    """
+    """Return label 1 if the squared Mahalanobis distance is at most -offset_, otherwise -1."""
     check_estimator(model, "location_", "offset_", "covariance_")
     b, x = frame.builder, check_array(frame, "EllipticEnvelope")
     delta = b.op("sub", x, np.asarray(model.location_, np.float64))
     turned = b.linear(delta, np.asarray(model.get_precision()).T)
     squared = b.op("sum", b.op("mul", delta, turned), axis=1)
-    squared = b.op("square", b.op("sqrt", squared))
+    squared = b.op("square", b.op("sqrt", squared))  # This rounds as SciPy does.
     samples = b.op("neg", squared)
     score = b.op("sub", samples, float(model.offset_))
     return classify.outlier_outputs(classify.binary_label(b, score, "ge"), score, samples)

@@ -29,19 +29,16 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
             "MissingIndicator returns no columns, since nothing was missing in training; leave the "
             "step out, or set features='all'"
         )
-    other_columns: list[int] = []
-    if model.features == "missing-only" and model.error_on_new:
-        other_columns = [i for i in range(frame.width) if i not in marked_columns]
+    is_strict = model.features == "missing-only" and model.error_on_new
+    other_columns = [i for i in range(frame.width) if is_strict and i not in marked_columns]
     if other_columns or any(_reads_strings(model, frame, i) for i in marked_columns):
         masks = [_build_column_mask(model, frame, i) for i in marked_columns]
     else:
         masks = [_build_columns_mask(model, frame, marked_columns)]
     for i in other_columns:
         is_missing = b.op("neg", b.cast(_build_column_mask(model, frame, i), "int64"))
-        zeros_or_error = b.op(
-            "require_known", is_missing, feature=frame.names[i], step="MissingIndicator"
-        )
-        masks[0] = b.op("or", masks[0], b.cast(zeros_or_error, "bool"))
+        checked = b.op("require_known", is_missing, feature=frame.names[i], step="MissingIndicator")
+        masks[0] = b.op("or", masks[0], b.cast(checked, "bool"))
     values = tuple(b.cast(mask, "float64") for mask in masks)
     names = tuple(f"missingindicator_{frame.names[i]}" for i in marked_columns)
     return Frame(b, values, names, model.sparse is True)
@@ -52,43 +49,43 @@ def is_null(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
-def build_string_mask(frame: Frame, i: int, missing: Any) -> Value:
+def build_string_mask(frame: Frame, i: int, missing_value: Any) -> Value:
     """Return a mask (n, 1) of where string column `i` is NULL, or equals the value `missing`."""
-    if is_null(missing):
+    if is_null(missing_value):
         return frame.builder.op("isnan", frame.strings(i))
-    sought = np.array([str(missing)], object)
-    code = frame.builder.op("encode", frame.strings(i), categories=sought, missing=-1)
+    categories = np.array([str(missing_value)], object)
+    code = frame.builder.op("encode", frame.strings(i), categories=categories, missing=-1)
     return frame.builder.op("ge", code, 0)
 
 
-def build_number_mask(b: Builder, x: Value, missing: Any) -> Value:
+def build_number_mask(b: Builder, x: Value, missing_value: Any) -> Value:
     """Return a mask (n, k) of where numbers are NULL, or equal the value `missing`."""
-    if is_null(missing):
+    if is_null(missing_value):
         return b.op("isnan", x)
-    return b.op("eq", x, float(missing))
+    return b.op("eq", x, float(missing_value))
 
 
 def replace_missing_by_nan(model: Any, frame: Frame) -> Value:
     """Return the columns as numbers, with NaN for values that the imputer treats as missing."""
-    missing = model.missing_values
-    x = check_array(frame, type(model).__name__, allow_nan=is_null(missing))
-    if is_null(missing):
+    missing_value = model.missing_values
+    x = check_array(frame, type(model).__name__, allow_nan=is_null(missing_value))
+    if is_null(missing_value):
         return x
     fill = np.full(frame.width, np.nan)
-    return frame.builder.op("impute", x, fill=fill, missing=float(missing))
+    return frame.builder.op("impute", x, fill=fill, missing=float(missing_value))
 
 
-def build_indicator_frame(frame: Frame, columns: Sequence[int], missing: Value) -> Frame:
+def build_indicator_frame(frame: Frame, columns: Sequence[int], is_missing: Value) -> Frame:
     names = [f"missingindicator_{frame.names[i]}" for i in columns]
-    return Frame.from_value(frame.builder, frame.builder.cast(missing, "float64"), names)
+    return Frame.from_value(frame.builder, frame.builder.cast(is_missing, "float64"), names)
 
 
 def build_added_indicators(model: Any, frame: Frame, x: Value) -> list[Frame]:
     if model.indicator_ is None or not len(model.indicator_.features_):
         return []
-    marked = np.asarray(model.indicator_.features_, np.int64)
-    missing = frame.builder.op("isnan", frame.builder.op("select", x, indices=marked))
-    return [build_indicator_frame(frame, marked.tolist(), missing)]
+    indices = np.asarray(model.indicator_.features_, np.int64)
+    is_missing = frame.builder.op("isnan", frame.builder.op("select", x, indices=indices))
+    return [build_indicator_frame(frame, indices.tolist(), is_missing)]
 
 
 def _build_column_mask(model: Any, frame: Frame, i: int) -> Value:
@@ -98,9 +95,9 @@ def _build_column_mask(model: Any, frame: Frame, i: int) -> Value:
 
 
 def _build_columns_mask(model: Any, frame: Frame, columns: list[int]) -> Value:
-    missing = model.missing_values
-    x = check_array(frame.select(columns), "MissingIndicator", allow_nan=is_null(missing))
-    return build_number_mask(frame.builder, x, missing)
+    missing_value = model.missing_values
+    x = check_array(frame.select(columns), "MissingIndicator", allow_nan=is_null(missing_value))
+    return build_number_mask(frame.builder, x, missing_value)
 
 
 def _reads_strings(model: Any, frame: Frame, i: int) -> bool:
@@ -117,9 +114,7 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
     statistics = to_python(model.statistics_)
     is_string = [_fills_strings(model, frame, i, s) for i, s in enumerate(statistics)]
     columns = [i for i, s in enumerate(statistics) if model.keep_empty_features or not _is_nan(s)]
-    marked_columns = (
-        [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
-    )
+    marked = [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
     frames: list[Frame] = []
     for run in _split_into_runs(is_string, columns):
         run_frame = frame.select(run)
@@ -127,15 +122,15 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
             value = _fill_strings(model, frame.strings(run[0]), statistics[run[0]], frame)
         else:
             fill = _round_to_training_dtype(model, [statistics[i] for i in run])
-            missing = _require_number_marker(model)
+            missing = _require_missing_number(model)
             value = b.op("impute", _read_numbers(model, run_frame), fill=fill, missing=missing)
         frames.append(Frame.from_value(b, value, run_frame.names))
-    for run in _split_into_runs(is_string, marked_columns):
+    for run in _split_into_runs(is_string, marked):
         if is_string[run[0]]:
             is_missing = build_string_mask(frame, run[0], model.missing_values)
         else:
             x = _read_numbers(model, frame.select(run))
-            is_missing = build_number_mask(b, x, _require_number_marker(model))
+            is_missing = build_number_mask(b, x, _require_missing_number(model))
         frames.append(build_indicator_frame(frame, run, is_missing))
     if not frames:
         raise UnsupportedModelError(
@@ -188,7 +183,7 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
-def _require_number_marker(model: Any) -> float:
+def _require_missing_number(model: Any) -> float:
     if is_null(model.missing_values):
         return float("nan")
     if isinstance(model.missing_values, str):
@@ -224,8 +219,7 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
             "function, which cannot run inside SQL; use 'nan_euclidean', and 'uniform' or "
             "'distance'"
         )
-    b = frame.builder
-    x = replace_missing_by_nan(model, frame)
+    b, x = frame.builder, replace_missing_by_nan(model, frame)
     rows = np.where(model._mask_fit_X, np.nan, np.asarray(model._fit_X, np.float64))
     order = "C" if model._fit_X.flags.c_contiguous else "F"
     k, weights = int(model.n_neighbors), model.weights
@@ -260,8 +254,7 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
             "IterativeImputer(sample_posterior=True) draws random numbers at each transform; set "
             "sample_posterior=False"
         )
-    b = frame.builder
-    x = replace_missing_by_nan(model, frame)
+    b, x = frame.builder, replace_missing_by_nan(model, frame)
     filled = simple_imputer(model.initial_imputer_, frame)
     is_empty = np.asarray(model._is_empty_feature, bool)
     columns = np.arange(frame.width) if model.keep_empty_features else np.flatnonzero(~is_empty)
@@ -277,15 +270,16 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
         if not is_empty[column]
     }
     for step in model.imputation_sequence_ if model.n_iter_ else ():
-        feature = int(step.feat_idx)
-        if feature in missing_masks:
+        target = int(step.feat_idx)
+        if target in missing_masks:
             input_columns = [int(i) for i in step.neighbor_feat_idx]
             names = tuple(filled.names[i] for i in input_columns)
             inputs = Frame(b, tuple(values[i] for i in input_columns), names)
-            estimate = _clip_feature(
-                b, _predict_feature(step.estimator, inputs, recurse), model, feature
-            )
-            values[feature] = b.op("where", missing_masks[feature], estimate, values[feature])
+            estimate = _predict_feature(step.estimator, inputs, recurse)
+            for op, limits in (("maximum", model._min_value), ("minimum", model._max_value)):
+                if np.isfinite(float(limits[target])):
+                    estimate = b.op(op, estimate, float(limits[target]))
+            values[target] = b.op("where", missing_masks[target], estimate, values[target])
     imputed = Frame(b, tuple(values), filled.names)
     return Frame.hstack(b, [imputed, *build_added_indicators(model, frame, x)])
 
@@ -297,11 +291,3 @@ def _predict_feature(estimator: Any, frame: Frame, recurse: Recurse) -> Value:
             f"IterativeImputer uses {type(estimator).__name__}, which is not a regressor"
         )
     return outputs.values["label"]
-
-
-def _clip_feature(b: Builder, value: Value, model: Any, feature: int) -> Value:
-    for op, limit in (("maximum", model._min_value), ("minimum", model._max_value)):
-        bound = float(limit[feature])
-        if np.isfinite(bound):
-            value = b.op(op, value, bound)
-    return value

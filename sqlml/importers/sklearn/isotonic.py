@@ -19,14 +19,13 @@ from sqlml.types import Array, dtype_of
 
 def isotonic_regression(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "X_thresholds_", "y_thresholds_", "X_min_", "X_max_")
-    value = check_array(
-        frame, "IsotonicRegression", dtype=dtype_of(np.asarray(model.X_thresholds_))
-    )
+    dtype = dtype_of(np.asarray(model.X_thresholds_))
+    value = check_array(frame, "IsotonicRegression", dtype=dtype)
     prediction = interpolate(frame.builder, value, model, frame.names)
     return Outputs({"label": prediction, "transform": prediction})
 
 
-def isotonic_schema(model: Any) -> Schema:
+def read_isotonic_schema(model: Any) -> Schema:
     """Return one column without a name, because scikit-learn records none."""
     if not hasattr(model, "X_thresholds_"):
         raise explain_unfitted(model)

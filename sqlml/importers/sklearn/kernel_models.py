@@ -25,16 +25,16 @@ KERNELS = frozenset(
 
 
 def require_kernel_name(model: Any) -> str:
-    step, kernel = type(model).__name__, model.kernel
+    class_name, kernel = type(model).__name__, model.kernel
     if callable(kernel):
         raise explain_function(model, "kernel", "a kernel by name")
     if kernel == "precomputed":
         raise UnsupportedModelError(
-            f"{step} has kernel='precomputed': its input is a matrix of kernel values, not a "
+            f"{class_name} has kernel='precomputed': its input is a matrix of kernel values, not a "
             "table of features; use a kernel by name"
         )
     if kernel not in KERNELS:
-        raise UnsupportedModelError(f"{step} has kernel {kernel!r}, which sqlml does not support")
+        raise UnsupportedModelError(f"sqlml does not support kernel {kernel!r} of {class_name}")
     return str(kernel)
 
 
@@ -117,9 +117,8 @@ def to_dense(matrix: Any) -> Array:
 def kernel_ridge(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "dual_coef_", "X_fit_")
     weights = np.asarray(model.dual_coef_)
-    values = compute_model_kernel(
-        model, frame, model.X_fit_, model.gamma, model.degree, model.coef0
-    )
+    degree, coef0 = model.degree, model.coef0
+    values = compute_model_kernel(model, frame, model.X_fit_, model.gamma, degree, coef0)
     return Outputs({"label": frame.builder.linear(values, weights.reshape(len(weights), -1))})
 
 
@@ -127,9 +126,8 @@ def kernel_pca(model: Any, frame: Frame) -> Frame:
     """Return the centred kernel values times the scaled eigenvectors."""
     check_estimator(model, "X_fit_", "eigenvalues_", "eigenvectors_", "_centerer", "gamma_")
     b = frame.builder
-    values = compute_model_kernel(
-        model, frame, model.X_fit_, model.gamma_, model.degree, model.coef0
-    )
+    degree, coef0 = model.degree, model.coef0
+    values = compute_model_kernel(model, frame, model.X_fit_, model.gamma_, degree, coef0)
     eigenvalues = np.asarray(model.eigenvalues_, np.float64)
     vectors = np.asarray(model.eigenvectors_, np.float64)
     is_nonzero = eigenvalues != 0
@@ -148,14 +146,13 @@ def kernel_centerer(model: Any, frame: Frame) -> Frame:
 def nystroem(model: Any, frame: Frame) -> Frame:
     """Return the kernel values at the chosen points times normalization_."""
     check_estimator(model, "components_", "normalization_")
+    keys = ("gamma", "degree", "coef0")
     parameters = {"gamma": None, "degree": 3, "coef0": 1, **(model.kernel_params or {})}
-    for key in ("gamma", "degree", "coef0"):
-        if getattr(model, key) is not None:
-            parameters[key] = getattr(model, key)
-    gamma, degree, coef0 = (parameters[key] for key in ("gamma", "degree", "coef0"))
+    parameters |= {key: getattr(model, key) for key in keys if getattr(model, key) is not None}
+    gamma, degree, coef0 = (parameters[key] for key in keys)
     values = compute_model_kernel(model, frame, model.components_, gamma, degree, coef0)
-    normal = np.asarray(model.normalization_)
-    return Frame.from_value(frame.builder, frame.builder.linear(values, normal.T))
+    normalization = np.asarray(model.normalization_)
+    return Frame.from_value(frame.builder, frame.builder.linear(values, normalization.T))
 
 
 def _centre_kernel(b: Builder, values: Value, centerer: Any) -> Value:
@@ -194,7 +191,6 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
     interval = float(_DEFAULT_INTERVALS[model.sample_steps] if interval is None else interval)
     x = check_bounds(frame, frame.matrix(), "AdditiveChi2Sampler", low=np.zeros(frame.width))
     is_zero = b.op("eq", x, 0.0)
-
     blocks = [b.op("sqrt", b.op("mul", x, interval))]
     log_step = b.op("mul", b.op("log", x), interval)
     step = b.op("mul", b.op("mul", x, 2.0), interval)
@@ -227,19 +223,11 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
         spectra.append((builder.linear(sketch, cosine), builder.linear(sketch, -sine)))
     if not spectra:
         raise UnsupportedModelError("PolynomialCountSketch has degree 0; fit it with 1 or more")
-    real, imaginary = spectra[0]
+    op, (real, imaginary) = builder.op, spectra[0]
     for other_real, other_imaginary in spectra[1:]:
         real, imaginary = (
-            builder.op(
-                "sub",
-                builder.op("mul", real, other_real),
-                builder.op("mul", imaginary, other_imaginary),
-            ),
-            builder.op(
-                "add",
-                builder.op("mul", real, other_imaginary),
-                builder.op("mul", imaginary, other_real),
-            ),
+            op("sub", op("mul", real, other_real), op("mul", imaginary, other_imaginary)),
+            op("add", op("mul", real, other_imaginary), op("mul", imaginary, other_real)),
         )
     product_spectrum = builder.op("concat", real, imaginary)
     inverse_transform = np.concatenate([cosine, -sine]) / size

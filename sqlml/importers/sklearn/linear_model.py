@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, stored_dtype
+from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, choose_dtype
 from sqlml.ir.builder import Value
 from sqlml.types import DType, Labels
 
@@ -41,17 +41,15 @@ def logistic_regression(model: Any, frame: Frame) -> Outputs:
     """
     check_estimator(model, "coef_", "intercept_", "classes_")
     multi_class = getattr(model, "multi_class", None)
-    is_one_vs_rest = multi_class == "ovr" or (
-        multi_class is not None and model.solver == "liblinear"
-    )
+    is_ovr = multi_class == "ovr" or (multi_class is not None and model.solver == "liblinear")
     outputs = _build_classifier_outputs(model, frame)
     score, b = outputs.values["score"], frame.builder
     if score.type.width == 1 and multi_class == "multinomial":
-        proba = classify.score_proba(b, b.op("concat", b.op("neg", score), score))
-    elif score.type.width > 1 and is_one_vs_rest:
+        proba = classify.to_proba(b, b.op("concat", b.op("neg", score), score))
+    elif score.type.width > 1 and is_ovr:
         proba = classify.normalise(b, b.op("sigmoid", score))
     else:
-        proba = classify.score_proba(b, score)
+        proba = classify.to_proba(b, score)
     return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
@@ -62,9 +60,8 @@ def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
     offset = np.ravel(np.asarray(model.offset_, np.float64))
     product = _multiply(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
     score = b.op("sub", product, offset)
-    return classify.outlier_outputs(
-        classify.binary_label(b, score, tie="ge"), score, b.op("add", score, offset)
-    )
+    label = classify.binary_label(b, score, tie="ge")
+    return classify.outlier_outputs(label, score, b.op("add", score, offset))
 
 
 def sgd_classifier(model: Any, frame: Frame) -> Outputs:
@@ -73,19 +70,15 @@ def sgd_classifier(model: Any, frame: Frame) -> Outputs:
     outputs = _build_classifier_outputs(model, frame)
     score, b = outputs.values["score"], frame.builder
     if model.loss == "log_loss":
-        class_probabilities = b.op("sigmoid", score)
+        positive = b.op("sigmoid", score)
     elif model.loss == "modified_huber":
         # (clip(score, -1, 1) + 1) / 2 is the probability under the modified Huber loss.
         clipped = b.op("minimum", b.op("maximum", score, -1.0), 1.0)
-        class_probabilities = b.op("div", b.op("add", clipped, 1.0), 2.0)
+        positive = b.op("div", b.op("add", clipped, 1.0), 2.0)
     else:
         return outputs
-    is_binary = score.type.width == 1
-    proba = (
-        classify.add_complement(b, class_probabilities)
-        if is_binary
-        else classify.normalise(b, class_probabilities)
-    )
+    to_proba = classify.add_complement if score.type.width == 1 else classify.normalise
+    proba = to_proba(b, positive)
     return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
@@ -99,7 +92,7 @@ def _build_classifier_outputs(model: Any, frame: Frame) -> Outputs:
         return Outputs({"label": label, "score": score}, labels)
     classes = classify.two_or_more_classes(model)
     score = _compute_scores(model, frame)
-    label = classify.score_label(frame.builder, score)
+    label = classify.label_by_score(frame.builder, score)
     return Outputs({"label": label, "score": score}, build_labels(classes))
 
 
@@ -110,15 +103,15 @@ def _compute_scores(model: Any, frame: Frame) -> Value:
 
 
 def _multiply(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
-    is_single = np.asarray(model.coef_).dtype == np.float32 and stored_dtype(frame) == "float32"
+    is_single = np.asarray(model.coef_).dtype == np.float32 and choose_dtype(frame) == "float32"
     dtype: DType = "float32" if is_single else "float64"
     x = check_array(frame, type(model).__name__, dtype=dtype, rows="sparse")
     if not is_single:
         return frame.builder.op("linear", x, weights=weights, bias=bias)
     # Sparse rows of float32 are summed in float32, as scipy does; the intercept is added in its
     # own dtype.
-    wide = np.asarray(model.intercept_).dtype != np.float32
-    narrow = (np.zeros_like(bias) if wide else bias).astype(np.float32)
-    score = frame.builder.op("linear", x, weights=weights.astype(np.float32), bias=narrow)
+    adds_bias_later = np.asarray(model.intercept_).dtype != np.float32
+    float32_bias = (np.zeros_like(bias) if adds_bias_later else bias).astype(np.float32)
+    score = frame.builder.op("linear", x, weights=weights.astype(np.float32), bias=float32_bias)
     score = frame.builder.op("cast", score, dtype="float64")
-    return frame.builder.op("add", score, bias) if wide else score
+    return frame.builder.op("add", score, bias) if adds_bias_later else score

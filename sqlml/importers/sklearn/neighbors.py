@@ -17,7 +17,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, explain_function
-from sqlml.importers.sklearn.generative_models import shares_below_max
+from sqlml.importers.sklearn.generative_models import compute_shares_below_max
 from sqlml.importers.sklearn.kernel_models import compute_kernel, to_dense
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
@@ -53,20 +53,20 @@ def build_metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> di
             + ", ".join(sorted(_METRICS))
         )
     attrs: dict[str, Any] = {"metric": _METRICS[metric]}
-    remaining = {key: value for key, value in params.items() if value is not None}
+    unused_params = {key: value for key, value in params.items() if value is not None}
     if attrs["metric"] == "minkowski":
-        attrs |= _build_minkowski_attrs(float(remaining.pop("p", 2)))
-        if "w" in remaining and attrs["metric"] in ("minkowski", "sqeuclidean"):
-            attrs["weights"] = np.asarray(remaining.pop("w"), np.float64)
-    if metric == "seuclidean" and "V" in remaining:
-        attrs["weights"] = 1.0 / np.asarray(remaining.pop("V"), np.float64)
-    if metric == "mahalanobis" and remaining.keys() & {"V", "VI"}:
-        covariance, inverse = remaining.pop("V", None), remaining.pop("VI", None)
+        attrs |= _build_minkowski_attrs(float(unused_params.pop("p", 2)))
+        if "w" in unused_params and attrs["metric"] in ("minkowski", "sqeuclidean"):
+            attrs["weights"] = np.asarray(unused_params.pop("w"), np.float64)
+    if metric == "seuclidean" and "V" in unused_params:
+        attrs["weights"] = 1.0 / np.asarray(unused_params.pop("V"), np.float64)
+    if metric == "mahalanobis" and unused_params.keys() & {"V", "VI"}:
+        covariance, inverse = unused_params.pop("V", None), unused_params.pop("VI", None)
         matrix = np.linalg.inv(covariance) if inverse is None else inverse
         attrs["inverse"] = np.asarray(matrix, np.float64)
     elif metric == "mahalanobis":
         raise _explain_missing_inverse(step)
-    if remaining or (metric == "seuclidean" and "weights" not in attrs):
+    if unused_params or (metric == "seuclidean" and "weights" not in attrs):
         raise UnsupportedModelError(
             f"{step} has metric {metric!r} with metric_params {sorted(params)}, which sqlml does "
             "not support"
@@ -107,12 +107,11 @@ def build_search_attrs(model: Any) -> dict[str, Any]:
     # scikit-learn searches integers and float32 in a different way than float64.
     is_float64 = np.dtype(getattr(model._fit_X, "dtype", np.float64)) == np.float64
     is_sparse = hasattr(model._fit_X, "toarray")
-    attrs["ties"] = (
-        "heap" if metric in _HEAP_METRICS and is_float64 and not is_sparse else "partition"
-    )
+    uses_heap = metric in _HEAP_METRICS and is_float64 and not is_sparse
+    attrs["ties"] = "heap" if uses_heap else "partition"
     if metric == "sqeuclidean":
         attrs["squared"] = True
-    is_expanded_euclidean = metric in ("euclidean", "sqeuclidean") and attrs["ties"] == "heap"
+    is_expanded_euclidean = metric in ("euclidean", "sqeuclidean") and uses_heap
     if is_expanded_euclidean or (metric == "cosine" and not is_sparse):
         attrs["expanded"] = True  # "l2" and weighted "minkowski" are computed directly.
     return attrs
@@ -140,29 +139,26 @@ def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
     b = frame.builder
     names = ("points", "metric", "p", "weights", "inverse", "expanded")
     distance_attrs = {key: attrs[key] for key in names if key in attrs}
-    reduced = b.op("pairwise", check_array(frame, type(model).__name__), **distance_attrs)
+    reduced_distance = b.op("pairwise", check_array(frame, type(model).__name__), **distance_attrs)
     radius = float(model.radius)
     if attrs["metric"] == "sqeuclidean" and "squared" not in attrs:
-        distance, radius = b.op("sqrt", reduced), radius * radius
+        distance, radius = b.op("sqrt", reduced_distance), radius * radius
     elif attrs["metric"] == "mahalanobis":
-        distance = b.op("sqrt", reduced)
+        distance = b.op("sqrt", reduced_distance)
         if attrs["ties"] == "partition":  # SciPy has no squares.
-            reduced = distance
+            reduced_distance = distance
         else:
             radius = radius * radius
     elif attrs["metric"] == "minkowski":
         p = attrs["p"]
-        distance, radius = b.op("pow", reduced, 1.0 / p), radius**p
+        distance, radius = b.op("pow", reduced_distance, 1.0 / p), radius**p
     else:
-        distance = reduced
-    return distance, b.op("le", reduced, radius)
+        distance = reduced_distance
+    return distance, b.op("le", reduced_distance, radius)
 
 
 def invert_distances(b: Builder, distance: Value) -> Value:
-    """Return 1 / distance.
-
-    In a row with distances of 0, the weights are 1 for these and 0 for all other distances.
-    """
+    """Return 1 / distance; in a row with zeros, return 1 for these and 0 for all others."""
     weights = b.op("div", 1.0, distance)
     is_touching = b.op("cast", b.op("eq", weights, np.inf), dtype="float64")
     return b.op("where", b.op("gt", b.op("max", is_touching, axis=1), 0.0), is_touching, weights)
@@ -187,16 +183,13 @@ def _build_tree_attrs(tree: Any, tree_type: str) -> dict[str, Any]:
     }
 
 
-_SEARCH_ATTRIBUTES = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric_params_")
+_SEARCH_STATE = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric_params_")
 
 
 def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Count the votes of the k nearest points; each counts 1 or its inverse distance.
-
-    If several classes have the same number of votes, the first wins.
-    """
-    check_estimator(model, *_SEARCH_ATTRIBUTES, "classes_", "_y")
-    classes = classify.class_lists(model)
+    """Count the votes of the k nearest points, weighted if requested; of equals, the first wins."""
+    check_estimator(model, *_SEARCH_STATE, "classes_", "_y")
+    classes = classify.read_class_lists(model)
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
     b = frame.builder
     votes = b.op("take", _build_one_hot_labels(model, classes), index)
@@ -207,7 +200,7 @@ def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
 
 def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
     """Return the mean of the k nearest targets, optionally weighted by inverse distances."""
-    check_estimator(model, *_SEARCH_ATTRIBUTES, "_y")
+    check_estimator(model, *_SEARCH_STATE, "_y")
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
     b = frame.builder
     targets = b.op("take", _build_target_columns(model._y), index)
@@ -220,41 +213,27 @@ def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Count the votes of all points within the radius.
-
-    A row without such points gets `outlier_label`, or raises an error if there is none.
-    """
-    check_estimator(model, *_SEARCH_ATTRIBUTES, "classes_", "_y", "outlier_label_")
-    classes = classify.class_lists(model)
-    outliers = [
-        _find_outlier_class(model, target_classes, target)
-        for target, target_classes in enumerate(classes)
-    ]
+    """Count the votes within the radius; a row without points gets `outlier_label` or an error."""
+    check_estimator(model, *_SEARCH_STATE, "classes_", "_y", "outlier_label_")
+    classes = classify.read_class_lists(model)
+    outlier_votes = _build_outlier_votes(model, classes)
     b = frame.builder
     weights, has_no_neighbour = _compute_radius_weights(model, frame)
     votes = b.linear(weights, _build_one_hot_labels(model, classes))
-    if model.outlier_label_ is None:
+    if outlier_votes is None:
         votes = b.op("require", votes, b.op("not", has_no_neighbour), message=_NO_NEIGHBOURS)
     else:
-        pairs = zip(classes, outliers, strict=True)
-        outlier_votes = np.concatenate(
-            [np.eye(len(target_classes))[outlier] for target_classes, outlier in pairs]
-        )
         votes = b.op("where", has_no_neighbour, outlier_votes, votes)
     return _build_vote_outputs(b, votes, classes)
 
 
 def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the mean target of the points within the radius, weighted if requested.
-
-    A row without such points gets NaN.
-    """
-    check_estimator(model, *_SEARCH_ATTRIBUTES, "_y")
+    """Return the mean target of the points within the radius, or NaN if there are none."""
+    check_estimator(model, *_SEARCH_STATE, "_y")
     b = frame.builder
     weights, has_no_neighbour = _compute_radius_weights(model, frame)
-    mean = b.op(
-        "div", b.linear(weights, _build_target_columns(model._y)), b.op("sum", weights, axis=1)
-    )
+    total = b.linear(weights, _build_target_columns(model._y))
+    mean = b.op("div", total, b.op("sum", weights, axis=1))
     # scikit-learn casts NaN to the dtype of the targets, also if they are integers.
     with np.errstate(invalid="ignore"):
         empty_mean = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
@@ -263,9 +242,7 @@ def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
 
 def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
     """Return the negated mean ratio of the neighbours' densities to the row's density (novelty)."""
-    check_estimator(
-        model, *_SEARCH_ATTRIBUTES, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_"
-    )
+    check_estimator(model, *_SEARCH_STATE, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_")
     if not model.novelty:
         raise UnsupportedModelError(
             "LocalOutlierFactor with novelty=False scores only its training rows; fit it with "
@@ -302,34 +279,32 @@ _NO_NEIGHBOURS = (
 )
 
 
-def _find_outlier_class(model: Any, classes: list[Any], target: int) -> int | None:
+def _build_outlier_votes(model: Any, classes: list[list[Any]]) -> Array | None:
+    """Return one vote for the outlier class of each target, or None without an outlier_label."""
     if model.outlier_label_ is None:
         return None
-    outlier = model.outlier_label_[target]
-    if outlier not in classes:
-        raise UnsupportedModelError(
-            f"RadiusNeighborsClassifier has outlier_label {outlier!r}, which is not one of its "
-            "classes; choose one of them, or 'most_frequent'"
-        )
-    return classes.index(outlier)
+    votes = []
+    for target_classes, outlier_label in zip(classes, model.outlier_label_, strict=True):
+        if outlier_label not in target_classes:
+            raise UnsupportedModelError(
+                f"RadiusNeighborsClassifier has outlier_label {outlier_label!r}, not one of "
+                "its classes; choose one of them, or 'most_frequent'"
+            )
+        votes.append(np.eye(len(target_classes))[target_classes.index(outlier_label)])
+    return np.concatenate(votes)
 
 
 def _build_one_hot_labels(model: Any, classes: list[list[Any]]) -> Array:
     codes = np.asarray(model._y, np.int64).reshape(-1, len(classes))
-    indicators = [
-        np.eye(len(target_classes))[codes[:, target]]
-        for target, target_classes in enumerate(classes)
-    ]
+    indicators = [np.eye(len(known))[codes[:, i]] for i, known in enumerate(classes)]
     return np.concatenate(indicators, axis=1)
 
 
 def _build_vote_outputs(b: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
     sizes = [len(target_classes) for target_classes in classes]
-    shares = [
-        b.op("div", target_votes, b.op("sum", target_votes, axis=1))
-        for target_votes in classify.split_targets(b, votes, sizes)
-    ]
-    values = {"label": classify.argmax_labels(b, votes, sizes), "proba": b.concat(shares)}
+    votes_of_targets = classify.split_targets(b, votes, sizes)
+    shares = [b.op("div", v, b.op("sum", v, axis=1)) for v in votes_of_targets]
+    values = {"label": classify.label_targets_by_argmax(b, votes, sizes), "proba": b.concat(shares)}
     return Outputs(values, tuple(build_labels(target_classes) for target_classes in classes))
 
 
@@ -342,8 +317,8 @@ def _append_axis(b: Builder, weights: Value) -> Value:
     return b.op("reshape", weights, shape=(weights.type.width, 1))
 
 
-def _sum_neighbours(b: Builder, cube: Value) -> Value:
-    return b.op("reshape", b.op("sum", cube, axis=1), shape=(cube.type.shape[2],))
+def _sum_neighbours(b: Builder, values: Value) -> Value:
+    return b.op("reshape", b.op("sum", values, axis=1), shape=(values.type.shape[2],))
 
 
 def _average(b: Builder, x: Value, k: int) -> Value:
@@ -354,32 +329,28 @@ _CENTROID_METRICS = {"euclidean": "sqeuclidean", "manhattan": "manhattan"}
 
 
 def nearest_centroid(model: Any, frame: Frame) -> Outputs:
-    """Return the class of the nearest centroid, or of the largest discriminant (ESL, eq. 18.2).
-
-    The discriminant decides if the priors differ.
-    """
+    """Return the class of the nearest centroid or, if priors differ, the largest discriminant."""
     check_estimator(model, "centroids_", "classes_", "class_prior_", "within_class_std_dev_")
-    classes = classify.class_list(model)
+    classes = classify.read_classes(model)
     b, metric = frame.builder, _CENTROID_METRICS[model.metric]
     x = check_array(frame, "NearestCentroid")
     priors = np.asarray(model.class_prior_, np.float64)
     scores = _compute_discriminant(model, b, x, metric, priors)
     if np.isclose(priors, 1 / len(classes)).all():
         points = np.asarray(model.centroids_, np.float64)
-        label = classify.argmax_label(
-            b, b.op("neg", b.op("pairwise", x, points=points, metric=metric))
-        )
+        distance = b.op("pairwise", x, points=points, metric=metric)
+        label = classify.argmax_label(b, b.op("neg", distance))
     else:
         label = classify.argmax_label(b, scores)
     values = {"label": label}
     if model.metric == "euclidean":
-        values["proba"] = shares_below_max(b, scores)
+        values["proba"] = compute_shares_below_max(b, scores)
         values["score"] = classify.collapse_two_scores(b, scores)
     return Outputs(values, build_labels(classes))
 
 
 def _compute_discriminant(model: Any, b: Builder, x: Value, metric: str, priors: Any) -> Value:
-    """Return -distance^2 + 2 log(prior), with columns divided by their within-class deviation."""
+    """Return -distance^2 + 2 log(prior), with columns divided by deviations (ESL, eq. 18.2)."""
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
     points = np.asarray(model.centroids_, np.float64) / deviation
@@ -426,7 +397,7 @@ def kernel_density(model: Any, frame: Frame) -> Outputs:
 
 
 def _compute_log_kernel(b: Builder, kernel: str, distance: Value, width: float) -> Value:
-    """Return the logarithm of a kernel; a kernel of limited width gives -inf beyond it."""
+    """Return the log of a kernel, which is -inf beyond the width of a bounded kernel."""
     match kernel:
         case "gaussian":
             return b.op("div", b.op("mul", b.op("mul", distance, distance), -0.5), width * width)
@@ -445,49 +416,47 @@ def _compute_log_kernel(b: Builder, kernel: str, distance: Value, width: float) 
     return b.op("where", b.op("lt", distance, width), log_kernel, -np.inf)
 
 
-def _compute_log_norm(kernel: str, h: float, d: int) -> float:
+def _compute_log_norm(kernel: str, bandwidth: float, dimension: int) -> float:
     """Return the log of the factor that normalizes the kernel's integral over d dimensions."""
 
     def log_volume(n: int) -> float:
         return 0.5 * n * math.log(math.pi) - math.lgamma(0.5 * n + 1)
 
-    log_surface = math.log(2 * math.pi) + log_volume(d - 2)
+    log_surface = math.log(2 * math.pi) + log_volume(dimension - 2)
     match kernel:
         case "gaussian":
-            factor = 0.5 * d * math.log(2 * math.pi)
+            factor = 0.5 * dimension * math.log(2 * math.pi)
         case "tophat":
-            factor = log_volume(d)
+            factor = log_volume(dimension)
         case "epanechnikov":
-            factor = log_volume(d) + math.log(2.0 / (d + 2.0))
+            factor = log_volume(dimension) + math.log(2.0 / (dimension + 2.0))
         case "exponential":
-            factor = log_surface + math.lgamma(d)
+            factor = log_surface + math.lgamma(dimension)
         case "linear":
-            factor = log_volume(d) - math.log(d + 1.0)
+            factor = log_volume(dimension) - math.log(dimension + 1.0)
         case _:
             total, term = 0.0, 2.0 / math.pi
-            for k in range(1, d + 1, 2):
+            for k in range(1, dimension + 1, 2):
                 total += term
-                term *= -(d - k) * (d - k - 1) * (2.0 / math.pi) ** 2
+                term *= -(dimension - k) * (dimension - k - 1) * (2.0 / math.pi) ** 2
             factor = math.log(total) + log_surface
-    return -factor - d * math.log(h)
+    return -factor - dimension * math.log(bandwidth)
 
 
 def label_propagation(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "X_", "classes_", "label_distributions_")
-    classes = classify.class_list(model)
+    classes = classify.read_classes(model)
     b = frame.builder
     shares = np.asarray(model.label_distributions_, np.float64)
     if model.kernel == "rbf":
         x = check_array(frame, type(model).__name__)
-        votes = b.linear(
-            compute_kernel(b, x, to_dense(model.X_), "rbf", float(model.gamma)), shares
-        )
+        kernel = compute_kernel(b, x, to_dense(model.X_), "rbf", float(model.gamma))
+        votes = b.linear(kernel, shares)
     elif model.kernel == "knn":
         _, index = find_nearest(model.nn_fit, frame, int(model.n_neighbors))
         votes = _sum_neighbours(b, b.op("take", shares, index))
     else:
         raise explain_function(model, "kernel", "kernel='rbf' or 'knn'")
     proba = b.op("div", votes, b.op("sum", votes, axis=1))
-    return Outputs(
-        {"label": classify.argmax_label(b, proba), "proba": proba}, build_labels(classes)
-    )
+    values = {"label": classify.argmax_label(b, proba), "proba": proba}
+    return Outputs(values, build_labels(classes))

@@ -13,13 +13,8 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema, build_labels
-from sqlml.importers.sklearn import classify
+from sqlml.importers.sklearn import classify, kernel_models
 from sqlml.importers.sklearn.estimator_checks import check_estimator
-from sqlml.importers.sklearn.kernel_models import (
-    compute_model_kernel,
-    require_kernel_name,
-    to_dense,
-)
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -29,9 +24,9 @@ MIN_PROBABILITY = 1e-7
 """libsvm clips the probability of a pair to [1e-7, 1 - 1e-7]."""
 
 
-def schema(model: Any) -> Schema:
+def read_schema(model: Any) -> Schema:
     check_estimator(model, *_LIBSVM_ATTRIBUTES)
-    require_kernel_name(model)
+    kernel_models.require_kernel_name(model)
     names = getattr(model, "feature_names_in_", None)
     return Schema(None if names is None else tuple(map(str, names)), int(model.n_features_in_))
 
@@ -53,46 +48,46 @@ def one_class_svm(model: Any, frame: Frame) -> Outputs:
 def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
     """Return the class with the most votes of class pairs, and Platt's probabilities."""
     check_estimator(model, *_LIBSVM_ATTRIBUTES, "classes_", "_n_support")
-    classes = classify.class_list(model)
-    b, k = frame.builder, len(classes)
+    classes = classify.read_classes(model)
+    b, num_classes = frame.builder, len(classes)
     if model.break_ties and model.decision_function_shape == "ovo":
         raise UnsupportedModelError(
             f"{type(model).__name__} with break_ties=True and decision_function_shape='ovo' "
             "raises on every predict; set decision_function_shape='ovr'"
         )
-    pair_scores = b.linear(
-        _compute_kernel(model, frame), _build_pair_weights(model, k), _read_intercepts(model)
-    )
+    kernel, weights = _compute_kernel(model, frame), _build_pair_weights(model, num_classes)
+    pair_scores = b.linear(kernel, weights, _read_intercepts(model))
     # A pair's score is positive for its first class.
-    votes_second = b.op("cast", b.op("le", pair_scores, 0.0), dtype="float64")
-    label = classify.argmax_label(b, classify.count_votes(b, votes_second, k))
-    score = b.op("neg", pair_scores) if k == 2 else pair_scores
-    if k > 2 and model.decision_function_shape == "ovr":
+    second_class_votes = b.op("cast", b.op("le", pair_scores, 0.0), dtype="float64")
+    label = classify.argmax_label(b, classify.count_votes(b, second_class_votes, num_classes))
+    score = b.op("neg", pair_scores) if num_classes == 2 else pair_scores
+    if num_classes > 2 and model.decision_function_shape == "ovr":
         # A score of 0 votes for the first class here, and for the second in the label.
-        score = classify.ovr_decision(b, b.op("lt", pair_scores, 0.0), b.op("neg", pair_scores), k)
+        predictions, confidences = b.op("lt", pair_scores, 0.0), b.op("neg", pair_scores)
+        score = classify.compute_ovr_scores(b, predictions, confidences, num_classes)
         if model.break_ties:
             label = classify.argmax_label(b, score)
     values = {"label": label, "score": score}
     if model.probability is True or model.probability == 1:
-        values["proba"] = _couple_probabilities(model, b, pair_scores, k)
+        values["proba"] = _couple_probabilities(model, b, pair_scores, num_classes)
     return Outputs(values, build_labels(classes))
 
 
-def _couple_probabilities(model: Any, b: Builder, pair_scores: Value, k: int) -> Value:
+def _couple_probabilities(model: Any, b: Builder, pair_scores: Value, num_classes: int) -> Value:
     """Combine Platt's sigmoids of the pair scores to one probability per class."""
     slope, shift = (np.asarray(a, np.float64) for a in (model._probA, model._probB))
-    if slope.size != k * (k - 1) // 2:
+    if slope.size != num_classes * (num_classes - 1) // 2:
         raise UnsupportedModelError(
             f"{type(model).__name__} has probability=True but was fitted without it; fit it again"
         )
     logits = b.op("add", b.op("mul", pair_scores, slope), shift)
     pair_probability = b.op("maximum", b.op("sigmoid", b.op("neg", logits)), MIN_PROBABILITY)
     pair_probability = b.op("minimum", pair_probability, 1 - MIN_PROBABILITY)
-    return b.op("couple", pair_probability, classes=k)
+    return b.op("couple", pair_probability, classes=num_classes)
 
 
 def _compute_single_score(model: Any, frame: Frame) -> Value:
-    weights = to_dense(model._dual_coef_)
+    weights = kernel_models.to_dense(model._dual_coef_)
     if not weights.size:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no support vectors and predicts a constant; fit it with "
@@ -103,20 +98,21 @@ def _compute_single_score(model: Any, frame: Frame) -> Value:
 
 def _compute_kernel(model: Any, frame: Frame) -> Value:
     gamma, degree, coef0 = float(model._gamma), int(model.degree), float(model.coef0)
-    return compute_model_kernel(model, frame, model.support_vectors_, gamma, degree, coef0)
+    points = model.support_vectors_
+    return kernel_models.compute_model_kernel(model, frame, points, gamma, degree, coef0)
 
 
 def _read_intercepts(model: Any) -> Array:
     return np.asarray(model._intercept_, np.float64).reshape(-1)
 
 
-def _build_pair_weights(model: Any, k: int) -> Array:
+def _build_pair_weights(model: Any, num_classes: int) -> Array:
     """Return coefficients, (support vectors, pairs), which are 0 for vectors of other classes."""
-    coefficients = to_dense(model._dual_coef_)
+    coefficients = kernel_models.to_dense(model._dual_coef_)
     ends = np.cumsum(np.asarray(model._n_support, np.int64)).tolist()
     slices = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-    weights = np.zeros((coefficients.shape[1], k * (k - 1) // 2))
-    for pair, (i, j) in enumerate(combinations(range(k), 2)):
+    weights = np.zeros((coefficients.shape[1], num_classes * (num_classes - 1) // 2))
+    for pair, (i, j) in enumerate(combinations(range(num_classes), 2)):
         weights[slices[i], pair] = coefficients[j - 1, slices[i]]
         weights[slices[j], pair] = coefficients[i, slices[j]]
     return weights

@@ -20,12 +20,12 @@ from sqlml.importers.sklearn.ensemble.decision_trees import (
     join_member_trees,
     read_tree_input,
     sum_members,
-    sum_of_trees,
+    sum_trees,
 )
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 from sqlml.importers.sklearn.meta.members import (
     Member,
-    apply_number,
+    apply_constant,
     is_dropped,
     members,
     spread,
@@ -45,14 +45,14 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     classes = classify.two_or_more_classes(model)
     b, width = frame.builder, len(classes)
     votes = _count_weighted_votes(model, _reject_nan(model, frame), recurse, classes)
-    score = apply_number(b, "div", votes, model.estimator_weights_.sum())
+    score = apply_constant(b, "div", votes, model.estimator_weights_.sum())
     if width == 2:
         first, second = (b.op("select", score, indices=np.array([i])) for i in (0, 1))
         score = b.op("add", b.op("neg", first), second)
         two_scores = b.op("concat", b.op("neg", score), score)
-        label, margin = classify.binary_label(b, score), apply_number(b, "div", two_scores, 2)
+        label, margin = (classify.binary_label(b, score), apply_constant(b, "div", two_scores, 2))
     else:
-        label, margin = classify.argmax_label(b, score), apply_number(b, "div", score, width - 1)
+        label, margin = classify.argmax_label(b, score), apply_constant(b, "div", score, width - 1)
     proba = b.op("softmax", margin, sum_dtype="float64")
     return Outputs({"label": label, "proba": proba, "score": score}, build_labels(classes))
 
@@ -65,7 +65,7 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     if are_plain_trees(trees):
         target = np.arange(len(trees), dtype=np.int32)
         x = read_tree_input(model, frame, trees[0])
-        predictions = sum_of_trees(b, x, join_member_trees(trees), target=target)
+        predictions = sum_trees(b, x, join_member_trees(trees), target=target)
     else:
         columns = [member.output_of("predict") for member in members(model, frame, recurse)]
         predictions = b.concat([b.cast(column, "float64") for column in columns])
@@ -87,19 +87,14 @@ def _count_weighted_votes(model: Any, frame: Frame, recurse: Recurse, classes: l
         raw_trees = join_member_trees(learners)
         is_predicted = raw_trees.value.argmax(axis=1)[:, None] == np.arange(width)
         tree_of_node = np.repeat(np.arange(len(learners)), [t.tree_.node_count for t in learners])
-        value = np.where(
-            is_predicted,
-            np.array(weights)[tree_of_node, None],
-            np.array(weights_against)[tree_of_node, None],
-        )
-        return sum_of_trees(
-            b, read_tree_input(model, frame, learners[0]), replace(raw_trees, value=value)
-        )
+        values = (np.array(w)[tree_of_node, None] for w in (weights, weights_against))
+        raw_trees = replace(raw_trees, value=np.where(is_predicted, *values))
+        return sum_trees(b, read_tree_input(model, frame, learners[0]), raw_trees)
     votes: list[Value] = []
-    for member, weight_for, weight_against in zip(
-        members(model, frame, recurse), weights, weights_against, strict=True
-    ):
-        is_predicted_class = b.op("gt", member.votes(member.class_indices(classes), width), 0.0)
+    imported = members(model, frame, recurse)
+    for member, weight_for, weight_against in zip(imported, weights, weights_against, strict=True):
+        member_votes = member.build_votes(member.class_indices(classes), width)
+        is_predicted_class = b.op("gt", member_votes, 0.0)
         votes.append(b.op("where", is_predicted_class, weight_for, weight_against))
     return sum_values(b, votes)
 
@@ -107,7 +102,7 @@ def _count_weighted_votes(model: Any, frame: Frame, recurse: Recurse, classes: l
 def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the mean probabilities of the members; those without probabilities vote instead."""
     check_estimator(model, "estimators_", "estimators_features_", "classes_")
-    classes = classify.class_list(model)
+    classes = classify.read_classes(model)
     b, members, width = frame.builder, _pair_members_with_features(model), len(classes)
     scores: list[Value] = []
     if are_plain_trees([member for member, _ in members]) and all(
@@ -124,13 +119,13 @@ def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
                 proba = b.cast(member.values["proba"], "float64")
                 probabilities.append(spread(b, proba, indices, width))
             else:
-                probabilities.append(member.votes(indices, width))
+                probabilities.append(member.build_votes(indices, width))
             scores += [b.cast(score, "float64") for score in member.available("score").values()]
         total = sum_values(b, probabilities)
-    proba = apply_number(b, "div", total, len(members))
+    proba = apply_constant(b, "div", total, len(members))
     values = {"label": classify.argmax_label(b, proba), "proba": proba}
     if len(scores) == len(members) and len({score.type.width for score in scores}) == 1:
-        values["score"] = apply_number(b, "div", sum_values(b, scores), len(members))
+        values["score"] = apply_constant(b, "div", sum_values(b, scores), len(members))
     return Outputs(values, build_labels(classes))
 
 
@@ -143,10 +138,10 @@ def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         predictions = []
         for i, (estimator, features) in enumerate(members):
             columns, name = frame.select(features), f"estimators_[{i}]"
-            member = Member.of(model, name, estimator, columns, recurse, several=True)
+            member = Member.of(model, name, estimator, columns, recurse, many=True)
             predictions.append(b.cast(member.output_of("predict"), "float64"))
         total = sum_values(b, predictions)
-    return Outputs({"label": apply_number(b, "div", total, len(members))})
+    return Outputs({"label": apply_constant(b, "div", total, len(members))})
 
 
 def _pair_members_with_features(model: Any) -> list[tuple[Any, Sequence[int]]]:
@@ -168,12 +163,11 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     flatten_transform=False, where it would have three axes.
     """
     check_estimator(model, "estimators_", "classes_", "le_")
-    classes = classify.class_list(model)
+    classes = classify.read_classes(model)
     b, width = frame.builder, len(classes)
     weights = _read_weights(model)
     is_soft = model.voting == "soft"
-    votes: list[Value] = []
-    outputs: list[Value] = []
+    votes, outputs = list[Value](), list[Value]()
     for member in _import_voting_members(model, frame, recurse):
         indices = member.class_indices(range(width))
         if is_soft and indices != list(range(width)):
@@ -181,14 +175,13 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
                 f"{member.where} does not know all {width} classes; fit it again"
             )
         outputs.append(member.output_of("predict_proba" if is_soft else "predict"))
-        votes.append(outputs[-1] if is_soft else member.votes(indices, width))
+        votes.append(outputs[-1] if is_soft else member.build_votes(indices, width))
     if is_soft:
         proba = _average(b, votes, weights)
         values = {"label": classify.argmax_label(b, proba), "proba": proba}
     else:
-        values = {
-            "label": classify.argmax_label(b, sum_values(b, _apply_weights(b, votes, weights)))
-        }
+        total = sum_values(b, _apply_weights(b, votes, weights))
+        values = {"label": classify.argmax_label(b, total)}
     if not is_soft or model.flatten_transform:
         values["transform"] = b.op("concat", *outputs)
     return Outputs(values, build_labels(classes))
@@ -198,12 +191,10 @@ def voting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the weighted mean of the members; `transform` is their predictions side by side."""
     check_estimator(model, "estimators_")
     b = frame.builder
-    parts = [
-        member.output_of("predict") for member in _import_voting_members(model, frame, recurse)
-    ]
-    return Outputs(
-        {"label": _average(b, parts, _read_weights(model)), "transform": b.op("concat", *parts)}
-    )
+    imported = _import_voting_members(model, frame, recurse)
+    predictions = [member.output_of("predict") for member in imported]
+    label = _average(b, predictions, _read_weights(model))
+    return Outputs({"label": label, "transform": b.op("concat", *predictions)})
 
 
 def _import_voting_members(model: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
@@ -225,24 +216,24 @@ def _read_weights(model: Any) -> list[float] | None:
     return weights
 
 
-def _apply_weights(b: Builder, parts: list[Value], weights: list[float] | None) -> list[Value]:
+def _apply_weights(b: Builder, values: list[Value], weights: list[float] | None) -> list[Value]:
     if weights is None:
-        return parts
-    return [apply_number(b, "mul", *pair) for pair in zip(parts, weights, strict=True)]
+        return values
+    return [apply_constant(b, "mul", *pair) for pair in zip(values, weights, strict=True)]
 
 
-def _average(b: Builder, parts: list[Value], weights: list[float] | None) -> Value:
+def _average(b: Builder, values: list[Value], weights: list[float] | None) -> Value:
     """Average as np.average does, with one division; float32 stays float32 without weights."""
-    if weights is not None or len({part.type.dtype for part in parts}) > 1:
-        parts = [b.cast(part, "float64") for part in parts]
-    scale = float(len(parts)) if weights is None else float(np.sum(weights))
-    return apply_number(b, "div", sum_values(b, _apply_weights(b, parts, weights)), scale)
+    if weights is not None or len({value.type.dtype for value in values}) > 1:
+        values = [b.cast(value, "float64") for value in values]
+    scale = float(len(values)) if weights is None else float(np.sum(weights))
+    return apply_constant(b, "div", sum_values(b, _apply_weights(b, values, weights)), scale)
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the prediction of the final estimator, whose classes are numbered from 0."""
     check_estimator(model, "estimators_", "final_estimator_", "stack_method_", "classes_")
-    classes = classify.class_list(model)
+    classes = classify.read_classes(model)
     stacked = _stack_outputs(model, frame, recurse, binary=len(classes) == 2)
     final_member = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
     codes = final_member.classes
@@ -264,10 +255,7 @@ def stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _stack_outputs(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
-    """Return the outputs of the members, followed by the input columns with `passthrough`.
-
-    If `binary`, only the second of two probabilities is returned.
-    """
+    """Return the outputs of the members, followed by the input columns with `passthrough`."""
     b = frame.builder
     names = [name for name, member in model.estimators if not is_dropped(member)]
     frames: list[Frame] = []

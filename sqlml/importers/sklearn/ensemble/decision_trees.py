@@ -17,7 +17,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, path_of
-from sqlml.importers.sklearn.meta.members import apply_number
+from sqlml.importers.sklearn.meta.members import apply_constant
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.trees import RawTrees, build_ensemble
 from sqlml.types import Array
@@ -44,7 +44,7 @@ def join_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawT
     left = np.where(is_leaf, 0, join("children_left") + shift)
     right = np.where(is_leaf, 0, join("children_right") + shift)
     cover = join("weighted_n_node_samples")
-    weighted_impurity = cover * join("impurity")
+    impurity = cover * join("impurity")
     if sizes is None:
         value = np.concatenate([tree.value[:, 0, :] for tree in trees])
     else:  # Targets with fewer classes than others are padded with zeros.
@@ -60,9 +60,7 @@ def join_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawT
         default_left=join("missing_go_to_left").astype(bool),
         value=value,
         cover=cover,
-        gain=np.where(
-            is_leaf, 0.0, weighted_impurity - weighted_impurity[left] - weighted_impurity[right]
-        ),
+        gain=np.where(is_leaf, 0.0, impurity - impurity[left] - impurity[right]),
     )
 
 
@@ -71,21 +69,19 @@ def round_down_to_float32(thresholds: Array) -> Array:
 
     For a float32 x, `x <= rounded` then equals `x <= threshold`.
 
-    >>> float32_floor(np.array([0.1, 0.5])).tolist()
+    >>> round_down_to_float32(np.array([0.1, 0.5])).tolist()
     [0.09999999403953552, 0.5]
     """
     with np.errstate(over="ignore"):
-        nearest = np.asarray(thresholds, np.float64).astype(np.float32)
-    below = np.nextafter(nearest, np.float32(-np.inf))
-    return np.where(nearest.astype(np.float64) > thresholds, below, nearest)
+        rounded = np.asarray(thresholds, np.float64).astype(np.float32)
+    next_below = np.nextafter(rounded, np.float32(-np.inf))
+    return np.where(rounded.astype(np.float64) > thresholds, next_below, rounded)
 
 
 def read_tree_input(owner: Any, frame: Frame, tree: Any) -> Value:
     """Return the columns as float32; dense rows may have NaN if the member `tree` accepts it."""
-    allow_nan = accepts_nan(tree) and not frame.sparse
-    return check_array(
-        frame, type(owner).__name__, allow_nan=allow_nan, dtype="float32", rows="wide"
-    )
+    step, allow_nan = type(owner).__name__, accepts_nan(tree) and not frame.sparse
+    return check_array(frame, step, allow_nan=allow_nan, dtype="float32", rows="wide")
 
 
 def accepts_nan(tree: Any) -> bool:
@@ -97,7 +93,7 @@ def accepts_nan(tree: Any) -> bool:
     return bool(tags().input_tags.allow_nan)
 
 
-def sum_of_trees(
+def sum_trees(
     b: Builder, x: Value, raw: RawTrees, target: Array | None = None, base: Array | None = None
 ) -> Value:
     """Add the leaf values of all trees to `base`, tree by tree: (n, outputs) float64.
@@ -123,13 +119,13 @@ def are_plain_trees(members: Sequence[Any]) -> bool:
 
 def sum_members(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int]]]) -> Value:
     """Sum the leaf values of all trees, each of which reads its own columns of `frame`: (n, V)."""
-    raw = join_member_trees([tree for tree, _ in members])
+    raw_trees = join_member_trees([tree for tree, _ in members])
     columns = [
         np.asarray(features, np.int64)[np.maximum(tree.tree_.feature, 0)]
         for tree, features in members
     ]
-    raw = replace(raw, feature=np.where(raw.leaf, 0, np.concatenate(columns)))
-    return sum_of_trees(frame.builder, read_tree_input(owner, frame, members[0][0]), raw)
+    raw_trees = replace(raw_trees, feature=np.where(raw_trees.leaf, 0, np.concatenate(columns)))
+    return sum_trees(frame.builder, read_tree_input(owner, frame, members[0][0]), raw_trees)
 
 
 def join_member_trees(trees: Sequence[Any]) -> RawTrees:
@@ -141,10 +137,10 @@ def join_member_trees(trees: Sequence[Any]) -> RawTrees:
 def tree_classifier(model: Any, frame: Frame) -> Outputs:
     """Return the mean of the class fractions in the leaves of a forest or a single tree."""
     trees = _require_fitted_trees(model, "classes_")
-    classes = classify.class_lists(model)
+    classes = classify.read_class_lists(model)
     sizes = [len(target_classes) for target_classes in classes]
     proba = _average_trees(model, frame, trees, sizes)
-    label = classify.argmax_labels(frame.builder, proba, sizes)
+    label = classify.label_targets_by_argmax(frame.builder, proba, sizes)
     labels = tuple(build_labels(target_classes) for target_classes in classes)
     return Outputs({"label": label, "proba": proba}, labels)
 
@@ -163,8 +159,8 @@ def _require_fitted_trees(model: Any, *attributes: str) -> Sequence[Any]:
 
 def _average_trees(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
     """Sum the values of the trees and divide by their number: (n, sum of sizes) float64."""
-    raw = join_trees([tree.tree_ for tree in trees], sizes)
-    total = sum_of_trees(frame.builder, read_tree_input(model, frame, trees[0]), raw)
+    raw_trees = join_trees([tree.tree_ for tree in trees], sizes)
+    total = sum_trees(frame.builder, read_tree_input(model, frame, trees[0]), raw_trees)
     return total if trees[0] is model else frame.builder.op("div", total, float(len(trees)))
 
 
@@ -184,14 +180,14 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
                 "RandomTreesEmbedding has a leaf that no training row fell into; fit it again"
             )
         column[leaves] = np.arange(leaves.size)
-    raw = replace(join_trees(trees), value=np.concatenate(columns)[:, None])
+    raw_trees = replace(join_trees(trees), value=np.concatenate(columns)[:, None])
     x = read_tree_input(model, frame, model.estimators_[0])
-    leaf = sum_of_trees(b, x, raw, target=np.arange(len(trees), dtype=np.int32))
+    leaf = sum_trees(b, x, raw_trees, target=np.arange(len(trees), dtype=np.int32))
     counts = [leaves.size for leaves in leaves_of]
-    tree_of = np.repeat(np.arange(len(trees), dtype=np.int64), counts)
+    tree_of_leaf = np.repeat(np.arange(len(trees), dtype=np.int64), counts)
     positions = np.concatenate([np.arange(count, dtype=np.float64) for count in counts])
-    value = b.cast(b.op("eq", b.op("select", leaf, indices=tree_of), positions), "float64")
-    names = [f"tree{t}_leaf{int(i)}" for t, i in zip(tree_of, positions, strict=True)]
+    value = b.cast(b.op("eq", b.op("select", leaf, indices=tree_of_leaf), positions), "float64")
+    names = [f"tree{t}_leaf{int(i)}" for t, i in zip(tree_of_leaf, positions, strict=True)]
     return Frame.from_value(b, value, names, bool(model.sparse_output))
 
 
@@ -203,21 +199,18 @@ def isolation_forest(model: Any, frame: Frame) -> Outputs:
     the leaf's training rows, to the sum. NaN follows each node's missing direction.
     """
     check_estimator(model, "estimators_", "estimators_features_", "offset_", "_max_samples")
-    b = frame.builder
-    depth = _sum_depths(model, frame)
-    denominator = (
-        len(model.estimators_) * compute_average_path_length(np.array([model._max_samples]))[0]
-    )
+    b, depth = frame.builder, _sum_depths(model, frame)
+    path_length = compute_average_path_length(np.array([model._max_samples]))[0]
+    denominator = len(model.estimators_) * path_length
     if denominator:
-        share = apply_number(b, "div", depth, denominator)
+        share = apply_constant(b, "div", depth, denominator)
     else:
-        share = apply_number(b, "add", apply_number(b, "mul", depth, 0.0), 1.0)
+        share = apply_constant(b, "add", apply_constant(b, "mul", depth, 0.0), 1.0)
     samples = b.op("neg", b.op("exp2", b.op("neg", share)))
-    score = apply_number(b, "sub", samples, model.offset_)
+    score = apply_constant(b, "sub", samples, model.offset_)
     min_inlier_depth = _find_min_inlier_depth(denominator, float(model.offset_))
-    return classify.outlier_outputs(
-        classify.binary_label(b, depth, "ge", min_inlier_depth), score, samples
-    )
+    label = classify.binary_label(b, depth, "ge", min_inlier_depth)
+    return classify.outlier_outputs(label, score, samples)
 
 
 def _sum_depths(model: Any, frame: Frame) -> Value:
@@ -226,16 +219,14 @@ def _sum_depths(model: Any, frame: Frame) -> Value:
     if model._max_features != model.n_features_in_:
         features_of_tree = np.stack([np.asarray(f, np.int64) for f in model.estimators_features_])
         tree_of_node = np.repeat(np.arange(len(trees)), [tree.node_count for tree in trees])
-        raw_trees = replace(
-            raw_trees,
-            feature=np.where(raw_trees.leaf, 0, features_of_tree[tree_of_node, raw_trees.feature]),
-        )
+        feature = features_of_tree[tree_of_node, raw_trees.feature]
+        raw_trees = replace(raw_trees, feature=np.where(raw_trees.leaf, 0, feature))
     depths, path_lengths = (
         np.concatenate([np.asarray(lengths, np.float64) for lengths in lengths_of_trees])
         for lengths_of_trees in (model._decision_path_lengths, model._average_path_length_per_tree)
     )
     raw_trees = replace(raw_trees, value=(depths + path_lengths - 1.0)[:, None])
-    return sum_of_trees(frame.builder, frame.matrix("float32", "wide"), raw_trees)
+    return sum_trees(frame.builder, frame.matrix("float32", "wide"), raw_trees)
 
 
 def compute_average_path_length(samples: Array) -> Array:

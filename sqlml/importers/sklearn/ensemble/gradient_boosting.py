@@ -17,8 +17,8 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
 from sqlml.importers.sklearn import classify
-from sqlml.importers.sklearn.dummy import class_probabilities, regression_constant
-from sqlml.importers.sklearn.ensemble.decision_trees import join_trees, sum_of_trees
+from sqlml.importers.sklearn.dummy import read_class_probabilities, read_regression_constant
+from sqlml.importers.sklearn.ensemble.decision_trees import join_trees, sum_trees
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, explain_option
 from sqlml.importers.sklearn.preprocessing.encoders import ordinal_encoder
 from sqlml.ir.builder import Value
@@ -33,21 +33,16 @@ FLOAT64_ON_FLOAT32 = ("sklearn.tree.", "sklearn.ensemble.")
 
 
 def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the label, score and probabilities.
-
-    The probabilities are a sigmoid or a softmax of the score for log_loss, and the sigmoid of twice
-    the score for exponential.
-    """
+    """Import the classifier; with exponential loss, proba is the sigmoid of twice the score."""
     check_estimator(model, "estimators_", "init_", "classes_")
-    classes = classify.class_list(model)
-    b = frame.builder
-    score = _compute_raw_score(model, frame, recurse, classifier=True)
+    classes = classify.read_classes(model)
+    b, score = frame.builder, _compute_raw_score(model, frame, recurse, classifier=True)
     margin = score
     if score.type.width == 1 and model.loss == "exponential":
         margin = b.op("mul", 2.0, score)
     elif score.type.width == 1 and model.loss != "log_loss":
         raise explain_option(model, "loss", "log_loss")
-    label, proba = classify.score_label(b, score, tie="ge"), classify.score_proba(b, margin)
+    label, proba = (classify.label_by_score(b, score, tie="ge"), classify.to_proba(b, margin))
     return Outputs({"label": label, "proba": proba, "score": score}, build_labels(classes))
 
 
@@ -58,20 +53,19 @@ def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> O
 
 def _compute_raw_score(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
     stages, width = model.estimators_.shape
-    b = frame.builder
-    x = check_array(frame, type(model).__name__, dtype="float32", rows="wide")
+    b, x = frame.builder, check_array(frame, type(model).__name__, dtype="float32", rows="wide")
     constant_start = _find_constant_start(model, width, classifier)
     raw_trees = join_trees([tree.tree_ for tree in model.estimators_.ravel()])
     raw_trees = replace(raw_trees, value=float(model.learning_rate) * raw_trees.value)
     if constant_start is not None:
         target = np.tile(np.arange(width, dtype=np.int32), stages)
-        return sum_of_trees(b, x, raw_trees, target=target, base=constant_start)
+        return sum_trees(b, x, raw_trees, target=target, base=constant_start)
     # The init model gets the float32 matrix, without names.
     init_input = Frame.from_value(b, b.op("cast", x, dtype="float64"), frame.names)
-    init_score = _compute_init_start(model, init_input, recurse, classifier)
+    init_score = _compute_init_score(model, init_input, recurse, classifier)
     # Each tree has an output of its own, and these are added to the start one by one. So the
     # rounding, and the order of classes that almost tie, is that of scikit-learn.
-    values = sum_of_trees(b, x, raw_trees, target=np.arange(stages * width, dtype=np.int32))
+    values = sum_trees(b, x, raw_trees, target=np.arange(stages * width, dtype=np.int32))
     return b.linear(b.op("concat", init_score, values), np.tile(np.eye(width), (stages + 1, 1)))
 
 
@@ -83,26 +77,26 @@ def _find_constant_start(model: Any, width: int, classifier: bool) -> Array | No
     if type(init).__module__ != "sklearn.dummy":
         return None
     if not classifier:
-        return regression_constant(init)
-    proba = np.clip(class_probabilities(init), EPSILON, 1 - EPSILON)
+        return read_regression_constant(init)
+    proba = np.clip(read_class_probabilities(init), EPSILON, 1 - EPSILON)
     link = model._loss.link.link  # scikit-learn's own function gives the same bits.
     start = link(proba[None, :]) if width > 1 else link(proba[1:])
     return np.asarray(start, np.float64).reshape(width)
 
 
-def _compute_init_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
+def _compute_init_score(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
     _check_precision(model)
     try:
         outputs = recurse(model.init_, frame)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"init of {type(model).__name__}: {error}") from error
-    needed = "proba" if classifier else "label"
-    if not isinstance(outputs, Outputs) or needed not in outputs.values:
+    output_name = "proba" if classifier else "label"
+    if not isinstance(outputs, Outputs) or output_name not in outputs.values:
         raise UnsupportedModelError(
             f"init of {type(model).__name__} is {type(model.init_).__name__}, which has no "
             f"{'predict_proba' if classifier else 'predict'}"
         )
-    b, value = frame.builder, outputs.values[needed]
+    b, value = frame.builder, outputs.values[output_name]
     if not classifier:
         if outputs.labels is not None:
             raise UnsupportedModelError(
@@ -123,11 +117,7 @@ def _compute_init_start(model: Any, frame: Frame, recurse: Recurse, classifier: 
 
 
 def _check_precision(model: Any) -> None:
-    """Reject an init that sums float32 numbers in an unspecified order.
-
-    GradientBoosting passes float32 rows to its init, and linear models and scalers then compute in
-    float32.
-    """
+    """Reject an init that would sum its float32 rows in an unspecified order."""
     init = model.init_
     is_float64 = np.asarray(getattr(init, "coef_", np.float32(0))).dtype == np.float64
     if not is_float64 and not type(init).__module__.startswith(FLOAT64_ON_FLOAT32):
@@ -143,24 +133,17 @@ IDENTITY_LOSSES = ("squared_error", "absolute_error", "quantile")
 
 
 def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the label, score and probabilities: a sigmoid for two classes, a softmax for more.
-
-    A score of 0 means the first of two classes.
-    """
+    """Return label, score and probabilities; of two classes, a score of 0 means the first."""
     check_estimator(model, "_predictors", "_baseline_prediction", "classes_")
-    classes = classify.class_list(model)
+    classes = classify.read_classes(model)
     if len(classes) < 2 or model.loss != "log_loss":
         raise UnsupportedModelError(
             f"HistGradientBoostingClassifier(loss={model.loss!r}) on {len(classes)} class(es) is "
             "not supported; use log_loss and two classes or more"
         )
     b, score = frame.builder, _compute_hist_raw_score(model, frame)
-    values = {
-        "label": classify.score_label(b, score),
-        "proba": classify.score_proba(b, score),
-        "score": score,
-    }
-    return Outputs(values, build_labels(classes))
+    label, proba = classify.label_by_score(b, score), classify.to_proba(b, score)
+    return Outputs({"label": label, "proba": proba, "score": score}, build_labels(classes))
 
 
 def hist_gradient_boosting_regressor(model: Any, frame: Frame) -> Outputs:
@@ -176,7 +159,7 @@ def hist_gradient_boosting_regressor(model: Any, frame: Frame) -> Outputs:
 
 def _compute_hist_raw_score(model: Any, frame: Frame) -> Value:
     width = len(model._predictors[0])
-    raw = _join_hist_trees([p for iteration in model._predictors for p in iteration])
+    raw_trees = _join_hist_trees([p for iteration in model._predictors for p in iteration])
     base = np.ravel(np.asarray(model._baseline_prediction))
     if base.dtype != np.float64:
         raise UnsupportedModelError(
@@ -184,7 +167,7 @@ def _compute_hist_raw_score(model: Any, frame: Frame) -> Value:
         )
     target = np.tile(np.arange(width, dtype=np.int32), len(model._predictors))
     x = _encode_categories(model, frame).matrix("float64")
-    return sum_of_trees(frame.builder, x, raw, target=target, base=base)
+    return sum_trees(frame.builder, x, raw_trees, target=target, base=base)
 
 
 def _encode_categories(model: Any, frame: Frame) -> Frame:
@@ -206,7 +189,8 @@ def _encode_categories(model: Any, frame: Frame) -> Frame:
 def _join_hist_trees(predictors: list[Any]) -> RawTrees:
     node_counts = np.array([predictor.nodes.size for predictor in predictors], np.int64)
     roots = np.cumsum(node_counts) - node_counts
-    shift = np.repeat(roots, node_counts)
+    tree_of_node = np.repeat(np.arange(len(node_counts)), node_counts)
+    shift = roots[tree_of_node]
     nodes = np.concatenate([predictor.nodes for predictor in predictors])
     is_leaf = nodes["is_leaf"].astype(bool)
     is_categorical = nodes["is_categorical"].astype(bool) & ~is_leaf
@@ -219,9 +203,7 @@ def _join_hist_trees(predictors: list[Any]) -> RawTrees:
         leaf=is_leaf,
         default_left=nodes["missing_go_to_left"].astype(bool),
         value=nodes["value"].reshape(-1, 1),
-        sets=_read_category_sets(
-            predictors, nodes, is_categorical, np.repeat(np.arange(len(node_counts)), node_counts)
-        ),
+        sets=_read_category_sets(predictors, nodes, is_categorical, tree_of_node),
         cover=nodes["count"],
         gain=np.where(is_leaf, 0.0, nodes["gain"]),
     )

@@ -17,7 +17,7 @@ from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check_estimator
 from sqlml.importers.sklearn.isotonic import interpolate
-from sqlml.importers.sklearn.meta.members import OUTPUT, Member, apply_number, spread, sum_values
+from sqlml.importers.sklearn.meta.members import OUTPUT, Member, apply_constant, spread, sum_values
 from sqlml.ir.builder import Builder, Value
 
 EPSILON = 1e-12
@@ -33,10 +33,9 @@ def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
         _calibrate_pair(model, f"calibrated_classifiers_[{i}]", pair, frame, recurse, classes)
         for i, pair in enumerate(model.calibrated_classifiers_)
     ]
-    proba = apply_number(b, "div", sum_values(b, probabilities), len(probabilities))
-    return Outputs(
-        {"label": classify.argmax_label(b, proba), "proba": proba}, build_labels(classes)
-    )
+    proba = apply_constant(b, "div", sum_values(b, probabilities), len(probabilities))
+    values = {"label": classify.argmax_label(b, proba), "proba": proba}
+    return Outputs(values, build_labels(classes))
 
 
 def _calibrate_pair(
@@ -75,21 +74,22 @@ def _calibrate_columns(
     b: Builder, response: Value, pair: Any, class_indices: list[int], width: int
 ) -> Value:
     """Calibrate each column of the response, and normalize if there are three or more classes."""
-    count = min(len(class_indices), response.type.width, len(pair.calibrators))
+    num_columns = min(len(class_indices), response.type.width, len(pair.calibrators))
     columns = [
-        _calibrate(b, b.op("select", response, indices=np.array([i])), calibrator)
-        for i, calibrator in enumerate(pair.calibrators[:count])
+        _calibrate_column(b, b.op("select", response, indices=np.array([i])), calibrator)
+        for i, calibrator in enumerate(pair.calibrators[:num_columns])
     ]
     if width == 2:
         return classify.add_complement(b, columns[0])
     # A pair that was fitted on fewer classes has fewer columns; the other classes get 0.
-    return classify.normalise(b, spread(b, b.op("concat", *columns), class_indices[:count], width))
+    proba = spread(b, b.concat(columns), class_indices[:num_columns], width)
+    return classify.normalise(b, proba)
 
 
-def _calibrate(b: Builder, value: Value, calibrator: Any) -> Value:
+def _calibrate_column(b: Builder, value: Value, calibrator: Any) -> Value:
     if hasattr(calibrator, "a_"):
-        exponent = apply_number(b, "mul", value, calibrator.a_)
-        exponent = apply_number(b, "add", exponent, calibrator.b_)
+        exponent = apply_constant(b, "mul", value, calibrator.a_)
+        exponent = apply_constant(b, "add", exponent, calibrator.b_)
         return b.op("sigmoid", b.op("neg", exponent))
     return interpolate(b, value, calibrator)
 
@@ -102,45 +102,33 @@ def _scale_temperature(b: Builder, response: Value, is_score: bool, beta: float)
         logits = response
     else:
         proba = classify.add_complement(b, response) if response.type.width == 1 else response
-        logits = b.op("log", apply_number(b, "add", proba, EPSILON))
-    return b.op("softmax", apply_number(b, "mul", logits, beta), sum_dtype="float64")
+        logits = b.op("log", apply_constant(b, "add", proba, EPSILON))
+    return b.op("softmax", apply_constant(b, "mul", logits, beta), sum_dtype="float64")
 
 
 def fixed_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Apply the parameter `threshold`; "auto" is 0.5 for probabilities and 0 for scores."""
     check_estimator(model)
-    member = Member.of(model, "estimator", inner_estimator(model), frame, recurse)
-    method = _find_response_method(model, member)
-    threshold = model.threshold
+    member = Member.of(model, "estimator", get_inner_estimator(model), frame, recurse)
+    method, threshold = _find_response_method(model, member), model.threshold
     if isinstance(threshold, str):
         threshold = 0.5 if method == "predict_proba" else 0.0
-    # In numpy, a Python float takes the dtype of the scores; a numpy float stays float64.
-    score = _compute_positive_score(model, member, method, model.pos_label)
-    if type(threshold) not in (int, float):
-        score = frame.builder.cast(score, "float64")
-    return _apply_threshold(
-        member, score, float(threshold), _find_positive_index(member, model.pos_label)
-    )
+    return _classify(model, member, method, threshold, model.pos_label)
 
 
 def tuned_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     check_estimator(model, "estimator_", "best_threshold_", "_curve_scorer")
     member = Member.of(model, "estimator_", model.estimator_, frame, recurse)
-    pos_label = model._curve_scorer._get_pos_label()
-    score = frame.builder.cast(
-        _compute_positive_score(model, member, _find_response_method(model, member), pos_label),
-        "float64",
-    )
-    threshold = float(model.best_threshold_)
-    return _apply_threshold(member, score, threshold, _find_positive_index(member, pos_label))
+    method, pos_label = _find_response_method(model, member), model._curve_scorer._get_pos_label()
+    return _classify(model, member, method, np.float64(model.best_threshold_), pos_label)
 
 
-def inner_estimator(model: Any) -> Any:
+def get_inner_estimator(model: Any) -> Any:
     return getattr(model, "estimator_", model.estimator)
 
 
-def threshold_schema(model: Any) -> Schema:
-    schema = Schema.from_model(inner_estimator(model))
+def read_threshold_schema(model: Any) -> Schema:
+    schema = Schema.from_model(get_inner_estimator(model))
     if schema is None:
         raise explain_unfitted(model)
     return schema
@@ -158,13 +146,9 @@ def _find_response_method(model: Any, member: Member) -> str:
     )
 
 
-def _find_positive_index(member: Member, pos_label: Any) -> int:
-    return 1 if pos_label is None else member.classes.values.index(pos_label)
-
-
-def _compute_positive_score(model: Any, member: Member, method: str, pos_label: Any) -> Value:
-    """Return the probability of the positive class, or the score in favour of it, (n, 1)."""
-    labels = member.classes
+def _classify(model: Any, member: Member, method: str, threshold: Any, pos_label: Any) -> Outputs:
+    """Compare the probability of the positive class, or the score in its favour, with a number."""
+    b, labels = member.builder, member.classes
     if len(labels) != 2:
         raise UnsupportedModelError(
             f"the classifier in {type(model).__name__} has {len(labels)} classes, not two"
@@ -173,17 +157,18 @@ def _compute_positive_score(model: Any, member: Member, method: str, pos_label: 
         raise UnsupportedModelError(
             f"{type(model).__name__} has pos_label={pos_label!r}, which is not one of its classes"
         )
-    positive = _find_positive_index(member, pos_label)
+    positive_index = 1 if pos_label is None else labels.values.index(pos_label)
     score = member.values[OUTPUT[method]]
     if method == "predict_proba":
-        return member.builder.op("select", score, indices=np.array([positive]))
-    return score if positive else member.builder.op("neg", score)
-
-
-def _apply_threshold(member: Member, score: Value, threshold: float, positive: int) -> Outputs:
-    is_above = apply_number(member.builder, "ge", score, threshold)
-    label = member.builder.op("where", is_above, positive, 1 - positive)
-    return Outputs({"label": label, **member.available("proba", "score")}, member.classes)
+        score = b.op("select", score, indices=np.array([positive_index]))
+    elif not positive_index:
+        score = b.op("neg", score)
+    # In numpy, a Python float takes the dtype of the scores; a numpy float stays float64.
+    if type(threshold) not in (int, float):
+        score = b.cast(score, "float64")
+    is_above = apply_constant(b, "ge", score, float(threshold))
+    label = b.op("where", is_above, positive_index, 1 - positive_index)
+    return Outputs({"label": label, **member.available("proba", "score")}, labels)
 
 
 def encoded_target_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:

@@ -15,25 +15,26 @@ from sqlml.importers.model_checks import explain_missing_columns
 from sqlml.importers.sklearn.estimator_checks import check_estimator, path_of
 from sqlml.importers.sklearn.feature_extraction import (
     dict_schema,
-    hashed_columns,
-    one_list,
-    one_text,
+    read_hasher_schema,
+    read_list_schema,
+    read_text_schema,
 )
-from sqlml.importers.sklearn.meta.members import Member, apply_number, as_numbers, is_dropped
+from sqlml.importers.sklearn.meta.members import Member, apply_constant, as_numbers, is_dropped
 from sqlml.importers.sklearn.preprocessing.numeric_transforms import (
     BOUNDS_THRESHOLD,
     find_function,
+    interpolate_columns,
     unscale,
 )
 from sqlml.ir.builder import Builder, Value
 
 ROW_READERS: Mapping[str, Callable[[Any], Schema]] = {
     "sklearn.feature_extraction._dict_vectorizer.DictVectorizer": dict_schema,
-    "sklearn.feature_extraction._hash.FeatureHasher": hashed_columns,
-    "sklearn.feature_extraction.text.CountVectorizer": one_text,
-    "sklearn.feature_extraction.text.HashingVectorizer": one_text,
-    "sklearn.feature_extraction.text.TfidfVectorizer": one_text,
-    "sklearn.preprocessing._label.MultiLabelBinarizer": one_list,
+    "sklearn.feature_extraction._hash.FeatureHasher": read_hasher_schema,
+    "sklearn.feature_extraction.text.CountVectorizer": read_text_schema,
+    "sklearn.feature_extraction.text.HashingVectorizer": read_text_schema,
+    "sklearn.feature_extraction.text.TfidfVectorizer": read_text_schema,
+    "sklearn.preprocessing._label.MultiLabelBinarizer": read_list_schema,
 }
 """Transformers that read rows instead of a matrix, and the functions that find their columns."""
 
@@ -56,9 +57,8 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
             # Scalers and imputers return a sparse matrix for a sparse one.
             result = replace(result, sparse=result.sparse or step_input.sparse)
     if isinstance(result, Outputs) and _is_passthrough(model.steps[-1][1]):
-        hidden_output = _to_frame(
-            frame.builder, last_step, result
-        )  # A passthrough step hides the predictor.
+        # A passthrough step hides the predictor.
+        hidden_output = _to_frame(frame.builder, last_step, result)
         if hidden_output is None:
             raise UnsupportedModelError(
                 "the last step only passes on what a predictor returns; remove it"
@@ -77,11 +77,7 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
         if not indices or is_dropped(transformer):
             continue
         columns = _prepare_row_input(name, transformer, selection, frame.select(indices))
-        output = (
-            columns
-            if _is_passthrough(transformer)
-            else _import_transformer(name, transformer, columns, recurse)
-        )
+        output = _import_transformer(name, transformer, columns, recurse)
         frames.append(_weight_columns(output, weights.get(name)))
     return replace(_join_frames(model, frame, frames), sparse=bool(model.sparse_output_))
 
@@ -96,10 +92,10 @@ def _prepare_row_input(name: str, transformer: Any, selection: Any, columns: Fra
     schema = ROW_READERS.get(path_of(first_step))
     if schema is None or schema is dict_schema or isinstance(selection, str | int | np.integer):
         return columns
-    if schema is hashed_columns and first_step.input_type == "string":
+    if schema is read_hasher_schema and first_step.input_type == "string":
         return replace(columns, blocks=tuple(columns.strings(i) for i in range(columns.width)))
     advice = "; give it one column of lists or maps as a string, as in ('i', hasher, 'items')"
-    if schema is one_text:
+    if schema is read_text_schema:
         advice = (
             ", and would read their names, not their values; give it one column as a string, as in "
             "('t', vectorizer, 'text')"
@@ -118,17 +114,11 @@ def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     for name, transformer in model.transformer_list:
         if is_dropped(transformer):
             continue
-        output = (
-            frame
-            if _is_passthrough(transformer)
-            else _import_transformer(name, transformer, frame, recurse)
-        )
+        output = _import_transformer(name, transformer, frame, recurse)
         frames.append(_weight_columns(output, weights.get(name)))
-    joined = _join_frames(model, frame, frames)
-    sparse_kinds: set[Sparse] = {output.sparse for output in frames}
-    return replace(
-        joined, sparse="with zeros" if "with zeros" in sparse_kinds else any(sparse_kinds)
-    )
+    kinds: set[Sparse] = {output.sparse for output in frames}
+    sparse: Sparse = "with zeros" if "with zeros" in kinds else any(kinds)
+    return replace(_join_frames(model, frame, frames), sparse=sparse)
 
 
 def best_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
@@ -153,7 +143,7 @@ def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Import the regressor that was fitted on the inliers."""
     check_estimator(model, "estimator_")
     columns = as_numbers(frame)
-    member = Member.of(model, "estimator_", model.estimator_, columns, recurse, several=True)
+    member = Member.of(model, "estimator_", model.estimator_, columns, recurse, many=True)
     return Outputs({"label": member.output_of("predict")})
 
 
@@ -164,13 +154,13 @@ def composite_schema(model: Any) -> Schema:
         schema = ROW_READERS.get(path_of(reader), Schema.from_model)(reader)
         if schema is not None:
             return schema
-    if find_registered(_find_first(model)):
+    if find_registered(_find_first_step(model)):
         return Schema(None, ANY_COUNT)
     _check_refit(model)
     raise explain_missing_columns(model)
 
 
-def dict_separator(model: Any) -> str | None:
+def find_dict_separator(model: Any) -> str | None:
     reader = _find_reader(model)
     if reader is None or ROW_READERS.get(path_of(reader)) is not dict_schema:
         return None
@@ -192,10 +182,10 @@ def _find_reader(model: Any) -> Any:
     return None if part is None else _find_reader(part)
 
 
-def _find_first(model: Any) -> Any:
+def _find_first_step(model: Any) -> Any:
     model = getattr(model, "best_estimator_", model)
     steps = [step for _, step in getattr(model, "steps", []) if not _is_passthrough(step)]
-    return _find_first(steps[0]) if steps else model
+    return _find_first_step(steps[0]) if steps else model
 
 
 def _check_refit(model: Any) -> None:
@@ -213,6 +203,8 @@ def _import_step(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame 
 
 
 def _import_transformer(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame:
+    if _is_passthrough(step):
+        return frame
     transformed = _to_frame(frame.builder, step, _import_step(name, step, frame, recurse))
     if transformed is None:
         raise UnsupportedModelError(
@@ -277,7 +269,7 @@ _TARGET_STEP = "TransformedTargetRegressor"
 def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Apply the transformer's inverse to the regressor's predictions, (n, targets)."""
     check_estimator(model, "regressor_", "transformer_")
-    member = Member.of(model, "regressor_", model.regressor_, frame, recurse, several=True)
+    member = Member.of(model, "regressor_", model.regressor_, frame, recurse, many=True)
     value = member.output_of("predict")
     return Outputs({"label": invert_transform(frame.builder, model.transformer_, value)})
 
@@ -293,18 +285,18 @@ def invert_transform(b: Builder, transformer: Any, value: Value) -> Value:
     return INVERSES[path](b, transformer, value)
 
 
-def _check_finite(b: Builder, value: Value, allow_nan: bool = True) -> Value:
+def _require_finite(b: Builder, value: Value, allow_nan: bool = True) -> Value:
     names = tuple(f"prediction{i}" for i in range(value.type.width))
     return b.op("require_finite", value, features=names, allow_nan=allow_nan, step=_TARGET_STEP)
 
 
 def _invert_scaler(b: Builder, model: Any, value: Value) -> Value:
-    return unscale(b, model, _check_finite(b, value))
+    return unscale(b, model, _require_finite(b, value))
 
 
 def _invert_power(b: Builder, model: Any, value: Value) -> Value:
     check_estimator(model, "lambdas_")
-    value = _check_finite(b, value)
+    value = _require_finite(b, value)
     if model.standardize:
         value = _invert_scaler(b, model._scaler, value)
     invert = {"box-cox": _invert_box_cox, "yeo-johnson": _invert_yeo_johnson}[model.method]
@@ -317,52 +309,46 @@ def _invert_box_cox(b: Builder, value: Value, power: float) -> Value:
     """Return exp(log1p(power * y) / power), as scipy.special.inv_boxcox does."""
     if power == 0:
         return b.op("exp", value)
-    log = b.op("log1p", apply_number(b, "mul", value, power))
-    return b.op("exp", apply_number(b, "div", log, power))
+    log = b.op("log1p", apply_constant(b, "mul", value, power))
+    return b.op("exp", apply_constant(b, "div", log, power))
 
 
 def _invert_yeo_johnson(b: Builder, value: Value, power: float) -> Value:
     epsilon = np.spacing(1.0)
     if abs(power) < epsilon:
-        for_positive = apply_number(b, "sub", b.op("exp", value), 1)
+        for_positive = apply_constant(b, "sub", b.op("exp", value), 1)
     else:
-        base = apply_number(b, "add", apply_number(b, "mul", value, power), 1)
-        for_positive = apply_number(b, "sub", apply_number(b, "pow", base, 1 / power), 1)
+        base = apply_constant(b, "add", apply_constant(b, "mul", value, power), 1)
+        for_positive = apply_constant(b, "sub", apply_constant(b, "pow", base, 1 / power), 1)
     if abs(power - 2) > epsilon:
-        base = apply_number(b, "add", apply_number(b, "mul", value, -(2 - power)), 1)
-        for_negative = b.op("sub", 1.0, apply_number(b, "pow", base, 1 / (2 - power)))
+        base = apply_constant(b, "add", apply_constant(b, "mul", value, -(2 - power)), 1)
+        for_negative = b.op("sub", 1.0, apply_constant(b, "pow", base, 1 / (2 - power)))
     else:
         for_negative = b.op("sub", 1.0, b.op("exp", b.op("neg", value)))
     return b.op("where", b.op("ge", value, 0.0), for_positive, for_negative)
 
 
 def _invert_quantile(b: Builder, model: Any, value: Value) -> Value:
-    """Map positions between 0 and 1 (or normal deviates) back to the training quantiles."""
+    """Map positions between 0 and 1 (or normal deviates) back to values of the training target."""
     check_estimator(model, "quantiles_", "references_")
-    value = _check_finite(b, value)
+    value = _require_finite(b, value)
     is_normal = model.output_distribution == "normal"
     share = b.op("ndtr", value) if is_normal else value
     quantiles = np.asarray(model.quantiles_, np.float64).T
-    num_columns, num_points = quantiles.shape
-    result = b.op(
-        "interpolate",
-        share,
-        points=np.tile(np.asarray(model.references_, np.float64), num_columns),
-        values=quantiles.ravel(),
-        offsets=np.arange(num_columns + 1, dtype=np.int64) * num_points,
-    )
+    references = np.broadcast_to(np.asarray(model.references_, np.float64), quantiles.shape)
+    result = interpolate_columns(b, share, references, quantiles)
     if is_normal:
         is_below = b.op("lt", b.op("sub", share, BOUNDS_THRESHOLD), 0.0)
         is_above = b.op("gt", b.op("add", share, BOUNDS_THRESHOLD), 1.0)
         result = b.op("where", is_above, quantiles[:, -1], result)
         result = b.op("where", is_below, quantiles[:, 0], result)
-    return result  # For uniform positions, the interpolation already ends there.
+    return result  # For uniform positions, the interpolation clips already.
 
 
 def _invert_function(b: Builder, model: Any, value: Value) -> Value:
     check_estimator(model)
     if model.validate:
-        value = _check_finite(b, value, allow_nan=False)
+        value = _require_finite(b, value, allow_nan=False)
     function = model.inverse_func
     if function is None:
         return value

@@ -39,15 +39,9 @@ class Member:
 
     @classmethod
     def of(
-        cls,
-        owner: Any,
-        name: str,
-        model: Any,
-        frame: Frame,
-        recurse: Recurse,
-        several: bool = False,
+        cls, owner: Any, name: str, model: Any, frame: Frame, recurse: Recurse, many: bool = False
     ) -> Member:
-        """Import the member `name` of `owner`; with `several`, it may predict several targets."""
+        """Import the member `name` of `owner`; if `many`, it may predict several targets."""
         where = f"{name} of {type(owner).__name__}"
         try:
             outputs = recurse(model, frame)
@@ -57,7 +51,7 @@ class Member:
             raise UnsupportedModelError(
                 f"{where}: {type(model).__name__} returns columns where a prediction is expected"
             )
-        if outputs.values["label"].type.width != 1 and (outputs.label_sets or not several):
+        if outputs.values["label"].type.width != 1 and (outputs.label_sets or not many):
             raise UnsupportedModelError(
                 f"{where}: {type(model).__name__} predicts several targets at once; fit one model "
                 "per target"
@@ -106,12 +100,11 @@ class Member:
             )
         return [order[label] for label in self.classes.values]
 
-    def votes(self, indices: Sequence[int], width: int) -> Value:
+    def build_votes(self, indices: Sequence[int], width: int) -> Value:
         """Return (n, width) float64: 1 at the index of the predicted class, 0 elsewhere."""
-        indicators = self.builder.op(
-            "one_hot", self.values["label"], width=len(indices), dtype="float64"
-        )
-        return spread(self.builder, indicators, indices, width)
+        b, label = self.builder, self.values["label"]
+        indicators = b.op("one_hot", label, width=len(indices), dtype="float64")
+        return spread(b, indicators, indices, width)
 
 
 def members(owner: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
@@ -143,6 +136,6 @@ def sum_values(b: Builder, values: Sequence[Value]) -> Value:
     return reduce(lambda total, value: b.op("add", total, value), values)
 
 
-def apply_number(b: Builder, op: str, value: Value, number: float) -> Value:
+def apply_constant(b: Builder, op: str, value: Value, number: float) -> Value:
     """Apply `op` ("add", "sub", "mul", "div", "pow") with one number, in the value's dtype."""
     return b.op(op, value, np.full(1, float(number), numpy_dtype(value.type.dtype)))

@@ -20,7 +20,7 @@ from sqlml.importers.sklearn.dummy import repeat_rows
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, path_of
 from sqlml.importers.sklearn.meta.members import (
     Member,
-    apply_number,
+    apply_constant,
     as_numbers,
     members,
     sum_values,
@@ -28,16 +28,10 @@ from sqlml.importers.sklearn.meta.members import (
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
-CONSTANT = "sklearn.multiclass._ConstantPredictor"
-"""The class of members whose training rows were all of one class."""
-
 
 @dataclass(frozen=True, slots=True)
 class BinaryMember:
-    """The outputs of a binary member, and its confidence in the second class.
-
-    It predicts the second class if the confidence is above `threshold`.
-    """
+    """A member that predicts the second class if its confidence is above `threshold`."""
 
     confidence: Value
     values: dict[str, Value]
@@ -47,30 +41,22 @@ class BinaryMember:
 def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the class with the most confident member, or all labels of an indicator matrix."""
     check_estimator(model, "estimators_", "classes_", "label_binarizer_")
-    b = frame.builder
-    members = _import_binary_members(model, frame, recurse)
-    if model.label_binarizer_.y_type_.startswith("multilabel"):
-        return _build_multilabel_outputs(b, members)
-    classes = classify.two_or_more_classes(model)
-    confidences = [member.confidence for member in members]
-    if len(members) == 1:
-        label = classify.binary_label(b, confidences[0], threshold=members[0].threshold)
-    else:
-        label = classify.argmax_label(b, b.concat(confidences))
-    values = {"label": label, **_join_scores(b, members)}
-    if second := _second_probabilities(b, members):
-        values["proba"] = _normalize(b, second)
-    return Outputs(values, build_labels(classes))
-
-
-def _build_multilabel_outputs(b: Builder, members: list[BinaryMember]) -> Outputs:
-    """Compare the confidences of all members with the threshold of the first member."""
+    b, members = frame.builder, _import_binary_members(model, frame, recurse)
+    is_multilabel = model.label_binarizer_.y_type_.startswith("multilabel")
+    classes = [] if is_multilabel else classify.two_or_more_classes(model)
     confidence = b.concat([member.confidence for member in members])
-    label = classify.binary_label(b, confidence, threshold=members[0].threshold)
-    values = {"label": label, **_join_scores(b, members)}
-    if second := _second_probabilities(b, members):
-        values["proba"] = b.concat(second)
-    return Outputs(values, (Labels("int64", (0, 1)),) * len(members))
+    if is_multilabel or len(members) == 1:  # scikit-learn uses the first threshold for all labels.
+        label = classify.binary_label(b, confidence, threshold=members[0].threshold)
+    else:
+        label = classify.argmax_label(b, confidence)
+    values = {"label": label}
+    if all("score" in member.values for member in members):
+        values["score"] = b.concat([member.values["score"] for member in members])
+    if all("proba" in member.values for member in members):
+        second_proba = [_select_second(b, member.values["proba"]) for member in members]
+        values["proba"] = b.concat(second_proba) if is_multilabel else _normalize(b, second_proba)
+    binary_labels = (Labels("int64", (0, 1)),) * len(members)
+    return Outputs(values, binary_labels if is_multilabel else build_labels(classes))
 
 
 def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -82,11 +68,10 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
             "OneVsOneClassifier around a model of precomputed kernels needs the training rows; "
             "fit it with a kernel that the model computes itself"
         )
-    b = frame.builder
-    members = _import_binary_members(model, as_numbers(frame), recurse)
+    b, members = frame.builder, _import_binary_members(model, as_numbers(frame), recurse)
     predictions = b.concat([member.values["predict"] for member in members])
     confidences = b.concat([member.confidence for member in members])
-    score = classify.ovr_decision(b, predictions, confidences, len(classes))
+    score = classify.compute_ovr_scores(b, predictions, confidences, len(classes))
     if len(classes) == 2:
         score = b.op("select", score, indices=np.array([1]))
         label = classify.binary_label(b, score, threshold=members[0].threshold)
@@ -98,27 +83,22 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
 def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the class whose code is nearest to the members' confidences, the first if several."""
     check_estimator(model, "estimators_", "classes_", "code_book_")
-    classes = classify.class_list(model)
-    b = frame.builder
-    members = _import_binary_members(model, frame, recurse)
+    classes = classify.read_classes(model)
+    b, members = frame.builder, _import_binary_members(model, frame, recurse)
     codes = np.asarray(model.code_book_, np.float64)
-    y = b.concat([member.confidence for member in members])
-    return Outputs({"label": assign_nearest(b, y, codes)}, build_labels(classes))
+    confidences = b.concat([member.confidence for member in members])
+    return Outputs({"label": assign_nearest(b, confidences, codes)}, build_labels(classes))
 
 
 def _import_binary_members(model: Any, frame: Frame, recurse: Recurse) -> list[BinaryMember]:
-    return [
-        _import_binary_member(model, i, part, frame, recurse)
-        for i, part in enumerate(model.estimators_)
-    ]
+    return [_import_member(model, i, m, frame, recurse) for i, m in enumerate(model.estimators_)]
 
 
-def _import_binary_member(
-    model: Any, i: int, member: Any, frame: Frame, recurse: Recurse
-) -> BinaryMember:
+def _import_member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> BinaryMember:
     """Import a member; its confidence is a regressor's prediction, a score or a probability."""
     b = frame.builder
-    if path_of(member) == CONSTANT:
+    # The class of members whose training rows were all of one class.
+    if path_of(member) == "sklearn.multiclass._ConstantPredictor":
         constant = float(np.ravel(member.y_)[0])
         value = repeat_rows(frame, np.array([constant]))
         proba = repeat_rows(frame, np.array([1 - constant, constant]))
@@ -139,30 +119,18 @@ def _import_binary_member(
     raise UnsupportedModelError(f"{inner.where} has neither decision_function nor predict_proba")
 
 
-def _join_scores(b: Builder, members: list[BinaryMember]) -> dict[str, Value]:
-    if not all("score" in member.values for member in members):
-        return {}
-    return {"score": b.concat([member.values["score"] for member in members])}
-
-
-def _second_probabilities(b: Builder, members: list[BinaryMember]) -> list[Value]:
-    if not all("proba" in member.values for member in members):
-        return []
-    return [_select_second(b, member.values["proba"]) for member in members]
-
-
 def _select_second(b: Builder, proba: Value) -> Value:
     return b.op("select", proba, indices=np.array([1]))
 
 
-def _normalize(b: Builder, second: list[Value]) -> Value:
-    if len(second) == 1:
-        proba = classify.add_complement(b, second[0])
-        second = [b.op("select", proba, indices=np.array([i])) for i in (0, 1)]
+def _normalize(b: Builder, second_proba: list[Value]) -> Value:
+    if len(second_proba) == 1:
+        proba = classify.add_complement(b, second_proba[0])
+        second_proba = [b.op("select", proba, indices=np.array([i])) for i in (0, 1)]
     else:
-        proba = b.concat(second)
-    total = sum_values(b, second)
-    return b.op("where", apply_number(b, "eq", total, 0), proba, b.op("div", proba, total))
+        proba = b.concat(second_proba)
+    total = sum_values(b, second_proba)
+    return b.op("where", apply_constant(b, "eq", total, 0), proba, b.op("div", proba, total))
 
 
 T = TypeVar("T", Value, Labels)
@@ -202,18 +170,14 @@ def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     With more than two classes, scikit-learn raises an error for probabilities and scores.
     """
     check_estimator(model, "estimators_", "order_", "chain_method_")
-    b = frame.builder
-    chain = _import_chain(model, frame, recurse, str(model.chain_method_))
+    b, chain = frame.builder, _import_chain(model, frame, recurse, str(model.chain_method_))
     labels = _sort_by_target(model, [member.classes for member in chain])
     columns = [member.values["label"] for member in chain]
     values = {"label": b.concat(_sort_by_target(model, columns))}
     if all(len(target_labels) == 2 for target_labels in labels):
         for output, method in (("proba", "predict_proba"), ("score", "decision_function")):
             if hasattr(model, method) and all(output in member.values for member in chain):
-                columns = [
-                    _compute_chain_feature(model, i, member, method)
-                    for i, member in enumerate(chain)
-                ]
+                columns = [_compute_chain_feature(model, i, m, method) for i, m in enumerate(chain)]
                 values[output] = b.concat(_sort_by_target(model, columns))
     if len(labels) == 1 and "proba" in values:
         values["proba"] = chain[0].values["proba"]
@@ -223,15 +187,14 @@ def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 def _import_chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> list[Member]:
     """Import the estimators in the chain's order; later ones read `method` of earlier ones."""
     b = frame.builder
-    names, parts = list(frame.names), [check_array(frame, type(model).__name__)]
+    names, feature_blocks = list(frame.names), [check_array(frame, type(model).__name__)]
     estimators: list[Member] = []
     for i, estimator in enumerate(model.estimators_):
-        columns = Frame.from_value(b, b.concat(parts), names, frame.sparse)
+        columns = Frame.from_value(b, b.concat(feature_blocks), names, frame.sparse)
         estimators.append(Member.of(model, f"estimators_[{i}]", estimator, columns, recurse))
         if i + 1 < len(model.estimators_):
-            parts.append(
-                b.cast(_compute_chain_feature(model, i, estimators[-1], method), "float64")
-            )
+            feature = _compute_chain_feature(model, i, estimators[-1], method)
+            feature_blocks.append(b.cast(feature, "float64"))
             names.append(f"target {int(model.order_[i])}")
     return estimators
 
@@ -247,8 +210,8 @@ def _compute_chain_feature(model: Any, i: int, member: Member, method: str) -> V
         )
     if method == "decision_function":
         return member.output_of(method)
-    second = _select_second(member.builder, member.output_of("predict_proba"))
-    return member.builder.op("log", second) if method == "predict_log_proba" else second
+    second_proba = _select_second(member.builder, member.output_of("predict_proba"))
+    return member.builder.op("log", second_proba) if method == "predict_log_proba" else second_proba
 
 
 def _sort_by_target(model: Any, columns: Sequence[T]) -> list[T]:

@@ -33,45 +33,41 @@ Unknown = Literal["raise", "keep", "group"]
 class Categories:
     """The categories of one column of an encoder.
 
-    Attributes:
-        kind: the kind of the column.
-        values: the categories that are not missing, infrequent categories first; float64 (dates as
-            microseconds since 1970) or object (strings).
-        infrequent: the number of infrequent categories.
-        missing, missing_code: the missing category, if there is one, and its code.
-        group: the code of the infrequent group.
-        slots: maps each code to scikit-learn's number.
-        floats: whether the training column was of floats.
+    `values` are the categories that are not missing: float64 (dates as microseconds since 1970) or
+    object (strings). The first `infrequent` of them are infrequent, and `group` is the code of
+    their group. `missing` is the missing category, if there is one, and `missing_code` its code.
+    `slots` maps each code to scikit-learn's number. `floats` is true if the training column was of
+    floats.
     """
 
     kind: Kind
     values: Array
-    infrequent: int
+    num_infrequent: int
     missing: Missing | None
     missing_code: int
     group: int | None
     slots: tuple[int, ...]
-    floats: bool
+    has_floats: bool
 
-    def codes(self, frame: Frame, i: int, step: str, *, unknown: Unknown) -> Value:
+    def encode(self, frame: Frame, i: int, step: str, *, unknown: Unknown) -> Value:
         """Return column `i` as (n, 1) int64 codes.
 
         `unknown` decides whether an unknown category raises an error while scoring, keeps the code
         -1, or gets the code of the infrequent group.
         """
         b = frame.builder
-        missing = -1 if self.missing is None else int(self.values.size)
-        if missing > 0 and self.missing_code == self.group and self.infrequent:
-            missing = 0  # This code is grouped below.
+        encoded_null = -1 if self.missing is None else int(self.values.size)
+        if encoded_null > 0 and self.missing_code == self.group and self.num_infrequent:
+            encoded_null = 0  # This code is grouped below.
         column = self._read_column(frame, i, step)
-        codes = b.op("encode", column, categories=self.values, missing=missing)
+        codes = b.op("encode", column, categories=self.values, missing=encoded_null)
         if unknown == "raise":
             codes = b.op("require_known", codes, feature=frame.names[i], step=step)
         if self.group is None:
             return codes
         grouped = codes
-        if self.infrequent > 1:
-            grouped = b.op("maximum", b.op("sub", codes, self.infrequent - 1), 0)
+        if self.num_infrequent > 1:
+            grouped = b.op("maximum", b.op("sub", codes, self.num_infrequent - 1), 0)
         if unknown == "raise":
             return grouped
         return b.op("where", b.op("lt", codes, 0), -1 if unknown == "keep" else self.group, grouped)
@@ -90,11 +86,10 @@ class Categories:
         if self.kind == DATETIME:
             return frame.moments(i)
         column = frame.numbers(i)
-        if not self.floats:
+        if not self.has_floats:
             return column
-        return frame.builder.op(
-            "require_finite", column, features=(frame.names[i],), allow_nan=True, step=step
-        )
+        b, features = frame.builder, (frame.names[i],)
+        return b.op("require_finite", column, features=features, allow_nan=True, step=step)
 
 
 def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) -> Categories:
@@ -102,7 +97,7 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
     raw_categories = np.asarray(model.categories_[i])
     dates = _to_microseconds(raw_categories)
     items = to_python(raw_categories if dates is None else dates)
-    null_indices = _find_nulls(items)
+    null_indices = _find_null_indices(items)
     if len(null_indices) > 1:
         raise UnsupportedModelError(
             f"column {feature!r} has the categories None and NaN, which are one NULL in SQL; "
@@ -113,13 +108,12 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
         None if null_index is None else "none" if items[null_index] is None else "nan"
     )
     is_separate = missing == "nan" and not group_missing
-    infrequent, slots = _group_infrequent(model, i, len(items), null_index if is_separate else None)
-    non_missing = [j for j in range(len(items)) if j != null_index]
-    rare = [j for j in non_missing if j in infrequent]
-    common = [j for j in non_missing if j not in infrequent]
-    kind, values = _convert_categories(
-        [items[j] for j in [*rare, *common]], raw_categories, feature
-    )
+    infrequent, slots = _group_rare(model, i, len(items), null_index if is_separate else None)
+    present_indices = [j for j in range(len(items)) if j != null_index]
+    rare = [j for j in present_indices if j in infrequent]
+    common = [j for j in present_indices if j not in infrequent]
+    ordered = [items[j] for j in [*rare, *common]]
+    kind, values = _convert_categories(ordered, raw_categories, feature)
     kind = kind if dates is None else DATETIME
     slot_of_code = [*[slots[j] for j in rare[:1]], *[slots[j] for j in common]]
     missing_code = -1
@@ -129,19 +123,11 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
         missing_code = len(slot_of_code)
         slot_of_code.append(slots[null_index])
     group = slot_of_code.index(slots[min(infrequent)]) if infrequent else None
-    return Categories(
-        kind,
-        values,
-        len(rare),
-        missing,
-        missing_code,
-        group,
-        tuple(slot_of_code),
-        raw_categories.dtype.kind == "f",
-    )
+    floats, slot_numbers = raw_categories.dtype.kind == "f", tuple(slot_of_code)
+    return Categories(kind, values, len(rare), missing, missing_code, group, slot_numbers, floats)
 
 
-def _find_nulls(items: Sequence[Any]) -> list[int]:
+def _find_null_indices(items: Sequence[Any]) -> list[int]:
     return [i for i, item in enumerate(items) if item is None or item != item]
 
 
@@ -158,15 +144,12 @@ def _to_microseconds(raw: Array) -> Array | None:
 
 
 def _find_infrequent(model: Any, i: int) -> set[int]:
-    infrequent = (
-        model._infrequent_indices[i] if getattr(model, "_infrequent_enabled", False) else None
-    )
-    return set() if infrequent is None else {int(j) for j in infrequent}
+    if not getattr(model, "_infrequent_enabled", False) or model._infrequent_indices[i] is None:
+        return set()
+    return {int(j) for j in model._infrequent_indices[i]}
 
 
-def _group_infrequent(
-    model: Any, i: int, count: int, separate: int | None
-) -> tuple[set[int], list[int]]:
+def _group_rare(model: Any, i: int, count: int, separate: int | None) -> tuple[set[int], list[int]]:
     """Return the indices of the infrequent categories, and the slot of each category.
 
     `separate` is the index of a missing category outside the grouping; it gets the last slot.
@@ -186,11 +169,8 @@ def _convert_categories(items: Sequence[Any], raw: Array, feature: str) -> tuple
         return "string", np.array(items, object)
     is_too_precise = raw.dtype.kind in "Mm" and not all(isinstance(c, float) for c in items)
     if is_too_precise or not all(isinstance(c, bool | int | float) for c in items):
-        type_names = (
-            raw.dtype.name
-            if is_too_precise
-            else ", ".join(sorted({type(c).__name__ for c in items}))
-        )
+        types = {raw.dtype.name} if is_too_precise else {type(c).__name__ for c in items}
+        type_names = ", ".join(sorted(types))
         raise UnsupportedModelError(
             f"column {feature!r} has categories of type {type_names}; sqlml supports strings, "
             "numbers and booleans, or dates to the microsecond, but not a mixture: cast the column "
@@ -222,14 +202,14 @@ def one_hot_encoder(model: Any, frame: Frame) -> Frame:
     check_estimator(model, "categories_", "drop_idx_")
     if model.handle_unknown not in UNKNOWN:
         raise explain_option(model, "handle_unknown")
-    frames = [_one_hot_column(model, frame, i) for i in range(frame.width)]
+    frames = [_encode_one_hot(model, frame, i) for i in range(frame.width)]
     return replace(Frame.hstack(frame.builder, frames), sparse=bool(model.sparse_output))
 
 
-def _one_hot_column(model: Any, frame: Frame, i: int) -> Frame:
+def _encode_one_hot(model: Any, frame: Frame, i: int) -> Frame:
     categories = read_categories(model, i, frame.names[i], group_missing=True)
     b = frame.builder
-    codes = categories.codes(frame, i, "OneHotEncoder", unknown=UNKNOWN[model.handle_unknown])
+    codes = categories.encode(frame, i, "OneHotEncoder", unknown=UNKNOWN[model.handle_unknown])
     value = b.op("one_hot", codes, width=len(categories.slots), dtype="float64")
     dropped = _find_dropped_slot(model, i)
     code_of = {slot: code for code, slot in enumerate(categories.slots)}
@@ -255,7 +235,7 @@ def _name_column(feature: str, categories: Categories, code: int) -> str:
         return f"{feature}_infrequent_sklearn"
     if code == categories.missing_code:
         return f"{feature}_NULL"
-    offset = categories.infrequent - 1 if categories.infrequent else 0
+    offset = categories.num_infrequent - 1 if categories.num_infrequent else 0
     return f"{feature}_{categories.values[code + offset]}"
 
 
@@ -266,7 +246,7 @@ def ordinal_encoder(model: Any, frame: Frame) -> Frame:
         raise UnsupportedModelError(
             f"OrdinalEncoder(dtype={dtype.name}) wraps or rounds its codes; use float64"
         )
-    frames = [_ordinal_column(model, frame, i) for i in range(frame.width)]
+    frames = [_encode_ordinal(model, frame, i) for i in range(frame.width)]
     return Frame.hstack(frame.builder, frames)
 
 
@@ -281,17 +261,15 @@ def _can_hold_codes(dtype: np.dtype[Any], model: Any) -> bool:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return bool(((finite_values >= info.min) & (finite_values <= info.max)).all())
-    return bool(
-        (finite_values.astype(dtype) == finite_values).all()
-        and finite_values[0] <= 2 / np.finfo(dtype).eps
-    )
+    is_exact = (finite_values.astype(dtype) == finite_values).all()
+    return bool(is_exact and finite_values[0] <= 2 / np.finfo(dtype).eps)
 
 
-def _ordinal_column(model: Any, frame: Frame, i: int) -> Frame:
+def _encode_ordinal(model: Any, frame: Frame, i: int) -> Frame:
     b = frame.builder
     categories = read_categories(model, i, frame.names[i], group_missing=False)
     uses_value = model.handle_unknown == "use_encoded_value"
-    codes = categories.codes(frame, i, "OrdinalEncoder", unknown="keep" if uses_value else "raise")
+    codes = categories.encode(frame, i, "OrdinalEncoder", unknown="keep" if uses_value else "raise")
     value = b.op("cast", codes, dtype="float64")
     slots = categories.slots
     if slots != tuple(range(len(slots))):
@@ -324,14 +302,14 @@ def target_encoder(model: Any, frame: Frame) -> Frame:
             f"TargetEncoder has {len(model.encodings_)} encodings for {frame.width} columns and "
             f"{means.size} targets; fit it again"
         )
-    frames = [_target_column(model, frame, i, means) for i in range(frame.width)]
+    frames = [_encode_by_target(model, frame, i, means) for i in range(frame.width)]
     return Frame.hstack(frame.builder, frames)
 
 
-def _target_column(model: Any, frame: Frame, i: int, means: Array) -> Frame:
+def _encode_by_target(model: Any, frame: Frame, i: int, means: Array) -> Frame:
     b = frame.builder
     categories = read_categories(model, i, frame.names[i], group_missing=False)
-    codes = categories.codes(frame, i, "TargetEncoder", unknown="keep")
+    codes = categories.encode(frame, i, "TargetEncoder", unknown="keep")
     slots = np.array(categories.slots, np.int64)
     codes = b.op("where", b.op("lt", codes, 0), slots.size, codes)
     values = []
@@ -343,31 +321,28 @@ def _target_column(model: Any, frame: Frame, i: int, means: Array) -> Frame:
     return Frame(b, tuple(values), tuple(names))
 
 
-def label_schema(model: Any) -> Schema:
+def read_label_schema(model: Any) -> Schema:
     return Schema(None, 1)
 
 
 def label_encoder(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "classes_")
-    classes, missing = _read_classes(model)
-    codes = _encode_labels(model, frame, classes, missing)
+    classes, missing_index = _read_classes(model)
+    codes = _encode_labels(model, frame, classes, missing_index)
     codes = frame.builder.op("require_known", codes, feature=frame.names[0], step="LabelEncoder")
     return Outputs({"transform": codes})
 
 
 def label_binarizer(model: Any, frame: Frame) -> Frame:
-    """Return pos_label in the column of the class, neg_label elsewhere; one column for two classes.
-
-    An unknown label has neg_label everywhere; NULL raises.
-    """
+    """Return pos_label in the class's column and neg_label elsewhere; two classes share one."""
     check_estimator(model, "classes_", "y_type_")
     if str(model.y_type_).startswith("multilabel"):
         raise UnsupportedModelError(
             "LabelBinarizer was fitted on a 0/1 matrix of labels, which it passes through; leave "
             "the step out"
         )
-    classes, missing = _read_classes(model)
-    if missing != -1:
+    classes, missing_index = _read_classes(model)
+    if missing_index != -1:
         raise UnsupportedModelError(
             "LabelBinarizer was fitted on missing labels, which its transform rejects; drop these "
             "rows"
@@ -385,38 +360,38 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
 
 
 def _read_classes(model: Any) -> tuple[Array, int]:
-    """Return the classes for `encode` (float64 or strings), and the index of the missing class.
-
-    The index is -1 if no class is missing.
-    """
+    """Return the classes for `encode` (float64 or strings), and the missing class's index or -1."""
     items = to_python(np.asarray(model.classes_))
-    null_indices = _find_nulls(items)
+    null_indices = _find_null_indices(items)
     if len(null_indices) > 1 or (null_indices and null_indices[0] != len(items) - 1):
         raise UnsupportedModelError(
             f"{type(model).__name__} has the classes None and NaN, which are one NULL in SQL; "
             "replace one with the other before fit"
         )
     non_missing = items[: null_indices[0]] if null_indices else items
-    missing = null_indices[0] if null_indices else -1
+    missing_index = null_indices[0] if null_indices else -1
     if all(isinstance(c, str) for c in non_missing):
-        return np.array(non_missing, object), missing
+        return np.array(non_missing, object), missing_index
     values = np.array([float(c) for c in non_missing if isinstance(c, bool | int | float)])
     if values.size != len(non_missing) or _has_rounding(values, non_missing):
         raise UnsupportedModelError(
             f"{type(model).__name__} has classes that are neither strings nor exact DOUBLEs; "
             "convert them to strings"
         )
-    return values, missing
+    return values, missing_index
 
 
 def _encode_labels(
-    model: Any, frame: Frame, classes: Array, missing: int, refuse_null: bool = False
+    model: Any, frame: Frame, classes: Array, missing_code: int, refuse_null: bool = False
 ) -> Value:
     b, step = frame.builder, type(model).__name__
     if classes.dtype == object:
         x = frame.strings(0)
-        codes = b.op("encode", x, categories=classes, missing=missing)
-        return _check_not_null(b, x, codes, frame.names[0], step) if refuse_null else codes
+        codes = b.op("encode", x, categories=classes, missing=missing_code)
+        if not refuse_null:
+            return codes
+        is_null = b.op("neg", b.op("cast", b.op("isnan", x), dtype="int64"))
+        return b.op("add", codes, b.op("require_known", is_null, feature=frame.names[0], step=step))
     class_kind = np.asarray(model.classes_).dtype.kind
     x = check_array(frame, step) if refuse_null or class_kind in "biu" else frame.matrix()
     if refuse_null:
@@ -425,7 +400,7 @@ def _encode_labels(
         x = b.op("trunc", x)  # column_or_1d casts labels to the dtype of the classes.
     if class_kind == "b":
         x = b.op("cast", b.op("cast", x, dtype="bool"), dtype="float64")
-    return b.op("encode", x, categories=classes, missing=missing)
+    return b.op("encode", x, categories=classes, missing=missing_code)
 
 
 def _check_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
@@ -434,8 +409,3 @@ def _check_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
     invalid = b.op("cast", b.op("not", is_integer), dtype="int64")
     zero = b.op("require_known", b.op("neg", invalid), feature=feature, step=step)
     return b.op("add", x, b.op("cast", zero, dtype="float64"))
-
-
-def _check_not_null(b: Builder, x: Value, codes: Value, feature: str, step: str) -> Value:
-    missing = b.op("neg", b.op("cast", b.op("isnan", x), dtype="int64"))
-    return b.op("add", codes, b.op("require_known", missing, feature=feature, step=step))

@@ -16,7 +16,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.expressions.functions import SAME_IN_NUMPY
-from sqlml.importers.expressions.sql_steps import find_registered, sql_step
+from sqlml.importers.expressions.sql_steps import find_registered, import_sql_step
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.estimator_checks import (
     check_array,
@@ -41,8 +41,7 @@ _INVERSE_OPERATORS = {"sub": "add", "add": "sub", "mul": "div", "div": "mul"}
 
 
 def scaler(model: Any, frame: Frame) -> Frame:
-    """Scale as StandardScaler, MinMaxScaler, MaxAbsScaler or RobustScaler does, and clip to a range
-    if `clip` is set."""
+    """Scale as the classes in `_SCALER_STEPS` do, and clip to a range if `clip` is set."""
     steps, b = _read_scaler_steps(model), frame.builder
     value = check_array(frame, type(model).__name__, allow_nan=True)
     for op, parameters in steps:
@@ -76,8 +75,7 @@ def _read_scaler_steps(model: Any) -> list[tuple[str, Array]]:
 def normalizer(model: Any, frame: Frame) -> Frame:
     """Divide each row by its l1, l2 or max norm; rows that are (almost) zero stay unchanged."""
     check_estimator(model)
-    b = frame.builder
-    x = check_array(frame, "Normalizer")
+    b, x = frame.builder, check_array(frame, "Normalizer")
     match model.norm:
         case "l1":
             norm = b.op("sum", b.op("abs", x), axis=1)
@@ -151,15 +149,11 @@ def box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
 
 
 BOUNDS_THRESHOLD = 1e-7
-"""scikit-learn's BOUNDS_THRESHOLD: a value this close to an end of the training range counts as the
-end."""
+"""A value this close to an end of the training range counts as the end, as in scikit-learn."""
 
 
 def quantile_transformer(model: Any, frame: Frame) -> Frame:
-    """Return the mean of two interpolations, from the left and from the right.
-
-    A value that equals repeated quantiles thus gets the middle of their references.
-    """
+    """Interpolate from both sides; repeated quantiles get the middle of their references."""
     check_estimator(model, "quantiles_", "references_")
     if frame.sparse:
         raise UnsupportedModelError(
@@ -170,9 +164,11 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
         raise explain_option(model, "output_distribution")
     b = frame.builder
     quantiles = np.asarray(model.quantiles_, np.float64).T
-    references = np.asarray(model.references_, np.float64)
+    references = np.broadcast_to(np.asarray(model.references_, np.float64), quantiles.shape)
     x = check_array(frame, "QuantileTransformer", allow_nan=True)
-    value = _interpolate(b, x, quantiles, references)
+    ascending = interpolate_columns(b, x, quantiles, references)
+    descending = interpolate_columns(b, b.op("neg", x), -quantiles[:, ::-1], -references[:, ::-1])
+    value = b.op("mul", 0.5, b.op("sub", ascending, descending))
     lowest, highest = quantiles[:, 0], quantiles[:, -1]
     if model.output_distribution == "uniform":
         is_lowest, is_highest = b.op("eq", x, lowest), b.op("eq", x, highest)
@@ -187,17 +183,10 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
     return Frame.from_value(b, value, frame.names)
 
 
-def _interpolate(b: Builder, x: Value, quantiles: Array, references: Array) -> Value:
-    num_columns, num_points = quantiles.shape
-    offsets = np.arange(num_columns + 1, dtype=np.int64) * num_points
-
-    def interpolate(x: Value, quantiles: Array, references: Array) -> Value:
-        values = np.tile(references, num_columns)
-        return b.op("interpolate", x, points=quantiles.ravel(), values=values, offsets=offsets)
-
-    ascending = interpolate(x, quantiles, references)
-    descending = interpolate(b.op("neg", x), -quantiles[:, ::-1], -references[::-1])
-    return b.op("mul", 0.5, b.op("sub", ascending, descending))
+def interpolate_columns(b: Builder, x: Value, points: Array, values: Array) -> Value:
+    """Interpolate each column of x, (n, k), between its own row of points and values, (k, m)."""
+    offsets = np.arange(len(points) + 1, dtype=np.int64) * points.shape[1]
+    return b.op("interpolate", x, points=points.ravel(), values=values.ravel(), offsets=offsets)
 
 
 def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
@@ -209,9 +198,8 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
     x = b.cast(check_array(frame, "KBinsDiscretizer", dtype=dtype), "float64")
     inner_edges = [np.asarray(edges, np.float64)[1:-1] for edges in model.bin_edges_]
     offsets = np.cumsum([0, *(edges.size for edges in inner_edges)]).astype(np.int64)
-    codes = b.op(
-        "search_sorted", x, edges=np.concatenate(inner_edges), offsets=offsets, side="right"
-    )
+    edges = np.concatenate(inner_edges)
+    codes = b.op("search_sorted", x, edges=edges, offsets=offsets, side="right")
     if model.encode == "ordinal":
         return Frame.from_value(b, b.op("cast", codes, dtype="float64"), frame.names)
     frames: list[Frame] = []
@@ -224,13 +212,9 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
 
 
 def polynomial_features(model: Any, frame: Frame) -> Frame:
-    """Return the polynomial terms, (n, terms) float64.
-
-    The terms of each degree are those of the previous degree times one more column.
-    """
+    """Return all terms, (n, terms): each term of a previous degree times one more column."""
     check_estimator(model, "n_output_features_", "_min_degree", "_max_degree")
-    b = frame.builder
-    x = check_array(frame, "PolynomialFeatures")
+    b, x = frame.builder, check_array(frame, "PolynomialFeatures")
     blocks: list[Value] = []
     names: list[str] = []
     if model.include_bias:
@@ -256,10 +240,7 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
 
 
 def spline_transformer(model: Any, frame: Frame) -> Frame:
-    """Return the B-spline basis, (n, columns * splines).
-
-    With include_bias=False, the last spline of each column is dropped.
-    """
+    """Return the B-spline basis; include_bias=False drops the last spline of each column."""
     check_estimator(model, "bsplines_", "n_features_out_")
     b = frame.builder
     knots = np.stack([np.asarray(s.t, np.float64) for s in model.bsplines_])
@@ -272,19 +253,18 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
             "SplineTransformer was fitted on a column with a single value, for which its splines "
             "are not defined; drop the column (VarianceThreshold)"
         )
+    if model.extrapolation == "error":
+        step = "SplineTransformer(extrapolation='error')"
+        x = check_bounds(frame, x, step, allow_nan=True, low=low, high=high)
     match model.extrapolation:
         case "periodic":
             value = _build_periodic_basis(b, x, knots, degree)
-        case "error":
-            step = "SplineTransformer(extrapolation='error')"
-            x = check_bounds(frame, x, step, allow_nan=True, low=low, high=high)
-            value = b.op("bspline", x, knots=knots, degree=degree)
-        case "continue":
+        case "error" | "continue":
             value = b.op("bspline", x, knots=knots, degree=degree)
         case "constant":
-            value = _continue_constantly(frame, x, model, knots)
+            value = _continue_as_constants(frame, x, model, knots)
         case "linear":
-            value = _continue_linearly(b, x, model, knots)
+            value = _continue_as_tangents(b, x, model, knots)
         case _:
             raise explain_option(model, "extrapolation")
     splines_per_column = value.type.width // frame.width
@@ -292,10 +272,8 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
         value = b.op("where", b.op("isnan", _repeat_columns(b, x, splines_per_column)), 0.0, value)
     num_kept = splines_per_column if model.include_bias else splines_per_column - 1
     if num_kept < splines_per_column:
-        kept_columns = [
-            i * splines_per_column + j for i in range(frame.width) for j in range(num_kept)
-        ]
-        value = b.op("select", value, indices=np.array(kept_columns, np.int64))
+        kept_columns = np.arange(value.type.width).reshape(frame.width, -1)[:, :num_kept]
+        value = b.op("select", value, indices=kept_columns.ravel())
     names = [f"{name}_sp_{j}" for name in frame.names for j in range(num_kept)]
     return Frame(b, (value,), tuple(names), bool(model.sparse_output))
 
@@ -320,7 +298,7 @@ def _build_periodic_basis(b: Builder, x: Value, knots: Array, degree: int) -> Va
     return b.concat(blocks)
 
 
-def _continue_constantly(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
+def _continue_as_constants(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
     """Continue with the value at the nearer end.
 
     With degree 0 the splines are zero below the range; above it, scikit-learn raises an error.
@@ -332,7 +310,7 @@ def _continue_constantly(frame: Frame, x: Value, model: Any, knots: Array) -> Va
     return _continue_at_ends(b, x, model, knots, [(degree, degree)] * len(knots), tangent=False)
 
 
-def _continue_linearly(b: Builder, x: Value, model: Any, knots: Array) -> Value:
+def _continue_as_tangents(b: Builder, x: Value, model: Any, knots: Array) -> Value:
     """Continue with tangents at the ends.
 
     With degrees 0 and 1, scikit-learn increments the degree from column to column, so it uses inner
@@ -346,46 +324,32 @@ def _continue_linearly(b: Builder, x: Value, model: Any, knots: Array) -> Value:
 
 
 def _continue_at_ends(
-    b: Builder,
-    x: Value,
-    model: Any,
-    knots: Array,
-    end_settings: list[tuple[int, int]],
-    *,
-    tangent: bool,
+    b: Builder, x: Value, model: Any, knots: Array, ends: list[tuple[int, int]], *, tangent: bool
 ) -> Value:
     """Return the splines between two end knots; beyond them, the outer splines are continued.
 
-    `end_settings` has, for each column, the index of its end knot and the number of splines that
-    are continued. They continue as constants, or as tangents if `tangent`.
+    `ends` has, for each column, the index of its end knot and the number of splines that are
+    continued. They continue as constants, or as tangents if `tangent`.
     """
-    splines_per_column = knots.shape[1] - int(model.degree) - 1
+    num_splines = knots.shape[1] - int(model.degree) - 1
     basis = b.op("bspline", x, knots=knots, degree=int(model.degree))
-    repeated_x = _repeat_columns(b, x, splines_per_column)
-    low = [column_knots[knot] for column_knots, (knot, _) in zip(knots, end_settings, strict=True)]
-    high = [
-        column_knots[-knot - 1] for column_knots, (knot, _) in zip(knots, end_settings, strict=True)
-    ]
-    is_inside = b.op(
-        "and",
-        b.op("ge", repeated_x, np.repeat(low, splines_per_column)),
-        b.op("le", repeated_x, np.repeat(high, splines_per_column)),
-    )
-    basis = b.op("where", is_inside, basis, 0.0)
-    indices = np.arange(splines_per_column)
+    repeated_x = _repeat_columns(b, x, num_splines)
+    low = [column_knots[knot] for column_knots, (knot, _) in zip(knots, ends, strict=True)]
+    high = [column_knots[-knot - 1] for column_knots, (knot, _) in zip(knots, ends, strict=True)]
+    is_above_low = b.op("ge", repeated_x, np.repeat(low, num_splines))
+    is_below_high = b.op("le", repeated_x, np.repeat(high, num_splines))
+    basis = b.op("where", b.op("and", is_above_low, is_below_high), basis, 0.0)
+    indices = np.arange(num_splines)
+    counts = np.array([num_continued for _, num_continued in ends])[:, None]
     for end_points, comparison in ((low, "lt"), (high, "gt")):
         splines = list(zip(model.bsplines_, end_points, strict=True))
-        counts = np.array([num_continued for _, num_continued in end_settings])[:, None]
-        is_continued = (
-            indices < counts if end_points is low else indices >= splines_per_column - counts
-        )
+        is_continued = indices < counts if end_points is low else indices >= num_splines - counts
         continuation: Value | Array = np.concatenate([spline(end) for spline, end in splines])
-        repeated_ends = np.repeat(end_points, splines_per_column)
+        repeated_ends = np.repeat(end_points, num_splines)
         if tangent:
             slopes = np.concatenate([spline(end, nu=1) for spline, end in splines])
-            continuation = b.op(
-                "add", continuation, b.op("mul", b.op("sub", repeated_x, repeated_ends), slopes)
-            )
+            distances = b.op("sub", repeated_x, repeated_ends)
+            continuation = b.op("add", continuation, b.op("mul", distances, slopes))
         is_outside = b.op("and", b.op(comparison, repeated_x, repeated_ends), is_continued.ravel())
         basis = b.op("where", is_outside, continuation, basis)
     return basis
@@ -408,7 +372,7 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
     func = model.func
     registration = None if func is None or model.kw_args else find_registered(func)
     if registration is not None:
-        return sql_step(func, frame, registration)
+        return import_sql_step(func, frame, registration)
     function = None if func is None else find_function(func)
     if func is not None:
         name = getattr(func, "__name__", repr(func))
