@@ -76,10 +76,8 @@ def describe_model(subject: Subject) -> Section:
     lead = f"It reads {_format_count(len(description.inputs) - unused_count, 'column')}"
     if unused_count:
         verb = "is" if unused_count == 1 else "are"
-        lead += (
-            f"; {_format_count(unused_count, 'other training column')} made no difference and "
-            f"{verb} not read"
-        )
+        unused_columns = _format_count(unused_count, "other training column")
+        lead += f"; {unused_columns} made no difference and {verb} not read"
     return Section("model", "The model", f"{lead}.", tuple(parts))
 
 
@@ -134,7 +132,6 @@ def _list_versions(subject: Subject) -> Part:
 
 
 def describe_data(subject: Subject) -> Section:
-    """Describe the rows and their columns."""
     used_names = {fold(name) for name in subject.labels}
     used_names |= {fold(column.name) for column in subject.model.columns}
     columns = [name for name in subject.columns if fold(name) in used_names]
@@ -154,20 +151,17 @@ def describe_data(subject: Subject) -> Section:
         cells = [_describe_column(row) for row in statistics]
         parts.append(make_table("Columns of the data", titles, cells, note, none=""))
     parts.append(make_code("The query or table", subject.data))
-    lead = (
-        f"{_format_count(subject.count, 'row')} of {_format_count(len(subject.columns), 'column')}."
-    )
+    width = _format_count(len(subject.columns), "column")
+    lead = f"{_format_count(subject.count, 'row')} of {width}."
     return Section("data", "The data", lead, tuple(parts))
 
 
 def _describe_column(row: Mapping[str, Any]) -> list[Any]:
     null_share = row["num_nulls"] / row["num_rows"] if row["num_rows"] else 0
-    top_values = [
-        f"{format_value(top['value'], 20)} ({top['count']:,})" for top in row["top_values"] or ()
-    ]
-    format_extreme = (
-        _format_stored_number if row["mean"] is not None else partial(format_value, length=24)
-    )
+    entries = row["top_values"] or ()
+    top_values = [f"{format_value(x['value'], 20)} ({x['count']:,})" for x in entries]
+    is_numeric = row["mean"] is not None
+    format_extreme = _format_stored_number if is_numeric else partial(format_value, length=24)
     return [
         row["name"],
         row["type"],

@@ -35,11 +35,10 @@ _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 
 
 def draw_svg(chart: Any) -> str:
-    """Draw a chart of Altair as SVG markup."""
     import vl_convert
 
     root = ElementTree.fromstring(vl_convert.vegalite_to_svg(chart.to_dict(validate=False)))
-    _strip(root)
+    _strip_markup(root)
     root.set("width", f"{float(root.attrib['width']) * _MAGNIFICATION:.0f}")
     del root.attrib["height"]
     root.set("aria-hidden", "true")
@@ -47,23 +46,21 @@ def draw_svg(chart: Any) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _strip(element: ElementTree.Element) -> None:
+def _strip_markup(element: ElementTree.Element) -> None:
     """Remove elements that draw nothing, and all content that is not part of the drawing."""
     for child in list(element):
         name = str(child.tag).removeprefix(f"{{{_SVG}}}")
         if name not in _ELEMENTS or child.get("display") == "none" or _is_blank(name, child):
             element.remove(child)
             continue
-        _strip(child)
+        _strip_markup(child)
         if name == "g" and not len(child):
             element.remove(child)
     for attribute in element.attrib.keys() - _ATTRIBUTES:
         del element.attrib[attribute]
     for attribute in element.attrib.keys() & {"d", "transform"}:
-        rounded = _LONG_NUMBER.sub(
-            lambda match: f"{float(match[0]):.2f}", element.attrib[attribute]
-        )
-        element.set(attribute, rounded)
+        text = element.attrib[attribute]
+        element.set(attribute, _LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}", text))
 
 
 def _is_blank(name: str, element: ElementTree.Element) -> bool:
@@ -94,29 +91,23 @@ def draw_lines(
     diagonal: bool = False,
     dots: bool = False,
 ) -> str:
-    """Draw lines through the points (series, x, y) of the unit square; `x` and `y` title the axes.
-
-    `diagonal` adds a dashed diagonal, and `dots` marks each point.
-    """
+    """Draw lines through points (series, x, y) of the unit square; `x` and `y` title the axes."""
     alt = _import_altair()
-    rows = [
-        {"s": name, "x": x_value, "y": y_value, "i": i}
-        for i, (name, x_value, y_value) in enumerate(points)
-    ]
+    rows = [{"s": name, "x": x0, "y": y0, "i": i} for i, (name, x0, y0) in enumerate(points)]
     unit_scale = alt.Scale(domain=[0, 1], nice=False)
     axis = alt.Axis(format=".1f", tickCount=5)
-    base = _chart(rows).encode(
+    curves = _make_chart(rows).encode(
         x=alt.X("x:Q", title=x, scale=unit_scale, axis=axis),
         y=alt.Y("y:Q", title=y, scale=unit_scale, axis=axis),
         **_encode_series([name for name, _, _ in points], dashes=True),
     )
-    layers = [base.mark_line(strokeWidth=2).encode(order="i:Q")]
+    layers = [curves.mark_line(strokeWidth=2).encode(order="i:Q")]
     if diagonal:
         layers.insert(0, _draw_diagonal(0, 1).encode(x="x:Q", y="y:Q"))
     if dots:
         names = list(dict.fromkeys(name for name, _, _ in points))
-        colors = alt.Color("s:N", scale=alt.Scale(domain=names, range=_cycle(COLORS, names)))
-        marks = _chart(rows).mark_circle(size=36, opacity=1)
+        colors = alt.Color("s:N", scale=alt.Scale(domain=names, range=_cycle_values(COLORS, names)))
+        marks = _make_chart(rows).mark_circle(size=36, opacity=1)
         layers.append(marks.encode(x="x:Q", y="y:Q", color=colors.legend(None)))
     return _draw(alt.layer(*layers), WIDTH, HEIGHT + 40)
 
@@ -125,10 +116,11 @@ def draw_bars(values: Sequence[tuple[str, float]], x: str, rule: float | None = 
     """Draw a horizontal bar for each (name, value), from top to bottom; `rule` marks a value."""
     alt = _import_altair()
     rows = [{"name": name, "x": value} for name, value in values]
-    bars = _chart(rows).mark_bar(fill=COLORS[0], height=_BAR_PITCH - 7)
-    chart = bars.encode(x=alt.X("x:Q", title=x, axis=alt.Axis(tickCount=4)), y=_name_axis())
+    bars = _make_chart(rows).mark_bar(fill=COLORS[0], height=_BAR_PITCH - 7)
+    chart = bars.encode(x=alt.X("x:Q", title=x, axis=alt.Axis(tickCount=4)), y=_make_name_axis())
     if rule is not None:
-        mark = _chart([{"x": rule}]).mark_rule(stroke=COLORS[1], strokeWidth=1.5, strokeDash=[4, 3])
+        style = {"stroke": COLORS[1], "strokeWidth": 1.5, "strokeDash": [4, 3]}
+        mark = _make_chart([{"x": rule}]).mark_rule(**style)
         chart = alt.layer(chart, mark.encode(x="x:Q"))
     return _draw(chart, WIDTH - 60, _BAR_PITCH * len(rows), [name for name, _ in values])
 
@@ -141,16 +133,14 @@ def draw_intervals(
     `zero` adds a vertical line at 0.
     """
     alt = _import_altair()
-    rows = [
-        {"name": name, "low": low, "x": middle, "high": high} for name, low, middle, high in values
-    ]
+    rows = [{"name": name, "low": low, "x": x0, "high": high} for name, low, x0, high in values]
     encode_x = partial(alt.X, title=x, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
-    base = _chart(rows).encode(y=_name_axis())
+    base = _make_chart(rows).encode(y=_make_name_axis())
     rule = base.mark_rule(stroke=COLORS[0], strokeWidth=3, strokeOpacity=0.45)
     point = base.mark_circle(fill=COLORS[0], size=52, opacity=1)
     layers = [rule.encode(x=encode_x("low:Q"), x2="high:Q"), point.encode(x=encode_x("x:Q"))]
     if zero:
-        origin = _chart([{"x": 0}]).mark_rule(stroke=_INK, strokeWidth=1)
+        origin = _make_chart([{"x": 0}]).mark_rule(stroke=_INK, strokeWidth=1)
         layers.insert(0, origin.encode(x=encode_x("x:Q")))
     names = [name for name, *_ in values]
     return _draw(alt.layer(*layers), WIDTH - 60, _BAR_PITCH * len(rows), names)
@@ -165,11 +155,8 @@ def _draw_histogram(
     for name, series in bins.items():
         corners = [*((low, height) for low, _, height in series), series[-1][1:]]
         rows += [{"s": name, "x": edge, "y": height} for edge, height in corners]
-    outline = _chart(rows).mark_area(
-        interpolate="step-after",
-        fillOpacity=0.18 if len(bins) > 1 else 0.35,
-        line={"strokeWidth": 2},
-    )
+    style = {"interpolate": "step-after", "line": {"strokeWidth": 2}}
+    outline = _make_chart(rows).mark_area(fillOpacity=0.18 if len(bins) > 1 else 0.35, **style)
     scale = alt.Scale(zero=False, nice=False)
     chart = outline.encode(
         x=alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(tickCount=5)),
@@ -182,14 +169,13 @@ def _draw_histogram(
 def draw_heatmap(cells: Sequence[tuple[str, str, float, str]], x: str, y: str) -> str:
     """Draw cells (row, column, share, text); the share, from 0 to 1, determines the shade."""
     alt = _import_altair()
-    rows = [
-        {"y": row, "x": column, "share": share, "text": text} for row, column, share, text in cells
-    ]
+    keys = ("y", "x", "share", "text")
+    rows: list[dict[str, Any]] = [dict(zip(keys, cell, strict=True)) for cell in cells]
     row_count = len({row["y"] for row in rows})
     side = max(24, min(80, WIDTH // max(row_count, 1)))
     axis_style = {"labelLimit": 90, "ticks": False, "domain": False, "grid": False}
     label_angle = 0 if max(len(column) for _, column, _, _ in cells) * _LETTER_WIDTH < side else -90
-    base = _chart(rows).encode(
+    base = _make_chart(rows).encode(
         x=alt.X("x:N", sort=None, title=x, axis=alt.Axis(labelAngle=label_angle, **axis_style)),
         y=alt.Y("y:N", sort=None, title=y, axis=alt.Axis(**axis_style)),
     )
@@ -203,14 +189,13 @@ def draw_heatmap(cells: Sequence[tuple[str, str, float, str]], x: str, y: str) -
 
 
 def draw_band(points: Sequence[tuple[float, float, float, float]], x: str, y: str) -> str:
-    """Draw a line through the middles, a band from low to high, and a dashed diagonal.
+    """Draw a line through the middle values, a band from low to high, and a dashed diagonal.
 
     `points` are (x, low, middle, high), sorted by x.
     """
     alt = _import_altair()
     rows = [{"x": x0, "low": low, "y": middle, "high": high} for x0, low, middle, high in points]
-    base = _chart(rows)
-    scale = alt.Scale(zero=False, nice=True)
+    base, scale = _make_chart(rows), alt.Scale(zero=False, nice=True)
     x_axis = alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(tickCount=5))
     y_axis = alt.Y("y:Q", title=y, scale=scale)
     area = base.mark_area(fill=COLORS[0], fillOpacity=0.18).encode(
@@ -228,24 +213,24 @@ def _import_altair() -> Any:
     return altair
 
 
-def _chart(rows: list[dict[str, Any]]) -> Any:
+def _make_chart(rows: list[dict[str, Any]]) -> Any:
     alt = _import_altair()
     return alt.Chart(alt.Data(values=rows))
 
 
 def _draw_diagonal(low: float, high: float) -> Any:
     """Return the dashed line from (low, low) to (high, high)."""
-    corners = _chart([{"x": low, "y": low}, {"x": high, "y": high}])
+    corners = _make_chart([{"x": low, "y": low}, {"x": high, "y": high}])
     return corners.mark_line(stroke=_INK, strokeWidth=1, strokeDash=[3, 3])
 
 
-def _name_axis() -> Any:
+def _make_name_axis() -> Any:
     alt = _import_altair()
     axis = alt.Axis(labelLimit=_MAX_NAME_WIDTH, ticks=False, domain=False, grid=False)
     return alt.Y("name:N", sort=None, title=None, axis=axis)
 
 
-def _cycle(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
+def _cycle_values(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
     return [values[n % len(values)] for n in range(len(names))]
 
 
@@ -264,10 +249,10 @@ def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any
             rowPadding=4,
             symbolStrokeWidth=2.5,
         )
-    scale = alt.Scale(domain=names, range=_cycle(COLORS, names))
+    scale = alt.Scale(domain=names, range=_cycle_values(COLORS, names))
     encoding = {"color": alt.Color("s:N", sort=None, scale=scale, legend=legend)}
     if dashes:
-        patterns = alt.Scale(domain=names, range=_cycle(_DASHES, names))
+        patterns = alt.Scale(domain=names, range=_cycle_values(_DASHES, names))
         encoding["strokeDash"] = alt.StrokeDash("s:N", sort=None, scale=patterns, legend=legend)
     return encoding
 

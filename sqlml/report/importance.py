@@ -126,7 +126,6 @@ def _summarize_contributions(
 
 
 def _show_library_importance(subject: Subject) -> list[Part]:
-    """Return the importances that the library stores, if any."""
     try:
         rows = subject.query_models(f"FROM ml_feature_importance(MODEL {subject.quoted})")
     except SqlmlError as error:

@@ -165,10 +165,8 @@ def _render(title: str, summary: str, sections: Sequence[Section]) -> str:
 
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     folder = files("sqlml.report")
-    templates = {
-        name: folder.joinpath(name).read_text(encoding="utf-8")
-        for name in ("page.html.j2", "page.css")
-    }
+    names = ("page.html.j2", "page.css")
+    templates = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in names}
     environment = jinja2.Environment(
         loader=jinja2.DictLoader(templates),
         autoescape=True,

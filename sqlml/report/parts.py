@@ -25,10 +25,8 @@ def format_value(value: Any, length: int = MAX_LENGTH) -> str | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, int):
-        return f"{value:,}"
+        return str(value).lower() if isinstance(value, bool) else f"{value:,}"
     if isinstance(value, float | Decimal):
         return format_number(float(value))
     return clip(str(value), length)
@@ -60,8 +58,8 @@ def clip(text: str, length: int = MAX_LENGTH) -> str:
     >>> clip("a\tb\x00c"), clip("abcdef", 4)
     ('a b�c', 'abc…')
     """
-    beginning = text if len(text) <= length else text[: length - 1] + "…"
-    return "".join(map(_make_printable, beginning))
+    truncated = text if len(text) <= length else text[: length - 1] + "…"
+    return "".join(map(_make_printable, truncated))
 
 
 def _make_printable(character: str) -> str:
@@ -105,7 +103,7 @@ def note_left_out(count: int, description: str) -> str:
 _MAX_CODE = 20_000
 _PERCENTAGE = re.compile(r"\d+(\.\d+)?%")
 
-_ROW_WIDTH, _CELL_WIDTH = 66, 24
+_MAX_TABLE_WIDTH, _MAX_CELL_WIDTH = 66, 24
 """Maximum widths in characters: of a table beside a plot, and of a cell before it wraps."""
 
 
@@ -113,7 +111,7 @@ _ROW_WIDTH, _CELL_WIDTH = 66, 24
 class Table:
     """A table of texts; None is shown as NULL.
 
-    `numbers` tells for each column whether it is numeric, and therefore right-aligned.
+    `numbers` states for each column whether it is numeric, and therefore right-aligned.
     """
 
     kind: ClassVar[str] = "table"
@@ -128,7 +126,7 @@ class Table:
         """True if the table is too wide to fit beside a plot."""
         lines = (self.columns, *self.rows)
         widths = [max(len(line[n] or "NULL") for line in lines) for n in range(len(self.columns))]
-        return sum(min(width, _CELL_WIDTH) + 3 for width in widths) > _ROW_WIDTH
+        return sum(min(width, _MAX_CELL_WIDTH) + 3 for width in widths) > _MAX_TABLE_WIDTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +206,8 @@ def make_table(
         for values in values_by_column
     ]
     are_numeric = tuple(_are_numbers(v) or _are_percentages(v) for v in values_by_column)
-    cells = [
-        tuple(none if text is None else text for text in row)
-        for row in zip(*texts_by_column, strict=True)
-    ]
+    texts_by_row = zip(*texts_by_column, strict=True)
+    cells = [tuple(none if text is None else text for text in row) for row in texts_by_row]
     return Table(caption, tuple(columns), tuple(cells), are_numeric, note)
 
 

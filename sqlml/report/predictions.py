@@ -62,7 +62,6 @@ def _plot_scores(subject: Subject) -> Part:
 
 
 def _plot_targets(subject: Subject) -> list[Part]:
-    """Plot the distribution of each target."""
     scores = subject.known_scores
     parts: list[Part] = []
     for t, name in enumerate(subject.target_names[:MAX_TARGETS]):
@@ -97,17 +96,15 @@ def _plot_counts(title: str, explanation: str, counts: list[tuple[str, int]], co
     cells = [[name, n, f"{n / total:.1%}"] for name, n in shown]
     note = note_left_out(len(counts) - len(shown), "rarer entries")
     table = make_table(title, (column, "Rows", "Share"), cells, note)
-    return Plot(
-        title, explanation, bars, f"A bar for each {column.lower()}: its number of rows", table
-    )
+    description = f"A bar for each {column.lower()}: its number of rows"
+    return Plot(title, explanation, bars, description, table)
 
 
 def _plot_clusters(subject: Subject) -> Part:
     num_clusters = len(subject.known_scores.rows.model.program.labels[0].values)
     counts = [(f"cluster {k}", n) for k, n in _count_predictions(subject, "hat IS NOT NULL")]
     explanation = "Rows in each cluster, the largest first."
-    if len(counts) < num_clusters:
-        empty_count = num_clusters - len(counts)
+    if empty_count := num_clusters - len(counts):
         explanation += f" {empty_count:,} of {num_clusters:,} clusters have no row."
     return _plot_counts("Clusters", explanation, counts, "Cluster")
 
@@ -130,10 +127,8 @@ def _plot_class_counts(subject: Subject, classes: Classes) -> Part:
     note = note_left_out(len(classes.values) - len(shown), "rarer or empty classes")
     svg = charts.draw_bars([(name, float(n)) for name, n in bars], "Rows")
     title, explanation = "Predicted classes", "Rows for which each class is predicted."
-    table = make_table(title, columns, cells, note)
-    return Plot(
-        title, explanation, svg, "A bar for each predicted class: its number of rows", table
-    )
+    description = "A bar for each predicted class: its number of rows"
+    return Plot(title, explanation, svg, description, make_table(title, columns, cells, note))
 
 
 def _plot_class_scores(subject: Subject, classes: Classes) -> Part:
@@ -144,7 +139,7 @@ def _plot_class_scores(subject: Subject, classes: Classes) -> Part:
     has_probabilities = scores.rows.scores == "probabilities"
     score = "probability" if has_probabilities else "score"
     series = None
-    if classes.are_two:
+    if classes.is_binary:
         rows = f"(SELECT p1 AS x, y AS s FROM {scores.table} WHERE p1 IS NOT NULL)"
         title = f"Distribution of the {score}"
         explanation = f"The {score} of class {classes.positive}"
@@ -174,7 +169,6 @@ _AVERAGED = {"two classes": "p1", "numbers": "hat"}
 
 
 def compare_groups(subject: Subject) -> Section:
-    """Compare the metrics of each group of rows."""
     if not subject.groups:
         note = Note(
             "No groups were named. To compare groups, name the column that defines them, as in "
@@ -223,13 +217,11 @@ def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[
     cells: list[list[Any]] = []
     for row in groups:
         target = [clip(str(row["target"]), 30)] if has_targets else []
-        numbers = (row[name] for name in metrics)
-        cells.append(
-            [*(format_value(row[key], 30) for key in keys), *target, row["rows"], *numbers]
-        )
+        group, numbers = (format_value(row[key], 30) for key in keys), (row[m] for m in metrics)
+        cells.append([*group, *target, row["rows"], *numbers])
     count = groups[0]["sqlml_groups"]
     note = f"The {len(groups)} largest of {count:,} groups." if count > len(groups) else ""
-    titles = [METRICS.get(name) or _title_of_mean(subject) for name in metrics]
+    titles = [METRICS.get(name) or _make_mean_title(subject) for name in metrics]
     table = make_table("Groups", (*columns, "Rows", *titles), cells, note)
     if has_targets or not metrics:
         return table
@@ -245,7 +237,7 @@ def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[
     )
 
 
-def _title_of_mean(subject: Subject) -> str:
+def _make_mean_title(subject: Subject) -> str:
     if subject.task == "numbers":
         return "Mean prediction"
     has_probabilities = subject.known_scores.rows.scores == "probabilities"

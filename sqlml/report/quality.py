@@ -13,7 +13,6 @@ import duckdb
 
 from sqlml.planner.binding.requested_output import spell_class
 from sqlml.report import charts
-from sqlml.report.charts import plot_histogram
 from sqlml.report.parts import (
     Note,
     Part,
@@ -40,12 +39,8 @@ CurveRows = Sequence[tuple[str, dict[str, Any]]]
 class Classes:
     """The classes of a model with one target.
 
-    If there are two classes, the second one is positive.
-
-    Attributes:
-        values: the class labels, and `names` their distinct display names.
-        by_frequency: the indices of the classes, the most frequent first.
-        counts: the row count of each class, by label if the data has labels, or else by prediction.
+    `names` are distinct display names, and `by_frequency` has the indices of the classes, the most
+    frequent first. Rows are counted by label if the data has labels, or else by prediction.
     """
 
     values: tuple[Any, ...]
@@ -54,7 +49,7 @@ class Classes:
     counts: tuple[int, ...]
 
     @property
-    def are_two(self) -> bool:
+    def is_binary(self) -> bool:
         """True if there are two classes, so the second one is positive."""
         return len(self.values) == 2
 
@@ -112,7 +107,7 @@ def _plot_classifier(subject: Subject) -> list[Part]:
 
 
 def _read_curve(subject: Subject, classes: Classes, function: str, **options: Any) -> CurveRows:
-    if classes.are_two:
+    if classes.is_binary:
         return [(classes.positive, row) for row in subject.evaluate(function, **options)]
     return [
         (classes.names[k], row)
@@ -123,9 +118,8 @@ def _read_curve(subject: Subject, classes: Classes, function: str, **options: An
 
 
 def _extract_points(rows: CurveRows, x: str, y: str) -> list[tuple[str, float, float]]:
-    return [
-        (name, row[x], row[y]) for name, row in rows if row[x] is not None and row[y] is not None
-    ]
+    points = [(name, row[x], row[y]) for name, row in rows]
+    return [point for point in points if None not in point]
 
 
 def _pick_evenly(rows: CurveRows) -> CurveRows:
@@ -149,13 +143,13 @@ def _make_curve_table(
     If there are more than two classes, a column names the class of each point.
     """
     cells = [[name, *(row[key] for key in columns.values())] for name, row in rows]
-    if classes.are_two:
+    if classes.is_binary:
         return make_table(caption, tuple(columns), [row[1:] for row in cells])
     return make_table(caption, ("Class", *columns), cells)
 
 
 def _describe_classes(classes: Classes) -> str:
-    if classes.are_two:
+    if classes.is_binary:
         return f"Class {classes.positive} against {classes.names[0]}."
     count = classes.count_with_rows
     if count > MAX_CURVES:
@@ -240,10 +234,8 @@ def _plot_confusion(subject: Subject, classes: Classes) -> Part:
 def _list_confusions(classes: Classes, pairs: Mapping[tuple[int, int], int]) -> Table:
     errors = [(n, *pair) for pair, n in pairs.items() if pair[0] != pair[1]]
     errors.sort(reverse=True)
-    rows = [
-        [classes.names[actual], classes.names[predicted], n]
-        for n, actual, predicted in errors[:_MAX_CONFUSIONS]
-    ]
+    shown = errors[:_MAX_CONFUSIONS]
+    rows = [[classes.names[actual], classes.names[predicted], n] for n, actual, predicted in shown]
     note = note_left_out(len(errors) - len(rows), "rarer confusions")
     return make_table("Most frequent confusions", ("Label", "Predicted as", "Rows"), rows, note)
 
@@ -267,7 +259,7 @@ def _plot_target(subject: Subject, condition: str, prefix: str) -> list[Part]:
     `condition` selects its rows of `sqlml_scored`; `prefix` starts the titles of the plots.
     """
     scores = subject.known_scores.table
-    residuals = plot_histogram(
+    residuals = charts.plot_histogram(
         subject,
         f"(SELECT y - hat AS x FROM {scores} WHERE {condition})",
         f"{prefix}Residuals",
@@ -289,8 +281,7 @@ def _plot_target(subject: Subject, condition: str, prefix: str) -> list[Part]:
     if len({mean_hat for mean_hat, *_ in points}) < 2:
         reason = "all predictions are about the same, so there is nothing to plot."
         return [Note(f"{prefix}{reason}" if prefix else reason.capitalize()), residuals]
-    keys = ("mean_hat", "mean_y", "low", "high", "n")
-    cells = [[row[key] for key in keys] for row in bins]
+    cells = [[row[key] for key in ("mean_hat", "mean_y", "low", "high", "n")] for row in bins]
     columns = ("Prediction", "Mean label", "10%", "90%", "Rows")
     labels = Plot(
         f"{prefix}Labels and predictions",
@@ -372,9 +363,8 @@ def _find_obstacle(subject: Subject) -> str | None:
             "No column of labels is known, so predictions cannot be checked. Name the column as in "
             "con.report('m', 'customers', label='churned') or --label churned."
         )
-    condition = (
-        "hat IS NOT NULL" if subject.task == "clusters" else "y IS NOT NULL AND hat IS NOT NULL"
-    )
+    columns = ("hat",) if subject.task == "clusters" else ("y", "hat")
+    condition = " AND ".join(f"{column} IS NOT NULL" for column in columns)
     (row,) = subject.query_tables(f"SELECT count(*) AS n FROM {scores.table} WHERE {condition}")
     return None if row["n"] else "No row has both a label and a prediction."
 
@@ -386,9 +376,8 @@ def _make_lead(subject: Subject, metrics: Mapping[str, Any]) -> str:
         sentence += f", sampled evenly from {subject.count:,}"
     if subject.labels:
         names = " and ".join(map(clip, subject.labels))
-        sentence += (
-            f", against the labels in column{'s' if len(subject.labels) > 1 else ''} {names}"
-        )
+        columns = "columns" if len(subject.labels) > 1 else "column"
+        sentence += f", against the labels in {columns} {names}"
     for missing in ("label", "prediction"):
         if count := metrics[f"null_{missing}s"]:
             sentence += f"; {count:,} rows without a {missing} are left out"
@@ -402,9 +391,8 @@ def _warn_of_training_rows(subject: Subject) -> str:
     connection = subject.tables.session.connection
     try:
         training_tables = connection.get_table_names(subject.facts.query, qualified=True)
-        report_tables = connection.get_table_names(
-            f"SELECT * FROM {subject.source}", qualified=True
-        )
+        query = f"SELECT * FROM {subject.source}"
+        report_tables = connection.get_table_names(query, qualified=True)
     except duckdb.Error:  # only sqlml can parse the query
         return ""
     shared_tables = sorted(set(map(fold, training_tables)) & set(map(fold, report_tables)))

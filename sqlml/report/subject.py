@@ -1,9 +1,8 @@
 """The subject of a report: a model, its data in temporary tables, and its predictions.
 
 The query of the data runs once, so all numbers of a page are about the same rows, even if the query
-is volatile (`USING SAMPLE`, `now()`) or other connections write to its tables meanwhile. The model
-scores the rows once. The temporary tables are dropped before the report is returned. No database is
-changed, so reports work in a read-only database and in an open transaction.
+is volatile (`USING SAMPLE`, `now()`) or other connections write to its tables meanwhile. No
+database is changed, so reports work in a read-only database and in an open transaction.
 """
 
 from __future__ import annotations
@@ -147,28 +146,22 @@ def score_rows(
     labels: tuple[str, ...],
     groups: int,
 ) -> Scores:
-    """Score the rows of a table.
-
-    `rows` is the table and its row count, and `columns` maps its columns to their types.
-    """
-    program, targets = model.program, count_targets(model)
-    placeholders = name_placeholder_labels(model)
-    options: dict[str, Any] = {}
+    """Score `rows`, a table and its row count; `columns` maps its columns to their types."""
+    placeholders, options = name_placeholder_labels(model), dict[str, Any]()
     if labels or find_task(model) != "clusters":
         options["label"] = labels or tuple(placeholders)
     group_columns = tuple(map(name_group_column, range(groups)))
     if groups:
         options["by"] = group_columns
     types = {**columns, **placeholders, **dict.fromkeys(group_columns, "VARCHAR")}
-    scored_rows = ScoredRows(
-        _make_call_node("evaluate", reference, options), model, DUCKDB, "", types
-    )
+    form = _make_call_node("evaluate", reference, options)
+    scored_rows = ScoredRows(form, model, DUCKDB, "", types)
     try:
         calls = scored_rows.calls
     except BindError as error:
         raise BindError(error.message) from None  # the error's statement is not the user's
-    table, count = rows
-    width = max([targets, *(len(labels) for labels in program.labels if len(labels) > 2)])
+    (table, count), targets = rows, count_targets(model)
+    width = max([targets, *(len(labels) for labels in model.program.labels if len(labels) > 2)])
     sample = build_sample_condition(count, MAX_SCORES // width) if width > 1 else ""
     start_time = time.perf_counter()
     scores_table, score_count = tables.store(
@@ -221,12 +214,7 @@ EngineParser = Callable[[str], Sequence[Any]]
 
 
 def to_from_item(data: str, parse: EngineParser) -> str:
-    """Convert the data to a FROM item: a parenthesized query, or a table name as written.
-
-    Raises:
-        ConfigError: `data` is not a string.
-        ParseError: `data` is neither a single query nor the name of a table.
-    """
+    """Convert the data to a FROM item: a parenthesized query, or a table name as written."""
     if not isinstance(data, str):
         raise ConfigError(
             "a report needs a query or the name of a table as a string; to name a frame, use "
@@ -276,10 +264,7 @@ class Subject:
     Attributes:
         reference: the version of the model, as a SQL call names it.
         data: the query or table as the user wrote it; `source` is the same as a FROM item.
-        columns: the columns of the data with their types.
         rows: the table that stores the columns that the report reads; `count` is its row count.
-        labels: the label columns.
-        groups: the columns that define the groups.
         scores: None if the model predicts nothing.
         sample: the table of rows whose contributions are computed; `sample_count` is its row count.
     """
@@ -342,15 +327,15 @@ class Subject:
     def query_models(self, query: str) -> list[dict[str, Any]]:
         """Return the rows of a query that may call models."""
         self.tables.session.execute(query)
-        return _fetch(self.tables.session.connection)
+        return _fetch_rows(self.tables.session.connection)
 
     def query_tables(self, template: str) -> list[dict[str, Any]]:
         """Return the rows of an internal query in plain SQL (`spell_for_engine`)."""
-        return self._run(spell_for_engine(template))
+        return self._run_query(spell_for_engine(template))
 
     def evaluate(self, function: str, **options: Any) -> list[dict[str, Any]]:
         """Return the result of a table function such as ml_evaluate over the scored rows."""
-        return self._run(self.known_scores.build_evaluation_sql(function, options))
+        return self._run_query(self.known_scores.build_evaluation_sql(function, options))
 
     def evaluate_largest_groups(self, count: int) -> list[dict[str, Any]]:
         """Return the metrics of the `count` largest groups.
@@ -360,17 +345,17 @@ class Subject:
         group_columns = tuple(map(name_group_column, range(len(self.groups))))
         keys = ", ".join(DUCKDB.quote_name(name) for name in group_columns)
         evaluation = self.known_scores.build_evaluation_sql("evaluate", {"by": group_columns})
-        return self._run(
+        return self._run_query(
             f"SELECT *, {builtin('count')}(*) OVER () AS sqlml_groups "
             f"FROM ({evaluation}) AS sqlml_evaluated "
             f'WHERE "rows" > 0 ORDER BY "rows" DESC, {keys} LIMIT {count}'
         )
 
-    def _run(self, query: str) -> list[dict[str, Any]]:
-        return _fetch(self.tables.session.connection.execute(query))
+    def _run_query(self, query: str) -> list[dict[str, Any]]:
+        return _fetch_rows(self.tables.session.connection.execute(query))
 
 
-def _fetch(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+def _fetch_rows(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     names = [column[0] for column in connection.description or ()]
     return [dict(zip(names, row, strict=True)) for row in connection.fetchall()]
 
@@ -384,10 +369,7 @@ def load_subject(
     by: str | Sequence[str] | None,
     report_progress: Callable[[str], None],
 ) -> Subject:
-    """Load a model, store the rows of `data` in `tables`, and score them.
-
-    `label` and `by` name the label columns and the columns that define groups.
-    """
+    """Load a model, store the rows of `data` in `tables`, and score them."""
     session, model = tables.session, models.catalog.get(parse_reference(name))
     facts = models.catalog.training(model)
     database = "" if model.database is None else f"{model.database}."
@@ -433,10 +415,11 @@ def _errors_in_user_text(source: str, data: str) -> Iterator[None]:
     try:
         yield
     except SqlmlError as error:
-        source_start = -1 if not error.sql or error.offset is None else error.sql.find(source)
+        sql = error.sql or ""
+        source_start = sql.find(source)
         if source_start < 0 or error.offset is None:
             raise
-        data_start = error.sql[source_start:].find(data.strip()) if error.sql else -1
+        data_start = sql[source_start:].find(data.strip())
         offset = error.offset - source_start - data_start
         if data_start < 0 or not 0 <= offset <= len(data.strip()):
             raise type(error)(error.message) from None
@@ -479,8 +462,6 @@ def _build_rows_query(
         used_names = {fold(name) for name in (*(c.name for c in model.columns), *labels)}
         items = [quote(name) for name in columns if fold(name) in used_names]
     items += [f"{quote(name)} AS {quote(name_group_column(n))}" for n, name in enumerate(groups)]
-    placeholders = name_placeholder_labels(model)
-    items += [
-        f"CAST(NULL AS {sql_type}) AS {quote(name)}" for name, sql_type in placeholders.items()
-    ]
+    for name, sql_type in name_placeholder_labels(model).items():
+        items.append(f"CAST(NULL AS {sql_type}) AS {quote(name)}")
     return f"SELECT {', '.join(items)} FROM {source}"

@@ -36,7 +36,6 @@ Command = Callable[[Sequence[str]], int]
 
 
 def _fail(reason: str, status: int = 2) -> int:
-    """Print an error message, and return the exit status."""
     print(f"sqlml: {reason}", file=sys.stderr)
     return status
 
@@ -75,9 +74,8 @@ def dbt(arguments: Sequence[str]) -> int:
         "and macros for the names of models.",
         epilog="profiles.yml also needs a line: plugins: [{module: sqlml}].",
     )
-    parser.add_argument(
-        "project", nargs="?", default=".", help="its folder (default: the current one)"
-    )
+    description = "its folder (default: the current one)"
+    parser.add_argument("project", nargs="?", default=".", help=description)
     try:
         path = _add_macros(Path(parser.parse_args(arguments).project))
     except OSError as error:
@@ -108,12 +106,9 @@ def demo(arguments: Sequence[str]) -> int:
         description="Fit three models on the flights that left New York City in 2013, score them "
         "in SQL, and compare and time every score with the source libraries.",
     )
-    parser.add_argument(
-        "--database", type=Path, metavar="FILE", help="keep the database here (default: nowhere)"
-    )
-    parser.add_argument(
-        "--rows", type=int, metavar="N", help="use only N of the 336,776 flights (at least 1000)"
-    )
+    add = parser.add_argument
+    add("--database", type=Path, metavar="FILE", help="keep the database here (default: nowhere)")
+    add("--rows", type=int, metavar="N", help="use only N of the 336,776 flights (at least 1000)")
     options = parser.parse_args(arguments)
     try:
         run(options.database, options.rows)
@@ -187,22 +182,19 @@ def _make_report_parser() -> argparse.ArgumentParser:
         epilog="It needs the extra report: pip install 'sqlml[report]'. The database is opened "
         "read-only.",
     )
-    parser.add_argument("database", help="a DuckDB file")
-    parser.add_argument("model", help="a model in it; name/2 or name@alias for one version")
-    parser.add_argument(
-        "--data", required=True, metavar="SQL", help="the rows: a query, or the name of a table"
-    )
-    add_columns = partial(parser.add_argument, action="append", metavar="COLUMN")
+    add = parser.add_argument
+    add("database", help="a DuckDB file")
+    add("model", help="a model in it; name/2 or name@alias for one version")
+    add("--data", required=True, metavar="SQL", help="the rows: a query, or the name of a table")
+    add_columns = partial(add, action="append", metavar="COLUMN")
     add_columns("--label", help="the column with the true values; repeat it for further targets")
     add_columns("--by", help="a column that divides the rows into groups; repeat it for another")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the page there (default: standard output)"
-    )
+    add("-o", "--output", metavar="FILE", help="write the page there (default: standard output)")
     return parser
 
 
 def _find_write_error(path: Path) -> int | None:
-    """Return the errno if a file cannot be written, to find out before a long report is made."""
+    """Return the errno if a file cannot be written, so that the error precedes the long report."""
     if path.is_dir():
         return errno.EISDIR
     if not path.parent.is_dir():
@@ -229,7 +221,6 @@ def warm(arguments: Sequence[str]) -> int:
 
 
 def _compile_kernels() -> int:
-    """Compile the missing kernels; return the exit status."""
     from sqlml.backends.native.jit.compile_ahead import compile_ahead
 
     start_time = time.monotonic()
@@ -264,13 +255,11 @@ def _install_functions() -> int:
     return 0
 
 
-COMMANDS: Mapping[str, Command] = {
-    command.__name__: command for command in (calibrate, dbt, demo, native, report, warm)
-}
+_COMMANDS = (calibrate, dbt, demo, native, report, warm)
+COMMANDS: Mapping[str, Command] = {command.__name__: command for command in _COMMANDS}
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Make the parser for the arguments of `sqlml`."""
     parser = argparse.ArgumentParser(
         prog="sqlml",
         allow_abbrev=False,
@@ -280,17 +269,16 @@ def make_parser() -> argparse.ArgumentParser:
         "`sqlml native` says whether DuckDB calls models without Python, `sqlml warm` compiles "
         "kernels ahead of time, `sqlml dbt` adds models to a dbt project; see their --help.",
     )
-    parser.add_argument(
-        "database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)"
-    )
-    parser.add_argument("sql", nargs="?", metavar="SQL", help="run this SQL and exit")
+    add = parser.add_argument
+    add("database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)")
+    add("sql", nargs="?", metavar="SQL", help="run this SQL and exit")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("-c", "-s", "--command", metavar="SQL", help="the same")
     source.add_argument("-f", "--file", metavar="FILE", help="run the SQL of this file and exit")
-    add_mode = partial(parser.add_argument, dest="mode", action="store_const")
+    add_mode = partial(add, dest="mode", action="store_const")
     for name, mode in MODES.items():
         add_mode(f"-{name}", f"--{name}", const=name, help=f"write results as {mode.about}")
-    add_flag = partial(parser.add_argument, action="store_true")
+    add_flag = partial(add, action="store_true")
     add_flag("-noheader", "--noheader", help="write no column names")
     parser.add_argument("-o", "--output", metavar="FILE", help="write results to this file")
     add_flag("-readonly", "--read-only", help="open the database read-only")
@@ -313,8 +301,7 @@ def _run(arguments: list[str]) -> int:
         return COMMANDS[arguments[0]](arguments[1:])
     parser = make_parser()
     options = parser.parse_intermixed_args(arguments)
-    suggestion = _suggest_command(options.database)
-    if suggestion is not None:
+    if (suggestion := _suggest_command(options.database)) is not None:
         parser.error(suggestion)
     sql = options.sql or options.command
     if options.sql is not None and (options.command or options.file) is not None:

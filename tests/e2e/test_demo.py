@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 import sqlml
 from sqlml.errors import ConfigError, ScoringError
 from sqlml.tools.cli import demo as main
-from sqlml.tools.demo.job import compare, query, run
+from sqlml.tools.demo.job import compare, read_query, run
 
 ROWS = 6000
 MODELS = ("delay_sklearn", "delay_xgboost", "delay_lightgbm")
@@ -74,7 +74,7 @@ def test_labels_are_the_more_likely_class(job: tuple[Path, str]) -> None:
 
 def test_metrics_in_sql_are_scikit_learns(job: tuple[Path, str]) -> None:
     with sqlml.connect(str(job[0])) as con:
-        computed = con.sql(query("evaluate")).df().set_index("model")
+        computed = con.sql(read_query("evaluate")).df().set_index("model")
         known = con.execute("SELECT * FROM scores WHERE late IS NOT NULL").fetchnumpy()
     assert set(computed.index) == {"sklearn", "xgboost", "lightgbm"}
     for model, found in computed.iterrows():
@@ -86,9 +86,9 @@ def test_metrics_in_sql_are_scikit_learns(job: tuple[Path, str]) -> None:
 def test_explanations_name_the_delay_at_departure(job: tuple[Path, str]) -> None:
     path, printed = job
     with sqlml.connect(str(path)) as con:
-        con.execute(query("evaluate")).fetchall()
-        first, *_ = con.sql(query("global_explain")).fetchall()
-        rows = con.sql(query("contributions")).fetchall()
+        con.execute(read_query("evaluate")).fetchall()
+        first, *_ = con.sql(read_query("global_explain")).fetchall()
+        rows = con.sql(read_query("contributions")).fetchall()
     assert first[0] == "dep_delay" and len(rows) == 3
     assert all(len(row[3]) == 2 for row in rows)
     assert f"flight {rows[0][0]:,} of {rows[0][1]}: score " in printed
@@ -98,7 +98,7 @@ def test_models_stay_in_the_file_and_score_again(job: tuple[Path, str]) -> None:
     path, _ = job
     with sqlml.connect(str(path)) as con:
         first = con.execute("SELECT * FROM scores ORDER BY flight_id").fetchall()
-        con.execute(query("score"))
+        con.execute(read_query("score"))
         assert con.execute("SELECT * FROM scores ORDER BY flight_id").fetchall() == first
 
 

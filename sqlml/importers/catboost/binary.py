@@ -14,31 +14,30 @@ MAGIC = b"CBM1"
 
 
 def convert_to_json(content: bytes) -> bytes:
-    """Convert a binary file to a JSON document, in a child process."""
     try:
-        with Child(f"{__name__}:conversation", content) as child:
+        with Child(f"{__name__}:run_conversion", content) as child:
             return child.first
-    except ChildEnded as how:
+    except ChildEnded as end:
         raise ArtifactError(
-            f"a process in which CatBoost reads this file {how}; the file is damaged or hostile"
+            f"a process in which CatBoost reads this file {end}; the file is damaged or hostile"
         ) from None
-    except ChildFailed as failed:
-        if failed.name in ("ImportError", "ModuleNotFoundError"):
+    except ChildFailed as failure:
+        if failure.name in ("ImportError", "ModuleNotFoundError"):
             raise MissingDependencyError(
                 "this file is in CatBoost's binary format, which CatBoost itself reads: "
                 "pip install 'sqlml[catboost]'"
             ) from None
-        if only := re.search(r"with (text|embedding) features only", failed.message):
+        if excluded := re.search(r"with (text|embedding) features only", failure.message):
             raise UnsupportedModelError(
-                f"CatBoost's {only[1]} features are not supported"
+                f"CatBoost's {excluded[1]} features are not supported"
             ) from None
         raise ArtifactError(
-            f"CatBoost cannot read this file, or write it as JSON ({failed.message}); where it was "
-            "trained, write save_model('model.json', format='json', pool=train_pool)"
+            f"CatBoost cannot read this file, or write it as JSON ({failure.message}); where it "
+            "was trained, write save_model('model.json', format='json', pool=train_pool)"
         ) from None
 
 
-def conversation(content: bytes) -> Generator[bytes, bytes, None]:
+def run_conversion(content: bytes) -> Generator[bytes, bytes, None]:
     """Yield the document; this runs in the child process."""
     import catboost
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,17 +16,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
-from sqlml.importers.catboost.features import (
-    MAX_EXACT_INTEGER,
-    MEANS,
-    Columns,
-    HashTable,
-    Lookup,
-    Statistic,
-    build_lookups,
-    check_distinct_tables,
-    read_floats,
-)
+from sqlml.importers.catboost import features
+from sqlml.importers.catboost.features import Columns, HashTable, Lookup, Statistic, read_floats
 from sqlml.importers.catboost.forest import read_forest
 from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS
 from sqlml.ir.damaged_file import report_damage
@@ -39,21 +30,18 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
 
     Values that cannot become an array stay, and the readers reject them.
     """
-    readers: dict[str, Callable[[list[Any]], Any]] = {
-        "leaf_values": read_floats,
-        "leaf_weights": read_floats,
-        "hash_map": lambda values: HashTable.read(values, entry.get("hash_stride")),
-    }
-    for name, read in readers.items():
-        if isinstance(entry.get(name), list):
+    for name in ("leaf_values", "leaf_weights", "hash_map"):
+        if isinstance(values := entry.get(name), list):
             with suppress(ArtifactError, TypeError, ValueError, OverflowError):
-                entry[name] = read(entry[name])
+                is_table = name == "hash_map"
+                stride = entry.get("hash_stride")
+                entry[name] = HashTable.read(values, stride) if is_table else read_floats(values)
     return entry
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatBoostModel:
-    """The parts of a CatBoost model that predictions depend on.
+    """The parts of a CatBoost model that affect predictions.
 
     Attributes:
         features: the number of columns of the table.
@@ -61,7 +49,7 @@ class CatBoostModel:
         scale, bias: raw values are `scale * sum + bias`, with bias float64 (K,).
         categorical: maps each categorical column to the 32-bit hashes that splits test, int64.
         lookups: the statistics, which trees read as columns after the columns of the table.
-        texts: maps hashes of categories to the categories, as far as the file states them.
+        category_names: maps hashes to the categories, as far as the file states them.
         class_of: the index of each output's class.
         threshold: the probability above which a row is in the second of two classes.
     """
@@ -75,7 +63,7 @@ class CatBoostModel:
     bias: Array
     categorical: Mapping[int, Array]
     lookups: tuple[Lookup, ...]
-    texts: Mapping[int, str]
+    category_names: Mapping[int, str]
     classes: tuple[Any, ...] | None
     class_of: tuple[int, ...]
     threshold: float | None
@@ -115,7 +103,7 @@ def _convert_document(document: Any, is_file: bool) -> CatBoostModel:
         raise ArtifactError(f"the CatBoost model claims {bias.size} outputs")
     model_info = document.get("model_info") or {}
     if lookups:
-        check_distinct_tables(model_info.get("params"))
+        features.check_distinct_tables(model_info.get("params"))
     for entry in model_info.values():
         _check_nesting(entry)
     classes, class_of = _read_classes(model_info.get("class_params"), bias.size)
@@ -132,7 +120,7 @@ def _convert_document(document: Any, is_file: bool) -> CatBoostModel:
         bias=bias,
         categorical=columns.find_tested_values(),
         lookups=lookups,
-        texts=columns.texts,
+        category_names=columns.category_names,
         classes=classes,
         class_of=class_of,
         threshold=_read_threshold(model_info.get("binclass_probability_threshold")),
@@ -140,24 +128,25 @@ def _convert_document(document: Any, is_file: bool) -> CatBoostModel:
 
 
 def _attach_lookups(
-    trees: Ensemble, columns: Columns, data: Any, is_file: bool
+    trees: Ensemble, columns: Columns, ctr_data: Any, is_file: bool
 ) -> tuple[Ensemble, tuple[Lookup, ...]]:
     """Return the trees, renumbered to read the statistics, and the look-ups of these statistics."""
     used_columns = np.unique(trees.feature)
     statistic_indices = (used_columns[used_columns >= columns.count] - columns.count).tolist()
     if is_file:
-        _check_whole_sums([columns.statistics[n] for n in statistic_indices], data)
-    lookups, column_of = build_lookups(columns.statistics, statistic_indices, data or {})
+        _reject_fractional_sums([columns.statistics[n] for n in statistic_indices], ctr_data)
+    statistics = columns.statistics
+    lookups, column_of = features.build_lookups(statistics, statistic_indices, ctr_data or {})
     renumbered = np.arange(columns.count + len(columns.statistics), dtype=np.int32)
     for number, column in column_of.items():
         renumbered[columns.count + number] = columns.count + column
     return replace(trees, feature=renumbered[trees.feature]), lookups
 
 
-def _check_whole_sums(statistics: Sequence[Statistic], data: Any) -> None:
-    for name in {s.table for s in statistics if s.kind in MEANS}:
-        table = data[name]["hash_map"]
-        if isinstance(table, HashTable) and (table.numbers % 1 != 0).any():
+def _reject_fractional_sums(statistics: Sequence[Statistic], ctr_data: Any) -> None:
+    for name in {s.table for s in statistics if s.kind in features.MEANS}:
+        table = ctr_data[name]["hash_map"]
+        if isinstance(table, HashTable) and (table.counts % 1 != 0).any():
             raise UnsupportedModelError(
                 "CatBoost reads the sums of a mean target value in this JSON file as whole "
                 "numbers, so it does not predict what the trained model does; save the model as "
@@ -169,9 +158,8 @@ def _read_scale_and_bias(entry: Any, outputs: int | None) -> tuple[float, Array]
     scale, biases = entry
     bias_list = biases if isinstance(biases, list) else [biases]
     for number in (scale, *bias_list):
-        if type(number) is not float and (
-            type(number) is not int or abs(number) > MAX_EXACT_INTEGER
-        ):
+        is_exact_integer = type(number) is int and abs(number) <= features.MAX_EXACT_INTEGER
+        if type(number) is not float and not is_exact_integer:
             raise ArtifactError("scale or bias of the CatBoost model is not a number")
     if biases is not bias_list and biases != 0:  # CatBoost would ignore such a bias.
         raise ArtifactError("the bias of the CatBoost model is not a list")
@@ -207,14 +195,10 @@ def _read_classes(params: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tu
         raise ArtifactError("a class of the CatBoost model has no name")
     if params.get("classes_count", 0) not in (0, len(classes)):  # CatBoost writes 0.
         raise ArtifactError("the CatBoost model names more or fewer classes than it states")
-    if outputs == 1:
-        class_of = tuple(int(n) for n in numbers)
-    else:
-        class_of = _read_class_of(numbers, outputs, len(classes))
-    if len(set(classes)) != len(classes) or len(classes) < outputs:
-        raise ArtifactError(
-            f"{len(classes)} class names of the CatBoost model do not match its outputs"
-        )
+    count = len(classes)
+    class_of = tuple(map(int, numbers)) if outputs == 1 else _read_class_of(numbers, outputs, count)
+    if len(set(classes)) != count or count < outputs:
+        raise ArtifactError(f"{count} class names of the CatBoost model do not match its outputs")
     return classes, class_of
 
 
@@ -238,17 +222,16 @@ def _read_threshold(entry: Any) -> float | None:
     return value
 
 
-def _check_nesting(text: Any) -> None:
+def _check_nesting(entry: Any) -> None:
     """Check the nesting of a string that CatBoost may parse as JSON again, without a limit."""
-    if isinstance(text, str) and text.count("[") + text.count("{") > 500:
+    if isinstance(entry, str) and entry.count("[") + entry.count("{") > 500:
         try:
-            json.loads(text)
+            with suppress(ValueError):  # CatBoost stops reading it, too.
+                json.loads(entry)
         except RecursionError:
             raise ArtifactError(
                 "a JSON string of the CatBoost model is nested too deeply"
             ) from None
-        except ValueError:
-            pass  # CatBoost stops reading it, too.
 
 
 def _read_version(build_info: Any) -> str:

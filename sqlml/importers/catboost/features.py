@@ -44,9 +44,7 @@ def read_floats(values: Sequence[Any]) -> Array:
     is_mixed = isinstance(values, list) and bool in set(map(type, values))
     if numbers.ndim != 1 or numbers.dtype.kind not in "iuf" or is_mixed:
         raise ArtifactError("entries of the CatBoost model are not numbers")
-    is_large = (
-        numbers.size and isinstance(values, list) and np.abs(numbers).max() > MAX_EXACT_INTEGER
-    )
+    is_large = isinstance(values, list) and np.abs(numbers).max(initial=0) > MAX_EXACT_INTEGER
     if is_large and any(type(v) is int and abs(v) > MAX_EXACT_INTEGER for v in values):
         raise ArtifactError("an integer of the CatBoost model does not fit a float64")
     return numbers.astype(np.float64)
@@ -71,7 +69,7 @@ class HashTable:
     """Maps the hashes of combinations, ascending int64 bit patterns, to float64 counts (k, m)."""
 
     hashes: Array
-    numbers: Array
+    counts: Array
 
     @classmethod
     def read(cls, entries: Sequence[Any], stride: Any) -> HashTable:
@@ -100,6 +98,10 @@ class Split:
     nan_is_true: bool
     code: int | None
 
+    @property
+    def nan_goes_left(self) -> bool:
+        return self.code is None and not self.nan_is_true
+
 
 @dataclass(frozen=True, slots=True)
 class Projection:
@@ -127,9 +129,9 @@ class Statistic:
         share: Any = (np.float32(good) + self.prior) / (np.float32(total) + self.denominator)
         return (share + self.shift) * self.scale
 
-    def compute_all(self, counts: HashTable, total: int) -> tuple[Array, Any]:
+    def compute_all(self, table: HashTable, total: int) -> tuple[Array, Any]:
         """Compute the statistic of each hash, float32 (k,), and of an unknown combination."""
-        numbers = counts.numbers
+        numbers = table.counts
         if self.kind in COUNTERS:
             _check_counts(numbers.shape[1] == 1, numbers)
             return self.compute(numbers[:, 0], float(total)), self.compute(0.0, float(total))
@@ -149,9 +151,8 @@ class Statistic:
 
 def _check_counts(fits: bool, counts: Array) -> None:
     if not fits or not ((np.abs(counts) <= _MAX_COUNT) & (np.trunc(counts) == counts)).all():
-        raise ArtifactError(
-            "a table of the CatBoost model does not contain counts, or too few of them"
-        )
+        reason = "a table of the CatBoost model does not contain counts, or too few of them"
+        raise ArtifactError(reason)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,10 +167,7 @@ class Lookup:
     values: Array
 
     def find_category_hashes(self) -> Array:
-        """Return the 32-bit hashes of the categories, int64, if the projection has only one column.
-
-        For other projections the array is empty.
-        """
+        """Return the 32-bit hashes of the categories, int64; empty unless there is one column."""
         if len(self.projection.categories) != 1 or self.projection.tests:
             return np.zeros(0, np.int64)
         hashes = (self.hashes.view(np.uint64) * _INVERSE_MULTIPLIER).view(np.int64)
@@ -181,19 +179,16 @@ _INVERSE_MULTIPLIER = np.uint64(pow(MULTIPLIER, -2, 1 << 64))
 
 
 def build_lookups(
-    statistics: Sequence[Statistic], used: Sequence[int], ctr_data: Mapping[str, Any]
+    statistics: Sequence[Statistic], used_indices: Sequence[int], ctr_data: Mapping[str, Any]
 ) -> tuple[tuple[Lookup, ...], dict[int, int]]:
-    """Build the look-ups of the `used` statistics from "ctr_data".
-
-    Return them, and a mapping of each used statistic to its column.
-    """
+    """Build the look-ups of the statistics at `used_indices`; also map each index to its column."""
     by_projection: dict[Projection, list[int]] = {}
-    for index in used:
+    for index in used_indices:
         by_projection.setdefault(statistics[index].projection, []).append(index)
-    names = dict.fromkeys(statistics[index].table for index in used)
+    names = dict.fromkeys(statistics[index].table for index in used_indices)
     tables_by_name = {name: _find_table(ctr_data, name) for name in names}
     lookups: list[Lookup] = []
-    columns: dict[int, int] = {}
+    column_of: dict[int, int] = {}
     for projection, indices in by_projection.items():
         tables = [tables_by_name[statistics[index].table] for index in indices]
         hashes_of_tables = {id(table): table.hashes for table, _ in tables}
@@ -203,9 +198,9 @@ def build_lookups(
             known_values, unknown_value = statistics[index].compute_all(table, total)
             values[:, column] = unknown_value
             values[np.searchsorted(hashes, table.hashes), column] = known_values
-            columns[index] = len(columns)
+            column_of[index] = len(column_of)
         lookups.append(Lookup(projection, hashes, values))
-    return tuple(lookups), columns
+    return tuple(lookups), column_of
 
 
 def _find_table(data: Mapping[str, Any], name: str) -> tuple[HashTable, int]:
@@ -240,8 +235,8 @@ class Columns:
 
     `floats` and `categories` map a column's number among the float or categorical columns to its
     index in the table. In splits, the statistics follow the `count` columns of the table:
-    statistic k is column `count` + k. `texts` maps hashes of categories to the categories, as far
-    as the document states them.
+    statistic k is column `count` + k. `category_names` maps hashes to the categories, as far as
+    the document states them.
     """
 
     def __init__(self) -> None:
@@ -253,7 +248,7 @@ class Columns:
         self._indexed_tests: list[tuple[str, int, Any]] = []
         self._known_tests: frozenset[tuple[str, int, Any]] = frozenset()
         self._codes: dict[int, dict[int, int]] = {}
-        self.texts: dict[int, str] = {}
+        self.category_names: dict[int, str] = {}
 
     @classmethod
     def read(cls, info: Mapping[str, Any], limit: int) -> Columns:
@@ -275,9 +270,9 @@ class Columns:
             texts, values = feature.get("string_values") or [], feature.get("values") or []
             self._indexed_tests += [("OneHotFeature", number, read_hash(value)) for value in values]
             if len(texts) == len(values):
-                self.texts |= dict(zip(map(read_hash, values), map(str, texts), strict=True))
+                self.category_names |= zip(map(read_hash, values), map(str, texts), strict=True)
         for entry in info.get("cat_features_hash") or []:
-            self.texts[read_hash(entry["hash"])] = str(entry["value"])
+            self.category_names[read_hash(entry["hash"])] = str(entry["value"])
         self.count = 1 + max(names, default=-1)
         num_columns = len(self.floats) + len(self.categories)
         if self.count > limit or not self.count == len(names) == num_columns:
@@ -287,9 +282,8 @@ class Columns:
         self._known_tests = frozenset(self._indexed_tests)
         for number, entry in enumerate(info.get("ctrs") or []):
             self.statistics.append(self._read_statistic(entry))
-            self._indexed_tests += [
-                ("OnlineCtr", number, border) for border in _read_borders(entry["borders"])
-            ]
+            borders = _read_borders(entry["borders"])
+            self._indexed_tests += [("OnlineCtr", number, border) for border in borders]
         if len(set(self.statistics)) < len(self.statistics):
             raise UnsupportedModelError(
                 "this CatBoost model has two statistics of categories that its JSON does not tell "
@@ -312,6 +306,7 @@ class Columns:
         """Read a split of the document and check that it is the test that its index refers to."""
         split_type: Any = entry.get("split_type")
         index: Any = entry.get("split_index")
+        tests = self._indexed_tests
         value: Any
         if split_type == "FloatFeature":
             split = self._read_float_test(entry)
@@ -320,21 +315,17 @@ class Columns:
             split = self._read_category_test(entry)
             number, value = entry["cat_feature_index"], read_hash(entry["value"])
         elif split_type == "OnlineCtr":
-            value = np.float32(entry["border"])
-            number = (
-                self._indexed_tests[index][1]
-                if check_index(index) < len(self._indexed_tests)
-                else -1
-            )
+            value, is_known = np.float32(entry["border"]), check_index(index) < len(tests)
+            number = tests[index][1] if is_known else -1
             split = Split(self.count + number, value, False, None)
         else:
             raise UnsupportedModelError(f"CatBoost splits of type {split_type!r} are not supported")
         # CatBoost reads only the index, so the other entries must agree with it.
-        if self._indexed_tests[check_index(index) : index + 1] != [(split_type, number, value)]:
+        if tests[check_index(index) : index + 1] != [(split_type, number, value)]:
             raise ArtifactError("a split of the CatBoost model does not match its index")
-        if split_type == "OnlineCtr":
-            if entry["ctr_target_border_idx"] != self.statistics[number].target_border:
-                raise ArtifactError("a split of the CatBoost model belongs to another statistic")
+        is_statistic = split_type == "OnlineCtr"
+        if is_statistic and entry["ctr_target_border_idx"] != self.statistics[number].target_border:
+            raise ArtifactError("a split of the CatBoost model belongs to another statistic")
         return split
 
     def _read_category_test(self, entry: Mapping[str, Any]) -> Split:
@@ -368,22 +359,21 @@ class Columns:
         """Read a combination: its categories, float tests and category tests, in hashing order."""
         categories, float_tests, category_tests = list[int](), list[Split](), list[Split]()
         for element in elements:
-            kind = element["combination_element"]
-            if kind == "cat_feature_value":
+            element_type = element["combination_element"]
+            if element_type == "cat_feature_value":
                 categories.append(self.categories[check_index(element["cat_feature_index"])])
                 continue
-            if kind == "float_feature":
+            if element_type == "float_feature":
                 float_tests.append(self._read_float_test(element))
                 number, value = element["float_feature_index"], float_tests[-1].border
                 is_known = ("FloatFeature", number, value) in self._known_tests
-            elif kind == "cat_feature_exact_value":
+            elif element_type == "cat_feature_exact_value":
                 category_tests.append(self._read_category_test(element))
                 number, code = element["cat_feature_index"], read_hash(element["value"])
                 is_known = ("OneHotFeature", number, code) in self._known_tests
             else:
-                raise UnsupportedModelError(
-                    f"CatBoost's combinations of {kind!r} are not supported"
-                )
+                reason = f"CatBoost's combinations of {element_type!r} are not supported"
+                raise UnsupportedModelError(reason)
             if not is_known:
                 raise ArtifactError("a combination of the CatBoost model has an unknown test")
         if not categories:

@@ -30,15 +30,15 @@ def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble
     The number is None if there are no trees.
     """
     nodes = _NodeBuffer()
-    outputs: int | None = None
+    num_outputs: int | None = None
     is_symmetric = "oblivious_trees" in document
     read_tree = _read_symmetric_tree if is_symmetric else _read_nested_tree
     for tree in document["oblivious_trees" if is_symmetric else "trees"] or []:
         width = read_tree(tree, columns, nodes)
-        if outputs not in (None, width):
+        if num_outputs not in (None, width):
             raise ArtifactError("the trees of the CatBoost model have leaves of different widths")
-        outputs = width
-    return nodes.build_ensemble(outputs or 1), outputs
+        num_outputs = width
+    return nodes.build_ensemble(num_outputs or 1), num_outputs
 
 
 def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuffer) -> int:
@@ -59,9 +59,9 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
         level_size = 1 << level_depth
         level = slice(level_size - 1, 2 * level_size - 1)
         feature[level], border[level] = split.feature, split.border
-        nan_goes_left[level] = not split.nan_is_true
+        nan_goes_left[level] = split.nan_goes_left
         if split.code is not None:
-            false_goes_left[level] = nan_goes_left[level] = False
+            false_goes_left[level] = False
             sets.update(dict.fromkeys(range(level_size - 1, 2 * level_size - 1), split.code))
     node_index = np.arange(node_count, dtype=np.int32)
     false_child, true_child = 2 * node_index + 1, 2 * node_index + 2
@@ -93,12 +93,12 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
     splits, values = list[Split | None](), list[Array | None]()
     left, right, weights = list[int](), list[int](), list[float]()
     sets: dict[int, int] = {}
-    pending: list[tuple[Any, list[int] | None, int]] = [(tree, None, 0)]
-    while pending:
-        node, children, parent = pending.pop()
-        number = len(splits)
+    stack: list[tuple[Any, list[int] | None, int]] = [(tree, None, 0)]
+    while stack:
+        node, children, parent = stack.pop()
+        index = len(splits)
         if children is not None:
-            children[parent] = number
+            children[parent] = index
         left.append(0)
         right.append(0)
         weight = node.get("weight")
@@ -113,9 +113,9 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
         values.append(None)
         false_children, true_children = left, right
         if split.code is not None:
-            sets[number] = split.code
+            sets[index] = split.code
             false_children, true_children = right, left
-        pending += [(node["left"], false_children, number), (node["right"], true_children, number)]
+        stack += [(node["left"], false_children, index), (node["right"], true_children, index)]
     widths = {leaf_value.size for leaf_value in values if leaf_value is not None}
     width = widths.pop()
     if widths or not width:
@@ -134,9 +134,7 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
         left=np.array(left, np.int32),
         right=np.array(right, np.int32),
         leaf=np.array([s is None for s in splits], bool),
-        default_left=np.array(
-            [s is not None and s.code is None and not s.nan_is_true for s in splits], bool
-        ),
+        default_left=np.array([s is not None and s.nan_goes_left for s in splits], bool),
         value=value,
         cover=np.array(weights),
     )
@@ -176,14 +174,12 @@ class _NodeBuffer:
         self._clear()
         self.collector.add(RawTrees(roots, **joined, sets=sets))
 
-    def build_ensemble(self, outputs: int) -> Ensemble:
+    def build_ensemble(self, num_outputs: int) -> Ensemble:
         if self.size:
             self._flush()
         if not self.trees:
-            numbers, flags = np.zeros(0, np.int32), np.zeros(0, bool)
-            threshold, value = np.zeros(0, np.float32), np.zeros((0, outputs))
-            self.collector.add(
-                RawTrees(numbers, numbers, threshold, numbers, numbers, flags, flags, value)
-            )
+            ints, floats, flags = np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, bool)
+            value = np.zeros((0, num_outputs))
+            self.collector.add(RawTrees(ints, ints, floats, ints, ints, flags, flags, value))
         target = np.zeros(self.trees, np.int32)
-        return self.collector.build(target=target, base=np.zeros(outputs), compare="le")
+        return self.collector.build(target=target, base=np.zeros(num_outputs), compare="le")

@@ -18,20 +18,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, UnsupportedModelError
-from sqlml.importers.boosters import (
-    REGRESSION,
-    Link,
-    Objective,
-    apply_link,
-    build_schema,
-    check_width,
-    find_objective,
-    import_binary,
-    import_multiclass,
-    import_multilabel,
-    import_regression,
-    label_above,
-)
+from sqlml.importers import boosters
+from sqlml.importers.boosters import REGRESSION, Link, Objective, apply_link
 from sqlml.importers.catboost.document import CatBoostModel, compact, read_document
 from sqlml.importers.catboost.features import Lookup, Split
 from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, build_labels, encode_columns
@@ -76,13 +64,13 @@ Source: catboost/libs/eval_result/eval_helpers.cpp, and CatBoostRegressor's defa
 def schema(model: Any) -> Schema:
     _check_fitted(model)
     names = tuple(map(str, model.feature_names_))
-    return build_schema(names, tuple(map(str, range(len(names)))))
+    return boosters.build_schema(names, tuple(map(str, range(len(names)))))
 
 
 def file_schema(model: CatBoostModel) -> Schema:
     if model.names is not None:
         return Schema(model.names, model.features)
-    return build_schema(None, tuple(map(str, range(model.features))))
+    return boosters.build_schema(None, tuple(map(str, range(model.features))))
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
@@ -97,35 +85,26 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
 def import_regressor(model: Any, frame: Frame) -> Outputs:
     """Import CatBoostRegressor, with the default prediction type of its loss function."""
     document = _read_model(model)
-    return _import_regression(document, frame, _LINKS[model._get_default_prediction_type()])
-
-
-_LINKS: Mapping[str, Link] = {
-    "RawFormulaVal": "identity",
-    "Exponent": "exp",
-    "RMSEWithUncertainty": "variance",
-}
+    links: dict[str, Link] = {"RawFormulaVal": "identity", "Exponent": "exp"}
+    links["RMSEWithUncertainty"] = "variance"
+    return _import_regression(document, frame, links[model._get_default_prediction_type()])
 
 
 def import_raw(model: Any, frame: Frame) -> Outputs:
     """Import CatBoostRanker or CatBoost, which predict raw values unless the loss has classes."""
     document = _read_model(model)
     if _find_loss(document).task != "regression":
-        return import_file(document, frame)
+        return import_saved_model(document, frame)
     return _import_regression(document, frame, "identity")
 
 
-def import_file(model: CatBoostModel, frame: Frame) -> Outputs:
-    """Import a file, which predicts like CatBoostClassifier or CatBoostRegressor.
-
-    The loss function decides which one.
-    """
+def import_saved_model(model: CatBoostModel, frame: Frame) -> Outputs:
+    """Import a file as CatBoostClassifier or CatBoostRegressor, depending on the loss function."""
     loss = _find_loss(model)
     if loss.task == "multilabel":
         return _import_multilabel(model, frame)
-    if loss.task == "regression":
-        return _import_regression(model, frame, loss.link)
-    return _import_classes(model, frame, loss.link)
+    import_outputs = _import_regression if loss.task == "regression" else _import_classes
+    return import_outputs(model, frame, loss.link)
 
 
 def _check_fitted(model: Any) -> None:
@@ -150,7 +129,7 @@ def _read_model(model: Any) -> CatBoostModel:
 def _find_loss(model: CatBoostModel) -> Objective:
     if not model.loss:  # CatBoost predicts raw values if a file states no loss.
         return REGRESSION
-    return find_objective(LOSSES, model.loss, "CatBoost's loss function")
+    return boosters.find_objective(LOSSES, model.loss, "CatBoost's loss function")
 
 
 def _import_regression(model: CatBoostModel, frame: Frame, link: Link) -> Outputs:
@@ -158,18 +137,17 @@ def _import_regression(model: CatBoostModel, frame: Frame, link: Link) -> Output
         raise ArtifactError(f"RMSEWithUncertainty with {model.outputs} values per row")
     if link == "exp" and model.outputs != 1:
         raise ArtifactError(f"loss {model.loss!r} with {model.outputs} values per row")
-    return import_regression(frame.builder, link, _compute_raw(model, frame))
+    return boosters.import_regression(frame.builder, link, _compute_raw(model, frame))
 
 
 def _import_multilabel(model: CatBoostModel, frame: Frame) -> Outputs:
     if model.outputs < 2 or model.threshold is not None:
         feature = "a single label" if model.outputs < 2 else "a probability threshold"
-        raise UnsupportedModelError(
-            f"CatBoost's loss function {model.loss!r} with {feature} is not supported"
-        )
-    b = frame.builder
-    raw = _compute_raw(model, frame)
-    return import_multilabel(label_above(b, raw, 0.0), apply_link(b, "sigmoid", raw), raw)
+        reason = f"CatBoost's loss function {model.loss!r} with {feature} is not supported"
+        raise UnsupportedModelError(reason)
+    b, raw = frame.builder, _compute_raw(model, frame)
+    label = boosters.label_above(b, raw, 0.0)
+    return boosters.import_multilabel(label, apply_link(b, "sigmoid", raw), raw)
 
 
 def _import_classes(model: CatBoostModel, frame: Frame, link: Link) -> Outputs:
@@ -179,10 +157,10 @@ def _import_classes(model: CatBoostModel, frame: Frame, link: Link) -> Outputs:
         if len(labels) != 2:
             raise UnsupportedModelError(f"{len(labels)} classes for one value per row")
         threshold = 0.0 if model.threshold is None else -math.log(1 / model.threshold - 1)
-        label = label_above(b, raw, threshold)
-        return import_binary(b, label, apply_link(b, link, raw), raw, labels)
+        label = boosters.label_above(b, raw, threshold)
+        return boosters.import_binary(b, label, apply_link(b, link, raw), raw, labels)
     raw = _arrange_by_class(model, raw, frame, len(labels))
-    return import_multiclass(b, raw, apply_link(b, link, raw), raw, labels)
+    return boosters.import_multiclass(b, raw, apply_link(b, link, raw), raw, labels)
 
 
 def _arrange_by_class(model: CatBoostModel, raw: Value, frame: Frame, num_classes: int) -> Value:
@@ -201,7 +179,7 @@ def _arrange_by_class(model: CatBoostModel, raw: Value, frame: Frame, num_classe
 
 def _compute_raw(model: CatBoostModel, frame: Frame) -> Value:
     """Return RawFormulaVal, (n, K) float64: scale * (sum of the leaves, tree by tree) + bias."""
-    check_width(frame, model.features, "CatBoost")
+    boosters.check_width(frame, model.features, "CatBoost")
     b = frame.builder
     trees = replace(model.trees, base=np.zeros(model.outputs))  # K may be known without trees.
     value = b.op("tree_ensemble", _compute_tree_inputs(model, frame), **trees.attrs())
@@ -231,12 +209,11 @@ def _compute_tree_inputs(model: CatBoostModel, frame: Frame) -> Value:
     def encode(frame: Frame, i: int, values: Array) -> Value:
         if i in hashes and not values.size:  # Only statistics read the column.
             return b.cast(hashes[i], "float32")
-        names = _find_names(values.tolist(), model.texts)
+        names = _find_names(values.tolist(), model.category_names)
         if names is None:
             column = hashes[i] if i in hashes else _hash_column(frame, i, False)
-            return b.op(
-                "look_up_combinations", column, **pack_combinations([_map_hashes_to_codes(values)])
-            )
+            code_lookup = pack_combinations([_map_hashes_to_codes(values)])
+            return b.op("look_up_combinations", column, **code_lookup)
         return _encode_column(frame, i, names, i in integer_columns)
 
     untested = {i: _NO_VALUES for i in range(frame.width) if i in hashes or frame.makes_strings(i)}
@@ -256,12 +233,12 @@ def _find_integer_columns(model: CatBoostModel, frame: Frame) -> frozenset[int]:
     return frozenset(
         i
         for i, hashes in categories.items()
-        if not frame.makes_strings(i) and _are_all_integers(map(int, hashes), model.texts)
+        if not frame.makes_strings(i) and _are_all_integers(map(int, hashes), model.category_names)
     )
 
 
 def _map_hashes_to_codes(hashes: Array) -> Combination:
-    """Return a look-up that maps each of the 32-bit hashes to its position, and others to -1."""
+    """Make a look-up that maps each 32-bit hash to its position, and other hashes to -1."""
     signed = np.where(hashes >> 31, hashes - (1 << 32), hashes)
     keys = hash_combinations(signed[:, None] * 1.0, _FIRST_COLUMN)
     order = np.argsort(keys)
@@ -304,39 +281,31 @@ def _hash_column(frame: Frame, i: int, is_integer: bool) -> Value:
 def _compute_statistics(
     frame: Frame, lookups: Sequence[Lookup], columns: Value, hashes: Mapping[int, Value]
 ) -> Value:
-    """Return the statistics as (n, S) float32.
-
-    `columns` has the values that the tests of the statistics compare with borders, and `hashes` the
-    hashes of categorical columns.
-    """
+    """Return the statistics as (n, S) float32; `hashes` has the hashes of categorical columns."""
     b = frame.builder
-    tests = list(dict.fromkeys(test for lookup in lookups for test in lookup.projection.tests))
-    groups = {
-        "gt": [test for test in tests if test.code is None and not test.nan_is_true],
-        "le": [
-            test for test in tests if test.code is None and test.nan_is_true
-        ],  # Negated below, so that NaN passes.
-        "eq": [test for test in tests if test.code is not None],
-    }
-    blocks = [*hashes.values()]
-    position: dict[int | Split, int] = {i: offset for offset, i in enumerate(hashes)}
-    for op, group in groups.items():
-        if not group:
+    test_groups: dict[str, list[Split]] = {"gt": [], "le": [], "eq": []}
+    for test in dict.fromkeys(test for lookup in lookups for test in lookup.projection.tests):
+        # "le" is negated below, so that NaN passes.
+        op = "eq" if test.code is not None else "le" if test.nan_is_true else "gt"
+        test_groups[op].append(test)
+    blocks = list(hashes.values())
+    column_of: dict[int | Split, int] = {i: offset for offset, i in enumerate(hashes)}
+    for op, tests in test_groups.items():
+        if not tests:
             continue
-        tested_values = b.op(
-            "select", columns, indices=np.array([test.feature for test in group], np.int64)
-        )
-        limits = [test.border if test.code is None else test.code for test in group]
+        features = np.array([test.feature for test in tests], np.int64)
+        tested_values = b.op("select", columns, indices=features)
+        limits = [test.border if test.code is None else test.code for test in tests]
         is_true = b.op(op, tested_values, np.array(limits, np.float32))
         is_true = b.op("not", is_true) if op == "le" else is_true
-        position |= {test: len(position) + offset for offset, test in enumerate(group)}
+        column_of |= {test: len(column_of) + offset for offset, test in enumerate(tests)}
         blocks.append(b.op("cast", is_true, dtype="float64"))
     combinations = []
     for lookup in lookups:
         projection = lookup.projection
         elements: tuple[int | Split, ...] = (*projection.categories, *projection.tests)
-        positions = np.array([position[element] for element in elements], np.int32)
-        combinations.append(Combination(positions, lookup.hashes, lookup.values))
+        element_columns = np.array([column_of[element] for element in elements], np.int32)
+        combinations.append(Combination(element_columns, lookup.hashes, lookup.values))
     return b.op("look_up_combinations", b.concat(blocks), **pack_combinations(combinations))
 
 
@@ -362,24 +331,20 @@ def _find_names(hashes: Iterable[int], name_of: Mapping[int, str]) -> tuple[str,
         long_hashes, long_integers = _hash_long_integers()
         index = np.minimum(np.searchsorted(long_hashes, hashes), long_hashes.size - 1)
         is_long = long_hashes[index] == np.array(hashes)
-        integers = [
-            int(long_integers[position]) if integer is None and has_match else integer
-            for integer, position, has_match in zip(
-                integers, index.tolist(), is_long.tolist(), strict=True
-            )
-        ]
+        for position in np.flatnonzero(is_long).tolist():
+            if integers[position] is None:
+                integers[position] = int(long_integers[index[position]])
     return tuple(str(n) for n in integers) if None not in integers else None
 
 
 def _are_all_integers(hashes: Iterable[int], name_of: Mapping[int, str]) -> bool:
     """Return whether there are categories and all of them are integers."""
     names = _find_names(hashes, name_of) or ()
-    return len(names) > 0 and all(map(_is_integer_name, names))
+    return len(names) > 0 and all(map(_INTEGER_NAME.fullmatch, names))
 
 
-def _is_integer_name(text: str) -> bool:
-    """Return whether `text` is CatBoost's format of an integer that float64 represents."""
-    return re.fullmatch(r"0|-?[1-9][0-9]{0,14}", text) is not None
+_INTEGER_NAME = re.compile(r"0|-?[1-9][0-9]{0,14}")
+"""CatBoost's format of integers that float64 represents."""
 
 
 @lru_cache(maxsize=1)
@@ -389,7 +354,7 @@ def _hash_common_integers() -> dict[int, int]:
 
 @lru_cache(maxsize=1)
 def _hash_long_integers() -> tuple[Array, Array]:
-    """Return the sorted hashes of all integers of LONG_DIGITS digits, and these integers.
+    """Return the sorted hashes of all integers with LONG_DIGITS digits, and the integers.
 
     The hash is the lower half of CityHash64 (`ir/hashes.py`).
     """
@@ -402,10 +367,8 @@ def _hash_long_integers() -> tuple[Array, Array]:
     hash_arrays, integer_arrays = list[Array](), list[Array]()
     for length in LONG_DIGITS:
         integers = np.arange(10 ** (length - 1), 10**length, dtype=np.uint64)
-        digits = [
-            integers // np.uint64(10**k) % np.uint64(10) + np.uint64(48) for k in range(length)
-        ]
-        characters = digits[::-1]
+        powers = [np.uint64(10**k) for k in reversed(range(length))]
+        characters = [integers // power % np.uint64(10) + np.uint64(48) for power in powers]
         first_word, last_word = (
             word[0] | word[1] << np.uint64(8) | word[2] << np.uint64(16) | word[3] << np.uint64(24)
             for word in (characters[:4], characters[-4:])
@@ -427,7 +390,7 @@ IMPORTERS: Mapping[str, Leaf] = {
     "catboost.core.CatBoostRegressor": import_regressor,
     "catboost.core.CatBoostRanker": import_raw,
     "catboost.core.CatBoost": import_raw,
-    FILE: import_file,
+    FILE: import_saved_model,
 }
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
     path: file_schema if path == FILE else schema for path in IMPORTERS

@@ -27,12 +27,8 @@ from sqlml.types import Array
 class LinearLeaves:
     """The linear models in the L leaves of all trees (linear_tree=True).
 
-    A leaf predicts its constant plus the sum of its terms, each a weight times a feature.
-
-    Attributes:
-        const: the constant of each leaf, float64 (L,).
-        begin: the index of each leaf's first term, int64 (L + 1,).
-        feature, weights: the feature, int64, and the weight, float64, of each term.
+    A leaf predicts its constant plus the sum of its terms, each a weight times a feature. `begin`
+    has the index of each leaf's first term, int64 (L + 1,).
     """
 
     const: Array
@@ -46,7 +42,7 @@ class Nodes:
     """The arrays of T trees, concatenated.
 
     Attributes:
-        leaves: the number of leaves of each tree, int64 (T,).
+        leaf_counts: the number of leaves of each tree, int64 (T,).
         feature, threshold: int32 and float64, one per inner node.
         decision: int32, one per inner node. Bit 0: the split is categorical; bit 1: NaN goes left;
             bits 2 and 3: the missing type.
@@ -57,7 +53,7 @@ class Nodes:
         count, leaf_count, gain: training statistics, float64; None if the text lacks them.
     """
 
-    leaves: Array
+    leaf_counts: Array
     feature: Array
     threshold: Array
     decision: Array
@@ -73,14 +69,13 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LightGBMModel:
-    """The parts of a LightGBM model that predictions depend on.
+    """The parts of a LightGBM model that affect predictions.
 
     Attributes:
         objective: its name and options, for example ("binary", "sigmoid:1"); empty if custom.
         outputs: the number of trees per iteration.
-        features: the number of features.
-        infos: for each feature, its range or its categories in training, as LightGBM writes it.
-        average: whether predictions are the mean of the trees (boosting=rf).
+        feature_infos: the range or the categories of each feature in training, as in the file.
+        is_average: whether predictions are the mean of the trees (boosting=rf).
         categorical: the indices of the features that were trained as categories.
         categories: the lists of pandas_categorical, in the order of the frame's category columns.
     """
@@ -90,8 +85,8 @@ class LightGBMModel:
     outputs: int
     features: int
     names: tuple[str, ...]
-    infos: tuple[str, ...]
-    average: bool
+    feature_infos: tuple[str, ...]
+    is_average: bool
     nodes: Nodes
     categorical: tuple[int, ...]
     categories: tuple[tuple[Any, ...], ...]
@@ -109,16 +104,8 @@ _STRING_KEYS = (
 _INNER_STATISTICS = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _LEAF_STATISTICS = ("leaf_weight", "leaf_count", "leaf_parent")
 """Statistics of inner nodes and of leaves, whose lengths LightGBM does not check."""
-_KNOWN_KEYS = frozenset(
-    (
-        *_INTEGER_KEYS,
-        *_FLOAT_KEYS,
-        *_STRING_KEYS,
-        *_INNER_STATISTICS,
-        *_LEAF_STATISTICS,
-        "shrinkage",
-    )
-)
+_READ_KEYS = (*_INTEGER_KEYS, *_FLOAT_KEYS, *_STRING_KEYS)
+_KNOWN_KEYS = frozenset((*_READ_KEYS, *_INNER_STATISTICS, *_LEAF_STATISTICS, "shrinkage"))
 _END_LINE = "end of trees"
 _OLD_END_LINE = "feature importances:"
 """The line after the trees of LightGBM 2.0 to 2.2, which did not write `end of trees`."""
@@ -144,35 +131,32 @@ def _split_lines(content: str) -> Iterator[str]:
 
 def _parse_model(lines: Iterator[str]) -> LightGBMModel:
     header, trees = _read_header_and_trees(lines)
-    max_feature_index = check_count(
-        header["max_feature_idx"], MAX_FEATURES - 1, "LightGBM", "features"
-    )
-    num_features = max_feature_index + 1
+    max_index = check_count(header["max_feature_idx"], MAX_FEATURES - 1, "LightGBM", "features")
+    num_features = max_index + 1
     objective = tuple(header.get("objective", "").split())
     num_outputs = _read_outputs(header, objective)
-    if num_outputs < 1 or len(trees) % num_outputs:
-        raise ArtifactError(
-            f"{len(trees)} trees cannot form iterations of {num_outputs} trees each"
-        )
-    if [int(tree["Tree"]) for tree in trees] != list(range(len(trees))):
+    num_trees = len(trees)
+    if num_outputs < 1 or num_trees % num_outputs:
+        raise ArtifactError(f"{num_trees} trees cannot form iterations of {num_outputs} trees each")
+    if [int(tree["Tree"]) for tree in trees] != list(range(num_trees)):
         raise ArtifactError("the trees of the LightGBM model are not in order")
     names = tuple(header["feature_names"].split(" "))
-    infos = tuple(header["feature_infos"].split(" "))
-    if len(names) != num_features or len(infos) != num_features:
+    feature_infos = tuple(header["feature_infos"].split(" "))
+    if len(names) != num_features or len(feature_infos) != num_features:
         raise ArtifactError(f"the LightGBM model does not name its {num_features} features")
-    lines_after_trees = list(lines)
-    _check_parameters(lines_after_trees)
+    trailing_lines = list(lines)
+    _check_parameters(trailing_lines)
     return LightGBMModel(
         written_by=f"lightgbm (format {header.get('version', 'unknown')})",
         objective=objective,
         outputs=num_outputs,
         features=num_features,
         names=names,
-        infos=infos,
-        average="average_output" in header,
+        feature_infos=feature_infos,
+        is_average="average_output" in header,
         nodes=_join_trees(trees, num_features),
-        categorical=_read_categorical(lines_after_trees, infos),
-        categories=_read_pandas_categorical(lines_after_trees),
+        categorical=_read_categorical(trailing_lines, feature_infos),
+        categories=_read_pandas_categorical(trailing_lines),
     )
 
 
@@ -186,7 +170,7 @@ def _read_header_and_trees(lines: Iterator[str]) -> tuple[dict[str, str], list[d
     current = header
     for line in chain(lines, [None]):
         if line is None:
-            raise ArtifactError(f"the LightGBM model is truncated: it has no {_END_LINE!r}")
+            raise _make_truncation_error()
         is_old_end = line == _OLD_END_LINE and current is not header
         if line == _END_LINE or is_old_end or line.startswith("Tree="):
             if current is not header:
@@ -210,6 +194,10 @@ def _read_header_and_trees(lines: Iterator[str]) -> tuple[dict[str, str], list[d
     return header, trees
 
 
+def _make_truncation_error() -> ArtifactError:
+    return ArtifactError(f"the LightGBM model is truncated: it has no {_END_LINE!r}")
+
+
 def _read_outputs(header: Mapping[str, str], objective: tuple[str, ...]) -> int:
     """Return the number of trees per iteration, which must equal the number of classes."""
     stated_count = header["num_tree_per_iteration"]
@@ -217,10 +205,8 @@ def _read_outputs(header: Mapping[str, str], objective: tuple[str, ...]) -> int:
     num_classes = check_count(header["num_class"], MAX_OUTPUTS, "LightGBM", "classes")
     if "objective" in header and not objective:
         raise ArtifactError("the objective of the LightGBM model has no name")
-    if num_classes != num_outputs or any(
-        option.startswith("num_class:") and option != f"num_class:{num_outputs}"
-        for option in objective
-    ):
+    class_options = {option for option in objective if option.startswith("num_class:")}
+    if num_classes != num_outputs or class_options - {f"num_class:{num_outputs}"}:
         raise ArtifactError(
             f"the LightGBM model has {num_outputs} trees per iteration, which does not match its "
             "number of classes"
@@ -238,8 +224,8 @@ def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> Non
         raise ArtifactError(f"{line[:40]!r} is not a line of a LightGBM tree")
 
 
-def _read_tree(entries: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
-    """Parse the entries of a tree, numbers as arrays; `rest` is the lines after the tree."""
+def _read_tree(entries: Mapping[str, str], remaining_lines: Iterator[str]) -> dict[str, Any]:
+    """Parse the entries of a tree; `remaining_lines` are the lines after the tree."""
     try:
         float(entries.get("shrinkage", 1))
         num_leaves = int(entries["num_leaves"])
@@ -247,20 +233,15 @@ def _read_tree(entries: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any
             for name in names if num_leaves > 1 else ():
                 if name in entries and not _looks_like_numbers(entries[name], count):
                     raise ArtifactError(f"a LightGBM tree does not have {count} entries of {name}")
-        return {
-            **{key: entries[key] for key in _STRING_KEYS if key in entries},
-            **{key: _parse_integers(entries[key]) for key in _INTEGER_KEYS if key in entries},
-            **{
-                key: np.array(entries[key].split(), np.float64)
-                for key in (*_FLOAT_KEYS, *_STATISTIC_KEYS)
-                if key in entries
-            },
-        }
+        tree: dict[str, Any] = {key: entries[key] for key in entries if key in _STRING_KEYS}
+        for key in entries.keys() & _INTEGER_KEYS:
+            tree[key] = np.array(list(map(int, entries[key].split())), np.int32)
+        for key in entries.keys() & (*_FLOAT_KEYS, *_STATISTIC_KEYS):
+            tree[key] = np.array(entries[key].split(), np.float64)
+        return tree
     except (KeyError, ValueError, OverflowError):
-        if _END_LINE not in rest:
-            raise ArtifactError(
-                f"the LightGBM model is truncated: it has no {_END_LINE!r}"
-            ) from None
+        if _END_LINE not in remaining_lines:
+            raise _make_truncation_error() from None
         raise
 
 
@@ -268,10 +249,6 @@ def _looks_like_numbers(text: str, count: int) -> bool:
     """Return whether `text` looks like `count` numbers, without parsing them."""
     other_bytes = text.encode().translate(None, b"0123456789-+.e ")
     return text.count(" ") + 1 == count and not other_bytes.translate(None, b"infaINFA")
-
-
-def _parse_integers(text: str) -> Array:
-    return np.array(list(map(int, text.split())), np.int32)
 
 
 def _join_trees(trees: Sequence[dict[str, Any]], num_features: int) -> Nodes:
@@ -290,40 +267,39 @@ def _join_trees(trees: Sequence[dict[str, Any]], num_features: int) -> Nodes:
     del tree_size
     feature = join("split_feature")
     if feature.size and (feature.min() < 0 or feature.max() >= num_features):
-        raise ArtifactError(
-            f"a tree of the LightGBM model reads beyond its {num_features} features"
-        )
+        reason = f"a tree of the LightGBM model reads beyond its {num_features} features"
+        raise ArtifactError(reason)
     threshold, decision = join("threshold"), join("decision_type")
     if np.isnan(threshold).any():
         raise ArtifactError("a threshold of the LightGBM model is NaN")
     if ((decision < 0) | (decision > 15)).any():
         raise ArtifactError("a node of the LightGBM model has an unknown decision type")
     return Nodes(
-        leaves=leaves,
+        leaf_counts=leaves,
         feature=feature,
         threshold=threshold,
         decision=decision,
         left=left,
         right=right,
-        value=join("leaf_value", leaf=True),
+        value=join("leaf_value", per_leaf=True),
         sets=_read_category_sets(trees, leaves, threshold, decision),
         linear=linear,
         count=join_statistic("internal_count"),
-        leaf_count=join_statistic("leaf_count", leaf=True),
+        leaf_count=join_statistic("leaf_count", per_leaf=True),
         gain=join_statistic("split_gain"),
     )
 
 
 def _pop_and_join(
-    trees: Sequence[dict[str, Any]], counts: Sequence[int], name: str, leaf: bool = False
+    trees: Sequence[dict[str, Any]], leaf_counts: Sequence[int], name: str, per_leaf: bool = False
 ) -> Array:
     """Remove the array `name` from all trees and concatenate it.
 
-    It has an entry per inner node, or per leaf with `leaf`; `counts` has each tree's leaf count.
+    It has an entry per inner node, or per leaf if `per_leaf` is true.
     """
     arrays = [np.zeros(0, np.int32 if name in _INTEGER_KEYS else np.float64)]
-    for tree, leaves in zip(trees, counts, strict=True):
-        size = leaves if leaf else leaves - 1
+    for tree, num_leaves in zip(trees, leaf_counts, strict=True):
+        size = num_leaves if per_leaf else num_leaves - 1
         # A tree of one leaf has no entries for inner nodes, or empty ones.
         array = tree.pop(name) if size else arrays[0]
         if len(array) != size:
@@ -333,14 +309,14 @@ def _pop_and_join(
 
 
 def _join_statistic(
-    trees: Sequence[dict[str, Any]], counts: Sequence[int], name: str, leaf: bool = False
+    trees: Sequence[dict[str, Any]], leaf_counts: Sequence[int], name: str, per_leaf: bool = False
 ) -> Array | None:
     """Concatenate an array that may be missing, or return None; trees of one leaf may lack it."""
-    has_all = all(name in tree for tree, n in zip(trees, counts, strict=True) if n > 1)
-    for tree, leaves in zip(trees, counts, strict=True):
-        if leaves == 1 and leaf:
+    has_all = all(name in tree for tree, n in zip(trees, leaf_counts, strict=True) if n > 1)
+    for tree, leaves in zip(trees, leaf_counts, strict=True):
+        if leaves == 1 and per_leaf:
             tree[name] = np.ones(1)
-    return _pop_and_join(trees, counts, name, leaf) if has_all else None
+    return _pop_and_join(trees, leaf_counts, name, per_leaf) if has_all else None
 
 
 def _read_linear_leaves(
@@ -358,12 +334,8 @@ def _read_linear_leaves(
             leaf_features = [int(v) for v in tree["leaf_features"].split()]
             leaf_weights = [float(v) for v in tree["leaf_coeff"].split()]
         else:
-            constants, num_terms, leaf_features, leaf_weights = (
-                tree["leaf_value"].tolist(),
-                [0] * leaves,
-                [],
-                [],
-            )
+            constants, num_terms = tree["leaf_value"].tolist(), [0] * leaves
+            leaf_features, leaf_weights = [], []
         if len(constants) != leaves or len(num_terms) != leaves or min(num_terms) < 0:
             raise ArtifactError("the linear models in the leaves do not fit the tree")
         if not len(leaf_features) == len(leaf_weights) == sum(num_terms):
@@ -403,11 +375,9 @@ def _read_category_sets(
     first_nodes = np.cumsum(leaves - 1) - (leaves - 1)
     categorical = np.flatnonzero(decision & 1)
     owners = np.searchsorted(first_nodes, categorical, side="right") - 1
-    bit_sets_by_tree = {
-        i: _read_bit_sets(tree) for i, tree in enumerate(trees) if int(tree["num_cat"])
-    }
+    bit_sets = {i: _read_bit_sets(tree) for i, tree in enumerate(trees) if int(tree["num_cat"])}
     for node, owner in zip(categorical.tolist(), owners.tolist(), strict=True):
-        offsets, words = bit_sets_by_tree.get(owner, ([], _NO_BIT_SETS))
+        offsets, words = bit_sets.get(owner, ([], _NO_BIT_SETS))
         set_index = int(threshold[node])
         if not 0 <= set_index < len(offsets) - 1 or set_index != threshold[node]:
             raise ArtifactError("a categorical node of the LightGBM model has no set")
@@ -417,21 +387,16 @@ def _read_category_sets(
     return sets
 
 
-def _check_parameters(rest: Sequence[str]) -> None:
+def _check_parameters(trailing_lines: Sequence[str]) -> None:
     """Check the parameters: LightGBM expects a colon in each line between the two markers."""
-    begin_marker, end_marker = "parameters:", "end of parameters"
-    if begin_marker not in rest and end_marker not in rest:
+    markers = ["parameters:", "end of parameters"]
+    present_markers = [line for line in trailing_lines if line in markers]
+    if not present_markers:
         return
-    if (
-        rest.count(begin_marker) != 1
-        or rest.count(end_marker) != 1
-        or rest.index(end_marker) < rest.index(begin_marker)
-    ):
+    if present_markers != markers:
         raise ArtifactError("parameters of the LightGBM model do not begin and end exactly once")
-    parameters = (
-        line for line in rest[rest.index(begin_marker) + 1 : rest.index(end_marker)] if line
-    )
-    if not all(map(_PARAMETER.fullmatch, parameters)):
+    start, stop = map(trailing_lines.index, markers)
+    if not all(map(_PARAMETER.fullmatch, filter(None, trailing_lines[start + 1 : stop]))):
         raise ArtifactError("a parameter of the LightGBM model is malformed")
 
 
@@ -449,10 +414,10 @@ def _read_bit_sets(tree: Mapping[str, Any]) -> tuple[list[int], Array]:
     return offsets, words
 
 
-def _read_categorical(rest: Sequence[str], infos: Sequence[str]) -> tuple[int, ...]:
-    """Return the categorical features: the parameter's, or the features without a range."""
+def _read_categorical(trailing_lines: Sequence[str], infos: Sequence[str]) -> tuple[int, ...]:
+    """Return the features that a parameter lists as categorical, or all without a range."""
     prefix = "[categorical_feature: "
-    for line in rest:
+    for line in trailing_lines:
         if line.startswith(prefix) and line.endswith("]"):
             numbers = [n for n in line[len(prefix) : -1].split(",") if n]
             if all(n.isdecimal() for n in numbers):
@@ -460,7 +425,7 @@ def _read_categorical(rest: Sequence[str], infos: Sequence[str]) -> tuple[int, .
     return tuple(i for i, info in enumerate(infos) if info != "none" and info[:1] != "[")
 
 
-def parse_ranges(infos: Sequence[str]) -> tuple[Array, Array]:
+def parse_ranges(feature_infos: Sequence[str]) -> tuple[Array, Array]:
     """Return the minimum and the maximum of each feature in training, float64 (n,) each.
 
     Both are NaN for categorical features and for features without a range.
@@ -468,7 +433,7 @@ def parse_ranges(infos: Sequence[str]) -> tuple[Array, Array]:
     >>> [bound.tolist() for bound in parse_ranges(["[-1.5:2]", "none", "0:3:1"])]
     [[-1.5, nan, nan], [2.0, nan, nan]]
     """
-    matches = [_RANGE.fullmatch(info) for info in infos]
+    matches = [_RANGE.fullmatch(info) for info in feature_infos]
     ranges = [(np.nan, np.nan) if m is None else (float(m[1]), float(m[2])) for m in matches]
     minima, maxima = np.array(ranges, np.float64).reshape(-1, 2).T.copy()
     return minima, maxima
@@ -478,9 +443,9 @@ _NUMBER_PATTERN = r"([-+]?\d{1,30}(?:\.\d{1,30})?(?:e[-+]?\d{1,2})?)"
 _RANGE = re.compile(rf"\[{_NUMBER_PATTERN}:{_NUMBER_PATTERN}\]", re.IGNORECASE)
 
 
-def _read_pandas_categorical(rest: Sequence[str]) -> tuple[tuple[Any, ...], ...]:
+def _read_pandas_categorical(trailing_lines: Sequence[str]) -> tuple[tuple[Any, ...], ...]:
     prefix = "pandas_categorical:"
-    for line in reversed(rest):
+    for line in reversed(trailing_lines):
         if line.startswith(prefix):
             lists = json.loads(line[len(prefix) :])
             if lists is None:

@@ -44,12 +44,9 @@ class Forest:
 
 
 def build_forest(
-    nodes: Nodes, num_features: int, num_outputs: int, encoded: frozenset[int]
+    nodes: Nodes, num_features: int, num_outputs: int, encoded_features: frozenset[int]
 ) -> Forest:
-    """Build the Ensemble of `nodes`.
-
-    `features` and `outputs` are counts. `encoded` has the features that are already codes or NaN.
-    """
+    """Build the Ensemble; `encoded_features` are already codes or NaN."""
     is_categorical = (nodes.decision & 1).astype(bool)
     default_left = (nodes.decision & 2).astype(bool)
     missing_type = (nodes.decision >> 2) & 3
@@ -62,7 +59,7 @@ def build_forest(
     treatment = np.zeros(nodes.feature.size, np.int8)  # PLAIN
     treatment[missing_type == 1] = ZERO_MISSING
     treatment[is_categorical] = TRUNCATED
-    treatment[np.isin(nodes.feature, list(encoded)) & is_categorical] = PLAIN
+    treatment[np.isin(nodes.feature, list(encoded_features)) & is_categorical] = PLAIN
     if not treatment.any():
         columns = [(f, PLAIN) for f in range(num_features)]
         column = nodes.feature
@@ -71,18 +68,14 @@ def build_forest(
         used_keys = np.unique(keys)
         columns = [(int(k % num_features), int(k // num_features)) for k in used_keys]
         column = np.searchsorted(used_keys, keys).astype(np.int32)
-    tree_index = np.arange(nodes.leaves.size)
+    tree_index = np.arange(nodes.leaf_counts.size)
     if nodes.linear is not None:
         nodes = replace(nodes, value=np.arange(nodes.value.size, dtype=np.float64))
         num_outputs = tree_index.size
     raw_trees = _build_raw_trees(nodes, column, threshold, default_left)
+    target, base = tree_index % num_outputs, np.zeros(num_outputs)
     try:
-        ensemble = build_ensemble(
-            raw_trees,
-            target=tree_index % num_outputs,
-            base=np.zeros(num_outputs, np.float64),
-            compare="le",
-        )
+        ensemble = build_ensemble(raw_trees, target=target, base=base, compare="le")
     except ProgramError as error:
         raise ArtifactError(f"the LightGBM model is damaged: {error}") from None
     return Forest(ensemble, tuple(columns))
@@ -92,9 +85,9 @@ def _build_raw_trees(
     nodes: Nodes, feature: Array, threshold: Array, default_left: Array
 ) -> RawTrees:
     """Concatenate the inner nodes and leaves of all trees, with absolute node numbers."""
-    leaf_counts, inner_counts = nodes.leaves, nodes.leaves - 1
-    starts = np.cumsum(inner_counts + leaf_counts) - (inner_counts + leaf_counts)
-    total = int((inner_counts + leaf_counts).sum())
+    leaf_counts, inner_counts = nodes.leaf_counts, nodes.leaf_counts - 1
+    sizes = inner_counts + leaf_counts
+    starts, total = np.cumsum(sizes) - sizes, int(sizes.sum())
     if total > np.iinfo(np.int32).max:
         raise ArtifactError("the LightGBM model has more nodes than sqlml can number")
     roots = starts.astype(np.int32)
@@ -111,8 +104,7 @@ def _build_raw_trees(
 
     def number_children(child: Array) -> Array:
         leaf = np.repeat(inner_counts.astype(np.int32), inner_counts) + ~child
-        numbers: Array = first_inner + np.where(child >= 0, child, leaf)
-        return numbers
+        return first_inner + np.where(child >= 0, child, leaf)
 
     leaf = np.zeros(total, bool)
     leaf[leaf_positions] = True
@@ -139,5 +131,5 @@ def _build_raw_trees(
 
 def _concatenate_ranges(sizes: Array) -> Array:
     """Return the concatenated ranges 0 ... size - 1 for each size, int32."""
-    range_starts: Array = np.repeat((np.cumsum(sizes) - sizes).astype(np.int32), sizes)
-    return np.arange(int(sizes.sum()), dtype=np.int32) - range_starts
+    starts = np.cumsum(sizes) - sizes
+    return np.arange(int(sizes.sum()), dtype=np.int32) - np.repeat(starts.astype(np.int32), sizes)

@@ -12,17 +12,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, UnsupportedModelError
-from sqlml.importers.boosters import (
-    REGRESSION,
-    Objective,
-    apply_link,
-    build_schema,
-    check_width,
-    find_objective,
-    import_binary,
-    import_multiclass,
-    label_above,
-)
+from sqlml.importers import boosters
+from sqlml.importers.boosters import REGRESSION, Objective
 from sqlml.importers.frame import (
     Frame,
     Leaf,
@@ -71,7 +62,7 @@ class _ScaledObjective:
     def parse(cls, line: tuple[str, ...]) -> _ScaledObjective:
         """Parse the name and options of the "objective" line, empty for a custom objective."""
         name = line[0] if line else "custom"
-        objective = find_objective(OBJECTIVES, name, "LightGBM objective")
+        objective = boosters.find_objective(OBJECTIVES, name, "LightGBM objective")
         scale = 1.0
         for option in line[1:]:
             key, _, value = option.partition(":")
@@ -95,14 +86,13 @@ class _ScaledObjective:
             score = self.scale_score(b, score)
         if self.objective.link == "identity" and self.is_squared:
             return b.op("mul", b.op("sign", score), b.op("square", score))
-        return apply_link(b, self.objective.link, score)
+        return boosters.apply_link(b, self.objective.link, score)
 
 
 def schema(model: Any) -> Schema:
-    """Return the columns of an estimator, Booster or file."""
     is_file = isinstance(model, LightGBMModel)
     names = tuple(model.names if is_file else map(str, _require_booster(model).feature_name()))
-    return build_schema(names, tuple(f"Column_{i}" for i in range(len(names))))
+    return boosters.build_schema(names, tuple(f"Column_{i}" for i in range(len(names))))
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
@@ -117,11 +107,10 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import LGBMRegressor or LGBMRanker."""
     return _import_regression(_read_model(model), frame)
 
 
-def import_file(model: LightGBMModel, frame: Frame) -> Outputs:
+def import_saved_model(model: LightGBMModel, frame: Frame) -> Outputs:
     """Import all iterations; if the objective has classes, the labels are 0 ... k-1."""
     if _ScaledObjective.parse(model.objective).objective.task == "regression":
         return _import_regression(model, frame)
@@ -138,9 +127,8 @@ def _read_model(model: Any) -> LightGBMModel:
     booster = _require_booster(model)
     params = model.get_params() if booster is not model else {}
     if params.get("pred_early_stop"):
-        raise UnsupportedModelError(
-            "pred_early_stop stops at a tree that depends on the row; set it to False"
-        )
+        reason = "pred_early_stop stops at a tree that depends on the row; set it to False"
+        raise UnsupportedModelError(reason)
     # model_to_string would keep the whole text in memory three times. A file is read by tree.
     with tempfile.TemporaryDirectory(prefix="sqlml") as folder:
         path = Path(folder, "model.txt")
@@ -158,8 +146,7 @@ def _import_regression(model: LightGBMModel, frame: Frame) -> Outputs:
 
 
 def _import_classes(model: LightGBMModel, frame: Frame, labels: Labels) -> Outputs:
-    b = frame.builder
-    objective = _ScaledObjective.parse(model.objective)
+    b, objective = frame.builder, _ScaledObjective.parse(model.objective)
     score = _compute_score(model, frame)
     averaged = _average_trees(model, frame, score)
     prediction = objective.predict(b, averaged)
@@ -169,18 +156,18 @@ def _import_classes(model: LightGBMModel, frame: Frame, labels: Labels) -> Outpu
                 f"the model has {model.outputs} outputs, but its labels had {len(labels)} "
                 "distinct values; fit it without num_class, or on labels of as many classes"
             )
-        return import_multiclass(b, prediction, prediction, score, labels)
+        return boosters.import_multiclass(b, prediction, prediction, score, labels)
     if objective.name == "binary":
-        label = label_above(b, objective.scale_score(b, averaged), MAX_FIRST_CLASS_SCORE)
+        label = boosters.label_above(b, objective.scale_score(b, averaged), MAX_FIRST_CLASS_SCORE)
     else:
-        label = label_above(b, prediction, b.op("sub", b.constant(np.ones(1)), prediction))
-    return import_binary(b, label, prediction, score, labels)
+        label = boosters.label_above(b, prediction, b.op("sub", b.constant(np.ones(1)), prediction))
+    return boosters.import_binary(b, label, prediction, score, labels)
 
 
 def _average_trees(model: LightGBMModel, frame: Frame, score: Value) -> Value:
     """Return the score that predictions use: the mean of the trees for boosting=rf, or the sum."""
-    iterations = model.nodes.leaves.size // model.outputs
-    if not model.average or iterations < 2:
+    iterations = model.nodes.leaf_counts.size // model.outputs
+    if not model.is_average or iterations < 2:
         return score
     b = frame.builder
     return b.op("div", score, b.constant(np.array([float(iterations)])))
@@ -188,12 +175,10 @@ def _average_trees(model: LightGBMModel, frame: Frame, score: Value) -> Value:
 
 def _compute_score(model: LightGBMModel, frame: Frame) -> Value:
     """Return the raw scores, (n, K) float64."""
-    check_width(frame, model.features, "LightGBM")
+    boosters.check_width(frame, model.features, "LightGBM")
     categories = _assign_categories(model)
     forest = build_forest(model.nodes, model.features, model.outputs, frozenset(categories))
-    b = frame.builder
-    blocks: list[Value] = []
-    features: list[int] = []
+    b, blocks, features = frame.builder, list[Value](), list[int]()
     for treatment in (PLAIN, ZERO_MISSING, TRUNCATED):
         treated_features = [f for f, t in forest.columns if t == treatment]
         if not treated_features:
@@ -206,7 +191,7 @@ def _compute_score(model: LightGBMModel, frame: Frame) -> Value:
             values = b.op("trunc", values)
         blocks.append(values)
         features += treated_features
-    minima, maxima = parse_ranges([model.infos[f] for f in features])
+    minima, maxima = parse_ranges([model.feature_infos[f] for f in features])
     ensemble = replace(forest.ensemble, input_least=minima, input_most=maxima)
     score = b.op("tree_ensemble", b.concat(blocks), **ensemble.attrs())
     if model.nodes.linear is None:
@@ -219,21 +204,20 @@ def _add_linear_leaves(
     linear: LinearLeaves,
     frame: Frame,
     categories: dict[int, Array],
-    leaves: Value,
+    exit_leaves: Value,
 ) -> Value:
     """Add the linear models of the exit leaves, tree by tree; they read |x| <= ZERO as 0.
 
     `leaves` has the index of each tree's exit leaf.
     """
-    b = frame.builder
-    used_features = np.unique(linear.feature)
+    b, used_features = frame.builder, np.unique(linear.feature)
     x = _read_columns(frame, used_features.tolist() or [0], categories)
     zero = b.constant(np.zeros(1))
     is_zero = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
-    trees = np.arange(model.nodes.leaves.size)
+    trees = np.arange(model.nodes.leaf_counts.size)
     return b.op(
         "linear_leaves",
-        b.op("cast", leaves, dtype="int64"),
+        b.op("cast", exit_leaves, dtype="int64"),
         b.op("where", is_zero, zero, x),
         value=model.nodes.value,
         const=linear.const,
@@ -257,17 +241,15 @@ def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
     the columns. They are the categorical features and the features with ordered categories, which
     LightGBM reads as numbers.
     """
-    category_lists = model.categories
-    features = list(model.categorical)
+    category_lists, features = model.categories, list(model.categorical)
     if len(category_lists) > len(features):
         # Some categories are ordered. Every column whose values could be codes is a candidate.
         max_count = max((len(c) for c in category_lists), default=0)
-        could_be_codes = [_could_be_codes(info, max_count) for info in model.infos]
+        could_be_codes = [_could_be_codes(info, max_count) for info in model.feature_infos]
         features = [i for i, fits in enumerate(could_be_codes) if fits or i in model.categorical]
-    fits = len(category_lists) == len(features) and all(
-        _could_be_codes(model.infos[i], len(c))
-        for i, c in zip(features, category_lists, strict=True)
-    )
+    counts = map(len, category_lists)
+    infos = [model.feature_infos[i] for i in features]
+    fits = len(infos) == len(category_lists) and all(map(_could_be_codes, infos, counts))
     if category_lists and not fits:
         raise UnsupportedModelError(
             "this LightGBM model was trained on pandas categories, and its text does not say on "
@@ -277,7 +259,7 @@ def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
     return {i: to_category_array(values, model.names[i]) for i, values in pairs}
 
 
-def _could_be_codes(info: str, count: int) -> bool:
+def _could_be_codes(info: str, num_codes: int) -> bool:
     """Return whether all values of a feature in training could be codes below `count`."""
     if info == "none":
         return True
@@ -286,7 +268,7 @@ def _could_be_codes(info: str, count: int) -> bool:
     except ValueError:
         return False
     min_code = 0 if info.startswith("[") else -1
-    return all(v.is_integer() and min_code <= v < count for v in values)
+    return all(v.is_integer() and min_code <= v < num_codes for v in values)
 
 
 FILE = "lightgbm file"
@@ -296,7 +278,7 @@ IMPORTERS: Mapping[str, Leaf] = {
     "lightgbm.sklearn.LGBMRegressor": import_regressor,
     "lightgbm.sklearn.LGBMRanker": import_regressor,
     # Includes the iterations up to the best one.
-    "lightgbm.basic.Booster": lambda model, frame: import_file(_read_model(model), frame),
-    FILE: import_file,
+    "lightgbm.basic.Booster": lambda model, frame: import_saved_model(_read_model(model), frame),
+    FILE: import_saved_model,
 }
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, schema)

@@ -34,9 +34,8 @@ DTYPES: Mapping[int, DType] = {
 class Port:
     """An input or output of the graph.
 
-    Attributes:
-        dtype: None for a sequence, or for a type that `DTYPES` lacks.
-        shape: the dimensions, each None if it is not fixed; None if the file states no shape.
+    `dtype` is None for a sequence, or for a type that is not in `DTYPES`. A dimension of `shape` is
+    None if it is not fixed, and `shape` is None if the file states none.
     """
 
     name: str
@@ -72,20 +71,18 @@ class OnnxModel:
     opset: int
     content: bytes
     written_by: str
-    rows: int | None = None
+    fixed_rows: int | None = None
     """The number of rows that the file fixes, or None. The ports always have an open row axis."""
     program: Program | None = None
     """The Program that sqlml exported the graph from, if the file contains it."""
 
 
 def import_onnx() -> Any:
-    """Return the package onnx, or raise MissingDependencyError."""
     try:
         import onnx
     except ModuleNotFoundError:
-        raise MissingDependencyError(
-            "an ONNX model needs onnx, which is not installed: pip install 'sqlml[onnx]'"
-        ) from None
+        reason = "an ONNX model needs onnx, which is not installed: pip install 'sqlml[onnx]'"
+        raise MissingDependencyError(reason) from None
     return onnx
 
 
@@ -106,16 +103,16 @@ def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
         if content is None:
             content = proto.SerializeToString()
             check_content(content)
-        return _check_model(proto, content)
+        return _convert_model(proto, content)
     except READING_ERRORS as error:
         raise ArtifactError(f"the ONNX model is damaged ({error})") from None
 
 
-def _check_model(proto: Any, content: bytes) -> OnnxModel:
+def _convert_model(proto: Any, content: bytes) -> OnnxModel:
     opsets = {opset.domain: int(opset.version) for opset in proto.opset_import}
     rows = _find_fixed_rows(proto.graph)
     if rows is not None:
-        proto = _open_rows(proto, rows)
+        proto = _open_row_axis(proto, rows)
         content = proto.SerializeToString()
     has_foreign_domains = not opsets.keys() <= DOMAINS
     graph = proto.graph
@@ -153,14 +150,14 @@ def _find_fixed_rows(graph: Any) -> int | None:
     return rows if rows == 1 or all(len(dims) > 1 for dims in fixed_shapes) else None
 
 
-def _open_rows(proto: Any, rows: int) -> Any:
-    """Copy a ModelProto whose inputs and outputs fix `rows` rows, for any number of rows."""
+def _open_row_axis(proto: Any, fixed_rows: int) -> Any:
+    """Copy a ModelProto with `fixed_rows` rows, and let the copy accept any number of rows."""
     copy = type(proto)()
     copy.CopyFrom(proto)
     del copy.graph.value_info[:]  # onnxruntime infers them again
     for port in (*copy.graph.input, *copy.graph.output):
         dims = port.type.tensor_type.shape.dim
-        if len(dims) and dims[0].dim_value == rows:
+        if len(dims) and dims[0].dim_value == fixed_rows:
             dims[0].dim_param = "rows"
     return copy
 
@@ -227,8 +224,8 @@ def _read_port(info: Any) -> Port:
 def _read_node(node: Any) -> GraphNode:
     attrs = {}
     for attribute in node.attribute:
-        read = _ATTRIBUTE_READERS.get(attribute.type)
-        attrs[attribute.name] = None if read is None else read(attribute)
+        read_value = _ATTRIBUTE_READERS.get(attribute.type)
+        attrs[attribute.name] = None if read_value is None else read_value(attribute)
     domain = "" if node.domain == "ai.onnx" else node.domain
     inputs, outputs = tuple(node.input), tuple(node.output)
     return GraphNode(node.op_type, domain, inputs, outputs, attrs, node.name)

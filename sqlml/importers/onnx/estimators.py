@@ -20,24 +20,20 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """The values of post_transform; TreeEnsemble refers to them by index."""
 
 
-def post_transform(call: Call) -> str:
-    """Return the post_transform of an operator, one of `TRANSFORMS`."""
+def read_post_transform(call: Call) -> str:
     name = call.text("post_transform", "NONE")
     if name not in TRANSFORMS:
         raise call.error(f"unknown post_transform {name!r}")
     return name
 
 
-def apply_transform(call: Call, score: Value, name: str) -> Value:
+def apply_transform(call: Call, score: Value, transform: str) -> Value:
     """Apply the post_transform `name` to scores (n, k) of float32 or float64."""
-    if name == "SOFTMAX":
+    if transform == "SOFTMAX":
         return call.op("softmax", score, sum_dtype=score.type.dtype)
-    functions = {
-        "LOGISTIC": _build_logistic,
-        "PROBIT": _build_probit,
-        "SOFTMAX_ZERO": _build_softmax_zero,
-    }
-    return score if name == "NONE" else functions[name](call, score)
+    functions = {"LOGISTIC": _build_logistic, "PROBIT": _build_probit}
+    functions["SOFTMAX_ZERO"] = _build_softmax_zero
+    return score if transform == "NONE" else functions[transform](call, score)
 
 
 def _build_logistic(call: Call, x: Value) -> Value:
@@ -45,9 +41,9 @@ def _build_logistic(call: Call, x: Value) -> Value:
     dtype = x.type.dtype
     one = call.scalar(1, dtype)
     exponential = call.op("exp", call.op("neg", call.op("abs", x)))
-    v = call.op("div", one, call.op("add", one, exponential))
+    sigmoid = call.op("div", one, call.op("add", one, exponential))
     is_negative = call.op("lt", x, call.scalar(0, dtype))
-    return call.op("where", is_negative, call.op("sub", one, v), v)
+    return call.op("where", is_negative, call.op("sub", one, sigmoid), sigmoid)
 
 
 def _build_probit(call: Call, x: Value) -> Value:
@@ -67,31 +63,30 @@ def _build_probit(call: Call, x: Value) -> Value:
 
 def _build_softmax_zero(call: Call, x: Value) -> Value:
     """Build the softmax of the scores that are not 0; scores of 0, up to 1e-7, stay close to 0."""
-    largest = call.op("max", x, axis=1)
+    max_score = call.op("max", x, axis=1)
     is_nonzero = call.op("gt", call.op("abs", x), call.scalar(1e-7, x.type.dtype))
-    exponential = call.op("exp", call.op("sub", x, largest))
-    scaled_zero = call.op("mul", x, call.op("exp", call.op("neg", largest)))
+    exponential = call.op("exp", call.op("sub", x, max_score))
+    scaled_zero = call.op("mul", x, call.op("exp", call.op("neg", max_score)))
     shares = call.op("where", is_nonzero, exponential, scaled_zero)
     return call.op("div", shares, call.op("sum", shares, axis=1))
 
 
-def expand_score(call: Call, score: Value, name: str, may_be_negative: bool) -> Value:
+def expand_score(call: Call, score: Value, transform: str, may_be_negative: bool) -> Value:
     """Expand a single score (n, 1) to the scores of two classes, as onnxruntime does.
 
     The score of the first class is -score if scores may be negative, otherwise 1 - score.
     """
-    if name == "PROBIT":
+    if transform == "PROBIT":
         raise Uncovered("post_transform PROBIT of a single score")
     negated = call.op("neg", score)
-    if name == "LOGISTIC":
+    if transform == "LOGISTIC":
         return _build_logistic(call, call.op("concat", negated, score))
     if may_be_negative:
         return call.op("concat", negated, score)
-    complement = call.op("sub", call.scalar(1, score.type.dtype), score)
-    return call.op("concat", complement, score)
+    return call.op("concat", call.op("sub", call.scalar(1, score.type.dtype), score), score)
 
 
-def argmax(call: Call, scores: Value, axis: int = 1) -> Value:
+def build_argmax(call: Call, scores: Value, axis: int = 1) -> Value:
     """Build the index of the largest number along a column axis; the first one wins a tie.
 
     As in onnxruntime, NaN is skipped, except that a NaN in the first column is the largest number.
@@ -112,27 +107,28 @@ def _read_float_table(call: Call, i: int = 0) -> Value:
     return call.cast(call.table(i).value, "float32")
 
 
-def _read_coefficients(call: Call, width: int, rows: int) -> tuple[Array, Array]:
+def _read_coefficients(call: Call, num_features: int, num_scores: int) -> tuple[Array, Array]:
     """Read the weights (width, rows) and the intercepts (rows,) of a linear model."""
     weights = call.vector("coefficients")
-    if not width or not rows or weights.size != width * rows:
-        raise call.error(f"it has {weights.size} coefficients instead of {rows} x {width}")
+    if not num_features or not num_scores or weights.size != num_features * num_scores:
+        raise call.error(f"it has {weights.size} coefficients, not {num_scores} x {num_features}")
     bias = call.vector("intercepts")
-    if bias.size not in (0, rows):
-        raise call.error(f"it has {bias.size} intercepts instead of {rows}")
-    return weights.reshape(rows, width).T, bias if bias.size else np.zeros(rows, np.float32)
+    if bias.size not in (0, num_scores):
+        raise call.error(f"it has {bias.size} intercepts instead of {num_scores}")
+    bias = bias if bias.size else np.zeros(num_scores, np.float32)
+    return weights.reshape(num_scores, num_features).T, bias
 
 
 def convert_linear_regressor(call: Call) -> Item:
     """Convert LinearRegressor: x @ coefficients + intercepts, float32 (n, targets)."""
     x = _read_float_table(call)
-    targets = call.integer("targets", 1)
-    weights, bias = _read_coefficients(call, x.type.width, targets)
+    num_targets = call.integer("targets", 1)
+    weights, bias = _read_coefficients(call, x.type.width, num_targets)
     score = call.op("linear", x, weights=weights, bias=bias)
-    name = post_transform(call)
-    if targets == 1 and name not in ("NONE", "LOGISTIC", "PROBIT"):
+    name = read_post_transform(call)
+    if num_targets == 1 and name not in ("NONE", "LOGISTIC", "PROBIT"):
         raise Uncovered(f"post_transform {name} of a single target")
-    return Rows(apply_transform(call, score, name), (targets,))
+    return Rows(apply_transform(call, score, name), (num_targets,))
 
 
 def convert_linear_classifier(call: Call) -> tuple[Item, ...]:
@@ -144,8 +140,8 @@ def convert_linear_classifier(call: Call) -> tuple[Item, ...]:
         raise Uncovered(f"{score_count} scores for {values.size} classes")
     weights, bias = _read_coefficients(call, x.type.width, score_count)
     scores = call.op("linear", x, weights=weights, bias=bias)
-    label = Choice(argmax(call, scores), values, ())
-    return label, Rows(apply_transform(call, scores, post_transform(call)), (score_count,))
+    label = Choice(build_argmax(call, scores), values, ())
+    return label, Rows(apply_transform(call, scores, read_post_transform(call)), (score_count,))
 
 
 def convert_scaler(call: Call) -> Item:
@@ -153,16 +149,15 @@ def convert_scaler(call: Call) -> Item:
     x = _read_float_table(call)
     for name, op in (("offset", "sub"), ("scale", "mul")):
         values = call.vector(name)
-        if values.size not in (1, x.type.width):
-            raise call.error(
-                f"attribute {name} has {values.size} numbers for {x.type.width} columns"
-            )
+        width = x.type.width
+        if values.size not in (1, width):
+            raise call.error(f"attribute {name} has {values.size} numbers for {width} columns")
         x = call.op(op, x, call.builder.constant(values))
     return Rows(x, (x.type.width,))
 
 
 def convert_imputer(call: Call) -> Item:
-    """Convert Imputer, which replaces NaN or another number by a number per column, to (n, k)."""
+    """Convert Imputer, which replaces NaN or another number in each column, to (n, k)."""
     x = call.table(0)
     if x.dtype == "int64":
         fill = call.vector("imputed_value_int64s", "int64")
@@ -173,12 +168,9 @@ def convert_imputer(call: Call) -> Item:
         missing = call.scalar(call.number("replaced_value_float", 0.0), "float32")
     if fill.size not in (1, x.inner[0]):
         raise call.error(f"it has {fill.size} numbers for {x.inner[0]} columns")
-    replaced_value = call.attr("replaced_value_float")
-    is_nan = isinstance(replaced_value, float) and math.isnan(replaced_value)
-    if x.dtype == "float32" and is_nan:
-        is_missing = call.op("isnan", x.value)
-    else:
-        is_missing = call.op("eq", x.value, missing)
+    replaced = call.attr("replaced_value_float")
+    is_nan = x.dtype == "float32" and isinstance(replaced, float) and math.isnan(replaced)
+    is_missing = call.op("isnan", x.value) if is_nan else call.op("eq", x.value, missing)
     return Rows(call.op("where", is_missing, call.builder.constant(fill), x.value), x.inner)
 
 

@@ -67,7 +67,7 @@ class Call:
     node: GraphNode
     inputs: tuple[Item | None, ...]
     opset: int
-    names: Sequence[str]
+    column_names: Sequence[str]
     """The names of the model's columns, for messages."""
     fixed_rows: int | None = None
     """The number of rows that the graph fixes; its constants may contain this number."""
@@ -77,7 +77,7 @@ class Call:
             raise self.error(f"it lacks input {i}")
         return item
 
-    def optional(self, i: int) -> Item | None:
+    def optional_item(self, i: int) -> Item | None:
         return self.inputs[i] if i < len(self.inputs) else None
 
     def const(self, i: int) -> Array:
@@ -167,12 +167,9 @@ class Call:
         return axis + rank if axis < 0 else axis
 
     def axes(self, rank: int) -> list[int] | None:
-        """Return the attribute `axes`, or input 1 of newer operators, counted from the front.
-
-        Returns None if the node has neither.
-        """
+        """Return `axes`, an attribute or input 1, counted from the front; None if it is missing."""
         axes: Any = self.attr("axes")
-        if axes is None and self.optional(1) is not None:
+        if axes is None and self.optional_item(1) is not None:
             axes = self.ints(1)
         return None if axes is None else [int(a) + rank if a < 0 else int(a) for a in axes]
 
@@ -205,17 +202,14 @@ def apply_to_grid(call: Call, item: Item, change: Callable[[Array], Array]) -> I
     return Choice(item.index, item.values, columns.shape)
 
 
-def elementwise(call: Call, op: str, items: Sequence[Item] | None = None) -> Rows:
+def apply_elementwise(call: Call, op: str, items: Sequence[Item] | None = None) -> Rows:
     """Apply `op` to `items`, or to all inputs of the node, after broadcasting."""
     values, inner = align(call, items)
     return Rows(call.op(op, *values), inner)
 
 
 def align(call: Call, items: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
-    """Broadcast `items`, or all inputs of the node.
-
-    Returns the broadcast values and their shape after the rows.
-    """
+    """Broadcast `items`, or all inputs of the node; also return their shape after the rows."""
     items = [call.item(i) for i in range(len(call.inputs))] if items is None else items
     operands = [item.value if isinstance(item, Const) else call.numbers(item) for item in items]
     return row_tensors.align(call.builder, operands)

@@ -20,7 +20,7 @@ from sqlml.importers.model_checks import check_model
 from sqlml.importers.onnx import estimators, labels, probe, standard, tensor_layout, tree_ensembles
 from sqlml.importers.onnx.document import OnnxModel, read_proto
 from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, Texts
-from sqlml.importers.onnx.tensor_layout import as_choice
+from sqlml.importers.onnx.tensor_layout import to_choice
 from sqlml.importers.onnx.whole_graph import import_whole_graph
 from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Builder, Value
@@ -55,19 +55,19 @@ FUNCTIONS: Mapping[str, Function] = {
 
 def _fold_constants(call: Call) -> Item | None:
     """Compute an operator whose inputs are all constants; return None if it cannot be folded."""
-    fold = FOLDS.get(call.node.op)
-    if fold is None or not call.inputs:
+    compute = NUMPY_FUNCTIONS.get(call.node.op)
+    if compute is None or not call.inputs:
         return None
     values = [item.value for item in call.inputs if isinstance(item, Const)]
     if len(values) < len(call.inputs) or any(x.dtype.kind not in "iufb" for x in values):
         return None
     shape = np.broadcast_shapes(*[x.shape for x in values])
     if math.prod(shape) > MAX_ROW_VALUES:
-        raise call.error(f"it makes a constant of {shape}")
-    return Const(np.asarray(fold(*values)))
+        raise call.error(f"its result is a constant of shape {shape}, which is too large")
+    return Const(np.asarray(compute(*values)))
 
 
-FOLDS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = {
+NUMPY_FUNCTIONS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = {
     "Abs": np.abs,
     "Add": np.add,
     "Exp": np.exp,
@@ -79,20 +79,16 @@ FOLDS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = {
     "Sub": np.subtract,
     "Sum": lambda *values: functools.reduce(np.add, values),
 }
-"""The numpy functions that fold operators; results keep the dtype of the operands."""
+"""The functions that compute operators on constants, in the dtype of the operands."""
 
 
 def convert_graph(
-    model: OnnxModel, builder: Builder, inputs: Mapping[str, Item], names: Sequence[str]
+    model: OnnxModel, builder: Builder, inputs: Mapping[str, Item], column_names: Sequence[str]
 ) -> dict[str, Item]:
     """Convert the nodes of a graph one by one; return the item that each name stands for.
 
-    Args:
-        inputs: the items of the inputs of the graph.
-        names: the names of the model's columns, for messages.
-
-    Raises:
-        Uncovered: the IR cannot express an operator, or the way it is used.
+    `inputs` maps the graph's inputs to their items; messages name the columns in `column_names`.
+    Raises Uncovered if the IR cannot express an operator, or the way it is used.
     """
     constants = {name: Const(value) for name, value in model.constants.items()}
     item_of: dict[str, Item] = {**inputs, **constants}
@@ -101,7 +97,7 @@ def convert_graph(
         if convert is None:
             raise Uncovered(f"sqlml does not import the operator {node.op}")
         arguments = tuple(item_of[name] if name else None for name in node.inputs)
-        call = Call(builder, node, arguments, model.opset, names, model.rows)
+        call = Call(builder, node, arguments, model.opset, column_names, model.fixed_rows)
         try:
             with np.errstate(all="ignore"):
                 result = _fold_constants(call) or convert(call)
@@ -128,10 +124,9 @@ def file_schema(model: OnnxModel) -> Schema:
     widened = probe.widen_inputs(model)
     open_ports = [p for p in model.inputs if probe.has_open_width(p)]
     if any(probe.has_open_width(p) for p in widened.inputs):
-        others = [p for p in widened.inputs if not probe.has_open_width(p)]
-        if len(others) + 1 < len(widened.inputs) or any(
-            probe.count_features(p) < 1 for p in others
-        ):
+        fixed = [p for p in widened.inputs if not probe.has_open_width(p)]
+        has_several = len(fixed) + 1 < len(widened.inputs)
+        if has_several or any(probe.count_features(p) < 1 for p in fixed):
             raise UnsupportedModelError(
                 "several inputs of the ONNX model have an open width; export it with fixed widths"
             )
@@ -150,15 +145,15 @@ def file_schema(model: OnnxModel) -> Schema:
     return Schema(names if len(widths) > 1 or count == 1 else None, count, names)
 
 
-def import_file(model: OnnxModel, frame: Frame) -> Outputs:
+def import_saved_model(model: OnnxModel, frame: Frame) -> Outputs:
     """Import an ONNX file: its graph, or the Program that sqlml exported it from."""
     if model.program is not None:
         return _copy_program(model.program, frame)
     model = probe.widen_inputs(model, frame.width)
-    if model.rows is not None:
+    if model.fixed_rows is not None:
         warnings.warn(
-            f"the ONNX model was exported for {model.rows} rows at a time; sqlml imports it for "
-            "any number of rows",
+            f"the ONNX model was exported for {model.fixed_rows} rows at a time; sqlml imports it "
+            "for any number of rows",
             stacklevel=2,
         )
     try:
@@ -175,7 +170,6 @@ def import_file(model: OnnxModel, frame: Frame) -> Outputs:
 
 
 def _copy_program(program: Program, frame: Frame) -> Outputs:
-    """Copy the nodes of a stored Program, with the columns of `frame` as inputs."""
     check_model(program)
     names = dict(zip(program.inputs, frame.names, strict=True))
     b, values = frame.builder, list[Value]()
@@ -187,31 +181,31 @@ def _copy_program(program: Program, frame: Frame) -> Outputs:
     return Outputs({name: values[i] for name, i in program.outputs.items()}, program.labels)
 
 
-def _build_outputs(model: OnnxModel, results: Mapping[str, Item], b: Builder) -> Outputs:
+def _build_outputs(model: OnnxModel, item_of: Mapping[str, Item], b: Builder) -> Outputs:
     """Build the outputs of a classifier, a regressor or a transformer from the items of a graph.
 
-    An output is a label if it chooses among constants, or if it is an integer beside scores.
+    An output is a label if it chooses among constants, or is an integer alongside scores.
     """
-    items = {port.name: results[port.name] for port in model.outputs}
-    rows = {name: item for name, item in items.items() if isinstance(item, Rows)}
-    scores = {name: x for name, x in rows.items() if x.dtype in FLOATS}
-    keys = labels.find_probability_keys(model)
+    items = {port.name: item_of[port.name] for port in model.outputs}
+    numbers_of = {name: item for name, item in items.items() if isinstance(item, Rows)}
+    scores = {name: x for name, x in numbers_of.items() if x.dtype in FLOATS}
+    keys_of = labels.find_probability_keys(model)
     choice = next((x for x in items.values() if isinstance(x, Choice)), None)
-    label = next((x for x in rows.values() if math.prod(x.inner) == 1 and x.dtype in _LABELS), None)
+    columns = [x for x in numbers_of.values() if math.prod(x.inner) == 1]
+    label = next((x for x in columns if x.dtype in _LABELS), None)
     if choice is None and scores and label is not None:
-        class_keys = next((keys[name] for name in scores if name in keys), None)
+        class_keys = next((keys_of[name] for name in scores if name in keys_of), None)
         choice = _convert_to_choice(label, class_keys, b)
         if choice is None:  # integers are numbers if the graph lists no labels
             score = next(iter(scores.values())).value
-            return Outputs(
-                {"label": b.cast(label.value, "float64"), "score": b.cast(score, "float64")}
-            )
+            numbers = {"label": label.value, "score": score}
+            return Outputs({name: b.cast(value, "float64") for name, value in numbers.items()})
     if choice is not None:
-        return _build_classifier_outputs(choice, scores, keys, b)
-    if not rows:
+        return _build_classifier_outputs(choice, scores, keys_of, b)
+    if not numbers_of:
         raise Uncovered("the graph outputs no numbers")
     if len(items) == 1:
-        value = b.cast(next(iter(rows.values())).value, "float64")
+        value = b.cast(next(iter(numbers_of.values())).value, "float64")
         return Outputs({"label" if value.type.width == 1 else "transform": value})
     raise Uncovered("the graph has several outputs, but no label")
 
@@ -225,25 +219,25 @@ def _convert_to_choice(label: Rows, classes: Array | None, b: Builder) -> Choice
     Without classes, return None unless the operator that computes the label limits its values.
     """
     if classes is None or classes.dtype == object:
-        return as_choice(b, label)
+        return to_choice(b, label)
     value = b.cast(label.value, "int64")
     return Choice(b.op("encode", value, categories=classes, missing=-1), classes, label.inner)
 
 
 def _build_classifier_outputs(
-    choice: Choice, scores: Mapping[str, Rows], keys: Mapping[str, Array], b: Builder
+    choice: Choice, scores: Mapping[str, Rows], keys_of: Mapping[str, Array], b: Builder
 ) -> Outputs:
     """Build the label, and the probabilities or scores, of a classifier.
 
     Probabilities are separate outputs that are named after the classes, or an output with a number
     per class.
     """
-    class_keys = next((keys[name].tolist() for name in scores if name in keys), None)
+    class_keys = next((keys_of[name].tolist() for name in scores if name in keys_of), None)
     index, class_labels = labels.number_labels(choice.index, choice.values.tolist(), class_keys, b)
     values = {"label": index}
-    columns = labels.find_label_columns(scores, class_labels.values)
-    if columns:
-        value = b.op("concat", *[b.cast(scores[name].value, "float64") for name in columns])
+    column_names = labels.find_label_columns(scores, class_labels.values)
+    if column_names:
+        value = b.op("concat", *[b.cast(scores[name].value, "float64") for name in column_names])
         return Outputs({**values, "proba": value}, class_labels)
     for name, item in scores.items():
         value = b.cast(item.value, "float64")
@@ -256,8 +250,8 @@ FILE = "onnx file"
 PROTO = "onnx.onnx_ml_pb2.ModelProto"
 
 IMPORTERS: Mapping[str, Leaf] = {
-    FILE: import_file,
-    PROTO: lambda proto, frame: import_file(read_proto(proto), frame),
+    FILE: import_saved_model,
+    PROTO: lambda proto, frame: import_saved_model(read_proto(proto), frame),
 }
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
     FILE: file_schema,

@@ -23,16 +23,16 @@ from sqlml.importers.onnx.graph_items import (
     find_shape,
     to_strings,
 )
-from sqlml.importers.onnx.tensor_layout import as_choice
+from sqlml.importers.onnx.tensor_layout import to_choice
 from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import FLOATS, INTEGERS, Array, DType, Labels, dtype_of
 
 
-def read_class_values(call: Call, integers: str, texts: str) -> Array:
+def read_class_values(call: Call, integer_name: str, string_name: str) -> Array:
     """Return the class labels, which must be distinct, from one of two attributes."""
-    names = call.texts(texts)
-    values = to_strings(names) if names else call.vector(integers, "int64")
+    names = call.texts(string_name)
+    values = to_strings(names) if names else call.vector(integer_name, "int64")
     if len(set(values.tolist())) != values.size or not values.size:
         raise call.error("its class labels are not distinct")
     return values
@@ -45,10 +45,10 @@ def cast_labels(values: Array, dtype: DType) -> Array:
             raise Uncovered(f"it converts {values.dtype} labels to strings")
         return to_strings([str(v) for v in values.tolist()])
     if values.dtype == object:
-        texts = values.tolist()
-        if not all(_INTEGER.fullmatch(text) for text in texts):
+        strings = values.tolist()
+        if not all(_INTEGER.fullmatch(text) for text in strings):
             raise Uncovered("it converts strings that are not integers to numbers")
-        values = np.array([int(text) for text in texts], np.int64)
+        values = np.array([int(text) for text in strings], np.int64)
     if dtype in INTEGERS and values.dtype.kind == "f":
         min_value = float(np.iinfo(dtype).min)
         if not ((values >= min_value) & (values < -min_value)).all():
@@ -72,11 +72,8 @@ def find_class_list(node: GraphNode) -> Array | None:
 
 def find_probability_keys(model: OnnxModel) -> dict[str, Array]:
     """Return the class labels that key each map of probabilities, by the name of the output."""
-    keys_by_name = {
-        node.outputs[0]: find_class_list(node)
-        for node in model.nodes
-        if node.op == "ZipMap" and node.outputs
-    }
+    maps = (node for node in model.nodes if node.op == "ZipMap" and node.outputs)
+    keys_by_name = {node.outputs[0]: find_class_list(node) for node in maps}
     return {name: keys for name, keys in keys_by_name.items() if keys is not None}
 
 
@@ -128,8 +125,8 @@ def convert_label_encoder(call: Call) -> Item:
     """Convert LabelEncoder, which maps keys to values, and all other inputs to a default."""
     classes = call.attr("classes_strings")
     if classes is not None:
-        texts = to_strings(call.texts("classes_strings"))
-        return _map_numbers_or_texts(call, np.arange(texts.size), texts)
+        strings = to_strings(call.texts("classes_strings"))
+        return _map_numbers_or_strings(call, np.arange(strings.size), strings)
     keys, values = _read_attribute(call, "keys"), _read_attribute(call, "values")
     if keys is None or values is None or keys.size != values.size:
         raise call.error("its keys and values do not match")
@@ -138,30 +135,30 @@ def convert_label_encoder(call: Call) -> Item:
 
 def convert_category_mapper(call: Call) -> Item:
     """Convert CategoryMapper, which maps strings to integers, or integers to strings."""
-    numbers, texts = call.vector("cats_int64s", "int64"), to_strings(call.texts("cats_strings"))
-    if numbers.size != texts.size:
+    numbers, strings = call.vector("cats_int64s", "int64"), to_strings(call.texts("cats_strings"))
+    if numbers.size != strings.size:
         raise call.error("its cats_int64s and cats_strings have different lengths")
-    return _map_numbers_or_texts(call, numbers, texts)
+    return _map_numbers_or_strings(call, numbers, strings)
 
 
-def _map_numbers_or_texts(call: Call, numbers: Array, texts: Array) -> Item:
+def _map_numbers_or_strings(call: Call, numbers: Array, strings: Array) -> Item:
     item = call.item(0)
     if isinstance(item, Texts) or (isinstance(item, Choice) and item.values.dtype == object):
         default = np.array([call.integer("default_int64", -1)], np.int64)
-        return _map_keys(call, texts, np.concatenate([numbers, default]))
+        return _map_keys(call, strings, np.concatenate([numbers, default]))
     default = to_strings([call.text("default_string", "_Unused")])
-    return _map_keys(call, numbers, np.concatenate([texts, default]))
+    return _map_keys(call, numbers, np.concatenate([strings, default]))
 
 
 def _map_keys(call: Call, keys: Array, values: Array) -> Item:
     """Map keys to values; the last entry of `values` is for inputs that are not keys."""
     item = call.item(0)
-    item = as_choice(call.builder, item) or item
+    item = to_choice(call.builder, item) or item
     lookup: dict[object, int] = {}
     nan_position = keys.size
     for i, key in enumerate(keys.tolist()):
         if key != key:
-            nan_position = i if nan_position == keys.size else nan_position
+            nan_position = min(nan_position, i)
         else:
             lookup.setdefault(key, i)
     if isinstance(item, Choice) and (item.values.dtype == object) == (keys.dtype == object):
@@ -218,8 +215,8 @@ def convert_one_hot_encoder(call: Call) -> Item:
     A value that is not a category gives zeros, or an error when scoring if the node says so.
     """
     item = call.item(0)
-    texts = call.texts("cats_strings")
-    keys = to_strings(texts) if texts else call.vector("cats_int64s", "int64")
+    strings = call.texts("cats_strings")
+    keys = to_strings(strings) if strings else call.vector("cats_int64s", "int64")
     if not keys.size or len(set(keys.tolist())) != keys.size:
         raise call.error("its categories are not distinct")
     columns, inner = _split_columns(call, item, keys), find_shape(item)[1:]
@@ -227,7 +224,7 @@ def convert_one_hot_encoder(call: Call) -> Item:
     for i, column in enumerate(columns):
         codes = call.op("encode", column, categories=keys, missing=-1)
         if not call.integer("zeros", 1):
-            name = call.names[i] if len(columns) == len(call.names) else f"column {i}"
+            name = call.column_names[i] if len(columns) == len(call.column_names) else f"column {i}"
             codes = call.op("require_known", codes, feature=name, step="OneHotEncoder")
         blocks.append(call.op("one_hot", codes, width=int(keys.size), dtype="float32"))
     return Rows(call.builder.concat(blocks), (*inner, int(keys.size)))

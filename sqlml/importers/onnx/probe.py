@@ -40,24 +40,19 @@ def widen_inputs(model: OnnxModel, columns: int | None = None) -> OnnxModel:
     inexact = [name for name, width in widths.items() if not width.is_exact]
     if columns is not None and len(inexact) == 1:
         (name,) = inexact
-        other_columns = sum(
-            widths[p.name].columns if p.name in widths else count_features(p)
-            for p in model.inputs
-            if p.name != name
-        )
+        others = [p for p in model.inputs if p.name != name]
+        other_columns = sum(count_features(p) for p in others if p.name not in widths)
+        other_columns += sum(width.columns for n, width in widths.items() if n != name)
         min_columns = other_columns + max(1, widths[name].columns)
         if columns < min_columns:
             raise UnsupportedModelError(
                 f"the ONNX model reads at least {min_columns} columns, but inputs names {columns}"
             )
         widths[name] = Width(columns - other_columns, True)
-    known_widths = {name: width.columns for name, width in widths.items() if width.columns}
-    ports = [
-        replace(port, shape=(port.shape[0], known_widths[port.name]))
-        if port.shape and port.name in known_widths
-        else port
-        for port in model.inputs
-    ]
+    ports = list(model.inputs)
+    for i, port in enumerate(ports):
+        if port.shape and port.name in widths and widths[port.name].columns:
+            ports[i] = replace(port, shape=(port.shape[0], widths[port.name].columns))
     return replace(model, inputs=tuple(ports))
 
 
@@ -74,13 +69,13 @@ class Width:
 
 def find_width_in_graph(model: OnnxModel, name: str) -> Width:
     """Find the width of the input `name` from the weights of the operators that read it."""
-    exact_widths, min_width, names = set[int](), 0, {name}
+    exact_widths, min_width, aliases = set[int](), 0, {name}
     for node in model.nodes:
-        if names.isdisjoint(node.inputs):
+        if aliases.isdisjoint(node.inputs):
             continue
         if node.op in _KEEP_WIDTH:
-            names.update(node.outputs[:1])
-        position = next(i for i, n in enumerate(node.inputs) if n in names)
+            aliases.update(node.outputs[:1])
+        position = next(i for i, n in enumerate(node.inputs) if n in aliases)
         width = _find_width(node, position, model.constants)
         if width.is_exact:
             exact_widths.add(width.columns)
@@ -111,13 +106,13 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
     if columns is not None:
         return Width(int(np.max(columns, initial=-1)) + 1, False)
     if node.op == "LinearRegressor":
-        return _count_columns(attrs.get("coefficients"), int(attrs.get("targets", 1)))
+        return _find_matrix_width(attrs.get("coefficients"), int(attrs.get("targets", 1)))
     if node.op == "LinearClassifier":
-        rows = next((len(attrs[name]) for name in _CLASS_LISTS if name in attrs), 0)
-        return _count_columns(attrs.get("coefficients"), rows)
+        num_scores = next((len(attrs[name]) for name in _CLASS_LISTS if name in attrs), 0)
+        return _find_matrix_width(attrs.get("coefficients"), num_scores)
     if node.op in ("SVMClassifier", "SVMRegressor"):
         counts = attrs.get("vectors_per_class", attrs.get("n_supports", 0))
-        return _count_columns(attrs.get("support_vectors"), int(np.sum(counts)))
+        return _find_matrix_width(attrs.get("support_vectors"), int(np.sum(counts)))
     if node.op == "FeatureVectorizer" and position < len(attrs.get("inputdimensions", ())):
         return Width(int(attrs["inputdimensions"][position]), True)
     lengths = [len(attrs[name]) for name in _PER_COLUMN_ATTRIBUTES if name in attrs]
@@ -138,11 +133,11 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
     return Width(0, False)
 
 
-def _count_columns(numbers: Array | None, rows: int) -> Width:
+def _find_matrix_width(entries: Array | None, num_rows: int) -> Width:
     """Return the width of a matrix that is stored as a list, row by row."""
-    if numbers is None or rows < 1 or not len(numbers) or len(numbers) % rows:
+    if entries is None or num_rows < 1 or not len(entries) or len(entries) % num_rows:
         return Width(0, False)
-    return Width(len(numbers) // rows, True)
+    return Width(len(entries) // num_rows, True)
 
 
 def count_features(port: Port) -> int:
@@ -175,34 +170,30 @@ def read_numbers(columns: Frame, port: Port) -> Value:
     value = columns.matrix("float64")
     if port.dtype in INTEGERS or port.dtype == "bool":
         step = f"the ONNX model ({port.dtype})"
-        value = columns.builder.op(
-            "require_finite", value, features=columns.names, allow_nan=False, step=step
-        )
-        value = _check_exact(columns, port, value)
+        attrs = {"features": columns.names, "allow_nan": False, "step": step}
+        value = _check_exact(columns, port, columns.builder.op("require_finite", value, **attrs))
     return columns.builder.cast(value, port.dtype)
 
 
 def _check_exact(columns: Frame, port: Port, value: Value) -> Value:
     """Check that the port's dtype, which ONNX requires, represents `value` exactly."""
     b = columns.builder
-    low, high = (0, 1) if port.dtype == "bool" else _LIMITS[str(port.dtype)]
+    low, high = (0, 1) if port.dtype == "bool" else _INTEGER_RANGES[str(port.dtype)]
     clipped = b.op("minimum", value, b.constant(np.array([float(high)])))
     exact = b.op("trunc", b.op("maximum", clipped, b.constant(np.array([float(low)]))))
     # The largest distance of a column from a number of this dtype; 0 if all columns are exact.
     distance = b.op("max", b.op("abs", b.op("sub", value, exact)), axis=1)
-    return b.op(
-        "require",
-        value,
-        b.op("eq", distance, b.constant(np.zeros(1))),
-        message=f"the ONNX model reads {', '.join(columns.names[:12])} as {port.dtype}, and a row "
-        "has a number that does not fit; round it in SQL, for instance with CAST(... AS BIGINT)",
+    message = (
+        f"the ONNX model reads {', '.join(columns.names[:12])} as {port.dtype}, and a row has a "
+        "number that does not fit; round it in SQL, for instance with CAST(... AS BIGINT)"
     )
+    is_exact = b.op("eq", distance, b.constant(np.zeros(1)))
+    return b.op("require", value, is_exact, message=message)
 
 
+_INTEGER_RANGES = {dtype: (np.iinfo(dtype).min, np.iinfo(dtype).max) for dtype in INTEGERS}
 # The largest float64 within int64 is less than the largest int64.
-_LIMITS = {
-    d: (np.iinfo(d).min, np.iinfo(d).max if d != "int64" else 2**63 - 1024) for d in INTEGERS
-}
+_INTEGER_RANGES["int64"] = (-(2**63), 2**63 - 1024)
 
 ROWS = 5
 
@@ -219,10 +210,10 @@ def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs:
     try:
         with Child(f"{__name__}:run_trial", request, model) as child:
             return json.loads(child.first)
-    except ChildEnded as how:
-        return {"error": f"a process that tries it {how}"}
-    except ChildFailed as failed:
-        return {"error": failed.message}
+    except ChildEnded as end:
+        return {"error": f"a process that tries it {end}"}
+    except ChildFailed as failure:
+        return {"error": failure.message}
 
 
 def run_trial(request: bytes, model: bytes) -> Generator[bytes, bytes, None]:
@@ -230,7 +221,7 @@ def run_trial(request: bytes, model: bytes) -> Generator[bytes, bytes, None]:
     yield json.dumps(_try_model(json.loads(request), model)).encode()
 
 
-def _make_lenient(model: bytes) -> bytes:
+def _accept_unknown_categories(model: bytes) -> bytes:
     """Return the model with one-hot encoders that accept any category."""
     try:
         import onnx
@@ -241,8 +232,7 @@ def _make_lenient(model: bytes) -> bytes:
     for attribute in chain.from_iterable(encoder.attribute for encoder in encoders):
         if attribute.name == "zeros":
             attribute.i = 1
-    content: bytes = proto.SerializeToString(deterministic=True)
-    return content
+    return bytes(proto.SerializeToString(deterministic=True))
 
 
 def _try_model(request: Any, model: bytes) -> dict[str, Any]:
@@ -259,7 +249,7 @@ def _try_model(request: Any, model: bytes) -> dict[str, Any]:
     names = request["outputs"]
     errors = []
     # Random values may fail because a graph looks them up in a table: also try zeros.
-    for scale, modify_model in ((1.0, None), (0.0, None), (1.0, _make_lenient)):
+    for scale, modify_model in ((1.0, None), (0.0, None), (1.0, _accept_unknown_categories)):
         content = model if modify_model is None else modify_model(model)
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         rng = np.random.default_rng(0)

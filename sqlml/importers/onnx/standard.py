@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from sqlml.importers.onnx.document import DTYPES
-from sqlml.importers.onnx.estimators import argmax
-from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, align, elementwise
+from sqlml.importers.onnx.estimators import build_argmax
+from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, align, apply_elementwise
 from sqlml.importers.onnx.labels import cast_labels
 from sqlml.importers.row_tensors import Rows, Uncovered, multiply, reduce_axes
 from sqlml.ir.builder import Value
@@ -21,11 +21,11 @@ MAX_FACTORS = 64
 """Maximum number of factors of a ReduceProd, which becomes a sequence of products."""
 
 
-def _make_unary(op: str, read: Callable[[Call, int], Rows] = Call.rows) -> Function:
+def _make_unary(op: str, read_input: Callable[[Call, int], Rows] = Call.rows) -> Function:
     """Make the converter of an elementwise operator with one input, which `read` returns."""
 
     def convert(call: Call) -> Item:
-        x = read(call, 0)
+        x = read_input(call, 0)
         return Rows(call.op(op, x.value), x.inner)
 
     return convert
@@ -43,8 +43,7 @@ def _make_variadic(op: str) -> Function:
     """Make the converter of an operator with any number of operands: Sum, Max, Min or Add."""
 
     def convert(call: Call) -> Item:
-        items = [item for item in call.inputs if item is not None]
-        operands, inner = align(call, items)
+        operands, inner = align(call, [item for item in call.inputs if item is not None])
         result = operands[0]
         for operand in operands[1:]:
             result = call.op(op, result, operand)
@@ -76,7 +75,7 @@ def _convert_pow(call: Call) -> Item:
         if exponent.value.size == 1 and exponent.value.item() == 2:
             return Rows(call.op("square", x.value), x.inner)
         exponent = Const(exponent.value.astype(x.dtype))
-    return elementwise(call, "pow", [x, exponent])
+    return apply_elementwise(call, "pow", [x, exponent])
 
 
 def _convert_power_of_constant(call: Call, base: Const) -> Item:
@@ -128,7 +127,7 @@ def _convert_clip(call: Call) -> Item:
     if call.opset < 11:
         bounds = [call.attr("min"), call.attr("max")]
     else:
-        bounds = [None if call.optional(i) is None else call.const(i) for i in (1, 2)]
+        bounds = [None if call.optional_item(i) is None else call.const(i) for i in (1, 2)]
     for op, bound in zip(("maximum", "minimum"), bounds, strict=True):
         if bound is not None:
             array = np.asarray(bound)
@@ -209,12 +208,12 @@ def _build_mean(call: Call, x: Value, axis: int) -> Value:
 
 
 def _build_log_sum_exp(call: Call, x: Value, axis: int) -> Value:
-    largest = call.op("max", x, axis=axis)
+    max_value = call.op("max", x, axis=axis)
     # An infinite maximum would give NaN: inf - inf.
-    is_finite = call.op("lt", call.op("abs", largest), call.scalar(np.inf, x.type.dtype))
-    shift = call.op("where", is_finite, largest, call.scalar(0, x.type.dtype))
-    total = call.op("sum", call.op("exp", call.op("sub", x, shift)), axis=axis)
-    return call.op("add", call.op("log", total), shift)
+    is_finite = call.op("lt", call.op("abs", max_value), call.scalar(np.inf, x.type.dtype))
+    shift = call.op("where", is_finite, max_value, call.scalar(0, x.type.dtype))
+    exp_sum = call.op("sum", call.op("exp", call.op("sub", x, shift)), axis=axis)
+    return call.op("add", call.op("log", exp_sum), shift)
 
 
 def _build_product(call: Call, x: Value, axis: int) -> Value:
@@ -238,7 +237,8 @@ def _make_arg_extreme(sign: int) -> Function:
             raise Uncovered(f"it searches {x.dtype} values")
 
         def find_first(values: Value, value_axis: int) -> Value:
-            return argmax(call, values if sign > 0 else call.op("neg", values), axis=value_axis)
+            values = values if sign > 0 else call.op("neg", values)
+            return build_argmax(call, values, axis=value_axis)
 
         keep = bool(call.integer("keepdims", 1))
         return reduce_axes(call.builder, x, [axis], find_first, keep=keep)
@@ -259,21 +259,19 @@ def _convert_gemm(call: Call) -> Item:
         raise Uncovered("it transposes the rows")
     if weights.ndim != 2:
         raise Uncovered("its weights are not a matrix")
-    if call.integer("transB", 0):
-        weights = weights.T
+    weights = weights.T if call.integer("transB", 0) else weights
     weights = weights * weights.dtype.type(call.number("alpha", 1.0))
-    addend = call.optional(2)
+    addend = call.optional_item(2)
     if addend is None:
         return multiply(call.builder, x, weights)
     if not isinstance(addend, Const):
         if call.number("beta", 1.0) != 1:
             raise Uncovered("its summand is scaled")
-        return elementwise(call, "add", [multiply(call.builder, x, weights), addend])
-    scaled = addend.value * weights.dtype.type(call.number("beta", 1.0))
-    if scaled.ndim > 2 or (scaled.ndim == 2 and scaled.shape[0] != 1):
+        return apply_elementwise(call, "add", [multiply(call.builder, x, weights), addend])
+    bias = addend.value * weights.dtype.type(call.number("beta", 1.0))
+    if bias.ndim > 2 or (bias.ndim == 2 and bias.shape[0] != 1):
         raise Uncovered("its summand has several rows")
-    bias = np.broadcast_to(scaled.ravel(), weights.shape[1:])
-    return multiply(call.builder, x, weights, bias)
+    return multiply(call.builder, x, weights, np.broadcast_to(bias.ravel(), weights.shape[1:]))
 
 
 def _convert_batch_normalization(call: Call) -> Item:
@@ -288,6 +286,7 @@ def _convert_batch_normalization(call: Call) -> Item:
     return Rows(call.op("add", value, constants[2]), x.inner)
 
 
+_ELEMENTWISE = ("And", "Mul", "Or", "Sub", "Where")
 _FLOAT_FUNCTIONS = "Ceil Cos Exp Floor IsNaN Log Sigmoid Sin Sqrt Tanh".split()
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -309,19 +308,16 @@ FUNCTIONS: Mapping[str, Function] = {
     "Max": _make_variadic("maximum"),
     "Min": _make_variadic("minimum"),
     "Mean": _convert_mean,
-    **{
-        name: partial(elementwise, op=name.lower()) for name in ("And", "Mul", "Or", "Sub", "Where")
-    },
-    "Xor": partial(elementwise, op="ne"),
-    "Less": partial(elementwise, op="lt"),
-    "LessOrEqual": partial(elementwise, op="le"),
-    "Greater": partial(elementwise, op="gt"),
-    "GreaterOrEqual": partial(elementwise, op="ge"),
-    "Equal": partial(elementwise, op="eq"),
-    **{
-        f"Reduce{name}": _make_reduction(_chain_operators(name.lower()))
-        for name in ("Sum", "Max", "Min")
-    },
+    **{name: partial(apply_elementwise, op=name.lower()) for name in _ELEMENTWISE},
+    "Xor": partial(apply_elementwise, op="ne"),
+    "Less": partial(apply_elementwise, op="lt"),
+    "LessOrEqual": partial(apply_elementwise, op="le"),
+    "Greater": partial(apply_elementwise, op="gt"),
+    "GreaterOrEqual": partial(apply_elementwise, op="ge"),
+    "Equal": partial(apply_elementwise, op="eq"),
+    "ReduceSum": _make_reduction(_chain_operators("sum")),
+    "ReduceMax": _make_reduction(_chain_operators("max")),
+    "ReduceMin": _make_reduction(_chain_operators("min")),
     "ReduceMean": _make_reduction(_build_mean),
     "ReduceSumSquare": _make_reduction(_chain_operators("square", "sum")),
     "ReduceL1": _make_reduction(_chain_operators("abs", "sum")),

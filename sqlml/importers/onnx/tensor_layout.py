@@ -62,7 +62,7 @@ def _convert_shape(call: Call) -> Item:
 
 def _convert_reshape(call: Call) -> Item:
     item = call.item(0)
-    if call.opset < 5 and call.optional(1) is None:
+    if call.opset < 5 and call.optional_item(1) is None:
         lengths: list[int] = [int(d) for d in call.vector("shape", "int64")]
     else:
         shape = call.item(1)
@@ -114,7 +114,7 @@ def _convert_flatten(call: Call) -> Item:
 
 def _convert_transpose(call: Call) -> Item:
     item = call.item(0)
-    order = [int(p) for p in call.vector("perm", "int64")]
+    order = call.vector("perm", "int64").tolist()
     if isinstance(item, Const):
         return Const(np.transpose(item.value, order or None))
     rank = len(find_shape(item))
@@ -149,10 +149,10 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
 
     The result is a Choice, which may be a label, if there is a single entry per row.
     """
-    choice = as_choice(call.builder, indices)
+    choice = to_choice(call.builder, indices)
     size = len(table)
-    keys = np.zeros(0) if choice is None else choice.values
-    if choice and keys.dtype.kind in "iu" and ((keys >= -size) & (keys < size)).all():
+    possible = np.zeros(0) if choice is None else choice.values
+    if choice and possible.dtype.kind in "iu" and ((possible >= -size) & (possible < size)).all():
         index, table, inner = choice.index, table[choice.values], choice.inner
     else:
         if isinstance(indices, Choice):
@@ -175,7 +175,7 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
     return Rows(entries, (*inner, *entry_shape))
 
 
-def as_choice(b: Builder, item: Item) -> Choice | None:
+def to_choice(b: Builder, item: Item) -> Choice | None:
     """Convert an item with one value per row to a Choice, if its values are known.
 
     They are known for a Choice, an argmax and a comparison. For other items, return None.
@@ -184,10 +184,10 @@ def as_choice(b: Builder, item: Item) -> Choice | None:
         return item
     if not isinstance(item, Rows) or math.prod(item.inner) != 1:
         return None
-    largest = find_max_value(b, item.value)
-    if not largest < MAX_ROW_VALUES:
+    max_value = find_max_value(b, item.value)
+    if not max_value < MAX_ROW_VALUES:
         return None
-    values = np.arange(int(largest) + 1).astype(item.dtype)
+    values = np.arange(int(max_value) + 1).astype(item.dtype)
     return Choice(b.cast(item.value, "int64"), values, item.inner)
 
 
@@ -205,10 +205,10 @@ def _normalize_index(call: Call, index: Value, size: int) -> Value:
     """Build int64 indices counted from the start; scoring fails if an index is out of range."""
     if find_max_value(call.builder, index) < size:
         return index
-    zero, length = call.scalar(0, "int64"), call.scalar(size, "int64")
-    from_end = call.op("add", index, length)
+    zero, size_value = call.scalar(0, "int64"), call.scalar(size, "int64")
+    from_end = call.op("add", index, size_value)
     index = call.op("where", call.op("lt", index, zero), from_end, index)
-    is_outside = call.op("or", call.op("lt", index, zero), call.op("ge", index, length))
+    is_outside = call.op("or", call.op("lt", index, zero), call.op("ge", index, size_value))
     index = call.op("where", is_outside, call.scalar(-1, "int64"), index)
     name = call.node.name or call.node.op
     return call.op("require_known", index, feature=name, step="the ONNX graph")
@@ -216,7 +216,7 @@ def _normalize_index(call: Call, index: Value, size: int) -> Value:
 
 def find_max_value(b: Builder, index: Value) -> float:
     """Return the largest possible result of an argmax or a comparison; otherwise infinity."""
-    while b.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT:
+    while b.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT_TYPES:
         index = b.value(b.node(index).inputs[0])
     node = b.node(index)
     if node.op == "argmax":
@@ -224,7 +224,7 @@ def find_max_value(b: Builder, index: Value) -> float:
     return 1 if index.type.dtype == "bool" else math.inf
 
 
-_EXACT = frozenset({"int32", "int64", "float32", "float64"})
+_EXACT_TYPES = frozenset({"int32", "int64", "float32", "float64"})
 """The types that represent the index of every column exactly."""
 
 
@@ -243,16 +243,14 @@ def _convert_array_feature_extractor(call: Call) -> Item:
 def _convert_slice(call: Call) -> Item:
     item = call.item(0)
     rank = len(find_shape(item))
-    axes: list[int] | None
-    steps: list[int] | None = None
     if call.opset < 10:
-        starts, ends = (call.vector(name, "int64").tolist() for name in ("starts", "ends"))
-        axes = call.vector("axes", "int64").tolist() or None
+        names = ("starts", "ends", "axes")
+        starts, ends, axes = (call.vector(name, "int64").tolist() for name in names)
+        axes, steps = axes or list(range(len(starts))), [1] * len(starts)
     else:
         starts, ends = call.ints(1), call.ints(2)
-        axes, steps = (None if call.optional(i) is None else call.ints(i) for i in (3, 4))
-    axes = list(range(len(starts))) if axes is None else axes
-    steps = [1] * len(starts) if steps is None else steps
+        axes = list(range(len(starts))) if call.optional_item(3) is None else call.ints(3)
+        steps = [1] * len(starts) if call.optional_item(4) is None else call.ints(4)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise call.error("its starts, ends, axes and steps do not match")
     if isinstance(item, Dims):
@@ -275,10 +273,8 @@ def _convert_concat(call: Call) -> Item:
         values = [call.const(i) for i in range(len(items))]
         return Const(np.concatenate(values, call.integer("axis", 1)))
     if any(isinstance(item, Dims) for item in items):
-        shapes = [
-            item.shape if isinstance(item, Dims) else call.ints(i) for i, item in enumerate(items)
-        ]
-        return Dims(tuple(chain.from_iterable(shapes)))
+        dims = [x.shape if isinstance(x, Dims) else call.ints(i) for i, x in enumerate(items)]
+        return Dims(tuple(chain.from_iterable(dims)))
     first_item = next(item for item in items if not isinstance(item, Const))
     rank = len(find_shape(first_item))
     axis = call.axis(1, rank)
@@ -286,9 +282,8 @@ def _convert_concat(call: Call) -> Item:
         raise Uncovered("it stacks rows")
     string_items = [item for item in items if isinstance(item, Texts)]
     if not string_items:
-        return concatenate_tensors(
-            call.builder, [_to_rows(call, x, first_item) for x in items], axis
-        )
+        tensors = [_to_rows(call, item, first_item) for item in items]
+        return concatenate_tensors(call.builder, tensors, axis)
     if len(string_items) < len(items):
         raise Uncovered("it joins strings and numbers")
     grids = [np.array(item.columns, object).reshape(item.inner) for item in string_items]
@@ -347,8 +342,8 @@ def convert_split(call: Call) -> tuple[Item, ...]:
     if isinstance(item, Const | Dims) or not 0 < axis < rank:
         raise Uncovered("it splits the rows")
     size = item.inner[axis - 1]
-    sizes = [int(v) for v in call.vector("split", "int64")]
-    if not sizes and call.optional(1) is not None:
+    sizes = call.vector("split", "int64").tolist()
+    if not sizes and call.optional_item(1) is not None:
         sizes = call.ints(1)
     if not sizes:
         step = -(-size // output_count)
@@ -356,9 +351,8 @@ def convert_split(call: Call) -> tuple[Item, ...]:
     if len(sizes) != output_count or sum(sizes) != size or min(sizes) < 0:
         raise call.error("the sizes of its outputs do not match its input")
     blocks = np.split(np.arange(size), np.cumsum(sizes)[:-1])
-    return tuple(
-        apply_to_grid(call, item, partial(np.take, indices=block, axis=axis)) for block in blocks
-    )
+    pickers = [partial(np.take, indices=block, axis=axis) for block in blocks]
+    return tuple(apply_to_grid(call, item, pick) for pick in pickers)
 
 
 FUNCTIONS: Mapping[str, Function] = {

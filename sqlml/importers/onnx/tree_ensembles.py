@@ -12,13 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sqlml.errors import ProgramError
-from sqlml.importers.onnx.estimators import (
-    TRANSFORMS,
-    apply_transform,
-    argmax,
-    expand_score,
-    post_transform,
-)
+from sqlml.importers.onnx import estimators
+from sqlml.importers.onnx.estimators import apply_transform, read_post_transform
 from sqlml.importers.onnx.graph_items import Call, Choice, Item
 from sqlml.importers.onnx.labels import read_class_values
 from sqlml.importers.row_tensors import Rows, Uncovered
@@ -28,10 +23,8 @@ from sqlml.types import Array, DType
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
 """The modes of a node. TreeEnsemble stores these numbers, except LEAF."""
-_MODE_NAMES = (
-    "BRANCH_LEQ BRANCH_LT BRANCH_GTE BRANCH_GT BRANCH_EQ BRANCH_NEQ BRANCH_MEMBER LEAF"
-).split()
-_MODES = {name: mode for mode, name in enumerate(_MODE_NAMES)}
+_TESTS = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
+_MODES = {"LEAF": LEAF, **{f"BRANCH_{test}": mode for mode, test in enumerate(_TESTS)}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,30 +46,27 @@ class Nodes:
 
 
 def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int, int], int]]:
-    """Read the nodes; also return the index of each node by its (tree id, node id).
-
-    The thresholds are converted to `dtype`.
-    """
+    """Read the nodes; also return the index of each node by its (tree id, node id)."""
     tree = call.vector("nodes_treeids", "int64")
-    n = tree.size
+    node_count = tree.size
     modes = [_MODES.get(m, -1) for m in call.texts("nodes_modes")]
     if -1 in modes or MEMBER in modes:
         raise call.error("a node has an unknown mode")
-    integers = "nodeids featureids truenodeids falsenodeids missing_value_tracks_true".split()
-    columns = {name: call.vector(f"nodes_{name}", "int64") for name in integers}
+    integer_names = "nodeids featureids truenodeids falsenodeids missing_value_tracks_true".split()
+    columns = {name: call.vector(f"nodes_{name}", "int64") for name in integer_names}
     if not columns["missing_value_tracks_true"].size:
-        columns["missing_value_tracks_true"] = np.zeros(n, np.int64)
+        columns["missing_value_tracks_true"] = np.zeros(node_count, np.int64)
     columns["modes"] = np.array(modes, np.int64)
     columns["values"] = call.vector_or_tensor("nodes_values")
     for name, values in columns.items():
-        if values.size != n:
-            raise call.error(f"nodes_{name} has {values.size} entries instead of {n}")
-    if not n:
+        if values.size != node_count:
+            raise call.error(f"nodes_{name} has {values.size} entries instead of {node_count}")
+    if not node_count:
         raise call.error("it has no trees")
     keys = zip(tree.tolist(), columns["nodeids"].tolist(), strict=True)
     node_index = {key: i for i, key in enumerate(keys)}
     roots = np.concatenate([[0], np.flatnonzero(np.diff(tree)) + 1])
-    if len(node_index) != n or np.unique(tree[roots]).size != roots.size:
+    if len(node_index) != node_count or np.unique(tree[roots]).size != roots.size:
         raise call.error("several nodes have the same ID")
     is_leaf = columns["modes"] == LEAF
 
@@ -85,23 +75,21 @@ def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int,
         children = np.array([node_index.get(key, -2) for key in keys], np.int64)
         children[is_leaf] = -1
         if -2 in children:
-            raise call.error("a branch leads nowhere")
+            raise call.error("a branch leads to a node that does not exist")
         return children
 
-    true, false = find_children("truenodeids"), find_children("falsenodeids")
-    feature, mode, split = columns["featureids"], columns["modes"], columns["values"]
     nodes = Nodes(
-        tree=np.repeat(np.arange(roots.size), np.diff(np.append(roots, n))),
+        tree=np.repeat(np.arange(roots.size), np.diff(np.append(roots, node_count))),
         roots=roots,
-        feature=feature,
-        mode=mode,
-        split=split.astype(dtype),
-        true=true,
-        false=false,
+        feature=columns["featureids"],
+        mode=columns["modes"],
+        split=columns["values"].astype(dtype),
+        true=find_children("truenodeids"),
+        false=find_children("falsenodeids"),
         tracks_true=columns["missing_value_tracks_true"] == 1,
         sets={},
     )
-    _merge_chains(nodes, split)
+    _merge_chains(nodes, columns["values"])
     return nodes, node_index
 
 
@@ -109,7 +97,7 @@ def _merge_chains(nodes: Nodes, split: Array) -> None:
     """Merge chains of `x == a, else x == b, ...` that share their true branch into sets, in place.
 
     onnxmltools writes the categorical splits of LightGBM as such chains. Only the first node of a
-    chain keeps its parent. `split` are the tested numbers in the dtype of the file.
+    chain keeps its parent. `split` contains the tested numbers in the dtype of the file.
     """
     mode, feature, true, false = nodes.mode, nodes.feature, nodes.true, nodes.false
     is_equality = mode == EQ
@@ -143,9 +131,8 @@ def read_classic_leaves(
 
     `index_of` maps (tree id, node id) to the index of a node.
     """
-    tree_ids, node_ids, column = (
-        call.vector(f"{prefix}_{name}", "int64") for name in ("treeids", "nodeids", "ids")
-    )
+    names = ("treeids", "nodeids", "ids")
+    tree_ids, node_ids, column = (call.vector(f"{prefix}_{name}", "int64") for name in names)
     weight = call.vector_or_tensor(f"{prefix}_weights")
     if not tree_ids.size == node_ids.size == column.size == weight.size:
         raise call.error("the arrays of its leaves have different lengths")
@@ -170,9 +157,9 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
     weight = arrays["leaf_weights"].astype(dtype)
     column = call.vector("leaf_targetids", "int64")
     leaf_count = weight.size
-    codes = arrays["nodes_modes"].astype(np.int64)
-    tracks = call.vector("nodes_missing_value_tracks_true", "int64")
-    tracks = tracks if tracks.size else np.zeros(n, np.int64)
+    modes = arrays["nodes_modes"].astype(np.int64)
+    tracks_true = call.vector("nodes_missing_value_tracks_true", "int64")
+    tracks_true = tracks_true if tracks_true.size else np.zeros(n, np.int64)
     children = {}
     for side in ("true", "false"):
         position = call.vector(f"nodes_{side}nodeids", "int64")
@@ -180,12 +167,12 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
         if position.size != n or is_leaf.size != n:
             raise call.error("the arrays of its branches have different lengths")
         if n and (position.min() < 0 or (position >= np.where(is_leaf == 1, leaf_count, n)).any()):
-            raise call.error("a branch leads nowhere")
+            raise call.error("a branch leads to a node that does not exist")
         children[side] = np.where(is_leaf == 1, n + position, position)
-    sizes = (codes.size, arrays["nodes_splits"].size, tracks.size)
+    sizes = (modes.size, arrays["nodes_splits"].size, tracks_true.size)
     if set(sizes) != {n} or column.size != leaf_count or not roots.size:
         raise call.error("its arrays have different lengths, or it has no trees")
-    if n == 0 or codes.min() < 0 or codes.max() > 6 or roots.min() < 0 or roots.max() >= n:
+    if n == 0 or modes.min() < 0 or modes.max() > 6 or roots.min() < 0 or roots.max() >= n:
         raise call.error("a node has an unknown mode, or a root does not exist")
     has_single_child = children["true"] == children["false"]
     if has_single_child.any():  # the form of a tree with a single leaf: copy the leaf
@@ -201,22 +188,19 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
         tree=_find_trees(call, roots, children, total),
         roots=roots,
         feature=np.concatenate([feature, leaf_zeros]),
-        mode=np.concatenate([codes, np.full(total, LEAF)]),
+        mode=np.concatenate([modes, np.full(total, LEAF)]),
         split=np.concatenate([arrays["nodes_splits"].astype(dtype), leaf_zeros.astype(dtype)]),
         true=np.concatenate([children["true"], leaf_zeros - 1]),
         false=np.concatenate([children["false"], leaf_zeros - 1]),
-        tracks_true=np.concatenate([tracks == 1, leaf_zeros == 1]),
-        sets=_read_member_sets(call, codes),
+        tracks_true=np.concatenate([tracks_true == 1, leaf_zeros == 1]),
+        sets=_read_member_sets(call, modes),
     )
     return nodes, Leaves(n + np.arange(total), column, weight)
 
 
-def _find_trees(call: Call, roots: Array, children: dict[str, Array], count: int) -> Array:
-    """Return the tree of each node, found level by level; raise ArtifactError for a cycle.
-
-    `count` is the number of leaves.
-    """
-    tree = np.zeros(count + children["true"].size, np.int64)
+def _find_trees(call: Call, roots: Array, children: dict[str, Array], num_leaves: int) -> Array:
+    """Return the tree of each node, found level by level; raise ArtifactError for a cycle."""
+    tree = np.zeros(num_leaves + children["true"].size, np.int64)
     tree[roots] = np.arange(roots.size)
     level = roots
     visited = np.zeros(tree.size, bool)
@@ -231,48 +215,47 @@ def _find_trees(call: Call, roots: Array, children: dict[str, Array], count: int
     return tree
 
 
-def _read_member_sets(call: Call, codes: Array) -> dict[int, Array]:
+def _read_member_sets(call: Call, modes: Array) -> dict[int, Array]:
     """Return the set of each BRANCH_MEMBER node; NaN separates the sets in membership_values."""
-    members = np.flatnonzero(codes == MEMBER)
-    if not members.size:
+    member_nodes = np.flatnonzero(modes == MEMBER)
+    if not member_nodes.size:
         return {}
     values = call.attr("membership_values")
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
         raise call.error("its sets are not a tensor of numbers")
-    flat = values.ravel()
-    ends = np.flatnonzero(np.isnan(flat))
-    if ends.size != members.size:
+    members = values.ravel()
+    ends = np.flatnonzero(np.isnan(members))
+    if ends.size != member_nodes.size:
         raise call.error("a set is missing")
-    starts = [0, *ends[:-1] + 1]
-    bounds = zip(members, starts, ends, strict=True)
-    return {int(node): flat[start:end] for node, start, end in bounds}
+    ranges = zip(member_nodes.tolist(), [0, *ends[:-1] + 1], ends, strict=True)
+    return {node: members[start:end] for node, start, end in ranges}
 
 
 MAX_CATEGORY = 1 << 16
 """The largest category that a test for equality may name."""
 
 
-def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, outputs: int) -> Value:
+def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, num_outputs: int) -> Value:
     """Build the sum (n, outputs) of the weights of the leaves that a row reaches."""
     x, raw, compare = _build_tests(call, x, nodes)
-    if leaves.column.size and (leaves.column.min() < 0 or leaves.column.max() >= outputs):
+    if ((leaves.column < 0) | (leaves.column >= num_outputs)).any():
         raise call.error("a leaf adds to an output that does not exist")
     if not raw.leaf[leaves.node].all():
         raise Uncovered("an inner node has a weight")
     tree_count = nodes.roots.size
     leaf_tree = nodes.tree[leaves.node]
-    min_column = np.full(tree_count, outputs, np.int64)
+    min_column = np.full(tree_count, num_outputs, np.int64)
     max_column = np.full(tree_count, -1, np.int64)
     np.minimum.at(min_column, leaf_tree, leaves.column)
     np.maximum.at(max_column, leaf_tree, leaves.column)
-    width, target = outputs, np.zeros(tree_count, np.int64)
+    width, target = num_outputs, np.zeros(tree_count, np.int64)
     if (max_column <= min_column).all():  # each tree adds to a single column
         width, target = 1, np.where(max_column < 0, 0, min_column)
     if nodes.mode.size * width > 1 << 28:
-        raise call.error("its leaves are too large")
+        raise call.error("its leaves have too many weights")
     value = np.zeros((nodes.mode.size, width), leaves.weight.dtype)
     np.add.at(value, (leaves.node, leaves.column - target[leaf_tree]), leaves.weight)
-    base = np.zeros(outputs, leaves.weight.dtype)
+    base = np.zeros(num_outputs, leaves.weight.dtype)
     try:
         raw = replace(raw, value=value)
         ensemble = build_ensemble(raw, target=target, base=base, compare=compare)
@@ -288,39 +271,37 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
     values, and the comparison of all numeric splits: "lt" or "le".
     """
     mode, split = nodes.mode, nodes.split
-    inner = mode != LEAF
-    tested_features = nodes.feature[inner]
-    if tested_features.size and (
-        tested_features.min() < 0 or tested_features.max() >= x.type.width
-    ):
+    is_inner = mode != LEAF
+    tested_features = nodes.feature[is_inner]
+    if ((tested_features < 0) | (tested_features >= x.type.width)).any():
         raise call.error("it tests a feature that does not exist")
-    if np.isnan(split[inner]).any():
+    if np.isnan(split[is_inner]).any():
         raise Uncovered("a threshold is NaN")
     # The branches of x >= t are those of x < t, swapped.
-    swapped = np.isin(mode, (GTE, GT, NEQ))
-    below = np.isin(mode, (LT, GTE))
-    reached = _find_reached_nodes(nodes)
-    exact = np.isin(mode, (EQ, NEQ, MEMBER)) & reached
-    ordered = inner & ~exact & reached
-    compare = "lt" if bool(below[ordered].all()) and ordered.any() else "le"
-    if compare == "le" and below.any():
-        if np.isneginf(split[below & inner]).any():
+    is_swapped = np.isin(mode, (GTE, GT, NEQ))
+    is_strict = np.isin(mode, (LT, GTE))
+    is_reached = _find_reached_nodes(nodes)
+    is_exact = np.isin(mode, (EQ, NEQ, MEMBER)) & is_reached
+    is_ordered = is_inner & ~is_exact & is_reached
+    compare = "lt" if bool(is_strict[is_ordered].all()) and is_ordered.any() else "le"
+    if compare == "le" and is_strict.any():
+        if np.isneginf(split[is_strict & is_inner]).any():
             raise Uncovered("a threshold is minus infinity")
-        split = np.where(below, np.nextafter(split, split.dtype.type(-np.inf)), split)
+        split = np.where(is_strict, np.nextafter(split, split.dtype.type(-np.inf)), split)
     # `!=` holds for NaN regardless of missing_value_tracks_true.
-    default_left = (swapped ^ nodes.tracks_true) & (mode != NEQ)
+    default_left = (is_swapped ^ nodes.tracks_true) & (mode != NEQ)
     sets: dict[int, Array] = {}
-    if exact.any():
-        x, sets = _build_exact_columns(call, x, nodes, exact, ordered)
-        split = np.where(exact, 0, split).astype(split.dtype)
+    if is_exact.any():
+        x, sets = _build_exact_columns(call, x, nodes, is_exact, is_ordered)
+        split = np.where(is_exact, 0, split).astype(split.dtype)
     raw = RawTrees(
         roots=nodes.roots,
         feature=nodes.feature,
         threshold=split,
-        left=np.where(swapped, nodes.false, nodes.true),
-        right=np.where(swapped, nodes.true, nodes.false),
-        leaf=~inner,
-        default_left=default_left & inner,
+        left=np.where(is_swapped, nodes.false, nodes.true),
+        right=np.where(is_swapped, nodes.true, nodes.false),
+        leaf=~is_inner,
+        default_left=default_left & is_inner,
         value=np.zeros((mode.size, 0)),
         sets=sets or None,
     )
@@ -329,34 +310,34 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
 
 def _find_reached_nodes(nodes: Nodes) -> Array:
     """Return a mask of the nodes that have a parent or are roots."""
-    reached = np.zeros(nodes.mode.size, bool)
-    reached[nodes.roots] = True
+    is_reached = np.zeros(nodes.mode.size, bool)
+    is_reached[nodes.roots] = True
     for children in (nodes.true, nodes.false):
-        reached[children[children >= 0]] = True
-    return reached
+        is_reached[children[children >= 0]] = True
+    return is_reached
 
 
 def _build_exact_columns(
-    call: Call, x: Value, nodes: Nodes, exact: Array, ordered: Array
+    call: Call, x: Value, nodes: Nodes, is_exact: Array, is_ordered: Array
 ) -> tuple[Value, dict[int, Array]]:
     """Build the input and the sets for tests of equality with integers.
 
-    In the tested columns of the input, numbers that are not integers become -1. `exact` and
-    `ordered` are masks of the nodes that test for equality and for order.
+    In the tested columns of the input, numbers that are not integers become -1. `is_exact`
+    and `is_ordered` are masks of the nodes that test for equality and for order.
     """
-    category_features = np.unique(nodes.feature[exact])
-    if np.isin(category_features, nodes.feature[ordered]).any():
+    category_features = np.unique(nodes.feature[is_exact])
+    if np.isin(category_features, nodes.feature[is_ordered]).any():
         raise Uncovered("a feature is tested both for order and for equality")
     sets: dict[int, Array] = {}
-    for i in np.flatnonzero(exact).tolist():
+    for i in np.flatnonzero(is_exact).tolist():
         members = nodes.sets.get(i, nodes.split[i : i + 1])
         if not ((members == np.trunc(members)) & (members >= 0) & (members <= MAX_CATEGORY)).all():
             raise Uncovered("a node tests for equality with something other than a small integer")
         sets[i] = members.astype(np.int64)
     is_integer = call.op("or", call.op("eq", x, call.op("trunc", x)), call.op("isnan", x))
     columns = call.op("where", is_integer, x, call.scalar(-1, x.type.dtype))
-    mask = np.isin(np.arange(x.type.width), category_features)
-    return call.op("where", call.builder.constant(mask), columns, x), sets
+    is_category_feature = np.isin(np.arange(x.type.width), category_features)
+    return call.op("where", call.builder.constant(is_category_feature), columns, x), sets
 
 
 def _read_input(call: Call) -> Value:
@@ -364,27 +345,25 @@ def _read_input(call: Call) -> Value:
     return x.value if x.dtype == "float64" else call.cast(x.value, "float32")
 
 
-def _aggregate(
-    call: Call, x: Value, aggregation: str, outputs: int, nodes: Nodes, leaves: Leaves
-) -> Value:
+def _aggregate(call: Call, x: Value, name: str, width: int, nodes: Nodes, leaves: Leaves) -> Value:
     """Build the sum, average, minimum or maximum of the trees, without base_values."""
-    if aggregation in ("SUM", "AVERAGE"):
-        total = _sum_leaves(call, x, nodes, leaves, outputs)
-        if aggregation == "SUM":
+    if name in ("SUM", "AVERAGE"):
+        total = _sum_leaves(call, x, nodes, leaves, width)
+        if name == "SUM":
             return total
         return call.op("div", total, call.scalar(nodes.roots.size, total.type.dtype))
-    if aggregation not in ("MIN", "MAX"):
-        raise call.error(f"unknown aggregate_function {aggregation!r}")
-    if outputs != 1:
-        raise Uncovered(f"{aggregation} over trees with several outputs")
+    if name not in ("MIN", "MAX"):
+        raise call.error(f"unknown aggregate_function {name!r}")
+    if width != 1:
+        raise Uncovered(f"{name} over trees with several outputs")
     is_weighted = np.zeros(nodes.mode.size, bool)
     is_weighted[leaves.node] = True
     if not is_weighted[nodes.mode == LEAF].all():
-        raise Uncovered(f"{aggregation} over trees with leaves without a weight")
+        raise Uncovered(f"{name} over trees with leaves without a weight")
     # Give each tree an output column of its own.
     leaves = Leaves(leaves.node, nodes.tree[leaves.node], leaves.weight)
     results = _sum_leaves(call, x, nodes, leaves, nodes.roots.size)
-    return call.op(aggregation.lower(), results, axis=1)
+    return call.op(name.lower(), results, axis=1)
 
 
 def _add_base(call: Call, total: Value, base: Array) -> Value:
@@ -403,16 +382,16 @@ def _transform_targets(call: Call, total: Value, name: str) -> Value:
 def convert_regressor(call: Call) -> Item:
     """Convert TreeEnsembleRegressor to float32 (n, n_targets)."""
     x = _read_input(call)
-    outputs = call.integer("n_targets", 1)
-    if not 0 < outputs <= 1 << 16:
-        raise call.error(f"it has {outputs} targets")
+    num_targets = call.integer("n_targets", 1)
+    if not 0 < num_targets <= 1 << 16:
+        raise call.error(f"it has {num_targets} targets")
     nodes, index_of = read_classic_nodes(call, x.type.dtype)
     leaves = read_classic_leaves(call, index_of, "target", x.type.dtype)
     aggregation = call.text("aggregate_function", "SUM")
-    total = _aggregate(call, x, aggregation, outputs, nodes, leaves)
+    total = _aggregate(call, x, aggregation, num_targets, nodes, leaves)
     total = _add_base(call, total, call.vector_or_tensor("base_values"))
-    result = _transform_targets(call, total, post_transform(call))
-    return Rows(call.cast(result, "float32"), (outputs,))
+    result = _transform_targets(call, total, read_post_transform(call))
+    return Rows(call.cast(result, "float32"), (num_targets,))
 
 
 def convert_classifier(call: Call) -> tuple[Item, ...]:
@@ -421,7 +400,7 @@ def convert_classifier(call: Call) -> tuple[Item, ...]:
     values = read_class_values(call, "classlabels_int64s", "classlabels_strings")
     nodes, index_of = read_classic_nodes(call, x.type.dtype)
     leaves = read_classic_leaves(call, index_of, "class", x.type.dtype)
-    base, name = call.vector_or_tensor("base_values"), post_transform(call)
+    base, transform = call.vector_or_tensor("base_values"), read_post_transform(call)
     used_columns = np.unique(leaves.column)
     if len(values) < 2 or not used_columns.size:
         raise Uncovered("it has fewer than two classes")
@@ -434,19 +413,20 @@ def convert_classifier(call: Call) -> tuple[Item, ...]:
     if not base.size and not _has_weight_for_every_class(nodes, leaves, len(values)):
         raise Uncovered("some leaves have no weight for a class")
     scores = _add_base(call, _sum_leaves(call, x, nodes, leaves, len(values)), base)
-    label = Choice(argmax(call, scores), values, ())
-    return label, Rows(call.cast(apply_transform(call, scores, name), "float32"), (len(values),))
+    label = Choice(estimators.build_argmax(call, scores), values, ())
+    scores = call.cast(apply_transform(call, scores, transform), "float32")
+    return label, Rows(scores, (len(values),))
 
 
-def _has_weight_for_every_class(nodes: Nodes, leaves: Leaves, classes: int) -> bool:
+def _has_weight_for_every_class(nodes: Nodes, leaves: Leaves, num_classes: int) -> bool:
     """Return whether every row gets a weight for every class.
 
     Otherwise onnxruntime computes other scores than a sum of trees.
     """
-    has_weight = np.zeros((nodes.mode.size, classes), bool)
+    has_weight = np.zeros((nodes.mode.size, num_classes), bool)
     has_weight[leaves.node, leaves.column] = True
     leaf_nodes = np.flatnonzero(nodes.mode == LEAF)
-    tree_has_weights = np.ones((nodes.roots.size, classes), bool)
+    tree_has_weights = np.ones((nodes.roots.size, num_classes), bool)
     np.logical_and.at(tree_has_weights, nodes.tree[leaf_nodes], has_weight[leaf_nodes])
     return bool(tree_has_weights.any(axis=0).all())
 
@@ -463,8 +443,8 @@ def _convert_binary(
     score = _add_base(call, _sum_leaves(call, x, nodes, leaves, 1), base)
     threshold = call.scalar(0.5 if is_positive else 0, score.type.dtype)
     label = Choice(call.cast(call.op("gt", score, threshold), "int64"), values, ())
-    name = post_transform(call)
-    scores = expand_score(call, score, name, may_be_negative=not is_positive)
+    transform = read_post_transform(call)
+    scores = estimators.expand_score(call, score, transform, may_be_negative=not is_positive)
     return label, Rows(call.cast(scores, "float32"), (2,))
 
 
@@ -473,12 +453,13 @@ def convert_ensemble(call: Call) -> Item:
     x = call.table(0)
     if x.dtype not in ("float32", "float64"):
         raise Uncovered("its input is not a table of float32 or float64")
-    outputs = call.integer("n_targets", 1)
-    aggregation = call.integer("aggregate_function", 1)
-    transform = call.integer("post_transform", 0)
-    if not (0 <= aggregation < 4 and 0 <= transform < 5 and 0 < outputs <= 1 << 16):
+    num_targets = call.integer("n_targets", 1)
+    aggregation_code = call.integer("aggregate_function", 1)
+    transform_code = call.integer("post_transform", 0)
+    if not (0 <= aggregation_code < 4 and 0 <= transform_code < 5 and 0 < num_targets <= 1 << 16):
         raise call.error("an attribute has an unknown value")
     nodes, leaves = read_modern_nodes(call, x.dtype)
-    name = ("AVERAGE", "SUM", "MIN", "MAX")[aggregation]
-    total = _aggregate(call, x.value, name, outputs, nodes, leaves)
-    return Rows(_transform_targets(call, total, TRANSFORMS[transform]), (outputs,))
+    aggregation = ("AVERAGE", "SUM", "MIN", "MAX")[aggregation_code]
+    total = _aggregate(call, x.value, aggregation, num_targets, nodes, leaves)
+    result = _transform_targets(call, total, estimators.TRANSFORMS[transform_code])
+    return Rows(result, (num_targets,))

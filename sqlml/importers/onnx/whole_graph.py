@@ -33,13 +33,9 @@ SCORES = "sqlml_scores"
 
 @dataclass(frozen=True, slots=True)
 class _Endpoints:
-    """The outputs to read from the graph.
+    """The outputs to read: the labels, and the scores in one output or in an output per class.
 
-    Attributes:
-        label: the output with the labels.
-        classes: the possible labels, if they are known.
-        scores: the output with the scores, or an output for each class.
-        are_probabilities: whether scores with a number per class are probabilities.
+    `classes` are the possible labels, if they are known.
     """
 
     label: str | None
@@ -59,9 +55,8 @@ class _Endpoints:
 
 def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
     """Import the whole model as one operator; `reason` says why its nodes cannot be converted."""
-    ends = _find_endpoints(model)
-    content = _rewrite_endpoints(model, ends)
-    names = ends.outputs
+    endpoints = _find_endpoints(model)
+    content, names = _rewrite_endpoints(model, endpoints), endpoints.outputs
     ports = [column for port in model.inputs for column in _split_port(port)]
     trial = probe(content, {p.name: (str(p.dtype), p.inner) for p in ports}, names)
     if "missing" in trial:
@@ -78,15 +73,12 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
     if any(dtype not in DTYPES for dtype, _ in types.values()):
         raise UnsupportedModelError(f"the ONNX model outputs {types}, which are not numbers")
     b, operands = frame.builder, _read_operands(model, frame)
-    attrs = {
-        "model": np.frombuffer(content, np.uint8),
-        "inputs": tuple(port.name for port in ports),
-    }
-    values = [
-        b.op("onnx_graph", *operands, **attrs, output=n, dtype=types[n][0], width=types[n][1])
-        for n in names
-    ]
-    return _build_outputs(b, ends, values)
+    graph, inputs = np.frombuffer(content, np.uint8), tuple(port.name for port in ports)
+    values: list[Value] = []
+    for name in names:
+        attrs = {"output": name, "dtype": types[name][0], "width": types[name][1]}
+        values.append(b.op("onnx_graph", *operands, model=graph, inputs=inputs, **attrs))
+    return _build_outputs(b, endpoints, values)
 
 
 def try_graphs(program: Program) -> None:
@@ -99,10 +91,8 @@ def try_graphs(program: Program) -> None:
             continue
         attrs = node.attrs
         types = [program.nodes[j].type for j in node.inputs]
-        inputs = {
-            name: (str(t.dtype), t.shape[1:])
-            for name, t in zip(attrs["inputs"], types, strict=True)
-        }
+        shapes = [(str(t.dtype), t.shape[1:]) for t in types]
+        inputs = dict(zip(attrs["inputs"], shapes, strict=True))
         trial = probe(attrs["model"].tobytes(), inputs, [attrs["output"]])
         output = trial.get("outputs", {}).get(attrs["output"])
         if "missing" not in trial and output != [attrs["dtype"], attrs["width"]]:
@@ -117,9 +107,8 @@ def _split_port(port: Port) -> list[Port]:
     """Return the inputs that replace `port`: each column of strings becomes a separate input."""
     if port.dtype != "string" or port.inner == (1,):
         return [port]
-    return [
-        Port(f"sqlml_{port.name}_{i}", "string", (None, 1)) for i in range(count_features(port))
-    ]
+    names = [f"sqlml_{port.name}_{i}" for i in range(count_features(port))]
+    return [Port(name, "string", (None, 1)) for name in names]
 
 
 def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
@@ -135,55 +124,54 @@ def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
     return operands
 
 
-def _build_outputs(b: Builder, ends: _Endpoints, values: list[Value]) -> Outputs:
-    scores = b.cast(values[-1], "float64") if ends.scores else None
-    if ends.label is None:
+def _build_outputs(b: Builder, endpoints: _Endpoints, values: list[Value]) -> Outputs:
+    scores = b.cast(values[-1], "float64") if endpoints.scores else None
+    if endpoints.label is None:
         assert scores is not None
         return Outputs({"label" if scores.type.width == 1 else "transform": scores})
     label = values[0]
     if label.type.width != 1:
         raise UnsupportedModelError("the ONNX model predicts several labels per row")
-    if ends.classes is None:
+    if endpoints.classes is None:
         number = {"label": b.cast(label, "float64")}
         return Outputs(number if scores is None else {**number, "score": scores})
-    if ends.classes.dtype != object:
-        classes = ends.classes.astype(np.int64)
+    if endpoints.classes.dtype != object:
+        classes = endpoints.classes.astype(np.int64)
         label = b.op("encode", b.cast(label, "int64"), categories=classes, missing=-1)
     outputs = {"label": b.cast(label, "int64")}
-    labels = build_labels(ends.classes.tolist())
+    labels = build_labels(endpoints.classes.tolist())
     if scores is not None:
-        is_proba = ends.are_probabilities and scores.type.width == len(labels.values)
+        is_proba = endpoints.are_probabilities and scores.type.width == len(labels.values)
         outputs["proba" if is_proba else "score"] = scores
     return Outputs(outputs, labels)
 
 
 def _find_endpoints(model: OnnxModel) -> _Endpoints:
-    """Find the labels and the scores among the outputs of the graph."""
     producers = {name: node for node in model.nodes for name in node.outputs}
-    keys = find_probability_keys(model)
+    keys_of = find_probability_keys(model)
     label = next((p for p in model.outputs if p.dtype in _LABELS), None)
-    scores = [p.name for p in model.outputs if p.name in keys or p.dtype in FLOATS]
+    scores = [p.name for p in model.outputs if p.name in keys_of or p.dtype in FLOATS]
     if label is None and not scores:
         raise UnsupportedModelError("the ONNX model has no output of numbers or labels")
-    classes = next((keys[name] for name in scores if name in keys), None)
+    classes = next((keys_of[name] for name in scores if name in keys_of), None)
     if label is not None:
         classes_in_graph = _find_classes(model, producers, label, classes)
         if classes is None:
             classes = classes_in_graph
         else:
             _check_labels(classes_in_graph, classes)
-    is_string = label is not None and label.dtype == "string"
-    if is_string and (classes is None or classes.dtype != object):
+    has_string_labels = label is not None and label.dtype == "string"
+    if has_string_labels and (classes is None or classes.dtype != object):
         raise UnsupportedModelError("the ONNX model predicts strings, but does not list them")
-    if classes is not None and classes.dtype == object and not is_string:
+    if classes is not None and classes.dtype == object and not has_string_labels:
         classes = None
-    columns = [] if classes is None else find_label_columns(scores, classes.tolist())
-    score_outputs = columns or scores[:1]
+    class_outputs = [] if classes is None else find_label_columns(scores, classes.tolist())
+    score_outputs = class_outputs or scores[:1]
     return _Endpoints(
         None if label is None else label.name,
         classes,
-        tuple(producers[name].inputs[0] if name in keys else name for name in score_outputs),
-        bool(columns) or not (score_outputs and is_score_name(score_outputs[0])),
+        tuple(producers[name].inputs[0] if name in keys_of else name for name in score_outputs),
+        bool(class_outputs) or not (score_outputs and is_score_name(score_outputs[0])),
     )
 
 
@@ -229,7 +217,7 @@ def _check_labels(labels: Array | None, keys: Array) -> None:
         )
 
 
-def _rewrite_endpoints(model: OnnxModel, ends: _Endpoints) -> bytes:
+def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
     """Rewrite the graph so that its inputs and outputs are tensors of numbers or string columns."""
     onnx = import_onnx()
     proto = onnx.ModelProto.FromString(model.content)
@@ -239,43 +227,35 @@ def _rewrite_endpoints(model: OnnxModel, ends: _Endpoints) -> bytes:
     for node in [n for n in graph.node if n.op_type == "ZipMap"]:
         graph.node.remove(node)
     del graph.output[:]
-    if ends.label is not None:
-        flat_name = f"{LABEL}_text" if ends.has_string_labels else LABEL
+    if endpoints.label is not None:
+        flat_name = f"{LABEL}_text" if endpoints.has_string_labels else LABEL
         # Some graphs return labels as one row (1, n).
-        _append_reshape(onnx, graph, ends.label, (-1,), flat_name)
-        if ends.has_string_labels:
-            assert ends.classes is not None
-            encoder = onnx.helper.make_node(
-                "LabelEncoder",
-                [flat_name],
-                [LABEL],
-                domain="ai.onnx.ml",
-                keys_strings=list(ends.classes),
-                values_int64s=list(range(ends.classes.size)),
-                default_int64=-1,
-            )
-            graph.node.append(encoder)
-            _require_ml_version(onnx, proto)
+        _append_reshape(onnx, graph, endpoints.label, (-1,), flat_name)
+        if endpoints.has_string_labels:
+            assert endpoints.classes is not None
+            attrs: dict[str, Any] = {"domain": "ai.onnx.ml", "default_int64": -1}
+            attrs["keys_strings"] = list(endpoints.classes)
+            attrs["values_int64s"] = list(range(endpoints.classes.size))
+            graph.node.append(onnx.helper.make_node("LabelEncoder", [flat_name], [LABEL], **attrs))
+            _raise_ml_version(onnx, proto)
         graph.output.append(onnx.helper.make_empty_tensor_value_info(LABEL))
-    if len(ends.scores) > 1:
-        columns = [f"{SCORES}_{i}" for i in range(len(ends.scores))]
-        for name, column in zip(ends.scores, columns, strict=True):
+    if len(endpoints.scores) > 1:
+        columns = [f"{SCORES}_{i}" for i in range(len(endpoints.scores))]
+        for name, column in zip(endpoints.scores, columns, strict=True):
             _append_reshape(onnx, graph, name, (-1, 1), column)
         graph.node.append(onnx.helper.make_node("Concat", columns, [SCORES], axis=1))
-    for name in ends.outputs[-1:] if ends.scores else []:
+    for name in endpoints.outputs[-1:] if endpoints.scores else []:
         graph.output.append(outputs.get(name) or onnx.helper.make_empty_tensor_value_info(name))
     del proto.metadata_props[:]
     try:
-        content: bytes = proto.SerializeToString(deterministic=True)
+        return bytes(proto.SerializeToString(deterministic=True))
     except ValueError as error:
         raise ArtifactError(f"the ONNX model is too large ({error})") from None
-    return content
 
 
 def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
     """Replace string inputs by an input per column, which new first nodes concatenate."""
-    new_nodes: list[Any] = []
-    helper = onnx.helper
+    new_nodes, helper = list[Any](), onnx.helper
     for port in model.inputs:
         columns = _split_port(port)
         if columns == [port]:
@@ -295,15 +275,14 @@ def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
     graph.node.extend([*new_nodes, *old_nodes])
 
 
-def _append_reshape(onnx: Any, graph: Any, name: str, shape: tuple[int, ...], output: str) -> None:
-    shape_name = f"{output}_shape"
-    dims = np.array(shape, np.int64)
-    graph.initializer.append(onnx.numpy_helper.from_array(dims, shape_name))
-    graph.node.append(onnx.helper.make_node("Reshape", [name, shape_name], [output]))
+def _append_reshape(onnx: Any, graph: Any, name: str, shape: tuple[int, ...], result: str) -> None:
+    shape_name = f"{result}_shape"
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape, np.int64), shape_name))
+    graph.node.append(onnx.helper.make_node("Reshape", [name, shape_name], [result]))
 
 
-def _require_ml_version(onnx: Any, proto: Any) -> None:
-    """Require version 2 of ai.onnx.ml, which added keys and values to LabelEncoder."""
+def _raise_ml_version(onnx: Any, proto: Any) -> None:
+    """Raise the version of ai.onnx.ml to at least 2, which added keys to LabelEncoder."""
     for opset in proto.opset_import:
         if opset.domain == "ai.onnx.ml":
             opset.version = max(int(opset.version), 2)

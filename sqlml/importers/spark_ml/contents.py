@@ -1,10 +1,8 @@
 """Read the learned values of stages from objects, or from the tables of a saved pipeline.
 
 An attribute of a fitted object has the same name as the saved column with its value, so `LEARNED`
-serves both. Trees, centers and fill values are saved in tables of other forms.
-
-`Stage.data` maps names to these values. Trees have `nodes` (TreeNodes), `weights` (T,), numFeatures
-and numClasses; linear models have coefficients, (F,) or (K, F), and intercepts.
+serves both. `Stage.data` maps these names to the values. Trees have `nodes` (TreeNodes), `weights`
+(T,), numFeatures and numClasses; linear models have coefficients, (F,) or (K, F), and intercepts.
 
 A row goes left at a numeric split if `feature <= threshold`, so NaN goes right. At a categorical
 split, Spark stores the smaller of the two sets of categories. A value in neither set (NaN, a larger
@@ -55,12 +53,12 @@ class TreeNodes:
     categories: Array
     split_begin: Array
     split_values: Array
-    trees: int
+    num_trees: int
 
-    def build_ensemble(self, values: Array, features: int) -> Ensemble:
+    def build_ensemble(self, values: Array, num_features: int) -> Ensemble:
         """Build an Ensemble with `values` (N, V) at the leaves; sums start from 0."""
-        raw = replace(self._build_raw_trees(features), value=values)
-        target, base = np.zeros(self.trees, np.int32), np.zeros(values.shape[1])
+        raw = replace(self._build_raw_trees(num_features), value=values)
+        target, base = np.zeros(self.num_trees, np.int32), np.zeros(values.shape[1])
         try:
             ensemble = build_ensemble(raw, target=target, base=base, compare="le")
         except ProgramError as error:
@@ -73,87 +71,83 @@ class TreeNodes:
     def categorical_columns(self) -> Array:
         return np.unique(self.feature[(self.left >= 0) & (self.categories >= 0)])
 
-    def _build_raw_trees(self, features: int) -> RawTrees:
-        leaf = self.left < 0
-        if (leaf != (self.right < 0)).any():
+    def _build_raw_trees(self, num_features: int) -> RawTrees:
+        is_leaf = self.left < 0
+        if (is_leaf != (self.right < 0)).any():
             raise _make_damage_error("a node has one child")
-        sizes = np.bincount(self.tree, minlength=self.trees)
+        sizes = np.bincount(self.tree, minlength=self.num_trees)
         if (sizes == 0).any():
             raise _make_damage_error("a tree has no node")
         roots = np.cumsum(sizes) - sizes
         for child in (self.left, self.right):
-            if (child[~leaf] >= sizes[self.tree][~leaf]).any():
+            if (child[~is_leaf] >= sizes[self.tree][~is_leaf]).any():
                 raise _make_damage_error("a child belongs to no tree")
-        if features > MAX_FEATURES or (self.feature[~leaf] >= features).any():
+        if num_features > MAX_FEATURES or (self.feature[~is_leaf] >= num_features).any():
             raise _make_damage_error("a split reads a column that does not exist")
-        if (self.feature[~leaf] < 0).any():
+        if (self.feature[~is_leaf] < 0).any():
             raise _make_damage_error("a split has no column")
         shift = roots[self.tree]
-        left = np.where(leaf, 0, self.left + shift)
-        right = np.where(leaf, 0, self.right + shift)
-        numeric = ~leaf & (self.categories < 0)
+        left = np.where(is_leaf, 0, self.left + shift)
+        right = np.where(is_leaf, 0, self.right + shift)
+        is_numeric = ~is_leaf & (self.categories < 0)
         counts = np.diff(self.split_begin)
-        if (counts[numeric] != 1).any():
+        if (counts[is_numeric] != 1).any():
             raise _make_damage_error("a numeric split does not have exactly one threshold")
-        threshold = np.zeros(leaf.size)
-        threshold[numeric] = self.split_values[self.split_begin[:-1][numeric]]
+        threshold = np.zeros(is_leaf.size)
+        threshold[is_numeric] = self.split_values[self.split_begin[:-1][is_numeric]]
         if not np.isfinite(threshold).all():
             raise _make_damage_error("a threshold is not finite")
-        sets, swapped = self._find_sets(~leaf & (self.categories >= 0))
+        sets, is_swapped = self._find_sets(~is_leaf & (self.categories >= 0))
         return RawTrees(
             roots=roots,
-            feature=np.where(leaf, 0, self.feature),
+            feature=np.where(is_leaf, 0, self.feature),
             threshold=threshold,
-            left=np.where(swapped, right, left),
-            right=np.where(swapped, left, right),
-            leaf=leaf,
-            default_left=np.zeros(leaf.size, bool),
-            value=np.zeros((leaf.size, 1)),
+            left=np.where(is_swapped, right, left),
+            right=np.where(is_swapped, left, right),
+            leaf=is_leaf,
+            default_left=np.zeros(is_leaf.size, bool),
+            value=np.zeros((is_leaf.size, 1)),
             sets=sets or None,
         )
 
-    def _find_sets(self, categorical: Array) -> tuple[dict[int, Array], Array]:
+    def _find_sets(self, is_categorical: Array) -> tuple[dict[int, Array], Array]:
         """Return the smaller set of each categorical split, and a mask of sets that go right."""
         sets: dict[int, Array] = {}
-        swapped = np.zeros(categorical.size, bool)
-        mixed_columns = np.intersect1d(
-            self.feature[categorical], self.feature[(self.left >= 0) & ~categorical]
-        )
-        if mixed_columns.size:
-            raise _make_damage_error(
-                f"column {mixed_columns[0]} is split as numbers and as categories"
-            )
-        if int(self.categories[categorical].sum()) > MAX_CATEGORIES:
+        is_swapped = np.zeros(is_categorical.size, bool)
+        numeric_columns = self.feature[(self.left >= 0) & ~is_categorical]
+        mixed = np.intersect1d(self.feature[is_categorical], numeric_columns)
+        if mixed.size:
+            raise _make_damage_error(f"column {mixed[0]} is split as numbers and as categories")
+        if int(self.categories[is_categorical].sum()) > MAX_CATEGORIES:
             raise _make_damage_error("its splits have more categories than sqlml reads")
-        for i in np.flatnonzero(categorical).tolist():
+        for i in np.flatnonzero(is_categorical).tolist():
             count = int(self.categories[i])
             members = self.split_values[self.split_begin[i] : self.split_begin[i + 1]]
             is_category = (members >= 0) & (members < count) & (members == np.floor(members))
             codes = np.unique(members.astype(np.int64)) if is_category.all() else members[:0]
             if codes.size != members.size:
                 raise _make_damage_error("a split reads categories that do not exist")
-            swapped[i] = codes.size > count // 2
-            if swapped[i]:
+            is_swapped[i] = codes.size > count // 2
+            if is_swapped[i]:
                 codes = np.setdiff1d(np.arange(count, dtype=np.int64), codes)
             sets[i] = codes
-        return sets, swapped
+        return sets, is_swapped
 
 
 def _make_damage_error(reason: str) -> ArtifactError:
     return ArtifactError(f"the trees of the Spark model are damaged: {reason}")
 
 
-Tables = Callable[[str], "pa.Table"]
-Numbers = Mapping[str, Any]
+ReadTable = Callable[[str], "pa.Table"]
+Metadata = Mapping[str, Any]
 Get = Callable[[str], Any]
-"""Returns the value of an attribute, given its name, as a pyspark object or as Spark saves it."""
+"""Returns the attribute of a name, either as a pyspark object or in the form that Spark saves."""
 
 MAX_TREES = 1_000_000
 
 
-def _read_row(tables: Tables) -> dict[str, Any]:
-    """Return the only row of the table `data`."""
-    table = tables("data")
+def _read_row(read_table: ReadTable) -> dict[str, Any]:
+    table = read_table("data")
     if table.num_rows != 1:
         raise ArtifactError(f"a table of the Spark model has {table.num_rows} rows, not one")
     (row,) = table.to_pylist()
@@ -161,17 +155,17 @@ def _read_row(tables: Tables) -> dict[str, Any]:
 
 
 def _read_vector(fields: Any) -> Array:
-    """Convert a vector of pyspark, or one in saved form, to an array."""
+    """Convert a pyspark vector, or its saved form, to an array."""
     if hasattr(fields, "toArray"):
         return np.asarray(fields.toArray())
     values = _to_floats(fields["values"])
     if fields["type"] == 1:  # dense; 0 is sparse
         return values
     size = check_count(fields["size"], MAX_FEATURES, "Spark", "numbers of a vector")
-    return _expand(values, _to_ints(fields["indices"]), size)
+    return _expand_sparse(values, _to_ints(fields["indices"]), size)
 
 
-def _expand(values: Array, indices: Array, size: int) -> Array:
+def _expand_sparse(values: Array, indices: Array, size: int) -> Array:
     """Convert a sparse vector to a dense one (size,)."""
     if indices.shape != values.shape or np.unique(indices).size != indices.size:
         raise ValueError("a sparse vector has different numbers of indices and values")
@@ -183,30 +177,27 @@ def _expand(values: Array, indices: Array, size: int) -> Array:
 
 
 def _read_matrix(fields: Any) -> tuple[Array, bool]:
-    """Convert a matrix of pyspark, or one in saved form, to an array.
-
-    Returns the array, and whether the matrix was sparse.
-    """
+    """Convert a pyspark matrix, or its saved form; also return whether it was sparse."""
     if hasattr(fields, "toArray"):
-        dense = type(fields).__name__ == "DenseMatrix"
-        return np.ascontiguousarray(fields.toArray(), np.float64), not dense
-    rows = check_count(fields["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
-    columns = check_count(fields["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
-    values, by_row = _to_floats(fields["values"]), fields["isTransposed"]
-    num_vectors, length = (rows, columns) if by_row else (columns, rows)
+        is_dense = type(fields).__name__ == "DenseMatrix"
+        return np.ascontiguousarray(fields.toArray(), np.float64), not is_dense
+    num_rows = check_count(fields["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
+    num_columns = check_count(fields["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
+    values, is_by_row = _to_floats(fields["values"]), fields["isTransposed"]
+    num_vectors, length = (num_rows, num_columns) if is_by_row else (num_columns, num_rows)
     is_sparse = fields["type"] != 1
     if is_sparse:
-        begin, indices = _to_ints(fields["colPtrs"]), _to_ints(fields["rowIndices"])
-        if begin.shape != (num_vectors + 1,) or begin[0] != 0 or begin[-1] != values.size:
+        starts, indices = _to_ints(fields["colPtrs"]), _to_ints(fields["rowIndices"])
+        if starts.shape != (num_vectors + 1,) or starts[0] != 0 or starts[-1] != values.size:
             raise ValueError("the column offsets of a sparse matrix are inconsistent")
         if num_vectors * length > MAX_SPARSE_MATRIX:
-            raise ArtifactError(f"a matrix of the Spark model has {rows} times {columns} numbers")
+            raise ArtifactError(f"a Spark matrix has {num_rows} x {num_columns} numbers")
         matrix = np.zeros((num_vectors, length))
-        for i, (start, end) in enumerate(pairwise(begin.tolist())):
-            matrix[i] = _expand(values[start:end], indices[start:end], length)
+        for i, (start, end) in enumerate(pairwise(starts.tolist())):
+            matrix[i] = _expand_sparse(values[start:end], indices[start:end], length)
     else:
         matrix = values.reshape(num_vectors, length)
-    return np.ascontiguousarray(matrix if by_row else matrix.T), is_sparse
+    return np.ascontiguousarray(matrix if is_by_row else matrix.T), is_sparse
 
 
 MAX_SPARSE_MATRIX = 1 << 27
@@ -231,12 +222,8 @@ def _read_linear(get: Get) -> dict[str, Any]:
 
 def _read_logistic(get: Get) -> dict[str, Any]:
     coefficients, is_sparse = _read_matrix(get("coefficientMatrix"))
-    return {
-        "coefficients": coefficients,
-        "intercepts": _read_vector(get("interceptVector")),
-        "sparse": is_sparse,
-        "numClasses": get("numClasses"),
-    }
+    data = {"coefficients": coefficients, "intercepts": _read_vector(get("interceptVector"))}
+    return {**data, "sparse": is_sparse, "numClasses": get("numClasses")}
 
 
 LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = {
@@ -252,20 +239,20 @@ LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = {
 """Readers of `Stage.data` for stages whose learned values are attributes or saved columns."""
 
 
-def read_saved_data(kind: str, tables: Tables, numbers: Numbers) -> dict[str, Any]:
+def read_saved_data(kind: str, read_table: ReadTable, metadata: Metadata) -> dict[str, Any]:
     """Read `Stage.data` of a saved stage from its tables and the numbers in its metadata."""
     if kind in SINGLE_TREES:
-        nodes = read_tree_nodes(tables("data"), 1)
-        return {**_read_sizes(numbers), "nodes": nodes, "weights": np.ones(1)}
+        nodes = read_tree_nodes(read_table("data"), 1)
+        return {**_read_sizes(metadata), "nodes": nodes, "weights": np.ones(1)}
     if kind in FORESTS:
-        return _read_forest(tables, numbers)
+        return _read_forest(read_table, metadata)
     if kind == "KMeansModel":
-        return _read_clusters(tables)
+        return _read_clusters(read_table)
     if kind == "ImputerModel":
-        return {"surrogates": _read_row(tables)}
+        return {"surrogates": _read_row(read_table)}
     if kind not in LEARNED:
         return {}
-    row = _read_row(tables)
+    row = _read_row(read_table)
     data = LEARNED[kind](row.__getitem__)
     is_logistic = kind == "LogisticRegressionModel"
     if is_logistic and row["isMultinomial"] != (len(data["coefficients"]) > 1):
@@ -273,36 +260,36 @@ def read_saved_data(kind: str, tables: Tables, numbers: Numbers) -> dict[str, An
     return data
 
 
-def _read_clusters(tables: Tables) -> dict[str, Any]:
-    rows = sorted(tables("data").to_pylist(), key=lambda row: int(row["clusterIdx"]))
+def _read_clusters(read_table: ReadTable) -> dict[str, Any]:
+    rows = sorted(read_table("data").to_pylist(), key=lambda row: int(row["clusterIdx"]))
     if [row["clusterIdx"] for row in rows] != list(range(len(rows))):
         raise ValueError("the clusters are not numbered from 0")
     return {"centers": np.array([_read_vector(row["clusterCenter"]) for row in rows], np.float64)}
 
 
-def _read_forest(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    table = tables("treesMetadata")
-    trees = check_count(numbers["numTrees"], MAX_TREES, "Spark", "trees")
-    ids, metadata, weights = (table.column(i).to_pylist() for i in range(3))
-    if table.num_rows != trees or sorted(ids) != list(range(trees)):
+def _read_forest(read_table: ReadTable, metadata: Metadata) -> dict[str, Any]:
+    table = read_table("treesMetadata")
+    num_trees = check_count(metadata["numTrees"], MAX_TREES, "Spark", "trees")
+    ids, tree_metadata, weights = (table.column(i).to_pylist() for i in range(3))
+    if table.num_rows != num_trees or sorted(ids) != list(range(num_trees)):
         raise ValueError("its trees are not numbered from 0")
-    for text in metadata:
+    for text in tree_metadata:
         kind = json.loads(text)["class"]
         if kind not in _TREE_CLASSES:
             raise ValueError(f"one of its trees is a {kind}")
-    nodes = read_tree_nodes(_flatten(tables("data"), "nodeData"), trees)
-    weights_by_id = _expand(_to_floats(weights), _to_ints(ids), trees)
-    return _read_sizes(numbers) | {"nodes": nodes, "weights": weights_by_id}
+    nodes = read_tree_nodes(_flatten_struct(read_table("data"), "nodeData"), num_trees)
+    weights_by_id = _expand_sparse(_to_floats(weights), _to_ints(ids), num_trees)
+    return _read_sizes(metadata) | {"nodes": nodes, "weights": weights_by_id}
 
 
 _TREE_CLASSES = frozenset(f"{SCALA}{PACKAGES[kind]}.{kind}" for kind in SINGLE_TREES)
 
 
-def _read_sizes(numbers: Numbers) -> dict[str, Any]:
-    return {name: numbers[name] for name in ("numFeatures", "numClasses") if name in numbers}
+def _read_sizes(metadata: Metadata) -> dict[str, Any]:
+    return {name: metadata[name] for name in ("numFeatures", "numClasses") if name in metadata}
 
 
-def _flatten(table: pa.Table, struct: str) -> pa.Table:
+def _flatten_struct(table: pa.Table, struct: str) -> pa.Table:
     """Replace the column `struct` of a table by a column for each of its fields."""
     import pyarrow as pa
 
@@ -312,10 +299,10 @@ def _flatten(table: pa.Table, struct: str) -> pa.Table:
     return pa.table(others | fields)
 
 
-def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
+def read_tree_nodes(table: pa.Table, num_trees: int) -> TreeNodes:
     """Read the nodes of trees as Spark has saved them since 3.0.
 
-    `trees` is the number of trees. The table of a single tree has no column treeID.
+    The table of a single tree has no column treeID.
     """
     import pyarrow as pa
 
@@ -326,9 +313,9 @@ def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
     ids = _read_column(table, "id")
     order = np.lexsort((ids, tree))
     tree, ids = tree[order], ids[order]
-    if tree.size and not 0 <= tree.min() <= tree.max() < trees:
+    if tree.size and not 0 <= tree.min() <= tree.max() < num_trees:
         raise ValueError("a node belongs to no tree")
-    starts = np.searchsorted(tree, np.arange(trees))
+    starts = np.searchsorted(tree, np.arange(num_trees))
     if not np.array_equal(ids, np.arange(ids.size) - starts[tree]):
         raise ValueError("the nodes of a tree are not numbered from 0")
     table = table.take(pa.array(order))
@@ -350,7 +337,7 @@ def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
         categories=_to_array(split.field("numCategories")),
         split_begin=begin,
         split_values=values,
-        trees=trees,
+        num_trees=num_trees,
     )
 
 

@@ -23,7 +23,7 @@ from sqlml.types import Array
 
 def import_vector_assembler(stage: Stage, columns: Columns) -> None:
     """Concatenate columns to a vector; NULL becomes NaN with "keep", otherwise it is an error."""
-    keep = stage.invalid("error", "keep") == "keep"
+    keep = stage.get_handle_invalid("error", "keep") == "keep"
     blocks: list[Frame] = []
     raw_columns: list[Frame] = []  # adjacent columns that are not checked yet
     b = columns.builder
@@ -59,10 +59,10 @@ def import_binarizer(stage: Stage, columns: Columns, needed: Collection[str]) ->
     if len(thresholds) != len(pairs):
         raise stage.damaged(f"it has {len(thresholds)} thresholds for {len(pairs)} columns")
     b = columns.builder
-    for (input_name, output), threshold in zip(pairs, thresholds, strict=True):
+    for (source, output), threshold in zip(pairs, thresholds, strict=True):
         if output not in needed:
             continue
-        column = columns.any(input_name)
+        column = columns.any(source)
         is_above = b.op("gt", column.frame.matrix(), b.constant(np.full(1, threshold)))
         value = b.op("cast", is_above, dtype="float64")
         columns.put(output, value, column.frame.names, vector=column.vector)
@@ -70,17 +70,16 @@ def import_binarizer(stage: Stage, columns: Columns, needed: Collection[str]) ->
 
 def import_bucketizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
     """Import Bucketizer: the index of the bucket; the last bucket includes its upper bound."""
-    stage.invalid("error")
+    stage.get_handle_invalid("error")
     if "inputCols" in stage.params:
-        raise stage.unsupported(
-            "several columns at once are not supported; use a Bucketizer for each column"
-        )
-    ((read, output),) = stage.columns
+        reason = "several columns at once are not supported; use a Bucketizer for each column"
+        raise stage.unsupported(reason)
+    ((source, output),) = stage.columns
     splits = stage.numbers("splits")
     if splits is None or len(splits) < 3 or any(np.diff(splits) <= 0):
         raise stage.damaged("its splits do not increase")
     b = columns.builder
-    frame = columns.scalar(read, stage.kind).frame
+    frame = columns.scalar(source, stage.kind).frame
     attrs = {"features": frame.names, "allow_nan": False, "step": stage.kind}
     low, high = np.array(splits[:1]), np.array(splits[-1:])
     x = b.op("require_finite", frame.matrix(), **attrs, low=low, high=high)
@@ -95,22 +94,22 @@ def import_string_indexer(stage: Stage, columns: Columns, needed: Collection[str
 
     With "keep", NULL and unknown strings get the number of labels; otherwise they are errors.
     """
-    keep = stage.invalid("error", "keep") == "keep"
+    keep = stage.get_handle_invalid("error", "keep") == "keep"
     labels = stage.data["labels"]
     if len(labels) != len(stage.columns):
         raise stage.damaged(f"it has labels for {len(labels)} columns, not {len(stage.columns)}")
     b = columns.builder
-    for (read, output), column_labels in zip(stage.columns, labels, strict=True):
+    for (source, output), column_labels in zip(stage.columns, labels, strict=True):
         if output not in needed:
             continue
         count = len(column_labels)
         are_strings = all(isinstance(label, str) for label in column_labels)
         if not are_strings or len(set(column_labels)) != count:
             raise stage.damaged("its labels are not distinct strings")
-        column = columns.scalar(read, stage.kind)
+        column = columns.scalar(source, stage.kind)
         if not column.raw:
             raise stage.unsupported(
-                f"it reads {read!r}, which an earlier stage computes; index a column of the table"
+                f"it reads {source!r}, which an earlier stage computes; index a column of the table"
             )
         categories = np.empty(count, object)
         categories[:] = column_labels
@@ -119,8 +118,8 @@ def import_string_indexer(stage: Stage, columns: Columns, needed: Collection[str
             is_unknown = b.op("lt", codes, b.constant(np.zeros(1, np.int64)))
             codes = b.op("where", is_unknown, b.constant(np.full(1, count, np.int64)), codes)
         else:
-            codes = b.op("require_known", codes, feature=read, step=stage.kind)
-        columns.put_codes(output, codes, count + keep, read)
+            codes = b.op("require_known", codes, feature=source, step=stage.kind)
+        columns.put_codes(output, codes, count + keep, source)
 
 
 def import_one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
@@ -128,23 +127,23 @@ def import_one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[st
 
     With "keep", unknown numbers have an index of their own; otherwise they are errors.
     """
-    keep = stage.invalid("error", "keep") == "keep"
+    keep = stage.get_handle_invalid("error", "keep") == "keep"
     sizes = stage.data["sizes"]
     if len(sizes) != len(stage.columns):
         raise stage.damaged(f"it has {len(sizes)} sizes for {len(stage.columns)} columns")
     b = columns.builder
-    for (read, vector), size in zip(stage.columns, sizes, strict=True):
+    for (source, vector), size in zip(stage.columns, sizes, strict=True):
         if vector not in needed:
             continue
         if not 0 < size <= MAX_OUTPUTS:
-            raise stage.damaged(f"it has {size} categories for the column {read!r}")
-        column = columns.scalar(read, stage.kind)
+            raise stage.damaged(f"it has {size} categories for the column {source!r}")
+        column = columns.scalar(source, stage.kind)
         codes = column.codes
         if codes is None or column.categories > size:
             codes = _check_codes(stage, b, column, size, keep)
         width = size + keep - stage.flag("dropLast", True)
         one_hot = b.op("one_hot", codes, width=width, dtype="float64")
-        columns.put(vector, one_hot, tuple(f"{read}_{i}" for i in range(width)), vector=True)
+        columns.put(vector, one_hot, tuple(f"{source}_{i}" for i in range(width)), vector=True)
 
 
 def _check_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
@@ -170,42 +169,42 @@ def import_imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> N
             "write such values as NULL in the query, and fit with missingValue=NaN"
         )
     b = columns.builder
-    for read, output in stage.columns:
+    for source, output in stage.columns:
         if output not in needed:
             continue
-        fill = stage.data["surrogates"].get(read)
+        fill = stage.data["surrogates"].get(source)
         if not isinstance(fill, float) or not math.isfinite(fill):
-            raise stage.damaged(f"it fills {read!r} with {fill!r}")
+            raise stage.damaged(f"it fills {source!r} with {fill!r}")
         if not fill.is_integer():
             warnings.warn(
-                f"{stage.kind} fills {read!r} with {fill}, as Spark does in a column of DOUBLE; "
+                f"{stage.kind} fills {source!r} with {fill}, as Spark does in a column of DOUBLE; "
                 f"in an integer column Spark fills {math.trunc(fill)}: if it was fitted on such a "
                 "column, cast it to DOUBLE before fit",
                 UserWarning,
                 stacklevel=2,
             )
-        x = columns.scalar(read, stage.kind).frame.matrix()
+        x = columns.scalar(source, stage.kind).frame.matrix()
         filled = b.op("impute", x, fill=np.array([fill]), missing=math.nan)
-        columns.put(output, filled, (read,), vector=False)
+        columns.put(output, filled, (source,), vector=False)
 
 
 def import_standard_scaler(stage: Stage, frame: Frame) -> Value:
     """Build (x - mean) * (1 / std)."""
     shift = stage.vector("mean") if stage.flag("withMean", False) else None
-    scale = _invert(stage.vector("std"), 0.0) if stage.flag("withStd", True) else None
-    return _scale(stage, frame, shift, scale)
+    scale = _invert_nonzero(stage.vector("std"), 0.0) if stage.flag("withStd", True) else None
+    return _shift_and_scale(stage, frame, shift, scale)
 
 
 def import_robust_scaler(stage: Stage, frame: Frame) -> Value:
     """Build (x - median) * (1 / range)."""
     shift = stage.vector("median") if stage.flag("withCentering", False) else None
-    scale = _invert(stage.vector("range"), 0.0) if stage.flag("withScaling", True) else None
-    return _scale(stage, frame, shift, scale)
+    scale = _invert_nonzero(stage.vector("range"), 0.0) if stage.flag("withScaling", True) else None
+    return _shift_and_scale(stage, frame, shift, scale)
 
 
 def import_max_abs_scaler(stage: Stage, frame: Frame) -> Value:
     """Build x * (1 / maxAbs); a column of zeros is unchanged."""
-    return _scale(stage, frame, None, _invert(stage.vector("maxAbs"), 1.0))
+    return _shift_and_scale(stage, frame, None, _invert_nonzero(stage.vector("maxAbs"), 1.0))
 
 
 def import_min_max_scaler(stage: Stage, frame: Frame) -> Value:
@@ -245,13 +244,12 @@ def _compute_norm(stage: Stage, b: Builder, x: Value, p: float) -> Value:
     raise stage.unsupported(f"p={p} is not supported; use 1, 2 or infinity")
 
 
-def _invert(x: Array, default: float) -> Array:
+def _invert_nonzero(x: Array, default: float) -> Array:
     """Return 1 / x, and `default` where x is 0."""
-    inverse: Array = np.divide(1.0, x, out=np.full_like(x, default), where=x != 0)
-    return inverse
+    return np.divide(1.0, x, out=np.full_like(x, default), where=x != 0)
 
 
-def _scale(stage: Stage, frame: Frame, shift: Array | None, scale: Array | None) -> Value:
+def _shift_and_scale(stage: Stage, frame: Frame, shift: Array | None, scale: Array | None) -> Value:
     """Build (x - shift) * scale, either of which may be left out."""
     b, value = frame.builder, frame.matrix()
     for op, factors in (("sub", shift), ("mul", scale)):

@@ -7,9 +7,8 @@ treesMetadata/...                 for forests
 stages/0_<uid>/metadata, data ... for a pipeline
 ```
 
-Neither Spark nor Java is needed: pyarrow reads the tables. It is native code: a damaged file may
-crash it with an uncaught C++ exception, or fill its memory. So it runs in a child process, which
-returns the tables in Arrow's own format.
+Neither Spark nor Java is needed: pyarrow reads the tables, in a child process, because a damaged
+file may crash it with an uncaught C++ exception, or fill its memory.
 """
 
 from __future__ import annotations
@@ -21,16 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlml.child_process import Child, ChildEnded, ChildFailed
 from sqlml.errors import ArtifactError, UnsupportedModelError, make_error
+from sqlml.importers.spark_ml import pipeline_stages
 from sqlml.importers.spark_ml.contents import read_saved_data
-from sqlml.importers.spark_ml.pipeline_stages import (
-    MAX_STAGES,
-    PACKAGES,
-    PIPELINES,
-    SCALA,
-    SparkModel,
-    Stage,
-    explain_not_covered,
-)
+from sqlml.importers.spark_ml.pipeline_stages import SparkModel, Stage, explain_not_covered
 from sqlml.importers.untrusted_documents import read_json
 from sqlml.ir.damaged_file import report_damage
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_NODES
@@ -57,15 +49,15 @@ def read_tables_in_child(folders: Parts) -> dict[str, pa.Table]:
     try:
         with Child(f"{__name__}:run_reader", counts, *files) as child:
             content = child.first
-    except ChildEnded as how:
+    except ChildEnded as end:
         raise ArtifactError(
-            f"a process that reads the Parquet files of the Spark model {how}: they are damaged "
+            f"a process that reads the Parquet files of the Spark model {end}: they are damaged "
             "or malicious; save the model again"
         ) from None
-    except ChildFailed as failed:
-        raise make_error(failed.name, failed.message) or ArtifactError(
-            f"the Parquet files of the Spark model cannot be read ({failed.name}: "
-            f"{failed.message}); save the model again"
+    except ChildFailed as failure:
+        raise make_error(failure.name, failure.message) or ArtifactError(
+            f"the Parquet files of the Spark model cannot be read ({failure.name}: "
+            f"{failure.message}); save the model again"
         ) from None
     tables: dict[str, pa.Table] = {}
     source = pa.BufferReader(content)
@@ -102,7 +94,7 @@ def _join_table(contents: Sequence[bytes], folder: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = [pq.ParquetFile(pa.BufferReader(part)) for part in contents]
+    files = [pq.ParquetFile(pa.BufferReader(content)) for content in contents]
     headers = [file.metadata for file in files]
     for name, count, limit in (
         ("rows", sum(header.num_rows for header in headers), MAX_ROWS),
@@ -136,9 +128,8 @@ _TABLES = ("data", "treesMetadata")
 def read_folder(
     files: Mapping[str, bytes], tables: Callable[[Parts], dict[str, Any]] = read_tables_in_child
 ) -> SparkModel:
-    """Read the model of a folder.
+    """Read the model of a folder; `files` maps paths relative to the folder to their content.
 
-    `files` maps paths relative to the folder, to their content, and `tables` reads tables.
     Files that Spark does not read, such as hidden files and checksums, are ignored.
     """
     import pyarrow as pa
@@ -147,11 +138,7 @@ def read_folder(
     errors = (pa.ArrowException, OSError, MemoryError)
     with report_damage("the Spark model", "save the model again", *errors):
         folders = _find_parts(files)
-        table_folders = {
-            folder: parts
-            for folder, parts in folders.items()
-            if folder.rpartition("/")[2] in _TABLES
-        }
+        table_folders = {f: folders[f] for f in folders if f.rpartition("/")[2] in _TABLES}
         stages = tuple(_read_stages(folders, tables(table_folders), "", versions, 0))
     return SparkModel(stages, f"pyspark {versions[0]}")
 
@@ -172,11 +159,7 @@ def _find_parts(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
 
 
 def _read_stages(
-    folders: Mapping[str, list[bytes]],
-    tables: Mapping[str, pa.Table],
-    root: str,
-    versions: list[str],
-    depth: int,
+    folders: Parts, tables: Mapping[str, pa.Table], root: str, versions: list[str], depth: int
 ) -> Iterator[Stage]:
     """Yield the stages in the folder `root`, including the stages of nested pipelines.
 
@@ -191,54 +174,53 @@ def _read_stages(
             "4 save; load it with one of these versions, and save it again"
         )
     versions.append(version)
-    if len(versions) > MAX_STAGES:
-        raise ArtifactError(f"the pipeline has more than {MAX_STAGES} stages")
-    if name in PIPELINES:
+    if len(versions) > pipeline_stages.MAX_STAGES:
+        raise ArtifactError(f"the pipeline has more than {pipeline_stages.MAX_STAGES} stages")
+    if name in pipeline_stages.PIPELINES:
         if depth > _MAX_DEPTH:
             raise ArtifactError(f"pipelines are nested more than {_MAX_DEPTH} deep")
         for folder in _list_stage_folders(folders, root, metadata["paramMap"]["stageUids"]):
             yield from _read_stages(folders, tables, folder, versions, depth + 1)
         return
     kind = name.rsplit(".", 1)[-1]
-    if kind not in PACKAGES or name != f"{SCALA}{PACKAGES[kind]}.{kind}":
+    package = pipeline_stages.PACKAGES.get(kind)
+    if package is None or name != f"{pipeline_stages.SCALA}{package}.{kind}":
         raise explain_not_covered(name, uid)
-    defaults = _check_object(metadata.get("defaultParamMap", {}))
-    params = defaults | _check_object(metadata["paramMap"])
+    defaults = _require_object(metadata.get("defaultParamMap", {}))
+    params = defaults | _require_object(metadata["paramMap"])
 
-    def table(folder: str) -> pa.Table:
-        table = tables.get(_join_path(root, folder))
-        if table is None:
+    def read_table(folder: str) -> pa.Table:
+        read_table = tables.get(_join_path(root, folder))
+        if read_table is None:
             raise ArtifactError(f"the {kind} {uid} has no file in its folder {folder!r}")
-        return table
+        return read_table
 
     with report_damage(f"the {kind} {uid} of the Spark model", "save the model again"):
-        yield Stage(kind, uid, params, read_saved_data(kind, table, metadata))
+        yield Stage(kind, uid, params, read_saved_data(kind, read_table, metadata))
 
 
 def _join_path(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _check_object(value: Any) -> dict[str, Any]:
+def _require_object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError("the parameters are not an object")
     return value
 
 
-def _read_metadata(folders: Mapping[str, list[bytes]], folder: str) -> dict[str, Any]:
+def _read_metadata(folders: Parts, folder: str) -> dict[str, Any]:
     content = b"".join(folders.get(_join_path(folder, "metadata"), []))
     if not content:
         raise ArtifactError(f"the Spark model has no metadata in its folder {folder or '.'!r}")
     if len(content) > MAX_METADATA:
         raise ArtifactError(f"the metadata in {folder or '.'!r} has {len(content)} bytes")
-    return _check_object(read_json(content, strict=True))
+    return _require_object(read_json(content, strict=True))
 
 
-def _list_stage_folders(
-    folders: Mapping[str, list[bytes]], folder: str, uids: Sequence[Any]
-) -> Iterator[str]:
+def _list_stage_folders(folders: Parts, folder: str, uids: Sequence[Any]) -> Iterator[str]:
     """Yield the folders of a pipeline's stages, which are named after their numbers and uids."""
-    if not isinstance(uids, list) or len(uids) > MAX_STAGES:
+    if not isinstance(uids, list) or len(uids) > pipeline_stages.MAX_STAGES:
         raise ValueError("stageUids does not list the stages")
     prefix = _join_path(folder, "stages") + "/"
     subfolders = {f[len(prefix) :].split("/")[0] for f in folders if f.startswith(prefix)}

@@ -68,15 +68,11 @@ _WIDTHS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The stages that the outputs need.
+    """The stages that the outputs need, each with the output columns that are needed later.
 
-    Attributes:
-        steps: the stages, each with the output columns that are needed later.
-        inputs: the columns that no stage computes, in the order of their use.
-        vector: the only input, if it is a vector; `width` is its width.
-        predictor: the last predictor, if any.
-        naming: the IndexToString that converts its predictions to labels, if any.
-        outputs: the columns that the last stage computes.
+    `inputs` are the columns that no stage computes, in the order of their use. If the only input is
+    a vector, `vector` is its name and `width` its width. `label_stage` is the IndexToString that
+    converts the predictions to labels, if any.
     """
 
     steps: tuple[tuple[Stage, frozenset[str]], ...]
@@ -104,14 +100,13 @@ def make_plan(model: SparkModel) -> Plan:
             steps.append((stage, needed_here))
             needed = (needed - needed_here) | set(_list_inputs(stage, needed_here))
     steps.reverse()
-    inputs: dict[str, None] = {}
+    inputs, computed = dict[str, None](), set[str]()
     vector, width = None, 0
-    computed: set[str] = set()
     for stage, needed_here in steps:
-        reads = [name for name in _list_inputs(stage, needed_here) if name not in computed]
-        inputs.update(dict.fromkeys(reads))
-        if reads and (stage.kind in VECTOR_WISE or stage.kind in PREDICTORS):
-            (vector,), width = reads, _find_width(stage)
+        read_columns = [name for name in _list_inputs(stage, needed_here) if name not in computed]
+        inputs.update(dict.fromkeys(read_columns))
+        if read_columns and (stage.kind in VECTOR_WISE or stage.kind in PREDICTORS):
+            (vector,), width = read_columns, _find_width(stage)
         computed |= needed_here
     if vector is not None and len(inputs) > 1:
         raise UnsupportedModelError(
@@ -123,22 +118,22 @@ def make_plan(model: SparkModel) -> Plan:
     return Plan(tuple(steps), tuple(inputs), vector, width, predictor, label_stage, outputs)
 
 
-def _find_label_stage(predictor: Stage, later: Sequence[Stage]) -> Stage | None:
+def _find_label_stage(predictor: Stage, later_stages: Sequence[Stage]) -> Stage | None:
     """Return the last IndexToString that reads the prediction, if any."""
     prediction = predictor.text("predictionCol", "prediction")
-    candidates = (stage for stage in reversed(later) if stage.kind == "IndexToString")
+    candidates = (stage for stage in reversed(later_stages) if stage.kind == "IndexToString")
     return next((stage for stage in candidates if stage.text("inputCol") == prediction), None)
 
 
 def _list_outputs(stage: Stage) -> tuple[str, ...]:
     if stage.kind in PREDICTORS:
-        return tuple(filter(None, (stage.text(name, "") for name in _PREDICTED)))
+        return tuple(filter(None, (stage.text(name, "") for name in _PREDICTION_PARAMS)))
     if stage.kind in COLUMN_WISE:
         return tuple(output for _, output in stage.columns)
     return (stage.text("outputCol"),)
 
 
-_PREDICTED = ("predictionCol", "rawPredictionCol", "probabilityCol")
+_PREDICTION_PARAMS = ("predictionCol", "rawPredictionCol", "probabilityCol")
 
 
 def _list_inputs(stage: Stage, needed: Collection[str]) -> tuple[str, ...]:
@@ -200,8 +195,7 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
 
 
 def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, needed: Collection[str]) -> None:
-    """Add the `needed` output columns of a predictor to `columns`."""
-    for param, output in zip(_PREDICTED, ("label", "score", "proba"), strict=True):
+    for param, output in zip(_PREDICTION_PARAMS, ("label", "score", "proba"), strict=True):
         name = stage.text(param, "")
         if name in needed and output in outputs.values:
             value = columns.builder.cast(outputs.values[output], "float64")
@@ -213,7 +207,7 @@ def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, needed: Colle
 
 def _check_columns(stage: Stage, outputs: Outputs) -> None:
     """Check that the output columns have names: an empty name changes how Spark predicts."""
-    for param in _PREDICTED if "proba" in outputs.values else ("predictionCol",):
+    for param in _PREDICTION_PARAMS if "proba" in outputs.values else ("predictionCol",):
         if not stage.text(param, param.removesuffix("Col")):
             raise stage.unsupported(
                 f"{param} is empty, which changes how it predicts; give the column a name"

@@ -15,17 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
+from sqlml.importers.spark_ml import pipeline_stages
 from sqlml.importers.spark_ml.contents import LEARNED, read_tree_nodes
-from sqlml.importers.spark_ml.pipeline_stages import (
-    FORESTS,
-    PACKAGES,
-    PIPELINES,
-    PYTHON,
-    SINGLE_TREES,
-    SparkModel,
-    Stage,
-    explain_not_covered,
-)
+from sqlml.importers.spark_ml.pipeline_stages import SparkModel, Stage, explain_not_covered
 from sqlml.types import Array
 
 if TYPE_CHECKING:
@@ -41,20 +33,20 @@ def read_object(model: Any, *, trees: bool = True) -> SparkModel:
 
 def _read_stages(model: Any, trees: bool) -> Iterator[Stage]:
     name, uid = f"{type(model).__module__}.{type(model).__qualname__}", str(model.uid)
-    if name in PIPELINES:
+    if name in pipeline_stages.PIPELINES:
         for stage in model.stages:
             yield from _read_stages(stage, trees)
         return
     kind = type(model).__qualname__
-    if kind not in PACKAGES or name != f"{PYTHON}{PACKAGES[kind]}.{kind}":
+    package = pipeline_stages.PACKAGES.get(kind)
+    if package is None or name != f"{pipeline_stages.PYTHON}{package}.{kind}":
         raise explain_not_covered(name, uid)
     params = {param.name: value for param, value in model.extractParamMap().items()}
     yield Stage(kind, uid, params, _read_learned(kind, model, trees))
 
 
 def _read_learned(kind: str, model: Any, trees: bool) -> dict[str, Any]:
-    """Read `Stage.data` from an object, without the nodes of trees if `trees` is false."""
-    if kind in SINGLE_TREES or kind in FORESTS:
+    if kind in pipeline_stages.SINGLE_TREES or kind in pipeline_stages.FORESTS:
         return _read_trees(model, trees)
     if kind == "KMeansModel":
         return {"centers": np.array(model.clusterCenters(), np.float64)}
@@ -75,7 +67,7 @@ def _read_trees(model: Any, trees: bool) -> dict[str, Any]:
             f"the trees of this {type(model).__name__} are in another process (Spark Connect); "
             "save the model with model.write().save(path), and register the folder"
         )
-    is_forest = type(model).__name__ in FORESTS
+    is_forest = type(model).__name__ in pipeline_stages.FORESTS
     java_trees = list(java.trees()) if is_forest else [java]
     weights: Array = np.array(model.treeWeights if is_forest else [1.0], np.float64)
     nodes = read_tree_nodes(_fetch_nodes(java_trees), len(java_trees))
@@ -95,15 +87,10 @@ def _fetch_nodes(trees: list[Any]) -> pa.Table:
             "the model with model.write().save(path), and register the folder"
         ) from error
     integer, number, numbers = pa.int64(), pa.float64(), pa.list_(pa.float64())
-    split = pa.struct(
-        {"featureIndex": integer, "leftCategoriesOrThreshold": numbers, "numCategories": integer}
-    )
-    fields = {
-        **dict.fromkeys(("treeID", "id", "leftChild", "rightChild"), integer),
-        "prediction": number,
-        "impurityStats": numbers,
-        "split": split,
-    }
+    split = dict.fromkeys(("featureIndex", "numCategories"), integer)
+    split["leftCategoriesOrThreshold"] = numbers
+    fields = dict.fromkeys(("treeID", "id", "leftChild", "rightChild"), integer)
+    fields |= {"prediction": number, "impurityStats": numbers, "split": pa.struct(split)}
     schema = pa.schema(fields)
     tables = [
         pa.Table.from_pylist([{**node, "treeID": i} for node in nodes], schema)

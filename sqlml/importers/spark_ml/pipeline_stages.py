@@ -126,7 +126,7 @@ class Stage:
             raise self.damaged(f"it has {len(outputs)} output columns for {len(inputs)} inputs")
         return tuple(zip(inputs, outputs, strict=True))
 
-    def invalid(self, *allowed: str) -> str:
+    def get_handle_invalid(self, *allowed: str) -> str:
         """Return the parameter handleInvalid, which must be one of `allowed`; "skip" never is."""
         value = self.text("handleInvalid", "error")
         if value == "skip":
@@ -149,10 +149,7 @@ _NOT_FINITE = frozenset(("NaN", "Infinity", "-Infinity", "Inf", "-Inf"))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparkModel:
-    """The stages of a fitted pipeline, including nested pipelines, or a single fitted stage.
-
-    `written_by` is the library, for example "pyspark 4.1.1".
-    """
+    """The stages of a fitted pipeline, including nested pipelines, or a single fitted stage."""
 
     stages: tuple[Stage, ...]
     written_by: str
@@ -162,9 +159,8 @@ def explain_not_covered(name: str, uid: str) -> UnsupportedModelError:
     """Return the error for a stage of an unsupported class, with advice."""
     short = name.rsplit(".", 1)[-1]
     if short in ("CrossValidatorModel", "TrainValidationSplitModel"):
-        return UnsupportedModelError(
-            f"{short} contains the models that it tried; register its bestModel"
-        )
+        advice = f"{short} contains the models that it tried; register its bestModel"
+        return UnsupportedModelError(advice)
     return UnsupportedModelError(
         f"sqlml does not import the stage {short} ({uid or name}) of pyspark.ml; it imports "
         f"{', '.join(PACKAGES)}: use one of these, or leave the stage out, do its work in the "
@@ -176,9 +172,8 @@ def explain_not_covered(name: str, uid: str) -> UnsupportedModelError:
 class Column:
     """A column of Spark: a scalar, whose frame has one column, or a vector.
 
-    Attributes:
-        raw: whether it comes directly from the table, so that it may be NULL or infinite.
-        codes: the same numbers as int64 (n, 1), if all are known to be below `categories`.
+    A `raw` column comes directly from the table, so it may be NULL or infinite. `codes` are the
+    same numbers as int64 (n, 1), if all are known to be below `categories`.
     """
 
     frame: Frame
@@ -194,12 +189,9 @@ class Columns:
     def __init__(self, frame: Frame, vector: str | None) -> None:
         """Start with the columns of `frame`: the vector named `vector`, or else scalars."""
         self.builder: Builder = frame.builder
-        if vector is not None:
-            self._by_name = {vector: Column(frame, True, True)}
-        else:
-            self._by_name = {
-                name: Column(frame.select([i]), False, True) for i, name in enumerate(frame.names)
-            }
+        self._by_name = {} if vector is None else {vector: Column(frame, True, True)}
+        for i, name in enumerate(frame.names if vector is None else ()):
+            self._by_name[name] = Column(frame.select([i]), False, True)
 
     def put(
         self, name: str, value: Value, names: tuple[str, ...], *, vector: bool, raw: bool = False
@@ -207,10 +199,10 @@ class Columns:
         """Add a column of (n, k) numbers that a stage computed."""
         self._by_name[name] = Column(Frame.from_value(self.builder, value, names), vector, raw)
 
-    def put_codes(self, name: str, codes: Value, categories: int, read: str) -> None:
-        """Add a column of category codes below `categories`, computed from the column `read`."""
+    def put_codes(self, name: str, codes: Value, categories: int, source: str) -> None:
+        """Add a column of category codes below `categories`, computed from the column `source`."""
         value = self.builder.op("cast", codes, dtype="float64")
-        frame = Frame.from_value(self.builder, value, (read,))
+        frame = Frame.from_value(self.builder, value, (source,))
         self._by_name[name] = Column(frame, False, False, codes, categories)
 
     def any(self, name: str) -> Column:

@@ -31,23 +31,23 @@ def import_linear_regression(stage: Stage, columns: Columns) -> Outputs:
 
 def import_logistic_regression(stage: Stage, columns: Columns) -> Outputs:
     """Import a logistic regression; its scores are -m and m if it is binomial."""
-    weights, classes = stage.data["coefficients"], stage.count("numClasses", MAX_OUTPUTS)
-    rows = len(weights)
-    if classes < 2 or np.isinf(stage.data["intercepts"]).any():
+    weights, num_classes = stage.data["coefficients"], stage.count("numClasses", MAX_OUTPUTS)
+    num_rows = len(weights)
+    if num_classes < 2 or np.isinf(stage.data["intercepts"]).any():
         raise stage.unsupported("it was fitted on a single class; fit it on two or more")
     bias = stage.vector("intercepts")
-    if not np.isfinite(weights).all() or bias.shape != (rows,):
+    if not np.isfinite(weights).all() or bias.shape != (num_rows,):
         raise stage.damaged("its coefficients do not match its intercepts, or are not finite")
-    if rows != classes and (rows, classes) != (1, 2):
-        raise stage.damaged(f"it has coefficients for {rows} classes, not {classes}")
+    if num_rows != num_classes and (num_rows, num_classes) != (1, 2):
+        raise stage.damaged(f"it has coefficients for {num_rows} classes, not {num_classes}")
     b = columns.builder
     x = _read_features(stage, columns, weights.shape[1])
-    if rows > 1 and stage.data["sparse"]:
+    if num_rows > 1 and stage.data["sparse"]:
         # Spark skips the zeros of a sparse matrix, so 0 * NaN is 0 there.
         names = tuple(columns.vector(stage.text("featuresCol"), stage.kind).names)
         x = b.op("require_finite", x, features=names, allow_nan=False, step=stage.kind)
     margin = b.op("linear", x, weights=np.ascontiguousarray(weights.T), bias=bias)
-    if rows > 1:
+    if num_rows > 1:
         proba = b.op("softmax", margin, sum_dtype="float64")
         return _build_outputs(stage, b, margin, proba)
     score = b.op("concat", b.op("neg", margin), margin)
@@ -55,7 +55,7 @@ def import_logistic_regression(stage: Stage, columns: Columns) -> Outputs:
     threshold = b.constant(np.full(1, _compute_margin_threshold(stage)))
     label = b.op("cast", b.op("gt", margin, threshold), dtype="int64")
     values = {"label": label, "proba": _add_complement(b, first_proba), "score": score}
-    return Outputs(values, _number_labels(classes))
+    return Outputs(values, _number_labels(num_classes))
 
 
 def _compute_margin_threshold(stage: Stage) -> float:
@@ -77,16 +77,14 @@ def _compute_margin_threshold(stage: Stage) -> float:
 
 def import_tree_classifier(stage: Stage, columns: Columns) -> Outputs:
     """Import a tree; its scores are the numbers of training rows of each class in the leaf."""
-    x, nodes, stats = _read_class_trees(stage, columns)
-    b = columns.builder
+    b, (x, nodes, stats) = columns.builder, _read_class_trees(stage, columns)
     score = _sum_leaf_values(b, x, nodes, stats)
     return _build_outputs(stage, b, score, _divide_by_sum(b, score))
 
 
 def import_forest_classifier(stage: Stage, columns: Columns) -> Outputs:
     """Import a forest; its scores are the sums of the class fractions of its trees."""
-    x, nodes, stats = _read_class_trees(stage, columns)
-    b = columns.builder
+    b, (x, nodes, stats) = columns.builder, _read_class_trees(stage, columns)
     total = np.cumsum(stats, axis=1)[:, -1:]  # cumsum adds in Spark's order
     votes = np.divide(stats, total, out=np.zeros_like(stats), where=total != 0)
     score = _sum_leaf_values(b, x, nodes, votes)
@@ -95,8 +93,7 @@ def import_forest_classifier(stage: Stage, columns: Columns) -> Outputs:
 
 def import_boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
     """Import boosted trees; scores are -m and m, and class 0 has probability sigmoid(-2 m)."""
-    b = columns.builder
-    margin = _sum_trees(stage, columns)
+    b, margin = columns.builder, _sum_trees(stage, columns)
     score = b.op("concat", b.op("neg", margin), margin)
     double = b.op("mul", margin, b.constant(np.full(1, -2.0)))
     return _build_outputs(stage, b, score, _add_complement(b, b.op("sigmoid", double)))
@@ -106,8 +103,7 @@ def import_forest_regressor(stage: Stage, columns: Columns) -> Outputs:
     """Import a forest, which predicts the mean of its trees, or a single tree."""
     b, value = columns.builder, _sum_trees(stage, columns, weighted=False)
     if stage.kind != "DecisionTreeRegressionModel":
-        trees = b.constant(np.full(1, float(stage.data["nodes"].trees)))
-        value = b.op("div", value, trees)
+        value = b.op("div", value, b.constant(np.full(1, float(stage.data["nodes"].num_trees))))
     return Outputs({"label": value})
 
 
@@ -152,16 +148,15 @@ def _compute_cosine_distances(stage: Stage, b: Builder, x: Value, centers: Array
 
 
 def _read_features(stage: Stage, columns: Columns, width: int) -> Value:
-    name = stage.text("featuresCol", "features")
-    return columns.vector(name, stage.kind, width).matrix()
+    return columns.vector(stage.text("featuresCol", "features"), stage.kind, width).matrix()
 
 
 def _read_class_trees(stage: Stage, columns: Columns) -> tuple[Value, TreeNodes, Array]:
     """Return the features, the trees, and the number of rows of each class at each node (N, K)."""
     nodes: TreeNodes = stage.data["nodes"]
-    classes = stage.count("numClasses", MAX_OUTPUTS)
-    if nodes.stats.shape[1] != classes:
-        raise stage.damaged(f"its leaves count {nodes.stats.shape[1]} classes, not {classes}")
+    num_classes = stage.count("numClasses", MAX_OUTPUTS)
+    if nodes.stats.shape[1] != num_classes:
+        raise stage.damaged(f"its leaves count {nodes.stats.shape[1]} classes, not {num_classes}")
     if not np.isfinite(nodes.stats).all() or (nodes.stats < 0).any():
         raise stage.damaged("a leaf has a count that is negative or not finite")
     return _prepare_tree_features(stage, columns), nodes, nodes.stats
@@ -182,14 +177,12 @@ def _prepare_tree_features(stage: Stage, columns: Columns) -> Value:
     """Build the features, in which category columns have NaN instead of non-integers."""
     nodes: TreeNodes = stage.data["nodes"]
     width = stage.count("numFeatures", MAX_FEATURES)
-    x = _read_features(stage, columns, width)
-    b = columns.builder
+    b, x = columns.builder, _read_features(stage, columns, width)
     integer_columns = _find_integer_columns(b, x)
     if all(integer_columns[j] for j in nodes.categorical_columns.tolist() if j < width):
         return x
     is_category = np.isin(np.arange(width), nodes.categorical_columns)[None, :]
-    is_integer = b.op("eq", x, b.op("trunc", x))
-    is_valid = b.op("or", is_integer, b.constant(~is_category))
+    is_valid = b.op("or", b.op("eq", x, b.op("trunc", x)), b.constant(~is_category))
     return b.op("where", is_valid, x, b.constant(np.full(1, math.nan)))
 
 
@@ -214,34 +207,31 @@ def _divide_by_sum(b: Builder, score: Value) -> Value:
     return b.op("div", score, b.op("where", is_zero, b.constant(np.ones(1)), total))
 
 
-def _add_complement(b: Builder, first: Value) -> Value:
+def _add_complement(b: Builder, first_proba: Value) -> Value:
     """Build the probabilities (n, 2) of both classes from that of class 0 (n, 1)."""
-    return b.op("concat", first, b.op("sub", b.constant(np.ones(1)), first))
+    return b.op("concat", first_proba, b.op("sub", b.constant(np.ones(1)), first_proba))
 
 
 def _build_outputs(stage: Stage, b: Builder, score: Value, proba: Value) -> Outputs:
     """Build the outputs of a classifier; the label depends on the thresholds, if there are any."""
-    classes = score.type.width
+    num_classes, criterion = score.type.width, score
     thresholds = stage.numbers("thresholds")
-    criterion = score
     if thresholds is not None:
-        _check_thresholds(stage, thresholds, classes)
-        divisors = np.array(thresholds)
-        criterion = b.op("div", proba, b.constant(divisors))
-        if (divisors == 0).any():  # 0 / 0 is NaN, which must never win
+        _check_thresholds(stage, thresholds, num_classes)
+        criterion = b.op("div", proba, b.constant(np.array(thresholds)))
+        if 0 in thresholds:  # 0 / 0 is NaN, which must never win
             lowest = b.constant(np.full(1, -math.inf))
             criterion = b.op("where", b.op("isnan", criterion), lowest, criterion)
     label = argmax_label(b, criterion)
-    return Outputs({"label": label, "proba": proba, "score": score}, _number_labels(classes))
+    return Outputs({"label": label, "proba": proba, "score": score}, _number_labels(num_classes))
 
 
-def _check_thresholds(stage: Stage, thresholds: tuple[float, ...], classes: int) -> None:
-    """Check that there is a threshold for each class, and that at most one threshold is 0."""
-    if len(thresholds) != classes or min(thresholds) < 0 or thresholds.count(0.0) > 1:
-        raise stage.damaged(f"its thresholds {list(thresholds)} do not match its {classes} classes")
+def _check_thresholds(stage: Stage, thresholds: tuple[float, ...], num_classes: int) -> None:
+    if len(thresholds) != num_classes or min(thresholds) < 0 or thresholds.count(0.0) > 1:
+        raise stage.damaged(f"its thresholds {list(thresholds)} do not match {num_classes} classes")
     if math.isinf(max(thresholds)):
         raise stage.damaged("one of its thresholds is infinite")
 
 
-def _number_labels(classes: int) -> Labels:
-    return Labels("float64", tuple(float(i) for i in range(classes)))
+def _number_labels(num_classes: int) -> Labels:
+    return Labels("float64", tuple(float(i) for i in range(num_classes)))

@@ -24,8 +24,8 @@ from sqlml.importers.torch.tensors import (
     Rule,
     is_floating,
     promote,
+    read_rows,
     resolve_column_axis,
-    rows,
 )
 from sqlml.ir.builder import Value
 from sqlml.ir.torch_archive import Call, ExportedModule, Input, Ref
@@ -33,7 +33,7 @@ from sqlml.types import DType
 
 
 def _make_unary(op: str) -> Rule:
-    return lambda m, a: m.unary(op, rows(a, "self"))
+    return lambda m, a: m.unary(op, read_rows(a, "self"))
 
 
 def _make_binary(op: str) -> Rule:
@@ -69,10 +69,9 @@ def _to_bool(m: Maker, x: Operand) -> Any:
 def _convert_division(m: Maker, a: Arguments) -> Rows:
     if a.get("rounding_mode") is not None:
         raise Uncovered("a division that rounds")
-    dividend, divisor = a["self"], a["other"]
-    dtype = promote([dividend, divisor])
+    dtype = promote([a["self"], a["other"]])
     dtype = dtype if is_floating(dtype) else "float32"
-    return m.elementwise("div", dividend, divisor, dtype=dtype)
+    return m.elementwise("div", a["self"], a["other"], dtype=dtype)
 
 
 def _convert_reverse_subtraction(m: Maker, a: Arguments) -> Rows:
@@ -81,11 +80,10 @@ def _convert_reverse_subtraction(m: Maker, a: Arguments) -> Rows:
 
 
 def _convert_power(m: Maker, a: Arguments) -> Rows:
-    x, exponent = rows(a, "self"), a["exponent"]
-    if exponent == 2:
-        return m.elementwise("mul", x, x)
-    if exponent == 3:
-        return m.elementwise("mul", m.elementwise("mul", x, x), x)
+    x, exponent = read_rows(a, "self"), a["exponent"]
+    if exponent in (2, 3):
+        square = m.elementwise("mul", x, x)
+        return square if exponent == 2 else m.elementwise("mul", square, x)
     if exponent == 0.5:
         return m.unary("sqrt", x)
     if exponent == -1:
@@ -94,12 +92,12 @@ def _convert_power(m: Maker, a: Arguments) -> Rows:
 
 
 def _convert_reciprocal(m: Maker, a: Arguments) -> Rows:
-    return m.elementwise("div", 1.0, m.to_floating(rows(a, "self")))
+    return m.elementwise("div", 1.0, m.to_floating(read_rows(a, "self")))
 
 
 def _make_reduction(op: str, mean: bool = False) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
-        x = rows(a, "self")
+        x = read_rows(a, "self")
         dims = a.get("dim")
         if dims in (None, []) or a.get("dtype") is not None:
             raise Uncovered("a reduction of the whole batch")
@@ -119,14 +117,13 @@ def _make_reduction(op: str, mean: bool = False) -> Rule:
 
 
 def _convert_where(m: Maker, a: Arguments) -> Rows:
-    condition = rows(a, "condition")
-    if condition.dtype != "bool":
+    if read_rows(a, "condition").dtype != "bool":
         raise Uncovered("a condition that is not bool")
-    return m.where(condition, a["self"], a["other"])
+    return m.where(a["condition"], a["self"], a["other"])
 
 
 def _convert_sign(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     if x.dtype == "bool":
         raise Uncovered("the sign of booleans")
     # torch returns 0 for NaN.
@@ -153,8 +150,8 @@ RULES: Mapping[str, Rule] = {
     "aten.asin.default": _make_unary("arcsin"),
     "aten.acos.default": _make_unary("arccos"),
     "aten.atan.default": _make_unary("arctan"),
-    "aten.neg.default": lambda m, a: m.op("neg", rows(a, "self")),
-    "aten.abs.default": lambda m, a: m.op("abs", rows(a, "self")),
+    "aten.neg.default": lambda m, a: m.op("neg", read_rows(a, "self")),
+    "aten.abs.default": lambda m, a: m.op("abs", read_rows(a, "self")),
     **{f"aten.{name}.Tensor": rule for name, rule in _WITH_SCALARS.items()},
     **{f"aten.{name}.Scalar": rule for name, rule in _WITH_SCALARS.items()},
     "aten.maximum.default": _make_binary("maximum"),
@@ -163,9 +160,9 @@ RULES: Mapping[str, Rule] = {
     "aten.logical_or.default": _make_logical("or"),
     **{f"aten.{name}.Tensor": _make_bitwise("and") for name in ("bitwise_and", "__and__")},
     **{f"aten.{name}.Tensor": _make_bitwise("or") for name in ("bitwise_or", "__or__")},
-    "aten.logical_not.default": lambda m, a: m.op("not", _to_bool(m, rows(a, "self"))),
+    "aten.logical_not.default": lambda m, a: m.op("not", _to_bool(m, read_rows(a, "self"))),
     "aten.sign.default": _convert_sign,
-    "aten.square.default": lambda m, a: m.elementwise("mul", rows(a, "self"), rows(a, "self")),
+    "aten.square.default": lambda m, a: m.elementwise("mul", a["self"], read_rows(a, "self")),
     "aten.pow.Tensor_Scalar": _convert_power,
     "aten.reciprocal.default": _convert_reciprocal,
     "aten.rsqrt.default": lambda m, a: _convert_reciprocal(m, {"self": m.unary("sqrt", a["self"])}),
@@ -184,17 +181,15 @@ RULES: Mapping[str, Rule] = {
 def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
     """Convert a graph, which reads the columns of `frame`, to its result (n, k).
 
-    Raises:
-        Uncovered: the IR cannot express an operator, or the way it is used.
+    Raises Uncovered if the IR cannot express an operator, or the way it is used.
     """
     maker = Maker(frame.builder)
     values: dict[str, Any] = dict(graph.constants)
     for tensor, value in read_inputs(graph, frame):
         values[tensor.name] = Rows(value, tensor.shape[1:])
-    use_counts = Counter(
-        name for call in graph.calls for name in _list_references(list(call.arguments.values()))
-    )
-    use_counts[graph.output] += 1
+    use_counts = Counter([graph.output])
+    for call in graph.calls:
+        use_counts.update(_walk_references(list(call.arguments.values())))
     producers = {result: call for call in graph.calls for result in call.results}
     for call in graph.calls:
         name = _get_functional_name(call, use_counts, producers)
@@ -209,7 +204,7 @@ def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
         results = returned if isinstance(returned, tuple) else (returned,)
         values.update(zip(call.results, results, strict=False))
     result = values.get(graph.output)
-    if not isinstance(result, Rows) or result.value.type.dtype != graph.dtype:
+    if not isinstance(result, Rows) or result.dtype != graph.dtype:
         raise Uncovered("a result that does not depend on the rows, or of another dtype")
     if result.shape != graph.shape:
         raise Uncovered(f"a result of shape {result.shape}, not {graph.shape}")
@@ -225,10 +220,8 @@ def read_inputs(graph: ExportedModule, frame: Frame) -> Iterator[tuple[Input, Va
         is_integer = tensor.dtype in ("int8", "int16", "int32", "int64", "bool")
         value = columns.matrix("float64" if is_integer else cast(DType, tensor.dtype))
         if is_integer:
-            step = f"a module that reads {tensor.dtype}"
-            value = frame.builder.op(
-                "require_finite", value, features=columns.names, allow_nan=False, step=step
-            )
+            checks = {"allow_nan": False, "step": f"a module that reads {tensor.dtype}"}
+            value = frame.builder.op("require_finite", value, features=columns.names, **checks)
             value = frame.builder.op("cast", value, dtype=tensor.dtype)
         yield tensor, value
 
@@ -283,17 +276,15 @@ def _get_first_tensor(call: Call) -> str | None:
     return target.name if isinstance(target, Ref) else None
 
 
-def _list_references(arguments: list[Any]) -> Iterator[str]:
-    """Yield the names of the values that arguments refer to."""
+def _walk_references(arguments: list[Any]) -> Iterator[str]:
     for value in arguments:
         if isinstance(value, Ref):
             yield value.name
         elif isinstance(value, list):
-            yield from _list_references(value)
+            yield from _walk_references(value)
 
 
 def _resolve(value: Any, values: dict[str, Any]) -> Any:
-    """Replace references in an argument by the values that they refer to."""
     if isinstance(value, Ref):
         return values.get(value.name)  # None if no rule computes it
     if isinstance(value, list):

@@ -22,10 +22,10 @@ from sqlml.importers.torch.tensors import (
     Maker,
     Rule,
     Tensor,
-    constant,
+    read_constant,
+    read_rows,
     resolve_axis,
     resolve_column_axis,
-    rows,
 )
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.categories import EMBEDDING
@@ -36,8 +36,7 @@ from sqlml.types import ROWS, Array, DType
 def _convert_dropout(m: Maker, a: Arguments) -> Tensor:
     if a["train"]:
         raise Uncovered("a dropout that is active; call eval() before exporting")
-    x: Tensor = a["input"]
-    return x
+    return cast(Tensor, a["input"])
 
 
 def _convert_to(m: Maker, a: Arguments) -> Tensor:
@@ -48,15 +47,13 @@ def _convert_to(m: Maker, a: Arguments) -> Tensor:
         raise Uncovered(f"numbers of dtype {dtype.name}")
     if isinstance(x, Rows):
         return m.cast(x, cast(DType, dtype.name))
-    converted: Array = np.asarray(x).astype(dtype.name)
-    return converted
+    return np.asarray(x).astype(dtype.name)
 
 
 def _convert_permute(m: Maker, a: Arguments) -> Tensor:
     x, dims = a["self"], a.get("dims")
     if not isinstance(x, Rows):
-        permuted: Array = np.transpose(x, dims)
-        return permuted
+        return np.transpose(x, dims)
     order = [resolve_axis(d, x.rank) for d in dims or range(x.rank)[::-1]]
     if order[0] != 0:
         raise Uncovered("a permutation that turns rows into columns")
@@ -97,7 +94,7 @@ def _select_columns(m: Maker, x: Rows, axis: int, selection: Any) -> Rows:
 
 
 def _convert_slice(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     start, end, step = a.get("start") or 0, a.get("end"), a.get("step", 1)
     axis = resolve_axis(a.get("dim", 0), x.rank)
     if not all(v is None or type(v) is int for v in (start, end, step)) or step < 1:
@@ -110,13 +107,13 @@ def _convert_slice(m: Maker, a: Arguments) -> Rows:
 
 
 def _convert_select(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     axis = resolve_column_axis(a["dim"], x)
     return _select_columns(m, x, axis, resolve_axis(a["index"], x.shape[axis]))
 
 
 def _convert_split(m: Maker, a: Arguments) -> tuple[Rows, ...]:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     axis = resolve_column_axis(a.get("dim", 0), x)
     width = x.shape[axis]
     sizes = a.get("split_sizes", a.get("split_size"))
@@ -128,13 +125,13 @@ def _convert_split(m: Maker, a: Arguments) -> tuple[Rows, ...]:
 
 
 def _convert_unbind(m: Maker, a: Arguments) -> tuple[Rows, ...]:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     axis = resolve_column_axis(a.get("dim", 0), x)
     return tuple(_select_columns(m, x, axis, i) for i in range(x.shape[axis]))
 
 
 def _convert_index_select(m: Maker, a: Arguments) -> Rows:
-    x, index = rows(a, "self"), a["index"]
+    x, index = read_rows(a, "self"), a["index"]
     if isinstance(index, Rows) or np.ndim(index) != 1:
         raise Uncovered("a selection of columns that depends on the rows")
     axis = resolve_column_axis(a["dim"], x)
@@ -144,9 +141,8 @@ def _convert_index_select(m: Maker, a: Arguments) -> Rows:
 def _convert_view(m: Maker, a: Arguments) -> Tensor:
     shape = a.get("size", a.get("shape"))
     if not isinstance(a["self"], Rows) and all(type(d) is int for d in shape):
-        viewed: Array = np.reshape(a["self"], shape)
-        return viewed
-    x = rows(a, "self")
+        return cast(Array, np.reshape(a["self"], shape))
+    x = read_rows(a, "self")
     if not isinstance(shape, list) or not shape:
         raise Uncovered("a view without a list of lengths")
     inner = shape[1:]
@@ -159,7 +155,7 @@ def _convert_view(m: Maker, a: Arguments) -> Tensor:
 
 
 def _convert_flatten(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     if x.rank == 1:
         return x
     start = resolve_column_axis(a.get("start_dim", 0), x)
@@ -169,33 +165,29 @@ def _convert_flatten(m: Maker, a: Arguments) -> Rows:
 
 
 def _convert_squeeze(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     dims = a.get("dim")
     if dims is None:
-        raise Uncovered(
-            "squeeze of all axes, which drops the row axis of a single row; name the axis"
-        )
+        reason = "squeeze of all axes, which drops the row axis of a single row; name the axis"
+        raise Uncovered(reason)
     dropped = {resolve_column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])}
-    lengths = (d for i, d in enumerate(x.shape) if i and not (i in dropped and d == 1))
-    return Rows(x.value, tuple(lengths))
+    return Rows(x.value, tuple(d for i, d in enumerate(x.inner, 1) if i not in dropped or d != 1))
 
 
 def _insert_axis(x: Rows, dim: Any) -> Rows:
     axis = resolve_axis(dim, x.rank + 1)
     if axis == 0:
-        raise Uncovered("an axis before the rows")
+        raise Uncovered("it inserts an axis before the rows")
     return Rows(x.value, (*x.inner[: axis - 1], 1, *x.inner[axis - 1 :]))
 
 
 def _convert_size(m: Maker, a: Arguments) -> Any:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     size = x.shape[resolve_axis(a["dim"], x.rank)]
     return "rows" if size == ROWS else size
 
 
-DROPOUTS = frozenset(
-    f"aten.{name}.default" for name in ("dropout", "alpha_dropout", "feature_dropout")
-)
+DROPOUTS = frozenset(f"aten.{op}.default" for op in ("dropout", "alpha_dropout", "feature_dropout"))
 """The dropout operators. If they are disabled, they return their input itself."""
 
 _COPIES = ("clone", "contiguous", "alias", "detach", "detach_", "lift_fresh_copy")
@@ -206,9 +198,7 @@ LAYOUT: Mapping[str, Rule] = {
     **{f"aten.{name}.default": lambda m, a: a["self"] for name in _COPIES},
     **{f"aten._assert_{name}.default": lambda m, a: None for name in ("tensor_metadata", "scalar")},
     "aten.sym_size.int": _convert_size,
-    **dict.fromkeys(
-        ("aten.to.dtype", "aten.to.dtype_layout", "aten._to_copy.default"), _convert_to
-    ),
+    **{f"aten.{name}": _convert_to for name in ("to.dtype", "to.dtype_layout", "_to_copy.default")},
     **{f"aten.{name}.default": _convert_permute for name in ("t", "numpy_T", "permute")},
     "aten.transpose.int": _convert_transpose,
     **{f"aten.{name}.default": _convert_cat for name in ("cat", "concat")},
@@ -221,7 +211,7 @@ LAYOUT: Mapping[str, Rule] = {
     **{f"aten.{name}.default": _convert_view for name in ("view", "_unsafe_view", "reshape")},
     "aten.flatten.using_ints": _convert_flatten,
     **{f"aten.squeeze.{overload}": _convert_squeeze for overload in ("dim", "dims", "default")},
-    "aten.unsqueeze.default": lambda m, a: _insert_axis(rows(a, "self"), a["dim"]),
+    "aten.unsqueeze.default": lambda m, a: _insert_axis(read_rows(a, "self"), a["dim"]),
 }
 """Rules for operators whose results may share memory with their inputs.
 
@@ -230,7 +220,7 @@ In-place operators depend on this.
 
 
 def _convert_clamp(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     for op, bound in (("maximum", a.get("min")), ("minimum", a.get("max"))):
         x = x if bound is None else m.elementwise(op, x, bound)
     return x
@@ -246,24 +236,24 @@ def _convert_relu6(m: Maker, a: Arguments) -> Rows:
 
 
 def _convert_hardsigmoid(m: Maker, a: Arguments) -> Rows:
-    shifted = m.elementwise("add", rows(a, "self"), 3.0)
+    shifted = m.elementwise("add", read_rows(a, "self"), 3.0)
     return m.elementwise("div", _convert_relu6(m, {"self": shifted}), 6.0)
 
 
 def _convert_hardswish(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     shifted = _convert_relu6(m, {"self": m.elementwise("add", x, 3.0)})
     return m.elementwise("div", m.elementwise("mul", x, shifted), 6.0)
 
 
 def _convert_leaky_relu(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     negative_part = m.elementwise("mul", x, a.get("negative_slope", 0.01))
     return m.where(m.elementwise("gt", x, 0), x, negative_part)
 
 
 def _convert_prelu(m: Maker, a: Arguments) -> Rows:
-    x, weight = rows(a, "self"), cast(Array, constant(a, "weight"))
+    x, weight = read_rows(a, "self"), cast(Array, read_constant(a, "weight"))
     if weight.size > 1 and weight.ndim == 1 and x.rank != 2:
         raise Uncovered("a slope for each index of one of several column axes")
     negative_part = m.elementwise("mul", x, weight)
@@ -271,7 +261,7 @@ def _convert_prelu(m: Maker, a: Arguments) -> Rows:
 
 
 def _convert_elu(m: Maker, a: Arguments) -> Rows:
-    x, alpha, scale = rows(a, "self"), a.get("alpha", 1), a.get("scale", 1)
+    x, alpha, scale = read_rows(a, "self"), a.get("alpha", 1), a.get("scale", 1)
     exponential = m.unary("expm1", m.elementwise("mul", x, a.get("input_scale", 1)))
     positive_part = m.elementwise("mul", x, scale)
     negative_part = m.elementwise("mul", exponential, alpha * scale)
@@ -286,14 +276,14 @@ _SELU = {"alpha": 1.6732632423543772848170429916717, "scale": 1.0507009873554804
 
 
 def _convert_softplus(m: Maker, a: Arguments) -> Rows:
-    x, beta, threshold = rows(a, "self"), a.get("beta", 1), a.get("threshold", 20)
+    x, beta, threshold = read_rows(a, "self"), a.get("beta", 1), a.get("threshold", 20)
     scaled = m.elementwise("mul", x, beta)
     softplus = m.elementwise("div", m.unary("log1p", m.unary("exp", scaled)), float(beta))
     return m.where(m.elementwise("gt", scaled, threshold), x, softplus)
 
 
 def _convert_log_sigmoid(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     magnitude = m.elementwise("maximum", x, m.op("neg", x))
     exponential = m.unary("exp", m.elementwise("mul", magnitude, -1))
     negative_part = m.elementwise("minimum", x, 0)
@@ -301,14 +291,14 @@ def _convert_log_sigmoid(m: Maker, a: Arguments) -> Rows:
 
 
 def _convert_mish(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     # exp overflows for large x, for which log1p(exp(x)) equals x to the last bit.
     softplus = m.where(m.elementwise("gt", x, 80), x, m.unary("log1p", m.unary("exp", x)))
     return m.elementwise("mul", x, m.unary("tanh", softplus))
 
 
 def _convert_gelu(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "self")
+    x = read_rows(a, "self")
     if a.get("approximate", "none") == "none":
         return m.elementwise("mul", x, m.unary("ndtr", x))
     cube = m.elementwise("mul", m.elementwise("mul", x, x), x)
@@ -318,7 +308,7 @@ def _convert_gelu(m: Maker, a: Arguments) -> Rows:
 
 
 ACTIVATIONS: Mapping[str, Rule] = {
-    "aten.relu.default": lambda m, a: m.elementwise("maximum", rows(a, "self"), 0),
+    "aten.relu.default": lambda m, a: m.elementwise("maximum", read_rows(a, "self"), 0),
     "aten.relu6.default": _convert_relu6,
     **{f"aten.{name}.default": _convert_clamp for name in ("clamp", "clamp_min", "clamp_max")},
     "aten.hardtanh.default": _convert_hardtanh,
@@ -333,10 +323,7 @@ ACTIVATIONS: Mapping[str, Rule] = {
         "mul", a["self"], m.unary("sigmoid", a["self"])
     ),
     "aten.softplus.default": _convert_softplus,
-    **{
-        f"aten.{name}.default": _convert_log_sigmoid
-        for name in ("log_sigmoid", "log_sigmoid_forward")
-    },
+    **{f"aten.{op}.default": _convert_log_sigmoid for op in ("log_sigmoid", "log_sigmoid_forward")},
     "aten.mish.default": _convert_mish,
     "aten.gelu.default": _convert_gelu,
 }
@@ -344,7 +331,7 @@ ACTIVATIONS: Mapping[str, Rule] = {
 
 def _read_softmax_input(m: Maker, a: Arguments) -> Rows:
     """Return the input of a softmax over the columns, as floating-point numbers."""
-    x = m.to_floating(rows(a, "self"))
+    x = m.to_floating(read_rows(a, "self"))
     if resolve_column_axis(a["dim"], x) != 1 or x.rank != 2:
         raise Uncovered("a softmax over more than one column axis")
     if a.get("dtype") is not None:
@@ -374,15 +361,15 @@ def _multiply_with_bias(m: Maker, x: Rows, weights: Array, bias: Array | None) -
 
 
 def _convert_linear(m: Maker, a: Arguments) -> Rows:
-    weights = cast(Array, constant(a, "weight"))
-    return _multiply_with_bias(m, rows(a, "input"), weights.T, constant(a, "bias"))
+    weights = cast(Array, read_constant(a, "weight"))
+    return _multiply_with_bias(m, read_rows(a, "input"), weights.T, read_constant(a, "bias"))
 
 
 def _make_matmul(rows_name: str, weights_name: str) -> Rule:
     """Make the rule of a matrix product; the names are those of its arguments."""
 
     def rule(m: Maker, a: Arguments) -> Rows:
-        x, weights = rows(a, rows_name), cast(Array, constant(a, weights_name))
+        x, weights = read_rows(a, rows_name), cast(Array, read_constant(a, weights_name))
         if weights.ndim == 1:
             return Rows(multiply(m.b, x, weights[:, None]).value, ())
         return multiply(m.b, x, weights)
@@ -393,19 +380,18 @@ def _make_matmul(rows_name: str, weights_name: str) -> Rule:
 def _convert_addmm(m: Maker, a: Arguments) -> Rows:
     if a.get("beta", 1) != 1 or a.get("alpha", 1) != 1:
         raise Uncovered("addmm with factors")
-    bias = constant(a, "self")
-    return _multiply_with_bias(m, rows(a, "mat1"), cast(Array, constant(a, "mat2")), bias)
+    bias = read_constant(a, "self")
+    return _multiply_with_bias(m, read_rows(a, "mat1"), cast(Array, read_constant(a, "mat2")), bias)
 
 
 def _convert_batch_norm(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "input")
-    mean, variance = constant(a, "running_mean"), constant(a, "running_var")
+    x = read_rows(a, "input")
+    mean, variance = read_constant(a, "running_mean"), read_constant(a, "running_var")
     if a.get("training") or mean is None or variance is None or x.rank != 2:
-        raise Uncovered(
-            "batch normalization with statistics of the batch; call eval() before exporting"
-        )
+        reason = "batch normalization with statistics of the batch; call eval() before exporting"
+        raise Uncovered(reason)
     # torch on the CPU also computes a factor and an offset per column, but not in float64.
-    weight, bias = constant(a, "weight"), constant(a, "bias")
+    weight, bias = read_constant(a, "weight"), read_constant(a, "bias")
     factor = 1 / np.sqrt(variance.astype(np.float64) + a["eps"])
     factor = factor if weight is None else factor * weight
     offset = -mean * factor if bias is None else bias - mean * factor
@@ -414,7 +400,7 @@ def _convert_batch_norm(m: Maker, a: Arguments) -> Rows:
 
 
 def _convert_layer_norm(m: Maker, a: Arguments) -> Rows:
-    x = rows(a, "input")
+    x = read_rows(a, "input")
     shape = a["normalized_shape"]
     if x.rank != 2 or len(shape) != 1:
         raise Uncovered("layer normalization over more than the columns")
@@ -425,14 +411,14 @@ def _convert_layer_norm(m: Maker, a: Arguments) -> Rows:
     variance = m.elementwise("add", m.elementwise("div", square_sum, width), a.get("eps", 1e-5))
     normalized = m.elementwise("div", centered, m.unary("sqrt", variance))
     for op, name in (("mul", "weight"), ("add", "bias")):
-        array = constant(a, name)
+        array = read_constant(a, name)
         if array is not None:
             normalized = m.elementwise(op, normalized, array.astype(np.float64))
     return m.cast(normalized, x.dtype)
 
 
 def _convert_embedding(m: Maker, a: Arguments) -> Rows:
-    table, x = cast(Array, constant(a, "weight")), rows(a, "indices")
+    table, x = cast(Array, read_constant(a, "weight")), read_rows(a, "indices")
     if table.ndim != 2 or not table.shape[0] or x.rank > 2:
         raise Uncovered("an embedding of tensors with several axes")
     # torch rejects an index that is too large; -1 marks it for `_check_codes`.

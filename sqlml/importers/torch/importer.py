@@ -48,8 +48,8 @@ def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
         inputs.append(torch.from_numpy(numbers).to(getattr(torch, tensor.dtype)))
     with torch.inference_mode():
         batch_result = run(*inputs).numpy().astype(np.float64)
-        rows = [run(*[tensor[i : i + 1] for tensor in inputs]).numpy() for i in range(ROWS)]
-    row_results = np.concatenate(rows).astype(np.float64)
+        results = [run(*[tensor[i : i + 1] for tensor in inputs]).numpy() for i in range(ROWS)]
+    row_results = np.concatenate(results).astype(np.float64)
     if not np.isclose(batch_result, row_results, rtol=1e-3, atol=1e-4, equal_nan=True).all():
         raise UnsupportedModelError(
             "the torch module's numbers for a row depend on the other rows, but SQL scores rows "
@@ -63,11 +63,11 @@ def check_rows_in_child(archive: bytes, attrs: Mapping[str, Any]) -> None:
     try:
         with Child(f"{__name__}:run_check", request, archive):
             return
-    except ChildEnded as how:
-        raise UnsupportedModelError(f"a process that tries the torch module {how}") from None
-    except ChildFailed as failed:
-        raise make_error(failed.name, failed.message) or UnsupportedModelError(
-            f"torch cannot run the module ({failed.name}: {failed.message})"
+    except ChildEnded as end:
+        raise UnsupportedModelError(f"a process that tries the torch module {end}") from None
+    except ChildFailed as failure:
+        raise make_error(failure.name, failure.message) or UnsupportedModelError(
+            f"torch cannot run the module ({failure.name}: {failure.message})"
         ) from None
 
 
@@ -77,7 +77,7 @@ def run_check(request: bytes, archive: bytes) -> Generator[bytes, bytes, None]:
     yield b""
 
 
-WIDTHS = {
+WIDTH_ATTRIBUTES = {
     "torch.nn.modules.linear.Linear": "in_features",
     "torch.nn.modules.batchnorm.BatchNorm1d": "num_features",
 }
@@ -89,7 +89,7 @@ def module_schema(model: Any) -> Schema:
     for layer in model.modules():
         if next(iter(layer.children()), None) is None and any(True for _ in layer.parameters()):
             path = f"{type(layer).__module__}.{type(layer).__qualname__}"
-            width = getattr(layer, WIDTHS[path], None) if path in WIDTHS else None
+            width = getattr(layer, WIDTH_ATTRIBUTES.get(path, ""), None)
             return Schema(None, int(width) if width else ANY_COUNT)
     return Schema(None, ANY_COUNT)
 
@@ -103,12 +103,10 @@ def import_module(model: Any, frame: Frame) -> Outputs:
             "a TorchScript module cannot be exported; give sqlml the nn.Module that it was made of"
         )
     tensors = (*model.parameters(), *model.buffers())
-    dtypes = (tensor.dtype for tensor in tensors if tensor.is_floating_point())
-    dtype = next(dtypes, torch.float32)
+    dtype = next((t.dtype for t in tensors if t.is_floating_point()), torch.float32)
     if dtype not in (torch.float32, torch.float64):
-        raise UnsupportedModelError(
-            f"a module of {dtype} is not supported; convert it with .float()"
-        )
+        reason = f"a module of {dtype} is not supported; convert it with .float()"
+        raise UnsupportedModelError(reason)
     training_layers = (layer for layer in model.modules() if layer.training)
     random_layer = next(filter(_differs_in_training, training_layers), None)
     if random_layer is not None:
@@ -144,7 +142,6 @@ def _differs_in_training(layer: Any) -> bool:
 
 
 def import_program(model: Any, frame: Frame) -> Outputs:
-    """Import a torch.export.ExportedProgram."""
     archive = _save_archive(model)
     _check_width(archive, frame)
     try:
@@ -156,7 +153,7 @@ def import_program(model: Any, frame: Frame) -> Outputs:
         return _import_archive(_save_archive(model.run_decompositions()), frame, check_rows)
 
 
-def import_file(model: ExportedModule, frame: Frame) -> Outputs:
+def import_saved(model: ExportedModule, frame: Frame) -> Outputs:
     """Import a file of torch.export.save as operators of the IR, or as a whole module."""
     _check_width(model, frame)
     return _import_archive(model, frame, check_rows_in_child)
@@ -193,15 +190,14 @@ def _save_archive(model: Any) -> ExportedModule:
 
 def _check_width(model: ExportedModule, frame: Frame) -> None:
     if frame.width != model.features:
-        raise UnsupportedModelError(
-            f"the torch module reads {model.features} columns, but gets {frame.width}"
-        )
+        reason = f"the torch module reads {model.features} columns, but gets {frame.width}"
+        raise UnsupportedModelError(reason)
 
 
 def _build_label_output(frame: Frame, value: Value) -> Outputs:
     """Return the result of a module as the output `label`, in a floating-point dtype."""
     if not is_floating(value.type.dtype):
-        value = frame.builder.op("cast", value, dtype="float64")
+        value = frame.builder.cast(value, "float64")
     return Outputs({"label": value})
 
 
@@ -219,16 +215,15 @@ def _import_whole(model: ExportedModule, frame: Frame, check: Check) -> Outputs:
     check(model.content, attrs)
     values = [value for _, value in read_inputs(model, frame)]
     archive = np.frombuffer(model.content, np.uint8)
-    return _build_label_output(
-        frame, frame.builder.op("torch_module", *values, archive=archive, **attrs)
-    )
+    result = frame.builder.op("torch_module", *values, archive=archive, **attrs)
+    return _build_label_output(frame, result)
 
 
 MODULE = "torch.nn.modules.module.Module"
 PROGRAM = "torch.export.exported_program.ExportedProgram"
 FILE = "torch.export file"
 
-IMPORTERS: Mapping[str, Leaf] = {MODULE: import_module, PROGRAM: import_program, FILE: import_file}
+IMPORTERS: Mapping[str, Leaf] = {MODULE: import_module, PROGRAM: import_program, FILE: import_saved}
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
     MODULE: module_schema,
     PROGRAM: lambda program: Schema(None, _save_archive(program).features),

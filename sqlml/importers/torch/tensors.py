@@ -22,7 +22,7 @@ Operand = Rows | Array | int | float | bool
 Arguments = Mapping[str, Any]
 
 
-def _category(dtype: str) -> int:
+def _get_category(dtype: str) -> int:
     """Return the category of a dtype: 0 for bool, 1 for integers, 2 for floating point."""
     return {"b": 0, "i": 1, "u": 1, "f": 2}[np.dtype(dtype).kind]
 
@@ -33,26 +33,26 @@ def is_floating(dtype: str) -> bool:
 
 def promote(operands: list[Operand]) -> DType:
     """Return the dtype to which torch promotes `operands`, which are tensors or numbers."""
-    strong: list[str] = []
-    weak: list[str] = []
+    tensor_dtypes, scalar_dtypes = list[str](), list[str]()
     number_category = 0
     for x in operands:
         if isinstance(x, Rows):
-            strong.append(x.dtype)
+            tensor_dtypes.append(x.dtype)
         elif isinstance(x, np.ndarray):
-            (strong if x.ndim else weak).append(x.dtype.name)
+            (tensor_dtypes if x.ndim else scalar_dtypes).append(x.dtype.name)
         else:
             number_category = max(number_category, [bool, int, float].index(type(x)))
     # The largest dtype of the highest category; tensors without axes only raise the category.
-    result = max(strong, key=lambda dtype: (_category(dtype), np.dtype(dtype).itemsize), default="")
-    for dtype in weak:
-        if not result or _category(dtype) > _category(result):
-            result = dtype
-    if not result or _category(result) < number_category:
-        result = ("bool", "int64", "float32")[number_category]
-    if result not in ("bool", "int8", "int16", "int32", "int64", "float32", "float64"):
-        raise Uncovered(f"numbers of dtype {result}")
-    return cast(DType, result)
+    by_size = sorted(tensor_dtypes, key=lambda dtype: np.dtype(dtype).itemsize, reverse=True)
+    promoted = max(by_size, key=_get_category, default="")
+    for dtype in scalar_dtypes:
+        if not promoted or _get_category(dtype) > _get_category(promoted):
+            promoted = dtype
+    if not promoted or _get_category(promoted) < number_category:
+        promoted = ("bool", "int64", "float32")[number_category]
+    if promoted not in ("bool", "int8", "int16", "int32", "int64", "float32", "float64"):
+        raise Uncovered(f"numbers of dtype {promoted}")
+    return cast(DType, promoted)
 
 
 class Maker:
@@ -78,16 +78,14 @@ class Maker:
         """Choose `yes` where the condition holds, otherwise `no`; both may be constants."""
         dtype = promote([yes, no])
         condition = self.cast(condition, "bool")
-        return self._apply(
-            "where", [condition, self._convert(yes, dtype), self._convert(no, dtype)]
-        )
+        choices = [self._convert(yes, dtype), self._convert(no, dtype)]
+        return self._apply("where", [condition, *choices])
 
     def _convert(self, x: Operand, dtype: DType) -> Rows | Array:
         if isinstance(x, Rows):
             return self.cast(x, dtype)
         with np.errstate(all="ignore"):
-            converted: Array = np.asarray(x).astype(numpy_dtype(dtype))
-        return converted
+            return np.asarray(x).astype(numpy_dtype(dtype))
 
     def _apply(self, op: str, operands: list[Rows | Array]) -> Rows:
         values, inner = row_tensors.align(self.b, operands)
@@ -129,7 +127,7 @@ Rule = Callable[[Maker, Arguments], Any]
 """A function that converts an operator, given its arguments, to a result or a tuple of results."""
 
 
-def rows(a: Arguments, name: str) -> Rows:
+def read_rows(a: Arguments, name: str) -> Rows:
     """Return argument `name`, which must be a tensor with rows."""
     x = a[name]
     if not isinstance(x, Rows):
@@ -137,7 +135,7 @@ def rows(a: Arguments, name: str) -> Rows:
     return x
 
 
-def constant(a: Arguments, name: str) -> Array | None:
+def read_constant(a: Arguments, name: str) -> Array | None:
     """Return argument `name`, which must be a tensor without rows, or None."""
     x = a.get(name)
     if isinstance(x, Rows):

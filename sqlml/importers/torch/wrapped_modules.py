@@ -1,5 +1,4 @@
-"""Import networks that wrap a torch module: skorch's nets, and sqlml's DNNClassifier and
-DNNRegressor.
+"""Import networks that wrap a torch module: skorch's, and sqlml's DNNClassifier and DNNRegressor.
 
 The module is imported like any torch module; its results are then converted to probabilities in
 their own dtype. skorch's rules are in its files `classifier.py`, `regressor.py` and `utils.py`
@@ -22,22 +21,22 @@ from sqlml.importers.torch.importer import import_module, module_schema
 from sqlml.ir.builder import Builder, Value
 
 
-def softmax(b: Builder, x: Value) -> Value:
+def build_softmax(b: Builder, x: Value) -> Value:
     """Build the probabilities (n, k) of the classes from their scores (n, k)."""
     return b.op("softmax", x, sum_dtype=x.type.dtype)
 
 
-def sigmoid(b: Builder, x: Value) -> Value:
+def build_sigmoid(b: Builder, x: Value) -> Value:
     """Build the probabilities (n, 2) of both classes from the score (n, 1) of the second class."""
     return add_complement(b, b.op("sigmoid", x))
 
 
 def add_complement(b: Builder, second: Value) -> Value:
     """Build the probabilities (n, 2) of both classes from that of the second class (n, 1)."""
-    return b.op("concat", b.op("sub", constant_like(b, 1, second), second), second)
+    return b.op("concat", b.op("sub", make_constant_like(b, 1, second), second), second)
 
 
-def constant_like(b: Builder, number: float, like: Value) -> Value:
+def make_constant_like(b: Builder, number: float, like: Value) -> Value:
     """Build a constant in the dtype of `like`."""
     return b.constant(np.array([number], like.type.dtype))
 
@@ -45,13 +44,12 @@ def constant_like(b: Builder, number: float, like: Value) -> Value:
 def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
     """Import DNNClassifier, which predicts the first of the most probable classes."""
     scores = import_module(_copy_module(model), frame).values["label"]
-    proba = (sigmoid if scores.type.width == 1 else softmax)(frame.builder, scores)
+    proba = (build_sigmoid if scores.type.width == 1 else build_softmax)(frame.builder, scores)
     label = argmax_label(frame.builder, proba)
     return Outputs({"label": label, "proba": proba}, build_labels(two_or_more_classes(model)))
 
 
 def import_dnn_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import DNNRegressor, which predicts the result of the module."""
     return import_module(_copy_module(model), frame)
 
 
@@ -75,10 +73,10 @@ def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
             f"the criterion of this {type(model).__name__} does not convert the module's output to "
             "two probabilities; supported criteria: BCEWithLogitsLoss, BCELoss"
         )
-    second = frame.builder.op("select", proba, indices=np.array([1]))
+    second_proba = frame.builder.op("select", proba, indices=np.array([1]))
     # NumPy compares float32 numbers with the threshold in float32.
-    threshold = constant_like(frame.builder, model.threshold, second)
-    is_positive = frame.builder.op("gt", second, threshold)
+    threshold = make_constant_like(frame.builder, model.threshold, second_proba)
+    is_positive = frame.builder.op("gt", second_proba, threshold)
     label = frame.builder.op("cast", is_positive, dtype="int64")
     return Outputs({"label": label, "proba": proba}, build_labels([0, 1]))
 
@@ -89,24 +87,19 @@ def import_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def _apply_net(model: Any, frame: Frame) -> Value:
-    """Import the module, and apply skorch's nonlinearity to its result."""
     nonlinearity = _find_nonlinearity(model)
     value = import_module(_copy_module(model), frame).values["label"]
     return value if nonlinearity is None else nonlinearity(frame.builder, value)
 
 
 def _copy_module(model: Any) -> Any:
-    """Return a copy of the trained module in evaluation mode."""
     if not getattr(model, "initialized_", True) or not hasattr(model, "module_"):
         raise explain_unfitted(model)
     return copy.deepcopy(model.module_).eval()
 
 
 def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value] | None:
-    """Return the function that skorch applies to the module's output, if any.
-
-    A function that the user wrote is rejected.
-    """
+    """Return the function that skorch applies to the module's output; reject a user's function."""
     setting = model.predict_nonlinearity
     if setting is None:
         return None
@@ -121,8 +114,8 @@ def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value] | None:
 
 
 NONLINEARITIES: Mapping[str, Callable[[Builder, Value], Value]] = {
-    "torch.nn.modules.loss.CrossEntropyLoss": softmax,
-    "torch.nn.modules.loss.BCEWithLogitsLoss": sigmoid,
+    "torch.nn.modules.loss.CrossEntropyLoss": build_softmax,
+    "torch.nn.modules.loss.BCEWithLogitsLoss": build_sigmoid,
     "torch.nn.modules.loss.BCELoss": add_complement,
 }
 """The function that converts the module's output to probabilities, by class of the criterion."""

@@ -43,7 +43,7 @@ class StoredNames:
         signed = self.content.translate(bytes(byte ^ 0x80 for byte in range(256)))
         return [signed[start:end] for start, end in pairwise(self.offsets)]
 
-    def match(self, names: Sequence[str]) -> Array | None:
+    def match_names(self, names: Sequence[str]) -> Array | None:
         """Return `names` in the order of the model, or None if the model stores other names.
 
         The model has them in the given order, or in the order in which pandas sorts categories.
@@ -62,15 +62,13 @@ class StoredNames:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class XGBoostModel:
-    """The parts of an XGBoost model that predictions depend on.
+    """The parts of an XGBoost model that affect predictions.
 
     Attributes:
-        features, targets: the number of features and of targets.
         categories: for each feature, its categories (objects or float64), `StoredNames` if XGBoost
             may have split the names in the wrong places, or None if the feature is a number.
         base_score: float32 (K,) for K outputs (classes or `targets`), in the space of predictions.
-        estimated: whether training should have estimated base_score.
-        rounds: the number of boosting rounds.
+        estimates_base_score: whether training should have estimated base_score.
         attributes: strings that the user or an estimator attached to the Booster.
         forest: the trees; None for gblinear.
         weights: for gblinear, float32 (features + 1, K) with the biases last; otherwise None.
@@ -83,7 +81,7 @@ class XGBoostModel:
     names: tuple[str, ...] | None
     categories: tuple[Array | StoredNames | None, ...]
     base_score: Array
-    estimated: bool
+    estimates_base_score: bool
     rounds: int
     attributes: Mapping[str, str]
     forest: Forest | None
@@ -95,7 +93,7 @@ class XGBoostModel:
         return int(self.base_score.size)
 
     @property
-    def estimator(self) -> str | None:
+    def estimator_type(self) -> str | None:
         """The kind of estimator that saved the file: "classifier", "regressor" or "ranker"."""
         try:
             estimator_type = json.loads(self.attributes["scikit_learn"])["_estimator_type"]
@@ -115,10 +113,8 @@ class XGBoostModel:
 def read_document(document: Any) -> XGBoostModel:
     """Check a parsed JSON or UBJSON document, and convert it to an `XGBoostModel`."""
     # Numbers beyond float32 become infinite, as in XGBoost.
-    with (
-        report_damage("the XGBoost model", "save it again with save_model"),
-        np.errstate(all="ignore"),
-    ):
+    advice = "save it again with save_model"
+    with report_damage("the XGBoost model", advice), np.errstate(all="ignore"):
         return _convert_document(document)
 
 
@@ -150,9 +146,9 @@ def _convert_document(document: Any) -> XGBoostModel:
         rounds = int(booster["model"].get("boosted_rounds", 1))
     elif booster_type in ("gbtree", "dart"):
         trees = booster["gbtree"]["model"] if booster_type == "dart" else booster["model"]
-        drop = booster["weight_drop"] if booster_type == "dart" else None
-        forest = read_forest(trees, drop, num_features, num_outputs)
-        rounds = forest.indptr.size - 1
+        tree_weights = booster["weight_drop"] if booster_type == "dart" else None
+        forest = read_forest(trees, tree_weights, num_features, num_outputs)
+        rounds = forest.iteration_starts.size - 1
         categories = _read_categories(trees.get("cats"), num_features, names)
     else:
         raise UnsupportedModelError(f"XGBoost booster {booster_type!r} is not supported")
@@ -165,7 +161,7 @@ def _convert_document(document: Any) -> XGBoostModel:
         names=names,
         categories=categories,
         base_score=_read_base_score(params["base_score"], num_outputs),
-        estimated=bool(int(params.get("boost_from_average", 0))),
+        estimates_base_score=bool(int(params.get("boost_from_average", 0))),
         rounds=rounds,
         attributes={str(k): str(v) for k, v in dict(learner.get("attributes") or {}).items()},
         forest=forest,
@@ -176,9 +172,8 @@ def _convert_document(document: Any) -> XGBoostModel:
 def _check_counts(learner: Mapping[str, Any], num_features: int, num_classes: int) -> None:
     feature_types = learner.get("feature_types")
     if feature_types is not None and len(feature_types) not in (0, num_features):
-        raise ArtifactError(
-            f"the XGBoost model has {len(feature_types)} types for {num_features} features"
-        )
+        count = len(feature_types)
+        raise ArtifactError(f"the XGBoost model has {count} types for {num_features} features")
     softmax = learner["objective"].get("softmax_multiclass_param")
     if softmax is not None and int(softmax["num_class"]) != num_classes:
         raise ArtifactError("the objective of the XGBoost model has a different number of classes")
@@ -253,11 +248,8 @@ def _read_column_categories(encoding: Mapping[str, Any], column: str) -> Array |
 def _check_order(cats: Any, categories: Sequence[Array | StoredNames | None]) -> None:
     """Check the offsets and the sort order of the categories, on which XGBoost relies."""
     sizes = [0 if values is None else len(values) for values in categories]
-    keys: list[list[Any]] = [
-        values.sort_keys() if isinstance(values, StoredNames) else values.tolist()
-        for values in categories
-        if values is not None
-    ]
+    present_categories = [values for values in categories if values is not None]
+    keys = [v.sort_keys() if isinstance(v, StoredNames) else v.tolist() for v in present_categories]
     order = [sorted(range(len(values)), key=values.__getitem__) for values in keys]
     if any(len(set(values)) < len(values) for values in keys):
         raise ArtifactError("a column of the XGBoost model has a category twice")

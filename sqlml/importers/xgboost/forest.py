@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 from sqlml.errors import ArtifactError, ProgramError
 from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
 from sqlml.types import Array, matrix
+
+Trees = Sequence[Mapping[str, Any]]
 
 MAX_NODES = 1 << 30
 """The largest number of nodes in all trees together, so that node numbers fit int32."""
@@ -37,7 +40,7 @@ _STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
 _CATEGORY_KEYS = ("categories_nodes", "categories", "categories_segments", "categories_sizes")
 """Keys of the arrays with the categories that nodes test; they are empty in most trees."""
 
-_CHECKED = "checked"
+_CHECKED_ARRAY = "checked"
 """Replaces an array that `compact` has checked and dropped."""
 
 MAX_SET_WORDS = 1 << 26
@@ -49,23 +52,22 @@ class Forest:
     """T trees with absolute node numbers.
 
     Attributes:
-        group: the index of the output that each tree adds to, int32 (T,).
-        indptr: the index of the first tree of each iteration, then T; int64.
-        drop: the tree weights of dart, float32 (T,), or None for gbtree.
-        features: the number of features.
+        output_index: the index of the output that each tree adds to, int32 (T,).
+        iteration_starts: the index of the first tree of each iteration, then T; int64.
+        tree_weights: the weights of dart, float32 (T,), or None for gbtree.
     """
 
     nodes: RawTrees
-    group: Array
-    indptr: Array
-    drop: Array | None
+    output_index: Array
+    iteration_starts: Array
+    tree_weights: Array | None
     features: int
 
     def count_trees(self, best_iteration: int | None) -> int:
         """Count the trees of the iterations 0 ... best_iteration; all trees if it is None."""
-        if best_iteration is None or not 0 <= best_iteration < self.indptr.size - 1:
-            return int(self.group.size)
-        return int(self.indptr[best_iteration + 1])
+        if best_iteration is None or not 0 <= best_iteration < self.iteration_starts.size - 1:
+            return int(self.output_index.size)
+        return int(self.iteration_starts[best_iteration + 1])
 
     def build_ensemble(self, tree_count: int, base: Array, is_inplace: bool) -> Ensemble:
         """Build an Ensemble of the first `tree_count` trees on the margin `base`, float32 (K,).
@@ -75,19 +77,18 @@ class Forest:
         `is_inplace` this function does the same, so that margins are equal bit for bit.
         """
         raw_trees, node_values = self.nodes, self.nodes.value
-        if self.drop is not None:
+        if self.tree_weights is not None:
             sizes = np.diff(np.append(raw_trees.roots, raw_trees.feature.size))
             if is_inplace:
                 offset = base[None, :]
                 if node_values.shape[1] == 1:
-                    offset = np.repeat(base[self.group], sizes)[:, None]
+                    offset = np.repeat(base[self.output_index], sizes)[:, None]
                 node_values = (node_values + offset) - offset
-            node_values = node_values * np.repeat(self.drop, sizes)[:, None]
+            node_values = node_values * np.repeat(self.tree_weights, sizes)[:, None]
         raw_trees = replace(raw_trees, roots=raw_trees.roots[:tree_count], value=node_values)
+        target = self.output_index[:tree_count]
         try:
-            ensemble = build_ensemble(
-                raw_trees, target=self.group[:tree_count], base=base, compare="lt"
-            )
+            ensemble = build_ensemble(raw_trees, target=target, base=base, compare="lt")
             ensemble.check(matrix("float32", self.features))
         except ProgramError as error:
             raise ArtifactError(f"the XGBoost model is damaged: {error}") from None
@@ -107,28 +108,21 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
             del entry[name]
     dtypes = {**_NODE_DTYPES, "base_weights": "float32", "leaf_weights": "float32"}
     with np.errstate(all="ignore"):
-        with suppress(*_CONVERSION_ERRORS):
+        with suppress(*_DAMAGE_ERRORS):
             if _read_leaf_width(entry) == 1:
                 for name in _STATISTICS:
                     _check_statistic(entry, name, 1)
-                entry["base_weights"] = _CHECKED
+                entry["base_weights"] = _CHECKED_ARRAY
                 entry.pop("leaf_weights", None)
                 dtypes |= dict.fromkeys(_STATISTICS, "float32")
         for name in dtypes.keys() & entry.keys():
-            if entry[name] is not _CHECKED:
-                with suppress(*_CONVERSION_ERRORS):
+            if entry[name] is not _CHECKED_ARRAY:
+                with suppress(*_DAMAGE_ERRORS):
                     entry[name] = _to_array(entry[name], dtypes[name])
     return entry
 
 
-_CONVERSION_ERRORS = (
-    ArtifactError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    OverflowError,
-)
+_DAMAGE_ERRORS = (ArtifactError, AttributeError, LookupError, TypeError, ValueError, OverflowError)
 """Errors raised by a tree that XGBoost did not write; `read_forest` reports them."""
 
 
@@ -143,7 +137,7 @@ def _read_leaf_width(tree: Mapping[str, Any]) -> int:
 def _check_statistic(tree: Mapping[str, Any], name: str, values_per_node: int) -> None:
     """Check the length and type of a float array, whose length XGBoost does not check."""
     values = tree[name]
-    if values is _CHECKED:
+    if values is _CHECKED_ARRAY:
         return
     is_listed = isinstance(values, list) or (isinstance(values, np.ndarray) and values.ndim == 1)
     if not is_listed or len(values) != len(tree["left_children"]) * values_per_node:
@@ -172,11 +166,10 @@ def _to_array(values: Any, dtype: str) -> Array:
     return converted
 
 
-def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int) -> Forest:
-    """Read the `model` entry of a gbtree document, and remove its arrays from it to save memory.
-
-    `drop` has the tree weights of dart; `features` and `outputs` are counts.
-    """
+def read_forest(
+    model: Mapping[str, Any], tree_weights: Any, num_features: int, num_outputs: int
+) -> Forest:
+    """Read the `model` entry of a gbtree document, and remove its arrays from it to save memory."""
     trees = _read_trees(model)
     num_trees = len(trees)
     sizes = np.array([len(t["left_children"]) for t in trees], np.int64)
@@ -189,26 +182,25 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
         # XGBoost before 1.3 had no categorical splits and no such entry.
         tree.setdefault("split_type", np.zeros(node_count, bool))
     leaf_width = _read_common_width(trees)
-    if leaf_width not in (1, outputs):
-        raise ArtifactError(f"leaves of the XGBoost model have {leaf_width} values, not {outputs}")
-    left, right = (
-        _pop_and_join(trees, sizes, "left_children"),
-        _pop_and_join(trees, sizes, "right_children"),
-    )
-    threshold = _pop_and_join(trees, sizes, "split_conditions")
-    default_left = _pop_and_join(trees, sizes, "default_left")
+    if leaf_width not in (1, num_outputs):
+        reason = f"leaves of the XGBoost model have {leaf_width} values, not {num_outputs}"
+        raise ArtifactError(reason)
+    join = partial(_pop_and_join, trees, sizes)
+    left, right = join("left_children"), join("right_children")
+    threshold, default_left = join("split_conditions"), join("default_left")
     is_leaf = left == -1
-    _check_children(_pop_and_join(trees, sizes, "parents"), left, right, is_leaf, sizes)
+    _check_children(join("parents"), left, right, is_leaf, sizes)
     value = _read_leaf_values(trees, leaf_width, sizes, is_leaf, right, threshold)
-    group, weights = _read_groups_and_weights(model, drop, num_trees, leaf_width, outputs)
+    output_index, weights = _read_outputs_and_weights(
+        model, tree_weights, num_trees, leaf_width, num_outputs
+    )
     sets = _read_category_sets(trees, sizes, starts)
     # XGBoost sends the categories in the set to the right, an Ensemble sends them to the left.
     is_swapped = np.zeros(left.size, bool)
     is_swapped[np.fromiter(sets, np.int64, len(sets))] = True
-    if (_pop_and_join(trees, sizes, "split_type") != is_swapped).any():
-        raise ArtifactError(
-            "the categorical nodes of the XGBoost model are not the nodes with sets"
-        )
+    if (join("split_type") != is_swapped).any():
+        reason = "the categorical nodes of the XGBoost model are not the nodes with sets"
+        raise ArtifactError(reason)
     is_swapped &= ~is_leaf
     if is_swapped.any():
         left[is_swapped], right[is_swapped] = right[is_swapped], left[is_swapped]
@@ -218,7 +210,7 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     del roots
     nodes = RawTrees(
         roots=starts,
-        feature=_pop_and_join(trees, sizes, "split_indices"),
+        feature=join("split_indices"),
         threshold=np.where(is_swapped | is_leaf, np.float32(0), threshold),
         left=left,
         right=right,
@@ -226,17 +218,12 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
         default_left=default_left ^ is_swapped,
         value=value,
         sets=sets or None,
-        cover=_pop_and_join(trees, sizes, "sum_hessian"),
-        gain=_pop_and_join(trees, sizes, "loss_changes"),
+        cover=join("sum_hessian"),
+        gain=join("loss_changes"),
     )
-    _check_features(trees, nodes, features)
-    return Forest(
-        nodes,
-        group,
-        _read_iteration_starts(model, num_trees, outputs, leaf_width),
-        weights,
-        features,
-    )
+    _check_features(trees, nodes, num_features)
+    iteration_starts = _read_iteration_starts(model, num_trees, num_outputs, leaf_width)
+    return Forest(nodes, output_index, iteration_starts, weights, num_features)
 
 
 def _read_trees(model: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
@@ -265,10 +252,7 @@ def _pop_and_join(trees: Sequence[dict[str, Any]], sizes: Array, name: str) -> A
 def _check_children(
     parents: Array, left: Array, right: Array, is_leaf: Array, sizes: Array
 ) -> None:
-    """Check the children and parents of all nodes.
-
-    Parents are unused here, but XGBoost reads them without a check.
-    """
+    """Check all children and parents. Parents are unused here, but XGBoost does not check them."""
     tree_size = np.repeat(sizes.astype(np.int32), sizes)
     for child in (left, right):
         if (~is_leaf & ((child < 0) | (child >= tree_size))).any():
@@ -279,37 +263,37 @@ def _check_children(
     local_index = (inner - roots[inner]).astype(np.int32)
     is_inside = (parents >= 0) & (parents < tree_size)
     is_inside[starts] = np.isin(parents[starts], (-1, _NO_NODE))
-    parents_match = all(
-        (parents[(roots + child)[inner]] == local_index).all() for child in (left, right)
-    )
-    if not (is_inside.all() and parents_match):
+    children = ((roots + child)[inner] for child in (left, right))
+    if not is_inside.all() or any((parents[child] != local_index).any() for child in children):
         raise ArtifactError("the parents in a tree of the XGBoost model do not match its children")
 
 
-def _read_groups_and_weights(
-    model: Mapping[str, Any], drop: Any, num_trees: int, leaf_width: int, num_outputs: int
+def _read_outputs_and_weights(
+    model: Mapping[str, Any], entry: Any, num_trees: int, leaf_width: int, num_outputs: int
 ) -> tuple[Array, Array | None]:
-    """Return the output index of each tree, and its weight if the booster is dart."""
-    group = _to_array(model["tree_info"], "int32")
-    if group.shape != (num_trees,) or ((group < 0) | (group > num_outputs - leaf_width)).any():
+    """Return the output that each tree adds to, and for dart, the weight of each tree."""
+    outputs = _to_array(model["tree_info"], "int32")
+    if (
+        outputs.shape != (num_trees,)
+        or ((outputs < 0) | (outputs > num_outputs - leaf_width)).any()
+    ):
         raise ArtifactError("tree_info of the XGBoost model does not fit its trees")
-    weights = None if drop is None else _to_array(drop, "float32")
+    weights = None if entry is None else _to_array(entry, "float32")
     if weights is not None and weights.shape != (num_trees,):
         raise ArtifactError("weight_drop of the XGBoost model does not fit its trees")
-    return group, weights
+    return outputs, weights
 
 
-def _check_features(trees: Sequence[Mapping[str, Any]], nodes: RawTrees, num_features: int) -> None:
-    deleted_counts = (
-        np.add.reduceat(nodes.feature == _NO_NODE, nodes.roots) if trees else nodes.roots
-    )
+def _check_features(trees: Trees, nodes: RawTrees, num_features: int) -> None:
+    is_deleted = nodes.feature == _NO_NODE
+    deleted_counts = np.add.reduceat(is_deleted, nodes.roots) if trees else nodes.roots
     if [int(tree["tree_param"].get("num_deleted", 0)) for tree in trees] != deleted_counts.tolist():
         raise ArtifactError("an XGBoost tree has more or fewer deleted nodes than stated")
     if (~nodes.leaf & ((nodes.feature < 0) | (nodes.feature >= num_features))).any():
         raise ArtifactError(f"a tree of the XGBoost model reads beyond its {num_features} features")
 
 
-def _read_common_width(trees: Sequence[Mapping[str, Any]]) -> int:
+def _read_common_width(trees: Trees) -> int:
     """Check the statistics of all nodes, and return the number of values per leaf."""
     widths = {_read_leaf_width(t) for t in trees} or {1}
     if len(widths) > 1:
@@ -321,12 +305,7 @@ def _read_common_width(trees: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _read_leaf_values(
-    trees: Sequence[Mapping[str, Any]],
-    width: int,
-    sizes: Array,
-    is_leaf: Array,
-    right: Array,
-    threshold: Array,
+    trees: Trees, width: int, sizes: Array, is_leaf: Array, right: Array, threshold: Array
 ) -> Array:
     """Return the values of all nodes, (nodes, width).
 
@@ -354,9 +333,7 @@ def _read_leaf_values(
     return values
 
 
-def _read_category_sets(
-    trees: Sequence[Mapping[str, Any]], sizes: Array, starts: Array
-) -> dict[int, Array]:
+def _read_category_sets(trees: Trees, sizes: Array, starts: Array) -> dict[int, Array]:
     """Map the absolute index of each categorical node to the categories that it tests."""
     sets: dict[int, Array] = {}
     word_count = 0
@@ -369,11 +346,10 @@ def _read_category_sets(
             raise ArtifactError("a category of the XGBoost model is out of range")
         offsets = np.cumsum([0, *set_sizes]).tolist()
         fits = len(nodes) == len(set_sizes) and [*set_starts, members.size] == offsets
-        if not fits or sorted(set(nodes)) != nodes or 0 in set_sizes:
+        fits = fits and all(0 <= node < size for node in nodes) and sorted(set(nodes)) == nodes
+        if not fits or 0 in set_sizes:
             raise ArtifactError("the category sets of the XGBoost model are damaged")
         for node, set_start, set_size in zip(nodes, set_starts, set_sizes, strict=True):
-            if not 0 <= node < size:
-                raise ArtifactError("the category sets of the XGBoost model are damaged")
             categories = members[set_start : set_start + set_size]
             sets[start + node] = categories
             word_count += int(categories.max()) // 32 + 1
@@ -401,6 +377,5 @@ def _read_iteration_starts(
         if not indptr.size and not num_trees:
             return np.zeros(1, np.int64)
         raise ArtifactError("iteration_indptr of the XGBoost model does not fit its trees")
-    return np.append(
-        np.arange(0, num_trees, num_parallel * (num_outputs if leaf_width == 1 else 1)), num_trees
-    )
+    trees_per_iteration = num_parallel * (num_outputs if leaf_width == 1 else 1)
+    return np.append(np.arange(0, num_trees, trees_per_iteration), num_trees)

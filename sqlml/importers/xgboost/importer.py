@@ -16,19 +16,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.boosters import (
-    REGRESSION,
-    Objective,
-    apply_link,
-    build_schema,
-    check_width,
-    find_objective,
-    import_binary,
-    import_multiclass,
-    import_multilabel,
-    import_regression,
-    label_above,
-)
+from sqlml.importers import boosters
+from sqlml.importers.boosters import REGRESSION, Objective
 from sqlml.importers.frame import Frame, Leaf, Outputs, Schema, encode_categories, encode_columns
 from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.untrusted_documents import read_ubjson
@@ -67,7 +56,7 @@ def schema(model: Any) -> Schema:
     if names is not None:
         return Schema(tuple(map(str, names)), len(names))
     count = source.features if is_file else int(source.num_features())
-    return build_schema(None, tuple(f"f{i}" for i in range(count)))
+    return boosters.build_schema(None, tuple(f"f{i}" for i in range(count)))
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
@@ -85,12 +74,12 @@ def import_booster(model: Any, frame: Frame) -> Outputs:
     return _import_raw(_read_model(model), frame)
 
 
-def import_file(model: XGBoostModel, frame: Frame) -> Outputs:
+def import_saved_model(model: XGBoostModel, frame: Frame) -> Outputs:
     """Import a model file, which predicts like the estimator or Booster that wrote it."""
-    if model.estimator == "classifier":
-        return _import_classifier(model, frame, math.nan)
-    if model.estimator in ("regressor", "ranker"):
-        return _import_regressor(model, frame, math.nan)
+    if model.estimator_type == "classifier":
+        return _import_classifier(model, frame, missing=math.nan)
+    if model.estimator_type in ("regressor", "ranker"):
+        return _import_regressor(model, frame, missing=math.nan)
     return _import_raw(model, frame)
 
 
@@ -108,7 +97,7 @@ def _read_model(model: Any) -> XGBoostModel:
 
 
 def _find_objective(model: XGBoostModel) -> Objective:
-    return find_objective(OBJECTIVES, model.objective, "XGBoost objective")
+    return boosters.find_objective(OBJECTIVES, model.objective, "XGBoost objective")
 
 
 def _import_classifier(model: XGBoostModel, frame: Frame, missing: float) -> Outputs:
@@ -125,7 +114,7 @@ def _import_regressor(model: XGBoostModel, frame: Frame, missing: float) -> Outp
             "supported; use a classifier, or one model per output"
         )
     margin = _compute_margin(model, objective, frame, missing, is_estimator=True)
-    return import_regression(frame.builder, objective.link, margin)
+    return boosters.import_regression(frame.builder, objective.link, margin)
 
 
 def _import_raw(model: XGBoostModel, frame: Frame) -> Outputs:
@@ -138,51 +127,47 @@ def _import_raw(model: XGBoostModel, frame: Frame) -> Outputs:
             f"objective {model.objective!r} with {model.outputs} outputs is not supported; train "
             "one model per output"
         )
-    return import_regression(frame.builder, objective.link, margin)
+    return boosters.import_regression(frame.builder, objective.link, margin)
 
 
 def _import_classes(
     model: XGBoostModel, objective: Objective, b: Builder, margin: Value
 ) -> Outputs:
-    prediction = apply_link(b, objective.link, margin)
+    prediction = boosters.apply_link(b, objective.link, margin)
     if model.targets == 1 and model.outputs > 1:
         # Booster.predict compares the margins in softmax and the probabilities in softprob, where
         # two margins may round to the same probability. The first of equal classes wins.
         class_scores = margin if model.objective == "multi:softmax" else prediction
         labels = Labels("int64", tuple(range(model.outputs)))
-        return import_multiclass(b, class_scores, prediction, margin, labels)
-    has_sigmoid = objective.link == "sigmoid"
-    label = (
-        label_above(b, margin, MAX_FIRST_CLASS_MARGIN)
-        if has_sigmoid
-        else label_above(b, prediction, 0.5)
-    )
+        return boosters.import_multiclass(b, class_scores, prediction, margin, labels)
+    if objective.link == "sigmoid":
+        label = boosters.label_above(b, margin, MAX_FIRST_CLASS_MARGIN)
+    else:
+        label = boosters.label_above(b, prediction, 0.5)
     if model.targets > 1:
-        return import_multilabel(label, prediction, margin)
+        return boosters.import_multilabel(label, prediction, margin)
     if objective.task == "multiclass":
         raise UnsupportedModelError(f"objective {model.objective!r} with a single class")
-    return import_binary(b, label, prediction, margin, Labels("int64", (0, 1)))
+    return boosters.import_binary(b, label, prediction, margin, Labels("int64", (0, 1)))
 
 
 def _compute_margin(
     model: XGBoostModel, objective: Objective, frame: Frame, missing: float, is_estimator: bool
 ) -> Value:
-    check_width(frame, model.features, "XGBoost")
+    boosters.check_width(frame, model.features, "XGBoost")
     base = compute_base_margin(objective, model.base_score)
-    if model.estimated and not model.rounds:
+    if model.estimates_base_score and not model.rounds:
         # Without rounds, base_score was not estimated. XGBoost predicts it as a margin.
         base = model.base_score
     if model.weights is not None:
-        x = _read_features(model, frame, missing, require_finite=True)
+        x = _read_features(model, frame, missing, reject_infinite=True)
         # gblinear adds the base score of the first class to all classes (XGBoost 3.2).
         return _add_linear_terms(model.weights, x, base[:1], frame.builder)
     if model.forest is None:
         raise UnsupportedModelError("the XGBoost model has neither trees nor weights")
-    best = model.best_iteration if is_estimator else None
-    trees = model.forest.build_ensemble(
-        model.forest.count_trees(best), base, is_inplace=is_estimator
-    )
-    x = _read_features(model, frame, missing, require_finite=not is_estimator)
+    num_trees = model.forest.count_trees(model.best_iteration if is_estimator else None)
+    trees = model.forest.build_ensemble(num_trees, base, is_inplace=is_estimator)
+    x = _read_features(model, frame, missing, reject_infinite=not is_estimator)
     return frame.builder.op("tree_ensemble", x, **trees.attrs())
 
 
@@ -191,9 +176,8 @@ def compute_base_margin(objective: Objective, base_score: Array) -> Array:
     base = base_score.astype(np.float32)
     with np.errstate(all="ignore"):
         if objective.base_link == "logit":
-            one, edge = np.float32(1), np.float32(1e-6)
-            odds = one / np.clip(base, edge, one - edge) - one
-            return -_log_in_float64(odds)
+            one, epsilon = np.float32(1), np.float32(1e-6)
+            return -_log_in_float64(one / np.clip(base, epsilon, one - epsilon) - one)
         if objective.base_link == "log":
             return _log_in_float64(base)
     return base
@@ -204,12 +188,9 @@ def _log_in_float64(x: Array) -> Array:
 
 
 def _read_features(
-    model: XGBoostModel, frame: Frame, missing: float, require_finite: bool
+    model: XGBoostModel, frame: Frame, missing: float, reject_infinite: bool
 ) -> Value:
-    """Return all features as (n, F) float32, with NaN for missing values.
-
-    With `require_finite`, an infinite value is an error.
-    """
+    """Return all features as (n, F) float32, with NaN for missing values."""
     b = frame.builder
     if frame.sparse == "with zeros":
         raise UnsupportedModelError(
@@ -226,23 +207,21 @@ def _read_features(
             dense = b.op("where", is_zero, b.constant(np.array([np.nan])), dense)
         frame = Frame.from_value(b, dense, frame.names)
     all_categories = {
-        i: _match_declared_enum(frame, i, categories)
-        if isinstance(categories, StoredNames)
-        else categories
-        for i, categories in enumerate(model.categories)
-        if categories is not None
+        i: _match_declared_enum(frame, i, values) if isinstance(values, StoredNames) else values
+        for i, values in enumerate(model.categories)
+        if values is not None
     }
     encode = partial(encode_categories, dtype="float32", refuse="XGBoost")
     x = encode_columns(frame, range(model.features), all_categories, encode, "float32")
     if not math.isnan(missing):
         is_missing = b.op("eq", x, b.constant(np.array([missing], np.float32)))
         x = b.op("where", is_missing, b.constant(np.array([np.nan], np.float32)), x)
-    if require_finite and not math.isinf(missing):
+    if reject_infinite and not math.isinf(missing):
         x = b.op("require_finite", x, features=frame.names, allow_nan=True, step="XGBoost")
     return x
 
 
-def _match_declared_enum(frame: Frame, i: int, stored: StoredNames) -> Array:
+def _match_declared_enum(frame: Frame, i: int, stored_names: StoredNames) -> Array:
     """Return the categories of column `i`, whose non-ASCII names the user must declare as ENUM."""
     name = frame.names[i]
     match = _ENUM.fullmatch(frame.declared.get(name, "").strip())
@@ -252,12 +231,12 @@ def _match_declared_enum(frame: Frame, i: int, stored: StoredNames) -> Array:
             f"full; list them in the type of the column: INPUT (\"{name}\" ENUM('..', '..'), "
             f"...) or inputs={{'{name}': \"ENUM('..', '..')\", ...}}, in the order of training"
         )
-    declared = [value.replace("''", "'") for value in _ENUM_VALUE.findall(match[1])]
-    categories = stored.match(declared)
+    declared_names = [value.replace("''", "'") for value in _ENUM_VALUE.findall(match[1])]
+    categories = stored_names.match_names(declared_names)
     if categories is None:
         raise UnsupportedModelError(
-            f"the {len(declared)} values of the ENUM of column {name!r} are not the {len(stored)} "
-            "categories of the XGBoost model; list them as they were in training, in that order"
+            f"the {len(declared_names)} values of the ENUM of column {name!r} are not the "
+            f"{len(stored_names)} categories of the XGBoost model; list them in training order"
         )
     return categories
 
@@ -285,6 +264,6 @@ IMPORTERS: Mapping[str, Leaf] = {
     "xgboost.sklearn.XGBRFRegressor": import_regressor,
     "xgboost.sklearn.XGBRanker": import_regressor,
     "xgboost.core.Booster": import_booster,
-    FILE: import_file,
+    FILE: import_saved_model,
 }
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = dict.fromkeys(IMPORTERS, schema)

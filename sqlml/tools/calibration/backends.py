@@ -1,7 +1,7 @@
 """Measure the costs of the backends that `backends.costs` ships.
 
 Every coefficient is the slope between two runs that differ in one thing: the depth of trees, the
-number of columns, or the values per leaf. Runs are short, and the shortest of several counts.
+number of columns, or the values per leaf. Runs are short, and the fastest of several runs counts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def measure_backends() -> dict[str, float]:
     return costs
 
 
-def perfect_trees(
+def make_perfect_trees(
     depth: int, trees: int, columns: int, thresholds: int, values: int = 1, seed: int = 0
 ) -> Ensemble:
     """Build trees that are full to `depth`, with random tests at some thresholds per column."""
@@ -51,14 +51,12 @@ def perfect_trees(
     size, leaves = (1 << depth) - 1, 1 << depth
     left, right = np.zeros(size, np.int64), np.zeros(size, np.int64)
     level = np.zeros(1, np.int64)  # pre-order numbers of a level's nodes, from left to right
-    for d in range(depth):
-        if d == depth - 1:
-            left[level], right[level] = (~np.arange(leaves)).reshape(-1, 2).T
-        else:
-            left[level], right[level] = level + 1, level + (1 << (depth - 1 - d))
-        level = np.stack([level + 1, level + (1 << (depth - 1 - d))], axis=1).ravel()
+    for height in reversed(range(1, depth)):
+        left[level], right[level] = level + 1, level + (1 << height)
+        level = np.stack([left[level], right[level]], axis=1).ravel()
+    left[level], right[level] = (~np.arange(leaves)).reshape(-1, 2).T
 
-    def repeat(child: Array) -> Array:
+    def number_children(child: Array) -> Array:
         tree = np.arange(trees)[:, None]
         shifted = np.where(child >= 0, child + tree * size, child - tree * leaves)
         return shifted.astype(np.int32).ravel()
@@ -68,8 +66,8 @@ def perfect_trees(
         roots=(np.arange(trees) * size).astype(np.int32),
         feature=rng.integers(columns, size=count).astype(np.int32),
         threshold=np.linspace(-1, 1, thresholds)[rng.integers(thresholds, size=count)].astype("f4"),
-        left=repeat(left),
-        right=repeat(right),
+        left=number_children(left),
+        right=number_children(right),
         default_left=np.zeros(count, bool),
         leaf_values=rng.normal(size=(trees * leaves, values)),
         target=np.zeros(trees, np.int32),
@@ -84,33 +82,32 @@ class _TreeTimer:
     def __init__(self) -> None:
         self.tables = {n: _make_rows(ROWS, n).astype(np.float32) for n in (4, COLUMNS, WIDE)}
 
-    def cursor(
-        self, depth: int, thresholds: int, columns: int = COLUMNS, trees: int = TREES
-    ) -> float:
+    def cursor(self, depth: int, bins: int, columns: int = COLUMNS, trees: int = TREES) -> float:
         from sqlml.backends.native.trees.binned import bin_tests  # numba is loaded only here
         from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
 
-        ensemble, x = perfect_trees(depth, trees, columns, thresholds), self.tables[columns]
+        ensemble, x = make_perfect_trees(depth, trees, columns, bins), self.tables[columns]
         tests = bin_tests(ensemble)
         assert tests is not None
-        return _time(compile_cursor_forest(ensemble, tests, x.dtype), x)
+        return _time_rows(compile_cursor_forest(ensemble, tests, x.dtype), x)
 
     def descent(self, depth: int, values: int = 1, columns: int = COLUMNS) -> float:
         from sqlml.backends.native.trees.binned import bin_tests
         from sqlml.backends.native.trees.descent_forest import compile_descent_forest
 
-        ensemble = perfect_trees(depth, DEEP_TREES, columns, WIDE_BINS, values)
+        ensemble = make_perfect_trees(depth, DEEP_TREES, columns, WIDE_BINS, values)
         x, tests = self.tables[columns], bin_tests(ensemble)
         assert tests is not None
-        return _time(compile_descent_forest(ensemble, tests, np.full(DEEP_TREES, 5), x.dtype), x)
+        run = compile_descent_forest(ensemble, tests, np.full(DEEP_TREES, 5), x.dtype)
+        return _time_rows(run, x)
 
     def lockstep(
         self, depth: int, columns: int = COLUMNS, rows: int = 32, trees: int = TREES
     ) -> float:
         from sqlml.backends.native.trees.lockstep_forest import compile_lockstep_forest
 
-        ensemble, x = perfect_trees(depth, trees, columns, BINS), self.tables[columns]
-        return _time(compile_lockstep_forest(ensemble, x.dtype), x[:rows])
+        ensemble, x = make_perfect_trees(depth, trees, columns, BINS), self.tables[columns]
+        return _time_rows(compile_lockstep_forest(ensemble, x.dtype), x[:rows])
 
 
 DEEP_TREES, SHORT_TREES, WIDE_TREES = 16, 512, 1024
@@ -133,17 +130,17 @@ def _measure_native() -> dict[str, float]:
     wide_step = (descent(11, columns=WIDE) - descent(9, columns=WIDE)) / (DEEP_TREES * 4)
     leaf = (descent(9, 3) - descent(9)) / (DEEP_TREES * 2)
     above = DEEP_TREES * 31 * short + COLUMNS * bin_cost
-    enter = (descent(9) - above) / DEEP_TREES - 4 * step - leaf
+    descent_cost = (descent(9) - above) / DEEP_TREES - 4 * step - leaf
     pair_step = (lockstep(8) - lockstep(3)) / (TREES * 5)
     # So many rows go down in transposed blocks, unless there are too few trees for the columns.
-    top, wide_top = (lockstep(4, n, ROWS, SHORT_TREES) for n in (COLUMNS, WIDE))
-    transposed = (wide_top - top) / (WIDE - COLUMNS)
-    wide_transposed_step = lockstep(8, WIDE, ROWS, SHORT_TREES) - wide_top
+    top_time, wide_top_time = (lockstep(4, n, ROWS, SHORT_TREES) for n in (COLUMNS, WIDE))
+    transposed = (wide_top_time - top_time) / (WIDE - COLUMNS)
+    wide_transposed_step = lockstep(8, WIDE, ROWS, SHORT_TREES) - wide_top_time
     # So many trees test every column, whether they are short or tall.
-    far = cursor(6, BINS, WIDE, WIDE_TREES) - cursor(3, BINS, WIDE, WIDE_TREES)
+    far_time = cursor(6, BINS, WIDE, WIDE_TREES) - cursor(3, BINS, WIDE, WIDE_TREES)
     return {
         "native.node": node,
-        "native.far_node": PADDED * far / (WIDE_TREES * 56),
+        "native.far_node": PADDED * far_time / (WIDE_TREES * 56),
         "native.wide_step": wide_step,
         "native.wide_pair_step": (lockstep(8, WIDE, ROWS) - lockstep(3, WIDE, ROWS)) / (TREES * 5),
         "native.short_node": short,
@@ -154,10 +151,10 @@ def _measure_native() -> dict[str, float]:
         "native.cursor_leaf": tree * 3 / 4,
         "native.step": step,
         "native.leaf": leaf,
-        "native.descent": enter,
+        "native.descent": descent_cost,
         "native.pair_step": pair_step,
         "native.pair": lockstep(3) / TREES - 3 * pair_step,
-        "native.top": (top - COLUMNS * transposed) / SHORT_TREES - leaf,
+        "native.top": (top_time - COLUMNS * transposed) / SHORT_TREES - leaf,
         "native.turned_number": transposed,
         "native.wide_turned_step": wide_transposed_step / (SHORT_TREES * 4),
         **_measure_numbers("native", "cpu", "native"),
@@ -167,18 +164,17 @@ def _measure_native() -> dict[str, float]:
 def _measure_library(backend: str, device: str, owner: str) -> dict[str, float]:
     strategy = "traverse" if backend == "onnxruntime" else "tt"
     b = Builder()
-    trees = perfect_trees(6, TREES, COLUMNS, 100)
+    trees = make_perfect_trees(6, TREES, COLUMNS, 100)
     score = b.op("tree_ensemble", b.input("x", "float32", COLUMNS), **trees.attrs())
     run = _compile(b.build({"score": score}), backend, strategy, device)
     x = _make_rows(ROWS if device == "cpu" else 32 * ROWS, COLUMNS).astype(np.float32)
-    costs = {f"{owner}.step": _time(run, x) / (TREES * 6)}
+    costs = {f"{owner}.step": _time_rows(run, x) / (TREES * 6)}
     if device == "cuda":
         costs[f"{owner}.byte"] = _measure_byte(backend, device)
     return {**costs, **_measure_numbers(backend, device, owner)}
 
 
 def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
-    """Return the costs of a call, a number and a product."""
     strategy = "traverse" if backend != "torch" else "tt"
 
     def measure(width: int, outputs: int, rows: int, steps: int) -> float:
@@ -189,9 +185,8 @@ def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
             value = b.linear(value, weights, np.zeros(outputs))
         for _ in range(steps):
             value = b.op("sigmoid", value)
-        program = b.build({"score": value})
-        run = _compile(program, backend, strategy, device)
-        return _time(run, _make_rows(rows, width)) * rows
+        run = _compile(b.build({"score": value}), backend, strategy, device)
+        return _time_rows(run, _make_rows(rows, width)) * rows
 
     rows = ROWS if device == "cpu" else 64 * ROWS
     call = (measure(1, 0, 1, 9) - measure(1, 0, 1, 1)) / 8
@@ -204,7 +199,8 @@ def _measure_byte(backend: str, device: str) -> float:
     """Return the cost of copying a byte to the device and back."""
     b = Builder()
     program = b.build({"score": b.op("cast", b.input("x", "float64", 64), dtype="float32")})
-    return _time(_compile(program, backend, "tt", device), _make_rows(64 * ROWS, 64)) / (64 * 12)
+    run = _compile(program, backend, "tt", device)
+    return _time_rows(run, _make_rows(64 * ROWS, 64)) / (64 * 12)
 
 
 def _compile(program: Program, backend: str, strategy: str, device: str) -> Callable[[Array], Any]:
@@ -217,7 +213,7 @@ def _make_rows(rows: int, columns: int) -> Array:
     return np.random.default_rng(1).uniform(-1, 1, size=(rows, columns))
 
 
-def _time(run: Callable[[Array], Any] | None, x: Array) -> float:
+def _time_rows(run: Callable[[Array], Any] | None, x: Array) -> float:
     """Return nanoseconds per row, the best of several rounds."""
     assert run is not None
     run(x)

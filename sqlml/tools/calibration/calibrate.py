@@ -27,11 +27,7 @@ from sqlml.tools.calibration.backends import measure_backends
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.function_registry import create_function
 from sqlml.udfs.duckdb.native import native_functions
-from sqlml.udfs.duckdb.native.extension import (
-    NativeConnection,
-    Unavailable,
-    open_native_connection,
-)
+from sqlml.udfs.duckdb.native.extension import NativeConnection, Unavailable, open_native_connection
 from sqlml.udfs.make_function import make_engine_function
 
 MAX_RATIO = 50.0
@@ -70,7 +66,6 @@ ROUNDS = 5
 
 
 def _measure_engine() -> dict[str, float]:
-    """Measure the costs of SQL expressions and of function calls, in nanoseconds."""
     names = [f"c{k}" for k in range(COLUMNS)]
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1")
@@ -89,38 +84,32 @@ def _measure_engine() -> dict[str, float]:
             return measure(f"{_create_sum(connection, count)}([{columns}]::FLOAT[{count}])")
 
         baseline = measure("c0")
-        span = COLUMNS - FEW_COLUMNS
-        number = (
-            measure(_build_weighted_sum(names)) - measure(_build_weighted_sum(names[:FEW_COLUMNS]))
-        ) / span
-        few = measure_packed(FEW_COLUMNS)
-        argument = (measure_packed(COLUMNS) - few) / span
+        added_columns = COLUMNS - FEW_COLUMNS
+        low, high = (measure(_build_weighted_sum(names[:n])) for n in (FEW_COLUMNS, COLUMNS))
+        number_cost = (high - low) / added_columns
+        few_columns_time = measure_packed(FEW_COLUMNS)
+        argument_cost = (measure_packed(COLUMNS) - few_columns_time) / added_columns
         # A row passes 5 levels of a full tree, and 2 tests of a chain.
         low, high = measure(_build_full_tree(names[:3])), measure(_build_full_tree(names[:5]))
-        level = (high - measure(_build_chain(names, 31))) / 3
+        level_cost = (high - measure(_build_chain(names, 31))) / 3
 
         categories = CATEGORIES - FEW_CATEGORIES
-        few_codes, codes = (
-            measure(_build_category_code(FEW_CATEGORIES)),
-            measure(_build_category_code(CATEGORIES)),
-        )
-        few_plan, plan = (
-            _time_query(connection, f"SELECT {_build_category_code(n)} FROM (SELECT 'x' AS c)")
-            * ROWS
-            for n in (FEW_CATEGORIES, CATEGORIES)
-        )
-        planning = (plan - few_plan) / categories
-        lookup = (codes - few_codes - planning * categories / ROWS) / categories
+        expressions = [_build_category_code(n) for n in (FEW_CATEGORIES, CATEGORIES)]
+        few_codes, codes = map(measure, expressions)
+        queries = [f"SELECT {expression} FROM (SELECT 'x' AS c)" for expression in expressions]
+        few_plan, plan = (_time_query(connection, query) * ROWS for query in queries)
+        planning_cost = (plan - few_plan) / categories
+        lookup_cost = (codes - few_codes - planning_cost * categories / ROWS) / categories
         texts = f"{_create_lookup(connection)}([0]::FLOAT[1], [{DUCKDB.bytes('c')}]::BLOB[])"
-        in_sql = few_codes - baseline - FEW_CATEGORIES * (lookup + planning / ROWS)
+        in_sql = few_codes - baseline - FEW_CATEGORIES * (lookup_cost + planning_cost / ROWS)
         return {
-            "sql.number": number,
-            "sql.level": level,
-            "sql.test": (high - low - 2 * level) / 24,
-            "udf.number": argument,
-            "udf.call": (few - baseline - FEW_COLUMNS * argument) * BATCH,
-            "sql.category": planning,
-            "sql.lookup": lookup,
+            "sql.number": number_cost,
+            "sql.level": level_cost,
+            "sql.test": (high - low - 2 * level_cost) / 24,
+            "udf.number": argument_cost,
+            "udf.call": (few_columns_time - baseline - FEW_COLUMNS * argument_cost) * BATCH,
+            "sql.category": planning_cost,
+            "sql.lookup": lookup_cost,
             "udf.text": measure(texts) - measure_packed(1) - in_sql,
             **_measure_native_calls(connection, measure, names, baseline),
         }
@@ -162,9 +151,8 @@ def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:
     names = np.array(_name_categories(CATEGORIES), object)
     code = b.op("encode", b.input("c", "string"), categories=names, missing=-1)
     program = b.build({"score": b.op("cast", code, dtype="float64")})
-    spec = FunctionSpec(
-        program.hash, (Part("score"),), "f32", "native", "traverse", "cpu", max_categories=1
-    )
+    spec = FunctionSpec(program.hash, (Part("score"),), "f32", "native", "traverse", "cpu")
+    spec = replace(spec, max_categories=1)
     create_function(connection, spec.name, make_engine_function(spec, program))
     return spec.name
 
@@ -201,7 +189,6 @@ def _build_chain(names: Sequence[str], tests: int) -> str:
 
 
 def _create_sum(connection: duckdb.DuckDBPyConnection, columns: int) -> str:
-    """Create a function that adds columns, and return its name."""
     function = make_engine_function(*_build_sum(columns))
     create_function(connection, function.name, function)
     return function.name
@@ -217,7 +204,6 @@ def _build_sum(columns: int, by_column: bool = False) -> tuple[FunctionSpec, Pro
 
 
 def _register_sum(native: NativeConnection, columns: int) -> str:
-    """Register a native function that adds columns, and return its name."""
     function = make_engine_function(*_build_sum(columns, by_column=True))
     batch = function.function
     assert isinstance(batch, BatchFunction)

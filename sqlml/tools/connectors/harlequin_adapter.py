@@ -92,11 +92,7 @@ class SqlmlConnection(DuckDbConnection):
             statements = parse(text)
         except SqlmlError:
             return ""
-        queries = [
-            replace_table_forms(statement.sql)
-            for statement in statements
-            if isinstance(statement, Query)
-        ]
+        queries = [replace_table_forms(s.sql) for s in statements if isinstance(s, Query)]
         return text if all(map(super().validate_sql, queries)) else ""
 
     def get_catalog(self) -> Catalog:

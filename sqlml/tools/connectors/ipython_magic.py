@@ -55,7 +55,7 @@ class SqlmlMagics(Magics):
             except (SqlmlError, duckdb.Error) as error:
                 if len(statements) > 1:
                     error.add_note(f"in line {statement.line} of the cell")
-                raise _hide_trace(error) from None
+                raise _hide_traceback(error) from None
         if arguments.out is not None:
             self.shell.user_ns[arguments.out] = result
             return None
@@ -67,8 +67,7 @@ class SqlmlMagics(Magics):
         if connection is None:
             return connect(database)
         try:
-            session: Session = attach(connection)
-            return session
+            return attach(connection)
         except (TypeError, SqlmlError) as error:
             raise UsageError(f"{database}: {error}") from None
 
@@ -87,7 +86,7 @@ class SqlmlMagics(Magics):
         return eval("__sqlml__()", self.shell.user_ns, {"__sqlml__": partial(session.sql, sql)})
 
 
-def _hide_trace(error: Exception) -> Exception:
+def _hide_traceback(error: Exception) -> Exception:
     """Make IPython show only the message: the trace leads through sqlml, not the user's SQL."""
     text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
     lines = [escape_controls(text)]

@@ -104,14 +104,14 @@ class SqlmlDialect(Dialect):
     def get_pk_constraint(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        keys = self._query_constraints(connection, "PRIMARY KEY", table_name, schema)
+        keys = self._query(connection, _CONSTRAINTS, table_name, schema, kind="PRIMARY KEY")
         name, columns, *_ = keys[0] if keys else (None, ())
         return {"constrained_columns": list(columns), "name": name}
 
     def get_foreign_keys(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        keys = self._query_constraints(connection, "FOREIGN KEY", table_name, schema)
+        keys = self._query(connection, _CONSTRAINTS, table_name, schema, kind="FOREIGN KEY")
         return [
             {
                 "name": name,
@@ -127,13 +127,13 @@ class SqlmlDialect(Dialect):
     def get_unique_constraints(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        constraints = self._query_constraints(connection, "UNIQUE", table_name, schema)
+        constraints = self._query(connection, _CONSTRAINTS, table_name, schema, kind="UNIQUE")
         return [{"name": name, "column_names": list(columns)} for name, columns, *_ in constraints]
 
     def get_check_constraints(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        constraints = self._query_constraints(connection, "CHECK", table_name, schema)
+        constraints = self._query(connection, _CONSTRAINTS, table_name, schema, kind="CHECK")
         return [{"name": name, "sqltext": sql} for name, *_, sql in constraints]
 
     def get_table_comment(
@@ -157,11 +157,6 @@ class SqlmlDialect(Dialect):
     get_multi_check_constraints = DefaultDialect.get_multi_check_constraints
     get_multi_table_comment = DefaultDialect.get_multi_table_comment
     get_multi_table_options = DefaultDialect.get_multi_table_options
-
-    def _query_constraints(
-        self, connection: Any, kind: str, table: str, schema: str | None
-    ) -> Sequence[Any]:
-        return self._query(connection, _CONSTRAINTS, table, schema, kind=kind)
 
     def _query(
         self,
@@ -187,11 +182,9 @@ class SqlmlDialect(Dialect):
                 values[column] = value
         if database is None:
             query += " AND database_name IN (system.main.current_database(), 'temp')"
-        rows: Sequence[Any] = connection.execute(text(query + order), values).fetchall()
-        return rows
+        return connection.execute(text(query + order), values).fetchall()
 
     def _convert_type(self, sql_type: str) -> Any:
-        """Convert a type of DuckDB to a type of SQLAlchemy."""
         if sql_type.endswith("]"):
             return ARRAY(self._convert_type(sql_type[: sql_type.rindex("[")]))
         decimal = _DECIMAL.fullmatch(sql_type)

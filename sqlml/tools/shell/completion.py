@@ -45,9 +45,8 @@ _WORD = re.compile(r"\w*$")
 _QUALIFIER = re.compile(rf"{_NAME}\.$")
 _OPEN_FUNCTION = re.compile(r"\b(\w+)\s*\(\s*$")
 _AFTER_MODEL = re.compile(r"\bmodel\s+(?:if\s+(?:not\s+)?exists\s+)?$", re.IGNORECASE)
-_SOURCES = re.compile(
-    rf"\b(?:from|join|into|update|table)\s+{_NAME}(?:\s+(?:as\s+)?{_NAME})?", re.IGNORECASE
-)
+_ALIAS = rf"(?:\s+(?:as\s+)?{_NAME})?"
+_SOURCES = re.compile(rf"\b(?:from|join|into|update|table)\s+{_NAME}{_ALIAS}", re.IGNORECASE)
 _IN_OPTIONS = re.compile(r"\boptions\s*\(((?:[^()']|'[^']*'|\([^()]*\))*)$", re.IGNORECASE)
 _ITEM = re.compile(r"\s*(\w+)\s*(?:=|:=)\s*[\[({]?\s*$")
 _SETTING = re.compile(
@@ -77,6 +76,7 @@ _BOOLEAN = frozenset(
 )
 
 Candidate = tuple[str, str]
+Sources = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Names:
     quoted if they are used as names.
     """
 
-    tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    tables: Sources = field(default_factory=dict)
     models: Sequence[str] = ()
     functions: Sequence[str] = ()
     keywords: Sequence[str] = ()
@@ -112,16 +112,13 @@ def read_names(session: Any) -> Names:
         ).fetchall():
             tables.setdefault(str(table), []).append(str(column))
         functions = query("SELECT DISTINCT function_name FROM system.main.duckdb_functions()")
-        keywords = query(
-            "SELECT keyword_name, keyword_category FROM system.main.duckdb_keywords()"
-        ).fetchall()
+        keywords_sql = "SELECT keyword_name, keyword_category FROM system.main.duckdb_keywords()"
+        keywords = query(keywords_sql).fetchall()
         settings = query("SELECT name FROM system.main.duckdb_settings() ORDER BY name")
         return Names(
             tables,
             tuple(_list_models(session)),
-            tuple(
-                str(name) for (name,) in functions.fetchall() if _PLAIN_NAME.fullmatch(str(name))
-            ),
+            tuple(name for (name,) in functions.fetchall() if _PLAIN_NAME.fullmatch(name)),
             tuple(str(word).upper() for word, _ in keywords),
             frozenset(fold(str(word)) for word, category in keywords if category == "reserved"),
             tuple(str(name) for (name,) in settings.fetchall()),
@@ -175,12 +172,12 @@ class ModelCompleter(Completer):
                 yield Completion(name, -len(word), display_meta=description)
 
 
-def _complete_command(before: str) -> Iterator[Completion]:
-    name, space, rest = before[1:].partition(" ")
+def _complete_command(text_before: str) -> Iterator[Completion]:
+    name, space, argument = text_before[1:].partition(" ")
     if space and name != "mode":
         return
     choices: Mapping[str, Any] = MODES if space else COMMANDS
-    word = rest if space else name
+    word = argument if space else name
     for choice, entry in choices.items():
         if choice.startswith(word):
             yield Completion(choice, -len(word), display_meta=entry.about)
@@ -204,11 +201,7 @@ def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Can
         if function is not None and function[1].lower() in FUNCTIONS:
             return word, [(name, "model") for name in names.models]
         literals = _complete_option_value(rest, text, names) or _complete_setting(rest, names) or ()
-        return word, [
-            (literal[1:-1], description)
-            for literal, description in literals
-            if literal.startswith("'")
-        ]
+        return word, [(value[1:-1], about) for value, about in literals if value.startswith("'")]
     match = _WORD.search(before)
     word = open_quote or ("" if match is None else match[0])
     rest = before[: len(before) - len(word)]
@@ -229,9 +222,7 @@ def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Can
     return word, _list_names_in_scope(word, sources, names) if word else []
 
 
-def _list_names_in_scope(
-    word: str, sources: Mapping[str, Sequence[str]], names: Names
-) -> list[Candidate]:
+def _list_names_in_scope(word: str, sources: Sources, names: Names) -> list[Candidate]:
     """Return columns, tables, functions and keywords, as candidates for any place in a query."""
     in_scope = sources or names.tables  # before FROM is typed, any table may be meant
     keywords = sorted({*names.keywords, *KEYWORDS})
@@ -302,7 +293,7 @@ def _complete_setting(rest: str, names: Names) -> list[Candidate] | None:
     ]
 
 
-def _find_sources(text: str, names: Names) -> Mapping[str, Sequence[str]]:
+def _find_sources(text: str, names: Names) -> Sources:
     """Return the columns of each table that a statement reads, by its name and by its alias."""
     tables = {fold(table): columns for table, columns in names.tables.items()}
     sources: dict[str, Sequence[str]] = {}

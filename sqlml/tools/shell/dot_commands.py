@@ -33,10 +33,7 @@ class Leave(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A dot command with `min_arguments` to `max_arguments` arguments.
-
-    `.help` shows its usage and what it is `about`.
-    """
+    """A dot command; `.help` shows its usage and what it is `about`."""
 
     usage: str
     about: str
@@ -187,11 +184,11 @@ def _run_output(shell: Shell, arguments: Arguments) -> None:
 
 
 def _run_databases(shell: Shell, _: Arguments) -> None:
-    databases = shell.session.sql(
+    query = (
         "SELECT database_name AS name, coalesce(path, 'memory') AS file "
         "FROM system.main.duckdb_databases() WHERE NOT internal ORDER BY name"
     )
-    shell.write(databases)
+    shell.write(shell.session.sql(query))
 
 
 def _run_open(shell: Shell, arguments: Arguments) -> None:
@@ -227,15 +224,10 @@ COMMANDS: Mapping[str, Command] = {
 }
 
 _SYNONYMS = {
-    "exit": "exit",
-    "quit": "exit",
-    "help": "help",
-    "\\q": "exit",
-    "\\?": "help",
-    "\\h": "help",
+    **dict.fromkeys(("exit", "quit", "\\q"), "exit"),
+    **dict.fromkeys(("help", "\\?", "\\h"), "help"),
+    **dict.fromkeys(("\\d", "\\dt"), "tables"),
     "\\timing": "timer",
-    "\\dt": "tables",
-    "\\d": "tables",
     "\\l": "databases",
     "\\i": "read",
     "\\o": "output",

@@ -22,14 +22,13 @@ class ModelSqlLexer(SqlLexer):  # type: ignore[misc]  # Pygments has no types
     """Pygments' SQL lexer, extended by sqlml's words."""
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
-        """Yield positions, kinds and texts of a statement's tokens."""
-        for position, kind, word in super().get_tokens_unprocessed(text):
-            if kind in Name or kind in Keyword:
+        for position, token_type, word in super().get_tokens_unprocessed(text):
+            if token_type in Name or token_type in Keyword:
                 if word.lower() in FUNCTIONS:
-                    kind = Name.Function
+                    token_type = Name.Function
                 elif word.upper() in KEYWORDS:
-                    kind = Keyword
-            yield position, kind, word
+                    token_type = Keyword
+            yield position, token_type, word
 
 
 def make_editor(shell: Shell, history: Path) -> Callable[[], str]:
@@ -47,15 +46,14 @@ def make_editor(shell: Shell, history: Path) -> Callable[[], str]:
         reserve_space_for_menu=6,
     )
 
-    def ask() -> str:
+    def read_statement() -> str:
         completer.session = shell.session  # .open replaces it
         completer.forget()
-        while True:
-            text = session.prompt()
-            if text.strip():
-                return text
+        while not (text := session.prompt()).strip():
+            pass
+        return text
 
-    return ask
+    return read_statement
 
 
 def _open_history(file: Path) -> History:

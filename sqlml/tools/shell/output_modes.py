@@ -82,10 +82,7 @@ _PLAIN_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?!ANALYZE\b|\()", re.IGNORECASE)
 
 
 def build_json_explain_sql(sql: str) -> str | None:
-    """Convert an EXPLAIN statement to one that returns the plan as JSON.
-
-    Returns None for other statements, for EXPLAIN ANALYZE, and for EXPLAIN with options.
-    """
+    """Convert a plain EXPLAIN to a statement that returns JSON; return None for all others."""
     match = _PLAIN_EXPLAIN.match(sql)
     return None if match is None else "EXPLAIN (FORMAT json) " + sql[match.end() :]
 
@@ -166,10 +163,13 @@ def _write_separated(
 
 
 def _quote_csv(text: str) -> str:
-    """Quote a CSV field if needed (RFC 4180); an empty text is quoted, which NULL is not."""
+    """Quote a CSV field if needed (RFC 4180). An empty string is quoted, but NULL is not."""
     if text and not any(c in text for c in '",\r\n') and text == text.strip():
         return text
     return '"' + text.replace('"', '""') + '"'
+
+
+_write_csv = partial(_write_separated, separator=",", quote=_quote_csv)
 
 
 def _write_json(relation: Relation, display: Display, out: TextIO) -> None:
@@ -181,21 +181,15 @@ def _write_json(relation: Relation, display: Display, out: TextIO) -> None:
 
 
 def _write_json_lines(relation: Relation, display: Display, out: TextIO) -> None:
-    for line in _encode_objects(relation):
-        out.write(line + "\n")
+    out.writelines(f"{line}\n" for line in _encode_objects(relation))
 
 
 def _encode_objects(relation: Relation) -> Iterator[str]:
-    """Yield the rows as JSON objects.
-
-    Numbers have the engine's digits; NaN and infinity become strings.
-    """
+    """Yield the rows as JSON objects, with the engine's digits; NaN and infinity become strings."""
     names = [json.dumps(name, ensure_ascii=False) + ":" for name in relation.columns]
     numeric_columns = _find_numeric_columns(relation)
-    encoded = relation.project(
-        f"CAST(COLUMNS(*) AS VARCHAR), CAST({builtin('to_json')}(COLUMNS(*)) AS VARCHAR)"
-    )
-    for row in _fetch(encoded):
+    json_sql = f"CAST({builtin('to_json')}(COLUMNS(*)) AS VARCHAR)"
+    for row in _fetch(relation.project(f"CAST(COLUMNS(*) AS VARCHAR), {json_sql}")):
         plain, quoted = row[: len(names)], row[len(names) :]
         values = (
             _encode_value(text, str(json_text), is_numeric)
@@ -258,7 +252,6 @@ def _write_box(relation: Relation, display: Display, out: TextIO) -> None:
 
 
 def _find_numeric_columns(relation: Relation) -> list[bool]:
-    """Return for each column whether its type is numeric."""
     return [_NUMBER.fullmatch(str(sql_type)) is not None for sql_type in relation.types]
 
 
@@ -286,9 +279,7 @@ def _measure(text: str) -> int:
 
 MODES: Mapping[str, Mode] = {
     "box": Mode("a table with lines around its cells", _write_box),
-    "csv": Mode(
-        "comma-separated values", partial(_write_separated, separator=",", quote=_quote_csv)
-    ),
+    "csv": Mode("comma-separated values", _write_csv),
     "json": Mode("an array of objects", _write_json),
     "jsonlines": Mode("an object in each line", _write_json_lines),
     "line": Mode("a value in each line", _write_lines),

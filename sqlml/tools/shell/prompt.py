@@ -26,10 +26,10 @@ def prompt(shell: Shell) -> int:
     """Run what is typed until the user leaves; return the exit status."""
     print(f"sqlml {__version__} on DuckDB {duckdb.__version__}")
     print("Statements end with a semicolon; .help lists commands; Ctrl-D leaves.")
-    read = _choose_reader(shell)
+    read_statement = _choose_reader(shell)
     while True:
         try:
-            text = read()
+            text = read_statement()
         except EOFError:
             return 0
         except KeyboardInterrupt:

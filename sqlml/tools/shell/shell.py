@@ -94,9 +94,6 @@ def split_pieces(text: str) -> Iterator[Piece]:
 
     >>> [tuple(piece) for piece in split_pieces("SELECT 1;\\n.mode csv\\nSELECT\\n.5")]
     [('SELECT 1', 1), ('.mode csv', 2), ('SELECT\\n.5', 3)]
-
-    Raises:
-        ParseError: the text after the last semicolon cannot be tokenized.
     """
     pending, first_line = "", 1
     for number, line in enumerate(_LINE.findall(text), 1):
@@ -249,7 +246,6 @@ class Shell:
                 raise
 
     def run_statement(self, sql: str) -> None:
-        """Run one statement and write its result, if it has one."""
         start_time = time.perf_counter()
         with self._progress(sql):
             result = run_sql(self.session, sql, self.session.sql)
@@ -298,10 +294,7 @@ class Shell:
             output_modes.show(text, self.display.pager, self._standard_out)
 
     def _fit_plans(self, plans: Sequence[str], sql: str) -> str:
-        """Return the plans of EXPLAIN as text.
-
-        A plan that is too wide for the screen is wrapped; the engine's plan is drawn as a tree.
-        """
+        """Return the plans of EXPLAIN as text, wrapped or drawn as a tree if they are too wide."""
         width = shutil.get_terminal_size().columns
         json_query = output_modes.build_json_explain_sql(sql)
         fitted_plans = []

@@ -31,7 +31,7 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.planner.program.prepare_program import prepare
-from sqlml.tools.calibration.backends import perfect_trees
+from sqlml.tools.calibration.backends import make_perfect_trees
 
 WIDTH = 6
 MODELS: dict[str, Callable[[], Any]] = {
@@ -141,7 +141,7 @@ def test_chosen_columns_of_wider_rows() -> None:
 
 @pytest.mark.parametrize(("operator", "values"), [("sigmoid", 1), ("softmax", 3), ("softmax", 9)])
 def test_probabilities_of_large_margins_are_those_of_float32(operator: str, values: int) -> None:
-    e = perfect_trees(6, 5, WIDTH, 50, values)
+    e = make_perfect_trees(6, 5, WIDTH, 50, values)
     single = {"leaf_values": 25 * e.leaf_values, "base": e.base}
     e = replace(e, **{name: array.astype(np.float32) for name, array in single.items()})
     b = Builder()

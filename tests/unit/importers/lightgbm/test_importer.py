@@ -170,7 +170,7 @@ def test_classifier_of_one_class_always_predicts_it(x: Any) -> None:
 
 def test_more_outputs_than_classes_are_refused(x: Any) -> None:
     made = lgb.LGBMClassifier(**{**SMALL, "objective": "multiclass", "num_class": 3})
-    with pytest.raises(UnsupportedModelError, match="3 outputs, but its labels had 1 different"):
+    with pytest.raises(UnsupportedModelError, match="3 outputs, but its labels had 1 distinct"):
         import_model(made.fit(x, np.full(ROWS, "only")))
 
 

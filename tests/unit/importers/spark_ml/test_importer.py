@@ -346,7 +346,10 @@ STAGES: dict[str, tuple[Folder, str]] = {
     "too many categories": (saved.one_hot("a", "b", 2**31 - 1), "categories for the column"),
     "an infinite weight": (saved.linear([INF], 0.0), "not finite"),
     "a single class": (saved.logistic([[0.0]], [-INF]), "fitted on a single class"),
-    "other thresholds": (saved.logistic([[1.0]], [0.0], thresholds=[1.0]), "do not fit 2 classes"),
+    "other thresholds": (
+        saved.logistic([[1.0]], [0.0], thresholds=[1.0]),
+        "do not match 2 classes",
+    ),
     "a threshold beyond": (saved.logistic([[1.0]], [0.0], threshold=2.0), "threshold is 2.0"),
     "no prediction": (saved.logistic([[1.0]], [0.0], predictionCol=""), "predictionCol is empty"),
     "other distances": (saved.k_means([1.0], distanceMeasure="x"), "'x' is not known"),
@@ -428,7 +431,9 @@ def test_a_file_that_spark_would_read_beside_the_parts_is_refused(folder: Path) 
         (folder / "metadata" / ".hidden").write_text("{}")
         con.execute(f"CREATE MODEL m FROM '{folder}'")
         (folder / "metadata" / "a").write_text('{"class": "a.b.C"}')
-        with pytest.raises(errors.ArtifactError, match="holds 'metadata/a', which Spark does not"):
+        with pytest.raises(
+            errors.ArtifactError, match="contains 'metadata/a', which Spark does not"
+        ):
             con.execute(f"CREATE OR REPLACE MODEL m FROM '{folder}'")
 
 

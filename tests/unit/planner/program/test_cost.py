@@ -19,14 +19,14 @@ from sqlml.ir.trees import Ensemble
 from sqlml.planner.program import cost
 from sqlml.planner.program.choose import choose
 from sqlml.planner.program.cost import estimate_ways
-from sqlml.tools.calibration.backends import perfect_trees
+from sqlml.tools.calibration.backends import make_perfect_trees
 from sqlml.tools.calibration.calibrate import calibrate
 from tests.support.random_trees import Recipe, grow, program_of
 
 
 def full(depth: int, trees: int, columns: int = 4, thresholds: int = 50) -> Program:
     """Trees that are filled to `depth`, in columns of so many thresholds."""
-    e = perfect_trees(depth, trees, columns, thresholds)
+    e = make_perfect_trees(depth, trees, columns, thresholds)
     b = Builder()
     x = b.input("x", "float32", columns)
     return b.build({"score": b.op("tree_ensemble", x, **e.attrs())})
