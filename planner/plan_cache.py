@@ -54,8 +54,8 @@ class PlanCache:
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
         functions = {name: getattr(context, name) for name in _RECORDED_FUNCTIONS}
-        self._functions = {name: ask for name, ask in functions.items() if ask is not None}
-        self._lookups: Mapping[str, Callable[[Any], Any]] = {**self._functions, "model": stamp}
+        self._questions = {name: ask for name, ask in functions.items() if ask is not None}
+        self._lookups: Mapping[str, Callable[[Any], Any]] = {**self._questions, "model": stamp}
         self._settings: Mapping[str, str] = {}
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._lock = threading.Lock()
@@ -124,7 +124,7 @@ class PlanCache:
             return answer
 
         recorded: dict[str, Any] = {
-            name: partial(ask_and_record, name, ask) for name, ask in self._functions.items()
+            name: partial(ask_and_record, name, ask) for name, ask in self._questions.items()
         }
         return replace(self._context, **recorded)
 

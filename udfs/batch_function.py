@@ -1,9 +1,9 @@
 """Score Arrow batches with a compiled Program.
 
 An engine turns every exception into plain text. So a batch function parks its error under a token
-(`park`) and raises the token. The session finds the token in the engine's message and raises the
-original error (`claim`). A model that is a SQL expression fails with a message that begins with the
-name of the error class.
+(`park_error`) and raises the token. The session finds the token in the engine's message, and raises
+the original error (`claim_error`). A model that is a SQL expression fails with a message that
+begins with the name of the error class.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def park_error(error: Exception) -> ParkedFailure:
     token = next(_counter)
     with _lock:
         _parked[token] = error
-        while len(_parked) > _MAX_PARKED:  # Bounds memory if a client never claims its errors.
+        if len(_parked) > _MAX_PARKED:  # Bounds memory if a client never claims its errors.
             _parked.popitem(last=False)
     return ParkedFailure(f"sqlml-failure-{token}: {error}")
 
@@ -94,25 +94,25 @@ class Lookup:
     """Encodes string columns that have too many categories to be written into a query.
 
     `compiled` maps the string columns `inputs` to `outputs`, one column of codes (n, 1) each. In a
-    batch, these columns follow the first `first` string columns. The engine packs the matrix
-    columns `packed`; the codes fill the matrix columns `looked_up`.
+    batch, these columns follow the first `first_text` string columns. The engine packs the matrix
+    columns `packed_columns`; the codes fill the matrix columns `looked_up_columns`.
     """
 
     compiled: Compiled
-    first: int
+    first_text: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    packed: tuple[int, ...]
-    looked_up: tuple[int, ...]
+    packed_columns: tuple[int, ...]
+    looked_up_columns: tuple[int, ...]
     dtype: str
 
-    def complete(self, matrix_columns: Array, texts: Mapping[str, Any]) -> Array:
+    def complete(self, packed_matrix: Array, texts: Mapping[str, Any]) -> Array:
         """Return the full matrix: the packed columns (n, columns) and the codes of `texts`."""
         codes = self.compiled.run(texts, self.outputs)
-        width = len(self.packed) + len(self.looked_up)
-        matrix = np.empty((matrix_columns.shape[0], width), self.dtype)
-        matrix[:, self.packed] = matrix_columns[:, : len(self.packed)]
-        for column, output in zip(self.looked_up, self.outputs, strict=True):
+        width = len(self.packed_columns) + len(self.looked_up_columns)
+        matrix = np.empty((packed_matrix.shape[0], width), self.dtype)
+        matrix[:, self.packed_columns] = packed_matrix[:, : len(self.packed_columns)]
+        for column, output in zip(self.looked_up_columns, self.outputs, strict=True):
             matrix[:, column] = codes[output][:, 0]
         return matrix
 
@@ -130,28 +130,28 @@ class LastRows:
 
     def __init__(self) -> None:
         self.found_rows: int = 0
-        self._last: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
+        self._last_batches: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
         self._lock = threading.Lock()
 
     def twin(self) -> LastRows:
         """Return an instance that shares the remembered rows but has a count of its own."""
         twin = LastRows()
-        twin._last, twin._lock = self._last, self._lock
+        twin._last_batches, twin._lock = self._last_batches, self._lock
         return twin
 
     def find(self, rows: Array) -> Array | None:
         """Return the results (n, outputs) of `rows` (n, k) if the last batch has all of them."""
         with self._lock:
-            last_batch = self._last.get(threading.get_ident())
+            last_batch = self._last_batches.get(threading.get_ident())
         if last_batch is None or last_batch[0].shape[1] != rows.shape[1] or not rows.size:
             return None
-        bits, positions = _view_bits(rows), np.empty(len(rows), np.int64)
+        row_bits, positions = _view_bits(rows), np.empty(len(rows), np.int64)
         # Imported late, since few queries score the same rows twice.
         from sqlml.backends.native.jit.specialise import reads, specialise, writes
 
-        rows_kind = reads(bits.dtype, 2, "C")
+        rows_kind = reads(row_bits.dtype, 2, "C")
         kernel = specialise(find, (rows_kind, rows_kind, writes(np.int64, 1)))
-        if not kernel(last_batch[0], bits, positions):
+        if not kernel(last_batch[0], row_bits, positions):
             return None
         with self._lock:
             self.found_rows += len(rows)
@@ -159,10 +159,10 @@ class LastRows:
 
     def keep(self, rows: Array, results: Array) -> None:
         with self._lock:
-            self._last[threading.get_ident()] = (_view_bits(rows).copy(), results)
-            self._last.move_to_end(threading.get_ident())
-            while len(self._last) > MAX_THREADS:
-                self._last.popitem(last=False)
+            self._last_batches[threading.get_ident()] = (_view_bits(rows).copy(), results)
+            self._last_batches.move_to_end(threading.get_ident())
+            while len(self._last_batches) > MAX_THREADS:
+                self._last_batches.popitem(last=False)
 
 
 def _view_bits(rows: Array) -> Array:
@@ -170,29 +170,25 @@ def _view_bits(rows: Array) -> Array:
     return np.ascontiguousarray(rows).view(np.uint32 if rows.itemsize == 4 else np.uint64)
 
 
-def find(known: Any, rows: Any, positions: Any) -> Any:
-    """Write the position of each row among the `known` rows; return whether all were found.
-
-    The rows must occur in the same order as in `known`.
-    """
+def find(known_rows: Any, rows: Any, positions: Any) -> Any:
+    """Write the position of each row in `known_rows`, in order; return whether all exist."""
     position, width = 0, rows.shape[1]
-    for r in range(rows.shape[0]):
+    for row in range(rows.shape[0]):
         while True:
-            if position == known.shape[0]:
+            if position == known_rows.shape[0]:
                 return False
-            k = 0
-            while k < width and known[position, k] == rows[r, k]:
-                k += 1
-            if k == width:
+            column = 0
+            while column < width and known_rows[position, column] == rows[row, column]:
+                column += 1
+            if column == width:
                 break
             position += 1
-        positions[r] = position
+        positions[row] = position
     return True
 
 
-Explain = Callable[
-    [UnknownCategoryError, Mapping[str, Any], Mapping[str, TextColumn]], UnknownCategoryError
-]
+Texts = Mapping[str, TextColumn]
+Explain = Callable[[UnknownCategoryError, Mapping[str, Any], Texts], UnknownCategoryError]
 
 _ARROW_TYPES = {"INTEGER": pa.int32(), "DOUBLE": pa.float64()}
 
@@ -213,17 +209,17 @@ class BatchFunction:
     output: str
     width: int
     dtype: str
-    integer: bool  # Returns INTEGER instead of DOUBLE.
+    is_integer: bool  # Returns INTEGER instead of DOUBLE.
     columns: int
     # Returns a list even for a single column. Several columns are always returned as a list.
-    listed: bool = False
+    is_listed: bool = False
     # Lengths of the lists that a row's numbers are split into, one per target; empty for one list.
     groups: tuple[int, ...] = ()
-    shifts: tuple[int, ...] = ()  # The offset to add to the class numbers of each target.
+    class_offsets: tuple[int, ...] = ()  # The offset to add to the class numbers of each target.
     explain: Explain | None = None  # Adds details to an error about an unknown category.
-    last: LastRows | None = None  # Finds rows that were scored just before.
+    last_rows: LastRows | None = None  # Finds rows that were scored just before.
     nbytes: int = 0
-    most: int | None = None  # Maximum number of rows to score at once.
+    max_rows: int | None = None  # Maximum number of rows to score at once.
     lookup: Lookup | None = None
     texts: int = 0
     by_column: bool = False
@@ -235,11 +231,10 @@ class BatchFunction:
 
     @property
     def packed(self) -> int:
-        """Return the number of matrix columns that the engine packs."""
-        return self.width if self.lookup is None else max(1, len(self.lookup.packed))
+        return self.width if self.lookup is None else max(1, len(self.lookup.packed_columns))
 
     def __call__(self, *arrays: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Score one batch; an error is raised as a ParkedFailure, which `claim` resolves."""
+        """Score one batch; an error is raised as a ParkedFailure, which `claim_error` resolves."""
         try:
             if self.by_column:
                 matrix = stack_columns(arrays[: self.packed], self.dtype)
@@ -256,36 +251,30 @@ class BatchFunction:
         """Score rows (n, packed) of `dtype`; errors are raised directly, without parking."""
         numbers, row_count = self.score_numbers(matrix, texts), matrix.shape[0]
         if self.fields:
-            columns = np.frombuffer(numbers.buffers()[1], np.float64, len(numbers))
-            named_columns = zip(
-                columns.reshape(row_count, self.columns).T, self.fields, strict=True
-            )
-            arrays = [
-                to_arrow(column, _ARROW_TYPES[sql_type]) for column, (_, sql_type) in named_columns
-            ]
-            return pa.StructArray.from_arrays(arrays, [name for name, _ in self.fields])
-        if self.columns == 1 and not self.listed:
+            values = np.frombuffer(numbers.buffers()[1], np.float64, len(numbers))
+            columns = values.reshape(row_count, self.columns).T
+            names, types = zip(*self.fields, strict=True)
+            arrays = [to_arrow(c, _ARROW_TYPES[t]) for c, t in zip(columns, types, strict=True)]
+            return pa.StructArray.from_arrays(arrays, list(names))
+        if self.columns == 1 and not self.is_listed:
             return numbers
-        per_row = self.columns
+        row_length = self.columns
         if self.groups:
             numbers = _make_lists(numbers, np.append(0, np.cumsum(np.tile(self.groups, row_count))))
-            per_row = len(self.groups)
-        return _make_lists(numbers, np.arange(0, row_count * per_row + 1, per_row))
+            row_length = len(self.groups)
+        return _make_lists(numbers, np.arange(0, row_count * row_length + 1, row_length))
 
     def score_in_parts(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """Score any number of rows as `score_matrix` does, at most `most` rows at a time."""
-        row_count, max_rows = matrix.shape[0], self.most
+        row_count, max_rows = matrix.shape[0], self.max_rows
         if max_rows is None or row_count <= max_rows:
             return self.score_matrix(matrix, texts)
-        slices = [slice(start, start + max_rows) for start in range(0, row_count, max_rows)]
-        return pa.concat_arrays(
-            [
-                self.score_matrix(
-                    matrix[part], {name: column[part] for name, column in texts.items()}
-                )
-                for part in slices
-            ]
-        )
+        results = []
+        for start in range(0, row_count, max_rows):
+            rows = slice(start, start + max_rows)
+            selected = {name: column[rows] for name, column in texts.items()}
+            results.append(self.score_matrix(matrix[rows], selected))
+        return pa.concat_arrays(results)
 
     def score_numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """Return the results, flattened row by row; use a slower path while kernels compile."""
@@ -299,10 +288,10 @@ class BatchFunction:
         looked_up: dict[str, TextColumn] = {}
         if self.lookup is not None:
             lookup = self.lookup
-            positions = enumerate(lookup.inputs, lookup.first)
+            positions = enumerate(lookup.inputs, lookup.first_text)
             looked_up = {name: texts[text_input_name(k)] for k, name in positions}
             matrix = lookup.complete(matrix, looked_up)
-            texts = {name: texts[name] for name in map(text_input_name, range(lookup.first))}
+            texts = {name: texts[name] for name in map(text_input_name, range(lookup.first_text))}
         try:
             return self._score_or_recall(matrix, texts)
         except UnknownCategoryError as error:
@@ -313,16 +302,16 @@ class BatchFunction:
 
     def _score_or_recall(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """Return the remembered results of the rows if there are any, otherwise compute them."""
-        last_rows = None if texts else self.last
+        last_rows = None if texts else self.last_rows
         recalled = numbers = None
         with suppress(NotReady):
             recalled = None if last_rows is None else last_rows.find(matrix)
         if recalled is not None:
             return to_arrow(recalled.ravel(), self._arrow_type)
         with suppress(NotReady):
-            numbers = None if texts else self._fill(matrix)
+            numbers = None if texts else self._score_with_filler(matrix)
         if numbers is None:
-            numbers = self._compute(matrix, texts)
+            numbers = self._score_with_backend(matrix, texts)
         if last_rows is not None:
             values = np.frombuffer(numbers.buffers()[1], self._arrow_type.to_pandas_dtype())
             last_rows.keep(matrix, values[: len(numbers)].reshape(-1, self.columns))
@@ -330,7 +319,7 @@ class BatchFunction:
 
     @property
     def _arrow_type(self) -> pa.DataType:
-        return _ARROW_TYPES["INTEGER" if self.integer else "DOUBLE"]
+        return _ARROW_TYPES["INTEGER" if self.is_integer else "DOUBLE"]
 
     @cached_property
     def _filler(self) -> Filler | None:
@@ -338,25 +327,22 @@ class BatchFunction:
         fits = filler is not None and filler.width == self.columns and filler.input == self.dtype
         return filler if fits else None
 
-    def _fill(self, matrix: Array) -> pa.Array | None:
+    def _score_with_filler(self, matrix: Array) -> pa.Array | None:
         """Score directly into Arrow's memory; return None if that is impossible."""
         filler = self._filler
-        if filler is None or self.shifts or not matrix.flags.aligned:
+        if filler is None or self.class_offsets or not matrix.flags.aligned:
             return None
         shape = matrix.shape[0], self.columns
-        if filler.dtype != np.float64 or self.integer:
+        if filler.dtype != np.float64 or self.is_integer:
             values = np.empty(shape, filler.dtype)
-            return (
-                to_arrow(values.ravel(), self._arrow_type)
-                if filler.fill(matrix, values) < 0
-                else None
-            )
+            is_filled = filler.fill(matrix, values) < 0
+            return to_arrow(values.ravel(), self._arrow_type) if is_filled else None
         buffer = pa.allocate_buffer(shape[0] * shape[1] * 8)
         if filler.fill(matrix, np.frombuffer(buffer, np.float64).reshape(shape)) >= 0:
             return None
         return pa.Array.from_buffers(self._arrow_type, shape[0] * shape[1], [None, buffer])
 
-    def _compute(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+    def _score_with_backend(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         inputs = {self.input_name: matrix, **texts}
         result = self.compiled.run(inputs, [self.output])[self.output]
         if result.shape != (matrix.shape[0], self.columns):
@@ -364,8 +350,8 @@ class BatchFunction:
                 f"the model returned shape {result.shape} instead of "
                 f"{(matrix.shape[0], self.columns)}; please report this with the model's DESCRIBE"
             )
-        if self.shifts:
-            result = result + np.array(self.shifts)
+        if self.class_offsets:
+            result = result + np.array(self.class_offsets)
         return to_arrow(result.reshape(-1), self._arrow_type)
 
 
@@ -382,17 +368,13 @@ def arrow_type(sql_type: str) -> pa.DataType:
 
 
 def split_text_lists(lists: pa.Array | pa.ChunkedArray, column_count: int) -> list[TextColumn]:
-    """Split lists of `column_count` strings (bytes or NULL) into columns.
-
-    A single chunk is not copied.
-    """
+    """Split lists of strings (bytes or NULL) into columns; a single chunk is not copied."""
     lists = join_chunks(lists)
-    list_type, types = lists.type, pa.types
-    is_list = (
-        types.is_list(list_type) or types.is_large_list(list_type) or types.is_list_view(list_type)
-    )
-    binary = (pa.binary(), pa.large_binary(), pa.binary_view())
-    if not is_list or list_type.value_type not in binary:
+    list_type = lists.type
+    predicates = (pa.types.is_list, pa.types.is_large_list, pa.types.is_list_view)
+    is_list = any(predicate(list_type) for predicate in predicates)
+    binary_types = (pa.binary(), pa.large_binary(), pa.binary_view())
+    if not is_list or list_type.value_type not in binary_types:
         raise InputTypeError(
             f"the texts are {list_type}, but this model's function takes lists of bytes; call it "
             "through predict(...), which packs the columns"
@@ -434,12 +416,8 @@ def to_arrow(values: Array, arrow_type: pa.DataType) -> pa.Array:
 def unpack_rows(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
     """Convert a fixed-size list array to a matrix (n, width); only NULLs cause a copy."""
     packed = join_chunks(packed)
-    list_type, value_type = packed.type, _FLOATS[dtype]
-    if (
-        not pa.types.is_fixed_size_list(list_type)
-        or list_type.list_size != width
-        or list_type.value_type != value_type
-    ):
+    list_type, is_fixed_size = packed.type, pa.types.is_fixed_size_list(packed.type)
+    if not is_fixed_size or (list_type.list_size, list_type.value_type) != (width, _FLOATS[dtype]):
         raise InputTypeError(
             f"the batch is {list_type}, but this model's function takes {dtype}[{width}]; call it "
             "through predict(...), which packs the columns"
@@ -459,10 +437,7 @@ def stack_columns(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> 
 
 
 def _to_numbers(values: pa.Array | pa.ChunkedArray, dtype: str) -> Array:
-    """Convert a column to numbers (n,) of `dtype`; NULL becomes NaN.
-
-    A single chunk without NULLs is not copied.
-    """
+    """Convert a column to `dtype`, NULL to NaN; a single chunk without NULLs is not copied."""
     values = join_chunks(values)
     if values.type != _FLOATS[dtype]:
         raise InputTypeError(

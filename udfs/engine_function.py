@@ -43,10 +43,7 @@ class Engine(Protocol):
         ...
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Register a function that scores each row with the model named in that row.
-
-        Returns the name of the function.
-        """
+        """Register a function that scores each row with the model it names; return its name."""
         ...
 
 
@@ -58,9 +55,8 @@ def register_functions(
     for name, spec in plan.specs.items():
         # If the SQL does not contain the call, SQL alone computes all of its rows.
         if f"{name}(" in plan.sql:
-            names[name] = engine.find_registered(name) or engine.register(
-                spec, program(spec.program)
-            )
+            registered = engine.find_registered(name)
+            names[name] = registered or engine.register(spec, program(spec.program))
     for function in plan.functions_of_models:
         registered = engine.find_registered(function.name)
         names[function.name] = registered or engine.register_named(function, program)
@@ -90,16 +86,14 @@ class EngineFunction:
         return (*self.argument_types, self.result_type)
 
 
-def with_signature(argument_count: int, function: Callable[..., Any]) -> Callable[..., Any]:
+def add_signature(argument_count: int, function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `function` with a signature of `argument_count` columns, which engines inspect."""
 
     def call(*columns: Any) -> Any:
         return function(*columns)
 
-    parameters = [
-        inspect.Parameter(f"column{k}", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        for k in range(argument_count)
-    ]
+    parameter_kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(f"column{k}", parameter_kind) for k in range(argument_count)]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
 
@@ -107,16 +101,16 @@ def with_signature(argument_count: int, function: Callable[..., Any]) -> Callabl
 def score_by_name(
     names: pa.Array | pa.ChunkedArray,
     result_type: pa.DataType,
-    score: Callable[[str, Array], pa.Array | None],
+    score_group: Callable[[str, Array], pa.Array | None],
 ) -> pa.Array:
     """Score the rows of a batch group by group, one group per name; return scores in row order.
 
-    `score` maps a name and the positions (m,) of its rows to an array (m,), or to None if the
+    `score_group` maps a name and the positions (m,) of its rows to an array (m,), or to None if the
     scores of these rows are NULL. A row whose name is NULL has the score NULL.
     """
     results, positions = [], [np.empty(0, np.int64)]
     for name, rows in _group_rows(names):
-        scores = None if name is None else score(name, rows)
+        scores = None if name is None else score_group(name, rows)
         if scores is not None and len(rows) == len(names):
             return scores
         results.append(pa.nulls(len(rows), result_type) if scores is None else scores)

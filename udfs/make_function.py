@@ -51,7 +51,7 @@ from sqlml.udfs.engine_function import EngineFunction
 
 _MAX_QUERY_LENGTH, _MAX_VALUE_LENGTH = 2000, 60
 
-Read = Callable[[str, int], tuple[Any] | None]
+ReadValue = Callable[[str, int], tuple[Any] | None]
 """Maps a column and a row to a tuple with the value there, or to None if it is unavailable."""
 
 
@@ -59,7 +59,7 @@ def name_refused_value(
     error: UnknownCategoryError,
     core: Program,
     inputs: Mapping[str, Any],
-    read: Read,
+    read_value: ReadValue,
     encoders: Program | None = None,
     dialect: Dialect = DUCKDB,
 ) -> UnknownCategoryError:
@@ -71,7 +71,7 @@ def name_refused_value(
         return error
     try:
         row = _find_refused_row(core, inputs, error.feature, error.step)
-        value = None if row is None else read(error.feature, row)
+        value = None if row is None else read_value(error.feature, row)
     except SqlmlError:  # An earlier check failed, or a column holds unexpected values.
         return error
     if value is not None:
@@ -79,9 +79,8 @@ def name_refused_value(
     if encoders is None or error.feature not in encoders.inputs:
         return error
     missing: Array = np.array([[None]], object)
-    codes = reference.run(
-        _select_feature_outputs(encoders, error.feature), {error.feature: missing}
-    )
+    selected = _select_feature_outputs(encoders, error.feature)
+    codes = reference.run(selected, {error.feature: missing})
     refuses_null = any(c.min() < 0 for c in codes.values())
     category = "a category (or NULL)" if refuses_null else "a category"
     query = _build_unknown_values_sql(encoders, error.feature, refuses_null, dialect)
@@ -97,9 +96,8 @@ def format_value(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = repr(value)
-    return (
-        text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 4]}...{text[0]}"
-    )
+    is_short = len(text) <= _MAX_VALUE_LENGTH
+    return text if is_short else f"{text[: _MAX_VALUE_LENGTH - 4]}...{text[0]}"
 
 
 def _find_refused_row(
@@ -146,27 +144,24 @@ def _build_unknown_values_sql(
 ) -> str:
     """Build SQL that finds the values unknown to the encoders of `feature`, or "" if too long."""
     nodes = _select_feature_outputs(encoders, feature).nodes
-    category_sets = [node.attrs["categories"] for node in nodes if node.op == "encode"]
-    known_categories = (
-        {str(c) for c in category_sets[0]}.intersection(*category_sets) if category_sets else set()
-    )
-    category_list = ", ".join(map(dialect.quote_string, sorted(known_categories)))
+    category_sets = [set(node.attrs["categories"]) for node in nodes if node.op == "encode"]
+    known_categories = set.intersection(*category_sets) if category_sets else set()
+    category_list = ", ".join(map(dialect.quote_string, sorted(map(str, known_categories))))
     if "\0" in category_list or not known_categories or len(category_list) > _MAX_QUERY_LENGTH:
         return ""
     column = dialect.quote_name(feature)
-    null_condition = f" OR {column} IS NULL" if refuses_null else ""
-    return (
-        f"SELECT DISTINCT {column} FROM ... WHERE {column} NOT IN ({category_list}){null_condition}"
-    )
+    condition = f"{column} NOT IN ({category_list})"
+    condition += f" OR {column} IS NULL" if refuses_null else ""
+    return f"SELECT DISTINCT {column} FROM ... WHERE {condition}"
 
 
 # Codes of refused strings: one for NULL, then as many as a FLOAT can hold.
-_NULL, _FIRST, _CODES = -2, -3, 1 << 23
+_NULL_CODE, _FIRST_CODE, _CODE_COUNT = -2, -3, 1 << 23
 # The most strings to remember per batch (an error names only the first refused string), the most
 # strings to remember in all, and the most characters to keep of each string.
 _MAX_BATCH_TEXTS, _MAX_TEXTS, _MAX_TEXT_LENGTH = 256, 1 << 14, 1000
 _counter = itertools.count()
-_texts: OrderedDict[int, str] = OrderedDict()
+_remembered_texts: OrderedDict[int, str] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -181,22 +176,22 @@ def _encode_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _remember_texts(texts: list[str | None]) -> Iterator[int]:
     for text in texts:
         if text is None:
-            yield _NULL
+            yield _NULL_CODE
             continue
-        code = _FIRST - next(_counter) % _CODES
-        _texts.pop(code, None)
-        _texts[code] = text[:_MAX_TEXT_LENGTH]
-        if len(_texts) > _MAX_TEXTS:
-            _texts.popitem(last=False)
+        code = _FIRST_CODE - next(_counter) % _CODE_COUNT
+        _remembered_texts.pop(code, None)
+        _remembered_texts[code] = text[:_MAX_TEXT_LENGTH]
+        if len(_remembered_texts) > _MAX_TEXTS:
+            _remembered_texts.popitem(last=False)
         yield code
 
 
 def find_refused_text(code: float) -> tuple[str | None] | None:
     """Return a tuple with the string (or None for NULL) behind a code; None for an unknown code."""
-    if code == _NULL:
+    if code == _NULL_CODE:
         return (None,)
     with _lock:
-        text = _texts.get(int(code))
+        text = _remembered_texts.get(int(code))
     return None if text is None else (text,)
 
 
@@ -210,7 +205,7 @@ def find_refused_text_functions(sql: str) -> list[EngineFunction]:
     return [EngineFunction(name, _encode_texts, ("VARCHAR",), "INTEGER") for name in names]
 
 
-_TYPES = {"f32": ("float32", "FLOAT"), "f64": ("float64", "DOUBLE")}
+_TYPES_OF_LAYOUT = {"f32": ("float32", "FLOAT"), "f64": ("float64", "DOUBLE")}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,7 +239,7 @@ def make_engine_function(
     core = prepared.split.core
     choice = Choice(spec.backend, spec.strategy, spec.device, "function name")
     compiled = CompiledOnUse(core, choice) if on_use else compile_core(core, choice)
-    dtype, sql_type = _TYPES[spec.layout]
+    dtype, sql_type = _TYPES_OF_LAYOUT[spec.layout]
     part = spec.parts[0] if len(spec.parts) == 1 else Part(ALL_PARTS)
     output_type = core.output_type(part.output)
     labels = program.labels
@@ -260,15 +255,15 @@ def make_engine_function(
         output=part.output,
         width=core.input_type(PACKED).width,
         dtype=dtype,
-        integer=is_integer,
+        is_integer=is_integer,
         columns=output_type.width,
-        listed=is_listed,
+        is_listed=is_listed,
         groups=groups,
-        shifts=shifts,
+        class_offsets=shifts,
         explain=_make_explainer(prepared, dialect),
-        last=_share_last_rows(spec) if spec.again else None,
+        last_rows=_share_last_rows(spec) if spec.again else None,
         nbytes=core.nbytes,
-        most=spec.rows,
+        max_rows=spec.rows,
         lookup=_build_lookup(prepared, dtype, on_use),
         texts=len(prepared.split.text_inputs),
         by_column=spec.by_column,
@@ -285,10 +280,7 @@ def make_engine_function(
 
 
 def _share_last_rows(spec: FunctionSpec) -> LastRows:
-    """Return the row memory of a function.
-
-    The volatile variant of a function, which is called in WHERE, shares it with the stable variant.
-    """
+    """Return a function's row memory, which its volatile variant in WHERE shares."""
     last_rows = LastRows()
     shared = _shared_last_rows.setdefault(replace(spec, once=False).name, last_rows)
     return last_rows if shared is last_rows else shared.twin()
@@ -314,26 +306,25 @@ def _build_lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None
 
 
 def _make_explainer(prepared: Prepared, dialect: Dialect) -> Explain:
-    """Return a function that adds the refused value, or a query that finds it, to an error."""
     split = prepared.split
-    positions = {c.name: k for k, c in enumerate(split.columns) if not c.is_encoded}
+    number_positions = {c.name: k for k, c in enumerate(split.columns) if not c.is_encoded}
     codes = {c.name: k for k, c in enumerate(split.columns) if c.is_strict and not c.is_looked_up}
 
-    def explain(
+    def explain_error(
         error: UnknownCategoryError, inputs: Mapping[str, Any], looked_up: Mapping[str, TextColumn]
     ) -> UnknownCategoryError:
-        def read(feature: str, row: int) -> tuple[Any] | None:
+        def read_value(feature: str, row: int) -> tuple[Any] | None:
             if feature in looked_up:
                 texts = looked_up[feature]
                 return (None if texts.missing[row] else texts.text(row),)
-            if feature in positions:
-                return (inputs[PACKED][row, positions[feature]],)
+            if feature in number_positions:
+                return (inputs[PACKED][row, number_positions[feature]],)
             if split.encoders is None:
                 return None
             names = [name for name in outputs_of_feature(split.encoders, feature) if name in codes]
             refused = (find_refused_text(inputs[PACKED][row, codes[name]]) for name in names)
             return next((text for text in refused if text is not None), None)
 
-        return name_refused_value(error, split.core, inputs, read, split.encoders, dialect)
+        return name_refused_value(error, split.core, inputs, read_value, split.encoders, dialect)
 
-    return explain
+    return explain_error

@@ -18,7 +18,7 @@ from sqlml.planner.plan.explain_plan import FunctionMeasurement
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.functions_by_name import find_function
 from sqlml.udfs.duckdb.native import native_functions
-from sqlml.udfs.engine_function import EngineFunction, with_signature
+from sqlml.udfs.engine_function import EngineFunction, add_signature
 
 
 class Meter:
@@ -31,7 +31,7 @@ class Meter:
         self._busy_since = 0
         self._busy_nanoseconds = 0
 
-    def enter(self) -> int:
+    def start_batch(self) -> int:
         with self._lock:
             now = time.perf_counter_ns()
             if not self._running_count:
@@ -39,7 +39,7 @@ class Meter:
             self._running_count += 1
         return now
 
-    def leave(self, name: str, start: int, rows: int) -> None:
+    def end_batch(self, name: str, start: int, rows: int) -> None:
         with self._lock:
             now = time.perf_counter_ns()
             self._running_count -= 1
@@ -53,7 +53,7 @@ class Meter:
         """The seconds during which at least one thread was inside a function."""
         return self._busy_nanoseconds * 1e-9
 
-    def counts_of(self, name: str) -> FunctionMeasurement:
+    def measurement_of(self, name: str) -> FunctionMeasurement:
         with self._lock:
             batches, rows, nanoseconds = self._totals.get(name, (0, 0, 0))
         return FunctionMeasurement(rows, batches, nanoseconds * 1e-9)
@@ -66,11 +66,9 @@ class Twin:
     """
 
     def __init__(self, function: EngineFunction, number: int) -> None:
-        call = with_signature(len(function.argument_types), self.run)
-        self.name = function.name
-        self.function = replace(
-            function, name=f"{function.name}_m{number}", function=call, metered=self
-        )
+        call = add_signature(len(function.argument_types), self.run)
+        self.name, twin_name = function.name, f"{function.name}_m{number}"
+        self.function = replace(function, name=twin_name, function=call, metered=self)
         self._analysis: tuple[Meter, BatchFunction] | None = None
         self._started: dict[int, tuple[Meter, int]] = {}
 
@@ -79,35 +77,35 @@ class Twin:
         self._analysis = meter, function.function
 
     def run(self, *columns: Any) -> Any:
-        self.enter()
+        self.start_batch()
         try:
-            return self.batch_function()(*columns)
+            return self.find_batch_function()(*columns)
         finally:
-            self.leave(len(columns[0]))
+            self.end_batch(len(columns[0]))
 
-    def batch_function(self) -> BatchFunction:
+    def find_batch_function(self) -> BatchFunction:
         if self._analysis is None:  # The query was prepared during an analysis and runs after it.
             return find_function(self.name)
         return self._analysis[1]
 
-    def enter(self) -> None:
+    def start_batch(self) -> None:
         # By thread number: to Python, an engine's thread is a new one each time.
         if self._analysis is not None:
             meter = self._analysis[0]
-            self._started[threading.get_ident()] = meter, meter.enter()
+            self._started[threading.get_ident()] = meter, meter.start_batch()
 
-    def leave(self, rows: int) -> None:
+    def end_batch(self, rows: int) -> None:
         meter, start = self._started.pop(threading.get_ident(), (None, 0))
         if meter is not None:
-            meter.leave(self.name, start, rows)
+            meter.end_batch(self.name, start, rows)
 
-    def counts(self) -> FunctionMeasurement:
+    def get_measurement(self) -> FunctionMeasurement:
         assert self._analysis is not None
         meter, function = self._analysis
-        recalled_rows = 0 if function.last is None else function.last.found_rows
-        return replace(meter.counts_of(self.name), again=recalled_rows)
+        recalled_rows = 0 if function.last_rows is None else function.last_rows.found_rows
+        return replace(meter.measurement_of(self.name), again=recalled_rows)
 
-    def release(self) -> None:
+    def end_analysis(self) -> None:
         self._analysis = None
         native_functions.drop_plans((self.function.name,))
 
@@ -116,8 +114,8 @@ _twins: dict[str, list[Twin]] = {}
 _lock = threading.Lock()
 
 
-def _take_twin(name: str, make: Callable[[], EngineFunction], meter: Meter) -> Twin:
-    function = make()  # Outside of the lock, since this may compile.
+def _start_twin(name: str, make_function: Callable[[], EngineFunction], meter: Meter) -> Twin:
+    function = make_function()  # Outside of the lock, since this may compile.
     with _lock:
         twins = _twins.setdefault(name, [])
         twin = next((t for t in twins if t._analysis is None), None)
@@ -128,26 +126,27 @@ def _take_twin(name: str, make: Callable[[], EngineFunction], meter: Meter) -> T
         return twin
 
 
+Measure = Callable[[], Mapping[str, FunctionMeasurement]]
+"""A function that returns the measurements of a query's functions by their original names."""
+
+
 @contextmanager
 def meter_functions(
     functions: Mapping[str, Callable[[], EngineFunction]],
-) -> Iterator[
-    tuple[Meter, Mapping[str, EngineFunction], Callable[[], Mapping[str, FunctionMeasurement]]]
-]:
+) -> Iterator[tuple[Meter, Mapping[str, EngineFunction], Measure]]:
     """Lend twins of functions to one query; `functions` maps names to factories of functions.
 
-    Yields the meter, a mapping of the original names to the twins to register, and a function that
-    returns the measurements by original name.
+    Yields the meter, the twins to register by the functions' original names, and a `Measure`.
     """
     meter, twins = Meter(), dict[str, Twin]()
     try:
-        for name, make in functions.items():
-            twins[name] = _take_twin(name, make, meter)
+        for name, make_function in functions.items():
+            twins[name] = _start_twin(name, make_function, meter)
         yield (
             meter,
             {name: twin.function for name, twin in twins.items()},
-            lambda: {name: twin.counts() for name, twin in twins.items()},
+            lambda: {name: twin.get_measurement() for name, twin in twins.items()},
         )
     finally:
         for twin in twins.values():
-            twin.release()
+            twin.end_analysis()

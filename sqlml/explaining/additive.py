@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ConfigError
-from sqlml.explaining.owners import NONE, find_owners, find_sharing_inputs
+from sqlml.explaining.owners import NONE, find_input_sets, find_owners
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
@@ -23,34 +23,31 @@ from sqlml.ir.trees import STATISTICS, Ensemble
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import FLOATS, Array
 
+Background = Mapping[str, Array] | None
+"""Rows with which explanations compare, by input, or None."""
+
 
 class Additive:
     """Computes contributions to the values of `program`, whose nodes are `values` in `builder`.
 
     `lacks_cover` is set if trees lack the number of training rows per node, and `is_too_wide` if a
-    value has too many columns for contributions to be computed.
+    value has too many columns for its contributions.
     """
 
     def __init__(
-        self,
-        program: Program,
-        builder: Builder,
-        values: list[Value],
-        background: Mapping[str, Array] | None = None,
+        self, program: Program, b: Builder, values: list[Value], background: Background = None
     ) -> None:
-        self._program, self._b, self._values = program, builder, values
-        self._background = background
+        self._program, self._b, self._values, self._background = program, b, values, background
         self._owners = find_owners(program)
         self._players = max(len(program.inputs), 1)
         self._cache: dict[int, Value | None] = {}
-        self.lacks_cover = False
-        self.is_too_wide = False
+        self.lacks_cover = self.is_too_wide = False
 
     @property
     def block(self) -> int:
         return self._players + 1
 
-    def contributions_of(self, i: int) -> Value | None:
+    def get_contributions(self, i: int) -> Value | None:
         """Return the contributions to node i, (n, width * block) float64, or None if unknown."""
         if i not in self._cache:
             self._cache[i] = self._compute_contributions(i)
@@ -60,28 +57,25 @@ class Additive:
         node = self._program.nodes[i]
         if not node.type.rowwise or node.type.dtype not in FLOATS or len(node.type.shape) != 2:
             return None
-        if self._check_exceeds(node.type.width * self.block, MAX_ROW_VALUES):
+        if self._exceeds_limit(node.type.width * self.block, MAX_ROW_VALUES):
             return None
         contributions = _RULES[node.op](self, node) if node.op in _RULES else None
         if contributions is None and node.op != "tree_ensemble":
             return self._assign_to_owners(i)
         return contributions
 
-    def contributions_of_output(self, i: int) -> Value | None:
-        """Return the contributions to an explained node, or None.
-
-        Without a background, only sums have contributions.
-        """
+    def explain_output(self, i: int) -> Value | None:
+        """Return the contributions to an explained node; without a background, only of sums."""
         rule = _RULES.get(self._program.nodes[i].op)
         has_rule = rule is not None and rule(self, self._program.nodes[i]) is not None
-        return self.contributions_of(i) if has_rule or self._background is not None else None
+        return self.get_contributions(i) if has_rule or self._background is not None else None
 
     def _assign_to_owners(self, i: int) -> Value | None:
         """Assign each column to its only input; return None if a column depends on several."""
         owner, width = self._owners[i], self._program.nodes[i].type.width
         if (owner < 0).any() or self._program.nodes[i].type.sparse:
             return None
-        if self._check_exceeds(width * width * self.block, _MAX_WEIGHTS):
+        if self._exceeds_limit(width * width * self.block, _MAX_WEIGHTS):
             return None
         weights = np.zeros((width, width, self.block))
         weights[np.arange(width), np.arange(width), owner] = 1
@@ -102,14 +96,14 @@ class Additive:
         program = self._b.build({"value": value}, order=tuple(self._program.inputs))
         return reference.run(program, self._background)["value"]
 
-    def _check_exceeds(self, size: int, limit: int) -> bool:
+    def _exceeds_limit(self, size: int, limit: int) -> bool:
         self.is_too_wide = self.is_too_wide or size > limit
         return size > limit
 
     def _append_linear(self, x: Value, weights: Array, bias: Array) -> Value:
         return self._b.linear(self._b.cast(x, "float64"), weights, bias)
 
-    def contributions_of_columns(self, i: int, chosen: Array) -> Value | None:
+    def explain_columns(self, i: int, chosen: Array) -> Value | None:
         """Return the contributions to some columns of node i only."""
         node = self._program.nodes[i]
         if node.op == "tree_ensemble" and not node.attrs["target"].any():
@@ -117,24 +111,16 @@ class Additive:
             attrs["leaf_values"] = np.ascontiguousarray(node.attrs["leaf_values"][:, chosen])
             attrs["base"] = np.ascontiguousarray(node.attrs["base"][chosen])
             return self.explain_trees(node.inputs[0], attrs)
-        scaled_node = self._match_constant_factor(node) if node.op in ("mul", "div") else None
-        if scaled_node is not None:
-            value, factors = scaled_node
-            inner_contributions = self.contributions_of_columns(value, chosen)
-            return (
-                None
-                if inner_contributions is None
-                else self._scale_blocks(node.op, inner_contributions, factors[chosen])
-            )
-        inner_contributions = self.contributions_of(i)
-        return (
-            None
-            if inner_contributions is None
-            else self._select_columns(inner_contributions, chosen)
-        )
+        scaling = self._match_constant_factor(node) if node.op in ("mul", "div") else None
+        if scaling is None:
+            blocks = self.get_contributions(i)
+            return None if blocks is None else self._select_columns(blocks, chosen)
+        value, factors = scaling
+        blocks = self.explain_columns(value, chosen)
+        return None if blocks is None else self._scale_blocks(node.op, blocks, factors[chosen])
 
-    def _select_columns(self, blocks: Value, chosen: Array) -> Value:
-        starts = chosen.astype(np.int64)[:, None] * self.block
+    def _select_columns(self, blocks: Value, columns: Array) -> Value:
+        starts = columns.astype(np.int64)[:, None] * self.block
         return self._b.op("select", blocks, indices=(starts + np.arange(self.block)).ravel())
 
     def explain_trees(self, source: int, attrs: Mapping[str, Any]) -> Value | None:
@@ -148,7 +134,7 @@ class Additive:
             if self._background is not None:
                 # Background values replace one input at a time, which combined inputs do not allow.
                 return None
-            input_sets = find_sharing_inputs(self._program, self._owners, source)
+            input_sets = find_input_sets(self._program, self._owners, source)
             sets = [input_sets[k] for k in used_columns.tolist()]
             known_sets = [inputs for inputs in sets if inputs is not None]
             if len(known_sets) < len(sets):
@@ -156,19 +142,15 @@ class Additive:
             # Inputs that share columns form one additional player, and divide its contribution.
             shared_sets = list(dict.fromkeys(inputs for inputs in known_sets if len(inputs) > 1))
             extra_players = {inputs: self._players + k for k, inputs in enumerate(shared_sets)}
-            players = [
-                extra_players[inputs] if inputs in extra_players else max(inputs, default=NONE)
-                for inputs in known_sets
-            ]
+            players = [extra_players.get(s, max(s, default=NONE)) for s in known_sets]
             owner = np.array(players, np.int32)
         if not used_columns.size:
-            used_columns = np.zeros(1, np.int64)
-            owner = np.zeros(1, np.int32)
+            used_columns, owner = np.zeros(1, np.int64), np.zeros(1, np.int32)
         x = self._b.op("select", self._values[source], indices=used_columns)
         op_attrs = {n: v for n, v in attrs.items() if n not in _UNUSED_STATISTICS}
         op_attrs["feature"] = np.searchsorted(used_columns, attrs["feature"]).astype(np.int32)
         player = np.maximum(owner, 0).astype(np.int32)
-        if self._check_exceeds(min(used_columns.size, Ensemble.of(attrs).depth), _MAX_PATH_COLUMNS):
+        if self._exceeds_limit(min(used_columns.size, Ensemble.of(attrs).depth), _MAX_PATH_COLUMNS):
             return None
         if self._background is not None:
             background = op_attrs["background"] = self._score_background(x)
@@ -181,80 +163,63 @@ class Additive:
         contributions = self._b.op("tree_contributions", x, **op_attrs)
         return self._divide_shared(contributions, shared_sets) if shared_sets else contributions
 
-    def _divide_shared(self, blocks: Value, shared: list[frozenset[int]]) -> Value | None:
-        """Divide the joint contribution of several inputs equally among them."""
-        wide_block = self.block + len(shared)
-        share_matrix = np.zeros((wide_block, self.block))
+    def _divide_shared(self, blocks: Value, shared_sets: list[frozenset[int]]) -> Value | None:
+        wide_block_size = self.block + len(shared_sets)
+        share_matrix = np.zeros((wide_block_size, self.block))
         share_matrix[: self._players, : self._players] = np.eye(self._players)
         share_matrix[-1, -1] = 1
-        for k, inputs in enumerate(shared):
+        for k, inputs in enumerate(shared_sets):
             share_matrix[self._players + k, sorted(inputs)] = 1 / len(inputs)
-        outputs = blocks.type.width // wide_block
-        if self._check_exceeds(outputs * outputs * share_matrix.size, _MAX_WEIGHTS):
+        outputs = blocks.type.width // wide_block_size
+        if self._exceeds_limit(outputs * outputs * share_matrix.size, _MAX_WEIGHTS):
             return None
         weights = np.kron(np.eye(outputs), share_matrix)
         return self._append_linear(blocks, weights, np.zeros(outputs * self.block))
 
     def explain_linear(self, node: Node) -> Value | None:
-        """Return the contributions to a weighted sum of columns with owners, or of sums."""
+        """Return the contributions to a weighted sum, of columns with owners or of other sums."""
         weights: Array = np.asarray(node.attrs["weights"], np.float64)
         source, (columns, outputs) = node.inputs[0], weights.shape
         owner = self._owners[source]
-        bias_blocks = np.zeros((outputs, self.block))
-        bias_blocks[:, -1] = np.asarray(node.attrs["bias"], np.float64)
+        bias = np.zeros((outputs, self.block))
+        bias[:, -1] = np.asarray(node.attrs["bias"], np.float64)
         if (owner < NONE).any():
-            inner_contributions = self.contributions_of(source)
-            if inner_contributions is None or self._check_exceeds(
-                inner_contributions.type.width * bias_blocks.size, _MAX_WEIGHTS
-            ):
+            blocks = self.get_contributions(source)
+            if blocks is None or self._exceeds_limit(blocks.type.width * bias.size, _MAX_WEIGHTS):
                 return None
-            return self._append_linear(
-                inner_contributions, np.kron(weights, np.eye(self.block)), bias_blocks.ravel()
-            )
+            return self._append_linear(blocks, np.kron(weights, np.eye(self.block)), bias.ravel())
         if 0 < owner.size == np.unique(owner).size:
-            terms = self._multiply_terms(self._values[source], owner, weights, bias_blocks)
+            terms = self._multiply_terms(self._values[source], owner, weights, bias)
             return self._subtract_background_mean(terms)
-        if self._check_exceeds(weights.size * self.block, _MAX_WEIGHTS):
+        if self._exceeds_limit(weights.size * self.block, _MAX_WEIGHTS):
             return None
         positions = np.where(owner == NONE, self._players, owner)
-        spread = np.zeros((columns, outputs, self.block))
-        spread[np.arange(columns), :, positions] = weights
-        flat_weights = spread.reshape(columns, -1)
-        contributions = self._append_linear(self._values[source], flat_weights, bias_blocks.ravel())
+        column_weights = np.zeros((columns, outputs, self.block))
+        column_weights[np.arange(columns), :, positions] = weights
+        flat_weights = column_weights.reshape(columns, -1)
+        contributions = self._append_linear(self._values[source], flat_weights, bias.ravel())
         return self._subtract_background_mean(contributions)
 
-    def _multiply_terms(self, x: Value, owner: Array, weights: Array, bias_blocks: Array) -> Value:
-        """Return the contributions to sums of columns of different inputs, as products.
-
-        A weight matrix would consist mostly of zeros.
-        """
-        outputs = bias_blocks.shape[0]
-        column_of_position, weights_of_position = (
-            np.zeros(self.block, np.int64),
-            np.zeros((self.block, outputs)),
-        )
+    def _multiply_terms(self, x: Value, owner: Array, weights: Array, bias: Array) -> Value:
+        """Compute the contributions by products, since a weight matrix would be mostly zeros."""
+        outputs = bias.shape[0]
+        column_of = np.zeros(self.block, np.int64)
+        weights_of = np.zeros((self.block, outputs))
         positions = np.where(owner == NONE, self._players, owner)
-        column_of_position[positions], weights_of_position[positions] = (
-            np.arange(owner.size),
-            weights,
-        )
-        spread = self._b.op(
-            "select", self._b.cast(x, "float64"), indices=np.tile(column_of_position, outputs)
-        )
-        terms = self._b.op("mul", spread, weights_of_position.T.ravel())
-        return self._b.op("add", terms, bias_blocks.ravel())
+        column_of[positions], weights_of[positions] = np.arange(owner.size), weights
+        indices = np.tile(column_of, outputs)
+        spread = self._b.op("select", self._b.cast(x, "float64"), indices=indices)
+        return self._b.op("add", self._b.op("mul", spread, weights_of.T.ravel()), bias.ravel())
 
     def explain_addition(self, node: Node) -> Value | None:
-        operands = [self._operand_blocks(j, node.type.width) for j in node.inputs]
-        if operands[0] is None or operands[1] is None:
-            return None
-        return self._b.op(node.op, operands[0], operands[1])
+        left, right = (self._explain_operand(j, node.type.width) for j in node.inputs)
+        return None if left is None or right is None else self._b.op(node.op, left, right)
 
-    def _operand_blocks(self, j: int, width: int) -> Value | Array | None:
+    def _explain_operand(self, j: int, width: int) -> Value | Array | None:
         """Return the contributions to an operand; a constant only has an expected value."""
         node = self._program.nodes[j]
         if node.op != "constant":
-            return self.contributions_of(j) if node.type.width == width else None
+            return self.get_contributions(j) if node.type.width == width else None
         value = np.asarray(node.attrs["value"], np.float64)
         if value.size not in (1, width):
             return None
@@ -263,19 +228,18 @@ class Additive:
         return blocks.ravel()
 
     def explain_scaling(self, node: Node) -> Value | None:
-        multiple = self._match_constant_factor(node)
-        inner = None if multiple is None else self.contributions_of(multiple[0])
-        if inner is None or multiple is None:
+        scaling = self._match_constant_factor(node)
+        if scaling is None:
             return None
-        return self._scale_blocks(node.op, inner, multiple[1])
+        blocks = self.get_contributions(scaling[0])
+        return None if blocks is None else self._scale_blocks(node.op, blocks, scaling[1])
 
     def _match_constant_factor(self, node: Node) -> tuple[int, Array] | None:
         """Return the node that is multiplied or divided by a constant, and a factor per column."""
         is_constant = [self._program.nodes[j].op == "constant" for j in node.inputs]
         if sum(is_constant) != 1 or (node.op == "div" and is_constant[0]):
             return None
-        factor = node.inputs[is_constant.index(True)]
-        value = node.inputs[is_constant.index(False)]
+        factor, value = (node.inputs[is_constant.index(flag)] for flag in (True, False))
         factors = np.asarray(self._program.nodes[factor].attrs["value"], np.float64).ravel()
         width = node.type.width
         if self._program.nodes[value].type.width != width or factors.size not in (1, width):
@@ -286,36 +250,34 @@ class Additive:
         return self._b.op(op, blocks, np.repeat(factors, self.block))
 
     def explain_negation(self, node: Node) -> Value | None:
-        inner = self.contributions_of(node.inputs[0])
-        return None if inner is None else self._b.op("neg", inner)
+        blocks = self.get_contributions(node.inputs[0])
+        return None if blocks is None else self._b.op("neg", blocks)
 
     def explain_selection(self, node: Node) -> Value | None:
-        inner = self.contributions_of(node.inputs[0])
-        return None if inner is None else self._select_columns(inner, node.attrs["indices"])
+        blocks = self.get_contributions(node.inputs[0])
+        return None if blocks is None else self._select_columns(blocks, node.attrs["indices"])
 
     def explain_concatenation(self, node: Node) -> Value | None:
-        contributions = [self.contributions_of(j) for j in node.inputs]
-        known = [part for part in contributions if part is not None]
-        return self._b.op("concat", *known) if len(known) == len(contributions) else None
+        contributions = map(self.get_contributions, node.inputs)
+        known = [blocks for blocks in contributions if blocks is not None]
+        return self._b.op("concat", *known) if len(known) == len(node.inputs) else None
 
     def explain_column_sum(self, node: Node) -> Value | None:
-        below = self._program.nodes[node.inputs[0]].type
-        if len(below.shape) != 2 or node.attrs["axis"] != 1:
+        source_type = self._program.nodes[node.inputs[0]].type
+        if len(source_type.shape) != 2 or node.attrs["axis"] != 1:
             return None
-        inner = self.contributions_of(node.inputs[0])
-        if inner is None or self._check_exceeds(inner.type.width * self.block, _MAX_WEIGHTS):
+        blocks = self.get_contributions(node.inputs[0])
+        if blocks is None or self._exceeds_limit(blocks.type.width * self.block, _MAX_WEIGHTS):
             return None
-        ones = np.tile(np.eye(self.block), (below.width, 1))
-        return self._append_linear(inner, ones, np.zeros(self.block))
+        ones = np.tile(np.eye(self.block), (source_type.width, 1))
+        return self._append_linear(blocks, ones, np.zeros(self.block))
 
 
 _UNUSED_STATISTICS = frozenset(STATISTICS) - {"cover", "leaf_cover"}
 """Tree statistics that contributions do not read. Some have one number per input column, but the
 contributions node only keeps the columns that the trees test."""
 
-_MAX_WEIGHTS = 1 << 24
-
-_MAX_NODE_ROWS = 1 << 26
+_MAX_WEIGHTS, _MAX_NODE_ROWS = 1 << 24, 1 << 26
 
 _MAX_PATH_COLUMNS = 1024
 """Maximum number of columns that the tests of one path may read."""
@@ -331,7 +293,7 @@ _RULES: Mapping[str, Callable[[Additive, Node], Value | None]] = {
     "select": Additive.explain_selection,
     "concat": Additive.explain_concatenation,
     "sum": Additive.explain_column_sum,
-    "require_finite": lambda self, node: self.contributions_of(node.inputs[0]),
-    "cast": lambda self, node: self.contributions_of(node.inputs[0]),
+    "require_finite": lambda self, node: self.get_contributions(node.inputs[0]),
+    "cast": lambda self, node: self.get_contributions(node.inputs[0]),
 }
 """Map an operator to the method that returns the contributions to its result."""

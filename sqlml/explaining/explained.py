@@ -15,7 +15,7 @@ import numpy as np
 
 from sqlml.bounded_cache import cache_by_program
 from sqlml.errors import ConfigError, UnsupportedModelError
-from sqlml.explaining.additive import Additive
+from sqlml.explaining.additive import Additive, Background
 from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.operators.contributions import MAX_BACKGROUND, MAX_ORDERS
@@ -82,8 +82,7 @@ def _isolate_output(program: Program, name: str) -> Program:
     new_names = {input_name: f"x{k}" for k, input_name in enumerate(program.inputs)}
     for node in optimized.nodes:
         if node.op == "input":
-            input_name = new_names[str(node.attrs["name"])]
-            values.append(b.input_of(node, input_name))
+            values.append(b.input_of(node, new_names[str(node.attrs["name"])]))
         else:
             values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
     return b.build({"y": values[optimized.outputs[name]]})
@@ -111,33 +110,33 @@ class ClassContributions:
         sizes = [len(labels) for labels in self.program.labels]
         block_count = blocks.type.width // self.block
         if len(sizes) > 1:
-            return {OWN: self._blocks_of_targets(blocks, sizes, block_count)}
+            return {OWN: self._select_blocks_of_targets(blocks, sizes, block_count)}
         (classes,) = sizes
         if block_count == 1 and classes == 1:
             return {OWN: blocks, BY_CLASS: blocks}
         if block_count == 1 and classes == 2:
             return {OWN: blocks, BY_CLASS: self.b.op("concat", self._complement(blocks), blocks)}
         if block_count != classes or not self._has_score_per_class():
-            raise UnsupportedModelError(_NO_MATCH)
-        return {OWN: self._own_block(blocks, classes, 0), BY_CLASS: blocks}
+            raise UnsupportedModelError(_NO_CLASS_MATCH)
+        return {OWN: self._select_own_block(blocks, classes, 0), BY_CLASS: blocks}
 
-    def _blocks_of_targets(self, blocks: Value, sizes: list[int], block_count: int) -> Value:
+    def _select_blocks_of_targets(self, blocks: Value, sizes: list[int], block_count: int) -> Value:
         if block_count == len(sizes) and self.program.has_one_probability_per_target:
             return blocks
         if block_count != sum(sizes):
-            raise UnsupportedModelError(_NO_MATCH)
-        own_blocks, first = list[Value](), 0
+            raise UnsupportedModelError(_NO_CLASS_MATCH)
+        own_blocks, first_class = list[Value](), 0
         for target, size in enumerate(sizes):
-            target_blocks = self._select_blocks(blocks, first, size)
-            own_blocks.append(self._own_block(target_blocks, size, target))
-            first += size
+            target_blocks = self._select_blocks(blocks, first_class, size)
+            own_blocks.append(self._select_own_block(target_blocks, size, target))
+            first_class += size
         return self.b.concat(own_blocks)
 
-    def _own_block(self, blocks: Value, classes: int, target: int) -> Value:
+    def _select_own_block(self, blocks: Value, classes: int, target: int) -> Value:
         """Return the block of the second of two classes, or of the predicted class."""
         if classes == 2:
             return self._select_blocks(blocks, 1, 1)
-        return self._block_of_predicted_class(blocks, classes, target)
+        return self._select_predicted_block(blocks, classes, target)
 
     def _select_blocks(self, blocks: Value, first: int, count: int) -> Value:
         columns = np.arange(first * self.block, (first + count) * self.block)
@@ -151,9 +150,9 @@ class ClassContributions:
         offset[inputs] = 1 if find_explained_output(self.program) == "proba" else 0
         return self.b.op("add", offset, self.b.op("mul", blocks, sign))
 
-    def _block_of_predicted_class(self, blocks: Value, classes: int, target: int) -> Value:
+    def _select_predicted_block(self, blocks: Value, classes: int, target: int) -> Value:
         if "label" not in self.program.outputs:
-            raise UnsupportedModelError(_NO_MATCH)
+            raise UnsupportedModelError(_NO_CLASS_MATCH)
         label = self.values[self.program.outputs["label"]]
         if label.type.width > 1:
             label = self.b.op("select", label, indices=np.array([target]))
@@ -163,10 +162,7 @@ class ClassContributions:
         return self.b.linear(product, np.tile(np.eye(self.block), (classes, 1)))
 
     def _has_score_per_class(self) -> bool:
-        """Return whether the explained columns are classes rather than pairs of classes.
-
-        Then the label is the argmax of these columns.
-        """
+        """Return whether the explained columns are classes, whose argmax is the label."""
         name = find_explained_output(self.program)
         if name == "proba" or "label" not in self.program.outputs:
             return name == "proba"
@@ -181,7 +177,7 @@ class ClassContributions:
         return True
 
 
-_NO_MATCH = "explain cannot match the model's scores to its classes"
+_NO_CLASS_MATCH = "explain cannot match the model's scores to its classes"
 
 
 @cache_by_program
@@ -196,12 +192,12 @@ def explain_against_background(
     """Return `program` with exact or estimated contributions, relative to background rows."""
     if pairs is not None and not 1 <= pairs <= MAX_ORDERS:
         raise ConfigError(f"permutations must be from 1 to {MAX_ORDERS:,}")
-    rows = len(next(iter(background.values()))) if background else 0
-    if not rows:
+    row_count = len(next(iter(background.values()))) if background else 0
+    if not row_count:
         raise ConfigError(
             "the background has no rows, but explain needs at least one row to compare with"
         )
-    if rows > MAX_BACKGROUND:
+    if row_count > MAX_BACKGROUND:
         raise ConfigError(
             f"explain takes at most {MAX_BACKGROUND:,} background rows; take a sample, as in "
             "background := (FROM t USING SAMPLE 100)"
@@ -209,11 +205,8 @@ def explain_against_background(
     return _build_explained(program, background, pairs)
 
 
-def _build_explained(
-    program: Program, background: Mapping[str, Array] | None, pairs: int | None
-) -> Program:
-    b = Builder()
-    values: list[Value] = []
+def _build_explained(program: Program, background: Background, pairs: int | None) -> Program:
+    b, values = Builder(), list[Value]()
     for node in program.nodes:
         values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
     additive = Additive(program, b, values, background)
@@ -231,7 +224,6 @@ def _build_explained(
 
 
 def find_block_size(program: Program) -> int:
-    """Return the length of a block in an explained Program."""
     estimated = any(node.op == "sampled_contributions" for node in program.nodes)
     return (2 if estimated else 1) * len(program.inputs) + 1
 
@@ -243,32 +235,25 @@ def ensure_explained(program: Program, output: str) -> Program:
 
 
 def _compute_exact_blocks(program: Program, b: Builder, additive: Additive) -> Value | None:
-    """Return the exact blocks of the explained output.
-
-    Return None if the output is not a monotone function of a sum.
-    """
+    """Compute the exact blocks; return None unless the output is a monotone function of a sum."""
     name = find_explained_output(program)
     if name is None:
         return None
     index, is_increasing = program.outputs[name], True
     if name == "proba" and [len(labels) for labels in program.labels] == [2]:
-        if additive.contributions_of_output(index) is None:
-            return None
+        is_known = additive.explain_output(index) is not None
         # The first column is 1 minus this one.
-        return additive.contributions_of_columns(index, np.array([1]))
-    while (blocks := additive.contributions_of_output(index)) is None:
-        step = _step_through_monotone(program, index)
-        if step is None:
+        return additive.explain_columns(index, np.array([1])) if is_known else None
+    while (blocks := additive.explain_output(index)) is None:
+        monotone_input = _step_through_monotone(program, index)
+        if monotone_input is None:
             return None
-        index, is_increasing = step[0], is_increasing == step[1]
+        index, is_increasing = monotone_input[0], is_increasing == monotone_input[1]
     return blocks if is_increasing else b.op("neg", blocks)
 
 
 def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | None:
-    """Return the node that a monotone function reads, and whether the function is increasing.
-
-    Return None if node `index` is not a monotone function.
-    """
+    """If a node is a monotone function, return its input and if it increases; otherwise None."""
     node = program.nodes[index]
     rowwise_inputs = [j for j in node.inputs if program.nodes[j].type.rowwise]
     if len(rowwise_inputs) != 1:
@@ -284,12 +269,11 @@ def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | N
         return None
     constant_is_first = node.inputs[0] != rowwise_inputs[0]
     value = np.asarray(other_inputs[0].attrs["value"])
+    reverses = constant_is_first and node.op in ("sub", "div")
     if node.op in ("add", "sub"):
-        return rowwise_inputs[0], not (node.op == "sub" and constant_is_first)
+        return rowwise_inputs[0], not reverses
     if (value > 0).all() or (value < 0).all():
-        return rowwise_inputs[0], bool((value > 0).all()) != (
-            node.op == "div" and constant_is_first
-        )
+        return rowwise_inputs[0], bool((value > 0).all()) != reverses
     return None
 
 

@@ -34,10 +34,7 @@ class FeatureFacts:
 
 
 def find_feature_facts(program: Program) -> list[FeatureFacts]:
-    """Return the facts about each input, in order.
-
-    They come from encoders, StandardScalers and the bounds that LightGBM stores.
-    """
+    """Return what encoders, StandardScalers and LightGBM's bounds reveal about each input."""
     kinds = {feature.name: feature.kind for feature in program.features}
     facts = [FeatureFacts(name, kinds.get(name, "number")) for name in program.inputs]
     owner = find_owners(program)
@@ -66,9 +63,7 @@ def _find_facts_of_node(program: Program, node: Node) -> Facts:
             return []
         columns = [(input_index, j) for j in range(len(ensemble.input_least))]
         bounds = (("least", ensemble.input_least), ("most", ensemble.input_most))
-        return [
-            (name, _to_numbers(values), columns) for name, values in bounds if values is not None
-        ]
+        return [(name, _to_numbers(x), columns) for name, x in bounds if x is not None]
     return []
 
 
@@ -117,23 +112,20 @@ class Importance:
 
 
 def compute_importances(program: Program, source: str) -> list[Importance] | None:
-    """Return one entry per input, in order, computed as the library of the `source` class does.
+    """Return one entry per input, in order, computed as the library of the class `source` does.
 
     Columns that belong to one input, such as its categories, are added up. Return None if there are
     no trees, or if columns depend on several inputs.
     """
     owners_of_nodes = find_owners(program)
-    forests = [
-        (Ensemble.of(node.attrs), owners_of_nodes[node.inputs[0]])
-        for node in program.nodes
-        if node.op == "tree_ensemble"
-    ]
+    nodes = [node for node in program.nodes if node.op == "tree_ensemble"]
+    forests = [(Ensemble.of(node.attrs), owners_of_nodes[node.inputs[0]]) for node in nodes]
     if not forests:
         return None
     input_count = len(program.inputs)
-    splits = np.zeros(input_count)
-    gain: Array | None = np.zeros(input_count)
-    cover: Array | None = np.zeros(input_count)
+    splits, zeros = np.zeros((2, input_count))
+    gain: Array | None = zeros
+    cover: Array | None = zeros
     for ensemble, owner in forests:
         owners = owner[ensemble.feature]
         if (owners < 0).any():
@@ -141,21 +133,13 @@ def compute_importances(program: Program, source: str) -> list[Importance] | Non
         splits += np.bincount(owners, minlength=input_count)
         gain = _add_by_owner(gain, owners, ensemble.gain)
         cover = _add_by_owner(cover, owners, ensemble.cover)
-    library_importances = _compute_library_importances(source, forests, splits, gain)
+    importances = _compute_library_importances(source, forests, splits, gain)
 
-    def get_number(numbers: Array | None, i: int) -> float | None:
-        return None if numbers is None else float(numbers[i])
+    def to_list(numbers: Array | None) -> Sequence[float | None]:
+        return [None] * input_count if numbers is None else numbers.astype(float).tolist()
 
-    return [
-        Importance(
-            name,
-            get_number(library_importances, i),
-            int(splits[i]),
-            get_number(gain, i),
-            get_number(cover, i),
-        )
-        for i, name in enumerate(program.inputs)
-    ]
+    columns = (to_list(importances), splits.astype(int).tolist(), to_list(gain), to_list(cover))
+    return [Importance(*row) for row in zip(program.inputs, *columns, strict=True)]
 
 
 def _compute_library_importances(
@@ -173,11 +157,8 @@ def _compute_library_importances(
     ((ensemble, owner),) = forests
     assert ensemble.gain is not None
     gain_by_tree = np.zeros((ensemble.trees, gain.size))
-    np.add.at(
-        gain_by_tree,
-        (ensemble.node_roots(), owner[ensemble.feature]),
-        ensemble.gain.astype(np.float64),
-    )
+    cells = (ensemble.node_roots(), owner[ensemble.feature])
+    np.add.at(gain_by_tree, cells, ensemble.gain.astype(np.float64))
     if "GradientBoosting" in source:  # `_gb.py`: shares of the total decrease
         if ensemble.cover is not None:
             has_root = ensemble.roots >= 0
@@ -214,7 +195,7 @@ class Weight:
 
 
 def read_weights(program: Program) -> list[Weight] | None:
-    """Return the weights of the linear sum behind the explained output, or None without a sum."""
+    """Return the weights of the weighted sum behind the explained output; None without one."""
     inputs, node = list(program.inputs), _find_last_sum(program)
     if node is None:
         return None
@@ -228,11 +209,9 @@ def read_weights(program: Program) -> list[Weight] | None:
     rows = []
     for output in range(node.attrs["weights"].shape[1]):
         rows.append(Weight(None, None, output, float(node.attrs["bias"][output])))
-        column_weights = zip(names, node.attrs["weights"][:, output].tolist(), strict=True)
-        rows += [
-            Weight(inputs[owner[j]], name, output, float(weight))
-            for j, (name, weight) in enumerate(column_weights)
-        ]
+        weights = node.attrs["weights"][:, output].tolist()
+        columns = zip(owner.tolist(), names, weights, strict=True)
+        rows += [Weight(inputs[k], name, output, float(weight)) for k, name, weight in columns]
     return rows
 
 
@@ -267,14 +246,13 @@ def find_column_names(program: Program, i: int) -> list[str | None]:
     if node.op in ("count_tokens", "has_items"):
         text, ends = node.attrs["words"].tobytes(), node.attrs["ends"].tolist()
         return [text[a:b].decode("utf-8", "replace") for a, b in pairwise([0, *ends])]
-    width = node.type.width
     if node.op == "isnan":
-        return [MISSING] * width
-    if len(node.inputs) and program.nodes[node.inputs[0]].type.rowwise:
+        return [MISSING] * node.type.width
+    if node.inputs:
         source_type = program.nodes[node.inputs[0]].type
-        if source_type.width == width and source_type.shape == node.type.shape:
+        if source_type.rowwise and source_type.shape == node.type.shape:
             return find_column_names(program, node.inputs[0])
-    return [None] * width
+    return [None] * node.type.width
 
 
 def _name_one_hot_columns(program: Program, node: Node) -> list[str | None]:
@@ -331,9 +309,9 @@ def list_tree_nodes(program: Program, tree: int) -> list[TreeNode]:
     return []
 
 
-def _list_tree_nodes(program: Program, x: int, ensemble: Ensemble, tree: int) -> list[TreeNode]:
-    """List the nodes of a tree whose input rows are node x of the Program."""
-    owner, names = find_owners(program)[x], find_column_names(program, x)
+def _list_tree_nodes(program: Program, i: int, ensemble: Ensemble, tree: int) -> list[TreeNode]:
+    """List the nodes of a tree that reads node `i` of the Program."""
+    owner, names = find_owners(program)[i], find_column_names(program, i)
     inputs, nodes = list(program.inputs), list[TreeNode]()
     queue, numbers = [(int(ensemble.roots[tree]), 0)], {int(ensemble.roots[tree]): 0}
     for index, depth in queue:
@@ -346,10 +324,9 @@ def _list_tree_nodes(program: Program, x: int, ensemble: Ensemble, tree: int) ->
         for child in (int(ensemble.left[index]), int(ensemble.right[index])):
             numbers[child] = len(numbers)
             queue.append((child, depth + 1))
-        column, is_set = (
-            int(ensemble.feature[index]),
-            ensemble.categorical is not None and bool(ensemble.categorical[index]),
-        )
+        column = int(ensemble.feature[index])
+        is_set = ensemble.categorical is not None and bool(ensemble.categorical[index])
+        members = map(str, ensemble.set_members(index).tolist()) if is_set else ()
         yes, no = numbers[int(ensemble.left[index])], numbers[int(ensemble.right[index])]
         nodes.append(
             TreeNode(
@@ -358,9 +335,7 @@ def _list_tree_nodes(program: Program, x: int, ensemble: Ensemble, tree: int) ->
                 column=names[column],
                 operator="in" if is_set else "<" if ensemble.compare == "lt" else "<=",
                 threshold=None if is_set else float(ensemble.threshold[index]),
-                categories=tuple(map(str, ensemble.set_members(index).tolist()))
-                if is_set
-                else None,
+                categories=tuple(members) if is_set else None,
                 yes=yes,
                 no=no,
                 missing=yes if ensemble.default_left[index] else no,

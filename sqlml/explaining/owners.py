@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -30,38 +31,37 @@ def find_owners(program: Program) -> list[Array]:
     return owners_of_nodes
 
 
-def find_sharing_inputs(
-    program: Program, owners_of_nodes: Sequence[Array], i: int
-) -> list[frozenset[int] | None]:
+InputSet = frozenset[int] | None
+"""The inputs on which a column depends, or None if they are unknown."""
+
+
+def find_input_sets(program: Program, owners: Sequence[Array], i: int) -> list[InputSet]:
     """Return the inputs on which each column of node i depends; None where they are unknown.
 
     A look-up of combinations depends on several inputs: the categories that it combines. CatBoost's
     own contributions ignore tests of numbers in a combination, and so does this function
     (catboost/libs/fstr/shap_prepared_trees.cpp).
     """
-
-    def find_below(j: int) -> list[frozenset[int] | None]:
-        return find_sharing_inputs(program, owners_of_nodes, j)
-
+    find_sets_of_node = partial(find_input_sets, program, owners)
     node = program.nodes[i]
     if node.op == "concat":
-        return [inputs for j in node.inputs for inputs in find_below(j)]
+        return [inputs for j in node.inputs for inputs in find_sets_of_node(j)]
     if node.op == "select":
-        source_sets = find_below(node.inputs[0])
+        source_sets = find_sets_of_node(node.inputs[0])
         return [source_sets[k] for k in node.attrs["indices"].tolist()]
     if node.op == "cast":
-        return find_below(node.inputs[0])
+        return find_sets_of_node(node.inputs[0])
     if node.op == "look_up_combinations":
-        owner = owners_of_nodes[node.inputs[0]]
+        owner = owners[node.inputs[0]]
         is_hashed = _find_hashed_columns(program, node.inputs[0])
-        input_sets: list[frozenset[int] | None] = []
+        input_sets: list[InputSet] = []
         for combination in unpack_combinations(node.attrs):
             columns = combination.columns[is_hashed[combination.columns]]
             inputs = frozenset(owner[columns].tolist()) - {NONE}
             input_sets += [None if SEVERAL in inputs else inputs] * combination.values.shape[1]
         return input_sets
     special_cases = {SEVERAL: None, NONE: frozenset[int]()}
-    return [special_cases.get(owner, frozenset({owner})) for owner in owners_of_nodes[i].tolist()]
+    return [special_cases.get(owner, frozenset({owner})) for owner in owners[i].tolist()]
 
 
 def _find_hashed_columns(program: Program, i: int) -> Array:
@@ -83,11 +83,9 @@ def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
     if node.op == "concat":
         return np.concatenate(input_owners)
     if node.op == "look_up_combinations":
-        parts = [
-            np.full(c.values.shape[1], _find_common_owner(input_owners[0][c.columns]), np.int32)
-            for c in unpack_combinations(node.attrs)
-        ]
-        return np.concatenate(parts)
+        combinations = list(unpack_combinations(node.attrs))
+        owners = [_find_common_owner(input_owners[0][c.columns]) for c in combinations]
+        return np.repeat(owners, [c.values.shape[1] for c in combinations]).astype(np.int32)
     is_by_column = OPS[node.op].group == "injective" or node.op in _COLUMN_BY_COLUMN
     if is_by_column and all(operand.size in (1, width) for operand in input_owners):
         owner = np.full(width, NONE, np.int32)
@@ -99,6 +97,6 @@ def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
 
 
 def _find_common_owner(column_owners: Array) -> int:
-    """Return the owner of a value that depends on all columns with these owners."""
+    """Return the owner of a value that depends on columns with the owners `column_owners`."""
     distinct = np.unique(column_owners[column_owners != NONE])
     return int(distinct[0]) if distinct.size == 1 else SEVERAL if distinct.size else NONE

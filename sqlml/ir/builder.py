@@ -38,9 +38,8 @@ class Builder:
         """Begin with the nodes `start`, which are the first nodes of another Program."""
         self._nodes: list[Node] = list(start)
         self._first_columns: dict[int, Array] = {}
-        self._inputs: dict[str, int] = {
-            str(node.attrs["name"]): i for i, node in enumerate(start) if node.op == "input"
-        }
+        named = [(i, node) for i, node in enumerate(start) if node.op == "input"]
+        self._inputs: dict[str, int] = {str(node.attrs["name"]): i for i, node in named}
 
     def input(self, name: str, dtype: DType, width: int = 1, kind: str | None = None) -> Value:
         """Return the input `name`, (n, width) of `dtype`; the first call adds it.
@@ -49,11 +48,10 @@ class Builder:
         input exists with another dtype, width or kind.
         """
         if name in self._inputs:
-            index = self._inputs[name]
-            type = self._nodes[index].type
-            if type.dtype != dtype or type.width != width or self.input_kind(name) != kind:
-                raise ProgramError(f"input {name!r} is {type!r}, not {dtype}[n,{width}]")
-            return Value(index, type)
+            value = self.value(self._inputs[name])
+            if (value.type.dtype, value.type.width, self.input_kind(name)) != (dtype, width, kind):
+                raise ProgramError(f"input {name!r} is {value.type!r}, not {dtype}[n,{width}]")
+            return value
         attrs = {} if kind is None else {"kind": kind}
         value = self.op("input", name=name, dtype=dtype, width=width, **attrs)
         self._inputs[name] = value.index
@@ -64,12 +62,8 @@ class Builder:
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
 
     def input_of(self, node: Node, name: str | None = None) -> Value:
-        """Return an input with the attributes of another Program's input `node`.
-
-        It is renamed if `name` is given.
-        """
-        attrs = {**node.attrs, "name": name or str(node.attrs["name"])}
-        return self.input(**attrs)
+        """Add a copy of the input `node` of another Program, renamed if `name` is given."""
+        return self.input(**{**node.attrs, "name": name or str(node.attrs["name"])})
 
     def input_kind(self, name: str) -> str | None:
         """Return DATETIME if the numbers of input `name` stand for dates, else None."""
@@ -123,11 +117,7 @@ class Builder:
             if name in self._inputs:
                 return self.input_of(node)
             self._inputs[name] = len(self._nodes)
-        input_indices = tuple([v.index for v in inputs])
-        is_unchanged = input_indices == node.inputs
-        self._nodes.append(
-            node if is_unchanged else Node(node.op, input_indices, node.attrs, node.type)
-        )
+        self._nodes.append(_with_inputs(node, tuple([v.index for v in inputs])))
         return Value(len(self._nodes) - 1, node.type)
 
     def node(self, value: Value) -> Node:
@@ -142,7 +132,7 @@ class Builder:
         labels: Labels | tuple[Labels, ...] | None = None,
         order: tuple[str, ...] | None = None,
     ) -> Program:
-        """Return the Program; nodes that no output needs are left out.
+        """Build the Program; nodes that no output needs are left out.
 
         `order` is the order of the inputs (default: the order of their first use), and keeps unused
         inputs.
@@ -161,11 +151,7 @@ class Builder:
         for i, node in enumerate(self._nodes):
             if is_live[i]:
                 new_index[i] = len(nodes)
-                new_inputs = tuple([new_index[j] for j in node.inputs])
-                is_unchanged = new_inputs == node.inputs
-                nodes.append(
-                    node if is_unchanged else Node(node.op, new_inputs, node.attrs, node.type)
-                )
+                nodes.append(_with_inputs(node, tuple([new_index[j] for j in node.inputs])))
         inputs = {n: new_index[self._inputs[n]] for n in names if self._inputs[n] in new_index}
         return Program(
             tuple(nodes),
@@ -173,6 +159,10 @@ class Builder:
             MappingProxyType({n: new_index[v.index] for n, v in outputs.items()}),
             label_sets(labels),
         )
+
+
+def _with_inputs(node: Node, inputs: tuple[int, ...]) -> Node:
+    return node if inputs == node.inputs else Node(node.op, inputs, node.attrs, node.type)
 
 
 Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
@@ -236,6 +226,5 @@ def make_pass(*ops: str) -> Callable[[Rule], Callable[[Program], Program]]:
 
 def copy_retyped(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
     """Append the operator of `node` with inputs of other types, and infer its type again."""
-    if node.op == "input":
-        return builder.input_of(node)
-    return builder.op(node.op, *inputs, **node.attrs)
+    is_input = node.op == "input"
+    return builder.input_of(node) if is_input else builder.op(node.op, *inputs, **node.attrs)

@@ -44,7 +44,6 @@ class Csr:
         return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
 
     def with_data(self, data: Array) -> Csr:
-        """Return a matrix with the same structure and the numbers `data` (m,)."""
         return Csr(data, self.indices, self.indptr, self.width)
 
     def astype(self, dtype: Any, copy: bool = True) -> Csr:
@@ -76,9 +75,8 @@ def concat_columns(matrices: Sequence[Any]) -> Any:
     indices = np.empty(data.size, np.int32)
     next_position, first_column = indptr[:-1].copy(), 0
     for matrix, count in zip(sparse, counts, strict=True):
-        destination = np.arange(matrix.data.size) + np.repeat(
-            next_position - matrix.indptr[:-1], count
-        )
+        shifts = np.repeat(next_position - matrix.indptr[:-1], count)
+        destination = np.arange(matrix.data.size) + shifts
         data[destination] = matrix.data
         indices[destination] = matrix.indices + np.int32(first_column)
         next_position += count
@@ -87,34 +85,34 @@ def concat_columns(matrices: Sequence[Any]) -> Any:
 
 
 class ColumnSelector:
-    """A selection of `indices` among `width` columns, in that order; an index may repeat."""
+    """Selects the columns `indices` of a matrix of `width` columns; an index may repeat."""
 
     def __init__(self, width: int, indices: Array) -> None:
         self._column_count = indices.size
         self._order = np.argsort(indices, kind="stable").astype(np.int32)
-        self._copies = np.bincount(indices, minlength=width)
-        self._first = np.cumsum(self._copies) - self._copies
-        self._has_no_repeats = bool(self._copies.max(initial=0) <= 1)
+        self._copy_counts = np.bincount(indices, minlength=width)
+        self._first = np.cumsum(self._copy_counts) - self._copy_counts
+        self._has_no_repeats = bool(self._copy_counts.max(initial=0) <= 1)
 
     def __call__(self, x: Csr) -> Any:
-        copies = self._copies[x.indices]
-        total = np.concatenate([[0], np.cumsum(copies)])
-        first = self._first[x.indices]
+        counts = self._copy_counts[x.indices]
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        first_positions = self._first[x.indices]
         if self._has_no_repeats:
-            is_selected = copies > 0
-            data, position = x.data[is_selected], first[is_selected]
+            is_selected = counts > 0
+            data, position = x.data[is_selected], first_positions[is_selected]
         else:
-            data = np.repeat(x.data, copies)
-            position = np.repeat(first - total[:-1], copies) + np.arange(data.size)
-        return Csr(data, self._order[position], total[x.indptr], self._column_count)
+            data = np.repeat(x.data, counts)
+            position = np.repeat(first_positions - ends[:-1], counts) + np.arange(data.size)
+        return Csr(data, self._order[position], ends[x.indptr], self._column_count)
 
 
 def multiply(x: Csr, weights: Array, bias: Array) -> Array:
-    """Return x @ weights (width, m) + bias (m,), dense (n, m)."""
+    """Return x @ weights (width, k) + bias (k,), dense (n, k)."""
     scores: Array = np.zeros((x.shape[0], weights.shape[1]), x.dtype)
     rows = x.rows
-    for m in range(weights.shape[1]):
-        np.add.at(scores[:, m], rows, x.data * weights[x.indices, m])
+    for column in range(weights.shape[1]):
+        np.add.at(scores[:, column], rows, x.data * weights[x.indices, column])
     scores += bias
     return scores
 
@@ -122,9 +120,9 @@ def multiply(x: Csr, weights: Array, bias: Array) -> Array:
 def normalize_rows(x: Csr, norm: Literal["l1", "l2"]) -> Csr:
     """Divide each row by its norm, which is summed in float64; rows of zeros stay zero."""
     rows = x.rows
-    sizes = np.abs(x.data) if norm == "l1" else x.data * x.data
-    total = np.bincount(rows, sizes.astype(np.float64), minlength=x.shape[0])
+    terms = np.abs(x.data) if norm == "l1" else x.data * x.data
+    norms = np.bincount(rows, terms.astype(np.float64), minlength=x.shape[0])
     if norm == "l2":
-        total = np.sqrt(total)
-    total[total == 0] = 1
-    return x.with_data((x.data / total[rows]).astype(x.dtype))
+        norms = np.sqrt(norms)
+    norms[norms == 0] = 1
+    return x.with_data((x.data / norms[rows]).astype(x.dtype))

@@ -11,26 +11,16 @@ from contextlib import contextmanager
 from sqlml.errors import ArtifactError
 
 READING_ERRORS: tuple[type[Exception], ...] = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
 )
 """Exceptions that plain Python and numpy raise for a document that a reader does not expect."""
 
 ZIP_ERRORS: tuple[type[Exception], ...] = (
-    EOFError,
-    MemoryError,
-    OSError,
-    RuntimeError,  # raised for an entry with a password
-    struct.error,
-    zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-    zlib.error,
+    *(EOFError, MemoryError, OSError, RuntimeError, struct.error, zlib.error),
+    *(zipfile.BadZipFile, zipfile.LargeZipFile),
 )
-"""Further exceptions of zipfile, for archives whose entries are stored or deflated."""
+"""Further exceptions of zipfile, for archives whose entries are stored or deflated. An entry with a
+password raises RuntimeError."""
 
 
 @contextmanager
@@ -39,6 +29,5 @@ def report_damage(name: str, fix: str, *errors: type[Exception]) -> Iterator[Non
     try:
         yield
     except (*READING_ERRORS, *errors) as error:
-        raise ArtifactError(
-            f"{name} is damaged ({type(error).__name__}: {error}); {fix}"
-        ) from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ArtifactError(f"{name} is damaged ({reason}); {fix}") from error

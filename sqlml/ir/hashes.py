@@ -1,7 +1,7 @@
 """Hash functions of text: CityHash64 for CatBoost's categories, MurmurHash3 for scikit-learn.
 
 CityHash64 is version 1.0 (G. Pike and J. Alakuijala, 2011), which hashes differently from later
-versions. MurmurHash3_x86_32 is Austin Appleby's, in the public domain.
+versions; variables are named as in its code. MurmurHash3_x86_32 is Austin Appleby's.
 """
 
 from __future__ import annotations
@@ -26,13 +26,9 @@ def city_hash32(text: str) -> int:
 def city_hash64(s: bytes) -> int:
     """Return the CityHash64 of bytes, in version 1.0."""
     size = len(s)
-    if size <= 16:
-        return _hash_up_to_16(s)
     if size <= 32:
-        return _hash_up_to_32(s)
-    if size <= 64:
-        return _hash_up_to_64(s)
-    return _hash_longer(s)
+        return _hash_up_to_16(s) if size <= 16 else _hash_up_to_32(s)
+    return _hash_up_to_64(s) if size <= 64 else _hash_longer(s)
 
 
 def _read_word(s: bytes, offset: int, size: int = 8) -> int:
@@ -73,26 +69,25 @@ def _hash_up_to_32(s: bytes) -> int:
     size = len(s)
     a, b = _read_word(s, 0) * _K1, _read_word(s, 8)
     c, d = _read_word(s, size - 8) * _K2, _read_word(s, size - 16) * _K0
-    return _combine(
-        (_rotate(a - b, 43) + _rotate(c, 30) + d) & _MASK,
-        (a + _rotate(b ^ _K3, 20) - c + size) & _MASK,
-    )
+    u = _rotate(a - b, 43) + _rotate(c, 30) + d
+    return _combine(u & _MASK, (a + _rotate(b ^ _K3, 20) - c + size) & _MASK)
 
 
 def _hash_up_to_64(s: bytes) -> int:
     size = len(s)
 
-    def half(first: int, z: int, second: int, third: int) -> tuple[int, int]:
-        a, b, c = first, _rotate(first + z, 52), _rotate(first, 37)
-        a += second
+    def mix_half(a: int, z: int, middle: int, end: int) -> tuple[int, int]:
+        b, c = _rotate(a + z, 52), _rotate(a, 37)
+        a += middle
         c += _rotate(a, 7)
-        a += third
+        a += end
         return a + z, b + _rotate(a, 31) + c
 
     front = _read_word(s, 0) + (size + _read_word(s, size - 16)) * _K0
-    vf, vs = half(front, _read_word(s, 24), _read_word(s, 8), _read_word(s, 16))
+    vf, vs = mix_half(front, _read_word(s, 24), _read_word(s, 8), _read_word(s, 16))
     back = _read_word(s, 16) + _read_word(s, size - 32)
-    wf, ws = half(back, _read_word(s, size - 8), _read_word(s, size - 24), _read_word(s, size - 16))
+    middle, end = _read_word(s, size - 24), _read_word(s, size - 16)
+    wf, ws = mix_half(back, _read_word(s, size - 8), middle, end)
     r = _mix((vf + ws) * _K2 + (wf + vs) * _K0)
     return (_mix(r * _K0 + vs) * _K2) & _MASK
 

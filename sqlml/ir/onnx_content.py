@@ -37,11 +37,9 @@ MESSAGES: Mapping[str, Mapping[int, str]] = {
 
 _OP_TYPE, _DOMAIN, _EXTERNAL_DATA, _DATA_LOCATION = 4, 7, 13, 14
 """Field numbers: two of a NodeProto, then two of a TensorProto."""
-_SHORT_STRING = b"|".join(b"\\x%02x[\\x00-\\xff]{%d}" % (n, n) for n in range(16))
+_STRING = b"|".join(b"\\x%02x[\\x00-\\xff]{%d}" % (n, n) for n in range(16))
 _LIST_ENTRIES = re.compile(
-    rb"(?:\x3d[\x00-\xff]{4}|\x40[\x80-\xff]{0,9}[\x00-\x7f]|\x4a(?:"
-    + _SHORT_STRING
-    + rb")){1,4096}"
+    rb"(?:\x3d[\x00-\xff]{4}|\x40[\x80-\xff]{0,9}[\x00-\x7f]|\x4a(?:%b)){1,4096}" % _STRING
 )
 """Entries of the lists `floats`, `ints` and `strings` of an AttributeProto. Trees have millions of
 entries, so one match skips up to 4,096."""
@@ -72,12 +70,12 @@ def check_content(content: bytes) -> None:
             if wire_type == _VARINT:
                 value, offset = _read_varint(content, offset, end)
                 if message == "TensorProto" and field == _DATA_LOCATION and value:
-                    raise _external_data_error()
+                    raise _make_external_data_error()
             elif wire_type == _LENGTH:
                 size, start = _read_varint(content, offset, end)
                 offset = start + size
                 if offset > end:
-                    raise _damage_error("a field is longer than its message")
+                    raise _make_damage_error("a field is longer than its message")
                 if field in message_fields:
                     _check_message(message, message_fields[field])
                     inner_depth = depth + (message_fields[field] == "GraphProto")
@@ -88,13 +86,13 @@ def check_content(content: bytes) -> None:
                 elif message == "NodeProto" and field in (_OP_TYPE, _DOMAIN):
                     _check_operator(field, content[start:offset])
                 elif message == "TensorProto" and field == _EXTERNAL_DATA:
-                    raise _external_data_error()
+                    raise _make_external_data_error()
             elif wire_type in _FIXED_BYTES:
                 offset += _FIXED_BYTES[wire_type]
             else:
-                raise _damage_error(f"a field of unknown wire type {wire_type}")
+                raise _make_damage_error(f"a field has the unknown wire type {wire_type}")
         if offset > end:
-            raise _damage_error("a field is longer than its message")
+            raise _make_damage_error("a field is longer than its message")
         if node_count > MAX_NODES:
             raise ArtifactError(f"the ONNX graph has more than {MAX_NODES} nodes")
 
@@ -109,7 +107,7 @@ def _read_varint(content: bytes, offset: int, end: int) -> tuple[int, int]:
         if byte < 128:
             return value & (2**64 - 1), offset
         shift += 7
-    raise _damage_error("a number is truncated")
+    raise _make_damage_error("a number is truncated")
 
 
 def _check_message(outer_message: str, message: str) -> None:
@@ -122,7 +120,6 @@ def _check_message(outer_message: str, message: str) -> None:
 
 
 def _check_operator(field: int, text: bytes) -> None:
-    """Raise UnsupportedModelError if the name or the domain of a node is not allowed."""
     name = text.decode("utf-8", "replace")
     if field == _DOMAIN and name not in DOMAINS:
         raise UnsupportedModelError(
@@ -135,12 +132,12 @@ def _check_operator(field: int, text: bytes) -> None:
         )
 
 
-def _external_data_error() -> UnsupportedModelError:
+def _make_external_data_error() -> UnsupportedModelError:
     return UnsupportedModelError(
         "the ONNX model keeps its weights in other files; save it as one file "
         "(onnx.save_model(..., save_as_external_data=False))"
     )
 
 
-def _damage_error(reason: str) -> ArtifactError:
+def _make_damage_error(reason: str) -> ArtifactError:
     return ArtifactError(f"damaged or truncated: not an ONNX model ({reason})")

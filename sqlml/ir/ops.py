@@ -50,8 +50,8 @@ def _input_type(types: Types, attrs: Attrs) -> TensorType:
     require(isinstance(width, int) and width >= 0, "input width must be an integer of 0 or more")
     require(dtype not in NESTED or width == 1, "a column of lists or maps must have width 1")
     if "kind" in attrs:
-        dates = attrs["kind"] == DATETIME and dtype == "float64" and width == 1
-        require(dates, "an input's kind may only be datetime, of one float64 column")
+        is_date_column = attrs["kind"] == DATETIME and dtype == "float64" and width == 1
+        require(is_date_column, "the only kind is datetime, for one float64 column")
     return matrix(dtype, width)
 
 
@@ -80,10 +80,7 @@ OPS: Mapping[str, Op] = {op.name: op for op in TABLE}
 
 
 def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
-    """Return the result type of operator `op` for inputs of `types`.
-
-    Raise ProgramError if the operator does not allow these types or attributes.
-    """
+    """Return the result type of `op`; raise ProgramError if types or attributes do not fit."""
     row = OPS.get(op)
     if row is None:
         raise ProgramError(f"unknown operator {op!r}")
@@ -105,24 +102,24 @@ def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
     return result_type
 
 
-def _check_attrs(row: Op, attrs: Attrs) -> None:
+def _check_attrs(operator: Op, attrs: Attrs) -> None:
     """Raise ProgramError if an attribute is missing, unknown or of the wrong type."""
-    for name, attr_type in row.attrs.items():
+    for name, attr_type in operator.attrs.items():
         if name not in attrs:
-            require(attr_type.endswith("?"), f"{row.name} lacks attribute {name}")
+            require(attr_type.endswith("?"), f"{operator.name} lacks attribute {name}")
             continue
         value = attrs[name]
         expected = _PYTHON_TYPES[attr_type.removesuffix("?")]
         if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-            raise ProgramError(f"{row.name}: attribute {name} is not {attr_type}")
+            raise ProgramError(f"{operator.name}: attribute {name} is not {attr_type}")
     for name in attrs:
-        if name not in row.attrs:
-            raise ProgramError(f"{row.name} has no attribute {name}")
+        if name not in operator.attrs:
+            raise ProgramError(f"{operator.name} has no attribute {name}")
     for key in ("dtype", "sum_dtype"):
-        if key in row.attrs and attrs[key] not in DTYPES:
-            raise ProgramError(f"{row.name}: unknown dtype {attrs[key]!r}")
-        if key in row.attrs and attrs[key] in NESTED and row.name != "input":
-            raise ProgramError(f"{row.name} does not make lists or maps")
+        if key in operator.attrs and attrs[key] not in DTYPES:
+            raise ProgramError(f"{operator.name}: unknown dtype {attrs[key]!r}")
+        if key in operator.attrs and attrs[key] in NESTED and operator.name != "input":
+            raise ProgramError(f"{operator.name} does not make lists or maps")
 
 
 _PYTHON_TYPES: Mapping[str, type] = {
@@ -135,7 +132,7 @@ OUTPUTS = ("label", "proba", "score", "samples", "transform")
 
 
 def verify(program: Program) -> Program:
-    """Return `program` if it is legal, else raise a ProgramError that names the node or label."""
+    """Return `program` if it is legal; otherwise raise ProgramError, naming the node or label."""
     for i, node in enumerate(program.nodes):
         if any(not 0 <= j < i for j in node.inputs):
             raise ProgramError(f"node {i} ({node.op}) reads a node that does not come before it")
@@ -150,15 +147,14 @@ def verify(program: Program) -> Program:
             raise ProgramError(f"input {name!r} is not an input node")
         if program.nodes[i].attrs["name"] != name:
             raise ProgramError(f"input {name!r} has a different name in its node")
-    input_nodes = {i for i, node in enumerate(program.nodes) if node.op == "input"}
-    unnamed_inputs = input_nodes - set(program.inputs.values())
-    if unnamed_inputs:
+    inputs = {i for i, node in enumerate(program.nodes) if node.op == "input"}
+    if unnamed_inputs := inputs - set(program.inputs.values()):
         raise ProgramError(f"node {min(unnamed_inputs)} is an input without a name")
     if not program.outputs:
         raise ProgramError("the Program has no output")
     for name, i in program.outputs.items():
         if not 0 <= i < len(program.nodes):
-            raise ProgramError(f"output {name!r} points to no node")
+            raise ProgramError(f"output {name!r} refers to a node that does not exist")
         output_type = program.nodes[i].type
         if not output_type.rowwise or len(output_type.shape) != 2:
             raise ProgramError(f"output {name!r} is {output_type!r}, not (n, k)")
@@ -176,14 +172,10 @@ def verify(program: Program) -> Program:
 
 
 def find_invalid_unicode(program: Program) -> str | None:
-    """Return a name or category that contains half of a surrogate pair, or None.
-
-    Databases reject such strings.
-    """
+    """Return a string with half of a surrogate pair, which databases reject, or None."""
     values = (value for node in program.nodes for value in node.attrs.values())
-    return next(
-        (text for value in values for text in _iterate_strings(value) if not is_unicode(text)), None
-    )
+    strings = (text for value in values for text in _iterate_strings(value))
+    return next((text for text in strings if not is_unicode(text)), None)
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:
@@ -201,10 +193,9 @@ def _iterate_strings(value: Any) -> Iterator[str]:
 def _verify_labels(labels: Labels) -> None:
     if not labels.values or len(set(labels.values)) != len(labels):
         raise ProgramError("a classifier needs distinct labels")
-    if labels.sql_type and not (
-        isinstance(labels.sql_type, str) and LABEL_TYPES[labels.kind].fullmatch(labels.sql_type)
-    ):
-        raise ProgramError(f"labels of kind {labels.kind} cannot be {labels.sql_type!r}")
+    sql_type, pattern = labels.sql_type, LABEL_TYPES[labels.kind]
+    if sql_type and not (isinstance(sql_type, str) and pattern.fullmatch(sql_type)):
+        raise ProgramError(f"labels of kind {labels.kind} cannot be {sql_type!r}")
     for label in labels.values:
         if isinstance(label, str) and not is_unicode(label):
             raise ProgramError(f"the label {label!r} is not valid Unicode")
@@ -215,14 +206,11 @@ def _verify_classifier(program: Program) -> None:
     if "label" in program.outputs:
         label_type = program.output_type("label")
         if label_type.dtype != "int64" or label_type.width != num_targets:
-            raise ProgramError(
-                f"output 'label' is {label_type!r}, not the index of a label for {num_targets} "
-                "targets"
-            )
+            expected = f"the index of a label for {num_targets} targets"
+            raise ProgramError(f"output 'label' is {label_type!r}, not {expected}")
     if "proba" in program.outputs:
         width = program.output_type("proba").width
-        has_one_per_target = (
-            num_targets > 1 and width == num_targets and all(len(s) == 2 for s in program.labels)
-        )
+        are_binary = num_targets > 1 and all(len(labels) == 2 for labels in program.labels)
+        has_one_per_target = are_binary and width == num_targets
         if width != num_classes and not has_one_per_target:
             raise ProgramError(f"{width} probabilities for {num_classes} labels")

@@ -111,11 +111,9 @@ class Program:
     @property
     def features(self) -> tuple[Feature, ...]:
         """The inputs as features: a name and a kind, such as numbers, strings, dates or lists."""
-        nodes = {name: self.nodes[i] for name, i in self.inputs.items()}
-        return tuple(
-            Feature(name, node.attrs.get("kind") or feature_kind(node.type.dtype))
-            for name, node in nodes.items()
-        )
+        nodes = [self.nodes[i] for i in self.inputs.values()]
+        kinds = [node.attrs.get("kind") or feature_kind(node.type.dtype) for node in nodes]
+        return tuple(map(Feature, self.inputs, kinds))
 
     @cached_property
     def hash(self) -> str:
@@ -151,20 +149,14 @@ class Program:
 
     @property
     def nbytes(self) -> int:
-        return sum(
-            value.nbytes
-            for node in self.nodes
-            for value in node.attrs.values()
-            if isinstance(value, np.ndarray)
-        )
+        values = (value for node in self.nodes for value in node.attrs.values())
+        return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
 def _restore_program(
     nodes: Any, inputs: dict[str, int], outputs: dict[str, int], labels: tuple[Labels, ...]
 ) -> Program:
-    frozen = tuple(
-        Node(op, reads, freeze(attrs), result_type) for op, reads, attrs, result_type in nodes
-    )
+    frozen = tuple(Node(op, reads, freeze(attrs), type) for op, reads, attrs, type in nodes)
     return Program(frozen, MappingProxyType(inputs), MappingProxyType(outputs), labels)
 
 
@@ -203,17 +195,12 @@ def render(program: Program) -> str:
 
 def _summarize_trees(ensemble: Ensemble) -> str:
     categorical = " categorical" if ensemble.has_categories else ""
-    tests = (
-        f" threshold={_abbreviate(ensemble.threshold)}"
-        if 0 < ensemble.nodes <= MAX_PRINTED_NODES
-        else ""
-    )
+    has_few_nodes = 0 < ensemble.nodes <= MAX_PRINTED_NODES
+    tests = f" threshold={_abbreviate(ensemble.threshold)}" if has_few_nodes else ""
     sides = {"left" if left else "right" for left in np.unique(ensemble.default_left)}
     missing = f" missing={'/'.join(sorted(sides))}" if sides else ""
-    recorded_statistics = [
-        name for name in ("cover", "gain") if getattr(ensemble, name) is not None
-    ]
-    statistics = f" statistics={'/'.join(recorded_statistics)}" if recorded_statistics else ""
+    recorded = [name for name in ("cover", "gain") if getattr(ensemble, name) is not None]
+    statistics = f" statistics={'/'.join(recorded)}" if recorded else ""
     return (
         f"trees={ensemble.trees} nodes={ensemble.nodes} depth={ensemble.depth}"
         f" compare={ensemble.compare}{missing}"

@@ -57,21 +57,18 @@ def run(
     return {name: values[program.outputs[name]] for name in output_names}
 
 
-def run_above(program: Program, known: Mapping[int, Array], target: int) -> Array | None:
-    """Compute node `target` from the values of `known` nodes that it depends on.
-
-    Return None if it also depends on an input or a check.
-    """
-    values = dict(known)
+def compute_node(program: Program, known_values: Mapping[int, Array], target: int) -> Array | None:
+    """Compute node `target` from `known_values`; None if it also needs an input or a check."""
+    values = dict(known_values)
     pending = [target]
     while pending:
         node = program.nodes[pending[-1]]
         if pending[-1] not in values:
             if node.op == "input" or node.op.startswith("require"):
                 return None
-            missing = [j for j in node.inputs if j not in values]
-            if missing:
-                pending += missing
+            missing_inputs = [j for j in node.inputs if j not in values]
+            if missing_inputs:
+                pending += missing_inputs
                 continue
             with np.errstate(all="ignore"):
                 arguments = [values[j] for j in node.inputs]

@@ -66,7 +66,7 @@ def pack_array(array: Array) -> tuple[bytes, str, bool]:
     if size == 1 or flat.size < 16:
         return flat.tobytes(), narrowed.dtype.name, False
     sample = flat[: (1 << 16) // size]  # Compressing the whole array would take too long.
-    is_shuffled = _compressed_size(_shuffle(sample)) < _compressed_size(sample.tobytes())
+    is_shuffled = _measure_compressed(_shuffle(sample)) < _measure_compressed(sample.tobytes())
     return (_shuffle(flat) if is_shuffled else flat.tobytes()), narrowed.dtype.name, is_shuffled
 
 
@@ -74,9 +74,7 @@ def unpack_array(
     stored: memoryview, dtype: str, shape: tuple[int, ...], stored_dtype: str, shuffled: bool
 ) -> Array:
     """Return the array at the beginning of `stored`; raise ValueError if it is not valid."""
-    if dtype not in STORABLE_DTYPES or (
-        stored_dtype != dtype and stored_dtype not in STORABLE_DTYPES[dtype]
-    ):
+    if dtype not in STORABLE_DTYPES or stored_dtype not in (dtype, *STORABLE_DTYPES[dtype]):
         raise ValueError(f"an array of {dtype} stored as {stored_dtype}")
     np_dtype = np.dtype(stored_dtype)
     count = math.prod(shape)
@@ -94,29 +92,24 @@ def unpack_array(
 
 
 def _narrow_array(array: Array) -> Array:
-    """Return `array` in the narrowest dtype that keeps every value."""
     names = STORABLE_DTYPES[array.dtype.name]
     if not array.size or not names:
         return array
     if array.dtype.kind == "f":
         with np.errstate(all="ignore"):
             narrowed = array.astype(np.float32)
-        is_exact = np.array_equal(
-            narrowed.astype(np.float64).view(np.uint64), array.view(np.uint64)
-        )
-        return narrowed if is_exact else array
+        bits = narrowed.astype(np.float64).view(np.uint64)
+        return narrowed if np.array_equal(bits, array.view(np.uint64)) else array
     low, high = int(array.min()), int(array.max())
-    for name in names:
-        if np.iinfo(name).min <= low and high <= np.iinfo(name).max:
-            return array.astype(name)
-    return array
+    fitting = (n for n in names if np.iinfo(n).min <= low and high <= np.iinfo(n).max)
+    return array.astype(next(fitting, array.dtype), copy=False)
 
 
 def _shuffle(flat: Array) -> bytes:
     return flat.view(np.uint8).reshape(flat.size, flat.dtype.itemsize).T.tobytes()
 
 
-def _compressed_size(content: bytes) -> int:
+def _measure_compressed(content: bytes) -> int:
     frame: Any = pa.compress(content, codec="zstd", asbytes=True)
     return len(frame)
 
@@ -146,12 +139,10 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
     payload = bytearray()
     start_of_blob: dict[bytes, int] = {}
 
-    def pack(value: Any) -> Any:
+    def pack_value(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            if value.dtype == object:
-                return {
-                    "strings": value.tolist()
-                }  # Only categories are strings; they have one axis.
+            if value.dtype == object:  # Only categories are strings; they have one axis.
+                return {"strings": value.tolist()}
             stored, stored_dtype, shuffled = pack_array(value)
             start = len(payload)
             if value.dtype == np.uint8:  # A foreign model, which the nodes of its outputs share.
@@ -160,35 +151,30 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
                 payload.extend(stored)
             return {"array": [value.dtype.name, list(value.shape), start, stored_dtype, shuffled]}
         if isinstance(value, tuple):
-            return {"tuple": [pack(v) for v in value]}
-        if isinstance(value, float):
-            return {"float": value.hex()}
-        return value
+            return {"tuple": [pack_value(v) for v in value]}
+        return {"float": value.hex()} if isinstance(value, float) else value
 
-    nodes = [
-        [
-            node.op,
-            list(node.inputs),
-            {k: pack(v) for k, v in node.attrs.items()},
-            [node.type.dtype, list(node.type.shape), *["sparse"][: node.type.sparse]],
-        ]
-        for node in program.nodes
-    ]
+    def pack_node(node: Node) -> list[Any]:
+        flags = ["sparse"] if node.type.sparse else []
+        attrs = {k: pack_value(v) for k, v in node.attrs.items()}
+        return [node.op, list(node.inputs), attrs, [node.type.dtype, list(node.type.shape), *flags]]
+
     header = {
-        "nodes": nodes,
+        "nodes": list(map(pack_node, program.nodes)),
         "inputs": list(program.inputs.items()),
         "outputs": list(program.outputs.items()),
         "labels": [
-            [s.kind, [pack(v) for v in s.values], *([s.sql_type] if s.sql_type else [])]
+            [s.kind, [pack_value(v) for v in s.values], *([s.sql_type] if s.sql_type else [])]
             for s in program.labels
         ],
     }
     if about is not None:
         header["about"] = dict(about)
-    text = _encode_header(json.dumps(header, separators=(",", ":"), allow_nan=False).encode())
-    preamble = _PREAMBLE.pack(MAGIC, FORMAT_VERSION, len(text))
-    body = _compress(payload) if payload else b""
-    blob = b"".join([preamble, text, _PAYLOAD_SIZE.pack(len(payload)), body])
+    header_json = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    header_bytes = _encode_header(header_json)
+    preamble = _PREAMBLE.pack(MAGIC, FORMAT_VERSION, len(header_bytes))
+    compressed_payload = _compress(payload) if payload else b""
+    blob = b"".join([preamble, header_bytes, _PAYLOAD_SIZE.pack(len(payload)), compressed_payload])
     return blob + hashlib.sha256(blob).digest()
 
 
@@ -211,7 +197,7 @@ def read_header(stored: bytes) -> Any:
         (size,) = _HEADER_LENGTH.unpack_from(stored, 1)
         frame = stored[1 + _HEADER_LENGTH.size :]
         if size > len(frame) * _MAX_HEADER_RATIO:
-            raise ArtifactError(f"the stored model claims a header of {size} bytes; too many")
+            raise ArtifactError(f"the stored model claims too large a header: {size} bytes")
         stored = _decompress(frame, size)
     return json.loads(stored)
 
@@ -234,10 +220,7 @@ def _decompress(frame: bytes, size: int) -> bytes:
 
 
 def loads(blob: bytes) -> Program:
-    """Read a Program that `dumps` wrote.
-
-    Raise ArtifactError if it is damaged, hostile or in another format.
-    """
+    """Read a Program that `dumps` wrote; raise ArtifactError if it is damaged or hostile."""
     errors = (OSError, MemoryError, struct.error, pa.ArrowException)
     try:
         with report_damage("the stored model", "create it again", *errors):
@@ -251,12 +234,8 @@ def loads(blob: bytes) -> Program:
 def _check_foreign_models(program: Program) -> None:
     """Repeat the checks that imports make of models that other runtimes run."""
     # A model may have several nodes, one for each of its outputs.
-    models = {
-        (node.op, node.attrs[FOREIGN_MODELS[node.op][0]].tobytes())
-        for node in program.nodes
-        if node.op in FOREIGN_MODELS
-    }
-    for op, content in models:
+    nodes = [node for node in program.nodes if node.op in FOREIGN_MODELS]
+    for op, content in {(n.op, n.attrs[FOREIGN_MODELS[n.op][0]].tobytes()) for n in nodes}:
         try:
             FOREIGN_MODELS[op][1](content)
         except UnsupportedModelError as error:
@@ -290,16 +269,12 @@ def _split_blob(blob: bytes) -> tuple[Any, memoryview]:
     if len(blob) < _PREAMBLE.size + _PAYLOAD_SIZE.size + _DIGEST_SIZE or not blob.startswith(MAGIC):
         raise ArtifactError("this is not a stored sqlml model: it lacks the magic bytes")
     _, version, header_size = _PREAMBLE.unpack_from(blob)
+    problem = f"the stored model has format {version}"
     if version > FORMAT_VERSION:
-        raise ArtifactError(
-            f"the stored model has format {version}; this sqlml reads up to {FORMAT_VERSION}: "
-            "upgrade sqlml"
-        )
+        fix = f"this sqlml reads up to {FORMAT_VERSION}: upgrade sqlml"
+        raise ArtifactError(f"{problem}; {fix}")
     if version < FORMAT_VERSION:
-        raise ArtifactError(
-            f"the stored model has format {version}, which this sqlml no longer reads; create it "
-            "again"
-        )
+        raise ArtifactError(f"{problem}, which this sqlml no longer reads; create it again")
     if hashlib.sha256(blob[:-_DIGEST_SIZE]).digest() != blob[-_DIGEST_SIZE:]:
         raise ArtifactError("the stored model is damaged (its checksum differs); create it again")
     start = _PREAMBLE.size + header_size
@@ -307,23 +282,22 @@ def _split_blob(blob: bytes) -> tuple[Any, memoryview]:
         raise ArtifactError("the stored model is truncated; create it again")
     header = read_header(blob[_PREAMBLE.size : start])
     (size,) = _PAYLOAD_SIZE.unpack_from(blob, start)
-    body = blob[start + _PAYLOAD_SIZE.size : -_DIGEST_SIZE]
-    if size > MAX_PROGRAM_BYTES or size > len(body) * _MAX_RATIO:
-        raise ArtifactError(f"the stored model claims {size} bytes; that is over the limit")
-    return header, memoryview(_decompress(body, size) if size else b"")
+    compressed_payload = blob[start + _PAYLOAD_SIZE.size : -_DIGEST_SIZE]
+    if size > MAX_PROGRAM_BYTES or size > len(compressed_payload) * _MAX_RATIO:
+        raise ArtifactError(f"the stored model claims {size} bytes, which exceeds the limit")
+    return header, memoryview(_decompress(compressed_payload, size) if size else b"")
 
 
 class _PayloadReader:
-    """A reader of packed values, whose arrays are in the payload."""
+    """Unpacks the values of a header, whose arrays are in the payload."""
 
     def __init__(self, payload: memoryview) -> None:
-        self._payload = payload
-        self._unpacked_size = 0
+        self._payload, self._unpacked_size = payload, 0
 
     def unpack(self, value: Any) -> Any:
         if not isinstance(value, dict):
             if isinstance(value, list | float):
-                raise ValueError("a bare list or float")
+                raise ValueError("a list or float is not packed")
             return value
         ((kind, content),) = value.items()
         match kind:
@@ -352,7 +326,7 @@ class _PayloadReader:
         if shuffled or stored_dtype != name:
             self._unpacked_size += math.prod(shape) * np.dtype(name).itemsize
             if self._unpacked_size > len(self._payload) * _MAX_WIDENING:
-                raise ValueError("overlapping arrays")
+                raise ValueError("arrays overlap in the payload")
         stored = self._payload[offset:]
         return unpack_array(stored, name, tuple(shape), stored_dtype, shuffled)
 
@@ -361,9 +335,9 @@ def _read_labels(reader: _PayloadReader, kind: Any, values: Any, *sql_type: Any)
     labels = Labels(kind, tuple(reader.unpack(v) for v in values), *sql_type)
     python_type = {"string": str, "int64": int, "float64": float, "bool": bool}[kind]
     if not all(type(v) is python_type for v in labels.values):
-        raise ValueError("labels of mixed types")
+        raise ValueError("the labels have mixed types")
     if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in labels.values):
-        raise ValueError("a label beyond 64 bits")
+        raise ValueError("a label exceeds 64 bits")
     return labels
 
 

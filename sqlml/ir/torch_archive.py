@@ -44,10 +44,7 @@ class DTypeArg:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """An argument that changes no values: a device, a layout, or a memory format.
-
-    `number` is torch's number of the memory format.
-    """
+    """A device, a layout or a memory format (`number` is torch's), which changes no values."""
 
     kind: str
     number: int = 0
@@ -123,8 +120,8 @@ class _ArchiveReader:
         self.names = {e.filename.partition("/")[2]: e.filename for e in entries}
         if self.find_names("code/", ".py"):
             raise ArtifactError(
-                "this is TorchScript (torch.jit.save), whose code sqlml does not run; take the "
-                "module that it was made from, and write it with torch.export.save("
+                "this is TorchScript (torch.jit.save), whose code sqlml does not run; start from "
+                "the module that it was made from, and write it with torch.export.save("
                 "torch.export.export(module.eval(), (rows,), "
                 "dynamic_shapes=({0: torch.export.Dim('rows')},)), file), where rows is a tensor "
                 "of two rows or more"
@@ -149,18 +146,18 @@ class _ArchiveReader:
                 f"the module must return one tensor and not modify itself; it has {len(outputs)} "
                 "results"
             )
-        result = outputs[0]["user_output"]["arg"].get("as_tensor")
-        if result is None or not inputs:
+        result_tensor = outputs[0]["user_output"]["arg"].get("as_tensor")
+        if result_tensor is None or not inputs:
             raise UnsupportedModelError("the module must take tensors and return a tensor")
-        dtype, shape = _read_dtype_and_shape(types_of_tensors[result["name"]])
+        dtype, shape = _read_dtype_and_shape(types_of_tensors[result_tensor["name"]])
         calls = tuple(_read_call(node) for node in graph["nodes"])
-        _check_names({*constants, *(i.name for i in inputs)}, calls, result["name"])
+        _check_names({*constants, *(i.name for i in inputs)}, calls, result_tensor["name"])
         return ExportedModule(
             written_by=f"torch {str(document.get('torch_version', '')).partition('+')[0]}".strip(),
             inputs=inputs,
             constants=constants,
             calls=calls,
-            output=result["name"],
+            output=result_tensor["name"],
             dtype=dtype,
             shape=_check_rowwise(shape, "the result"),
             content=self.content,
@@ -192,8 +189,8 @@ class _ArchiveReader:
         self, key: str, specs: Any, types_of_tensors: Any
     ) -> tuple[tuple[Input, ...], dict[str, Array]]:
         """Return the inputs of model `key`, and its weights and other constants by name."""
-        weights = self.find_payload("weights", f"{key}_weights")
-        other_constants = self.find_payload("constants", f"{key}_consta")
+        weights = self.read_entries("weights", f"{key}_weights")
+        other_constants = self.read_entries("constants", f"{key}_consta")
         sources = {
             "parameter": ("parameter_name", weights),
             # Buffers that are not persistent are among the constants.
@@ -212,33 +209,33 @@ class _ArchiveReader:
                 field, payload = sources[kind]
                 constants[about["arg"]["name"]] = self.read_tensor(payload[about[field]])
             else:
-                raise UnsupportedModelError(f"the module takes a {kind}, not only tensors")
+                raise UnsupportedModelError(f"the module takes a {kind}; only tensors work")
         return tuple(inputs), constants
 
     def read_bytes(self, name: str) -> bytes:
         return self.zip.read(self.names[name])
 
-    def find_payload(self, folder: str, start: str) -> dict[str, tuple[str, Any]]:
-        """Map the name of each weight to its entry in the archive and its metadata."""
+    def read_entries(self, folder: str, file_prefix: str) -> dict[str, tuple[str, Any]]:
+        """Map the name of each weight to its file in the archive and its metadata."""
         prefix = f"data/{folder}/"
-        configs = self.find_names(prefix + start, ".json")
-        config = json.loads(self.read_bytes(configs[0]))["config"] if configs else {}
-        return {name: (prefix + about["path_name"], about) for name, about in config.items()}
+        configs = self.find_names(prefix + file_prefix, ".json")
+        metadata_of = json.loads(self.read_bytes(configs[0]))["config"] if configs else {}
+        return {name: (prefix + about["path_name"], about) for name, about in metadata_of.items()}
 
     def read_tensor(self, entry: tuple[str, Any]) -> Array:
-        name, about = entry
-        if about["use_pickle"] is not False:
+        name, metadata = entry
+        if metadata["use_pickle"] is not False:
             raise UnsupportedModelError(
                 "a weight of the archive is pickled, and reading it would execute code; export a "
                 "module of plain tensors"
             )
-        meta = about["tensor_meta"]
-        dtype, shape = _read_dtype_and_shape(meta)
+        tensor_meta = metadata["tensor_meta"]
+        dtype, shape = _read_dtype_and_shape(tensor_meta)
         if any(d < 0 for d in shape):
             raise ArtifactError("a weight of the archive has no fixed shape")
         flat = np.frombuffer(self.read_bytes(name), dtype)
-        strides = [_read_integer(s["as_int"]) for s in meta["strides"]]
-        start = _read_integer(meta["storage_offset"]["as_int"])
+        strides = [_read_integer(s["as_int"]) for s in tensor_meta["strides"]]
+        start = _read_integer(tensor_meta["storage_offset"]["as_int"])
         last_offset = start + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
         is_negative = start < 0 or min(strides, default=0) < 0
         if math.prod(shape) and (is_negative or last_offset >= flat.size):
@@ -247,8 +244,8 @@ class _ArchiveReader:
             return np.zeros(shape, dtype)
         if math.prod(shape) > max(flat.size, 1) * 64:
             raise ArtifactError("a weight of the archive repeats itself too often")
-        steps = tuple(s * flat.itemsize for s in strides)
-        view = np.lib.stride_tricks.as_strided(flat[start:], shape, steps, writeable=False)
+        byte_strides = tuple(s * flat.itemsize for s in strides)
+        view = np.lib.stride_tricks.as_strided(flat[start:], shape, byte_strides, writeable=False)
         return np.ascontiguousarray(view).reshape(shape)
 
 
@@ -277,9 +274,8 @@ def _read_dtype_and_shape(meta: Mapping[str, Any]) -> tuple[str, tuple[int, ...]
     """Return the dtype and the shape in a tensor's metadata; a dimension that varies is ROWS."""
     dtype = DTYPES.get(meta["dtype"])
     if dtype is None:
-        raise UnsupportedModelError(
-            f"the module uses torch dtype number {meta['dtype']}; convert it with .float()"
-        )
+        problem = f"the module uses torch dtype number {meta['dtype']}"
+        raise UnsupportedModelError(f"{problem}; convert it with .float()")
     shape = tuple(_read_integer(d["as_int"]) if "as_int" in d else ROWS for d in meta["sizes"])
     return dtype, shape
 
@@ -291,9 +287,8 @@ def _check_rowwise(shape: tuple[int, ...], subject: str) -> tuple[int, ...]:
             "rows: dynamic_shapes=({0: torch.export.Dim('rows')},)"
         )
     if len(shape) > 2 and subject == "an input" or any(d < 0 for d in shape[1:]):
-        raise UnsupportedModelError(
-            f"{subject} of the module has shape {shape}, not (rows, columns)"
-        )
+        problem = f"has shape {shape}, not (rows, columns)"
+        raise UnsupportedModelError(f"{subject} of the module {problem}")
     return shape
 
 
@@ -312,7 +307,7 @@ def _read_call(node: Mapping[str, Any]) -> Call:
         ((kind, value),) = output.items()
         if kind == "as_tensors":
             if len(node["outputs"]) != 1:
-                raise UnsupportedModelError(f"{target} makes several lists of tensors")
+                raise UnsupportedModelError(f"{target} returns several lists, not one")
             results += [str(v["name"]) for v in value]
         elif kind == "as_none":
             results.append("")
@@ -349,5 +344,5 @@ def _read_argument(arg: Mapping[str, Any]) -> Any:
 
 def _read_integer(value: Any) -> int:
     if type(value) is not int:
-        raise ArtifactError(f"a number of the archive is {value!r}")
+        raise ArtifactError(f"the archive has {value!r} where an integer is expected")
     return value

@@ -52,25 +52,18 @@ def measure_tree_shape(ensemble: Ensemble) -> TreeShape:
 
 
 def _measure_tree_shape(ensemble: Ensemble) -> TreeShape:
-    depth_of_node, tree_of_node = (
-        ensemble.depths().astype(np.int64),
-        ensemble.node_roots().astype(np.int64),
-    )
+    depth_of_node = ensemble.depths().astype(np.int64)
+    tree_of_node = ensemble.node_roots().astype(np.int64)
     level_count = min(ensemble.depth, 64)  # Deeper levels count as the last.
 
     def count_by_level(trees: Array, depth: Array) -> Array:
-        if not level_count:
-            return np.zeros((ensemble.trees, 0), np.int64)
         cell = trees * level_count + np.minimum(depth, level_count - 1)
-        return np.bincount(cell, minlength=ensemble.trees * level_count).reshape(
-            ensemble.trees, level_count
-        )
+        counts = np.bincount(cell, minlength=ensemble.trees * level_count)
+        return counts.reshape(ensemble.trees, level_count)
 
-    children = np.concatenate([ensemble.left, ensemble.right])
-    leaf_depth = np.concatenate([depth_of_node, depth_of_node])[
-        children < 0
-    ]  # Depth of the leaf's parent.
-    tree_of_leaf = np.concatenate([tree_of_node, tree_of_node])[children < 0]
+    is_leaf = np.concatenate([ensemble.left, ensemble.right]) < 0
+    leaf_depth = np.tile(depth_of_node, 2)[is_leaf]  # Depth of the leaf's parent.
+    tree_of_leaf = np.tile(tree_of_node, 2)[is_leaf]
     leaf_counts = np.maximum(np.bincount(tree_of_leaf, minlength=ensemble.trees), 1)[:, None]
     leaves_below = count_by_level(tree_of_leaf, leaf_depth)[:, ::-1].cumsum(1)[:, ::-1]
     threshold_counts = _count_thresholds(ensemble)
@@ -87,32 +80,23 @@ def _measure_tree_shape(ensemble: Ensemble) -> TreeShape:
 
 
 def _count_thresholds(ensemble: Ensemble) -> Array:
-    """Return the number of distinct thresholds of each column, int64 (columns,)."""
     counts = np.bincount(ensemble.feature, minlength=1)
     values = ensemble.threshold[np.argsort(ensemble.feature, kind="stable")]
     distinct_counts = np.zeros_like(counts)
     start = 0
     for column, count in enumerate(counts.tolist()):
-        column_values = np.sort(values[start : start + count])
-        distinct_counts[column] = count and 1 + np.count_nonzero(
-            column_values[1:] != column_values[:-1]
-        )
+        distinct_counts[column] = np.unique(values[start : start + count]).size
         start += count
     return distinct_counts
 
 
 def find_oblivious_trees(ensemble: Ensemble) -> Array:
     """Return whether each tree has one test per level and all leaves at one depth, bool (T,)."""
-    depths, tree_of_node, tree_depths = (
-        ensemble.depths(),
-        ensemble.node_roots(),
-        ensemble.tree_depths(),
-    )
+    depths, tree_of_node = ensemble.depths(), ensemble.node_roots()
+    tree_depths, max_depth = ensemble.tree_depths(), 16  # No library grows deeper oblivious trees.
     node_counts = np.bincount(tree_of_node, minlength=ensemble.trees)
-    max_depth = 16  # No library grows deeper oblivious trees.
-    is_oblivious: Array = (tree_depths <= max_depth) & (
-        node_counts == (1 << np.minimum(tree_depths, max_depth)) - 1
-    )
+    is_perfect = node_counts == (1 << np.minimum(tree_depths, max_depth)) - 1
+    is_oblivious: Array = (tree_depths <= max_depth) & is_perfect
     if not is_oblivious[tree_of_node].any():
         return is_oblivious
     order = np.lexsort((depths, tree_of_node))
@@ -128,10 +112,7 @@ def find_oblivious_trees(ensemble: Ensemble) -> Array:
 
 
 def _number_sets(ensemble: Ensemble) -> Array:
-    """Return a number for each node's set of categories; equal sets have equal numbers.
-
-    Nodes without a set have -1.
-    """
+    """Number the set of each node; equal sets get one number, and nodes without a set get -1."""
     numbers = np.full(ensemble.nodes, -1, np.int64)
     if ensemble.categorical is None or ensemble.set_offsets is None or ensemble.set_words is None:
         return numbers
@@ -164,7 +145,7 @@ class Decisions:
 
 
 def unify_decisions(ensemble: Ensemble) -> Decisions:
-    """Return tests that lead every row to the same leaf as the tests of `ensemble`."""
+    """Convert the tests of `ensemble` to Decisions that lead every row to the same leaf."""
     is_negated = ensemble.default_left.copy()
     if ensemble.categorical is not None:
         is_negated &= ~ensemble.categorical
@@ -185,7 +166,7 @@ def unify_decisions(ensemble: Ensemble) -> Decisions:
 def find_largest_below(value: Array) -> Array:
     """Return, for each entry, the largest smaller float of its dtype; NaN for minus infinity.
 
-    >>> largest_below(np.array([1.0, -np.inf]))
+    >>> find_largest_below(np.array([1.0, -np.inf]))
     array([ 1., nan])
     """
     below = np.nextafter(value, np.array(-np.inf, value.dtype))
@@ -204,7 +185,6 @@ def narrow_thresholds(ensemble: Ensemble) -> Ensemble:
         narrowed = ensemble.threshold.astype(np.float32)
     rounds_down = ensemble.compare == "le"
     is_wrong = narrowed > ensemble.threshold if rounds_down else narrowed < ensemble.threshold
-    narrowed[is_wrong] = np.nextafter(
-        narrowed[is_wrong], np.float32(-np.inf if rounds_down else np.inf)
-    )
+    direction = np.float32(-np.inf if rounds_down else np.inf)
+    narrowed[is_wrong] = np.nextafter(narrowed[is_wrong], direction)
     return replace(ensemble, threshold=narrowed)

@@ -24,10 +24,8 @@ from sqlml.errors import ProgramError
 from sqlml.limits import MAX_TREE_DEPTH
 from sqlml.types import FLOATS, Array, TensorType
 
-_TOO_DEEP = (
-    f"a tree is more than {MAX_TREE_DEPTH} tests deep, which is the limit; train it with a "
-    "smaller max_depth"
-)
+_FIX = "train it with a smaller max_depth"
+_TOO_DEEP = f"a tree is more than {MAX_TREE_DEPTH} tests deep, which is the limit; {_FIX}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +88,6 @@ class Ensemble:
         return self.categorical is not None and bool(self.categorical.any())
 
     def set_members(self, node: int) -> Array:
-        """Return the members of the set of a categorical node, in order."""
         assert self.set_offsets is not None and self.set_words is not None
         words = self.set_words[self.set_offsets[node] : self.set_offsets[node + 1]]
         return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
@@ -102,7 +99,7 @@ class Ensemble:
         return np.repeat(trees, counts).astype(np.int32)
 
     def depths(self) -> Array:
-        """Return the depth of each inner node, int32 (M,); 0 for roots and for illegal depths."""
+        """Return the depth of each inner node, int32 (M,), or 0 beyond the depth limit."""
         arrays = (self.roots, self.left, self.right)
         return cache_by_arrays("depths", arrays, self._compute_depths)
 
@@ -133,16 +130,11 @@ class Ensemble:
         """Raise ProgramError unless the arrays fit each other and an input of type `x`."""
         num_nodes, num_trees = self.feature.size, self.roots.size
         _require(x.dtype in FLOATS and x.rowwise and len(x.shape) == 2, f"cannot read {x!r}")
-        for name, dtype, size in (
-            ("roots", "int32", num_trees),
-            ("feature", "int32", num_nodes),
-            ("threshold", x.dtype, num_nodes),
-            ("left", "int32", num_nodes),
-            ("right", "int32", num_nodes),
-            ("default_left", "bool", num_nodes),
-            ("target", "int32", num_trees),
-        ):
-            self._check_array(name, dtype, size)
+        self._check_array("roots", "int32", num_trees)
+        for name in ("feature", "threshold", "left", "right", "default_left"):
+            dtype = {"threshold": x.dtype, "default_left": "bool"}.get(name, "int32")
+            self._check_array(name, dtype, num_nodes)
+        self._check_array("target", "int32", num_trees)
         _require(self.compare in ("lt", "le"), f"unknown comparison {self.compare!r}")
         _require(self.leaf_values.ndim == 2, "leaf_values must have two axes")
         num_leaves, values_per_leaf = self.leaf_values.shape
@@ -150,10 +142,8 @@ class Ensemble:
         self._check_array("base", self.leaf_values.dtype.name, self.base.size)
         _require(values_per_leaf > 0, "a leaf has no value")
         if num_trees:
-            fits = (
-                self.target.min() >= 0
-                and int(self.target.max()) + values_per_leaf <= self.base.size
-            )
+            end = int(self.target.max()) + values_per_leaf
+            fits = self.target.min() >= 0 and end <= self.base.size
             _require(fits, "a target reaches outside base")
         if num_nodes:
             _require(self.feature.min() >= 0 and self.feature.max() < x.width, "no such feature")
@@ -165,12 +155,11 @@ class Ensemble:
         _require(has_parents, "every leaf needs exactly one parent")
         numbers = np.arange(num_nodes, dtype=np.int32)
         for child in (self.left, self.right):
-            _require(((child < 0) | (child > numbers)).all(), "a child stands before its parent")
+            _require(((child < 0) | (child > numbers)).all(), "a child precedes its parent")
         _require(num_nodes <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, _TOO_DEEP)
         self._check_sets()
-        _require(
-            (self.cover is None) == (self.leaf_cover is None), "cover and leaf_cover go together"
-        )
+        are_consistent = (self.cover is None) == (self.leaf_cover is None)
+        _require(are_consistent, "cover and leaf_cover must both be present, or neither")
         for name, size in (("cover", num_nodes), ("leaf_cover", num_leaves), ("gain", num_nodes)):
             numbers = getattr(self, name)
             if numbers is not None:
@@ -195,14 +184,10 @@ class Ensemble:
         self._check_array("categorical", "bool", self.feature.size)
         self._check_array("set_offsets", "int32", self.feature.size + 1)
         self._check_array("set_words", "uint32", self.set_words.size)
-        steps = np.diff(self.set_offsets)
-        _require(
-            self.set_offsets[0] == 0
-            and self.set_offsets[-1] == self.set_words.size
-            and (steps >= 0).all()
-            and (steps[~self.categorical] == 0).all(),
-            "set_offsets do not fit set_words",
-        )
+        steps, ends = np.diff(self.set_offsets), self.set_offsets[[0, -1]].tolist()
+        fits = ends == [0, self.set_words.size] and (steps >= 0).all()
+        fits = fits and (steps[~self.categorical] == 0).all()
+        _require(fits, "set_offsets do not fit set_words")
 
 
 def _require(condition: object, message: str) -> None:
@@ -265,10 +250,7 @@ class TreeCollector:
         self._missing_statistics: set[str] = set()
 
     def add(self, raw: RawTrees) -> None:
-        """Append the trees.
-
-        Raise ProgramError if a child does not exist or a node has two parents.
-        """
+        """Append trees; raise ProgramError if a child is missing or a node has two parents."""
         is_leaf, roots = np.asarray(raw.leaf, bool), np.asarray(raw.roots, np.int64)
         left, right = (_clean_children(child, is_leaf) for child in (raw.left, raw.right))
         levels = _find_levels(roots, left, right, is_leaf)
@@ -300,15 +282,12 @@ class TreeCollector:
         if raw.sets:
             is_inner = np.zeros(is_leaf.size, bool)
             is_inner[nodes] = True
-            self._sets |= {
-                int(inner_number[node]): members
-                for node, members in raw.sets.items()
-                if is_inner[node]
-            }
+            sets = [(node, members) for node, members in raw.sets.items() if is_inner[node]]
+            self._sets |= {int(inner_number[node]): members for node, members in sets}
         self._inner_count += nodes.size
         self._leaf_count += leaves.size
         if max(self._inner_count, self._leaf_count) > np.iinfo(np.int32).max:
-            raise ProgramError("trees: more nodes than an ensemble can have")
+            raise ProgramError("the trees have more nodes than an ensemble can have")
 
     def _add_statistic(self, name: str, numbers: Array | None) -> None:
         """Append a statistic; it is dropped if it is missing or invalid in any tree."""
@@ -344,10 +323,9 @@ def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
         return
     cuts = np.unique(np.searchsorted(roots, np.arange(0, n, BATCH_NODES)))
     cuts = np.append(cuts[cuts < roots.size], roots.size)
-    spans = [
-        (a, z, int(roots[a]), int(roots[z]) if z < roots.size else n)
-        for a, z in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
-    ]
+    tree_ranges = list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
+    starts = np.append(roots, n).tolist()
+    spans = [(first, end, starts[first], starts[end]) for first, end in tree_ranges]
     for _, _, begin, end in spans:
         inner = ~np.asarray(raw.leaf[begin:end], bool)
         for child in (raw.left[begin:end], raw.right[begin:end]):
@@ -356,11 +334,11 @@ def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
                 return
     keys = np.array(sorted(raw.sets or ()), np.int64)
     names = ("feature", "threshold", "leaf", "default_left", "value", "cover", "gain")
-    for a, z, begin, end in spans:
+    for first_tree, end_tree, begin, end in spans:
         batch_keys = keys[np.searchsorted(keys, begin) : np.searchsorted(keys, end)].tolist()
         arrays = {name: getattr(raw, name) for name in names}
         yield RawTrees(
-            roots=roots[a:z] - begin,
+            roots=roots[first_tree:end_tree] - begin,
             left=raw.left[begin:end] - begin,
             right=raw.right[begin:end] - begin,
             sets={key - begin: raw.sets[key] for key in batch_keys} if raw.sets else None,
@@ -371,10 +349,7 @@ def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
 def _number_nodes(
     is_counted: Array, roots: Array, left: Array, right: Array, parents: Sequence[Array]
 ) -> Array:
-    """Return how many counted nodes come before each node in pre-order, int32 (n,).
-
-    Subtrees are counted from the bottom up, and their nodes numbered from the top down.
-    """
+    """Return, for each node, how many counted nodes precede it in pre-order, int32 (n,)."""
     counts = is_counted.astype(np.int32)
     for level in reversed(parents):
         counts[level] += counts[left[level]] + counts[right[level]]
@@ -395,14 +370,13 @@ def _narrow_statistic(numbers: Array, may_round: bool) -> Array:
     return narrowed if is_exact or may_round else numbers.astype(np.float64, copy=False)
 
 
-def _clean_children(numbers: Array, is_leaf: Array) -> Array:
-    """Return the children's numbers as int32, with -1 if invalid or if the parent is a leaf."""
-    children = np.asarray(numbers)
+def _clean_children(child_numbers: Array, is_leaf: Array) -> Array:
+    """Return the numbers of the children, int32; -1 if invalid, or if the parent is a leaf."""
+    children = np.asarray(child_numbers)
     if children.dtype.kind not in "iu":
         children = children.astype(np.int64)
-    return np.where(is_leaf | (children < 0) | (children >= is_leaf.size), -1, children).astype(
-        np.int32
-    )
+    is_invalid = is_leaf | (children < 0) | (children >= is_leaf.size)
+    return np.where(is_invalid, -1, children).astype(np.int32)
 
 
 def _find_levels(roots: Array, left: Array, right: Array, is_leaf: Array) -> list[Array]:
@@ -451,9 +425,7 @@ def _build_bitsets(sets: Mapping[int, Array], nodes: int) -> dict[str, Array]:
 
 def _occur_once(arrays: list[Array], count: int) -> bool:
     """Return whether `arrays` together contain each number from 0 to `count` - 1 exactly once."""
-    if sum(numbers_of_array.size for numbers_of_array in arrays) != count or any(
-        numbers_of_array.max(initial=-1) >= count for numbers_of_array in arrays
-    ):
+    if sum(a.size for a in arrays) != count or any(a.max(initial=-1) >= count for a in arrays):
         return False
     occurs = np.zeros(count, bool)
     for numbers in arrays:

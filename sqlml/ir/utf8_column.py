@@ -47,29 +47,24 @@ class TextColumn:
         if values.type not in _OFFSET_TYPES:
             is_string = pa.types.is_string_view(values.type) or pa.types.is_dictionary(values.type)
             values = values.cast(pa.large_string() if is_string else pa.large_binary())
-        if isinstance(values, pa.ChunkedArray):
-            if values.num_chunks == 1:
-                values = values.chunk(0)
-            else:
-                binary = values.cast(pa.large_binary())
-                values = (
-                    pa.concat_arrays(binary.chunks)
-                    if binary.num_chunks
-                    else binary.combine_chunks()
-                )
+        if isinstance(values, pa.ChunkedArray) and values.num_chunks == 1:
+            values = values.chunk(0)
+        elif isinstance(values, pa.ChunkedArray):
+            chunks = values.cast(pa.large_binary()).chunks
+            values = pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_binary())
         _, offsets, data = values.buffers()
         count = len(values)
         if not count or offsets is None:
             return cls.from_values(np.empty(0, object))
         offset_dtype = np.int64 if values.type in _OFFSET_TYPES[2:] else np.int32
         first_byte = values.offset * np.dtype(offset_dtype).itemsize
-        bounds = np.frombuffer(offsets, offset_dtype, count + 1, first_byte).astype(np.int64)
+        ends = np.frombuffer(offsets, offset_dtype, count + 1, first_byte).astype(np.int64)
         missing = np.zeros(count, bool)
         if values.null_count:
             missing = values.is_null().to_numpy(zero_copy_only=False)
         has_data = data is not None and data.size
         content = np.frombuffer(data, np.uint8) if has_data else np.zeros(0, np.uint8)
-        return cls(content, bounds[:-1], bounds[1:], missing)
+        return cls(content, ends[:-1], ends[1:], missing)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -91,9 +86,7 @@ class TextColumn:
         return self.start + base_address, self.stop + base_address
 
     def objects(self) -> Array:
-        strings = [
-            None if is_missing else self.text(i) for i, is_missing in enumerate(self.missing)
-        ]
+        strings = [None if missing else self.text(i) for i, missing in enumerate(self.missing)]
         return np.array(strings, object).reshape(-1, 1)
 
     def text(self, i: int) -> str:
@@ -112,21 +105,18 @@ def pack_words(words: Iterable[str]) -> tuple[Array, Array]:
 
 
 def unpack_words(data: Array, ends: Array) -> list[str]:
-    """Return the words that `pack_words` packed."""
     content = data.tobytes()
     starts = [0, *ends.tolist()]
     return [content[a:b].decode("utf-8", CODEC) for a, b in zip(starts, starts[1:], strict=False)]
 
 
 def select_words(data: Array, ends: Array, indices: Array) -> tuple[Array, Array]:
-    """Return the packed words `indices`, in the form of `pack_words`."""
+    """Select the words `indices`; the arguments and the result have the form of `pack_words`."""
     sizes = np.diff(ends, prepend=0)
-    selected_starts, selected_sizes = (ends - sizes)[indices], sizes[indices]
+    selected_sizes = sizes[indices]
     selected_ends = np.cumsum(selected_sizes)
-    source = np.arange(selected_sizes.sum()) + np.repeat(
-        selected_starts - (selected_ends - selected_sizes), selected_sizes
-    )
-    return data[source], selected_ends
+    shifts = ends[indices] - selected_ends
+    return data[np.arange(selected_sizes.sum()) + np.repeat(shifts, selected_sizes)], selected_ends
 
 
 def is_well_formed(data: Array, ends: Array) -> bool:

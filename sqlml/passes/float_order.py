@@ -16,7 +16,7 @@ from sqlml.bounded_cache import cache_by_program
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.ir.program import Program
-from sqlml.ir.reference import run_above
+from sqlml.ir.reference import compute_node
 from sqlml.types import FLOATS, Array, numpy_dtype
 
 _BITS = {"float64": np.int64, "float32": np.int32}
@@ -47,26 +47,25 @@ def find_last_true(
     for _ in range(66):
         # This is the mean without overflow; it equals `low` once the two are neighbours.
         middle = (low >> 1) + (high >> 1) + (low & high & 1)
-        is_true = holds(_get_floats_at(np.clip(middle, -max_position, max_position), dtype)) | (
-            middle == low
-        )
+        floats = _get_floats_at(np.clip(middle, -max_position, max_position), dtype)
+        is_true = holds(floats) | (middle == low)
         low, high = np.where(is_true, middle, low), np.where(is_true, high, middle)
-    never_holds, always_holds = low == -max_position - 1, high == max_position + 1
-    last = np.where(never_holds, np.nan, _get_floats_at(np.where(never_holds, 0, low), dtype))
-    following = np.where(
-        always_holds, np.nan, _get_floats_at(np.where(always_holds, 0, high), dtype)
+    last, following = (
+        _get_floats_at(np.clip(p, -max_position, max_position), dtype) for p in (low, high)
     )
-    return last.astype(dtype), following.astype(dtype)
+    last[low == -max_position - 1] = np.nan
+    following[high == max_position + 1] = np.nan
+    return last, following
 
 
-def find_turn(
+def find_turning_point(
     holds: Callable[[Array], Array], dtype: np.dtype[Any]
 ) -> tuple[float, float, bool] | None:
-    """Return the neighbouring floats between which `holds` changes, and whether it holds above.
+    """Return the two neighbouring floats between which `holds` changes, and if it holds above.
 
     Return None if it does not change, or changes more than once among the evaluated floats.
 
-    >>> find_turn(lambda x: x * 2 > 1.0, np.dtype("float32"))
+    >>> find_turning_point(lambda x: x * 2 > 1.0, np.dtype("float32"))
     (0.5, 0.5000000596046448, True)
     """
     max_position = int(np.array(np.inf, dtype).view(_BITS[dtype.name]))
@@ -114,30 +113,27 @@ class Threshold:
 def find_margin_threshold(
     program: Program, column: int, comparison: str, bound: float
 ) -> Threshold | None:
-    """Return a comparison of the score that is equivalent to a comparison of `proba[column]`.
-
-    Return None if no threshold of the score separates the rows in the same way.
-    """
+    """Return a comparison of the score that is equivalent to that of `proba[column]`, or None."""
     score, proba = _find_score(program), program.outputs.get("proba")
     if score is None or proba is None:
         return None
     dtype = numpy_dtype(program.nodes[score].type.dtype)
-    if run_above(program, {score: np.zeros((1, 1), dtype)}, proba) is None:
+    if compute_node(program, {score: np.zeros((1, 1), dtype)}, proba) is None:
         return None
 
     def holds(x: Array) -> Array:
-        p: Any = run_above(program, {score: x.reshape(-1, 1)}, proba)
+        p: Any = compute_node(program, {score: x.reshape(-1, 1)}, proba)
         return np.asarray(COMPARISONS[comparison](p[:, column].astype(np.float64), bound))
 
-    neighbours = find_turn(holds, dtype)
+    neighbours = find_turning_point(holds, dtype)
     if neighbours is None:
         return None
-    last, following, above = neighbours
-    return Threshold(following if above else last, above)
+    last, following, holds_above = neighbours
+    return Threshold(following if holds_above else last, holds_above)
 
 
 def _find_score(program: Program) -> int | None:
-    """Return the node of the score, or the node below it that lossless casts read, or None."""
+    """Return the score's node, without the lossless casts above it; None if it is unsuitable."""
     if "score" not in program.outputs or "proba" not in program.outputs:
         return None
     index = program.outputs["score"]
@@ -170,7 +166,7 @@ _STEPS = ("add", "sub", "mul", "div", "maximum", "minimum")
 
 
 def match_step(b: Builder, x: Value) -> tuple[Value, Step] | None:
-    """Return the value from which a step computes `x`, and this step; None if `x` is not a step."""
+    """If a step computes `x` from a value, return this value and the step; otherwise None."""
     node = b.node(x)
     if node.op == "cast":
         source = b.value(node.inputs[0])

@@ -24,9 +24,10 @@ from sqlml.types import TEXTUAL, Array, numpy_dtype
 _CHECKS = ("require_finite", "require_known")
 
 
-def fold_arguments(
-    program: Program, arguments: Mapping[str, float | str | None], sums: bool = True
-) -> Program:
+Arguments = Mapping[str, float | str | None]
+
+
+def fold_arguments(program: Program, arguments: Arguments, sums: bool = True) -> Program:
     """Specialize `program` for rows whose inputs in `arguments` have these values (None is NULL).
 
     The caller must still pass this value to an input that remains. If `sums`, known columns of
@@ -62,22 +63,20 @@ def fold_arguments(
     return rewrite(program, rule)
 
 
-def rejects_arguments(program: Program, arguments: Mapping[str, float | str | None]) -> bool:
+def rejects_arguments(program: Program, arguments: Arguments) -> bool:
     """Return whether a check of `program` rejects one of the arguments."""
     known_columns_of = _find_known_columns(program, arguments)
     values_of = _compute_values(program, arguments)
-    for node in program.nodes:
-        if node.op not in _CHECKS:
-            continue
-        input_index = node.inputs[0]
-        x = values_of[input_index][0]
+
+    def rejects(node: Node) -> bool:
+        x = values_of[node.inputs[0]][0]
         is_bad = x < 0 if node.op == "require_known" else find_out_of_bounds(x, node.attrs)
-        if (is_bad & known_columns_of[input_index]).any():
-            return True
-    return False
+        return bool((is_bad & known_columns_of[node.inputs[0]]).any())
+
+    return any(rejects(node) for node in program.nodes if node.op in _CHECKS)
 
 
-def _compute_values(program: Program, arguments: Mapping[str, float | str | None]) -> list[Array]:
+def _compute_values(program: Program, arguments: Arguments) -> list[Array]:
     """Return the value of every node for one row; only known columns are meaningful."""
     values: list[Array] = []
     with np.errstate(all="ignore"):
@@ -97,70 +96,59 @@ def _compute_values(program: Program, arguments: Mapping[str, float | str | None
     return values
 
 
-def _find_known_columns(
-    program: Program, arguments: Mapping[str, float | str | None]
-) -> list[Array]:
+def _find_known_columns(program: Program, arguments: Arguments) -> list[Array]:
     """Return, for every node, which of its columns the arguments determine, bool (width,)."""
     known_columns_of: list[Array] = []
     for node in program.nodes:
         width = node.type.width if len(node.type.shape) == 2 else 1
-        known_inputs = [known_columns_of[j] for j in node.inputs]
+        inputs = [known_columns_of[j] for j in node.inputs]
         if node.op == "input":
-            known_columns_of.append(np.full(width, node.attrs["name"] in arguments))
-        elif node.op == "constant":
-            known_columns_of.append(np.full(width, True))
+            is_known = np.full(width, node.attrs["name"] in arguments)
         elif node.op == "concat":
-            known_columns_of.append(np.concatenate(known_inputs))
+            is_known = np.concatenate(inputs)
         elif node.op == "select":
-            known_columns_of.append(known_inputs[0][node.attrs["indices"]])
-        elif OPS[node.op].group == "injective" and len(node.type.shape) == 2:
-            broadcast_inputs = [
-                k if k.size == width else np.full(width, k.all()) for k in known_inputs
-            ]
-            known_columns_of.append(np.logical_and.reduce(broadcast_inputs))
-        else:
-            known_columns_of.append(np.full(width, all(k.all() for k in known_inputs)))
+            is_known = inputs[0][node.attrs["indices"]]
+        else:  # A constant has no inputs, so all of its columns are known.
+            by_column = OPS[node.op].group == "injective" and len(node.type.shape) == 2
+            is_known = np.full(width, True)
+            for columns in inputs:
+                is_known &= columns if by_column and columns.size == width else columns.all()
+        known_columns_of.append(is_known)
     return known_columns_of
 
 
-def specialize_trees(ensemble: Ensemble, columns: Array, row: Array) -> Ensemble:
-    """Specialize `ensemble` for rows with the values `row` in the features `columns` (bool)."""
-    decided_nodes = (
-        np.flatnonzero(columns[ensemble.feature]) if ensemble.nodes else np.zeros(0, np.int64)
-    )
-    value = row[ensemble.feature[decided_nodes]].astype(ensemble.threshold.dtype)
-    chosen_child = np.where(
-        goes_left(ensemble, decided_nodes, value),
-        ensemble.left[decided_nodes],
-        ensemble.right[decided_nodes],
-    )
+def specialize_trees(ensemble: Ensemble, is_known: Array, row_values: Array) -> Ensemble:
+    """Specialize `ensemble` for rows whose features have `row_values` where `is_known`."""
+    decided_nodes = np.flatnonzero(is_known[ensemble.feature])
+    if not decided_nodes.size:
+        return ensemble
+    value = row_values[ensemble.feature[decided_nodes]].astype(ensemble.threshold.dtype)
+    is_left = goes_left(ensemble, decided_nodes, value)
+    chosen_child = np.where(is_left, ensemble.left[decided_nodes], ensemble.right[decided_nodes])
     # A child has a higher number than its parent, so its target is already known.
     final_target = np.arange(ensemble.nodes)
     for node, child in zip(decided_nodes[::-1].tolist(), chosen_child[::-1].tolist(), strict=True):
         final_target[node] = child if child < 0 else final_target[child]
 
-    def follow(child: Array) -> Array:
+    def resolve_children(children: Array) -> Array:
         """Return the numbers of children for RawTrees, in which leaf k has the number M + k."""
-        target = np.where(child >= 0, final_target[np.maximum(child, 0)], child)
-        return np.where(target >= 0, target, ensemble.nodes + ~target)
+        targets = np.where(children >= 0, final_target[np.maximum(children, 0)], children)
+        return np.where(targets >= 0, targets, ensemble.nodes + ~targets)
 
-    if not decided_nodes.size:
-        return ensemble
-    num_leaves = ensemble.leaf_values.shape[0]
+    num_leaves, values_per_leaf = ensemble.leaf_values.shape
     padding = np.zeros(num_leaves, np.int64)
+    no_values = np.zeros((ensemble.nodes, values_per_leaf))
     categorical = np.zeros(0, bool) if ensemble.categorical is None else ensemble.categorical
     sets = {node: ensemble.set_members(node) for node in np.flatnonzero(categorical).tolist()}
     raw = RawTrees(
-        roots=follow(ensemble.roots),
+        roots=resolve_children(ensemble.roots),
         feature=np.concatenate([ensemble.feature, padding]),
         threshold=np.concatenate([ensemble.threshold, padding.astype(ensemble.threshold.dtype)]),
-        left=np.concatenate([follow(ensemble.left), padding]),
-        right=np.concatenate([follow(ensemble.right), padding]),
+        left=np.concatenate([resolve_children(ensemble.left), padding]),
+        right=np.concatenate([resolve_children(ensemble.right), padding]),
         leaf=np.concatenate([np.zeros(ensemble.nodes, bool), np.ones(num_leaves, bool)]),
         default_left=np.concatenate([ensemble.default_left, padding.astype(bool)]),
-        value=np.concatenate(
-            [np.zeros((ensemble.nodes, ensemble.leaf_values.shape[1])), ensemble.leaf_values]
-        ),
+        value=np.concatenate([no_values, ensemble.leaf_values]),
         sets=sets,
     )
     return build_ensemble(raw, target=ensemble.target, base=ensemble.base, compare=ensemble.compare)

@@ -51,10 +51,7 @@ def fold_into_trees(program: Program) -> Program:
 
 
 def fold_casts_into_trees(program: Program) -> Program:
-    """Fold steps into thresholds, and chains that only consist of casts as well.
-
-    SQL engines need this because they refuse to cast 1e300 to a float32.
-    """
+    """Fold chains of casts, too, since SQL engines refuse to cast 1e300 to a float32."""
     return rewrite(program, partial(_fold_steps, fold_casts=True), ops=("tree_ensemble",))
 
 
@@ -73,15 +70,14 @@ def _fold_steps(
         return None
     # NaN goes left by default, or because the fill value of an imputer goes left.
     nan = np.full(ensemble.nodes, np.nan, numpy_dtype(chain.x.type.dtype))
-    default_left = goes_left(
-        ensemble, np.arange(ensemble.nodes), chain.apply(nan, ensemble.feature)
-    )
+    filled = chain.apply(nan, ensemble.feature)
+    default_left = goes_left(ensemble, np.arange(ensemble.nodes), filled)
     attrs = {**node.attrs, "threshold": threshold, "default_left": default_left}
     return b.op("tree_ensemble", chain.x, **attrs)
 
 
 def match_step_or_impute(b: Builder, x: Value) -> tuple[Value, Step | Impute] | None:
-    """Return the value from which a step or imputer computes `x`, and this step, or None."""
+    """If a step or imputer computes `x`, return its input and the step; otherwise None."""
     node = b.node(x)
     if node.op == "impute" and np.isnan(node.attrs["missing"]):
         return b.value(node.inputs[0]), Impute(node.attrs["fill"])
@@ -97,23 +93,18 @@ def _find_chain(b: Builder, x: Value) -> Chain:
 
 
 def _fold_thresholds(ensemble: Ensemble, chain: Chain) -> Array | None:
-    """Return thresholds for the values below the chain.
-
-    Return None if a test holds for all values or for no value.
-    """
-    pairs = np.zeros(
-        ensemble.nodes,
-        [("feature", ensemble.feature.dtype), ("threshold", ensemble.threshold.dtype)],
-    )
+    """Fold the chain into the thresholds; return None if a test always or never holds."""
+    fields = [("feature", ensemble.feature.dtype), ("threshold", ensemble.threshold.dtype)]
+    pairs = np.zeros(ensemble.nodes, fields)
     pairs["feature"], pairs["threshold"] = ensemble.feature, ensemble.threshold
     unique, inverse = np.unique(pairs, return_inverse=True)
     columns, threshold = unique["feature"], unique["threshold"]
 
-    def goes_left(x: Array) -> Array:
+    def holds(x: Array) -> Array:
         value = chain.apply(x, columns)
         return np.asarray(value < threshold if ensemble.compare == "lt" else value <= threshold)
 
     dtype = numpy_dtype(chain.x.type.dtype)
-    last, following = find_last_true(goes_left, columns.size, dtype)
-    folded = following if ensemble.compare == "lt" else last
-    return None if np.isnan(folded).any() else folded[inverse]
+    last, following = find_last_true(holds, columns.size, dtype)
+    folded_thresholds = following if ensemble.compare == "lt" else last
+    return None if np.isnan(folded_thresholds).any() else folded_thresholds[inverse]

@@ -34,10 +34,7 @@ def _fold_node(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
 
 
 def match_sparsity(b: Builder, value: Value, sparse: bool) -> Value:
-    """Convert `value` to sparse rows if `sparse`, else to dense rows.
-
-    A subset of columns may consist of dense or sparse values only, unlike all columns together.
-    """
+    """Make a value sparse or dense, since a subset of columns may differ from all columns."""
     if value.type.sparse == sparse:
         return value
     return b.op("sparsify", value) if sparse else b.op("densify", value, fill=0.0)
@@ -49,7 +46,7 @@ def _cast_or_fold(b: Builder, x: Value, dtype: str) -> Value:
 
 
 def _fold_cast(b: Builder, x: Value, dtype: str) -> Value | None:
-    """Return an existing value that equals the cast, or None."""
+    """Return the existing value that the cast would equal, or None."""
     if x.type.dtype == dtype:
         return x
     source = b.node(x)
@@ -60,7 +57,6 @@ def _fold_cast(b: Builder, x: Value, dtype: str) -> Value | None:
 
 
 def fold_select(b: Builder, x: Value, indices: Array) -> Value:
-    """Select columns `indices` of `x`, looking through selects and concats."""
     folded = _fold_select(b, x, indices)
     return b.op("select", x, indices=indices) if folded is None else folded
 
@@ -85,17 +81,13 @@ def flatten_concat(b: Builder, x: Value) -> list[Value]:
     node = b.node(x)
     if node.op != "concat" or any(b.value(i).type.dtype != x.type.dtype for i in node.inputs):
         return [x]
-    return [p for i in node.inputs for p in flatten_concat(b, b.value(i))]
+    return [value for i in node.inputs for value in flatten_concat(b, b.value(i))]
 
 
 def select_from_concat(
     b: Builder, x: Value, indices: Array, select_from: Callable[[Value, Array], Value]
 ) -> list[Value]:
-    """Select columns `indices` of a concat `x` with one call of `select_from` per run.
-
-    A run is a sequence of columns of one input of the concat. `select_from` receives this input and
-    the columns.
-    """
+    """Select columns of a concat; call `select_from` once per run of columns of one input."""
     input_indices, first_columns = b.node(x).inputs, b.first_columns(x)
     input_of_column = np.searchsorted(first_columns, indices, "right") - 1
     cuts = np.flatnonzero(np.diff(input_of_column)) + 1
@@ -105,19 +97,16 @@ def select_from_concat(
 
 
 def _merge_neighbours(b: Builder, values: Sequence[Value]) -> list[Value]:
-    """Merge neighbours that select from (or cast) the same value."""
-    values = [p for p in values if p.type.width] or list(values[:1])
+    values = [v for v in values if v.type.width] or list(values[:1])
     return [_merge_run(b, list(run)) for _, run in groupby(values, partial(_find_merge_key, b))]
 
 
 def _find_merge_key(b: Builder, x: Value) -> tuple[object, ...]:
     """Return a key for merging: the value from which `x` selects, and the casts above it."""
     casts: list[object] = []
-    node = b.node(x)
-    while node.op == "cast":
+    while (node := b.node(x)).op == "cast":
         casts.append(node.type.dtype)
         x = b.value(node.inputs[0])
-        node = b.node(x)
     source_index = node.inputs[0] if node.op == "select" else x.index
     return (source_index, *casts)
 
@@ -134,7 +123,6 @@ def _merge_run(b: Builder, run: Sequence[Value]) -> Value:
 
 
 def _split_selection(b: Builder, x: Value) -> tuple[Value, Array]:
-    """Return the value from which `x` selects columns, and their indices."""
     node = b.node(x)
     if node.op == "select":
         return b.value(node.inputs[0]), node.attrs["indices"]

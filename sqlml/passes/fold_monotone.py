@@ -15,7 +15,7 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Rule, Value, make_pass
 from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.ir.program import Node
-from sqlml.passes.float_order import find_turn
+from sqlml.passes.float_order import find_turning_point
 from sqlml.types import Array, numpy_dtype
 
 
@@ -83,7 +83,6 @@ _RULES: Mapping[str, Rule] = {
 
 @make_pass(*_RULES)
 def fold_monotone(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """Remove operators that undo or repeat their neighbours."""
     return _RULES[node.op](b, node, inputs)
 
 
@@ -108,7 +107,7 @@ def compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | 
             probabilities = reference.FUNCTIONS["sigmoid"]([x], {})
         return np.asarray(UFUNCS[node.op](probabilities, bound))
 
-    neighbours = find_turn(holds, dtype)
+    neighbours = find_turning_point(holds, dtype)
     if neighbours is None:
         return None
     last, following, _ = neighbours

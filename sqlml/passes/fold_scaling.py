@@ -30,13 +30,9 @@ def _fold_scalers(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | No
     if node.type.dtype != "float64" or inputs[0].type.sparse:
         return None
     weights, bias = node.attrs["weights"], node.attrs["bias"]
-    inputs_of_concat = flatten_concat(b, inputs[0])
-    sources, factors, shifts = zip(
-        *[_find_scaling(b, part) for part in inputs_of_concat], strict=True
-    )
-    if all(
-        source.index == part.index for source, part in zip(sources, inputs_of_concat, strict=True)
-    ):
+    values = flatten_concat(b, inputs[0])
+    sources, factors, shifts = zip(*[_find_scaling(b, value) for value in values], strict=True)
+    if list(sources) == values:
         return None
     scaled_weights = weights * np.concatenate(factors)[:, None]
     bias = bias + np.concatenate(shifts) @ weights
@@ -48,10 +44,7 @@ def _fold_scalers(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | No
 
 
 def _find_scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:
-    """Return the value v below the scalers of `x`, the factors f and the shifts s.
-
-    In every column, x = v * f + s.
-    """
+    """Return the unscaled value v, and the factors f and shifts s with x = v * f + s by column."""
     unscaled, steps = x, list[Step]()
     while (match := match_step(b, x)) is not None and match[1].op in ("add", "sub", "mul", "div"):
         x = match[0]

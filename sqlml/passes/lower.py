@@ -91,10 +91,8 @@ def _lower_encode(b: Builder, x: Value, attrs: Attrs) -> Value | None:
     # The maximum of float32 codes is fast and exact; it selects the last of equal categories.
     codes = b.constant(np.arange(categories.size, dtype=np.float32))
     unknown_code = b.constant(np.array([-1], np.float32))
-    is_equal = b.op("eq", x, b.constant(categories))
-    code = b.op(
-        "cast", b.op("max", b.op("where", is_equal, codes, unknown_code), axis=1), dtype="int64"
-    )
+    code = b.op("where", b.op("eq", x, b.constant(categories)), codes, unknown_code)
+    code = b.op("cast", b.op("max", code, axis=1), dtype="int64")
     if x.type.dtype not in FLOATS:
         return code
     missing = b.constant(np.array([attrs["missing"]], np.int64))

@@ -36,51 +36,39 @@ def infer_ranges(program: Program) -> list[Range | None]:
     ranges: list[Range | None] = []
     for node in program.nodes:
         candidate = _infer_range(program, node, [ranges[i] for i in node.inputs])
-        is_too_wide = candidate is None or max(-candidate[0], candidate[1]) > EXACT.get(
-            node.type.dtype, MAX_BOUND
-        )
-        ranges.append(None if is_too_wide else candidate)
+        limit = EXACT.get(node.type.dtype, MAX_BOUND)
+        fits = candidate is not None and max(-candidate[0], candidate[1]) <= limit
+        ranges.append(candidate if fits else None)
     return ranges
 
 
-def _infer_range(
-    program: Program, node: Node, input_ranges: Sequence[Range | None]
-) -> Range | None:
+def _infer_range(program: Program, node: Node, inputs: Sequence[Range | None]) -> Range | None:
     if node.type.dtype == "bool" or node.op == "one_hot":
         return (0, 1)
     if node.op == "constant":
-        return _range_of_array(node.attrs["value"])
+        return _find_range_of_array(node.attrs["value"])
     if node.op == "encode":
         missing, last_code = int(node.attrs["missing"]), int(node.attrs["categories"].size) - 1
         return (min(-1, missing), max(last_code, missing))
-    if node.op in ("matmul", "batch_matmul") and input_ranges[0] is not None:
+    if node.op in ("matmul", "batch_matmul") and inputs[0] is not None:
         weights = program.nodes[node.inputs[1]]
         is_constant = weights.op == "constant"
-        return _range_of_product(input_ranges[0], weights.attrs["value"]) if is_constant else None
+        return _find_range_of_product(inputs[0], weights.attrs["value"]) if is_constant else None
     if node.op == "sum":
-        return _range_of_sum(
-            input_ranges[0], program.nodes[node.inputs[0]].type.shape[node.attrs["axis"]]
-        )
+        count = program.nodes[node.inputs[0]].type.shape[node.attrs["axis"]]
+        low, high = inputs[0] or (0, 0)
+        is_known = inputs[0] is not None or not count
+        return (count * min(low, 0), count * max(high, 0)) if is_known else None
     rule = RULES.get(node.op)
     if node.op in ("take", "gather"):
-        input_ranges = input_ranges[:1]  # The second input has the indices.
+        inputs = inputs[:1]  # The second input has the indices.
     elif node.op == "where":
-        input_ranges = input_ranges[1:]
-    ranges = [input_range for input_range in input_ranges if input_range is not None]
-    return None if rule is None or len(ranges) < len(input_ranges) else rule(*ranges)
+        inputs = inputs[1:]
+    ranges = [input_range for input_range in inputs if input_range is not None]
+    return None if rule is None or len(ranges) < len(inputs) else rule(*ranges)
 
 
-def _range_of_sum(term_range: Range | None, count: int) -> Range | None:
-    if not count:
-        return (0, 0)
-    return (
-        None
-        if term_range is None
-        else (count * min(term_range[0], 0), count * max(term_range[1], 0))
-    )
-
-
-def _range_of_array(value: Array) -> Range | None:
+def _find_range_of_array(value: Array) -> Range | None:
     if value.dtype.kind not in "bif":
         return None
     if not value.size:
@@ -91,13 +79,13 @@ def _range_of_array(value: Array) -> Range | None:
     return (int(value.min()), int(value.max()))
 
 
-def _range_of_product(x: Range, weights: Array) -> Range | None:
+def _find_range_of_product(x: Range, weights: Array) -> Range | None:
     """Return the range of x @ weights and of all its partial sums."""
-    if _range_of_array(weights) is None:
+    if _find_range_of_array(weights) is None:
         return None
-    ends = np.stack([weights * float(x[0]), weights * float(x[1])]).astype(np.float64)
-    lower_bounds = np.minimum(ends.min(axis=0), 0).sum(axis=-2)
-    upper_bounds = np.maximum(ends.max(axis=0), 0).sum(axis=-2)
+    products = np.stack([weights * float(x[0]), weights * float(x[1])]).astype(np.float64)
+    lower_bounds = np.minimum(products.min(axis=0), 0).sum(axis=-2)
+    upper_bounds = np.maximum(products.max(axis=0), 0).sum(axis=-2)
     return (int(lower_bounds.min(initial=0)), int(upper_bounds.max(initial=0)))
 
 
@@ -133,29 +121,29 @@ def narrow_dtypes(program: Program) -> Program:
     chosen = _find_narrow_nodes(program)
     if not any(program.nodes[i].inputs for i in chosen):
         return program
-    narrow: dict[int, Value] = {}  # Keys are indices of nodes in `program`.
-    number = -1
+    narrowed: dict[int, Value] = {}  # Keys are indices of nodes in `program`.
+    index = -1
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-        nonlocal number
-        number += 1
-        accepts = number in chosen or node.op == "take" or _is_integer_cast(program, number)
+        nonlocal index
+        index += 1
+        is_reader = index in chosen or node.op == "take" or _is_integer_cast(program, index)
         operands = [
-            narrow[j] if accepts and j in narrow and not _is_condition(node, position) else v
+            narrowed[j] if is_reader and j in narrowed and not _is_condition(node, position) else v
             for position, (j, v) in enumerate(zip(node.inputs, inputs, strict=True))
         ]
-        if number not in chosen:
-            if node.op == "take" and node.inputs[0] in narrow:
+        if index not in chosen:
+            if node.op == "take" and node.inputs[0] in narrowed:
                 operands[0] = inputs[0]  # Readers need the table in the original dtype.
             return copy_retyped(b, node, operands) if operands != list(inputs) else None
         if node.op == "constant":
-            narrow[number] = b.constant(node.attrs["value"].astype(NARROW_DTYPE))
+            narrowed[index] = b.constant(node.attrs["value"].astype(NARROW_DTYPE))
             return None  # Other nodes may read it in the original dtype.
         if node.op == "cast":
-            narrow[number] = b.cast(operands[0], NARROW_DTYPE)
+            narrowed[index] = b.cast(operands[0], NARROW_DTYPE)
         else:
-            narrow[number] = copy_retyped(b, node, operands)
-        return narrow[number]
+            narrowed[index] = copy_retyped(b, node, operands)
+        return narrowed[index]
 
     return rewrite(program, rule, keep_inputs=True)
 
@@ -163,16 +151,14 @@ def narrow_dtypes(program: Program) -> Program:
 def _find_narrow_nodes(program: Program) -> set[int]:
     limit = np.iinfo(NARROW_DTYPE)
     operators = {"int64": INDEX_OPERATORS, "float32": SELECTING_OPERATORS}
-    chosen = {
-        i
-        for i, (node, node_range) in enumerate(
-            zip(program.nodes, infer_ranges(program), strict=True)
-        )
-        if node_range is not None
-        and limit.min <= node_range[0]
-        and node_range[1] <= limit.max
-        and node.op in operators.get(node.type.dtype, ())
-    } - set(program.outputs.values())
+    ranges = infer_ranges(program)
+
+    def may_be_narrow(i: int) -> bool:
+        node, (low, high) = program.nodes[i], ranges[i] or (0, limit.max + 1)
+        fits = limit.min <= low and high <= limit.max
+        return fits and node.op in operators.get(node.type.dtype, ())
+
+    chosen = set(filter(may_be_narrow, range(len(ranges)))) - set(program.outputs.values())
     readers: dict[int, list[int]] = {}
     for i, node in enumerate(program.nodes):
         for j in node.inputs:

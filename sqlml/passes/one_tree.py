@@ -92,10 +92,7 @@ def _iterate_test_shares(tree: Tree, share: float = 1.0) -> Iterator[float]:
 
 @cache_by_program
 def build_one_tree(program: Program, max_tests: int = MAX_TESTS) -> OneTree | None:
-    """Return `program` as one tree of at most `max_tests` tests, or None if this is impossible.
-
-    The program must have one input and one output.
-    """
+    """Convert a `program` of one input and one output to one small tree; None if impossible."""
     ensembles = [i for i, node in enumerate(program.nodes) if node.op == "tree_ensemble"]
     if len(ensembles) != 1 or len(program.inputs) != 1 or len(program.outputs) != 1:
         return None
@@ -110,7 +107,7 @@ def build_one_tree(program: Program, max_tests: int = MAX_TESTS) -> OneTree | No
         grower = _TreeGrower(ensemble, tests, ranges, max_tests)
         tree = grower.grow(0, int(ensemble.roots[0]) if ensemble.trees else 0, ensemble.base, {})
         (output,) = program.outputs.values()
-        results = reference.run_above(program, {ensembles[0]: np.stack(grower.sums)}, output)
+        results = reference.compute_node(program, {ensembles[0]: np.stack(grower.sums)}, output)
         if results is None:
             return None
         return OneTree(_set_results(tree, results.reshape(len(grower.sums), -1)), ranges)
@@ -124,10 +121,7 @@ class _NotOneTree(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The steps from column `source` of the input to a value.
-
-    Each step comes with the index of the column to which it is applied.
-    """
+    """The steps from column `source` of the input to a value, each with its column."""
 
     source: int
     dtype: DType
@@ -154,7 +148,7 @@ class _Path:
 
 @dataclass(slots=True)
 class _PathReader:
-    """A search for the paths from the input to the columns of a node, and for their checks."""
+    """Finds the paths from the input to the columns of a node, and the checks on these paths."""
 
     program: Program
     checks: list[tuple[_Path, float, float, bool]] = field(default_factory=list)
@@ -197,12 +191,8 @@ class _PathReader:
             highest, _ = path.find_last_true(partial(np.greater_equal, high))
             if np.isnan(lowest) or np.isnan(highest):
                 raise _NotOneTree
-            value_of_missing = path.map_missing()
-            accepts_missing = (
-                allows_nan
-                if value_of_missing != value_of_missing
-                else low <= value_of_missing <= high
-            )
+            imputed = path.map_missing()
+            accepts_missing = allows_nan if imputed != imputed else low <= imputed <= high
             current = ranges[path.source]
             low, high = max(current.low, lowest), min(current.high, highest)
             ranges[path.source] = Range(low, high, current.missing and accepts_missing)
@@ -210,10 +200,7 @@ class _PathReader:
 
 
 def _fold_tests(ensemble: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, float, bool]]:
-    """Return, for each node, the equivalent test of the input.
-
-    A test is a tuple of the column, the threshold, and whether missing values go left.
-    """
+    """Return, for each node, the column, the threshold, and whether missing values go left."""
     tests: list[tuple[int, float, bool]] = []
     for k in range(ensemble.nodes):
         path, threshold = paths[int(ensemble.feature[k])], ensemble.threshold[k]
@@ -223,12 +210,8 @@ def _fold_tests(ensemble: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, f
             return np.asarray(value < threshold if is_strict else value <= threshold)
 
         last, _ = path.find_last_true(goes_left)
-        value_of_missing = path.map_missing()
-        missing_left = (
-            ensemble.default_left[k]
-            if value_of_missing != value_of_missing
-            else goes_left(np.array(value_of_missing))
-        )
+        imputed = np.array(path.map_missing())
+        missing_left = ensemble.default_left[k] if np.isnan(imputed) else goes_left(imputed)
         if last == -np.inf:
             raise _NotOneTree
         tests.append((path.source, last, bool(missing_left)))
@@ -241,7 +224,7 @@ _PathRanges = Mapping[int, Range]
 
 @dataclass(slots=True)
 class _TreeGrower:
-    """A builder of the one tree; `sums` has, for each of its leaves, the sum of all trees."""
+    """Grows the one tree; `sums` has the sum of all trees for each of its leaves."""
 
     e: Ensemble
     tests: list[tuple[int, float, bool]]
@@ -257,23 +240,21 @@ class _TreeGrower:
             self.sums.append(total)
             return Leaf(np.array([len(self.sums) - 1]))
         if node < 0:
-            values, first = e.leaf_values[~node], int(e.target[t])
+            values, start = e.leaf_values[~node], int(e.target[t])
             total = total.copy()
-            total[first : first + values.size] += values
-            following = int(e.roots[t + 1]) if t + 1 < e.trees else 0
-            return self.grow(t + 1, following, total, ranges)
+            total[start : start + values.size] += values
+            next_root = int(e.roots[t + 1]) if t + 1 < e.trees else 0
+            return self.grow(t + 1, next_root, total, ranges)
         column, threshold, missing_left = self.tests[node]
-        current = ranges.get(column) or self._first(column)
+        current = ranges.get(column) or self._open_lower_end(column)
         sides = [int(e.left[node]), int(e.right[node])]
-        below = replace(
-            current, high=min(current.high, threshold), missing=current.missing and missing_left
-        )
-        above = replace(
-            current, low=max(current.low, threshold), missing=current.missing and not missing_left
-        )
+        missing_goes_left = current.missing and missing_left
+        missing_goes_right = current.missing and not missing_left
+        left = replace(current, high=min(current.high, threshold), missing=missing_goes_left)
+        right = replace(current, low=max(current.low, threshold), missing=missing_goes_right)
         if threshold != threshold:
-            below, above = replace(below, high=-np.inf, low=np.inf), replace(above, low=current.low)
-        for side, other, side_number in ((below, above, 1), (above, below, 0)):
+            left, right = (replace(left, high=-np.inf, low=np.inf), replace(right, low=current.low))
+        for side, other, side_number in ((left, right, 1), (right, left, 0)):
             if not side.low < side.high and not side.missing:
                 return self.grow(t, sides[side_number], total, {**ranges, column: other})
         self.test_count += 1
@@ -283,18 +264,15 @@ class _TreeGrower:
             column,
             threshold,
             missing_left,
-            self.grow(t, sides[0], total, {**ranges, column: below}),
-            self.grow(t, sides[1], total, {**ranges, column: above}),
+            self.grow(t, sides[0], total, {**ranges, column: left}),
+            self.grow(t, sides[1], total, {**ranges, column: right}),
         )
 
-    def _first(self, column: int) -> Range:
-        """Return a column's range with an open lower end.
-
-        -inf goes to the same side as the smallest number.
-        """
-        r = self.ranges[column]
+    def _open_lower_end(self, column: int) -> Range:
+        """Return a column's range with an open lower end, just below its lowest value."""
+        column_range = self.ranges[column]
         with np.errstate(over="ignore"):
-            return replace(r, low=float(np.nextafter(r.low, -np.inf)))
+            return replace(column_range, low=float(np.nextafter(column_range.low, -np.inf)))
 
 
 def _set_results(tree: Tree, results: Array) -> Tree:

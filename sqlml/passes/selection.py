@@ -23,7 +23,6 @@ from sqlml.types import TEXTUAL, Array
 
 @make_pass("select")
 def push_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """Push selects as close to the inputs as possible."""
     return _push(b, inputs[0], node.attrs["indices"])
 
 
@@ -103,14 +102,10 @@ def _push_one_hot(b: Builder, node: Node, indices: Array) -> Value:
     has_all_categories = source.op == "encode" and width == categories.size == node.attrs["width"]
     if not has_all_categories or np.unique(indices).size != indices.size:
         return fold_select(b, b.op("one_hot", codes, **node.attrs), indices)
-    missing = np.flatnonzero(indices == source.attrs["missing"])
-    codes_of_selected = b.op(
-        "encode",
-        b.value(source.inputs[0]),
-        categories=categories[indices],
-        missing=int(missing[0]) if missing.size else -1,
-    )
-    return b.op("one_hot", codes_of_selected, width=indices.size, dtype=node.attrs["dtype"])
+    missing = next(iter(np.flatnonzero(indices == source.attrs["missing"]).tolist()), -1)
+    attrs = {"categories": categories[indices], "missing": missing}
+    selected_codes = b.op("encode", b.value(source.inputs[0]), **attrs)
+    return b.op("one_hot", selected_codes, width=indices.size, dtype=node.attrs["dtype"])
 
 
 def _push_columnwise(b: Builder, node: Node, indices: Array) -> Value:
@@ -118,15 +113,12 @@ def _push_columnwise(b: Builder, node: Node, indices: Array) -> Value:
 
 
 def _push_scale(b: Builder, node: Node, indices: Array) -> Value:
-    factors: Array = node.attrs["factors"]
-    selected_factors = factors[indices] if factors.shape == (node.type.width,) else factors
-    return b.op(
-        "scale_stored", _push(b, b.value(node.inputs[0]), indices), factors=selected_factors
-    )
+    x, factors = _push(b, b.value(node.inputs[0]), indices), node.attrs["factors"]
+    has_one_per_column = factors.shape == (node.type.width,)
+    return b.op("scale_stored", x, factors=factors[indices] if has_one_per_column else factors)
 
 
 def _push_vocabulary(b: Builder, node: Node, indices: Array) -> Value:
-    """Drop the words or items whose column is unused."""
     x = b.value(node.inputs[0])
     if np.unique(indices).size != indices.size:  # A word has only one column.
         return fold_select(b, b.op(node.op, x, **node.attrs), indices)
@@ -140,18 +132,16 @@ def _push_linear(b: Builder, node: Node, indices: Array) -> Value:
 
 
 def _push_select(b: Builder, node: Node, indices: Array) -> Value:
-    inner: Array = node.attrs["indices"]
-    return _push(b, b.value(node.inputs[0]), inner[indices])
+    inner_indices: Array = node.attrs["indices"]
+    return _push(b, b.value(node.inputs[0]), inner_indices[indices])
 
 
 def _push_piecewise(b: Builder, node: Node, indices: Array) -> Value:
     x = _push(b, b.value(node.inputs[0]), indices)
     offsets: Array = node.attrs["offsets"]
     ranges = [np.arange(offsets[i], offsets[i + 1]) for i in indices]
-    point_indices = np.concatenate(ranges)
-    narrowed = {
-        k: node.attrs[k][point_indices] for k in ("edges", "points", "values") if k in node.attrs
-    }
+    names = node.attrs.keys() & {"edges", "points", "values"}
+    narrowed = {name: node.attrs[name][np.concatenate(ranges)] for name in names}
     cuts = np.cumsum([0, *map(len, ranges)]).astype(np.int64)
     return b.op(node.op, x, **{**node.attrs, **narrowed, "offsets": cuts})
 
@@ -159,17 +149,12 @@ def _push_piecewise(b: Builder, node: Node, indices: Array) -> Value:
 def _push_bspline(b: Builder, node: Node, indices: Array) -> Value:
     """Select the columns that the selected basis functions need, then these functions."""
     knots: Array = node.attrs["knots"]
-    functions_per_column = node.type.width // len(knots)
-    used_columns, column_of_function = np.unique(
-        indices // functions_per_column, return_inverse=True
-    )
+    basis_size = node.type.width // len(knots)  # The number of functions per column.
+    used_columns, column_of_function = np.unique(indices // basis_size, return_inverse=True)
     x = _push(b, b.value(node.inputs[0]), used_columns)
     splines = b.op("bspline", x, knots=knots[used_columns], degree=node.attrs["degree"])
-    return fold_select(
-        b,
-        splines,
-        column_of_function.astype(np.int64) * functions_per_column + indices % functions_per_column,
-    )
+    positions = column_of_function.astype(np.int64) * basis_size + indices % basis_size
+    return fold_select(b, splines, positions)
 
 
 _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = {

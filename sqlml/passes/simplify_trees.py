@@ -18,7 +18,6 @@ from sqlml.ir.trees import STATISTICS
 
 @make_pass("tree_ensemble")
 def drop_statistics(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """Drop the statistics of trees."""
     attrs = {name: value for name, value in node.attrs.items() if name not in STATISTICS}
     has_changed = len(attrs) < len(node.attrs)
     return b.op("tree_ensemble", inputs[0], **attrs) if has_changed else None
@@ -34,9 +33,8 @@ def settle_missing(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | N
     default_left = node.attrs["default_left"]
     if not default_left.any() or not _is_never_missing(b, inputs[0]):
         return None
-    return b.op(
-        "tree_ensemble", inputs[0], **{**node.attrs, "default_left": np.zeros_like(default_left)}
-    )
+    attrs = {**node.attrs, "default_left": np.zeros_like(default_left)}
+    return b.op("tree_ensemble", inputs[0], **attrs)
 
 
 def _is_never_missing(b: Builder, value: Value) -> bool:

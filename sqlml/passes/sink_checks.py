@@ -40,7 +40,7 @@ def sink_checks(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None
     """Move checks as close to the inputs as possible."""
     if node.type.dtype not in ("float32", "float64"):
         return None
-    return _sink(b, inputs[0], read_check(node))
+    return _sink_check(b, inputs[0], read_check(node))
 
 
 def read_check(node: Node) -> FiniteCheck:
@@ -52,33 +52,28 @@ def read_check(node: Node) -> FiniteCheck:
     return FiniteCheck(attrs["features"], attrs["allow_nan"], attrs["step"], low, high)
 
 
-def _sink(b: Builder, x: Value, check: FiniteCheck) -> Value:
-    """Return the value `x`, checked by `check` as close to the inputs as possible."""
+def _sink_check(b: Builder, x: Value, check: FiniteCheck) -> Value:
     node = b.node(x)
-    if node.op == "one_hot" or (
-        node.op == "cast" and _get_source(b, node).type.dtype not in FLOATS
-    ):
+    is_cast_integer = node.op == "cast" and _get_source(b, node).type.dtype not in FLOATS
+    if node.op == "one_hot" or is_cast_integer:
         return x  # Zeros and ones, or integers, are always finite.
     if node.op == "concat" and _can_sink(b, x):
         return _sink_below_concat(b, node, check)
     if node.op == "impute" and _fills_nan(node, check):
-        source = _sink(b, _get_source(b, node), replace(check, allow_nan=True))
+        source = _sink_check(b, _get_source(b, node), replace(check, allow_nan=True))
         return b.op("impute", source, **node.attrs)
     if node.op == "require_finite" and node.type.dtype in ("float32", "float64"):
-        return _sink(b, _get_source(b, node), _merge_checks(check, read_check(node)))
+        return _sink_check(b, _get_source(b, node), _merge_checks(check, read_check(node)))
     below_step = _sink_below_step(b, x, check) if _can_sink(b, x) else None
     return _place_check(b, x, check) if below_step is None else below_step
 
 
 def _can_sink(b: Builder, x: Value) -> bool:
-    """Return whether a check of `x` can move below the operator that computes it."""
     node = b.node(x)
     if node.op == "concat":
-        parts = [b.value(i) for i in node.inputs]
-        have_same_dtype = all(
-            p.type.dtype == x.type.dtype or p.type.dtype not in FLOATS for p in parts
-        )
-        return have_same_dtype and not x.type.sparse and any(_can_sink(b, p) for p in parts)
+        sources = [b.value(i) for i in node.inputs]
+        have_same_dtype = {s.type.dtype for s in sources} & FLOATS <= {x.type.dtype}
+        return have_same_dtype and not x.type.sparse and any(_can_sink(b, s) for s in sources)
     if node.op == "cast":
         source = _get_source(b, node)
         return not x.type.sparse and (source.type.dtype not in FLOATS or _can_sink(b, source))
@@ -103,8 +98,9 @@ def _sink_below_concat(b: Builder, node: Node, check: FiniteCheck) -> Value:
         else:
             place_pending()
             start = end
-            needs_check = operand.type.dtype in FLOATS
-            results.append(_sink(b, operand, check.slice(stop, end)) if needs_check else operand)
+            if operand.type.dtype in FLOATS:
+                operand = _sink_check(b, operand, check.slice(stop, end))
+            results.append(operand)
         stop = end
     place_pending()
     return b.concat(results)
@@ -115,7 +111,6 @@ def _get_source(b: Builder, node: Node) -> Value:
 
 
 def _fills_nan(node: Node, check: FiniteCheck) -> bool:
-    """Return whether an imputer replaces NaN with numbers that pass the check."""
     fill: Array = node.attrs["fill"]
     missing: float = node.attrs["missing"]
     return missing != missing and bool(((fill >= check.low) & (fill <= check.high)).all())
@@ -124,18 +119,12 @@ def _fills_nan(node: Node, check: FiniteCheck) -> bool:
 def _merge_checks(upper: FiniteCheck, lower: FiniteCheck) -> FiniteCheck:
     """Merge two checks; the first check that forbids NaN reports it."""
     reporting_check = upper if lower.allow_nan and not upper.allow_nan else lower
-    return replace(
-        reporting_check,
-        low=np.maximum(upper.low, lower.low),
-        high=np.minimum(upper.high, lower.high),
-    )
+    low, high = np.maximum(upper.low, lower.low), np.minimum(upper.high, lower.high)
+    return replace(reporting_check, low=low, high=high)
 
 
 def _sink_below_step(b: Builder, x: Value, check: FiniteCheck) -> Value | None:
-    """Return `x` with the check below its last step, which never decreases.
-
-    Return None if the check cannot be moved below it.
-    """
+    """Return `x` with the check below its last step, or None if it cannot be moved."""
     match = match_step(b, x)
     if match is None or not check.low.size:
         return None
@@ -149,7 +138,7 @@ def _sink_below_step(b: Builder, x: Value, check: FiniteCheck) -> Value | None:
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return None
     node = b.node(x)
-    checked = _sink(b, source, replace(check, low=low, high=high))
+    checked = _sink_check(b, source, replace(check, low=low, high=high))
     operands = [checked if i == source.index else b.value(i) for i in node.inputs]
     return b.op(node.op, *operands, **node.attrs)
 

@@ -67,33 +67,30 @@ def _find_codes(program: Program, i: int) -> int | None:
     cast = program.nodes[i]
     if cast.op != "cast":
         return None
-    is_equal = program.nodes[cast.inputs[0]]
-    if is_equal.op != "eq" or len(is_equal.type.shape) != 2 or is_equal.type.shape[0] != ROWS:
+    comparison = program.nodes[cast.inputs[0]]
+    if comparison.op != "eq" or len(comparison.type.shape) != 2 or comparison.type.shape[0] != ROWS:
         return None
-    codes, numbers = (program.nodes[j] for j in is_equal.inputs)
-    if numbers.op != "constant" or codes.type.dtype not in INTEGERS:
+    codes, column_numbers = (program.nodes[j] for j in comparison.inputs)
+    if column_numbers.op != "constant" or codes.type.dtype not in INTEGERS:
         return None
-    if codes.type.shape != (ROWS, 1) or codes.type.sparse:
-        return None
-    value: Array = numbers.attrs["value"]
-    counts_up = np.array_equal(value, np.arange(is_equal.type.width))
-    return is_equal.inputs[0] if counts_up else None
+    is_column = codes.type.shape == (ROWS, 1) and not codes.type.sparse
+    counts_up = np.array_equal(column_numbers.attrs["value"], np.arange(comparison.type.width))
+    return comparison.inputs[0] if is_column and counts_up else None
 
 
 def _multiply_parts(b: Builder, parts: Sequence[_Part], weights: Array) -> Value | None:
-    dense_values: list[Value] = []
-    dense_blocks: list[Array] = []
+    dense_parts: list[tuple[Value, Array]] = []
     terms: list[Value] = []
     blocks = np.split(weights, np.cumsum([part.value.type.width for part in parts])[:-1])
     for part, block in zip(parts, blocks, strict=True):
         if part.one_hot and _lookup_pays_off(block) and np.isfinite(block).all():
             terms.append(_look_up(b, part, block))
         else:
-            dense_values.append(part.value)
-            dense_blocks.append(block)
+            dense_parts.append((part.value, block))
     if not terms:
         return None
-    if dense_values:
+    if dense_parts:
+        dense_values, dense_blocks = zip(*dense_parts, strict=True)
         x = b.cast(b.concat(dense_values), dtype_of(weights))
         terms.insert(0, b.op("matmul", x, b.constant(np.concatenate(dense_blocks))))
     return reduce(partial(b.op, "add"), terms)
@@ -105,7 +102,7 @@ def _lookup_pays_off(block: Array) -> bool:
 
 
 def _look_up(b: Builder, part: _Part, block: Array) -> Value:
-    """Return the row of `block` (K, m) for each code, or zeros for unknown codes, (n, m)."""
+    """Look up the row of `block` (K, m) for each code, zeros for unknown codes: (n, m)."""
     codes = b.value(b.node(b.value(b.node(part.value).inputs[0])).inputs[0])
     if codes.type.dtype in ("int8", "int16"):
         codes = b.op("cast", codes, dtype="int32")
@@ -152,10 +149,7 @@ def take_categories(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | 
 
 
 def _match_one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
-    """Match one-hot columns, or a select of them.
-
-    Return the codes, the number of one-hot columns, and the indices of the columns in `part`.
-    """
+    """Return the codes, the number of one-hot columns and the selected columns, or None."""
     node = b.node(part)
     columns = None
     if node.op == "select":
@@ -171,9 +165,8 @@ def _match_one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
 
 def _take_rows(b: Builder, codes: Value, table: Array) -> Value:
     """Return the rows of `table` for `codes`; unknown codes get the last row."""
-    last_row = b.constant(np.array([table.shape[0] - 1], np.int64))
+    last_row, zero = (b.constant(np.array([row])) for row in (table.shape[0] - 1, 0))
     codes = b.cast(codes, "int64")
-    zero = b.constant(np.array([0], np.int64))
     is_known = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, last_row))
     index = b.op("where", is_known, codes, last_row)
     if table.shape[1] == 1:

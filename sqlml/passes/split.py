@@ -86,10 +86,8 @@ def split(program: Program, layout: Layout = "f64", max_categories: int | None =
     more than `max_categories` categories (None: no limit) become the lookup.
     """
     nodes = program.nodes
-    is_textual = [
-        any(n.type.dtype in TEXTUAL for n in (node, *(nodes[j] for j in node.inputs)))
-        for node in nodes
-    ]
+    dtypes = [{node.type.dtype, *(nodes[j].type.dtype for j in node.inputs)} for node in nodes]
+    is_textual = [not TEXTUAL.isdisjoint(dtypes_of_node) for dtypes_of_node in dtypes]
     text_nodes = _find_text_nodes(program)
     texts = tuple(name for name, i in program.inputs.items() if i in text_nodes)
     readers = [j for i, node in enumerate(nodes) if not is_textual[i] for j in node.inputs]
@@ -97,12 +95,12 @@ def split(program: Program, layout: Layout = "f64", max_categories: int | None =
     # The textual nodes whose numbers the rest of the Program reads.
     boundary = sorted({j for j in readers if is_textual[j] and not _reads_texts(program, j)})
     columns = [PackedColumn(name) for name, i in program.inputs.items() if not is_textual[i]]
-    large_encoders = _find_large_encoders(program, boundary, max_categories)
+    limit = float("inf") if max_categories is None else max_categories
+    large_encoders = {i for i in boundary if _is_large_encoder(program, i, limit)}
     strict_encoders = _find_strict_encoders(program)
-    columns += [
-        PackedColumn(_make_code_name(i), True, i in large_encoders, i in strict_encoders)
-        for i in boundary
-    ]
+    for i in boundary:
+        is_large, is_strict = i in large_encoders, i in strict_encoders
+        columns.append(PackedColumn(_make_code_name(i), True, is_large, is_strict))
     core = _build_core(program, is_textual, text_nodes, columns, texts, layout)
     sql_encoders = [i for i in boundary if i not in large_encoders]
     encoders, lookup = (
@@ -118,32 +116,19 @@ def _find_strict_encoders(program: Program) -> frozenset[int]:
     for node in program.nodes:
         for j in node.inputs:
             readers.setdefault(j, set()).add(node.op)
-    return frozenset(
-        i
-        for i, node in enumerate(program.nodes)
-        if node.op == "encode" and readers.get(i) == {"require_known"}
-    )
+    encoders = (i for i, node in enumerate(program.nodes) if node.op == "encode")
+    return frozenset(i for i in encoders if readers.get(i) == {"require_known"})
 
 
-_LOOKUP_OPERATORS = ("input", "fill", "encode")
+_LOOKUP_OPERATORS = frozenset({"input", "fill", "encode"})
 """Operators that a lookup may consist of."""
 
 
-def _find_large_encoders(
-    program: Program, boundary: Sequence[int], max_categories: int | None
-) -> frozenset[int]:
-    """Return the nodes of `boundary` that encode more than `max_categories` categories."""
-    if max_categories is None:
-        return frozenset()
-    chains = {i: list(_iterate_chain(program, i)) for i in boundary}
-    return frozenset(
-        i
-        for i, chain in chains.items()
-        if all(node.op in _LOOKUP_OPERATORS for node in chain)
-        and any(
-            node.op == "encode" and node.attrs["categories"].size > max_categories for node in chain
-        )
-    )
+def _is_large_encoder(program: Program, i: int, max_categories: float) -> bool:
+    """Return whether node `i` encodes more than `max_categories` and a lookup can compute it."""
+    chain = list(_iterate_chain(program, i))
+    counts = [node.attrs["categories"].size for node in chain if node.op == "encode"]
+    return max(counts, default=0) > max_categories and {n.op for n in chain} <= _LOOKUP_OPERATORS
 
 
 def _iterate_chain(program: Program, i: int) -> Iterator[Node]:
@@ -177,11 +162,8 @@ def _make_code_name(node: int) -> str:
     return f"code{node}"
 
 
-def _build_encoders(
-    program: Program, is_textual: Sequence[bool], boundary: Sequence[int]
-) -> Program:
-    b = Builder()
-    values: dict[int, Value] = {}
+def _build_encoders(program: Program, is_textual: list[bool], boundary: list[int]) -> Program:
+    b, values = Builder(), dict[int, Value]()
     for i, node in enumerate(program.nodes):
         if (is_textual[i] and not _reads_texts(program, i)) or node.op == "constant":
             values[i] = copy_retyped(b, node, [values[j] for j in node.inputs])
@@ -198,22 +180,22 @@ def _build_core(
 ) -> Program:
     b = Builder()
     packed = b.input(PACKED, _DTYPE[layout], max(1, len(columns)))
-    position = {(column.name, column.is_encoded): k for k, column in enumerate(columns)}
+    position_of = {(column.name, column.is_encoded): k for k, column in enumerate(columns)}
     values: dict[int, Value] = {}
 
-    def read(column: tuple[str, bool], dtype: DType) -> Value:
-        indices = np.array([position[column]], np.int64)
+    def read_column(column: tuple[str, bool], dtype: DType) -> Value:
+        indices = np.array([position_of[column]], np.int64)
         return b.cast(b.op("select", packed, indices=indices), dtype)
 
     for i, node in enumerate(program.nodes):
-        name, code = str(node.attrs.get("name")), (_make_code_name(i), True)
+        name, code_column = str(node.attrs.get("name")), (_make_code_name(i), True)
         if i in text_nodes and node.op == "input":
             values[i] = b.input(text_input_name(texts.index(name)), node.type.dtype)
         elif is_textual[i] and i not in text_nodes:
-            if code in position:
-                values[i] = read(code, node.type.dtype)
+            if code_column in position_of:
+                values[i] = read_column(code_column, node.type.dtype)
         elif node.op == "input":
-            values[i] = read((name, False), node.type.dtype)
+            values[i] = read_column((name, False), node.type.dtype)
         else:
             values[i] = b.copy_node(node, [values[j] for j in node.inputs])
     core = b.build(

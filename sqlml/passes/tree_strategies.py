@@ -54,11 +54,8 @@ class NodeTests:
             self._add_sets(ensemble)
 
     def _add_sets(self, ensemble: Ensemble) -> None:
-        assert (
-            ensemble.categorical is not None
-            and ensemble.set_offsets is not None
-            and ensemble.set_words is not None
-        )
+        assert ensemble.categorical is not None
+        assert ensemble.set_offsets is not None and ensemble.set_words is not None
         bits = (ensemble.set_words[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
         table = np.concatenate([[False, True], bits.ravel().astype(bool)])
         self._members = self.builder.constant(table)
@@ -70,23 +67,23 @@ class NodeTests:
         )
 
     def test_nodes(self, nodes: Array) -> Value:
-        """Build a value that tells which tests of `nodes` hold for a row, bool (n, nodes.size)."""
+        """Build the results of the tests of `nodes` for each row, bool (n, nodes.size)."""
         b = self.builder
         values = b.op("select", self.x, indices=self._feature[nodes])
-        return self._decide(values, [b.constant(array[nodes]) for array in self._arrays])
+        return self._compare(values, [b.constant(array[nodes]) for array in self._arrays])
 
     def make_tables(self, nodes: Array) -> list[Value]:
         """Return the tests of `nodes` as constant tables for `look_up`."""
         return [self.builder.constant(array[nodes]) for array in (self._feature, *self._arrays)]
 
     def look_up(self, table: Sequence[Value], index: Value) -> Value:
-        """Build a value that tells whether the test at each `index` (n, t) of the tables holds."""
+        """Build the results of the tests at each `index` (n, t) of the tables."""
         b = self.builder
         feature, *parameters = table
         values = b.op("gather", self.x, b.op("take", feature, index))
-        return self._decide(values, [b.op("take", part, index) for part in parameters])
+        return self._compare(values, [b.op("take", column, index) for column in parameters])
 
-    def _decide(self, values: Value, parameters: Sequence[Value]) -> Value:
+    def _compare(self, values: Value, parameters: Sequence[Value]) -> Value:
         """Build the comparison; `parameters` are threshold, and for sets begin, size and absent."""
         b = self.builder
         threshold, *set_parameters = parameters
@@ -119,7 +116,7 @@ class TreeStructure:
 
 
 def measure_structure(ensemble: Ensemble) -> TreeStructure:
-    """Return the structure of the trees, found by a walk over their levels."""
+    """Walk over the levels of the trees, and return the structure of the trees."""
     num_leaves = ensemble.leaf_values.shape[0]
     node_tree, node_parent = np.full((2, ensemble.nodes), -1, np.int64)
     leaf_tree, leaf_parent = np.full((2, num_leaves), -1, np.int64)
@@ -128,12 +125,9 @@ def measure_structure(ensemble: Ensemble) -> TreeStructure:
     parent = np.full(ensemble.trees, -1, np.int64)
     while level.size:
         is_inner = level >= 0
-        nodes, leaves_of_level = level[is_inner], ~level[~is_inner]
+        nodes, leaves = level[is_inner], ~level[~is_inner]
         node_tree[nodes], node_parent[nodes] = tree[is_inner], parent[is_inner]
-        leaf_tree[leaves_of_level], leaf_parent[leaves_of_level] = (
-            tree[~is_inner],
-            parent[~is_inner],
-        )
+        leaf_tree[leaves], leaf_parent[leaves] = tree[~is_inner], parent[~is_inner]
         depth[np.unique(tree[is_inner])] += 1
         level = np.concatenate([ensemble.left[nodes], ensemble.right[nodes]]).astype(np.int64)
         tree, parent = np.tile(tree[is_inner], 2), np.tile(nodes, 2)
@@ -141,21 +135,21 @@ def measure_structure(ensemble: Ensemble) -> TreeStructure:
 
 
 Find = Callable[[Array], Value]
-"""A function that maps the numbers of trees with inner nodes to exit leaves, int64 (n, trees)."""
+"""Maps the numbers of trees with inner nodes to the exit leaves, int64 (n, trees)."""
 Strategy = Callable[[NodeTests, TreeStructure], Find]
 """A function that returns a Find, or raises BackendError if it does not suit the trees."""
 Size = Callable[[TreeStructure], Array]
 """A function that returns tree sizes, int64 (T,); sizes with the same power of two form a group."""
 
 
-def lower_trees(program: Program, strategy: Strategy, size: Size) -> Program:
+def lower_trees(program: Program, strategy: Strategy, measure_trees: Size) -> Program:
     """Return a copy of `program` with each tree_ensemble as tensor operators."""
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op != "tree_ensemble":
             return None
         ensemble = Ensemble.of(node.attrs)
-        leaves = _find_exit_leaves(builder, inputs[0], ensemble, strategy, size)
+        leaves = _find_exit_leaves(builder, inputs[0], ensemble, strategy, measure_trees)
         values = builder.op("take", builder.constant(ensemble.leaf_values), leaves)
         return builder.op("accumulate", values, base=ensemble.base, target=ensemble.target)
 
@@ -163,31 +157,29 @@ def lower_trees(program: Program, strategy: Strategy, size: Size) -> Program:
 
 
 def _find_exit_leaves(
-    builder: Builder, x: Value, ensemble: Ensemble, strategy: Strategy, size: Size
+    builder: Builder, x: Value, ensemble: Ensemble, strategy: Strategy, measure_trees: Size
 ) -> Value:
-    shape = measure_structure(ensemble)
-    group_of_tree = np.where(
-        ensemble.roots < 0, -1, np.ceil(np.log2(np.maximum(size(shape), 1))).astype(np.int64)
-    )
     if not ensemble.nodes:
         return _repeat_leaves(builder, x, ~ensemble.roots)
+    structure = measure_structure(ensemble)
+    exponents = np.ceil(np.log2(np.maximum(measure_trees(structure), 1))).astype(np.int64)
+    group_of_tree = np.where(ensemble.roots < 0, -1, exponents)
     members = [np.flatnonzero(group_of_tree == number) for number in np.unique(group_of_tree)]
     leaves_of_groups: list[Value] = []
     if group_of_tree.min() < 0:
         leaves_of_groups.append(_repeat_leaves(builder, x, ~ensemble.roots[members[0]]))
-    find = strategy(NodeTests(builder, x, ensemble), shape)
-    leaves_of_groups += [find(trees) for trees in members[len(leaves_of_groups) :]]
+    find_leaves = strategy(NodeTests(builder, x, ensemble), structure)
+    leaves_of_groups += [find_leaves(trees) for trees in members[len(leaves_of_groups) :]]
     leaves = builder.concat(leaves_of_groups)
     order = np.argsort(np.concatenate(members))
-    if np.array_equal(order, np.arange(order.size)):
-        return leaves
-    return builder.op("select", leaves, indices=order)
+    is_in_order = np.array_equal(order, np.arange(order.size))
+    return leaves if is_in_order else builder.op("select", leaves, indices=order)
 
 
 def _repeat_leaves(builder: Builder, x: Value, leaves: Array) -> Value:
     """Return the same leaves for every row, int64 (n, leaves.size)."""
-    nothing = builder.op("select", x, indices=np.zeros(0, np.int64))
-    zero = builder.op("cast", builder.op("sum", nothing, axis=1), dtype="int64")
+    no_columns = builder.op("select", x, indices=np.zeros(0, np.int64))
+    zero = builder.op("cast", builder.op("sum", no_columns, axis=1), dtype="int64")
     return builder.op("add", zero, builder.constant(leaves.astype(np.int64)))
 
 
@@ -207,58 +199,58 @@ def lower_gemm(program: Program) -> Program:
     return lower_trees(program, _plan_gemm, _count_inner_nodes)
 
 
-def _count_inner_nodes(shape: TreeStructure) -> Array:
-    return np.bincount(shape.node_tree, minlength=shape.depth.size)
+def _count_inner_nodes(structure: TreeStructure) -> Array:
+    return np.bincount(structure.node_tree, minlength=structure.depth.size)
 
 
-def _count_leaves(shape: TreeStructure) -> Array:
-    return np.bincount(shape.leaf_tree, minlength=shape.depth.size)
+def _count_leaves(structure: TreeStructure) -> Array:
+    return np.bincount(structure.leaf_tree, minlength=structure.depth.size)
 
 
-def explain_gemm_refusal(shape: TreeStructure) -> str | None:
-    """Return the reason why GEMM does not suit trees of this shape, or None if it does."""
-    nodes_of = _count_inner_nodes(shape)
-    entries = int((nodes_of * _count_leaves(shape)).sum())
-    if entries <= MAX_ENTRIES:
+def explain_gemm_refusal(structure: TreeStructure) -> str | None:
+    inner_node_counts = _count_inner_nodes(structure)
+    num_entries = int((inner_node_counts * _count_leaves(structure)).sum())
+    if num_entries <= MAX_ENTRIES:
         return None
     return (
-        f"strategy gemm tests every node for every row, and its matrices would have {entries} "
-        f"entries for trees of up to {nodes_of.max()} nodes (the limit is {MAX_ENTRIES}); "
+        f"strategy gemm tests every node for every row, and its matrices would have {num_entries} "
+        f"entries for trees of up to {inner_node_counts.max()} nodes (the limit is {MAX_ENTRIES}); "
         "use strategy='tt'"
     )
 
 
-def _plan_gemm(tests: NodeTests, shape: TreeStructure) -> Find:
+def _plan_gemm(tests: NodeTests, structure: TreeStructure) -> Find:
     b, ensemble = tests.builder, tests.ensemble
-    reason = explain_gemm_refusal(shape)
+    reason = explain_gemm_refusal(structure)
     if reason is not None:
         raise BackendError(reason)
-    nodes_of, leaves_of = _count_inner_nodes(shape), _count_leaves(shape)
-    node_position = _number_within_trees(shape.node_tree)
-    leaf_position = _number_within_trees(shape.leaf_tree)
+    inner_node_counts, leaf_counts = _count_inner_nodes(structure), _count_leaves(structure)
+    node_position = _number_within_trees(structure.node_tree)
+    leaf_position = _number_within_trees(structure.leaf_tree)
 
-    def find(trees: Array) -> Value:
-        num_trees, max_nodes = trees.size, int(nodes_of[trees].max())
-        max_leaves = int(leaves_of[trees].max())
-        row_of_tree = np.full(shape.depth.size, -1, np.int64)
+    def find_leaves(trees: Array) -> Value:
+        num_trees, max_nodes = trees.size, int(inner_node_counts[trees].max())
+        max_leaves = int(leaf_counts[trees].max())
+        row_of_tree = np.full(structure.depth.size, -1, np.int64)
         row_of_tree[trees] = np.arange(num_trees)
-        group_nodes = np.flatnonzero(row_of_tree[shape.node_tree] >= 0)
+        group_nodes = np.flatnonzero(row_of_tree[structure.node_tree] >= 0)
         nodes = np.full((num_trees, max_nodes), ensemble.nodes, np.int64)
-        nodes[row_of_tree[shape.node_tree[group_nodes]], node_position[group_nodes]] = group_nodes
-        leaves = np.flatnonzero(row_of_tree[shape.leaf_tree] >= 0)
-        tree, position = row_of_tree[shape.leaf_tree[leaves]], leaf_position[leaves]
-        numbers = np.zeros((num_trees, max_leaves), np.int64)
-        numbers[tree, position] = leaves
+        node_rows = row_of_tree[structure.node_tree[group_nodes]]
+        nodes[node_rows, node_position[group_nodes]] = group_nodes
+        leaves = np.flatnonzero(row_of_tree[structure.leaf_tree] >= 0)
+        tree, position = row_of_tree[structure.leaf_tree[leaves]], leaf_position[leaves]
+        leaf_number = np.zeros((num_trees, max_leaves), np.int64)
+        leaf_number[tree, position] = leaves
         paths = np.zeros((num_trees, max_nodes, max_leaves), np.float32)
         # No count reaches this number, so padding is never the exit leaf.
         expected = np.full((num_trees, max_leaves), max_nodes + 1, np.float32)
         expected[tree, position] = 0
-        child, parent = ~leaves, shape.leaf_parent[leaves]
+        child, parent = ~leaves, structure.leaf_parent[leaves]
         while leaves.size:
             holds = tests.then[parent] == child
             paths[tree, node_position[parent], position] = np.where(holds, 1, -1)
             expected[tree, position] += holds
-            child, parent = parent, shape.node_parent[parent]
+            child, parent = parent, structure.node_parent[parent]
             has_parent = parent >= 0
             leaves, tree, position = leaves[has_parent], tree[has_parent], position[has_parent]
             child, parent = child[has_parent], parent[has_parent]
@@ -267,10 +259,10 @@ def _plan_gemm(tests: NodeTests, shape: TreeStructure) -> Find:
         counts = b.op("batch_matmul", holds_by_node, b.constant(paths))
         # A product is 1.2 to 1.4 times as fast as `where` with 0.
         is_exit = b.op("cast", b.op("eq", counts, b.constant(expected)), dtype="int64")
-        leaf_numbers = b.op("mul", is_exit, b.constant(numbers))
+        leaf_numbers = b.op("mul", is_exit, b.constant(leaf_number))
         return b.op("reshape", b.op("max", leaf_numbers, axis=2), shape=(num_trees,))
 
-    return find
+    return find_leaves
 
 
 def _number_within_trees(tree: Array) -> Array:
@@ -292,7 +284,7 @@ def lower_tt(program: Program) -> Program:
     return lower_trees(program, _plan_traversal, lambda shape: shape.depth)
 
 
-def _plan_traversal(tests: NodeTests, shape: TreeStructure) -> Find:
+def _plan_traversal(tests: NodeTests, structure: TreeStructure) -> Find:
     b, ensemble = tests.builder, tests.ensemble
     nodes, leaves = ensemble.nodes, ensemble.leaf_values.shape[0]
 
@@ -304,18 +296,18 @@ def _plan_traversal(tests: NodeTests, shape: TreeStructure) -> Find:
     table = tests.make_tables(np.minimum(np.arange(nodes + leaves), nodes))
     child_table, two = b.constant(children.ravel()), b.constant(np.array([2], np.int64))
 
-    def find(trees: Array) -> Value:
+    def find_leaves(trees: Array) -> Value:
         roots = ensemble.roots[trees]
         step = b.op("cast", tests.test_nodes(roots), dtype="int64")
         first_index = b.op("add", step, b.constant(2 * np.arange(trees.size, dtype=np.int64)))
         position = b.op("take", b.constant(children[roots].ravel()), first_index)
-        for _ in range(int(shape.depth[trees].max()) - 1):
+        for _ in range(int(structure.depth[trees].max()) - 1):
             holds = tests.look_up(table, position)
             step = b.op("cast", holds, dtype="int64")
             position = b.op("take", child_table, b.op("add", b.op("mul", position, two), step))
         return b.op("sub", position, b.constant(np.array([nodes], np.int64)))
 
-    return find
+    return find_leaves
 
 
 MAX_DEPTH = 10
@@ -333,9 +325,8 @@ def lower_ptt(program: Program) -> Program:
     return lower_trees(program, _plan_perfect_traversal, lambda shape: shape.depth)
 
 
-def explain_ptt_refusal(shape: TreeStructure) -> str | None:
-    """Return the reason why PTT does not suit trees of this shape, or None if it does."""
-    max_depth = int(shape.depth.max(initial=0))
+def explain_ptt_refusal(structure: TreeStructure) -> str | None:
+    max_depth = int(structure.depth.max(initial=0))
     if max_depth <= MAX_DEPTH:
         return None
     return (
@@ -344,17 +335,17 @@ def explain_ptt_refusal(shape: TreeStructure) -> str | None:
     )
 
 
-def _plan_perfect_traversal(tests: NodeTests, shape: TreeStructure) -> Find:
+def _plan_perfect_traversal(tests: NodeTests, structure: TreeStructure) -> Find:
     b, ensemble = tests.builder, tests.ensemble
-    reason = explain_ptt_refusal(shape)
+    reason = explain_ptt_refusal(structure)
     if reason is not None:
         raise BackendError(reason)
 
-    def find(trees: Array) -> Value:
+    def find_leaves(trees: Array) -> Value:
         level = ensemble.roots[trees].astype(np.int64)
         two = b.constant(np.array([2], np.int64))
         index: Value | None = None
-        for _ in range(int(shape.depth[trees].max())):
+        for _ in range(int(structure.depth[trees].max())):
             nodes = np.where(level >= 0, level, ensemble.nodes)
             if index is None:
                 step = b.op("cast", tests.test_nodes(nodes), dtype="int64")
@@ -369,7 +360,7 @@ def _plan_perfect_traversal(tests: NodeTests, shape: TreeStructure) -> Find:
         assert index is not None  # No tree is a single leaf.
         return b.op("take", b.constant(~level), index)
 
-    return find
+    return find_leaves
 
 
 STRATEGIES = {"gemm": lower_gemm, "tt": lower_tt, "ptt": lower_ptt}

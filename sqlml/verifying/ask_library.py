@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ class PredictionRequest:
     outputs: tuple[str, ...]
     has_classes: bool
     text_columns: tuple[str, ...]
-    are_all_numbers: bool
+    has_only_numbers: bool
     labels: tuple[Any, ...] = ()
 
     @classmethod
@@ -51,7 +52,7 @@ Predictions = dict[str, Array]
 
 def has_source(model: Any) -> bool:
     """Return whether `predict_with_library` can score a model with comparable results."""
-    return find_family(model) is not None and _first_step_class(model) not in _INCOMPARABLE_CLASSES
+    return find_family(model) is not None and _get_step_class(model) not in _INCOMPARABLE_CLASSES
 
 
 def predict_with_library(
@@ -67,10 +68,9 @@ def predict_with_library(
             outputs = FAMILIES[family](model, frame, request)
             return {name: _to_matrix(value) for name, value in outputs.items()}
     except Exception as error:  # a library may raise any exception for rows that it rejects
-        reason = (str(error).splitlines() or [""])[0]
-        raise VerificationError(
-            f"the model's own library cannot score these rows: {type(error).__name__}: {reason}"
-        ) from error
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        problem = "the model's own library cannot score these rows"
+        raise VerificationError(f"{problem}: {reason}") from error
 
 
 def find_family(model: Any) -> str | None:
@@ -97,25 +97,21 @@ METHODS: Mapping[str, str] = {
 
 
 def _predict_sklearn(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
-    method_of_output = {
-        o: m for o, m in METHODS.items() if o in request.outputs and hasattr(model, m)
-    }
-    if _first_step_class(model) in _ONE_COLUMN_CLASSES:
-        return _call_methods(model, method_of_output, frame.iloc[:, 0])
-    if hasattr(model, "feature_names_in_") or not request.are_all_numbers:
-        return _call_methods(model, method_of_output, frame)
-    try:
-        return _call_methods(model, method_of_output, frame.to_numpy(np.float64))
-    except Exception:  # a custom step may read its columns by name
-        return _call_methods(model, method_of_output, frame)
+    methods = {o: getattr(model, m, None) for o, m in METHODS.items() if o in request.outputs}
 
+    def call_methods(rows: Any) -> Predictions:
+        return {output: method(rows) for output, method in methods.items() if method is not None}
 
-def _call_methods(model: Any, methods: Mapping[str, str], rows: Any) -> Predictions:
-    return {output: getattr(model, method)(rows) for output, method in methods.items()}
+    if _get_step_class(model) in _ONE_COLUMN_CLASSES:
+        return call_methods(frame.iloc[:, 0])
+    if not hasattr(model, "feature_names_in_") and request.has_only_numbers:
+        with suppress(Exception):  # a custom step may read its columns by name
+            return call_methods(frame.to_numpy(np.float64))
+    return call_methods(frame)
 
 
 _ONE_COLUMN_CLASSES = frozenset(
-    "CountVectorizer HashingVectorizer LabelBinarizer LabelEncoder TfidfVectorizer".split()
+    ("CountVectorizer", "HashingVectorizer", "TfidfVectorizer", "LabelBinarizer", "LabelEncoder")
 )
 """Scikit-learn classes that take a sequence of values instead of a table."""
 
@@ -124,7 +120,7 @@ _INCOMPARABLE_CLASSES = frozenset(("KernelDensity", "LabelBinarizer"))
 that depend on the labels in the batch."""
 
 
-def _first_step_class(model: Any) -> str:
+def _get_step_class(model: Any) -> str:
     while hasattr(model, "steps"):
         model = model.steps[0][1]
     return type(model).__name__
@@ -177,10 +173,8 @@ def _predict_catboost(model: Any, frame: pd.DataFrame, request: PredictionReques
         column = x[name]
         if name not in request.text_columns and (column % 1 == 0).all():  # CatBoost takes no floats
             x = x.assign(**{str(name): column.astype("int64")})
-    outputs = {
-        "label": model.predict(x),
-        "score": model.predict(x, prediction_type="RawFormulaVal"),
-    }
+    score = model.predict(x, prediction_type="RawFormulaVal")
+    outputs = {"label": model.predict(x), "score": score}
     if "proba" in request.outputs:
         outputs["proba"] = model.predict(x, prediction_type="Probability")
     return outputs
@@ -189,15 +183,15 @@ def _predict_catboost(model: Any, frame: pd.DataFrame, request: PredictionReques
 def _predict_statsmodels(
     model: Any, frame: pd.DataFrame, request: PredictionRequest
 ) -> Predictions:
-    statsmodel = model.model
+    definition = model.model
     # These arguments select the linear predictor; least squares has no such argument.
-    is_linear = type(statsmodel).__module__.startswith("statsmodels.regression")
+    is_linear = type(definition).__module__.startswith("statsmodels.regression")
     predictor_arguments = {} if is_linear else {"which": "linear"}
-    if getattr(statsmodel, "formula", None) is not None:
+    if getattr(definition, "formula", None) is not None:
         return {"label": model.predict(frame), "score": model.predict(frame, **predictor_arguments)}
     names = iter(frame.columns)
     columns = []
-    for name, weight in zip(statsmodel.exog_names, np.asarray(model.params), strict=True):
+    for name, weight in zip(definition.exog_names, np.asarray(model.params), strict=True):
         column = 1.0 if name in ("const", "Intercept") else frame[next(names)].to_numpy(float)
         # Columns with weight 0 are not read, because 0 times NaN would be NaN.
         columns.append(np.broadcast_to(column if weight else 0.0, len(frame)))
@@ -212,9 +206,8 @@ def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -
     options.log_severity_level = 4
     # With several threads, sums and therefore labels at ties differ between runs.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    content, providers = model.SerializeToString(), ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(content, options, providers=providers)
     ports = session.get_inputs()
     batch_size = next((p.shape[0] for p in ports if p.shape and isinstance(p.shape[0], int)), None)
     batches = [frame]
@@ -233,9 +226,9 @@ def _assign_onnx_outputs(
     predictions: Predictions = {}
     scores = {}
     map_names = {port.name for port in ports if port.type.startswith("seq(map")}
-    for name, value in zip([port.name for port in ports], values, strict=True):
+    for port, value in zip(ports, values, strict=True):
         if value.dtype.kind == "f":
-            scores[name] = value
+            scores[port.name] = value
         else:
             predictions.setdefault("label", value)
     if len(ports) == 1 or not (predictions or request.has_classes):
@@ -255,10 +248,8 @@ def _run_onnx_batch(session: Any, frame: pd.DataFrame, request: PredictionReques
     ports = session.get_inputs()
     widths = [math.prod(d for d in p.shape[1:] if isinstance(d, int)) for p in ports]
     for port, width in zip(ports, widths, strict=True):
-        if not all(
-            isinstance(d, int) for d in port.shape[1:]
-        ):  # This port gets the remaining columns.
-            width = frame.shape[1] - sum(widths) + width
+        if not all(isinstance(d, int) for d in port.shape[1:]):
+            width += frame.shape[1] - sum(widths)  # This port gets the remaining columns.
         dtype = _ONNX_TYPES[port.type]
         columns = frame.iloc[:, first_column : first_column + width]
         array = columns.to_numpy(object if dtype == "object" else np.float64).astype(dtype)

@@ -16,7 +16,7 @@ TOLERANCE = 1e-6
 _TOLERANCES = {"torch": 2e-5, "onnx": 2e-5}
 
 
-def tolerance_of_family(family: str | None) -> float:
+def get_tolerance(family: str | None) -> float:
     """Return the largest relative difference allowed for the models of a package."""
     return _TOLERANCES.get(family or "", TOLERANCE)
 
@@ -55,10 +55,7 @@ class Difference:
 def compare_outputs(
     program: Program, ours: Mapping[str, Array], theirs: Mapping[str, Array], tolerance: float
 ) -> tuple[Difference, ...]:
-    """Return the difference of each output that both have.
-
-    Outputs are numbers (n, k) or labels (n, targets).
-    """
+    """Compare every output that both sides have: numbers (n, k) or labels (n, targets)."""
     return tuple(
         _compare_labels(name, ours, theirs, tolerance)
         if name == "label" and program.labels
@@ -76,11 +73,8 @@ def _compare_numbers(name: str, ours: Array, theirs: Array, tolerance: float) ->
         distances = np.abs(a - b)
         distances[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
         distances[np.isnan(distances)] = np.inf
-        finite_magnitudes = np.abs(b[np.isfinite(b)])
         share = 1.0 if theirs.dtype == np.float32 else NEAR_ZERO
-        scale = np.maximum(
-            np.abs(b), share * (finite_magnitudes.max() if finite_magnitudes.size else 0.0)
-        )
+        scale = np.maximum(np.abs(b), share * np.abs(b[np.isfinite(b)]).max(initial=0.0))
         relative = np.where(distances == 0.0, 0.0, distances / scale)
     relative[np.isnan(relative)] = np.inf
     max_absolute, max_relative = (float(x.max(initial=0.0)) for x in (distances, relative))
@@ -104,10 +98,7 @@ def _compare_labels(
 
 
 def _find_near_ties(theirs: Mapping[str, Array], tolerance: float) -> Array | None:
-    """Return, for each row, whether its best two classes are nearly equal, bool (n,).
-
-    Return None if no output shows this.
-    """
+    """Return the rows whose best two classes are nearly equal, bool (n,), or None if unknown."""
     for name in ("proba", "score"):
         scores = theirs.get(name)
         if scores is None or not len(scores):

@@ -27,20 +27,20 @@ from sqlml.importers.catboost.binary import MAGIC
 from sqlml.ir.damaged_file import report_damage
 from sqlml.types import Array
 from sqlml.verifying.ask_library import PredictionRequest, Predictions, predict_with_library
-from sqlml.verifying.compare import tolerance_of_family
+from sqlml.verifying.compare import get_tolerance
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def load_original(kind: str, path: str, content: bytes, *, classes: bool) -> Any:
+def load_original(file_format: str, path: str, content: bytes, *, is_classifier: bool) -> Any:
     """Return the object in a model file, loaded by its library.
 
-    `classes` tells whether the model is a classifier. Libraries trust the files that they load, so
+    Libraries trust the files that they load, so
     call this in a separate process only. Errors of the library become ArtifactError.
     """
     try:
-        return _load_model(kind, content, classes)
+        return _load_model(file_format, content, is_classifier)
     except ImportError as error:
         package = (error.name or "").split(".")[0]
         raise MissingDependencyError(
@@ -50,10 +50,9 @@ def load_original(kind: str, path: str, content: bytes, *, classes: bool) -> Any
     except SqlmlError as error:
         raise type(error)(f"{path}: {error.message}") from None
     except Exception as error:  # a library may raise any exception for a damaged file
-        reason = next(iter(str(error).strip().splitlines()), "")  # without the C++ stack trace
-        raise ArtifactError(
-            f"{path}: its own library cannot read it ({type(error).__name__}: {reason})"
-        ) from error
+        first_line = next(iter(str(error).strip().splitlines()), "")  # no C++ stack trace
+        reason = f"{type(error).__name__}: {first_line}"
+        raise ArtifactError(f"{path}: its own library cannot read it ({reason})") from error
 
 
 LIBRARIES: Mapping[str, str] = {
@@ -112,7 +111,7 @@ class FileSource:
         self._library = LIBRARIES[kind]
         about = json.dumps({"kind": kind, "path": path, "request": asdict(request)}).encode()
         self._child = Child(f"{__name__}:serve_file", about, content)
-        self.tolerance: float = tolerance_of_family(self._library)
+        self.tolerance: float = get_tolerance(self._library)
         self.knows_null_texts: bool = self._library != "onnx"
 
     def __enter__(self) -> FileSource:
@@ -152,29 +151,30 @@ def serve_file(about: bytes, content: bytes) -> Generator[bytes, bytes, None]:
     """Run the child: load the file, report success, then score one frame after another."""
     settings = json.loads(about)
     request = PredictionRequest(**settings["request"])
-    model = load_original(settings["kind"], settings["path"], content, classes=request.has_classes)
-    question = yield b""
+    kind, path = settings["kind"], settings["path"]
+    model = load_original(kind, path, content, is_classifier=request.has_classes)
+    frame_bytes = yield b""
     while True:
-        frame = pickle.loads(question)  # sent by the parent
+        frame = pickle.loads(frame_bytes)  # sent by the parent
         try:
             reply = _pack_predictions(predict_with_library(model, frame, request))
         except VerificationError as error:  # the library may still score other rows
             reply = json.dumps({"refused": error.message}).encode()
-        question = yield reply
+        frame_bytes = yield reply
 
 
 def _pack_predictions(predictions: Predictions) -> bytes:
     """Serialize predictions: a line of JSON, with the labels that are objects, then numbers."""
     headers: dict[str, Any] = {}
-    contents = []
+    number_arrays = []
     for name, array in predictions.items():
         headers[name] = {"shape": array.shape}
         if array.dtype == object:
             headers[name]["values"] = [_to_json_value(v) for v in array.ravel().tolist()]
         else:
             headers[name]["dtype"] = array.dtype.str
-            contents.append(array.tobytes())
-    return json.dumps({"answers": headers}).encode() + b"\n" + b"".join(contents)
+            number_arrays.append(array.tobytes())
+    return json.dumps({"answers": headers}).encode() + b"\n" + b"".join(number_arrays)
 
 
 def _to_json_value(value: Any) -> Any:
@@ -185,7 +185,7 @@ def _to_json_value(value: Any) -> Any:
 
 
 def _unpack_predictions(content: bytes) -> Predictions:
-    header_line, _, body = content.partition(b"\n")
+    header_line, _, numbers = content.partition(b"\n")
     message = json.loads(header_line)
     if "refused" in message:
         raise VerificationError(message["refused"])
@@ -198,7 +198,7 @@ def _unpack_predictions(content: bytes) -> Predictions:
             array.reshape(-1)[:] = header["values"]
         else:
             dtype = np.dtype(header["dtype"])
-            array = np.frombuffer(body, dtype, int(np.prod(shape)), start).reshape(shape)
+            array = np.frombuffer(numbers, dtype, int(np.prod(shape)), start).reshape(shape)
             start += array.nbytes
         predictions[name] = array
     return predictions

@@ -8,8 +8,10 @@ decide between neighbours at the same distance, or change the difference of two 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
+from numpy.random import Generator
 
 from sqlml.errors import ScoringError
 from sqlml.ir.builder import Builder, Value, rewrite
@@ -58,44 +60,33 @@ def perturb_sums(program: Program) -> Iterator[Program]:
     if not any(node.op in _SUM_CONSTANTS for node in program.nodes):
         return
     for seed in range(VARIANT_COUNT):
-        variant_rng = np.random.default_rng(seed)
-
-        def perturb(
-            b: Builder,
-            node: Node,
-            inputs: Sequence[Value],
-            rng: np.random.Generator = variant_rng,
-        ) -> Value:
-            if node.op in ("sum", "sub"):
-                return b.op(node.op, _perturb_terms(b, inputs[0], rng), *inputs[1:], **node.attrs)
-            constants = {name: _nudge(node.attrs[name], rng) for name in _SUM_CONSTANTS[node.op]}
-            value = b.op(node.op, *inputs, **{**node.attrs, **constants})
-            if node.op == "linear":
-                return value
-            ones = np.ones(value.type.width, value.type.dtype)
-            value = b.op("mul", value, _nudge(ones, rng))
-            is_squared = node.attrs["metric"] == "sqeuclidean" and "weights" not in node.attrs
-            return _perturb_squared_distances(b, value, inputs[0], rng) if is_squared else value
-
+        perturb = partial(_perturb_sum, np.random.default_rng(seed))
         yield rewrite(program, perturb, keep_inputs=True, ops=_SUM_CONSTANTS.keys())
 
 
-def _perturb_terms(b: Builder, terms: Value, rng: np.random.Generator) -> Value:
+def _perturb_sum(rng: Generator, b: Builder, node: Node, inputs: Sequence[Value]) -> Value:
+    if node.op in ("sum", "sub"):
+        return b.op(node.op, _perturb_terms(b, inputs[0], rng), *inputs[1:], **node.attrs)
+    constants = {name: _nudge_by_one_ulp(node.attrs[name], rng) for name in _SUM_CONSTANTS[node.op]}
+    value = b.op(node.op, *inputs, **{**node.attrs, **constants})
+    if node.op == "linear":
+        return value
+    value = b.op("mul", value, _nudge_by_one_ulp(np.ones(value.type.width, value.type.dtype), rng))
+    is_squared = node.attrs["metric"] == "sqeuclidean" and "weights" not in node.attrs
+    return _perturb_squared_distances(b, value, inputs[0], rng) if is_squared else value
+
+
+def _perturb_terms(b: Builder, terms: Value, rng: Generator) -> Value:
     """Perturb the terms of a sum (n, ...) by an ulp if they are floats and of a fixed number."""
-    type_, shape = terms.type, terms.type.shape[1:]
-    has_unknown_size = not type_.rowwise or type_.sparse or min(shape, default=-1) < 0
-    if has_unknown_size or np.dtype(type_.dtype).kind != "f":
+    terms_type, shape = terms.type, terms.type.shape[1:]
+    has_unknown_size = not terms_type.rowwise or terms_type.sparse or min(shape, default=-1) < 0
+    if has_unknown_size or np.dtype(terms_type.dtype).kind != "f":
         return terms
-    return b.op("mul", terms, _nudge(np.ones(shape, type_.dtype), rng))
+    return b.op("mul", terms, _nudge_by_one_ulp(np.ones(shape, terms_type.dtype), rng))
 
 
-def _perturb_squared_distances(
-    b: Builder, distance: Value, x: Value, rng: np.random.Generator
-) -> Value:
-    """Perturb distances (n, m) by the expected error of a sum of k squares.
-
-    The error is sqrt(k) / 2 ulps of |x|^2.
-    """
+def _perturb_squared_distances(b: Builder, distance: Value, x: Value, rng: Generator) -> Value:
+    """Perturb sums of k squares by their expected error, sqrt(k) / 2 ulps of |x|^2."""
     dtype = np.dtype(distance.type.dtype)
     signs = rng.choice([-1, 1], distance.type.width)
     squared_norm = b.op("sum", b.op("square", x), axis=1)
@@ -104,17 +95,15 @@ def _perturb_squared_distances(
     return b.op("add", distance, b.op("mul", squared_norm, ulps))
 
 
-def _nudge(values: Array, rng: np.random.Generator) -> Array:
+def _nudge_by_one_ulp(values: Array, rng: Generator) -> Array:
     """Move each value up or down by one ulp; zeros stay, because their terms add nothing."""
     direction = np.where(rng.integers(0, 2, values.shape) == 1, np.inf, -np.inf)
     nudged = np.nextafter(values, direction.astype(values.dtype))
     return np.where((values == 0) | ~np.isfinite(values), values, nudged)
 
 
-def _is_within_reach(
-    ours: Array, theirs: Array, variants: Sequence[Array], tolerance: float
-) -> bool:
-    """Return whether the source's prediction is about as close to ours as those of the variants."""
+def _is_within_reach(ours: Array, theirs: Array, variants: list[Array], tolerance: float) -> bool:
+    """Return whether the source's prediction differs from ours no more than the variants do."""
     a, b = np.atleast_1d(ours), np.atleast_1d(theirs)
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return any(np.array_equal(np.atleast_1d(v), b) for v in (a, *variants))

@@ -33,7 +33,7 @@ from sqlml.verifying.ask_library import (
     find_family,
     predict_with_library,
 )
-from sqlml.verifying.compare import tolerance_of_family
+from sqlml.verifying.compare import get_tolerance
 from sqlml.verifying.library_process import FileSource
 from sqlml.verifying.spark_session import load_spark_model
 
@@ -64,20 +64,17 @@ class LocalSource:
 
 def _make_object_source(model: Any, program: Program) -> LocalSource:
     predict = partial(predict_with_library, model, request=PredictionRequest.for_program(program))
-    return LocalSource(predict, tolerance_of_family(find_family(model)))
+    return LocalSource(predict, get_tolerance(find_family(model)))
 
 
 def _make_program_source(program: Program) -> LocalSource:
     scorer = Scorer(program, program.features, {"backend": "reference"})
     predict = partial(score_frame, scorer, outputs=program.outputs)
-    return LocalSource(predict, tolerance_of_family("sqlml"))
+    return LocalSource(predict, get_tolerance("sqlml"))
 
 
 def open_object_source(model: Any, program: Program) -> AbstractContextManager[Source]:
-    """Return an object's source.
-
-    It is scored in this process, except for ONNX models, because onnxruntime may abort.
-    """
+    """Return an object's source, in another process for ONNX, since onnxruntime may abort."""
     if find_family(model) == "onnx":
         request = PredictionRequest.for_program(program)
         return FileSource("ONNX", "the model", model.SerializeToString(), request)
@@ -85,7 +82,6 @@ def open_object_source(model: Any, program: Program) -> AbstractContextManager[S
 
 
 def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Predictions:
-    """Return `outputs` of a Scorer for the rows of a frame, (n, k) each."""
     predictions: Predictions = {}
     for name in outputs:
         value = getattr(scorer, METHODS[name])(frame)
@@ -96,13 +92,11 @@ def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> 
 
 @contextmanager
 def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
-    """Open the model in a file as a source.
-
-    Raise UntrustedArtifactError if reading it may execute code and `allow_pickle` is false.
-    """
+    """Open the model in a file; raise UntrustedArtifactError if that needs `allow_pickle`."""
     is_automatic = file.format.upper() == "AUTO"
     file_format = detect_format(file.content, file.path) if is_automatic else file.format
-    if file_format.upper() == "TORCH" and not allow_pickle:
+    file_format = file_format.upper()
+    if file_format == "TORCH" and not allow_pickle:
         raise UntrustedArtifactError(
             f"{file.path}: torch itself may execute code that such a file contains; connect with "
             "allow_pickle=True if you trust it"
@@ -113,12 +107,12 @@ def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Ite
         stored_program = file.model if isinstance(file.model, Program) else file.model.program
         try_foreign(stored_program)
         yield _make_program_source(stored_program)
-    elif file_format.upper() == "PICKLE":
+    elif file_format == "PICKLE":
         yield _make_object_source(file.model, program)
     else:
-        content = _pickle_model(file) if file_format.upper() == "SKOPS" else file.content
+        content = _pickle_model(file) if file_format == "SKOPS" else file.content
         request = PredictionRequest.for_program(program)
-        with FileSource(file_format.upper(), file.path, content, request) as source:
+        with FileSource(file_format, file.path, content, request) as source:
             yield source
 
 

@@ -11,8 +11,7 @@ from sqlml.errors import ArtifactError, ConfigError, MissingDependencyError
 from sqlml.importers.spark_ml.importer import Plan, make_plan
 from sqlml.importers.spark_ml.live import read_object
 from sqlml.regular_files import local_path
-from sqlml.types import Array
-from sqlml.verifying.ask_library import PredictionRequest
+from sqlml.verifying.ask_library import PredictionRequest, Predictions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +32,8 @@ def load_spark_model(path: str) -> Any:
     try:
         return DefaultParamsReader.loadParamsInstance(uri, session)
     except Exception as error:  # Java's errors come as classes of several packages
-        reason = next(iter(str(error).strip().splitlines()), "")
-        raise ArtifactError(
-            f"{path}: Spark cannot read it ({type(error).__name__}: {reason})"
-        ) from error
+        reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+        raise ArtifactError(f"{path}: Spark cannot read it ({reason})") from error
 
 
 def _get_active_session() -> Any:
@@ -49,13 +46,11 @@ def _get_active_session() -> Any:
     return SparkSession.getActiveSession()
 
 
-def predict_with_spark(
-    model: Any, frame: pd.DataFrame, request: PredictionRequest
-) -> dict[str, Array]:
+def predict_with_spark(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
     """Return the outputs of `model.transform` for a frame; missing values become NULL."""
     pipeline = make_plan(read_object(model, trees=False))
     rows = _get_active_session().createDataFrame(*_to_spark_rows(frame, request, pipeline.vector))
-    columns = _match_columns(pipeline, request)
+    columns = _find_output_columns(pipeline, request)
     column_names = dict.fromkeys(name for names in columns.values() for name in names)
     results = model.transform(rows).select(*column_names).collect()
     return {
@@ -85,8 +80,7 @@ def _to_spark_rows(
     return list(zip(*columns, strict=True)), schema
 
 
-def _match_columns(pipeline: Plan, request: PredictionRequest) -> dict[str, tuple[str, ...]]:
-    """Map each output to the names of the corresponding Spark columns."""
+def _find_output_columns(pipeline: Plan, request: PredictionRequest) -> dict[str, tuple[str, ...]]:
     if pipeline.predictor is None:
         return {"transform": pipeline.outputs}
     stage, naming = pipeline.predictor, pipeline.label_stage

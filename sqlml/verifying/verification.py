@@ -36,10 +36,7 @@ TIME_LIMIT = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The largest difference of each output over all rows.
-
-    `skipped` is the reason if nothing was compared.
-    """
+    """The largest difference of each output, or the reason why nothing was compared."""
 
     differences: tuple[Difference, ...] = ()
     rows: int = 0
@@ -105,9 +102,8 @@ def verify_source(
             row_count += len(frame)
             if time.perf_counter() - start > TIME_LIMIT:
                 break
-    if not differences:
-        return Verification(skipped=skipped)
-    return Verification(_merge_by_output(differences), row_count)
+    merged = _merge_by_output(differences)
+    return Verification(merged, row_count) if merged else Verification(skipped=skipped)
 
 
 def verify_rows(
@@ -125,7 +121,9 @@ def verify_rows(
     scorer = Scorer(program, features, options)
     frame = frame[frame[sorted(find_null_inputs(options, program))].notna().all(axis=1)]
     if frame.empty:
-        raise VerificationError("each of these rows lacks a value, so on_null makes all NULL")
+        raise VerificationError(
+            "each of these rows lacks a value, so on_null makes all scores NULL"
+        )
     frame = _drop_null_texts(frame, source, program)
     if frame.empty:
         raise VerificationError(
@@ -166,18 +164,11 @@ def _compare_frame(
 
     for variant in chain([frame], variants):
         with suppress(VerificationError):  # the library may score None but not NaN
-            variant_predictions = source.predict(variant)
-            ties = find_rounding_ties(
-                program, predict_variant, ours, variant_predictions, tolerance
-            )
-            rows_without_ties = [i for i in range(len(frame)) if i not in ties]
-            ours_without_ties, variant_without_ties = (
-                {name: values[rows_without_ties] for name, values in predictions.items()}
-                for predictions in (ours, variant_predictions)
-            )
-            other_differences = compare_outputs(
-                program, ours_without_ties, variant_without_ties, tolerance
-            )
+            others = source.predict(variant)
+            ties = find_rounding_ties(program, predict_variant, ours, others, tolerance)
+            rows = [i for i in range(len(frame)) if i not in ties]
+            left, right = ({name: x[rows] for name, x in p.items()} for p in (ours, others))
+            other_differences = compare_outputs(program, left, right, tolerance)
             if all(d.agrees for d in other_differences):
                 return other_differences
     if not skip_random:

@@ -76,7 +76,7 @@ for query in (
     plans = [weakref.ref(state.plan.table.words) for state in states]
     native_functions.forget(("",))
     gc.collect()
-    assert not native_functions._dropped and all(plan() is None for plan in plans)
+    assert not native_functions._dropped_plans and all(plan() is None for plan in plans)
     print(len(blocks), "blocks")
 """
 

@@ -25,7 +25,7 @@ from sqlml.importers.registry import Imported, import_model
 from sqlml.planner.program.verification_rows import make_sample_frames
 from sqlml.scorer.scorer import Scorer
 from sqlml.verifying.ask_library import PredictionRequest, predict_with_library
-from sqlml.verifying.compare import compare_outputs, tolerance_of_family
+from sqlml.verifying.compare import compare_outputs, get_tolerance
 from sqlml.verifying.library_process import (
     LIBRARIES,
     _pack_predictions,
@@ -159,7 +159,7 @@ def finding(kind: str, content: bytes) -> str | None:
             ours = score_frame(scorer, frame, theirs)
         except SqlmlError:
             continue  # one of the two refuses these rows
-        for found in compare_outputs(program, ours, theirs, tolerance_of_family(LIBRARIES[kind])):
+        for found in compare_outputs(program, ours, theirs, get_tolerance(LIBRARIES[kind])):
             if not found.agrees:
                 return (
                     f"{found.output} differs by {found.relative:.1e}, {found.certain_flips} labels"
@@ -180,7 +180,7 @@ def _in_fork(
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
             asked = PredictionRequest.for_program(imported.program)
-            model = load_original(kind, "file", content, classes=asked.has_classes)
+            model = load_original(kind, "file", content, is_classifier=asked.has_classes)
             with os.fdopen(write, "wb") as out:
                 for frame in frames:
                     try:

@@ -39,30 +39,30 @@ from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import make_engine_function
 
 # DuckDB's own messages for a Ctrl-C, which may arrive before the first line of a function runs.
-_INTERRUPTED = re.compile(
+_INTERRUPT_MESSAGE = re.compile(
     r"\AQuery interrupted\Z|\AKeyboardInterrupt: <EMPTY MESSAGE>"
     r"|executing the UDF: KeyboardInterrupt\b"
 )
 
 
-def is_interrupt(error: BaseException, stopped: bool = False) -> bool:
+def is_interrupt(error: BaseException, was_stopped: bool = False) -> bool:
     """Return whether `error` is how DuckDB reports a Ctrl-C.
 
     DuckDB raises a RuntimeError between the functions of a query, and an InvalidInputException
     within a function. DuckDB 1.5 raises an Error while rows become Python objects. It is an
-    InterruptException if sqlml itself `stopped` the query.
+    InterruptException if sqlml itself stopped the query.
     """
-    if stopped and isinstance(error, duckdb.InterruptException):
+    if was_stopped and isinstance(error, duckdb.InterruptException):
         return True
-    return isinstance(error, Exception) and _INTERRUPTED.search(str(error)) is not None
+    return isinstance(error, Exception) and _INTERRUPT_MESSAGE.search(str(error)) is not None
 
 
-def pass_interrupt(error: BaseException) -> None:
+def raise_if_interrupt(error: BaseException) -> None:
     if is_interrupt(error):
         raise KeyboardInterrupt from None
 
 
-_TWIN_NUMBERS = 10**9
+_TWIN_NUMBER_LIMIT = 10**9
 """Range of the random numbers in the names of twins.
 
 A view in the database file may call a twin of another process, and a name that is taken would abort
@@ -86,18 +86,17 @@ class DuckDBEngine:
         self.frame: FrameType | None = None
         self.about_models = False
         self.is_read = False
-        self._batches = 0
+        self._batches_before = 0
         self._visible: set[str] = set()
         self._twins: dict[str, str] = {}
 
     def begin(self, about_models: bool) -> None:
-        self.about_models, self.is_read, self._batches = about_models, False, count_batches()
+        self.about_models, self.is_read, self._batches_before = about_models, False, count_batches()
 
-    def is_interrupt(self, error: BaseException, stopped: bool = False) -> bool:
+    def is_interrupt(self, error: BaseException, was_stopped: bool = False) -> bool:
         """Return whether `error` is a Ctrl-C in a statement that uses models or views on models."""
-        return is_interrupt(error, stopped) and (
-            self.about_models or count_batches() > self._batches
-        )
+        concerns_models = self.about_models or count_batches() > self._batches_before
+        return concerns_models and is_interrupt(error, was_stopped)
 
     def make_context(self, model: Callable[[str], Model]) -> Context:
         return Context(
@@ -105,7 +104,7 @@ class DuckDBEngine:
             model=model,
             is_user_function=self.has_function,
             function_type=self.function_type,
-            is_repeatable=self.is_steady,
+            is_repeatable=self.is_deterministic,
             unique_keys=partial(find_unique_keys, self.connection.read),
             view=self.view,
             estimate_rows=self.estimate_rows,
@@ -122,10 +121,7 @@ class DuckDBEngine:
         return _make_columns(tuple(relation.columns), tuple(map(str, relation.types)))
 
     def estimate_rows(self, query: str) -> int | None:
-        """Return the estimated row count of a query, or None if it is unknown.
-
-        Raises ProbeError if the query does not bind.
-        """
+        """Return a query's estimated row count or None; raise ProbeError if it does not bind."""
         relation = self._bind_relation(query)
         try:
             if IS_DUCKDB_2:
@@ -133,9 +129,9 @@ class DuckDBEngine:
             else:
                 explain = partial(self.native.sql, f"EXPLAIN (FORMAT json) {query}")
                 plan_json = call_from(self.frame, explain).fetchall()[-1][1]
-            return top_cardinality(plan_json)
+            return read_top_cardinality(plan_json)
         except duckdb.Error as error:
-            pass_interrupt(error)
+            raise_if_interrupt(error)
             return None  # For example, because a result is unfinished.
 
     def type_of(self, value: Any) -> str | None:
@@ -168,11 +164,11 @@ class DuckDBEngine:
         return str(rows[0][0]) if rows else None
 
     def view(self, table: str) -> str | None:
-        return expand_view(self.connection.read, self.is_steady, table)
+        return expand_view(self.connection.read, self.is_deterministic, table)
 
-    def is_steady(self, name: str) -> bool:
-        """Return whether all functions with this name are deterministic; a macro counts as not."""
-        ((unsteady_count,),) = self.connection.read(
+    def is_deterministic(self, name: str) -> bool:
+        """Return whether all functions with this name are deterministic; macros count as not."""
+        ((other_count,),) = self.connection.read(
             "SELECT count(*) FROM system.main.duckdb_functions() "
             f"WHERE {fold_in_sql('function_name')} = ? AND function_type <> 'aggregate' "
             "AND (function_type <> 'scalar' OR stability = 'VOLATILE') "
@@ -180,7 +176,7 @@ class DuckDBEngine:
             "AND NOT (database_name = 'system' AND function_name IN ('if', 'nullif'))",
             [fold(name)],
         )
-        return bool(unsteady_count == 0)
+        return bool(other_count == 0)
 
     def knows_function(self, name: str) -> bool:
         """Call `has_function` after an error, when DuckDB 2.0 may have aborted the transaction."""
@@ -213,7 +209,7 @@ class DuckDBEngine:
                     cursor.sql(statement)
             relation = call_from(self.frame, partial(self.native.sql, statement))
         except duckdb.Error as error:
-            pass_interrupt(error)
+            raise_if_interrupt(error)
             raise ProbeError(strip_excerpt(error)) from None
         if relation is None:
             raise ProbeError("not a query")
@@ -226,10 +222,7 @@ class DuckDBEngine:
         return self.add(make_engine_function(spec, program))
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Register a function that scores each row with the model named in that row.
-
-        Returns the name of the function.
-        """
+        """Register a function that scores each row with the model it names; return its name."""
         example = None
         for scorer in function.scorers.values():
             example = make_engine_function(scorer.spec, program(scorer.spec.program), on_use=True)
@@ -244,18 +237,15 @@ class DuckDBEngine:
             return function.name
         twin = self._twins.get(function.name)
         if twin is None or not self._can_call(twin, function):
-            twin = self._twins[function.name] = (
-                f"{function.name}_t{1 + secrets.randbelow(_TWIN_NUMBERS)}"
-            )
+            twin_number = 1 + secrets.randbelow(_TWIN_NUMBER_LIMIT)
+            twin = self._twins[function.name] = f"{function.name}_t{twin_number}"
             create_function(self.native, twin, function)
         return twin
 
     def _can_call(self, name: str, function: EngineFunction) -> bool:
         try:
-            null_arguments = ", ".join(
-                f"NULL::{argument_type}" for argument_type in function.argument_types
-            )
-            self.bind(f"SELECT {builtin(name)}({null_arguments})")
+            nulls = ", ".join(f"NULL::{sql_type}" for sql_type in function.argument_types)
+            self.bind(f"SELECT {builtin(name)}({nulls})")
         except ProbeError:
             return False
         return True
@@ -270,17 +260,16 @@ class DuckDBEngine:
 
     def relation(self, sql: str, parameters: Any = None, alias: str = "") -> Any:
         """Return the lazy relation of a query; None for a statement without a result."""
-        options: dict[str, Any] = {} if parameters is None else {"params": parameters}
-        if alias:
-            options["alias"] = alias
+        options = {} if parameters is None else {"params": parameters}
+        options |= {"alias": alias} if alias else {}
         return call_from(self.frame, partial(self.native.sql, sql, **options))
 
     def finish(self) -> None:
         """Release an unfinished result, as DuckDB's own next execute() does.
 
         2.0 streams results and rejects other reads of the connection meanwhile. The result is not
-        cancelled, since cancelling an INSERT ... RETURNING fails its transaction. A result that has
-        already failed, even by a Ctrl-C, fails again here; only a new signal counts.
+        cancelled, since cancelling an INSERT ... RETURNING fails its transaction. If the
+        result has failed already, its error recurs here; only a new Ctrl-C interrupts.
         """
         if IS_DUCKDB_2:
             with interruption_after(stops=True):
@@ -306,9 +295,8 @@ class DuckDBEngine:
 @cache
 def _list_built_in_functions() -> frozenset[str]:
     with duckdb.connect() as connection:
-        rows = connection.execute(
-            "SELECT DISTINCT function_name FROM duckdb_functions()"
-        ).fetchall()
+        query = "SELECT DISTINCT function_name FROM duckdb_functions()"
+        rows = connection.execute(query).fetchall()
     return frozenset(fold(str(name)) for (name,) in rows)
 
 
@@ -317,13 +305,13 @@ def _make_columns(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Colum
     return tuple(map(Column, names, types))
 
 
-def top_cardinality(plan: str) -> int | None:
+def read_top_cardinality(plan: str) -> int | None:
     """Return the estimated row count of the top operator in a JSON plan, or None.
 
     If there are several plans (SET explain_output = 'all'), the last one is the one that would run.
 
     >>> top = '{"name": "PROJECTION", "extra_info": {"Estimated Cardinality": "500"}}'
-    >>> top_cardinality(f'[{{}}]\\n[{top}]'), top_cardinality('[{"extra_info": {}}]')
+    >>> read_top_cardinality(f'[{{}}]\\n[{top}]'), read_top_cardinality('[{"extra_info": {}}]')
     (500, None)
     """
     last_plan = plan.rpartition("]\n[")[2].removeprefix("[")

@@ -22,22 +22,20 @@ from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2, check_tables
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
-from sqlml.udfs.duckdb.functions_by_name import add_source, bind_by_name, find_function
+from sqlml.udfs.duckdb.functions_by_name import add_program_source, bind_by_name, find_function
 from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.duckdb.native.extension import (
     NativeConnection,
     Unavailable,
     open_native_connection,
 )
-from sqlml.udfs.duckdb.native.named_models import register_routed
+from sqlml.udfs.duckdb.native.named_models import register_router
 from sqlml.udfs.engine_function import EngineFunction
 
 _CALLABLES: dict[str, Callable[..., Any]] = {}
 """Callables by name, kept as long as the process lives, since DuckDB does not keep them."""
 
-_REGISTRIES: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Registry] = (
-    weakref.WeakKeyDictionary()
-)
+_REGISTRIES = weakref.WeakKeyDictionary["duckdb.DuckDBPyConnection", "Registry"]()
 """Registries by connection. Functions read their models through the registry, even when the user
 keeps only the connection."""
 
@@ -49,12 +47,12 @@ class Registry:
         self.lock: threading.RLock = threading.RLock()
         self.names: set[str] = set()
         self._open_cursor: duckdb.DuckDBPyConnection | None = None
-        self._native: NativeConnection | None = None
+        self._native_connection: NativeConnection | None = None
         self._native_obstacle: str | None = None
         self._close_native: Callable[[], Any] = lambda: None
         self._connection = weakref.ref(connection)
         _REGISTRIES[connection] = self
-        add_source(self.stored_program)
+        add_program_source(self.stored_program)
 
     @property
     def _cursor(self) -> duckdb.DuckDBPyConnection:
@@ -70,44 +68,44 @@ class Registry:
     def add(self, function: EngineFunction) -> None:
         """Register a function, unless it is already registered in this database instance."""
         with self.lock:
-            _keep_call(function.name, function)
+            _keep_callable(function.name, function)
             if function.name not in self.names:
                 if not self._register_native(function):
-                    self._create(function)
+                    self._create_in_python(function)
                 self.names.add(function.name)
 
-    def no_native_functions(self) -> str | None:
+    def explain_missing_native(self) -> str | None:
         with self.lock:
-            if self._native is None and self._native_obstacle is None:
+            if self._native_connection is None and self._native_obstacle is None:
                 try:
-                    self._native = open_native_connection(self._cursor)
-                    self._close_native = weakref.finalize(self, self._native.close)
+                    self._native_connection = open_native_connection(self._cursor)
+                    self._close_native = weakref.finalize(self, self._native_connection.close)
                 except Unavailable as error:
                     self._native_obstacle = str(error)
             return self._native_obstacle
 
     def no_columns(self, wait: bool) -> str | None:
-        reason = self.no_native_functions()
+        reason = self.explain_missing_native()
         return native_functions.explain_not_ready(wait) if reason is None else reason
 
     def _register_native(self, function: EngineFunction) -> bool:
         if function.models is not None:
-            register = register_routed
+            register = register_router
         elif function.named:
             register = native_functions.register_named
         elif function.by_column:
             register = native_functions.register
         else:
             return False
-        if self.no_native_functions() is not None or self._native is None:
+        if self.explain_missing_native() is not None or self._native_connection is None:
             return False
         try:
             with nullcontext() if function.models is None else no_wait():
-                return register(self._native.pointer, function, find_function)
+                return register(self._native_connection.pointer, function, find_function)
         except (Unavailable, NotReady):
             return False
 
-    def _create(self, function: EngineFunction) -> None:
+    def _create_in_python(self, function: EngineFunction) -> None:
         try:
             create_function(self._cursor, function.name, function)
         except duckdb.CatalogException:
@@ -115,49 +113,47 @@ class Registry:
             self._cursor.execute("SET search_path = 'system.main'")
             create_function(self._cursor, function.name, function)
 
-    def stored_program(self, digest: str) -> bytes | None:
-        """Return the serialized Program whose hash begins with `digest`, or None."""
+    def stored_program(self, hash_prefix: str) -> bytes | None:
+        """Return the serialized Program whose hash begins with `hash_prefix`, or None."""
         # On a new connection: a running function must not use the connection that runs it.
         with self._cursor.cursor() as cursor:
+
+            def read(*arguments: Any) -> Any:
+                return cursor.execute(*arguments).fetchall()
+
             databases = cursor.execute(
                 "SELECT database_name FROM system.main.duckdb_tables() "
                 "WHERE schema_name = 'sqlml' AND table_name = 'catalog_programs'"
             ).fetchall()
             for (database,) in databases:
                 try:
-                    check_tables(
-                        lambda *arguments: cursor.execute(*arguments).fetchall(),
-                        database,
-                        IS_DUCKDB_2,
-                    )
+                    check_tables(read, database, IS_DUCKDB_2)
                 except CatalogError:
                     continue  # Another database may have it too.
                 rows = cursor.execute(
                     f"SELECT content FROM {DUCKDB.quote_name(database)}.sqlml.catalog_programs "
                     "WHERE system.main.starts_with(hash, ?)",
-                    [digest],
+                    [hash_prefix],
                 ).fetchall()
                 if rows and isinstance(rows[0][0], bytes):
                     return bytes(rows[0][0])
         return None
 
     def column_name(self, expression: str) -> str | None:
-        """Return the engine's name for the column of an expression, or None if it does not parse.
-
-        This uses the registry's cursor, since a failure would abort a transaction of the user.
-        """
+        """Return the engine's name for an expression's column, or None if it does not parse."""
+        # On the registry's cursor, since a failure would abort a transaction of the user.
         with self.lock, suppress(duckdb.Error):
             query = "SELECT system.main.json_serialize_sql(?)"
-            ((parsed,),) = self._cursor.execute(query, [f"SELECT {expression}"]).fetchall()
-            if '"error":false' in parsed:
+            ((parse_json,),) = self._cursor.execute(query, [f"SELECT {expression}"]).fetchall()
+            if '"error":false' in parse_json:
                 query = "SELECT system.main.json_deserialize_sql(?)"
-                ((text,),) = self._cursor.execute(query, [parsed]).fetchall()
-                return str(text).removeprefix("SELECT ")
+                ((select_sql,),) = self._cursor.execute(query, [parse_json]).fetchall()
+                return str(select_sql).removeprefix("SELECT ")
         return None
 
     def close(self) -> None:
         self._close_native()
-        self._native, self._native_obstacle = None, "the database is closed"
+        self._native_connection, self._native_obstacle = None, "the database is closed"
         if self._open_cursor is not None:
             self._open_cursor.close()
 
@@ -169,7 +165,7 @@ def create_function(
     try:
         connection.create_function(
             name,
-            _keep_call(name, function),
+            _keep_callable(name, function),
             [duckdb.sqltype(argument_type) for argument_type in function.argument_types],
             duckdb.sqltype(function.result_type),
             type=PythonUDFType.ARROW,
@@ -181,7 +177,7 @@ def create_function(
             raise
 
 
-def _keep_call(name: str, function: EngineFunction) -> Callable[..., Any]:
+def _keep_callable(name: str, function: EngineFunction) -> Callable[..., Any]:
     """Return the one callable for a name; it lives forever, since functions outlive connections."""
     call = bind_by_name(function).function
     assert call is not None

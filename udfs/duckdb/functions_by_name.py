@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import duckdb
@@ -37,7 +38,7 @@ from sqlml.planner.program.function_spec import (
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, arrow_type, park_error, stack_columns, to_arrow
 from sqlml.udfs.duckdb.native import native_functions
-from sqlml.udfs.engine_function import EngineFunction, score_by_name, with_signature
+from sqlml.udfs.engine_function import EngineFunction, add_signature, score_by_name
 from sqlml.udfs.make_function import make_engine_function
 
 ReadProgram = Callable[[str], bytes | None]
@@ -45,14 +46,14 @@ _program_sources: list[weakref.WeakMethod[ReadProgram]] = []
 _lock = threading.Lock()
 
 
-def add_source(read: ReadProgram) -> None:
+def add_program_source(read_program: ReadProgram) -> None:
     with _lock:
         _program_sources[:] = [source for source in _program_sources if source() is not None]
-        _program_sources.append(weakref.WeakMethod(read))
+        _program_sources.append(weakref.WeakMethod(read_program))
 
 
-def find_stored_programs(digest: str) -> Iterator[bytes]:
-    """Yield the serialized, unchecked Programs whose hash begins with `digest`.
+def find_stored_programs(hash_prefix: str) -> Iterator[bytes]:
+    """Yield the serialized, unchecked Programs whose hash begins with `hash_prefix`.
 
     All databases of this process are searched, the newest first, since a function outlives the
     connection that registered it and must not keep its database open. Equal hashes mean equal
@@ -60,31 +61,31 @@ def find_stored_programs(digest: str) -> Iterator[bytes]:
     """
     with _lock:
         sources = [source() for source in reversed(_program_sources)]
-    for read in filter(None, sources):
+    for read_program in filter(None, sources):
         with suppress(duckdb.Error):  # The database was closed.
-            serialized = read(digest)
+            serialized = read_program(hash_prefix)
             if serialized is not None:
                 yield serialized
 
 
-ANY, OLD_ANY = f"{STORED_PREFIX}any_", "sqlml_any_"
+ANY, OLD_ANY_PREFIX = f"{STORED_PREFIX}any_", "sqlml_any_"
 """Name prefixes of functions that can call many others, in this version and in earlier ones."""
 
-_SIGNATURE = re.compile(
+_SIGNATURE_PATTERN = re.compile(
     r"(FLOAT|DOUBLE)\[([1-9]\d{0,5})\]( BLOB\[\])? (INTEGER|DOUBLE)((?:\[\]){0,2})"
 )
 """The argument and result types of a function made by `make_function.make_engine_function`."""
 
-_OVERHEAD = 1 << 19  # Bytes that a dropped function takes in addition to its arrays.
-_ready: Recent[str, BatchFunction] = Recent()
+_FUNCTION_OVERHEAD = 1 << 19  # Bytes that a dropped function takes in addition to its arrays.
+_functions: Recent[str, BatchFunction] = Recent()
 _dropped: Recent[str, BatchFunction] = Recent(DROPPED_BYTES)
 _batch_count = 0
 _build_locks = tuple(threading.Lock() for _ in range(16))
-_drop_lock = threading.Lock()  # Held while functions move from `_ready` to `_dropped`.
+_drop_lock = threading.Lock()  # Held while functions move from `_functions` to `_dropped`.
 
 
 def cache_function(name: str, function: BatchFunction) -> None:
-    _ready.put(name, function, function.nbytes)
+    _functions.put(name, function, function.nbytes)
 
 
 def count_batches() -> int:
@@ -92,17 +93,13 @@ def count_batches() -> int:
     return _batch_count + native_functions.count_batches()
 
 
-def drop_functions(digests: Collection[str]) -> None:
+def drop_functions(hashes: Collection[str]) -> None:
     """Demote the functions of dropped Programs, which running queries may still use."""
-    hash_prefixes = [digest[:HASH_DIGITS] for digest in digests]
-    names = tuple(
-        f"{prefix}{hash_prefix}_"
-        for prefix in (PREFIX, STORED_PREFIX)
-        for hash_prefix in hash_prefixes
-    )
+    prefixes = product((PREFIX, STORED_PREFIX), hashes)
+    names = tuple(f"{prefix}{digest[:HASH_DIGITS]}_" for prefix, digest in prefixes)
     with _drop_lock:
-        for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
-            _dropped.put(name, function, nbytes + _OVERHEAD)
+        for name, function, nbytes in _functions.take(lambda name: name.startswith(names)):
+            _dropped.put(name, function, nbytes + _FUNCTION_OVERHEAD)
         native_functions.drop_plans(names)
 
 
@@ -110,12 +107,12 @@ def find_function(name: str) -> BatchFunction:
     """Return the scoring function `name`, rebuilt if necessary; raise ParkedFailure on an error."""
     global _batch_count
     _batch_count += 1
-    function = _ready.get(name) or _dropped.get(name)
+    function = _functions.get(name) or _dropped.get(name)
     if function is not None:
         return function
     with _build_locks[hash(name) % len(_build_locks)]:
         with _drop_lock:
-            function = _ready.get(name) or _dropped.get(name)
+            function = _functions.get(name) or _dropped.get(name)
         if function is None:
             try:
                 function = _rebuild_function(name)
@@ -132,9 +129,8 @@ def _rebuild_function(name: str) -> BatchFunction:
     for serialized in find_stored_programs(spec.program):
         program = store.loads(serialized)
         if not program.hash.startswith(spec.program):
-            raise ArtifactError(
-                f"the stored model {spec.program} does not match its hash; create it again"
-            )
+            problem = f"the stored model {spec.program} does not match its hash"
+            raise ArtifactError(f"{problem}; create it again")
         function = make_engine_function(spec, program).function
         assert isinstance(function, BatchFunction)
         return function
@@ -145,16 +141,14 @@ def _rebuild_function(name: str) -> BatchFunction:
 
 def _score_batch(name: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
     function = find_function(name)
-    if len(columns) != function.argument_count:
-        raise park_error(
-            ArtifactError(
-                f"{name} takes {function.argument_count} arguments, but its call has {len(columns)}"
-            )
-        )
+    argument_count = function.argument_count
+    if len(columns) != argument_count:
+        problem = f"{name} takes {argument_count} arguments, but its call has {len(columns)}"
+        raise park_error(ArtifactError(problem))
     return function(*columns)
 
 
-def _score_by_name(
+def _score_as_named(
     result_type: pa.DataType,
     names: pa.Array | pa.ChunkedArray,
     *columns: pa.Array | pa.ChunkedArray,
@@ -164,16 +158,11 @@ def _score_by_name(
         return pa.array([], result_type)
     name = names[0].as_py()
     if not isinstance(name, str) or names[-1].as_py() != name:
-        raise park_error(
-            ArtifactError("the name of a model's function must be the same for all rows")
-        )
+        raise park_error(ArtifactError(native_functions.SEVERAL_NAMES))
     scores = _score_batch(name, *columns)
     if scores.type != result_type:
-        raise park_error(
-            ArtifactError(
-                f"the result of {name} has type {scores.type}, but its call expects {result_type}"
-            )
-        )
+        problem = f"has type {scores.type}, but its call expects {result_type}"
+        raise park_error(ArtifactError(f"the result of {name} {problem}"))
     return scores
 
 
@@ -188,15 +177,15 @@ def make_any_function(
     >>> make_any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
     'sqlml_open_a_session_first_any_double4_texts_integerl'
     """
-    match = _SIGNATURE.fullmatch(" ".join((*argument_types, result_type)))
+    match = _SIGNATURE_PATTERN.fullmatch(" ".join((*argument_types, result_type)))
     if match is None:
         return None
-    number_type, width, texts, result_element, levels = match.groups()
-    suffix = f"{'_texts' if texts else ''}_{result_element}{'l' * (len(levels) // 2)}"
+    number_type, width, text_type, result_element, brackets = match.groups()
+    suffix = f"{'_texts' if text_type else ''}_{result_element}{'l' * (len(brackets) // 2)}"
     name = f"{prefix}{number_type}{width}{suffix}"
     all_types = ("VARCHAR", *argument_types)
-    call = with_signature(len(all_types), partial(_score_by_name, arrow_type(result_type)))
-    can_run_natively = number_type == "DOUBLE" and not texts
+    call = add_signature(len(all_types), partial(_score_as_named, arrow_type(result_type)))
+    can_run_natively = number_type == "DOUBLE" and not text_type
     return EngineFunction(name.lower(), call, all_types, result_type, named=can_run_natively)
 
 
@@ -206,7 +195,7 @@ def bind_by_name(function: EngineFunction) -> EngineFunction:
         cache_function(function.name, function.function)
     elif function.function is not None:
         return function
-    call = with_signature(len(function.argument_types), partial(_score_batch, function.name))
+    call = add_signature(len(function.argument_types), partial(_score_batch, function.name))
     return replace(function, function=call)
 
 
@@ -217,9 +206,8 @@ class SqlmlFunctions:
         self._connection = connection
 
     def list_databases(self) -> list[str]:
-        return self._read_strings(
-            "SELECT database_name FROM system.main.duckdb_databases() ORDER BY ALL"
-        )
+        query = "SELECT database_name FROM system.main.duckdb_databases() ORDER BY ALL"
+        return self._read_strings(query)
 
     def list_catalogs(self) -> list[str]:
         return self._read_strings(
@@ -257,20 +245,20 @@ class SqlmlFunctions:
 
 def functions_of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
     """Return the functions for catalog rows (function name, argument types, result type)."""
-    functions = (_function_of_call(*call) for call in calls if call[0] is not None)
+    functions = (_make_function_of_call(*call) for call in calls if call[0] is not None)
     return [*{f.name: f for f in functions if f is not None}.values()]
 
 
-def _function_of_call(name: Any, stored_types: Any, result_type: Any) -> EngineFunction | None:
+def _make_function_of_call(name: Any, stored_types: Any, result_type: Any) -> EngineFunction | None:
     """Return the function for a row of the table `catalog_calls`; None if the row is damaged."""
     argument_types = tuple(map(str, stored_types or ()))
-    prefix = next((p for p in (ANY, OLD_ANY) if str(name).startswith(p)), None)
+    prefix = next((p for p in (ANY, OLD_ANY_PREFIX) if str(name).startswith(p)), None)
     if prefix is not None:
         function = make_any_function(argument_types[1:], str(result_type), prefix)
         return function if function is not None and function.name == name else None
     spec = parse_name(str(name))
     signature = " ".join((*argument_types, str(result_type)))
-    if spec is None or spec.name != name or not _SIGNATURE.fullmatch(signature):
+    if spec is None or spec.name != name or not _SIGNATURE_PATTERN.fullmatch(signature):
         return None
     return EngineFunction(spec.name, None, argument_types, str(result_type))
 
@@ -284,29 +272,27 @@ def make_named_function(function: NamedFunction, example: EngineFunction | None)
     """
     models = function if function.by_column else None
     if example is None:
-        read_groups = partial(_read_groups, function)
+        read_groups = partial(_look_up_groups, function)
         return EngineFunction(function.name, read_groups, ("VARCHAR",), "INTEGER", models=models)
     argument_types = ("VARCHAR", *("DOUBLE",) * function.numbers, *("VARCHAR",) * function.texts)
     result_type = example.result_type
-    call = with_signature(
-        len(argument_types), partial(_score_rows, function, arrow_type(result_type))
-    )
-    return EngineFunction(
-        function.name, call, argument_types, result_type, example.volatile, models=models
-    )
+    score_rows = partial(_score_named_rows, function, arrow_type(result_type))
+    call = add_signature(len(argument_types), score_rows)
+    types = argument_types, result_type
+    return EngineFunction(function.name, call, *types, example.volatile, models=models)
 
 
-def _read_groups(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Array:
-    def group_of(name: str, rows: Array) -> pa.Array | None:
+def _look_up_groups(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Array:
+    def fill_group(name: str, rows: Array) -> pa.Array | None:
         if name in function.groups:
             return to_arrow(np.full(len(rows), function.groups[name], np.int32), pa.int32())
         _check_unknown_name(function, name)
         return None
 
-    return score_by_name(names, pa.int32(), group_of)
+    return score_by_name(names, pa.int32(), fill_group)
 
 
-def _score_rows(
+def _score_named_rows(
     function: NamedFunction,
     result_type: pa.DataType,
     names: pa.Array | pa.ChunkedArray,
@@ -318,7 +304,7 @@ def _score_rows(
     except SqlmlError as error:
         raise park_error(error) from None
 
-    def score(name: str, rows: Array) -> pa.Array | None:
+    def score_rows_of_model(name: str, rows: Array) -> pa.Array | None:
         scorer = function.scorers.get(name)
         if scorer is None:
             _check_unknown_name(function, name)
@@ -326,14 +312,13 @@ def _score_rows(
         try:
             batch_function = find_function(scorer.spec.name)
             numbers = matrix[rows][:, list(scorer.numbers)].astype(batch_function.dtype)
-            selected = {
-                text_input_name(k): texts[position][rows] for k, position in enumerate(scorer.texts)
-            }
+            columns = enumerate(scorer.texts)
+            selected = {text_input_name(k): texts[position][rows] for k, position in columns}
             return batch_function.score_in_parts(np.ascontiguousarray(numbers), selected)
         except Exception as error:
             raise park_error(error) from None
 
-    return score_by_name(names, result_type, score)
+    return score_by_name(names, result_type, score_rows_of_model)
 
 
 def _check_unknown_name(function: NamedFunction, name: str) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import duckdb
@@ -24,9 +23,7 @@ _MIN_PAGE_SHARE = 0.5
 _SPARE_BYTES = 48 << 20
 """Bytes of the limit to leave free, so that the table always fits."""
 
-_UNITS: Mapping[str, int] = MappingProxyType(
-    {unit: 1 << 10 * n for n, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB"))}
-)
+_UNITS = {unit: 1 << 10 * n for n, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB"))}
 
 
 class DuckDBHost:
@@ -39,23 +36,22 @@ class DuckDBHost:
         self.estimated_rows = engine.estimate_rows
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        self._check_regular(path)
+        self._check_regular_files(path)
         query = "SELECT filename, size FROM system.main.read_blob(?)"
         return [(str(name), int(size)) for name, size in self.read(query, [path])]
 
     def file_content(self, path: str) -> bytes:
-        self._check_regular(path)
+        self._check_regular_files(path)
         query = "SELECT content FROM system.main.read_blob(?)"
         ((content,),) = self.read(query, [path])
         return bytes(content)
 
     def write_file(self, path: str, content: bytes) -> None:
-        self._check_regular(path)  # This also checks that DuckDB may read there.
+        self._check_regular_files(path)  # This also checks that DuckDB may read there.
         check_regular(path)  # A target is a path and never a pattern.
-        self._connection.write(
-            f"COPY (SELECT ?::BLOB AS content) TO {DUCKDB.quote_string(path)} (FORMAT BLOB)",
-            [content],
-        )
+        target = DUCKDB.quote_string(path)
+        query = f"COPY (SELECT ?::BLOB AS content) TO {target} (FORMAT BLOB)"
+        self._connection.write(query, [content])
 
     def check_access(self, path: str) -> None:
         self.read("SELECT filename FROM system.main.read_blob(?)", [os.path.abspath(path)])
@@ -82,8 +78,8 @@ class DuckDBHost:
         return list(zip(relation.columns, map(str, relation.types), strict=True))
 
     def memory_limit(self) -> float:
-        ((limit,),) = self._connection.read("SELECT system.main.current_setting('memory_limit')")
-        number, _, unit = str(limit).partition(" ")
+        ((setting,),) = self._connection.read("SELECT system.main.current_setting('memory_limit')")
+        number, _, unit = str(setting).partition(" ")
         return float(number) * _UNITS.get(unit, 1)
 
     def drop_pages(self) -> None:
@@ -95,16 +91,10 @@ class DuckDBHost:
         """
         memory_limit = self.memory_limit()
         with self._engine.native.cursor() as cursor:
-            usage = cursor.execute(
-                "SELECT tag, memory_usage_bytes FROM system.main.duckdb_memory()"
-            ).fetchall()
-            bytes_by_tag = {str(tag): int(nbytes) for tag, nbytes in usage}
-            page_bytes = sum(
-                bytes_by_tag.get(tag, 0) for tag in ("BASE_TABLE", "EXTERNAL_FILE_CACHE")
-            )
-            free_bytes = (
-                int(memory_limit) - (sum(bytes_by_tag.values()) - page_bytes) - _SPARE_BYTES
-            )
+            query = "SELECT tag, memory_usage_bytes FROM system.main.duckdb_memory()"
+            sizes = {str(tag): int(size) for tag, size in cursor.execute(query).fetchall()}
+            page_bytes = sum(sizes.get(tag, 0) for tag in ("BASE_TABLE", "EXTERNAL_FILE_CACHE"))
+            free_bytes = int(memory_limit) - (sum(sizes.values()) - page_bytes) - _SPARE_BYTES
             if page_bytes < _MIN_PAGE_SHARE * memory_limit or free_bytes <= 0:
                 return
             column_list = ", ".join(f"range + {n} AS c{n}" for n in range(_FILLER_COLUMNS))
@@ -160,7 +150,7 @@ class DuckDBHost:
         except duckdb.ParserException as error:
             raise ParseError(str(error)) from None
 
-    def _check_regular(self, path: str) -> None:
+    def _check_regular_files(self, path: str) -> None:
         """Check the files that DuckDB resolves `path` to, without opening them."""
         if local_path(path) is None:
             return

@@ -51,25 +51,16 @@ def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:
         # Otherwise `del big` in the user's function would free nothing until it returns.
         local_names.clear()
     if _alive:
-        for namespace in (frame.f_globals, names):
-            natives = {
-                name: value.native
-                for name, value in namespace.items()
-                if isinstance(value, Wrapper)
-            }
-            names.update(
-                {
-                    name: value
-                    for name, value in natives.items()
-                    if namespace is names or name not in names
-                }
-            )
+        # Local names hide global ones.
+        for name, value in [*frame.f_globals.items(), *names.items()]:
+            if isinstance(value, Wrapper) and names.get(name, value) is value:
+                names[name] = value.native
     names["__sqlml_call__"] = function
-    code = _code_at(frame.f_code.co_filename, frame.f_lineno)
+    code = _make_code_at(frame.f_code.co_filename, frame.f_lineno)
     result: T = eval(code, frame.f_globals, names)
     return result
 
 
 @lru_cache(maxsize=256)
-def _code_at(file: str, line: int) -> CodeType:
+def _make_code_at(file: str, line: int) -> CodeType:
     return _CODE.replace(co_filename=file, co_firstlineno=line)

@@ -33,10 +33,7 @@ def find_table(read: Read, table: str) -> TableName | None:
 
 
 def split_name(table: str) -> list[str]:
-    """Split a table's name into folded parts, such as database, schema and table.
-
-    Returns [] if it is not a name.
-    """
+    """Split a table's name into folded parts, such as schema and table; [] if it is no name."""
     try:
         names = [fold(token.text) for token in tokenize(table) if token.is_identifier]
     except ParseError:
@@ -48,19 +45,13 @@ def list_tables(read: Read, names: Sequence[str]) -> list[TableName]:
     """List the tables and views that a name with the folded parts `names` can refer to."""
     fields = ("table_name", "schema_name", "database_name")
     conditions = dict(zip(fields, reversed(names), strict=False))
+    where = " AND ".join(f"{fold_in_sql(field)} = ?" for field in conditions)
+    values = list(conditions.values())
     if len(names) == 2:  # A schema, or a database with its main schema.
-        del conditions["schema_name"]
-        either_condition = (
-            f" AND ? IN ({fold_in_sql('schema_name')}, {fold_in_sql('database_name')})"
-        )
-        values = [names[1], names[0]]
-    else:
-        either_condition, values = "", list(conditions.values())
-    where = " AND ".join(f"{fold_in_sql(field)} = ?" for field in conditions) + either_condition
-    return [
-        (str(database), str(schema), str(name))
-        for database, schema, name in read(f"{_ALL_TABLES_SQL} WHERE {where}", values)
-    ]
+        folded_fields = fold_in_sql("schema_name"), fold_in_sql("database_name")
+        where = f"{fold_in_sql('table_name')} = ? AND ? IN ({', '.join(folded_fields)})"
+    rows = read(f"{_ALL_TABLES_SQL} WHERE {where}", values)
+    return [(str(database), str(schema), str(name)) for database, schema, name in rows]
 
 
 def find_unique_keys(read: Read, table: str) -> tuple[frozenset[str], ...]:
@@ -80,7 +71,7 @@ def find_unique_keys(read: Read, table: str) -> tuple[frozenset[str], ...]:
 _FILE_SUFFIXES = (".parquet", ".csv", ".json")
 
 
-def expand_view(read: Read, is_steady: Callable[[str], bool], table: str) -> str | None:
+def expand_view(read: Read, is_deterministic: Callable[[str], bool], table: str) -> str | None:
     """Return the query of a view, with the full name of each table that it reads.
 
     Returns None if the name is not a view or is ambiguous, if the view renames its columns, if it
@@ -104,7 +95,7 @@ def expand_view(read: Read, is_steady: Callable[[str], bool], table: str) -> str
     if view_query is None or view_query.columns:
         return None
     for name in map(fold, view_query.functions):
-        if name.startswith("sqlml_") or not (name in FILE_FUNCTIONS or is_steady(name)):
+        if name.startswith("sqlml_") or not (name in FILE_FUNCTIONS or is_deterministic(name)):
             return None
     edits: dict[Span, str] = {}
     for source in view_query.tables:

@@ -73,11 +73,8 @@ def type_name(data_type: DataType) -> str:
     if isinstance(data_type, types.MapType):
         return f"MAP({type_name(data_type.keyType)}, {type_name(data_type.valueType)})"
     if isinstance(data_type, types.StructType):
-        fields = [
-            f"{DUCKDB.quote_name(field.name)} {type_name(field.dataType)}"
-            for field in data_type.fields
-        ]
-        return f"STRUCT({', '.join(fields)})"
+        pairs = [(DUCKDB.quote_name(f.name), type_name(f.dataType)) for f in data_type.fields]
+        return f"STRUCT({', '.join(map(' '.join, pairs))})"
     if isinstance(data_type, types.DecimalType):
         return f"DECIMAL({data_type.precision},{data_type.scale})"
     if isinstance(data_type, types.CharType | types.VarcharType):
@@ -92,15 +89,12 @@ def result_type(sql_type: str) -> str:
     >>> result_type("DOUBLE[][]")
     'struct<value: array<array<double>>, error: string>'
     """
-    return f"struct<value: {_value_type(sql_type)}, error: string>"
+    return f"struct<value: {_spell_value_type(sql_type)}, error: string>"
 
 
-def _value_type(sql_type: str) -> str:
-    return (
-        f"array<{_value_type(sql_type[:-2])}>"
-        if sql_type.endswith("[]")
-        else _SPARK_TYPES[sql_type]
-    )
+def _spell_value_type(sql_type: str) -> str:
+    is_list = sql_type.endswith("[]")
+    return f"array<{_spell_value_type(sql_type[:-2])}>" if is_list else _SPARK_TYPES[sql_type]
 
 
 class SparkEngine:
@@ -130,10 +124,10 @@ class SparkEngine:
         from pyspark.errors import AnalysisException, ParseException
 
         try:
-            with _without_log():
+            with _silence_log():
                 return read_columns(self.spark.sql(f"SELECT * FROM (\n{query}\n\n)").schema)
         except (AnalysisException, ParseException) as error:
-            raise ProbeError(_first_line(str(error))) from None
+            raise ProbeError(_get_reason(str(error))) from None
 
     def has_function(self, name: str) -> bool:
         return bool(self.spark.catalog.functionExists(name))
@@ -167,15 +161,14 @@ class SparkEngine:
             description = json.loads(self.spark.catalog.getFunction(quoted).description or "")
         except ValueError:
             return ""
-        if not isinstance(description, dict):
-            return ""
-        return str(description.get("sqlFunction.comment", ""))
+        is_object = isinstance(description, dict)
+        return str(description.get("sqlFunction.comment", "")) if is_object else ""
 
     def _try_statement(self, statement: str) -> bool:
         from pyspark.errors import PySparkException
 
         try:
-            with _without_log():
+            with _silence_log():
                 self.spark.sql(statement)
         except PySparkException:
             return False
@@ -190,24 +183,24 @@ class SparkEngine:
     def register(self, spec: FunctionSpec, program: Program) -> str:
         result_type = make_engine_function(spec, program, on_use=True).result_type
         scorer = _make_scorer(spec.name, self._broadcast(program), versions())
-        return self._register(spec.name, scorer, result_type, spec.once)
+        return self._register_udf(spec.name, scorer, result_type, spec.once)
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
         result_type, once = "INTEGER", False
         scorers: dict[str, tuple[Any, ...]] = {}
         for name, scorer in function.scorers.items():
-            spec, stored = scorer.spec, program(scorer.spec.program)
+            spec, model_program = scorer.spec, program(scorer.spec.program)
             once = spec.once
-            result_type = make_engine_function(spec, stored, on_use=True).result_type
-            scorers[name] = spec.name, self._broadcast(stored), scorer.numbers, scorer.texts
-        rows = scorers, dict(function.groups), function.numbers, result_type
+            result_type = make_engine_function(spec, model_program, on_use=True).result_type
+            scorers[name] = spec.name, self._broadcast(model_program), scorer.numbers, scorer.texts
+        named_scoring = scorers, dict(function.groups), function.numbers, result_type
         errors: dict[str, str | None] = dict.fromkeys(function.nulls)
         errors |= {name: error.message for name, error in function.errors.items()}
-        messages = errors, None if function.skips_unknown else UNKNOWN
-        scorer = _make_scorer_by_name(rows, messages, versions())
-        return self._register(function.name, scorer, result_type, once)
+        named_errors = errors, None if function.skips_unknown else UNKNOWN
+        scorer = _make_scorer_by_name(named_scoring, named_errors, versions())
+        return self._register_udf(function.name, scorer, result_type, once)
 
-    def _register(self, name: str, scorer: Any, sql_type: str, once: bool) -> str:
+    def _register_udf(self, name: str, scorer: Any, sql_type: str, once: bool) -> str:
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
         udf = arrow_udf(scorer, result_type(sql_type))
@@ -217,8 +210,8 @@ class SparkEngine:
 
     def _broadcast(self, program: Program) -> Any:
         if program.hash not in self._programs:
-            content = self.spark.sparkContext.broadcast(store.dumps(program))
-            self._programs[program.hash] = content
+            broadcast = self.spark.sparkContext.broadcast(store.dumps(program))
+            self._programs[program.hash] = broadcast
         return self._programs[program.hash]
 
 
@@ -257,10 +250,10 @@ def _make_scorer(name: str, program: Any, driver_versions: Mapping[str, str]) ->
 _POSITION = re.compile(r"; line \d+ pos \d+| \(line \d+, pos \d+\)")
 
 
-def _first_line(message: str) -> str:
+def _get_reason(message: str) -> str:
     """Return Spark's message without the plan, the error class, and the position in the probe.
 
-    >>> _first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'a'. SQLSTATE: 42601 (line 1, pos 7)")
+    >>> _get_reason("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'a'. SQLSTATE: 42601 (line 1, pos 7)")
     "Syntax error at 'a'."
     """
     line = _POSITION.sub("", message.strip().split("\n")[0]).rstrip(";")
@@ -268,7 +261,7 @@ def _first_line(message: str) -> str:
 
 
 @contextmanager
-def _without_log() -> Iterator[None]:
+def _silence_log() -> Iterator[None]:
     """Silence pyspark's log, since a probe that does not bind is not an error."""
     from pyspark.logger import PySparkLogger
 

@@ -32,7 +32,7 @@ from sqlml.udfs.make_function import make_engine_function
 _LIBRARIES = ("sqlml", "numpy", "numba", "pyarrow")
 """Libraries that may affect a model's results, or that read its Program."""
 
-_ready: Recent[str, BatchFunction] = Recent()
+_functions: Recent[str, BatchFunction] = Recent()
 _compile_lock = threading.Lock()
 _frozen_for: set[str] = set()
 
@@ -46,7 +46,7 @@ def versions() -> dict[str, str]:
 
 
 def score(
-    name: str, program: Any, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
+    name: str, broadcast: Any, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.StructArray:
     """Score one batch: return a value for each row, or the reason why the model rejects the row.
 
@@ -55,16 +55,16 @@ def score(
     numbers, possibly repeated, followed by the strings.
     """
     if columns[0].null_count:
-        return _score_valid_rows(name, program, driver_versions, columns)
-    batch = _ready.get(name) or _compile(name, program, driver_versions)
-    matrix = _unpack(columns[0], batch.packed, batch.dtype)
-    texts = list(map(TextColumn.from_values, columns[len(columns) - batch.texts :]))
+        return _score_valid_rows(name, broadcast, driver_versions, columns)
+    batch_function = _functions.get(name) or _compile(name, broadcast, driver_versions)
+    matrix = _unpack(columns[0], batch_function.packed, batch_function.dtype)
+    texts = list(map(TextColumn.from_values, columns[len(columns) - batch_function.texts :]))
 
     def score_rows(rows: Array | slice) -> pa.Array:
         selected = {text_input_name(k): column[rows] for k, column in enumerate(texts)}
         # Waiting for kernels pays off: many workers share a machine, and there are many rows.
         with wait_for_kernels():
-            return batch.score_in_parts(matrix[rows], selected)
+            return batch_function.score_in_parts(matrix[rows], selected)
 
     try:
         values = score_rows(slice(None))
@@ -80,11 +80,11 @@ def _make_result(value: pa.Array, error: pa.Array) -> pa.StructArray:
 
 
 def _score_valid_rows(
-    name: str, program: Any, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
+    name: str, broadcast: Any, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.StructArray:
     """Return NULL for rows without numbers, which Spark adds to count several DISTINCTs."""
     valid = columns[0].is_valid()
-    scores = score(name, program, driver_versions, [column.filter(valid) for column in columns])
+    scores = score(name, broadcast, driver_versions, [column.filter(valid) for column in columns])
     mask = valid.to_numpy(zero_copy_only=False)
     return scores.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
 
@@ -137,7 +137,7 @@ def row_by_row(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[
             try:
                 score_rows(rows[:1])
             except MissingValueError as error:
-                errors.update(dict.fromkeys(rows.tolist(), error.message))
+                errors |= dict.fromkeys(rows.tolist(), error.message)
                 continue
             except SqlmlError:
                 pass
@@ -152,9 +152,9 @@ def row_by_row(matrix: Array, score_rows: Callable[[Array], pa.Array]) -> tuple[
     return scores.take(take_index), messages
 
 
-def _compile(name: str, program: Any, driver_versions: Mapping[str, str]) -> BatchFunction:
+def _compile(name: str, broadcast: Any, driver_versions: Mapping[str, str]) -> BatchFunction:
     with _compile_lock:
-        cached = _ready.get(name)
+        cached = _functions.get(name)
         if cached is not None:
             return cached
         worker_versions = versions()
@@ -170,16 +170,16 @@ def _compile(name: str, program: Any, driver_versions: Mapping[str, str]) -> Bat
             )
         spec = parse_name(name)
         assert spec is not None
-        stored = store.loads(_read_broadcast(program))
-        function = make_engine_function(spec, stored, dialect=SPARK).function
+        program = store.loads(_read_broadcast(broadcast))
+        function = make_engine_function(spec, program, dialect=SPARK).function
         assert isinstance(function, BatchFunction)
-        _ready.put(name, function, function.nbytes)
+        _functions.put(name, function, function.nbytes)
         return function
 
 
-def _read_broadcast(program: Any) -> bytes:
+def _read_broadcast(broadcast: Any) -> bytes:
     try:
-        return bytes(program.value)
+        return bytes(broadcast.value)
     except Exception as error:  # pyspark may raise any exception here.
         raise BackendError(
             f"the model has not reached a Spark worker: {error}; attach the SparkSession again to "
@@ -188,7 +188,6 @@ def _read_broadcast(program: Any) -> bytes:
 
 
 def _unpack(lists: pa.ListArray, width: int, dtype: str) -> Array:
-    """Unpack lists of `width` numbers into rows (n, width); NULL becomes NaN."""
     values = lists.flatten()
     assert len(values) == len(lists) * width, (
         "the planner packs as many numbers as there are columns"
@@ -196,9 +195,8 @@ def _unpack(lists: pa.ListArray, width: int, dtype: str) -> Array:
     return unpack_rows(pa.FixedSizeListArray.from_arrays(values, width), width, dtype)
 
 
-Rows = tuple[
-    Mapping[str, tuple[str, Any, Sequence[int], Sequence[int]]], Mapping[str, int], int, str
-]
+Scorer = tuple[str, Any, Sequence[int], Sequence[int]]
+Rows = tuple[Mapping[str, Scorer], Mapping[str, int], int, str]
 """What is needed to score rows that name their models, in a form that can be pickled.
 
 In order: a mapping of each name to its function, the broadcast of its Program, and the positions of
@@ -214,10 +212,7 @@ they are NULL; and the message for unknown names, or None if their rows are NULL
 def score_named_rows(
     rows: Rows, errors: Errors, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.Array:
-    """Score each row with the model that it names.
-
-    `columns` are the names, the lists of numbers, and the string columns.
-    """
+    """Score each row with the model it names; `columns` are names, lists of numbers, strings."""
     scorers, groups, width, sql_type = rows
     messages, message_for_unknown = errors
     names, *arguments = columns
@@ -236,8 +231,8 @@ def score_named_rows(
             values = to_arrow(np.full(count, groups[name], np.int32), value_type)
             return _make_result(values, pa.nulls(count, pa.string()))
         if name in scorers:
-            function, program, numbers, texts = scorers[name]
-            selected = matrix[positions][:, list(numbers)]
+            function, program, number_positions, texts = scorers[name]
+            selected = matrix[positions][:, list(number_positions)]
             columns = [arguments[1 + k].take(to_arrow(positions, pa.int64())) for k in texts]
             spec = parse_name(function)
             dtype = "float32" if spec is not None and spec.layout == "f32" else "float64"

@@ -75,7 +75,8 @@ def _encode(args: Sequence[Array], attrs: Attrs) -> Array:
 def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
     (codes,) = args
     if (codes < 0).any():
-        raise make_unknown_category_error(str(attrs["feature"]), str(attrs["step"]), "a category")
+        value = "a category"  # The codes do not tell which one.
+        raise make_unknown_category_error(str(attrs["feature"]), str(attrs["step"]), value)
     return codes
 
 
@@ -93,21 +94,19 @@ def make_unknown_category_error(
         link = " that" if value.startswith("a category") else ", which"
         message = f"column {feature!r} has {value}{link} {step} has never seen"
     fix = _FIXES.get(EMBEDDING if step.startswith(EMBEDDING) else step)
-    other_fix = f", or {fix}" if fix else ""
+    message += f"; filter such rows, or {fix}" if fix else "; filter such rows"
     query_hint = f". To find it: {query}" if query else ""
-    return UnknownCategoryError(
-        f"{message}; filter such rows{other_fix}{query_hint}", feature, step
-    )
+    return UnknownCategoryError(message + query_hint, feature, step)
 
 
 EMBEDDING = "the module's embedding"
-"""How the step of a torch embedding starts; a range such as " (0 to 7)" follows."""
+"""Start of the step name of a torch embedding; a range such as " (0 to 7)" follows."""
 LABEL_BINARIZER = "LabelBinarizer"
 MISSING_INDICATOR = "MissingIndicator"
 ONNX_GRAPH = "the ONNX graph"
 _FIXES: Mapping[str, str] = {
     "OneHotEncoder": "fit the encoder with handle_unknown='ignore'",
-    "OrdinalEncoder": ("fit the encoder with handle_unknown='use_encoded_value', unknown_value=-1"),
+    "OrdinalEncoder": "fit the encoder with handle_unknown='use_encoded_value', unknown_value=-1",
     "LabelEncoder": "fit it with all labels",
     "StringIndexerModel": "fit it with handleInvalid='keep'",
     "OneHotEncoderModel": "fit it with handleInvalid='keep'",
@@ -123,8 +122,8 @@ _FIXES: Mapping[str, str] = {
 
 
 def _one_hot(args: Sequence[Array], attrs: Attrs) -> Array:
-    hot: Array = args[0] == np.arange(attrs["width"])
-    return hot.astype(str(attrs["dtype"]))
+    is_category: Array = args[0] == np.arange(attrs["width"])
+    return is_category.astype(str(attrs["dtype"]))
 
 
 HASHING_OPERATORS: frozenset[str] = frozenset({"encode_hashed", "hash_categories"})
@@ -216,32 +215,29 @@ def unpack_combinations(attrs: Attrs) -> Iterator[Combination]:
     ends = (attrs[name].tolist() for name in ("column_ends", "key_ends", "widths"))
     for column_end, key_end, width in zip(*ends, strict=True):
         value_end = value_start + (key_end - key_start + 1) * width
-        yield Combination(
-            columns[column_start:column_end],
-            keys[key_start:key_end],
-            values[value_start:value_end].reshape(-1, width),
-        )
+        table = values[value_start:value_end].reshape(-1, width)
+        yield Combination(columns[column_start:column_end], keys[key_start:key_end], table)
         column_start, key_start, value_start = column_end, key_end, value_end
 
 
 def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
     """Return the attributes of `look_up_combinations`: all tables, joined end to end."""
 
-    def ends(sizes: Sequence[int]) -> Array:
+    def compute_ends(sizes: Sequence[int]) -> Array:
         return np.cumsum(sizes, dtype=np.int64)
 
     return {
         "columns": np.concatenate([c.columns for c in tables]).astype(np.int32),
-        "column_ends": ends([c.columns.size for c in tables]),
+        "column_ends": compute_ends([c.columns.size for c in tables]),
         "keys": np.concatenate([c.keys for c in tables]),
-        "key_ends": ends([c.keys.size for c in tables]),
+        "key_ends": compute_ends([c.keys.size for c in tables]),
         "values": np.concatenate([c.values.ravel() for c in tables]),
         "widths": np.array([c.values.shape[1] for c in tables], np.int64),
     }
 
 
 def hash_combinations(x: Array, columns: Array) -> Array:
-    """Return the hash of each row's values in `columns` as a bit pattern, int64 (n,)."""
+    """Hash each row's values in `columns`; return the 64 bits of the hashes as int64 (n,)."""
     multiplier = np.uint64(MULTIPLIER)
     hashed = np.zeros(x.shape[0], np.uint64)
     for column in columns:
@@ -264,8 +260,8 @@ def _look_up_type(types: Types, attrs: Attrs) -> TensorType:
     column_ends = array_attribute(attrs, "column_ends", "int64", widths.shape)
     for ends, size in ((column_ends, columns.size), (key_ends, keys.size)):
         is_ascending = (np.diff(ends, prepend=0) >= 0).all()
-        require(is_ascending and ends[-1] == size, "ends do not fit columns and keys")
-    require(((columns >= 0) & (columns < x.width)).all(), "no such column")
+        require(is_ascending and ends[-1] == size, "ends must ascend to the sizes")
+    require(((columns >= 0) & (columns < x.width)).all(), "a column is out of range")
     require((widths > 0).all() and widths.max() <= values.size, "a width is out of range")
     sizes = (np.diff(key_ends, prepend=0) + 1).astype(object) * widths.astype(object)
     has_all_values = int(sizes.sum()) == values.size
@@ -278,11 +274,9 @@ def _look_up_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _look_up(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Look up each row's values in the table of each combination, by their hash."""
-    (x,) = args
     values = []
     for combination in unpack_combinations(attrs):
-        row_hashes = hash_combinations(x, combination.columns)
+        row_hashes = hash_combinations(args[0], combination.columns)
         positions = np.searchsorted(combination.keys, row_hashes)
         is_known = positions < combination.keys.size
         is_known[is_known] = combination.keys[positions[is_known]] == row_hashes[is_known]

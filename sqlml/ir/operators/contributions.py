@@ -23,7 +23,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, matrix
 
+_SAMPLING = "sampled_contributions"
 _SAMPLED = "program, numbers, texts, missing, width: int, orders: int, seed: int"
 """`program` is a stored Program with inputs `x0`, `x1`, ... and an output `y` (n, width). The B
 background rows are in `numbers`, float64 (B, p), and `texts`, object (B * p,): each input uses one
@@ -54,10 +54,7 @@ _MAX_CELLS = 1 << 20
 
 
 def _sampled_type(types: Types, attrs: Attrs) -> TensorType:
-    """Return the type (n, width * (2 p + 1)).
-
-    Each output has p contributions, the expected score, and p standard errors.
-    """
+    """Infer the type: per output, p contributions, the expected score and p standard errors."""
     num_inputs = len(types)
     for x in types:
         require_matrix(x, width=1)
@@ -66,7 +63,7 @@ def _sampled_type(types: Types, attrs: Attrs) -> TensorType:
     array_attribute(attrs, "texts", "string", (numbers.size,))
     array_attribute(attrs, "missing", "bool", numbers.shape)
     has_valid_background = 0 < numbers.shape[0] <= MAX_BACKGROUND
-    require(has_valid_background, "background rows are missing, or there are too many")
+    require(has_valid_background, f"there must be 1 to {MAX_BACKGROUND} background rows")
     require(attrs["width"] > 0, "width must be an integer above 0")
     require(0 < attrs["orders"] <= MAX_ORDERS, f"orders must be 1 to {MAX_ORDERS}")
     require(attrs["seed"] >= 0, "a seed must not be negative")
@@ -93,9 +90,7 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
         mixed = (mix(slice(start, stop), backgrounds, masks[:, k]) for k, mix in enumerate(mixers))
         outputs = run({f"x{k}": column for k, column in enumerate(mixed)})
         if outputs.size != len(masks) * (stop - start) * width:
-            raise ProgramError(
-                f"sampled_contributions: the Program does not return {width} numbers"
-            )
+            raise ProgramError(f"{_SAMPLING}: the Program does not return {width} numbers")
         return outputs.reshape(len(masks), stop - start, width).astype(np.float64)
 
     for start in range(0, num_rows, rows_per_step):
@@ -105,7 +100,7 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
 
 
 def _make_mixer(x: Array, k: int, attrs: Attrs) -> Mixer:
-    """Return a function that mixes input k of a slice of rows with that of background rows."""
+    """Make a function that mixes the values of input k in rows with those in background rows."""
     if isinstance(x, TextColumn) or x.dtype == object:
         x = x.objects() if isinstance(x, TextColumn) else x
         background = attrs["texts"].reshape(attrs["missing"].shape)[:, k].copy()
@@ -127,11 +122,9 @@ Worth = Callable[[int, int, Array, Array], Array]
 def _sum_all_sets(start: int, stop: int, num_players: int, attrs: Attrs, worth: Worth) -> Array:
     """Compute exact contributions by evaluating each set of inputs with each background row."""
     sets = np.array(list(itertools.product([False, True], repeat=num_players)), bool)
-    num_background = len(attrs["numbers"])
-    mean_worths = sum(
-        worth(start, stop, np.full(len(sets), b), sets) for b in range(num_background)
-    )
-    mean_worths = np.asarray(mean_worths) / num_background
+    rows = range(len(attrs["numbers"]))
+    total = sum(worth(start, stop, np.full(len(sets), b), sets) for b in rows)
+    mean_worths = np.asarray(total) / len(rows)
     index_of = {tuple(members): index for index, members in enumerate(sets.tolist())}
     contributions = np.zeros((stop - start, mean_worths.shape[2], 2 * num_players + 1))
     for members, index in index_of.items():
@@ -141,11 +134,8 @@ def _sum_all_sets(start: int, stop: int, num_players: int, attrs: Attrs, worth: 
                 continue
             weight = math.factorial(size) * math.factorial(num_players - size - 1)
             with_player = index_of[(*members[:k], True, *members[k + 1 :])]
-            contributions[:, :, k] += (
-                weight
-                / math.factorial(num_players)
-                * (mean_worths[with_player] - mean_worths[index])
-            )
+            change = mean_worths[with_player] - mean_worths[index]
+            contributions[:, :, k] += weight / math.factorial(num_players) * change
     contributions[:, :, num_players] = mean_worths[index_of[(False,) * num_players]]
     return contributions
 
@@ -154,11 +144,11 @@ def _sample_orders(start: int, stop: int, num_players: int, attrs: Attrs, worth:
     """Estimate contributions from random orders of the inputs.
 
     All rows share the orders, so a row has the same contributions in any batch. Each background row
-    has the same number of orders, and the standard errors are those of the means over its orders.
+    has the same number of orders; the standard errors are those of the means over these orders.
     """
     num_background, num_orders = len(attrs["numbers"]), int(attrs["orders"])
     shape = (num_players, stop - start, int(attrs["width"]))
-    mean, variance, expected = np.zeros(shape), np.zeros(shape), np.zeros(shape[1:])
+    means, variances, expected_scores = np.zeros(shape), np.zeros(shape), np.zeros(shape[1:])
     generator = np.random.default_rng(attrs["seed"])
     for b in range(num_background):
         contributions_by_order = []
@@ -166,36 +156,34 @@ def _sample_orders(start: int, stop: int, num_players: int, attrs: Attrs, worth:
             order = generator.permutation(num_players)
             positions = np.stack([np.argsort(order), np.argsort(order[::-1])])
             # Set j of an order consists of its first j players.
-            masks = (positions[:, None] < np.arange(num_players + 1)[:, None]).reshape(
-                -1, num_players
-            )
+            masks = positions[:, None] < np.arange(num_players + 1)[:, None]
+            masks = masks.reshape(-1, num_players)
             worths = worth(start, stop, np.full(len(masks), b), masks)
             changes = np.diff(worths.reshape(2, num_players + 1, *shape[1:]), axis=1)
             contributions = np.empty(shape)
             contributions[order] = changes[0] / 2
             contributions[order[::-1]] += changes[1] / 2
             contributions_by_order.append(contributions)
-        mean += np.mean(contributions_by_order, axis=0) / num_background
+        means += np.mean(contributions_by_order, axis=0) / num_background
         if num_orders > 1:
-            variance += (
-                np.var(contributions_by_order, axis=0, ddof=1) / num_orders / num_background**2
-            )
-        expected += worths[0] / num_background
+            variance_of_order = np.var(contributions_by_order, axis=0, ddof=1)
+            variances += variance_of_order / num_orders / num_background**2
+        expected_scores += worths[0] / num_background
     result = np.empty((*shape[1:], 2 * num_players + 1))
-    result[:, :, :num_players] = np.moveaxis(mean, 0, 2)
-    result[:, :, num_players] = expected
-    result[:, :, num_players + 1 :] = np.moveaxis(np.sqrt(variance), 0, 2)
+    result[:, :, :num_players] = np.moveaxis(means, 0, 2)
+    result[:, :, num_players] = expected_scores
+    result[:, :, num_players + 1 :] = np.moveaxis(np.sqrt(variances), 0, 2)
     return result
 
 
-_GAME = ("player", "players", "background")
+_GAME_ATTRS = ("player", "players", "background")
 
 
 def make_ensemble(attrs: Attrs) -> Ensemble:
-    return Ensemble.of({name: value for name, value in attrs.items() if name not in _GAME})
+    return Ensemble.of({name: value for name, value in attrs.items() if name not in _GAME_ATTRS})
 
 
-def _type(types: Types, attrs: Attrs) -> TensorType:
+def _tree_game_type(types: Types, attrs: Attrs) -> TensorType:
     ensemble, (x,), num_players = make_ensemble(attrs), types, attrs["players"]
     ensemble.check(x)
     if "background" in attrs:
@@ -206,19 +194,14 @@ def _type(types: Types, attrs: Attrs) -> TensorType:
         require(ensemble.cover is not None, "contributions need covers, or background rows")
     player_of_column = array_attribute(attrs, "player", "int32", (x.width,))
     require(num_players > 0, "contributions need a player")
-    require(
-        ((player_of_column >= 0) & (player_of_column < num_players)).all(),
-        "a column belongs to no player",
-    )
+    has_player = (player_of_column >= 0) & (player_of_column < num_players)
+    require(has_player.all(), "each column must belong to a player")
     return matrix("float64", ensemble.outputs * (num_players + 1))
 
 
-def make_quadrature(features: int) -> tuple[Array, Array]:
-    """Return the points in (0, 1) and the weights of a rule that is exact for `features` players.
-
-    This is the number of different features on a path from the root to a leaf.
-    """
-    points, weights = np.polynomial.legendre.leggauss(max(1, (features + 1) // 2))
+def make_quadrature(num_players: int) -> tuple[Array, Array]:
+    """Return the points and weights of a rule on (0, 1) that is exact for `num_players` players."""
+    points, weights = np.polynomial.legendre.leggauss(max(1, (num_players + 1) // 2))
     return (points + 1) / 2, weights / 2
 
 
@@ -231,10 +214,8 @@ def split_shares(ensemble: Ensemble, background: Array | None) -> Array:
     """
     if background is not None:
         nodes = np.arange(ensemble.nodes)
-        goes_left_by_row = np.stack(
-            [goes_left(ensemble, nodes, row[ensemble.feature]) for row in background]
-        )
-        return np.stack([goes_left_by_row, ~goes_left_by_row], axis=2).astype(np.float64)
+        is_left = [goes_left(ensemble, nodes, row[ensemble.feature]) for row in background]
+        return np.stack([is_left, np.logical_not(is_left)], axis=2).astype(np.float64)
     assert ensemble.cover is not None and ensemble.leaf_cover is not None
     cover = ensemble.cover.astype(np.float64)
     children = np.stack([ensemble.left, ensemble.right], axis=1)
@@ -247,51 +228,44 @@ def split_shares(ensemble: Ensemble, background: Array | None) -> Array:
     return np.where(cover[:, None] > 0, shares, 0.5)[None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """A leaf and the tests on its path: pairs of a node and whether the path goes left there."""
-
-    tree: int
-    leaf: int
-    tests: tuple[tuple[int, bool], ...]
+_Tests = tuple[tuple[int, bool], ...]
+"""The tests on a leaf's path: pairs of a node and whether the path goes left there."""
 
 
-def _iterate_leaves(ensemble: Ensemble) -> Iterator[_Leaf]:
+def _iterate_leaves(ensemble: Ensemble) -> Iterator[tuple[int, int, _Tests]]:
+    """Yield the tree, the number and the tests of each leaf."""
     for tree, root in enumerate(ensemble.roots.tolist()):
-        stack: list[tuple[int, tuple[tuple[int, bool], ...]]] = [(root, ())]
+        stack: list[tuple[int, _Tests]] = [(root, ())]
         while stack:
             node, tests = stack.pop()
             if node < 0:
-                yield _Leaf(tree, ~node, tests)
+                yield tree, ~node, tests
             else:
                 stack.append((int(ensemble.right[node]), (*tests, (node, False))))
                 stack.append((int(ensemble.left[node]), (*tests, (node, True))))
 
 
 def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the contributions to K outputs as (n, K * (players + 1)).
-
-    The last number of each output is the expected score if no input is known.
-    """
+    """Return, for each output, the contributions of all players and the expected score."""
     (x,) = args
     ensemble, num_players = make_ensemble(attrs), int(attrs["players"])
     n, values_per_leaf = x.shape[0], ensemble.leaf_values.shape[1]
     shares_by_background = split_shares(ensemble, attrs.get("background"))
     result = np.zeros((n, ensemble.outputs, num_players + 1))
     result[:, :, -1] = ensemble.base
-    for leaf, shares in itertools.product(_iterate_leaves(ensemble), shares_by_background):
+    leaves = _iterate_leaves(ensemble)
+    for (tree, leaf, tests), shares in itertools.product(leaves, shares_by_background):
         passed: dict[int, Array] = {}
         share_of: dict[int, float] = {}
-        for node, is_left in leaf.tests:
+        for node, is_left in tests:
             column = int(ensemble.feature[node])
             k = int(attrs["player"][column])
             is_passed = goes_left(ensemble, np.full(n, node), x[:, column]) == is_left
             passed[k] = passed.get(k, True) & is_passed
             share_of[k] = share_of.get(k, 1.0) * float(shares[node, 0 if is_left else 1])
-        outputs = slice(
-            int(ensemble.target[leaf.tree]), int(ensemble.target[leaf.tree]) + values_per_leaf
-        )
-        value = ensemble.leaf_values[leaf.leaf].astype(np.float64) / len(shares_by_background)
+        first_output = int(ensemble.target[tree])
+        outputs = slice(first_output, first_output + values_per_leaf)
+        value = ensemble.leaf_values[leaf].astype(np.float64) / len(shares_by_background)
         result[:, outputs, -1] += np.prod(list(share_of.values())) * value
         for k in share_of:
             total = np.zeros(n)
@@ -303,10 +277,10 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     return result.reshape(n, ensemble.outputs * (num_players + 1))
 
 
-_GAME_ATTRIBUTES = "player, players: int, background?"
+_TREE_GAME = f"{TREES}, player, players: int, background?"
 
 OPERATORS: tuple[Op, ...] = (
-    Op("tree_contributions", "opaque", _type, _contributions, f"{TREES}, {_GAME_ATTRIBUTES}"),
+    Op("tree_contributions", "opaque", _tree_game_type, _contributions, _TREE_GAME),
     # It runs a Program; see `reference.FUNCTIONS`.
-    Op("sampled_contributions", "opaque", _sampled_type, None, _SAMPLED, arity=(1, None)),
+    Op(_SAMPLING, "opaque", _sampled_type, None, _SAMPLED, arity=(1, None)),
 )

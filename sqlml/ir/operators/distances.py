@@ -34,7 +34,7 @@ def compute_square_norms(x: Array) -> Array:
 
 
 def rounding_slack(x_squares: Array, point_squares: Array, width: int) -> Array:
-    """Return, for each row, a bound on how far expanded and direct distances may differ, (n,)."""
+    """Return how far, at most, the expanded and direct distances of each row may differ, (n,)."""
     max_square = point_squares.max(initial=0.0)
     return np.asarray((width + 8) * 2.0**-51 * (x_squares + max_square))
 
@@ -53,15 +53,14 @@ def multiply_add(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(result), result, total)
 
 
-def expanded_distances(x: Array, points: Array, x_squares: Array, point_squares: Array) -> Array:
-    """Return the squared distances (n, m) from each row to `points`.
+def expand_distances(x: Array, points: Array, x_squares: Array, point_squares: Array) -> Array:
+    """Return the squared distances (n, m) from each row to `points`, (m, k) or (n, m, k)."""
+    return np.maximum(
+        0.0, (x_squares[:, None] + -2.0 * _compute_products(x, points)) + point_squares
+    )
 
-    `points` is (m, k), or (n, m, k) if each row has its own points.
-    """
-    return np.maximum(0.0, (x_squares[:, None] + -2.0 * _products(x, points)) + point_squares)
 
-
-def _products(x: Array, points: Array) -> Array:
+def _compute_products(x: Array, points: Array) -> Array:
     product = np.zeros((x.shape[0], points.shape[-2]))
     for j in range(x.shape[1]):
         product = multiply_add(x[:, j : j + 1], points[..., j], product)
@@ -76,8 +75,8 @@ def scale_to_unit(x: Array) -> Array:
     return np.asarray(x / length[:, None])
 
 
-def cosine_distances(x: Array, points: Array) -> Array:
-    return np.clip(1.0 - _products(scale_to_unit(x), scale_to_unit(points)), 0.0, 2.0)
+def compute_cosine_distances(x: Array, points: Array) -> Array:
+    return np.clip(1.0 - _compute_products(scale_to_unit(x), scale_to_unit(points)), 0.0, 2.0)
 
 
 METRICS = frozenset(
@@ -95,10 +94,10 @@ METRIC = "points, metric: str, p: float?, weights?, inverse?"
 
 
 def check_metric(types: Types, attrs: Attrs) -> int:
-    """Return the number of points; raise ProgramError if the attributes define no distance."""
+    """Return the number of points; raise ProgramError if the attributes are invalid."""
     x, metric = require_matrix(types[0]), attrs["metric"]
     require_float(x.dtype)
-    require(x.width > 0, "distances need a column")
+    require(x.width > 0, "distances need at least one column")
     points = array_attribute(attrs, "points", x.dtype, (None, x.width))
     require(metric in METRICS, f"unknown metric {metric!r}")
     require(("p" in attrs) == (metric == "minkowski"), "only minkowski has a p")
@@ -116,19 +115,14 @@ def check_metric(types: Types, attrs: Attrs) -> int:
 def compute_distances(
     xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any, inverse: Any = None
 ) -> Any:
-    """Return the reduced distances (n, m) between the rows of x (n, k) and of points (m, k).
-
-    `xp` is numpy or another array module with the same functions.
-    """
+    """Return reduced distances (n, m) of rows x and points; `xp` is numpy or a similar module."""
     if metric == "mahalanobis":
         return _sum_mahalanobis(x, points, inverse)
     if metric == "cosine":
-        similarity = compute_distances(
-            xp, _scale_to_unit(xp, x), _scale_to_unit(xp, points), "dot", p, None
-        )
-        return xp.clip(1.0 - similarity, 0.0, 2.0)
+        x, points = _scale_to_unit(xp, x), _scale_to_unit(xp, points)
+        return xp.clip(1.0 - compute_distances(xp, x, points, "dot", p, None), 0.0, 2.0)
     total: Any = None
-    size_sum: Any = None
+    scale: Any = None
     width = points.shape[1]
     for j in range(width):
         a, b = x[:, j : j + 1], points[:, j]
@@ -137,20 +131,20 @@ def compute_distances(
         elif metric == "hamming":
             term = xp.where(a != b, xp.ones_like(a), 0.0)
         elif metric == "chi2":
-            size = a + b
-            term = (a - b) * (a - b) / xp.where(size == 0, 1.0, size)
-            term = xp.where(size == 0, 0.0, term)
+            magnitude = a + b
+            term = (a - b) * (a - b) / xp.where(magnitude == 0, 1.0, magnitude)
+            term = xp.where(magnitude == 0, 0.0, term)
         else:
             term = a - b
             term = term * term if metric == "sqeuclidean" else xp.abs(term)
             if metric == "minkowski":
                 term = term**p
             elif metric == "canberra":
-                size = xp.abs(a) + xp.abs(b)
-                term = xp.where(size > 0, term / xp.where(size > 0, size, 1.0), 0.0)
+                magnitude = xp.abs(a) + xp.abs(b)
+                term = xp.where(magnitude > 0, term / xp.where(magnitude > 0, magnitude, 1.0), 0.0)
             elif metric == "braycurtis":
-                size = xp.abs(a) + xp.abs(b)
-                size_sum = size if size_sum is None else size_sum + size
+                magnitude = xp.abs(a) + xp.abs(b)
+                scale = magnitude if scale is None else scale + magnitude
         if weights is not None:
             term = term * weights[j]
         if total is None:
@@ -162,7 +156,7 @@ def compute_distances(
     if metric == "hamming":
         return total / width
     if metric == "braycurtis":
-        return xp.where(size_sum > 0, total / xp.where(size_sum > 0, size_sum, 1.0), 0.0)
+        return xp.where(scale > 0, total / xp.where(scale > 0, scale, 1.0), 0.0)
     return total
 
 
@@ -187,21 +181,20 @@ def _scale_to_unit(xp: Any, x: Any) -> Any:
     return x / xp.where(length == 0, 1.0, length)
 
 
-def reduced_distances(x: Array, attrs: Attrs) -> Array:
+def reduce_distances(x: Array, attrs: Attrs) -> Array:
     """Return the reduced distances (n, m) of rows `x` under the metric in `attrs`."""
-    metric, p, weights = attrs["metric"], attrs.get("p", 0.0), attrs.get("weights")
-    reduced: Array = compute_distances(
-        np, x, attrs["points"], metric, p, weights, attrs.get("inverse")
-    )
+    points, metric, p = attrs["points"], attrs["metric"], attrs.get("p", 0.0)
+    weights, inverse = attrs.get("weights"), attrs.get("inverse")
+    reduced: Array = compute_distances(np, x, points, metric, p, weights, inverse)
     return reduced.astype(x.dtype, copy=False)
 
 
-def round_like_source(x: Array, attrs: Attrs) -> Array:
+def compute_like_source(x: Array, attrs: Attrs) -> Array:
     """Return distances (n, m) for a metric in `EXPANDED`, rounded as scikit-learn rounds them."""
     points = attrs["points"]
     if attrs["metric"] == "cosine":
-        return cosine_distances(x, points)
-    return expanded_distances(x, points, compute_square_norms(x), compute_square_norms(points))
+        return compute_cosine_distances(x, points)
+    return expand_distances(x, points, compute_square_norms(x), compute_square_norms(points))
 
 
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
@@ -215,10 +208,9 @@ def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _pairwise(args: Sequence[Array], attrs: Attrs) -> Array:
-    compute_distances = round_like_source if attrs.get("expanded") else reduced_distances
-    return compute_distances(args[0], attrs)
+    measure = compute_like_source if attrs.get("expanded") else reduce_distances
+    return measure(args[0], attrs)
 
 
-OPERATORS: tuple[Op, ...] = (
-    Op("pairwise", "complex", _pairwise_type, _pairwise, f"{METRIC}, expanded: bool?"),
-)
+_PAIRWISE = f"{METRIC}, expanded: bool?"
+OPERATORS: tuple[Op, ...] = (Op("pairwise", "complex", _pairwise_type, _pairwise, _PAIRWISE),)

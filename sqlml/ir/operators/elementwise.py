@@ -41,7 +41,7 @@ _MIDDLE = (
 )
 """Coefficients of the numerator and the denominator for |p - 0.5| <= 0.425, lowest power first."""
 
-_OUTER = (
+_NEAR_TAIL = (
     (1.42343711074968357734, 4.63033784615654529590, 5.76949722146069140550,
      3.64784832476320460504, 1.27045825245236838258, 2.41780725177450611770e-1,
      2.27238449892691845833e-2, 7.74545014278341407640e-4),
@@ -51,7 +51,7 @@ _OUTER = (
 )
 """Coefficients for sqrt(-log(tail)) <= 5."""
 
-_TAIL = (
+_FAR_TAIL = (
     (6.65790464350110377720, 5.46378491116411436990, 1.78482653991729133580,
      2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
      2.71155556874348757815e-5, 2.01033439929228813265e-7),
@@ -80,19 +80,23 @@ def ndtri(p: Array) -> Array:
     >>> ndtri(np.array([0.0, 0.5, 2.0]))
     array([-inf,   0.,  nan])
     """
-    wide = np.asarray(p, np.float64)
-    centred = wide - 0.5
+    float64_p = np.asarray(p, np.float64)
+    centred = float64_p - 0.5
     with np.errstate(all="ignore"):
-        tail = np.minimum(wide, 1 - wide)
+        tail = np.minimum(float64_p, 1 - float64_p)
         r = np.sqrt(-np.log(tail))
-        outer_x = np.where(r <= 5, _ratio(_OUTER, r - 1.6), _ratio(_TAIL, r - 5))
+        outer_x = np.where(
+            r <= 5, _divide_polynomials(_NEAR_TAIL, r - 1.6), _divide_polynomials(_FAR_TAIL, r - 5)
+        )
         outer_x = np.where(tail == 0, np.inf, outer_x)
-        middle_x = centred * _ratio(_MIDDLE, 0.180625 - centred * centred)
+        middle_x = centred * _divide_polynomials(_MIDDLE, 0.180625 - centred * centred)
         x = np.where(np.abs(centred) <= 0.425, middle_x, np.copysign(outer_x, centred))
-    return np.where((wide < 0) | (wide > 1), np.nan, x).astype(p.dtype)
+    return np.where((float64_p < 0) | (float64_p > 1), np.nan, x).astype(p.dtype)
 
 
-def _ratio(coefficient_pairs: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
+def _divide_polynomials(
+    coefficient_pairs: tuple[tuple[float, ...], tuple[float, ...]], x: Array
+) -> Array:
     numerator, denominator = (polyval(x, coefficients) for coefficients in coefficient_pairs)
     return np.asarray(numerator / denominator)
 
@@ -103,10 +107,8 @@ WIDE = (
     *("sinh", "cosh", "arcsinh", "arccosh", "arctanh"),
 )
 """Functions of numpy that are computed in float64 for inputs of either float dtype."""
-UNARY_FLOAT = (
-    *("exp", "log", "log1p", "expm1", "sqrt", "sigmoid", "tanh", *ROUNDING),
-    *(*WIDE, "ndtr", "ndtri"),
-)
+_UFUNC_NAMES = ("log", "log1p", "expm1", "sqrt", "tanh", *ROUNDING)
+UNARY_FLOAT = ("exp", "sigmoid", "ndtr", "ndtri", *_UFUNC_NAMES, *WIDE)
 UNARY_NUMERIC = ("neg", "abs", "sign", "square")
 ARITHMETIC = ("add", "sub", "mul", "maximum", "minimum")
 COMPARISON = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -116,10 +118,7 @@ DIVISION = ("div", "pow", "mod")
 
 
 def _make_elementwise_rule(dtypes: Collection[str], result_dtype: DType | None = None) -> Rule:
-    """Return the type rule of an operator whose inputs share one of `dtypes`.
-
-    The result has `result_dtype` (default: the dtype of the inputs).
-    """
+    """Make the type rule for inputs of one of `dtypes`; `result_dtype` defaults to their dtype."""
 
     def rule(types: Types, attrs: Attrs) -> TensorType:
         dtype = require_same_dtype(types)
@@ -141,7 +140,7 @@ def _where_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _cast_type(types: Types, attrs: Attrs) -> TensorType:
-    require("string" not in (types[0].dtype, attrs["dtype"]), "strings are not cast")
+    require("string" not in (types[0].dtype, attrs["dtype"]), "strings cannot be cast")
     require(not types[0].sparse or attrs["dtype"] in FLOATS, "sparse rows are cast only to floats")
     return TensorType(attrs["dtype"], types[0].shape, types[0].sparse)
 
@@ -156,7 +155,7 @@ def exp(x: Array) -> Array:
 
 
 def _compute_in_float64(function: Callable[..., Any]) -> Function:
-    """Return an operator function that calls `function` in float64 and rounds the result once."""
+    """Make an operator function that calls `function` in float64 and rounds its result once."""
 
     def compute(args: Sequence[Array], attrs: Attrs) -> Array:
         dtype = args[0].dtype
@@ -193,13 +192,8 @@ def is_missing(value: object) -> bool:
 
 
 UFUNCS: Mapping[str, np.ufunc] = {
-    **{
-        name: getattr(np, name)
-        for name in (
-            *("log", "log1p", "expm1", "sqrt", "tanh", *ROUNDING),
-            *("abs", "sign", "square", "maximum", "minimum"),
-        )
-    },
+    **{name: getattr(np, name) for name in _UFUNC_NAMES},
+    **{name: getattr(np, name) for name in ("abs", "sign", "square", "maximum", "minimum")},
     "neg": np.negative,
     "add": np.add,
     "sub": np.subtract,

@@ -31,10 +31,7 @@ def _accumulate_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _sum_type(dtype: DType, attrs: Attrs, trees: int, values: int) -> TensorType:
-    """Return the type of `base` plus the trees' leaf values.
-
-    Each tree adds its `values` per leaf to the columns of `base` from its `target` on.
-    """
+    """Infer the type of the sum: each tree adds `values` numbers to `base` from its target on."""
     base = array_attribute(attrs, "base", dtype, (None,))
     target = array_attribute(attrs, "target", "int32", (trees,))
     fits = target.size == 0 or (target.min() >= 0 and int(target.max()) + values <= base.size)
@@ -51,7 +48,7 @@ def _linear_leaves_type(types: Types, attrs: Attrs) -> TensorType:
     begin = array_attribute(attrs, "begin", "int32", (value.size + 1,))
     feature = array_attribute(attrs, "feature", "int32", (None,))
     array_attribute(attrs, "weights", dtype, feature.shape)
-    require(value.size > 0, "linear_leaves needs a leaf")
+    require(value.size > 0, "linear_leaves needs at least one leaf")
     fits = begin[0] == 0 and begin[-1] == feature.size and (np.diff(begin) >= 0).all()
     require(fits, "begin does not fit the weights")
     is_column = feature.size == 0 or (feature.min() >= 0 and feature.max() < x.width)
@@ -66,12 +63,8 @@ def find_exit_leaves(ensemble: Ensemble, x: Array) -> Array:
     rows = np.arange(n)[:, None]
     while (position >= 0).any():
         node = np.maximum(position, 0)
-        value = (
-            x[rows, ensemble.feature[node]] if ensemble.nodes else np.zeros(position.shape, x.dtype)
-        )
-        child = np.where(
-            goes_left(ensemble, node, value), ensemble.left[node], ensemble.right[node]
-        )
+        is_left = goes_left(ensemble, node, x[rows, ensemble.feature[node]])
+        child = np.where(is_left, ensemble.left[node], ensemble.right[node])
         position = np.where(position < 0, position, child)
     return ~position
 
@@ -133,9 +126,8 @@ def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
         index = np.where(has_term, begin[leaf] + k, 0)
         term = np.take_along_axis(x, attrs["feature"][index].astype(np.int64), axis=1)
         is_missing |= has_term & np.isnan(term)
-        leaf_outputs = np.where(
-            has_term, leaf_outputs + attrs["weights"][index] * term, leaf_outputs
-        )
+        sums = leaf_outputs + attrs["weights"][index] * term
+        leaf_outputs = np.where(has_term, sums, leaf_outputs)
     leaf_outputs = np.where(is_missing, value[leaf], leaf_outputs)
     return _accumulate([leaf_outputs[:, :, None]], attrs)
 

@@ -37,7 +37,7 @@ def _impute_type(types: Types, attrs: Attrs) -> TensorType:
 def _require_type(types: Types, attrs: Attrs) -> TensorType:
     x, condition = types
     require_matrix(condition, "bool", 1)
-    require(x.rowwise, "require returns rows")
+    require(x.rowwise, "require takes a row-wise value")
     require(attrs["message"], "require needs a message")
     return x
 
@@ -54,10 +54,9 @@ def _require_finite(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
     is_bad = find_out_of_bounds(x, attrs)
     if is_bad.any():
-        row, col = np.argwhere(is_bad)[0]
-        raise make_not_finite_error(
-            attrs["features"][col], attrs["step"], bool(np.isnan(x[row, col]))
-        )
+        row, column = np.argwhere(is_bad)[0]
+        is_missing = bool(np.isnan(x[row, column]))
+        raise make_not_finite_error(attrs["features"][column], attrs["step"], is_missing)
     return x
 
 
@@ -72,7 +71,7 @@ def find_out_of_bounds(x: Array, attrs: Attrs) -> Array:
 
 
 def make_not_finite_error(feature: str, step: str, missing: bool) -> MissingValueError:
-    """Return the error of `require_finite`: about NaN if `missing`, otherwise about infinity."""
+    """Make the error of `require_finite` for a missing value, or otherwise for infinity."""
     problem = "NULL or NaN" if missing else "infinity (or a value too large)"
     fix = (
         "put an imputer before it, fill the column in SQL (coalesce), or filter such rows"
@@ -100,7 +99,7 @@ def _knn_impute_type(types: Types, attrs: Attrs) -> TensorType:
     x = require_matrix(types[0], "float64")
     rows = array_attribute(attrs, "rows", "float64", (None, x.width))
     require(rows.shape[0] >= 1, "knn_impute needs a training row")
-    require(not np.isinf(rows).any(), "a training row has an infinity")
+    require(not np.isinf(rows).any(), "a training row is infinite")
     require(attrs["neighbours"] >= 1, "neighbours must be at least 1")
     require(attrs["weights"] in ("uniform", "distance"), "weights must be uniform or distance")
     require(attrs["order"] in ("C", "F"), "order must be C or F")
@@ -129,12 +128,11 @@ def _fill_rows(x: Array, attrs: Attrs) -> Array:
         if not receivers.size or not donors.size:
             continue
         donor_distances = distances[receivers][:, donors]
-        has_no_donor = np.isnan(donor_distances).all(axis=1)
-        filled[receivers[has_no_donor], j] = np.nan_to_num(rows[:, j]).sum() / donors.size
-        if not has_no_donor.all():
-            filled[receivers[~has_no_donor], j] = _mean_of_nearest(
-                donor_distances[~has_no_donor], rows[donors, j], attrs
-            )
+        has_donor = ~np.isnan(donor_distances).all(axis=1)
+        filled[receivers[~has_donor], j] = np.nan_to_num(rows[:, j]).sum() / donors.size
+        if has_donor.any():
+            means = _average_nearest(donor_distances[has_donor], rows[donors, j], attrs)
+            filled[receivers[has_donor], j] = means
     return filled
 
 
@@ -147,8 +145,8 @@ def nan_distances(x: Array, y: Array, order: Order = "F") -> Array:
     missing_x, missing_y = np.isnan(x), np.isnan(y)
     x, y = np.where(missing_x, 0, x), np.where(missing_y, 0, y)
     squared = -2 * _multiply(x, y)
-    squared += _square_norms(x, "C")[:, None]
-    squared += _square_norms(y, order)
+    squared += _compute_square_norms(x, "C")[:, None]
+    squared += _compute_square_norms(y, order)
     np.maximum(squared, 0, out=squared)
     squared -= _multiply(x * x, missing_y.astype(np.float64))
     squared -= _multiply(missing_x.astype(np.float64), y * y)
@@ -160,15 +158,12 @@ def nan_distances(x: Array, y: Array, order: Order = "F") -> Array:
     return np.asarray(np.sqrt(squared))
 
 
-def _square_norms(x: Array, order: Order) -> Array:
+def _compute_square_norms(x: Array, order: Order) -> Array:
     return np.asarray(np.einsum("ij,ij->i", *[np.asarray(x, order=order)] * 2))
 
 
 def _multiply(x: Array, y: Array) -> Array:
-    """Return x @ y.T, computed by BLAS in blocks of a fixed size.
-
-    So a row has the same product in every batch.
-    """
+    """Return x @ y.T in blocks of a fixed size, so that a row has one product in every batch."""
     padded_rows = -(-x.shape[0] // BLOCK) * BLOCK
     padded = np.zeros((padded_rows, x.shape[1]))
     padded[: x.shape[0]] = x
@@ -178,11 +173,8 @@ def _multiply(x: Array, y: Array) -> Array:
     return product[: x.shape[0]]
 
 
-def _mean_of_nearest(distances: Array, values: Array, attrs: Attrs) -> Array:
-    """Return the mean of the nearest values for each row, (n,).
-
-    Among equal distances, the order of argpartition decides, as in scikit-learn.
-    """
+def _average_nearest(distances: Array, values: Array, attrs: Attrs) -> Array:
+    """Return the mean of each row's nearest values, (n,); argpartition decides between ties."""
     count = min(attrs["neighbours"], values.size)
     nearest = np.argpartition(distances, count - 1, axis=1)[:, :count]
     nearest_distances = np.take_along_axis(distances, nearest, axis=1)

@@ -52,10 +52,8 @@ def _select_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _reshape_type(types: Types, attrs: Attrs) -> TensorType:
     shape = attrs["shape"]
-    require(
-        isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape),
-        "shape must be a tuple of integers",
-    )
+    is_shape = isinstance(shape, tuple) and all(type(d) is int and d >= 0 for d in shape)
+    require(is_shape, "shape must be a tuple of integers")
     require(types[0].rowwise, "reshape takes a row-wise value; shape is that of one row")
     fits = math.prod(shape) == math.prod(types[0].shape[1:])
     require(fits, f"{types[0]!r} does not reshape to {(ROWS, *shape)}")
@@ -105,7 +103,7 @@ def _gather(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _require_in_range(op: str, index: Array, length: int) -> None:
-    """Raise ProgramError if an index is out of range, which type rules cannot find out."""
+    """Raise ProgramError if an index is out of range; type rules do not see the indices."""
     if index.size and (index.min() < 0 or index.max() >= length):
         raise ProgramError(f"{op} reaches outside its table of {length}; create the model again")
 
@@ -114,17 +112,15 @@ def _matmul_type(types: Types, attrs: Attrs) -> TensorType:
     a, b = types
     require_numeric(require_same_dtype(types))
     require(len(a.shape) == 2 and len(b.shape) == 2 and not b.rowwise, "matmul takes (n,k) @ (k,m)")
-    require(a.shape[1] == b.shape[0], f"matmul of {a!r} and {b!r}")
+    require(a.shape[1] == b.shape[0], f"matmul: inner sizes differ: {a!r} and {b!r}")
     return TensorType(a.dtype, (a.shape[0], b.shape[1]))
 
 
 def _batch_matmul_type(types: Types, attrs: Attrs) -> TensorType:
     a, b = types
     require_numeric(require_same_dtype(types))
-    require(
-        len(a.shape) == 3 and len(b.shape) == 3 and not b.rowwise and a.shape[1:] == b.shape[:2],
-        f"batch_matmul of {a!r} and {b!r}",
-    )
+    fits = len(a.shape) == len(b.shape) == 3 and a.shape[1:] == b.shape[:2]
+    require(fits and not b.rowwise, f"batch_matmul cannot multiply {a!r} and {b!r}")
     return TensorType(a.dtype, (a.shape[0], a.shape[1], b.shape[2]))
 
 
@@ -163,7 +159,7 @@ def _reduce_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _extreme_type(types: Types, attrs: Attrs) -> TensorType:
     result_type = _reduce_type(types, attrs)
-    require(types[0].shape[attrs["axis"]] > 0, f"{types[0]!r} has no value to choose")
+    require(types[0].shape[attrs["axis"]] > 0, f"{types[0]!r} has no values along the axis")
     return result_type
 
 
@@ -204,13 +200,10 @@ def _weighted_median_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _weighted_median(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the smallest value in each row at which the cumulative weight reaches one half.
-
-    NaN counts as the largest value.
-    """
+    """Return the smallest value in each row at which the cumulative weight reaches one half."""
     (x,) = args
     weights: Array = attrs["weights"]
-    order = np.argsort(x, axis=1, kind="stable")
+    order = np.argsort(x, axis=1, kind="stable")  # NaN counts as the largest value.
     cumulative = np.cumsum(weights[order], axis=1)
     reaches_half = cumulative >= 0.5 * cumulative[:, -1:]
     columns = np.take_along_axis(order, reaches_half.argmax(axis=1)[:, None], axis=1)
@@ -228,10 +221,7 @@ def _couple_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _couple(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the class probabilities, (n, classes).
-
-    The input has, for each pair of classes (0, 1), (0, 2), ..., the probability of the first one.
-    """
+    """Return class probabilities (n, classes) from those of the first class in each pair."""
     (x,) = args
     num_classes: int = attrs["classes"]
     probabilities = np.empty((x.shape[0], num_classes))
@@ -242,7 +232,7 @@ def _couple(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _couple_block(x: Array, k: int) -> Array:
-    """Run libsvm's iteration on a block of rows; r, q and p are the names of the paper."""
+    """Run libsvm's iteration on a block of rows; r, q and p are named as in the paper (Q, 2004)."""
     r = np.zeros((x.shape[0], k, k))
     for column, (i, j) in enumerate(combinations(range(k), 2)):
         r[:, i, j] = x[:, column]
@@ -275,12 +265,12 @@ def _couple_block(x: Array, k: int) -> Array:
 def _update_classes(p: Array, qp: Array, pqp: Array, q: Array, k: int) -> Array:
     """Update each class once; the arrays `p`, `qp` and `pqp` may be overwritten."""
     for t in range(k):
-        diff = (-qp[:, t] + pqp) / q[:, t, t]
-        p[:, t] += diff
-        growth = diff * (diff * q[:, t, t] + 2 * qp[:, t])
-        pqp = (pqp + growth) / (1 + diff) / (1 + diff)
-        qp = (qp + diff[:, None] * q[:, t]) / (1 + diff)[:, None]
-        p /= (1 + diff)[:, None]
+        step = (-qp[:, t] + pqp) / q[:, t, t]
+        p[:, t] += step
+        increase = step * (step * q[:, t, t] + 2 * qp[:, t])
+        pqp = (pqp + increase) / (1 + step) / (1 + step)
+        qp = (qp + step[:, None] * q[:, t]) / (1 + step)[:, None]
+        p /= (1 + step)[:, None]
     return p
 
 

@@ -21,10 +21,10 @@ from sqlml.ir.operators.distances import (
     METRIC,
     SQUARES,
     check_metric,
+    compute_like_source,
     compute_square_norms,
-    expanded_distances,
-    reduced_distances,
-    round_like_source,
+    expand_distances,
+    reduce_distances,
     rounding_slack,
 )
 from sqlml.ir.operators.op import Op, Types, array_attribute, require
@@ -43,7 +43,7 @@ def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
     points, k = check_metric(types, attrs), attrs["k"]
     ties, metric = attrs["ties"], attrs["metric"]
     require(types[0].dtype == "float64", "nearest takes float64")
-    require(0 < k <= min(points, MAX_NEIGHBOURS), f"{k} neighbours of {points} points")
+    require(0 < k <= min(points, MAX_NEIGHBOURS), f"k is {k} for {points} points")
     require(ties in TIES, f"unknown rule for ties {ties!r}")
     require(metric not in ("dot", "chi2"), f"{metric} is not a distance")
     if attrs.get("expanded", False):
@@ -56,7 +56,7 @@ def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
     if ties in TREES:
         _check_tree(types, attrs, points)
     else:
-        require(not {"order", "leaves", "bounds"} & set(attrs), "only a tree has nodes")
+        require(not {"order", "leaves", "bounds"} & set(attrs), "only trees have nodes")
     return matrix("float64", 2 * k)
 
 
@@ -66,28 +66,22 @@ def _check_tree(types: Types, attrs: Attrs, num_points: int) -> None:
     order = array_attribute(attrs, "order", "int64", (num_points,))
     node_ranges = array_attribute(attrs, "leaves", "int64", (None, 2))
     num_nodes, width = node_ranges.shape[0], types[0].width
-    require(
-        np.array_equal(np.sort(order), np.arange(num_points)), "order must name each point once"
-    )
+    has_each_point = np.array_equal(np.sort(order), np.arange(num_points))
+    require(has_each_point, "order must name each point once")
     # The tree is complete: the children of node i are 2i + 1 and 2i + 2.
     require(num_nodes > 0 and (num_nodes + 1) & num_nodes == 0, "a tree has 2^depth - 1 nodes")
     start, end = node_ranges.T
-    require(start[0] == 0 and end[0] == num_points and (start <= end).all(), "nodes are ranges")
-    left, right = node_ranges[1::2], node_ranges[2::2]
-    child_ranges = np.stack([left[:, 0], left[:, 1], right[:, 1]])
-    parent_ranges = node_ranges[: len(left)]
-    require(
-        np.array_equal(
-            child_ranges, np.stack([parent_ranges[:, 0], right[:, 0], parent_ranges[:, 1]])
-        ),
-        "the children of a node must divide its points",
-    )
+    require(start[0] == 0 and end[0] == num_points and (start <= end).all(), "nodes must be ranges")
+    left, right, parents = node_ranges[1::2], node_ranges[2::2], node_ranges[: num_nodes // 2]
+    are_adjacent = np.array_equal(left[:, 1], right[:, 0])
+    divides = are_adjacent and np.array_equal(np.stack([left[:, 0], right[:, 1]], 1), parents)
+    require(divides, "the children of a node must divide its points")
     extra_columns = 1 if attrs["ties"] == "ball_tree" else width
     bounds = array_attribute(attrs, "bounds", "float64", (num_nodes, width + extra_columns))
     points_in_order = attrs["points"][order]
     if attrs["ties"] == "kd_tree":
-        has_tree = attrs["metric"] in _KD_POWER and "weights" not in attrs
-        require(has_tree, "not a metric of a kd_tree")
+        has_tree = attrs["metric"] in _KD_TREE_POWERS and "weights" not in attrs
+        require(has_tree, "a kd_tree does not support this metric")
         contain_points = _boxes_contain_points(bounds, node_ranges, points_in_order)
     else:
         contain_points = _balls_contain_points(bounds, node_ranges, points_in_order, attrs)
@@ -103,16 +97,14 @@ def _boxes_contain_points(bounds: Array, node_ranges: Array, points: Array) -> b
     for children in (slice(1, None, 2), slice(2, None, 2)):
         # A box without points may be anything.
         has_points = (node_ranges[children, 0] < node_ranges[children, 1])[:, None]
-        sticks_out = (box_min[children] < box_min[:num_inner]) | (
-            box_max[children] > box_max[:num_inner]
-        )
-        if (has_points & sticks_out).any():
+        exceeds_min = box_min[children] < box_min[:num_inner]
+        exceeds_max = box_max[children] > box_max[:num_inner]
+        if (has_points & (exceeds_min | exceeds_max)).any():
             return False
+    leaves = zip(node_ranges[num_inner:], box_min[num_inner:], box_max[num_inner:], strict=True)
     return all(
         ((points[start:end] >= low) & (points[start:end] <= high)).all()
-        for (start, end), low, high in zip(
-            node_ranges[num_inner:], box_min[num_inner:], box_max[num_inner:], strict=True
-        )
+        for (start, end), low, high in leaves
     )
 
 
@@ -120,20 +112,20 @@ def _balls_contain_points(bounds: Array, node_ranges: Array, points: Array, attr
     """Return whether each node's points lie within its radius, up to rounding."""
     for (start, end), ball in zip(node_ranges, bounds, strict=True):
         centre_attrs = {**attrs, "points": ball[None, :-1]}
-        distances = to_true_distances(reduced_distances(points[start:end], centre_attrs), attrs)
+        distances = to_true_distances(reduce_distances(points[start:end], centre_attrs), attrs)
         if not (distances <= ball[-1] + 1e-9 * abs(ball[-1])).all():
             return False
     return True
 
 
-_KD_POWER = {"sqeuclidean": 2.0, "manhattan": 1.0, "chebyshev": np.inf, "minkowski": 0.0}
+_KD_TREE_POWERS = {"sqeuclidean": 2.0, "manhattan": 1.0, "chebyshev": np.inf, "minkowski": 0.0}
 
 
-def to_true_distances(values: Array, attrs: Attrs) -> Array:
+def to_true_distances(reduced: Array, attrs: Attrs) -> Array:
     """Convert reduced distances to distances, unless the operator returns squares."""
     if attrs["metric"] in SQUARES and not attrs.get("squared", False):
-        return np.asarray(np.sqrt(values))
-    return values ** (1.0 / attrs["p"]) if attrs["metric"] == "minkowski" else values
+        return np.asarray(np.sqrt(reduced))
+    return reduced ** (1.0 / attrs["p"]) if attrs["metric"] == "minkowski" else reduced
 
 
 def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -141,11 +133,11 @@ def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
     k: int = attrs["k"]
     result = np.empty((x.shape[0], 2 * k))
     rows_per_block = max(1, BLOCK_VALUES // attrs["points"].shape[0])
-    select, measure = select_nearest, reduced_distances
+    select, measure = select_nearest, reduce_distances
     if attrs.get("expanded", False) and attrs["ties"] == "heap":
         select = select_nearest_expanded
     elif attrs.get("expanded", False):
-        measure = round_like_source
+        measure = compute_like_source
     for start in range(0, x.shape[0], rows_per_block):
         block = x[start : start + rows_per_block]
         distances, indices = select(measure(block, attrs), block, attrs)
@@ -155,10 +147,7 @@ def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def select_nearest(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Return the k smallest reduced distances of each row, and the indices of their points.
-
-    `distances` (n, m) has the reduced distances of the rows `x` to all points.
-    """
+    """Return the k smallest of each row's reduced `distances` (n, m), and their columns."""
     k: int = attrs["k"]
     indices = np.argpartition(distances, k - 1, axis=1)[:, :k]
     nearest = np.take_along_axis(distances, indices, axis=1)
@@ -169,30 +158,29 @@ def select_nearest(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Arr
         # A tree's bounds are rounded, so it may skip a point that is barely near enough.
         limit = farthest * (1 + 1e-9) if attrs["ties"] in TREES else farthest
         has_ties = ((distances <= limit[:, None]).sum(axis=1) > k) | ~np.isfinite(farthest)
-        tied = np.flatnonzero(has_ties)
-        if tied.size:
-            nearest[tied], indices[tied] = _search_in_order(distances[tied], x[tied], attrs)
+        rows = np.flatnonzero(has_ties)
+        if rows.size:
+            nearest[rows], indices[rows] = _search_in_order(distances[rows], x[rows], attrs)
     return _sort_nearest(nearest, indices)
 
 
 def select_nearest_expanded(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
     """Return the k smallest expanded distances of each row, and the indices of their points.
 
-    `distances` are the direct ones. Rows in which they are too close to decide are searched again
-    with the expanded distances to all points.
+    `distances` are the direct ones. If they are too close to decide in a row, the row is searched
+    again with the expanded distances to all points.
     """
     k, points = attrs["k"], attrs["points"]
     x_squares, point_squares = compute_square_norms(x), compute_square_norms(points)
     indices = np.argpartition(distances, k - 1, axis=1)[:, :k]
     farthest = np.take_along_axis(distances, indices, axis=1).max(axis=1, initial=-np.inf)
-    nearest = expanded_distances(x, points[indices], x_squares, point_squares[indices])
+    nearest = expand_distances(x, points[indices], x_squares, point_squares[indices])
     limit = farthest + rounding_slack(x_squares, point_squares, x.shape[1])
     is_close = ((distances <= limit[:, None]).sum(axis=1) > k) | ~np.isfinite(farthest)
-    close = np.flatnonzero(is_close)
-    if close.size:
-        nearest[close], indices[close] = select_with_heap(
-            expanded_distances(x[close], points, x_squares[close], point_squares), k
-        )
+    rows = np.flatnonzero(is_close)
+    if rows.size:
+        expanded = expand_distances(x[rows], points, x_squares[rows], point_squares)
+        nearest[rows], indices[rows] = select_with_heap(expanded, k)
     return _sort_nearest(nearest, indices)
 
 
@@ -202,10 +190,7 @@ def _sort_nearest(distances: Array, indices: Array) -> tuple[Array, Array]:
 
 
 def _search_in_order(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Return the distances and the indices of the k nearest points of each row.
-
-    A heap visits the points in the order of the source's search, which decides between ties.
-    """
+    """Find the k nearest points in the order of the source's search, which decides ties."""
     if attrs["ties"] == "heap":
         return select_with_heap(distances, attrs["k"])
     node_lower_bounds = _bound_node_distances(x, attrs)
@@ -217,10 +202,7 @@ def _search_in_order(distances: Array, x: Array, attrs: Attrs) -> tuple[Array, A
 
 
 def _search_tree(distances: Array, node_lower_bounds: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """Return the distances and the indices of the k nearest points of one row.
-
-    The search is depth-first and skips nodes whose points are all farther than the heap's.
-    """
+    """Find the k nearest points of one row depth-first; skip nodes that are too far away."""
     order, node_ranges = attrs["order"], attrs["leaves"]
     nearest, indices = np.full((1, attrs["k"]), np.inf), np.zeros((1, attrs["k"]), np.int64)
     stack, row_zero = [0], np.zeros(1, np.int64)
@@ -242,10 +224,7 @@ def _search_tree(distances: Array, node_lower_bounds: Array, attrs: Attrs) -> tu
 
 
 def select_with_heap(distances: Array, k: int) -> tuple[Array, Array]:
-    """Return the k smallest distances of each row and their columns, in the order of a heap.
-
-    A heap with fewer than k finite distances is filled up with distance inf and column 0.
-    """
+    """Return the k smallest distances of each row and their columns (inf and 0 if too few)."""
     n = distances.shape[0]
     nearest = np.full((n, k), np.inf)
     indices = np.zeros((n, k), np.int64)
@@ -256,35 +235,25 @@ def select_with_heap(distances: Array, k: int) -> tuple[Array, Array]:
     return nearest, indices
 
 
-def _replace_top(values: Array, index: Array, rows: Array, new: Array, j: int) -> None:
-    """Replace the greatest value in the heaps of `rows` with `new`, and sift it down.
-
-    `values` and `index` are the heaps, (n, k); j is the index of the new values.
-    """
-    k = values.shape[1]
+def _replace_top(distances: Array, indices: Array, rows: Array, new: Array, point: int) -> None:
+    """Replace the greatest value in the heaps (n, k) of `rows` with `new`, and sift it down."""
+    k = distances.shape[1]
     position = np.zeros(rows.size, np.int64)
     while True:
         left = 2 * position + 1
         right = left + 1
-        left_value = np.where(left < k, values[rows, np.minimum(left, k - 1)], -np.inf)
-        right_value = np.where(right < k, values[rows, np.minimum(right, k - 1)], -np.inf)
+        left_value = np.where(left < k, distances[rows, np.minimum(left, k - 1)], -np.inf)
+        right_value = np.where(right < k, distances[rows, np.minimum(right, k - 1)], -np.inf)
         child = np.where(left_value >= right_value, left, right)
         greatest = np.maximum(left_value, right_value)
         is_sinking = (left < k) & (new < greatest)
-        is_placed = ~is_sinking
-        (
-            values[rows[is_placed], position[is_placed]],
-            index[rows[is_placed], position[is_placed]],
-        ) = new[is_placed], j
-        if is_placed.all():
+        cells = rows[~is_sinking], position[~is_sinking]
+        distances[cells], indices[cells] = new[~is_sinking], point
+        if not is_sinking.any():
             return
-        rows, position, child, new = (
-            rows[is_sinking],
-            position[is_sinking],
-            child[is_sinking],
-            new[is_sinking],
-        )
-        values[rows, position], index[rows, position] = greatest[is_sinking], index[rows, child]
+        rows, position, new = (rows[is_sinking], position[is_sinking], new[is_sinking])
+        child, greatest = child[is_sinking], greatest[is_sinking]
+        distances[rows, position], indices[rows, position] = greatest, indices[rows, child]
         position = child
 
 
@@ -293,27 +262,20 @@ def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
     bounds, metric, width = attrs["bounds"], attrs["metric"], x.shape[1]
     if attrs["ties"] == "ball_tree":
         centres = {**attrs, "points": bounds[:, :width]}
-        distance = to_true_distances(reduced_distances(x, centres), attrs)
+        distance = to_true_distances(reduce_distances(x, centres), attrs)
         gap: Array = np.maximum(0.0, distance - bounds[:, width])
-        if metric in SQUARES:
-            return gap * gap
-        return gap ** attrs["p"] if metric == "minkowski" else gap
-    power = attrs["p"] if metric == "minkowski" else _KD_POWER[metric]
+        power = 2 if metric in SQUARES else attrs["p"] if metric == "minkowski" else 1
+        return np.asarray(gap**power)
+    power = attrs["p"] if metric == "minkowski" else _KD_TREE_POWERS[metric]
     total = np.zeros((x.shape[0], bounds.shape[0]))
     for j in range(width):
         below_box = bounds[:, j] - x[:, j : j + 1]
         above_box = x[:, j : j + 1] - bounds[:, width + j]
-        distance_to_box = 0.5 * ((below_box + np.abs(below_box)) + (above_box + np.abs(above_box)))
-        total = (
-            np.maximum(total, distance_to_box)
-            if np.isinf(power)
-            else total + distance_to_box**power
-        )
+        gap = 0.5 * ((below_box + np.abs(below_box)) + (above_box + np.abs(above_box)))
+        total = np.maximum(total, gap) if np.isinf(power) else total + gap**power
     return total
 
 
-_SEARCH = "k: int, ties: str, squared: bool?, expanded: bool?, order?, leaves?, bounds?"
+_SEARCH = f"{METRIC}, k: int, ties: str, squared: bool?, expanded: bool?, order?, leaves?, bounds?"
 
-OPERATORS: tuple[Op, ...] = (
-    Op("nearest", "opaque", _nearest_type, _nearest, f"{METRIC}, {_SEARCH}"),
-)
+OPERATORS: tuple[Op, ...] = (Op("nearest", "opaque", _nearest_type, _nearest, _SEARCH),)

@@ -41,11 +41,10 @@ class Op:
     attrs: Mapping[str, str] = field(init=False)
 
     def __post_init__(self, attributes: str) -> None:
-        pairs = (part.partition(": ") for part in attributes.split(", ") if part)
-        attrs = {
-            name.removesuffix("?"): attr_type or ("array?" if name.endswith("?") else "array")
-            for name, _, attr_type in pairs
-        }
+        attrs: dict[str, str] = {}
+        for name, _, attr_type in (a.partition(": ") for a in attributes.split(", ") if a):
+            array_type = "array?" if name.endswith("?") else "array"
+            attrs[name.removesuffix("?")] = attr_type or array_type
         object.__setattr__(self, "attrs", attrs)
 
 
@@ -57,9 +56,9 @@ def require(condition: object, message: str) -> None:
 def array_attribute(
     attrs: Attrs, name: str, dtype: str | None = None, shape: tuple[int | None, ...] | None = None
 ) -> Array:
-    """Return the array `name`; raise ProgramError if its dtype or shape differs from those given.
+    """Return the array `name`; raise ProgramError if it has another dtype or shape than given.
 
-    An axis of None may have any length.
+    An axis that is None may have any length.
     """
     value: Array = attrs[name]
     actual = "string" if value.dtype.kind in "OUT" else value.dtype.name
@@ -68,11 +67,9 @@ def array_attribute(
         and all(d is None or d == axis for d, axis in zip(shape, value.shape, strict=True))
     )
     if not fits or dtype not in (None, actual):
-        expected = "" if shape is None else str(["any" if d is None else d for d in shape])
-        raise ProgramError(
-            f"{name} must be {dtype or 'an array of shape '}{expected}, "
-            f"not {actual}{list(value.shape)}"
-        )
+        sizes = "" if shape is None else str(["any" if d is None else d for d in shape])
+        expected = f"{dtype or 'an array of shape '}{sizes}"
+        raise ProgramError(f"{name} must be {expected}, not {actual}{list(value.shape)}")
     return value
 
 
@@ -85,7 +82,7 @@ def require_matrix(x: TensorType, dtype: str | None = None, width: int | None = 
 
 
 def broadcast_shape(types: Types) -> tuple[int, ...]:
-    """Return the shape to which numpy broadcasts; ROWS is only compatible with itself and 1."""
+    """Return the shape to which numpy broadcasts `types`; ROWS only fits ROWS and 1."""
     rank = max(len(t.shape) for t in types)
     shape: list[int] = []
     for axis in range(rank):

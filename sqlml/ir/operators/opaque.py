@@ -29,18 +29,14 @@ def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
     model, names = array_attribute(attrs, "model", "uint8", (None,)), attrs["inputs"]
     # Protocol Buffers limit a message to 2 GB.
     require(0 < model.size < 1 << 31, "the ONNX model is empty or too large")
-    require(
-        len(names) == len(types) and all(isinstance(n, str) and n for n in names),
-        "onnx_graph must name each of its inputs",
-    )
+    has_names = len(names) == len(types) and all(isinstance(n, str) and n for n in names)
+    require(has_names, "onnx_graph must name each of its inputs")
     require(len(set(names)) == len(names), "onnx_graph reads an input twice")
     require(attrs["output"], "onnx_graph must name its output")
-    require(
-        all(t.rowwise and (t.dtype != "string" or t.shape[1:] == (1,)) for t in types),
-        "onnx_graph reads rows of numbers, and columns of strings",
-    )
+    can_read = all(t.rowwise and (t.dtype != "string" or t.shape[1:] == (1,)) for t in types)
+    require(can_read, "onnx_graph reads rows of numbers, and columns of strings")
     require(attrs["dtype"] != "string", "onnx_graph makes numbers")
-    require(attrs["width"] >= 0, "width must be an integer")
+    require(attrs["width"] >= 0, "width must not be negative")
     return matrix(attrs["dtype"], attrs["width"])
 
 
@@ -87,15 +83,11 @@ def _convert_for_graph(name: str, x: Any) -> Array:
 
 
 def check_graph_result(result: Any, rows: int, attrs: Attrs) -> Array:
-    """Return the result of a graph as an array (rows, width) of the dtype in `attrs`.
-
-    Raise ScoringError if it has another number of values.
-    """
+    """Return a graph's result as (rows, width) of the dtype in `attrs`, or raise ScoringError."""
     array, width = np.asarray(result), int(attrs["width"])
     if array.size != rows * width or array.shape[:1] != (rows,):
-        raise ScoringError(
-            f"the ONNX graph returned {array.shape} for {rows} rows, not ({rows}, {width})"
-        )
+        problem = f"returned {array.shape} for {rows} rows, not ({rows}, {width})"
+        raise ScoringError(f"the ONNX graph {problem}")
     return array.reshape(rows, width).astype(str(attrs["dtype"]), copy=False)
 
 
@@ -112,7 +104,5 @@ def _run_onnx_graph(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 _GRAPH = "model, inputs: tuple, output: str, dtype: str, width: int"
-
-OPERATORS: tuple[Op, ...] = (
-    Op("onnx_graph", "opaque", _onnx_graph_type, _run_onnx_graph, _GRAPH, arity=(1, None)),
-)
+_OPERATOR = Op("onnx_graph", "opaque", _onnx_graph_type, _run_onnx_graph, _GRAPH, arity=(1, None))
+OPERATORS: tuple[Op, ...] = (_OPERATOR,)

@@ -22,18 +22,10 @@ def _check_points(x: TensorType, attrs: Attrs, name: str, min_count: int) -> Non
     """Raise ProgramError unless each column has at least `min_count` sorted points."""
     points = array_attribute(attrs, name, require_matrix(x).dtype, (None,))
     offsets = array_attribute(attrs, "offsets", "int64", (x.width + 1,))
-    has_enough = (np.diff(offsets) >= min_count).all()
-    require(
-        has_enough and offsets[0] == 0 and offsets[-1] == points.size,
-        "offsets must divide all points among the columns",
-    )
+    fits = (np.diff(offsets) >= min_count).all() and offsets[0] == 0
+    require(fits and offsets[-1] == points.size, "offsets must divide all points among the columns")
     require(not np.isnan(points).any(), "a point is NaN")
-    is_within_column = np.ones(max(0, points.size - 1), bool)
-    column_ends = offsets[1:-1] - 1
-    is_within_column[column_ends[(column_ends >= 0) & (column_ends < is_within_column.size)]] = (
-        False
-    )
-    is_sorted = (points[1:] >= points[:-1])[is_within_column].all()
+    is_sorted = all((column[1:] >= column[:-1]).all() for column in split_points(points, offsets))
     require(is_sorted, "the points of a column must be sorted")
 
 
@@ -69,10 +61,7 @@ def split_points(points: Array, offsets: Array) -> Iterator[Array]:
 
 
 def _search_sorted(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Count the edges of each column that are below x, or at most x if side is "right".
-
-    NaN is above all edges.
-    """
+    """Count the edges < x, or <= x for side "right", in each column; NaN is above all edges."""
     (x,) = args
     index = np.empty(x.shape, np.int64)
     for j, edges in enumerate(split_points(attrs["edges"], attrs["offsets"])):
@@ -92,32 +81,25 @@ def _interpolate(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _bspline(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return the values of all basis functions of each column, summed in scipy's order.
-
-    They are computed by de Boor's recurrence.
-    """
+    """Return the basis functions of each column by de Boor's recurrence, in scipy's order."""
     (x,) = args
     knots, degree = attrs["knots"], attrs["degree"]
     num_functions = knots.shape[1] - degree - 1
     result = np.zeros((x.shape[0], x.shape[1], num_functions))
     rows = np.arange(x.shape[0])[:, None]
     for j, t in enumerate(knots):
-        values_of_column = x[:, j]
-        inner_knots = t[degree + 1 : num_functions]
-        span = degree + np.searchsorted(
-            inner_knots, np.nan_to_num(values_of_column, nan=-np.inf), side="right"
-        )
-        values = _evaluate_basis(t, values_of_column, span, degree)
-        values[np.isnan(values_of_column)] = np.nan
+        column = np.nan_to_num(x[:, j], nan=-np.inf)
+        span = degree + np.searchsorted(t[degree + 1 : num_functions], column, side="right")
+        values = _evaluate_basis(t, x[:, j], span, degree)
         result[rows, j, span[:, None] - degree + np.arange(degree + 1)] = values
-        result[np.isnan(values_of_column), j] = np.nan
+        result[np.isnan(x[:, j]), j] = np.nan
     return result.reshape(x.shape[0], x.shape[1] * num_functions)
 
 
 def _evaluate_basis(t: Array, x: Array, span: Array, degree: int) -> Array:
     """Return the degree + 1 basis functions that are not zero between knots span and span + 1.
 
-    `t` has the knots; `h` is the array of scipy's `_deBoor_D`, after which the names are chosen.
+    `t` has the knots; the names are those of scipy's `_deBoor_D`, which computes the array `h`.
     """
     h = np.zeros((x.size, degree + 1))
     h[:, 0] = 1

@@ -108,13 +108,10 @@ ITEM_OPERATORS: frozenset[str] = frozenset({"has_items", "hash_items"})
 
 Pair = tuple[Any, Any]
 
+_FILTER_MAP = "map_from_entries(list_filter(map_entries(...), ...))"
 _ROWS: Mapping[str, tuple[str, str, str]] = {
     "list": ("a list of single values", "[]", "list_filter(...)"),
-    "map": (
-        "a mapping of names to single values",
-        "MAP {}",
-        "map_from_entries(list_filter(map_entries(...), ...))",
-    ),
+    "map": ("a mapping of names to single values", "MAP {}", _FILTER_MAP),
     "pairs": ("a list of pairs (name, value)", "[]", "list_filter(...)"),
 }
 """Map a kind of column to a row in words, an empty row in SQL, and SQL that removes items."""
@@ -142,27 +139,27 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_Members)
 
 
 class _RowReader:
-    """A reader of one column's rows, which also makes the errors about them."""
+    """Reads the rows of one column, and makes the errors about them."""
 
     def __init__(self, kind: str, attrs: Attrs) -> None:
-        self._form, self._empty, self._without = _ROWS[kind]
+        self._expected_row, self._empty, self._filter_sql = _ROWS[kind]
         self._name: str = attrs["feature"]
         self._step: str = attrs["step"]
 
     def parse(self, column: TextColumn, i: int) -> Any:
         """Decode row i; raise MissingValueError if it is NULL, InputTypeError if it is not JSON."""
         if column.missing[i]:
-            raise self.null_row_error("NULL")
+            raise self.make_null_row_error("NULL")
         try:
             row = _DECODER.decode(column.text(i))
         except (ValueError, RecursionError) as error:
             reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise InputTypeError(
                 f"column {self._name!r} has a string that is not JSON ({reason}); pass "
-                f"{self._form} per row"
+                f"{self._expected_row} per row"
             ) from None
         if row is None:
-            raise self.null_row_error("a JSON null")
+            raise self.make_null_row_error("a JSON null")
         return row
 
     def read_items(self, column: TextColumn, i: int) -> list[Any]:
@@ -176,7 +173,7 @@ class _RowReader:
         pairs: list[Pair] = []
         for item in self.read_items(column, i):
             if item is None:
-                raise self.null_item_error("among its pairs")
+                raise self.make_null_item_error("among its pairs")
             if not isinstance(item, list) or len(item) != 2:
                 raise self.type_error(item)
             first, second = item
@@ -192,53 +189,48 @@ class _RowReader:
 
     def read_number(self, key: Any, value: Any) -> float:
         if value is None:
-            raise self.null_item_error(f"as the value of {key!r:.60}")
+            raise self.make_null_item_error(f"as the value of {key!r:.60}")
         try:
             if isinstance(value, int | float):
                 return float(value)
         except OverflowError:
-            raise InputTypeError(
-                f"column {self._name!r} has a number under {key!r} that is too large for a float"
-            ) from None
+            entry = f"column {self._name!r} has a number under {key!r}"
+            raise InputTypeError(f"{entry} that is too large for a float") from None
         raise self.type_error(value)
 
     def encode_name(self, name: Any) -> bytes:
         if name is None:
-            raise self.null_item_error("where a name is expected")
+            raise self.make_null_item_error("where a name is expected")
+        entry = f"column {self._name!r} has {name!r:.60}"
         if not isinstance(name, str):
-            raise InputTypeError(
-                f"column {self._name!r} has {name!r:.60} where {self._step} takes a string; cast it"
-            )
+            raise InputTypeError(f"{entry} where {self._step} takes a string; cast it")
         try:
             return name.encode()
         except UnicodeEncodeError:
-            raise InputTypeError(
-                f"column {self._name!r} has {name!r:.60}, not valid Unicode (a lone surrogate)"
-            ) from None
+            raise InputTypeError(f"{entry}, not valid Unicode (a lone surrogate)") from None
 
-    def null_row_error(self, value: str) -> MissingValueError:
+    def make_null_row_error(self, value: str) -> MissingValueError:
         return MissingValueError(
             f"column {self._name!r} has {value}, which {self._step} does not take; fill it in SQL "
             f"(coalesce(..., {self._empty})), or filter such rows"
         )
 
-    def null_item_error(self, where: str) -> MissingValueError:
+    def make_null_item_error(self, where: str) -> MissingValueError:
         return MissingValueError(
             f"column {self._name!r} has NULL {where}, which {self._step} does not take; remove it "
-            f"in SQL ({self._without}), or filter such rows"
+            f"in SQL ({self._filter_sql}), or filter such rows"
         )
 
     def type_error(self, value: Any) -> InputTypeError:
         kinds: dict[type, str] = {_Members: "an object", list: "a list", str: "a string"}
         kind = "NULL" if value is None else kinds.get(type(value), "a number")
-        return InputTypeError(
-            f"column {self._name!r} has {kind} in a row where {self._step} takes {self._form}"
-        )
+        place = f"in a row where {self._step} takes {self._expected_row}"
+        return InputTypeError(f"column {self._name!r} has {kind} {place}")
 
 
 def _check_items(types: Types, attrs: Attrs, kinds: Iterable[str]) -> None:
     (x,) = types
-    require(attrs["kind"] in kinds and x.dtype == attrs["kind"], "the kind of column differs")
+    require(attrs["kind"] in kinds and x.dtype == attrs["kind"], "kind must match the column")
     require_matrix(x, width=1)
     require(attrs["dtype"] in ("float32", "float64"), "the dtype must be float32 or float64")
 
@@ -274,21 +266,16 @@ def _has_items(args: Sequence[Any], attrs: Attrs) -> Any:
         except TypeError:  # Lists and objects are not hashable.
             raise reader.type_error(next(item for item in row if isinstance(item, list))) from None
         indptr.append(len(indices))
-    return Csr(
-        np.ones(len(indices), str(attrs["dtype"])),
-        np.array(indices, np.int32),
-        np.array(indptr, np.int64),
-        len(column_of),
-    )
+    data = np.ones(len(indices), str(attrs["dtype"]))
+    return Csr(data, np.array(indices, np.int32), np.array(indptr, np.int64), len(column_of))
 
 
 def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
     """Return sparse rows with the weight of each name in the column that its hash determines.
 
     With `alternate_sign`, the hash also determines the sign. A string value becomes part of the
-    name ("name=value", weight 1), and a weight of 0 is left out.
-    Weights in the same column are added up in the order of the row, as scipy does for up to 16
-    items.
+    name ("name=value", weight 1), and a weight of 0 is left out. Weights in the same column are
+    added up in the order of the row, as scipy does for up to 16 items.
     """
     kind, width, is_signed = attrs["kind"], int(attrs["width"]), bool(attrs["alternate_sign"])
     column, reader = TextColumn.from_values(args[0]), _RowReader(kind, attrs)
@@ -297,9 +284,8 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
         "map": reader.read_members,
         "pairs": reader.read_pairs,
     }
-    position_and_sign_of: dict[Any, tuple[int, int]] = {}
-    rows: list[int] = []
-    columns: list[int] = []
+    hash_of: dict[Any, int] = {}
+    entries: list[tuple[int, int]] = []
     weights: list[float] = []
     for i in range(len(column)):
         for name, value in read_pairs[kind](column, i):
@@ -309,21 +295,15 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
                 weight = reader.read_number(name, value)
             if weight == 0:
                 continue
-            position_and_sign = position_and_sign_of.get(name) if isinstance(name, str) else None
-            if position_and_sign is None:
-                hash_value = murmur3(reader.encode_name(name))
-                position_and_sign = position_and_sign_of[name] = (
-                    abs(hash_value) % width,
-                    -1 if is_signed and hash_value < 0 else 1,
-                )
-            rows.append(i)
-            columns.append(position_and_sign[0])
-            weights.append(weight * position_and_sign[1])
+            hash_value = hash_of.get(name) if isinstance(name, str) else None
+            if hash_value is None:
+                hash_value = hash_of[name] = murmur3(reader.encode_name(name))
+            entries.append((i, abs(hash_value) % width))
+            weights.append(-weight if is_signed and hash_value < 0 else weight)
     with np.errstate(over="ignore"):
         data = np.array(weights, np.float64).astype(str(attrs["dtype"]))
-    return _sum_duplicates(
-        np.array(rows, np.int64), np.array(columns, np.int64), data, len(column), width
-    )
+    rows, columns = np.array(entries, np.int64).reshape(-1, 2).T
+    return _sum_duplicates(rows, columns, data, len(column), width)
 
 
 def _sum_duplicates(rows: Array, columns: Array, data: Array, num_rows: int, width: int) -> Csr:

@@ -57,19 +57,17 @@ class Analyzer:
     def __post_init__(self) -> None:
         require(self.kind in KINDS, f"unknown analyzer {self.kind!r}")
         require(self.accents in ACCENTS, f"unknown accents {self.accents!r}")
-        require(
-            1 <= self.min_n <= self.max_n <= MAX_N,
-            f"n-grams of {self.min_n} to {self.max_n} (from 1 to {MAX_N})",
-        )
+        is_range = 1 <= self.min_n <= self.max_n <= MAX_N
+        require(is_range, f"invalid n-grams: {self.min_n} to {self.max_n} (of 1 to {MAX_N})")
         require(self.kind != "whole" or self.max_n == 1, "a whole text has no n-grams")
         if self.kind == "word":
-            size = len(self.pattern)
-            require(size <= MAX_PATTERN, f"a token pattern of {size} characters")
+            is_short = len(self.pattern) <= MAX_PATTERN
+            require(is_short, f"a token pattern has {len(self.pattern)} characters: too long")
             try:
                 groups = re.compile(self.pattern).groups
             except (re.error, OverflowError, RecursionError) as error:
                 raise ProgramError(f"token pattern {self.pattern!r}: {error}") from None
-            require(groups <= 1, f"token pattern {self.pattern!r} has {groups} groups, not 1")
+            require(groups <= 1, f"token pattern {self.pattern!r} has {groups} groups, more than 1")
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -86,10 +84,10 @@ class Analyzer:
         if self.kind == "char":
             return _join_ngrams(list(text), "", self.min_n, self.max_n)
         words = (f" {word} " for word in text.split())
-        return [n for word in words for n in _ngrams_of_word(word, self.min_n, self.max_n)]
+        return [n for word in words for n in _split_word(word, self.min_n, self.max_n)]
 
     def normalize(self, text: str) -> str:
-        """Convert to lower case and remove accents, as far as the settings require it."""
+        """Convert to lower case and remove accents, if the settings say so."""
         if self.lowercase:
             text = text.lower()
         if not self.accents or text.isascii():
@@ -112,15 +110,10 @@ def _join_ngrams(units: list[str], space: str, min_n: int, max_n: int) -> list[s
     ]
 
 
-def _ngrams_of_word(word: str, min_n: int, max_n: int) -> list[str]:
+def _split_word(word: str, min_n: int, max_n: int) -> list[str]:
     """Return the n-grams of a word padded with spaces; a word shorter than n counts once."""
-    ngrams: list[str] = []
-    for n in range(min_n, max_n + 1):
-        if n >= len(word):
-            ngrams.append(word)
-            break
-        ngrams += [word[i : i + n] for i in range(len(word) - n + 1)]
-    return ngrams
+    ngrams = _join_ngrams(list(word), "", min_n, min(max_n, len(word) - 1))
+    return [*ngrams, word] if max_n >= len(word) else ngrams
 
 
 TEXT_OPERATORS: frozenset[str] = frozenset({"count_tokens", "hash_tokens"})
@@ -156,11 +149,9 @@ def _check_analyzer(types: Types, attrs: Attrs) -> None:
     make_analyzer(attrs)
     for x in types:
         require_matrix(x, "string", 1)
-    features = attrs["features"]
-    require(
-        len(features) == len(types) and all(isinstance(f, str) for f in features),
-        "features must name each string column",
-    )
+    has_names = len(attrs["features"]) == len(types)
+    has_names = has_names and all(isinstance(name, str) for name in attrs["features"])
+    require(has_names, "features must name each string column")
     require(attrs["dtype"] in ("float32", "float64"), "counts are float32 or float64")
 
 
@@ -193,16 +184,11 @@ def _hash_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
     return _count_features(args, attrs, look_up, width)
 
 
-def _count_features(
-    args: Sequence[Any],
-    attrs: Attrs,
-    look_up: Callable[[str], tuple[int, int] | None],
-    width: int,
-) -> Any:
-    """Return sparse rows with the sum of the signs of each row's features by column.
+LookUp = Callable[[str], tuple[int, int] | None]
 
-    `look_up` maps a feature to its column and sign, or to None if it is unknown.
-    """
+
+def _count_features(args: Sequence[Any], attrs: Attrs, look_up: LookUp, width: int) -> Any:
+    """Sum the signs of each row's features by column; `look_up` finds a column and a sign."""
     analyzer = make_analyzer(attrs)
     columns = [TextColumn.from_values(x) for x in args]
     require_no_missing_texts(columns, attrs)
@@ -217,12 +203,8 @@ def _count_features(
         indices += sorted(sum_of_column)
         data += [sum_of_column[column] for column in sorted(sum_of_column)]
         indptr.append(len(indices))
-    return Csr(
-        np.array(data, str(attrs["dtype"])),
-        np.array(indices, np.int32),
-        np.array(indptr, np.int64),
-        width,
-    )
+    counts = np.array(data, str(attrs["dtype"]))
+    return Csr(counts, np.array(indices, np.int32), np.array(indptr, np.int64), width)
 
 
 _HASH = f"{_ANALYZER}, width: int, alternate_sign: bool"

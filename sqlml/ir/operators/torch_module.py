@@ -42,11 +42,10 @@ REFUSED = frozenset(("as_strided", "empty", "empty_like", "empty_strided", "rand
 
 
 def _require_integers(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
-    """Return `function` for integers only; the graph computes sizes with it."""
 
     def compute_size(a: Any, b: Any) -> int:
         if type(a) is not int or type(b) is not int:
-            raise TypeError("a size that is not an integer")
+            raise TypeError("a size is not an integer")
         return function(a, b)
 
     return compute_size
@@ -60,12 +59,9 @@ _SIZE_ARITHMETIC: Mapping[str, Callable[[Any, Any], int]] = {
 _ASSERTIONS = frozenset(("aten._assert_tensor_metadata.default", "aten._assert_scalar.default"))
 """Assertions of the exporter about dtypes and sizes, which compute nothing."""
 
-_FORMATS: Mapping[int, str] = {
-    1: "contiguous_format",
-    2: "channels_last",
-    3: "channels_last_3d",
-    4: "preserve_format",
-}
+_FORMATS: Mapping[int, str] = dict(
+    enumerate(("contiguous_format", "channels_last", "channels_last_3d", "preserve_format"), 1)
+)
 
 _RESULT_DTYPES = ("bool", "int64", "float32", "float64")
 
@@ -76,7 +72,7 @@ def _torch_module_type(types: Types, attrs: Attrs) -> TensorType:
     archive = array_attribute(attrs, "archive", "uint8", (None,))
     require(archive.size > 0, "the torch archive is empty")
     for x in types:
-        require(require_matrix(x).dtype != "string", "torch_module needs rows of numbers")
+        require(require_matrix(x).dtype != "string", "torch_module takes numbers, not strings")
     require(attrs["dtype"] in _RESULT_DTYPES, "torch_module makes numbers")
     require(attrs["width"] > 0, "width must be an integer above 0")
     return matrix(attrs["dtype"], attrs["width"])
@@ -92,10 +88,8 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
     graph = read_exported(content)
     dtype, width = getattr(torch, str(attrs["dtype"])), attrs["width"]
     target_device = torch.device("cpu") if device is None else device
-    constants = {
-        name: torch.from_numpy(array.copy()).to(target_device)
-        for name, array in graph.constants.items()
-    }
+    weights = graph.constants.items()
+    constants = {name: torch.from_numpy(w.copy()).to(target_device) for name, w in weights}
     steps = [(call, find_operator(torch, call)) for call in graph.calls]
 
     def run(*tensors: Any) -> Any:
@@ -103,17 +97,15 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
         if not count:
             return torch.empty((0, width), dtype=dtype, device=target_device)
         try:
-            result = interpret(*tensors)
+            result = run_graph(*tensors)
         except (RuntimeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ScoringError(f"the torch module cannot score these rows: {error}") from error
         if result.shape[0] != count or result.numel() != count * width:
-            raise ScoringError(
-                f"the torch module returned {tuple(result.shape)} for {count} rows, not {width} "
-                "numbers per row"
-            )
+            problem = f"{tuple(result.shape)} for {count} rows, not {width} numbers per row"
+            raise ScoringError(f"the torch module returned {problem}")
         return result.reshape(count, width).to(dtype)
 
-    def interpret(*tensors: Any) -> Any:
+    def run_graph(*tensors: Any) -> Any:
         values: dict[str, Any] = dict(constants)
         count = int(tensors[0].shape[0])
         for graph_input, tensor in zip(graph.inputs, tensors, strict=True):
@@ -131,24 +123,19 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
 
 
 def find_operator(torch: Any, call: Call) -> Any:
-    """Return the torch operator that `call` names.
-
-    Raise UnsupportedModelError if archives may not call it.
-    """
-    package, _, rest = call.target.partition(".")
-    name, _, overload = rest.partition(".")
+    """Return the torch operator that `call` names, or raise UnsupportedModelError."""
+    package, _, qualified_name = call.target.partition(".")
+    name, _, overload = qualified_name.partition(".")
     if call.target in _ASSERTIONS:
         return lambda *args, **keywords: None
     functional_name = name.removesuffix("_")
     if package == "aten" and name.isidentifier() and overload.isidentifier():
         function = getattr(getattr(torch.ops.aten, name, None), overload, None)
-        base = getattr(getattr(torch.ops.aten, functional_name, None), overload, None)
-        tags = () if base is None else base.tags
+        functional = getattr(getattr(torch.ops.aten, functional_name, None), overload, None)
+        tags = () if functional is None else functional.tags
         is_core, is_random = torch.Tag.core in tags, torch.Tag.nondeterministic_seeded in tags
-        is_allowed = functional_name in COMPOSITE or (
-            is_core and not is_random and functional_name not in REFUSED
-        )
-        if function is not None and is_allowed:
+        is_allowed = is_core and not is_random and functional_name not in REFUSED
+        if function is not None and (is_allowed or functional_name in COMPOSITE):
             return function
         if call.target == "aten.sym_size.int":
             return lambda x, dim: int(x.shape[dim])
@@ -177,9 +164,7 @@ def _resolve_arguments(
             return values[value.name]
         if isinstance(value, list):
             return [resolve(v) for v in value]
-        if isinstance(value, DTypeArg):
-            return getattr(torch, value.name)
-        return value
+        return getattr(torch, value.name) if isinstance(value, DTypeArg) else value
 
     positional: list[Any] = []
     named: dict[str, Any] = {}
@@ -197,20 +182,18 @@ def _resolve_arguments(
 
 
 @lru_cache(maxsize=8)
-def _cached_runner(content: bytes, dtype: str, width: int) -> Runner:
+def _make_cached_runner(content: bytes, dtype: str, width: int) -> Runner:
     return make_runner(content, {"dtype": dtype, "width": width})
 
 
 def _torch_module(args: Sequence[Array], attrs: Attrs) -> Array:
     torch = _import_torch()
-    run = _cached_runner(attrs["archive"].tobytes(), str(attrs["dtype"]), attrs["width"])
+    run = _make_cached_runner(attrs["archive"].tobytes(), str(attrs["dtype"]), attrs["width"])
     with torch.inference_mode():
         result: Array = run(*[torch.from_numpy(np.array(a)) for a in args]).numpy()
     return result
 
 
 _MODULE = "archive, dtype: str, width: int"
-
-OPERATORS: tuple[Op, ...] = (
-    Op("torch_module", "opaque", _torch_module_type, _torch_module, _MODULE, arity=(1, None)),
-)
+_OPERATOR = Op("torch_module", "opaque", _torch_module_type, _torch_module, _MODULE, (1, None))
+OPERATORS: tuple[Op, ...] = (_OPERATOR,)

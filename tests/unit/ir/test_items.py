@@ -164,7 +164,7 @@ def test_rules_refuse_what_is_damaged() -> None:
     for changes in ({"width": 0}, {"width": -1}, {"width": 1 << 40}, {"dtype": "string"}):
         with pytest.raises(ProgramError):
             hashed(Builder(), "map", **changes)
-    with pytest.raises(ProgramError, match="the kind of column differs"):
+    with pytest.raises(ProgramError, match="kind must match the column"):
         has(Builder(), "a", column="map")
 
 

@@ -361,7 +361,7 @@ def test_widened_arrays_cannot_share_their_bytes_without_end() -> None:
     header, size, body = parts(store.dumps(constant_program(array)))
     (node,) = (n for n in header["nodes"] if "value" in n[2])
     header["nodes"] += [node] * 50
-    with pytest.raises(ArtifactError, match="overlapping arrays"):
+    with pytest.raises(ArtifactError, match="arrays overlap"):
         store.loads(resealed(header, size, body))
 
 

@@ -45,9 +45,8 @@ _PROCESSORS = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64":
 
 def this_platform() -> str | None:
     """Return DuckDB's name of this platform, or None if it is not supported."""
-    system = _SYSTEMS.get(sys.platform)
     processor = _PROCESSORS.get(platform.machine().lower())
-    name = f"{system}_{processor}"
+    name = f"{_SYSTEMS.get(sys.platform)}_{processor}"
     musl = "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "")
     return name if name in TARGETS and not musl else None
 
@@ -58,16 +57,12 @@ def own_compiler(target: str) -> str | None:
 
 
 def compiler(target: str) -> list[str] | None:
-    """Return the start of a compiler's command line, or None if there is no compiler.
-
-    The system's compiler comes first; the compiler of `ziglang` is used otherwise.
-    """
+    """Return the start of a command line for the system's compiler or `ziglang`, or None."""
     system_compiler = own_compiler(target)
     if system_compiler is not None:
         return [system_compiler]
-    if importlib.util.find_spec("ziglang") is None:
-        return None
-    return [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[target].zig]
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[target].zig]
+    return None if importlib.util.find_spec("ziglang") is None else zig
 
 
 def build_shim(folder: Path, target: str) -> bool:
@@ -80,7 +75,7 @@ def build_shim(folder: Path, target: str) -> bool:
     options = ["-O2", "-shared", "-o", str(library), str(SOURCE)]
     options += [] if target.startswith("windows") else ["-fPIC", "-fvisibility=hidden"]
     subprocess.run([*command, *options], check=True, capture_output=True)
-    content = library.read_bytes() + _metadata(target)
+    content = library.read_bytes() + _make_metadata(target)
     signature, public_key = _sign(content)
     (folder / EXTENSION).write_bytes(content + signature)
     (folder / PUBLIC_KEY).write_text(public_key + "\n")
@@ -89,17 +84,14 @@ def build_shim(folder: Path, target: str) -> bool:
     return True
 
 
-def _metadata(target: str) -> bytes:
+def _make_metadata(target: str) -> bytes:
     """Return the extension's metadata: eight fields of 32 bytes each, the last field first."""
     fields = ("", "", "", "C_STRUCT", "1", "v1.2.0", target, "4")
     return b"".join(field.encode().ljust(32, b"\0") for field in fields)
 
 
 def _sign(content: bytes) -> tuple[bytes, str]:
-    """Sign the content with RSA; return the signature (256 bytes) and the public key.
-
-    What is signed is the digest of the digests of each MiB.
-    """
+    """Sign the digest of each MiB's digests with RSA; return signature and public key."""
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 
@@ -107,7 +99,6 @@ def _sign(content: bytes) -> tuple[bytes, str]:
     digest = hashlib.sha256(b"".join(hashlib.sha256(piece).digest() for piece in pieces)).digest()
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     signature = private_key.sign(digest, padding.PKCS1v15(), utils.Prehashed(hashes.SHA256()))
-    public_key = private_key.public_key().public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    public_key = private_key.public_key().public_bytes(serialization.Encoding.DER, form)
     return signature, base64.b64encode(public_key).decode()

@@ -70,7 +70,7 @@ _TYPE_NUMBERS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
 """DuckDB's type numbers (`duckdb_type`)."""
 
 
-def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
+def use_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
     """Call `use` with a new logical type, such as DOUBLE[28] or STRUCT(a INTEGER), and free it."""
     logical_type = _create_type(name)
     use(logical_type)
@@ -85,24 +85,19 @@ def _create_type(name: str) -> ctypes.c_void_p:
     if not bracket:
         return ctypes.c_void_p(api.duckdb_create_logical_type(_TYPE_NUMBERS[name]))
     inner = _create_type(element)
-    if size:
-        outer = ctypes.c_void_p(api.duckdb_create_array_type(inner, int(size)))
-    else:
-        outer = ctypes.c_void_p(api.duckdb_create_list_type(inner))
+    create_list = api.duckdb_create_list_type
+    outer = api.duckdb_create_array_type(inner, int(size)) if size else create_list(inner)
     api.duckdb_destroy_logical_type(ctypes.byref(inner))
-    return outer
+    return ctypes.c_void_p(outer)
 
 
 def _create_struct(fields: list[str]) -> ctypes.c_void_p:
-    """Create the type of a struct from a name and a type each, for example "label INTEGER"."""
     api = library()
     names, type_names = zip(*(field.split(" ") for field in fields), strict=True)
     types = [_create_type(kind) for kind in type_names]
     type_pointers = (ctypes.c_void_p * len(types))(*types)
     name_pointers = (ctypes.c_char_p * len(types))(*(name.encode() for name in names))
-    struct = ctypes.c_void_p(
-        api.duckdb_create_struct_type(type_pointers, name_pointers, len(types))
-    )
+    struct_type = api.duckdb_create_struct_type(type_pointers, name_pointers, len(types))
     for kind in types:
         api.duckdb_destroy_logical_type(ctypes.byref(kind))
-    return struct
+    return ctypes.c_void_p(struct_type)

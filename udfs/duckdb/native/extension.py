@@ -67,7 +67,7 @@ def ensure_installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT)
             with duckdb.connect(config=_read_folder_settings(connection)) as installer:
                 _install(installer, shim, target.repository)
     except (duckdb.Error, OSError) as error:
-        raise Unavailable(f"DuckDB could not install them: {_first_line(error)}") from None
+        raise Unavailable(f"DuckDB could not install them: {_extract_first_line(error)}") from None
     return target
 
 
@@ -84,9 +84,8 @@ def find_install_path(connection: duckdb.DuckDBPyConnection, built: Path = BUILT
         repository = f"{NAME}_{hashlib.sha256(shim.read_bytes()).hexdigest()[:16]}"
         folder = _find_repositories_folder(connection, _read_folder_settings(connection))
     except (duckdb.Error, OSError, RuntimeError) as error:
-        raise Unavailable(
-            f"DuckDB does not say where to install them: {_first_line(error)}"
-        ) from None
+        problem = "DuckDB does not say where to install them"
+        raise Unavailable(f"{problem}: {_extract_first_line(error)}") from None
     return Installed(folder / repository / EXTENSION, repository)
 
 
@@ -104,10 +103,8 @@ def check_folder(target: Installed) -> None:
 def uninstall() -> list[Path]:
     """Remove the installed files of all builds of sqlml; return the removed folders."""
     with duckdb.connect() as connection:
-        base = _find_repositories_folder(connection, {})
-        folders = [
-            path for path in sorted(base.glob(f"{NAME}_*")) if _OWN_REPOSITORY.fullmatch(path.name)
-        ]
+        paths = sorted(_find_repositories_folder(connection, {}).glob(f"{NAME}_*"))
+        folders = [path for path in paths if _OWN_REPOSITORY.fullmatch(path.name)]
         for folder in folders:
             with suppress(duckdb.Error):
                 connection.execute(f"DROP EXTENSION REPOSITORY {folder.name}")
@@ -154,15 +151,15 @@ def _read_version(connection: duckdb.DuckDBPyConnection) -> str:
     return str(version)
 
 
-def _first_line(error: Exception) -> str:
+def _extract_first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-MARK = "sqlml_native_"
+MARKER = "sqlml_native_"
 """Prefix of the marker function, whose name ends with the number of a database's connection."""
 
 _LOCK = threading.Lock()
-_OPEN: dict[int, NativeConnection] = {}
+_open_connections: dict[int, NativeConnection] = {}
 _closed_uses: deque[NativeConnection] = deque()
 _numbers = itertools.count(1)
 
@@ -201,7 +198,7 @@ class NativeConnection:
     def _release_use(self) -> None:
         self.users -= 1
         if self.users == 0 and os.getpid() == self._process:
-            del _OPEN[self.number]
+            del _open_connections[self.number]
             c_api.library().duckdb_disconnect(ctypes.byref(self._pointer))
 
 
@@ -222,39 +219,40 @@ def open_native_connection(
         c_api.library()
     except (ImportError, OSError, AttributeError) as error:
         raise Unavailable(f"DuckDB's package does not have its C API: {error}") from None
-    shim = ensure_installed(connection, built)
+    installed = ensure_installed(connection, built)
     try:
         with _LOCK:
-            native = _load(connection, shim)
+            native = _load(connection, installed)
             native.users += 1
             return native
     finally:
         _release_closed_uses()
 
 
-def _load(connection: duckdb.DuckDBPyConnection, shim: Installed) -> NativeConnection:
+def _load(connection: duckdb.DuckDBPyConnection, installed: Installed) -> NativeConnection:
     """Return the connection that the shim opens now, or that it opened earlier."""
-    library = ctypes.CDLL(str(shim.path))  # It is loaded once per process for all databases.
-    ctypes.c_void_p.in_dll(library, "sqlml_connect").value = c_api.find_function_address(
-        "duckdb_connect"
-    )
-    opened = ctypes.c_void_p.in_dll(library, "sqlml_connection")
-    opened.value = None
+    library = ctypes.CDLL(str(installed.path))  # It is loaded once per process for all databases.
+    connect_address = c_api.find_function_address("duckdb_connect")
+    ctypes.c_void_p.in_dll(library, "sqlml_connect").value = connect_address
+    opened_connection = ctypes.c_void_p.in_dll(library, "sqlml_connection")
+    opened_connection.value = None
     try:
-        connection.execute(f"LOAD {NAME} FROM {shim.repository}")
+        connection.execute(f"LOAD {NAME} FROM {installed.repository}")
     except duckdb.Error as error:
-        raise Unavailable(f"DuckDB did not load their extension: {_first_line(error)}") from None
-    if opened.value is None:
-        return _find_marked(connection)
-    native = NativeConnection(next(_numbers), opened.value)
-    _OPEN[native.number] = native
-    register_marker(native.pointer, f"{MARK}{native.number}")
+        raise Unavailable(
+            f"DuckDB did not load their extension: {_extract_first_line(error)}"
+        ) from None
+    if opened_connection.value is None:
+        return _find_marked_connection(connection)
+    native = NativeConnection(next(_numbers), opened_connection.value)
+    _open_connections[native.number] = native
+    register_marker(native.pointer, f"{MARKER}{native.number}")
     return native
 
 
-def _find_marked(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
-    for native in reversed(_OPEN.values()):
+def _find_marked_connection(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
+    for native in reversed(_open_connections.values()):
         with suppress(duckdb.Error):
-            connection.execute(f"EXPLAIN SELECT {builtin(f'{MARK}{native.number}')}()").fetchall()
+            connection.execute(f"EXPLAIN SELECT {builtin(f'{MARKER}{native.number}')}()").fetchall()
             return native
     raise Unavailable("the sessions on this database were closed; open the database again")

@@ -8,13 +8,13 @@ STATE = 12
     USERS,
     BATCHES,
     NUMBER,
-    MAKE,
+    BUILD_PLAN,
     ASK,
     MEASURE,
     DIED,
     NO_MEMORY,
     ALL_BATCHES,
-    ROWS_OF,
+    ROW_FORMAT,
     NULL_ROW,
 ) = range(STATE)
 """A function's state, which is never freed.
@@ -23,10 +23,10 @@ In order: the address of its plan or 0; the count of threads that may follow a p
 its batches; its number; the addresses of the Python functions `native_functions._make_plan`,
 `_score_in_python`, `_measure` (or 0) and `report_interrupt`; the address of the message for a lack
 of memory; the address of the count of all batches; how rows arrive (COLUMNS_ALONE, PACKED_ROWS or
-NAMED); and the address of the message for a NULL row.
+CALLS_BY_NAME); and the address of the message for a NULL row.
 """
 
-COLUMNS_ALONE, PACKED_ROWS, NAMED = range(3)
+COLUMNS_ALONE, PACKED_ROWS, CALLS_BY_NAME = range(3)
 """How rows arrive: as one argument per column, as a name and an array of numbers (`DOUBLE[n]`), or
 as a name and an array where the name is only known when a call is bound."""
 
@@ -36,14 +36,14 @@ HEAD = 16
     TEXTS,
     MATRIX_WIDTH,
     NUMBER_BYTES,
-    BLOCK,
-    TURN,
-    FEW_TABLE,
-    FEW_CALLS,
-    MANY_TABLE,
-    MANY_CALLS,
-    MOST_WORDS,
-    PLACES,
+    BLOCK_ROWS,
+    LARGE_BATCH,
+    SMALL_TABLE,
+    SMALL_CALLS,
+    LARGE_TABLE,
+    LARGE_CALLS,
+    MAX_WORDS,
+    BUFFERS,
     WIDTH,
     RESULT_BYTES,
     LEVELS,
@@ -52,7 +52,7 @@ HEAD = 16
 """The head of a plan.
 
 The head is followed by three lists: the matrix column of each numeric column (COLUMNS of them), or
--1; the bytes per row of each intermediate buffer (PLACES of them, beginning with the TEXTS string
+-1; the bytes per row of each intermediate buffer (BUFFERS of them, beginning with the TEXTS string
 columns); and the ends of the GROUPS, or the bytes of each field of a struct. If there are no calls,
 Python scores each block of rows.
 """
@@ -60,7 +60,7 @@ Python scores each block of rows.
 STRUCT = -1
 """LEVELS of a plan whose results are structs. Other values are the nesting depth of lists."""
 
-NOT_MADE = -1
+NOT_BUILT = -1
 """Marks calls that the plan does not have yet; Python builds another plan with them."""
 
 TEXT_BYTES, INLINE_BYTES, NULL_LENGTH = 16, 12, (1 << 32) - 1

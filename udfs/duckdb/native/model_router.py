@@ -27,6 +27,7 @@ from sqlml.backends.native.text.token_kernels import hash_bytes
 from sqlml.udfs.duckdb.native import row_path
 from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES
 from sqlml.udfs.duckdb.native.row_path import (
+    call_python,
     duckdb_data_chunk_get_size,
     duckdb_data_chunk_get_vector,
     duckdb_scalar_function_get_extra_info,
@@ -35,7 +36,6 @@ from sqlml.udfs.duckdb.native.row_path import (
     duckdb_vector_get_data,
     duckdb_vector_get_validity,
     is_valid,
-    python,
     score_rows,
 )
 
@@ -50,8 +50,8 @@ ROUTER = 8
 """The state of a function whose rows name their models, which is never freed.
 
 In order: the address of the slots of its names, the index of the last slot, the address and count
-of its models, the most columns that a model uses, and the addresses of `named_models._refuse`, of
-`native_functions.report_interrupt`, and of an error message.
+of its models, the most columns that a model uses, and the addresses of
+`named_models._refuse_name`, `native_functions.report_interrupt` and an error message.
 """
 
 SLOT = 4
@@ -99,10 +99,10 @@ def put_name(name: Any, model: Any, slots: Any, last: Any) -> None:
 
 
 @compiled_helper
-def _find_model(text_at: Any, first: Any, second: Any, slots: Any, last: Any) -> Any:
+def _find_model(text_at: Any, first_word: Any, second_word: Any, slots: Any, last: Any) -> Any:
     """Return the model whose name is a DuckDB string, two 64-bit integers at `text_at`."""
-    length = np.int64(first & _LENGTH)
-    name = bytes_at(text_at + 4 if length <= INLINE_BYTES else np.int64(second), length)
+    length = np.int64(first_word & _LENGTH)
+    name = bytes_at(text_at + 4 if length <= INLINE_BYTES else np.int64(second_word), length)
     slot_start = find_slot(name, slots, last)
     return slots[slot_start + MODEL] if slots[slot_start + NAME_AT] != 0 else np.int64(UNKNOWN)
 
@@ -127,33 +127,33 @@ def _chain_rows(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: 
     the same model for each row or -1, and the models that occur.
     """
     models = state[MODELS]
-    first, after, occurring = chains[:models], chains[models:][:rows], chains[models + rows :]
-    slots, last = words_at(state[SLOTS_AT], (state[LAST_SLOT] + 1) * SLOT), state[LAST_SLOT]
+    first, after, used_models = (chains[:models], chains[models:][:rows], chains[models + rows :])
+    slots, last = (words_at(state[SLOTS_AT], (state[LAST_SLOT] + 1) * SLOT), state[LAST_SLOT])
     texts_at, mask = duckdb_vector_get_data(names), duckdb_vector_get_validity(names)
     texts = bits_at(texts_at, 2 * rows)
     count, model = 0, np.int64(UNKNOWN)
-    last_first, last_second = _U(0), _U(0)
+    first_word, second_word = _U(0), _U(0)
     for row in range(rows - 1, -1, -1):  # Backwards, so that each chain has its rows in order.
         if _is_null(mask, row):
             _set_null(out, row)
             continue
         # Equal integers mean equal strings: a short string is stored in them, and a long one is
         # identified by its address.
-        if model == UNKNOWN or texts[2 * row] != last_first or texts[2 * row + 1] != last_second:
-            last_first, last_second = texts[2 * row], texts[2 * row + 1]
+        if model == UNKNOWN or texts[2 * row] != first_word or texts[2 * row + 1] != second_word:
+            first_word, second_word = texts[2 * row], texts[2 * row + 1]
             text_at = np.int64(texts_at + 16 * row)
-            model = _find_model(text_at, last_first, last_second, slots, last)
+            model = _find_model(text_at, first_word, second_word, slots, last)
             if model == UNKNOWN:
-                length = np.int64(last_first & _LENGTH)
-                name_at = text_at + 4 if length <= INLINE_BYTES else np.int64(last_second)
-                number = np.int64(state.ctypes.data)
-                if python(state[REFUSE], state[DIES], number, info, name_at, length) == 0:
+                length = np.int64(first_word & _LENGTH)
+                name_at = text_at + 4 if length <= INLINE_BYTES else np.int64(second_word)
+                router_at = np.int64(state.ctypes.data)
+                if call_python(state[REFUSE], state[DIES], router_at, info, name_at, length) == 0:
                     return -1
         if model < 0:
             _set_null(out, row)
             continue
         if first[model] < 0:
-            occurring[count] = model
+            used_models[count] = model
             count += 1
         after[row] = first[model]
         first[model] = row
@@ -170,32 +170,32 @@ def route(info: Any, chunk: Any, out: Any) -> Any:
         duckdb_scalar_function_set_error(info, state[OUT_OF_MEMORY])
         return np.int64(0)
     memory = words_at(memory_at, word_count)
-    chains, rest = memory[: models + 2 * rows], memory[models + 2 * rows :]
-    picked, addresses = rest[:rows], rest[rows:]
+    chains, scratch = memory[: models + 2 * rows], memory[models + 2 * rows :]
+    picked_rows, addresses = scratch[:rows], scratch[rows:]
     chains[:models] = -1
-    occurring = chains[models + rows :]
+    used_models = chains[models + rows :]
     values = duckdb_vector_get_data(out)
     model_count = _chain_rows(
         info, state, duckdb_data_chunk_get_vector(chunk, 0), rows, out, chains
     )
     for k in range(model_count - 1, -1, -1):
-        model = words_at(state[MODELS_AT] + 8 * MODEL_WORDS * occurring[k], MODEL_WORDS)
-        row, row_count = chains[occurring[k]], 0
+        model = words_at(state[MODELS_AT] + 8 * MODEL_WORDS * used_models[k], MODEL_WORDS)
+        row, row_count = chains[used_models[k]], 0
         while row >= 0:
-            picked[row_count] = row
+            picked_rows[row_count] = row
             row_count += 1
             row = chains[models + row]
         if model[STATE_AT] == 0:
             integers = int32s_at(values, rows)
             for i in range(row_count):
-                integers[picked[i]] = np.int32(model[KIND])
+                integers[picked_rows[i]] = np.int32(model[KIND])
             continue
         columns = words_at(model[COLUMNS_AT], model[COLUMN_COUNT])
         for c in range(columns.size):
             column = duckdb_data_chunk_get_vector(chunk, columns[c])
             addresses[c] = duckdb_vector_get_data(column)
             addresses[columns.size + c] = duckdb_vector_get_validity(column)
-        column_addresses, model_rows = addresses[: 2 * columns.size], picked[:row_count]
+        column_addresses, model_rows = addresses[: 2 * columns.size], picked_rows[:row_count]
         no_lists, state_at = (np.int64(0), np.int64(0)), model[STATE_AT]
         if not score_rows(
             info, state_at, column_addresses, model_rows, row_count, values, no_lists

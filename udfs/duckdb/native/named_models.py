@@ -17,28 +17,27 @@ from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.engine_function import EngineFunction
 
 _routers: dict[str, _Router] = {}
-_by_address: dict[int, _Router] = {}
+_routers_by_address: dict[int, _Router] = {}
 
 
-def register_routed(connection: int, function: EngineFunction, find: native_functions.Find) -> bool:
-    """Register a function of names, numeric columns and string columns on a C API connection.
+def register_router(connection: int, function: EngineFunction, find: native_functions.Find) -> bool:
+    """Register a function of a model name, numbers and strings on a connection of the C API.
 
     Returns False if the function does not return INTEGER or DOUBLE, if DuckDB rejects it, or if
-    only numba itself could run the machine code. Raises NotReady if the machine code is still being
+    the machine code depends on numba's runtime. Raises NotReady if the machine code is still being
     compiled and the caller need not wait for it.
     """
     assert function.models is not None
-    code = _compile_route()
-    if code is None or function.result_type not in ("INTEGER", "DOUBLE"):
+    route_address = _compile_route()
+    if route_address is None or function.result_type not in ("INTEGER", "DOUBLE"):
         return False
     with native_functions.LOCK:
         router = _routers.get(function.name)
         if router is None:
             router = _routers[function.name] = _Router(function.models, find)
-            _by_address[router.memory.ctypes.data] = router
-    return native_functions.create_native_function(
-        connection, function, router.memory.ctypes.data, code
-    )
+            _routers_by_address[router.memory.ctypes.data] = router
+    address = router.memory.ctypes.data
+    return native_functions.create_native_function(connection, function, address, route_address)
 
 
 @cache
@@ -64,11 +63,8 @@ class _Router:
         self._models = np.zeros((max(1, len(models)), model_router.MODEL_WORDS), np.int64)
         for words, model in zip(self._models, models.values(), strict=False):
             if isinstance(model, ModelScorer):
-                indices = [
-                    *(1 + k for k in model.numbers),
-                    *(first_text_column + k for k in model.texts),
-                ]
-                columns = np.array(indices, np.int64)
+                text_columns = [first_text_column + k for k in model.texts]
+                columns = np.array([*(1 + k for k in model.numbers), *text_columns], np.int64)
                 self._columns.append(columns)
                 state = native_functions.get_state(model.spec.name, find)
                 words[:] = state.address, 0, columns.ctypes.data, columns.size
@@ -80,9 +76,8 @@ class _Router:
         self.memory[model_router.LAST_SLOT] = self._slots.size // model_router.SLOT - 1
         self.memory[model_router.MODELS_AT] = self._models.ctypes.data
         self.memory[model_router.MODELS] = len(self._models)
-        counts = (columns.size for columns in self._columns)
-        self.memory[model_router.MOST_COLUMNS] = max(counts, default=0)
-        self.memory[model_router.REFUSE] = id(_refuse)
+        self.memory[model_router.MOST_COLUMNS] = max((c.size for c in self._columns), default=0)
+        self.memory[model_router.REFUSE] = id(_refuse_name)
         self.memory[model_router.DIES] = id(native_functions.report_interrupt)
         self.memory[model_router.OUT_OF_MEMORY] = ctypes.addressof(native_functions.NO_MEMORY_TEXT)
 
@@ -104,11 +99,11 @@ def _make_slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
     return data, slots
 
 
-def _refuse(router_address: int, info: int, name_at: int, length: int) -> int:
+def _refuse_name(router_address: int, info: int, name_at: int, length: int) -> int:
     """Report the error of a row whose name has no model; return 1 if the row is just NULL."""
     try:
         name = ctypes.string_at(name_at, length).decode("utf-8", "replace")
-        error = _by_address[router_address].function.find_error(name)
+        error = _routers_by_address[router_address].function.find_error(name)
         if error is None:
             return 1
         raise park_error(type(error)(error.message))

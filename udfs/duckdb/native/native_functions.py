@@ -36,7 +36,7 @@ from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, park_error
 from sqlml.udfs.duckdb.native import c_api
 from sqlml.udfs.duckdb.native import memory_layout as layout
-from sqlml.udfs.duckdb.native.c_api import with_type
+from sqlml.udfs.duckdb.native.c_api import use_type
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import make_engine_function
 
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from sqlml.udfs.duckdb.native.plan_bytecode import Plan
     from sqlml.udfs.metering import Twin
 
-_NULL_ROW = ctypes.create_string_buffer(
-    b"a row of packed numbers is NULL; pass NULL per column instead"
-)
+SEVERAL_NAMES = "the name of a model's function must be the same for all rows"
+_NULL = b"a row of packed numbers is NULL; pass NULL per column instead"
+_NULL_ROW_TEXT = ctypes.create_string_buffer(_NULL)
 NO_MEMORY_TEXT = ctypes.create_string_buffer(b"out of memory while scoring a batch of rows")
 Find = Callable[[str], BatchFunction]
 
@@ -71,37 +71,37 @@ class State:
     def __init__(
         self,
         name: str,
-        find: Find,
-        metered: Twin | None = None,
-        rows_of: int = layout.COLUMNS_ALONE,
+        find_function: Find,
+        twin: Twin | None = None,
+        row_format: int = layout.COLUMNS_ALONE,
         caller: EngineFunction | None = None,
     ) -> None:
         self.memory = np.zeros(layout.STATE, np.int64)
         self.memory[layout.NUMBER] = len(_states)
         _states.append(self)
         self.name = name
-        self.find = find
-        self.metered = metered
+        self.find = find_function
+        self.metered = twin
         self.caller = caller
-        self.memory[layout.MAKE], self.memory[layout.ASK] = id(_make_plan), id(_score_in_python)
+        self.memory[layout.BUILD_PLAN] = id(_make_plan)
+        self.memory[layout.ASK] = id(_score_in_python)
         self.memory[layout.DIED] = id(report_interrupt)
-        self.memory[layout.MEASURE] = 0 if metered is None else id(_measure)
+        self.memory[layout.MEASURE] = 0 if twin is None else id(_measure)
         self.memory[layout.NO_MEMORY] = ctypes.addressof(NO_MEMORY_TEXT)
-        self.memory[layout.ALL_BATCHES] = _batches.ctypes.data
-        self.memory[layout.ROWS_OF] = rows_of
-        self.memory[layout.NULL_ROW] = ctypes.addressof(_NULL_ROW)
+        self.memory[layout.ALL_BATCHES] = _batch_counter.ctypes.data
+        self.memory[layout.ROW_FORMAT] = row_format
+        self.memory[layout.NULL_ROW] = ctypes.addressof(_NULL_ROW_TEXT)
         self.plan: _Plan | None = None
 
     @property
     def address(self) -> int:
-        address: int = self.memory.ctypes.data
-        return address
+        return int(self.memory.ctypes.data)
 
 
-_batches = np.zeros(1, np.int64)
+_batch_counter = np.zeros(1, np.int64)
 _states: list[State] = []
 _by_name: dict[str, State] = {}
-_dropped: list[tuple[State, _Plan]] = []  # Plans that a thread may still be using.
+_dropped_plans: list[tuple[State, _Plan]] = []  # Plans that a thread may still be using.
 LOCK = threading.RLock()
 
 # A forked child must not wait for a thread that it does not have.
@@ -121,16 +121,15 @@ def register(connection: int, function: EngineFunction, find: Find) -> bool:
     metered, code = function.metered, compile_row_path()
     if code is None:
         return False
-    find_scorer = find if metered is None else lambda _: metered.batch_function()
-    return create_native_function(
-        connection, function, get_state(function.name, find_scorer, metered).address, code
-    )
+    find_scorer = find if metered is None else lambda _: metered.find_batch_function()
+    state = get_state(function.name, find_scorer, metered)
+    return create_native_function(connection, function, state.address, code)
 
 
-def get_state(name: str, find: Find, metered: Twin | None = None) -> State:
+def get_state(name: str, find_function: Find, twin: Twin | None = None) -> State:
     with LOCK:
         if name not in _by_name:
-            _by_name[name] = State(name, find, metered)
+            _by_name[name] = State(name, find_function, twin)
         return _by_name[name]
 
 
@@ -139,7 +138,7 @@ def create_native_function(
 ) -> bool:
     """Create a function on a connection of the C API, and return whether DuckDB accepted it.
 
-    `code` is the address of the machine code, and `extra_info` is an address that is passed to it.
+    DuckDB passes the address `extra_info` to the machine code at address `code`.
     `bind`, if any, is the address of a function that DuckDB calls when it binds a call.
     """
     api = c_api.library()
@@ -147,8 +146,8 @@ def create_native_function(
     try:
         api.duckdb_scalar_function_set_name(handle, function.name.encode())
         for argument_type in function.argument_types:
-            with_type(argument_type, partial(api.duckdb_scalar_function_add_parameter, handle))
-        with_type(function.result_type, partial(api.duckdb_scalar_function_set_return_type, handle))
+            use_type(argument_type, partial(api.duckdb_scalar_function_add_parameter, handle))
+        use_type(function.result_type, partial(api.duckdb_scalar_function_set_return_type, handle))
         # Without this, DuckDB would return NULL for NULL arguments.
         api.duckdb_scalar_function_set_special_handling(handle)
         if function.volatile:
@@ -169,14 +168,11 @@ def register_marker(connection: int, name: str) -> None:
 
 
 def count_batches() -> int:
-    return int(_batches[0])
+    return int(_batch_counter[0])
 
 
 def drop_plans(names: tuple[str, ...]) -> None:
-    """Drop the plans of functions whose names start with one of `names`.
-
-    A function gets a new plan when its next rows arrive.
-    """
+    """Drop the plans of functions with these name prefixes, until their next rows arrive."""
     with LOCK:
         for state in _states:
             if state.plan is not None and state.name.startswith(names):
@@ -187,7 +183,7 @@ def drop_plans(names: tuple[str, ...]) -> None:
 def _drop_plan(state: State) -> None:
     plan, state.plan = state.plan, None
     if plan is not None and _exchange_plan(state, 0):
-        _dropped.append((state, plan))
+        _dropped_plans.append((state, plan))
 
 
 def _drop_idle_plans() -> None:
@@ -207,20 +203,19 @@ def _exchange_plan(state: State, address: int) -> int:
     from sqlml.backends.native.jit.specialise import COUNT, specialise
     from sqlml.udfs.duckdb.native import row_path
 
-    kernel = specialise(row_path.put_plan, (COUNT, COUNT))
-    return int(kernel(state.address, address))
+    return int(specialise(row_path.put_plan, (COUNT, COUNT))(state.address, address))
 
 
 def _forget_unused_plans() -> None:
-    _dropped[:] = [entry for entry in _dropped if entry[0].memory[layout.USERS] > 0]
+    _dropped_plans[:] = [entry for entry in _dropped_plans if entry[0].memory[layout.USERS] > 0]
 
 
-def _packed_types(function: BatchFunction) -> tuple[str, ...]:
+def _list_packed_types(function: BatchFunction) -> tuple[str, ...]:
     """Return the argument types and the result type of a function of packed rows."""
     number_type = "FLOAT" if function.dtype == "float32" else "DOUBLE"
     text_types = ("BLOB[]",) * bool(function.texts)
-    result_element = "INTEGER" if function.integer else "DOUBLE"
-    brackets = "[]" * (function.listed + bool(function.groups))
+    result_element = "INTEGER" if function.is_integer else "DOUBLE"
+    brackets = "[]" * (function.is_listed + bool(function.groups))
     return (f"{number_type}[{function.packed}]", *text_types, result_element + brackets)
 
 
@@ -260,12 +255,12 @@ def _needs_python(program: Program, spec: FunctionSpec) -> str | None:
         return f"backend {spec.backend} runs in Python"
     function = make_engine_function(spec, program).function
     assert isinstance(function, BatchFunction)
-    return plan_bytecode.find_obstacle(function)
+    return plan_bytecode.explain_obstacle(function)
 
 
 @cache
 def compile_row_path() -> int | None:
-    """Return the address of the compiled row path; None if only numba itself could run it."""
+    """Compile the row path, and return its address; None if it depends on numba's runtime."""
     import llvmlite.binding as llvm
 
     from sqlml.backends.native.jit.specialise import COUNT, specialise
@@ -288,10 +283,7 @@ def _compile_bind_data_copy() -> int | None:
 
 
 def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | None:
-    """Compile a kernel and return its address; None if only numba can run it.
-
-    May raise NotReady.
-    """
+    """Compile a kernel (or raise NotReady); return its address, or None if it needs numba."""
     from sqlml.backends.native.jit.specialise import find_entry, specialise
 
     entry = find_entry(specialise(kernel, signature))
@@ -300,10 +292,7 @@ def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | No
 
 @cache
 def _make_callback(function: Callable[..., None], argument_count: int) -> tuple[int, Any]:
-    """Make a C function of `argument_count` integers from a Python function.
-
-    Returns its address and the object that keeps it alive.
-    """
+    """Return the address of a C function of integers, and the object that keeps it alive."""
     callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * argument_count)(function)
     return ctypes.cast(callback, ctypes.c_void_p).value or 0, callback
 
@@ -325,7 +314,7 @@ def _measure(state_number: int, info: int, rows: int, _: int) -> int:
     metered = _states[state_number].metered
     try:
         if metered is not None:
-            metered.enter() if rows < 0 else metered.leave(rows)
+            metered.start_batch() if rows < 0 else metered.end_batch(rows)
         return 1
     except BaseException as error:
         report_error(info, error)
@@ -338,7 +327,7 @@ def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
     try:
         old_plan = state.plan
         function = state.find(state.name) if old_plan is None else old_plan.function
-        if state.caller is not None and _packed_types(function) != state.caller.types[1:]:
+        if state.caller is not None and _list_packed_types(function) != state.caller.types[1:]:
             raise park_error(ArtifactError(f"the types of {state.name} do not match its call"))
         old_table = None if old_plan is None else old_plan.table
         table, is_temporary = _build_available_plan(function, rows, old_table)
@@ -347,7 +336,7 @@ def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
                 if old_plan is None:
                     _drop_idle_plans()
                 else:
-                    _dropped.append((state, old_plan))
+                    _dropped_plans.append((state, old_plan))
                 since = int(state.memory[layout.BATCHES]) - 1
                 state.plan = _Plan(table, function, since, is_temporary)
                 _exchange_plan(state, table.address)
@@ -359,15 +348,15 @@ def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
 
 
 def _build_available_plan(
-    function: BatchFunction, rows: int, before: Plan | None
+    function: BatchFunction, rows: int, old_plan: Plan | None
 ) -> tuple[Plan, bool]:
-    from sqlml.udfs.duckdb.native.plan_bytecode import build_plan, plan_for_python
+    from sqlml.udfs.duckdb.native.plan_bytecode import build_plan, build_python_plan
 
     try:
         with no_wait():
-            return build_plan(function, rows, before), False
+            return build_plan(function, rows, old_plan), False
     except NotReady:
-        return plan_for_python(function), True
+        return build_python_plan(function), True
 
 
 def _score_in_python(state_number: int, info: int, block_at: int, plan_at: int) -> int:
@@ -379,17 +368,11 @@ def _score_in_python(state_number: int, info: int, block_at: int, plan_at: int) 
     state = _states[state_number]
     try:
         with LOCK:
-            plans = [state.plan, *(plan for owner, plan in _dropped if owner is state)]
-        plan = next(
-            candidate
-            for candidate in plans
-            if candidate is not None and candidate.table.address == plan_at
-        )
-        function = plan.function
+            plans = [state.plan, *(plan for owner, plan in _dropped_plans if owner is state)]
+        plan = next(p for p in plans if p is not None and p.table.address == plan_at)
         rows_at, row_count, result_at, texts_at = (ctypes.c_int64 * 4).from_address(block_at)
-        scores = function.score_numbers(
-            *_read_block(function, plan.table.width, rows_at, row_count, texts_at)
-        )
+        block = _read_block(plan.function, plan.table.width, rows_at, row_count, texts_at)
+        scores = plan.function.score_numbers(*block)
         dtype = scores.type.to_pandas_dtype()
         values = np.frombuffer(scores.buffers()[1], dtype, len(scores), 0)
         ctypes.memmove(result_at, values.ctypes.data, values.nbytes)
@@ -410,19 +393,15 @@ def _read_block(
     from sqlml.udfs.duckdb.native.plan_bytecode import copy_to_text_column
 
     number_type = ctypes.c_float if function.dtype == "float32" else ctypes.c_double
-    matrix = np.ctypeslib.as_array(
-        (number_type * (row_count * width)).from_address(rows_at)
-    ).reshape(row_count, width)
+    numbers = (number_type * (row_count * width)).from_address(rows_at)
+    matrix = np.ctypeslib.as_array(numbers).reshape(row_count, width)
     if function.lookup is not None and width != function.packed:
-        matrix = matrix[:, function.lookup.packed or (0,)]
-    addresses = (ctypes.c_int64 * function.texts).from_address(texts_at)
-    strings = (
-        np.ctypeslib.as_array((ctypes.c_uint64 * (2 * row_count)).from_address(column_at))
-        for column_at in addresses
-    )
-    return matrix, {
-        text_input_name(k): copy_to_text_column(column) for k, column in enumerate(strings)
-    }
+        matrix = matrix[:, function.lookup.packed_columns or (0,)]
+    texts: dict[str, TextColumn] = {}
+    for k, column_at in enumerate((ctypes.c_int64 * function.texts).from_address(texts_at)):
+        strings = (ctypes.c_uint64 * (2 * row_count)).from_address(column_at)
+        texts[text_input_name(k)] = copy_to_text_column(np.ctypeslib.as_array(strings))
+    return matrix, texts
 
 
 def report_error(info: int, error: BaseException) -> None:
@@ -440,27 +419,23 @@ def park_as_message(error: BaseException) -> bytes:
     return message.encode()
 
 
-_named: dict[str, State] = {}
+_calling_states: dict[str, State] = {}
 _bound: dict[tuple[str, str], State] = {}
-_by_address: dict[int, State] = {}
+_states_by_address: dict[int, State] = {}
 
 
 def register_named(connection: int, function: EngineFunction, find: Find) -> bool:
-    """Register a function of VARCHAR and DOUBLE[n], if the row path is already compiled.
-
-    Returns whether the function was registered.
-    """
+    """Register a function of VARCHAR and DOUBLE[n], if the row path is already compiled."""
     code = compile_row_path() if is_compiled() else None
     if code is None or _compile_bind_data_copy() is None:
         return False
     with LOCK:
-        state = _named.get(function.name)
+        state = _calling_states.get(function.name)
         if state is None:
-            state = State(function.name, find, rows_of=layout.NAMED, caller=function)
-            _named[function.name] = _by_address[state.address] = state
-    return create_native_function(
-        connection, function, state.address, code, _make_callback(_bind, 1)[0]
-    )
+            state = State(function.name, find, row_format=layout.CALLS_BY_NAME, caller=function)
+            _calling_states[function.name] = _states_by_address[state.address] = state
+    bind = _make_callback(_bind, 1)[0]
+    return create_native_function(connection, function, state.address, code, bind)
 
 
 def _find_bound_state(caller: State, name: str) -> State:
@@ -471,14 +446,16 @@ def _find_bound_state(caller: State, name: str) -> State:
     key = caller.name, name
     with LOCK:
         if key not in _bound:
-            _bound[key] = State(name, caller.find, rows_of=layout.PACKED_ROWS, caller=caller.caller)
+            _bound[key] = State(
+                name, caller.find, row_format=layout.PACKED_ROWS, caller=caller.caller
+            )
         return _bound[key]
 
 
 def _bind(info: int) -> None:
     api = c_api.library()
     try:
-        caller = _by_address[api.duckdb_scalar_function_bind_get_extra_info(info)]
+        caller = _states_by_address[api.duckdb_scalar_function_bind_get_extra_info(info)]
         state = _find_bound_state(caller, _read_constant_argument(info, 0))
         api.duckdb_scalar_function_set_bind_data(info, state.address, None)
         api.duckdb_scalar_function_set_bind_data_copy(info, _compile_bind_data_copy())
@@ -498,7 +475,7 @@ def _read_constant_argument(info: int, index: int) -> str:
         api.duckdb_destroy_client_context(ctypes.byref(context))
         api.duckdb_destroy_expression(ctypes.byref(argument))
     if value is None:
-        raise ArtifactError("the name of a model's function must be the same for all rows")
+        raise ArtifactError(SEVERAL_NAMES)
     return value
 
 

@@ -38,7 +38,7 @@ from sqlml.udfs.batch_function import BatchFunction, Lookup
 from sqlml.udfs.duckdb.native.memory_layout import (
     HEAD,
     INLINE_BYTES,
-    NOT_MADE,
+    NOT_BUILT,
     NULL_LENGTH,
     STRUCT,
     TEXT_BYTES,
@@ -55,10 +55,10 @@ _MIX, _MIX_2 = _U(0x9E3779B97F4A7C15), _U(0xC2B2AE3D27D4EB4F)
 def make_code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
     """Yield the calls that write the codes of a block's strings to its matrix (n, width)."""
     program, dtype = lookup.compiled.program, np.dtype(lookup.dtype)
-    for column, output in zip(lookup.looked_up, lookup.outputs, strict=True):
+    for column, output in zip(lookup.looked_up_columns, lookup.outputs, strict=True):
         name, keys = _find_keys(program, output)
-        place = find_text_place(lookup.first + lookup.inputs.index(name))
-        strings = Rows(place, np.dtype(np.uint64), 2, flat=True)
+        text_buffer = get_text_buffer(lookup.first_text + lookup.inputs.index(name))
+        strings = Rows(text_buffer, np.dtype(np.uint64), 2, flat=True)
         out = Rows(INPUT, dtype, 1, column, width)
         tables = _make_tables(keys, _compute_codes(lookup, output, name, keys).astype(dtype))
         argument_kinds = (
@@ -72,15 +72,15 @@ def make_code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
         yield Call(specialise(look_up, argument_kinds), (strings, MEMORY, *tables, out))
 
 
-def call_find_ends(k: int, start: Rows, stop: Rows) -> Call:
+def make_find_ends_call(k: int, start: Rows, stop: Rows) -> Call:
     """Return the call that writes the start and end addresses of the strings in text argument k."""
-    strings = Rows(find_text_place(k), np.dtype(np.uint64), 2, flat=True)
+    strings = Rows(get_text_buffer(k), np.dtype(np.uint64), 2, flat=True)
     address = writes(np.int64, 1)
     kernel = specialise(find_ends, (writes(np.uint64, 1), address, address))
     return Call(kernel, (strings, start, stop))
 
 
-def find_text_place(k: int) -> int:
+def get_text_buffer(k: int) -> int:
     return 2 + k
 
 
@@ -127,10 +127,10 @@ def _make_tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Arra
 @compiled_helper
 def _find_slot(first: Any, second: Any, slots: Any) -> Any:
     """Return the slot of a short string, or the empty slot where it belongs."""
-    h = (first * _MIX) ^ (second * _MIX_2)
-    h = (h ^ (h >> _U(32))) * _MIX
+    hash_value = (first * _MIX) ^ (second * _MIX_2)
+    hash_value = (hash_value ^ (hash_value >> _U(32))) * _MIX
     last = _U(slots.shape[0] - 1)
-    slot = (h >> _U(32)) & last
+    slot = (hash_value >> _U(32)) & last
     while slots[slot, 0] != _EMPTY and not (slots[slot, 0] == first and slots[slot, 1] == second):
         slot = (slot + _U(1)) & last
     return slot
@@ -176,10 +176,7 @@ def look_up(
 
 
 def find_ends(strings: Any, start: Any, stop: Any) -> Any:
-    """Write the start and end addresses of strings, uint64 (2 n,).
-
-    Returns the row of the first NULL, or -1.
-    """
+    """Write strings' start and end addresses; return the row of the first NULL, or -1."""
     for r in range(start.size):
         length = strings[2 * r] & _LENGTH
         if length == _NULL:
@@ -202,10 +199,7 @@ def copy_to_text_column(strings: Array) -> TextColumn:
 
 
 def copy_bytes(strings: Any, stop: Any, address: Any, data: Any) -> None:
-    """Copy the bytes of DuckDB's strings to `data`, where string r ends at stop[r].
-
-    `address` is the address of `strings`.
-    """
+    """Copy the bytes of strings at `address` to `data`, where string r ends at stop[r]."""
     start = np.int64(0)
     for r in range(stop.size):
         size = stop[r] - start
@@ -216,7 +210,7 @@ def copy_bytes(strings: Any, stop: Any, address: Any, data: Any) -> None:
         start = stop[r]
 
 
-VECTOR = 2048  # The most rows of a DuckDB vector.
+VECTOR_ROWS = 2048  # The most rows of a DuckDB vector.
 
 BLOCK_BYTES, FEWEST_ROWS, FEWEST_BYTES = 4 << 20, 64, 16 << 20
 """A block has at most BLOCK_BYTES, or up to FEWEST_BYTES if it has only FEWEST_ROWS."""
@@ -241,36 +235,34 @@ class Plan:
 
     @property
     def address(self) -> int:
-        address: int = self.words.ctypes.data
-        return address
+        return int(self.words.ctypes.data)
 
 
-def find_obstacle(function: BatchFunction) -> str | None:
+def explain_obstacle(function: BatchFunction) -> str | None:
     """Return why machine code cannot score a function's batches, or None if it can."""
-    if function.last is not None:
+    if function.last_rows is not None:
         return "it remembers rows that come again"
     return None if _find_filler(function) is not None else "some of the model's steps run in Python"
 
 
-def build_plan(function: BatchFunction, rows: int, before: Plan | None = None) -> Plan:
-    """Build a plan with calls for batches of `rows` rows, and with the calls of the plan `before`.
+def build_plan(function: BatchFunction, rows: int, old_plan: Plan | None = None) -> Plan:
+    """Build a plan with calls for batches of `rows` rows, and with the calls of `old_plan`.
 
     The plan has no calls if Python scores the batches. Raises NotReady if a kernel is still being
     compiled and the caller need not wait for it.
     """
-    filler = None if find_obstacle(function) else _find_filler(function)
-    plan = None if filler is None else _build_plan_of_calls(function, filler, rows, before)
-    return plan_for_python(function) if plan is None else plan
+    filler = None if explain_obstacle(function) else _find_filler(function)
+    plan = None if filler is None else _build_plan_of_calls(function, filler, rows, old_plan)
+    return build_python_plan(function) if plan is None else plan
 
 
-def plan_for_python(function: BatchFunction) -> Plan:
+def build_python_plan(function: BatchFunction) -> Plan:
     packed, texts = function.packed, (TEXT_BYTES,) * function.texts
     return Plan(_encode_plan(function, range(packed), packed, (0, 0, 0, 0, 0, 0), texts), packed)
 
 
 def _count_model_texts(function: BatchFunction) -> int:
-    """Count the texts that the model itself reads; the others are looked up."""
-    return function.texts if function.lookup is None else function.lookup.first
+    return function.texts if function.lookup is None else function.lookup.first_text
 
 
 def _find_filler(function: BatchFunction) -> Any:
@@ -285,56 +277,56 @@ def _find_filler(function: BatchFunction) -> Any:
 
 
 def _build_plan_of_calls(
-    function: BatchFunction, filler: Any, rows: int, before: Plan | None
+    function: BatchFunction, filler: Any, rows: int, old_plan: Plan | None
 ) -> Plan | None:
     """Build a plan with calls, or return None if only numba itself can run one of the kernels."""
     lookup, width = function.lookup, function.width
-    turn = min(int(np.ceil(filler.turn())) if hasattr(filler, "turn") else 0, VECTOR + 1)
-    if before is None:
+    turn = min(int(np.ceil(filler.turn())) if hasattr(filler, "turn") else 0, VECTOR_ROWS + 1)
+    if old_plan is None:
         lookups = () if lookup is None else tuple(make_code_calls(lookup, width))
-        before = Plan(np.empty(0, np.int64), width, lookups)
-    few, many = before.few, before.many
+        old_plan = Plan(np.empty(0, np.int64), width, lookups)
+    few, many = old_plan.few, old_plan.many
     if rows < turn:
-        few = few or _make_kernel_calls(function, filler, before.lookups, 1)
+        few = few or _make_kernel_calls(function, filler, old_plan.lookups, 1)
     else:
-        many = many or _make_kernel_calls(function, filler, before.lookups, VECTOR)
+        many = many or _make_kernel_calls(function, filler, old_plan.lookups, VECTOR_ROWS)
     batch_calls = [calls for calls in (few, many) if calls is not None]
     tables = {id(calls): calls.encode() for calls in batch_calls}
     call_tables: list[int] = []
     for calls in (few, many):
         table = tables.get(id(calls))
         if calls is None:
-            call_tables += 0, NOT_MADE
+            call_tables += 0, NOT_BUILT
         elif table is None:
             return None
         else:
             call_tables += table.ctypes.data, len(calls.calls)
     pairs = itertools.zip_longest(*(calls.measure_scratch() for calls in batch_calls), fillvalue=0)
     max_words = max(calls.count_most_words() for calls in batch_calls)
-    places = range(function.packed) if lookup is None else lookup.packed or (-1,)
+    matrix_columns = range(function.packed) if lookup is None else lookup.packed_columns or (-1,)
     sizes = tuple(max(pair) for pair in pairs)
-    words = _encode_plan(function, places, width, (turn, *call_tables, max_words), sizes)
-    return Plan(words, width, before.lookups, few, many, (tables, filler))
+    words = _encode_plan(function, matrix_columns, width, (turn, *call_tables, max_words), sizes)
+    return Plan(words, width, old_plan.lookups, few, many, (tables, filler))
 
 
 def _encode_plan(
     function: BatchFunction,
-    places: Sequence[int],
+    matrix_columns: Sequence[int],
     width: int,
     calls: tuple[int, ...],
-    sizes: tuple[int, ...],
+    buffer_sizes: tuple[int, ...],
 ) -> Array:
     """Encode a plan for rows (n, width) as integers.
 
     Args:
-        places: the matrix column of each number, or -1.
+        matrix_columns: the matrix column of each number, or -1.
         calls: the row count from which a batch is large, the address and count of the calls for
             small batches and for large batches, and the most integers of a call.
-        sizes: the bytes per row of each intermediate buffer.
+        buffer_sizes: the bytes per row of each intermediate buffer.
     """
     number_bytes = np.dtype(function.dtype).itemsize
-    row_bytes = width * number_bytes + sum(sizes)
-    levels = 2 if function.groups else int(function.columns > 1 or function.listed)
+    row_bytes = width * number_bytes + sum(buffer_sizes)
+    levels = 2 if function.groups else int(function.columns > 1 or function.is_listed)
     levels = STRUCT if function.fields else levels
     groups = (function.groups or (function.columns,)) if levels > 0 else ()
     head = (
@@ -342,19 +334,18 @@ def _encode_plan(
         function.texts,
         width,
         number_bytes,
-        min(_count_block_rows(row_bytes), function.most or VECTOR),
+        min(_count_block_rows(row_bytes), function.max_rows or VECTOR_ROWS),
         *calls,
-        len(sizes),
+        len(buffer_sizes),
         function.columns,
-        4 if function.integer else 8,
+        4 if function.is_integer else 8,
         levels,
         len(groups),
     )
     assert len(head) == HEAD
-    ends_or_sizes = (
-        np.cumsum([0, *groups]) if groups else [_BYTES[kind] for _, kind in function.fields]
-    )
-    return np.array([*head, *places, *sizes, *ends_or_sizes], np.int64)
+    field_bytes = [_BYTES[sql_type] for _, sql_type in function.fields]
+    ends_or_sizes = np.cumsum([0, *groups]) if groups else field_bytes
+    return np.array([*head, *matrix_columns, *buffer_sizes, *ends_or_sizes], np.int64)
 
 
 def _count_block_rows(row_bytes: int) -> int:
@@ -364,25 +355,25 @@ def _count_block_rows(row_bytes: int) -> int:
     [2048, 1024, 64, 16, 1]
     """
     fewest = max(1, min(FEWEST_ROWS, FEWEST_BYTES // row_bytes))
-    return min(VECTOR, max(fewest, BLOCK_BYTES // row_bytes))
+    return min(VECTOR_ROWS, max(fewest, BLOCK_BYTES // row_bytes))
 
 
 def _make_kernel_calls(
-    function: BatchFunction, filler: Any, before: tuple[Call, ...], rows: int
+    function: BatchFunction, filler: Any, lookup_calls: tuple[Call, ...], rows: int
 ) -> KernelCalls:
-    dtype = np.dtype(np.int32 if function.integer else np.float64)
-    places = itertools.count(find_text_place(function.texts))
+    dtype = np.dtype(np.int32 if function.is_integer else np.float64)
+    places = itertools.count(get_text_buffer(function.texts))
     x = Rows(INPUT, np.dtype(function.dtype), function.width)
     result = Rows(RESULT, dtype, function.columns)
     output = result if filler.dtype == dtype else Rows(next(places), filler.dtype, function.columns)
-    with_rows = (rows,) if hasattr(filler, "turn") else ()
+    row_arguments = (rows,) if hasattr(filler, "turn") else ()
     addresses = (Rows(place, np.dtype(np.int64), 1, flat=True) for place in places)
     ends = [(next(addresses), next(addresses)) for _ in range(_count_model_texts(function))]
-    with_texts = {"texts": ends} if ends else {}
-    before += tuple(call_find_ends(k, *pair) for k, pair in enumerate(ends))
-    calls: Sequence[Call] = filler.calls(x, output, places, *with_rows, **with_texts)
-    if function.shifts:
-        calls = (*calls, call_shift(output, np.array(function.shifts, np.int64), result))
+    text_arguments = {"texts": ends} if ends else {}
+    lookup_calls += tuple(make_find_ends_call(k, *pair) for k, pair in enumerate(ends))
+    calls: Sequence[Call] = filler.calls(x, output, places, *row_arguments, **text_arguments)
+    if function.class_offsets:
+        calls = (*calls, call_shift(output, np.array(function.class_offsets, np.int64), result))
     elif output is not result:
         calls = (*calls, call_convert(output.line(), result.line()))
-    return KernelCalls((*before, *calls))
+    return KernelCalls((*lookup_calls, *calls))

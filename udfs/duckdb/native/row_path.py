@@ -39,35 +39,35 @@ from sqlml.udfs.duckdb.native.memory_layout import (
     ALL_BATCHES,
     ASK,
     BATCHES,
-    BLOCK,
+    BLOCK_ROWS,
+    BUFFERS,
+    BUILD_PLAN,
+    CALLS_BY_NAME,
     COLUMNS,
     DIED,
-    FEW_CALLS,
-    FEW_TABLE,
     GROUPS,
     HEAD,
+    LARGE_BATCH,
+    LARGE_CALLS,
+    LARGE_TABLE,
     LEVELS,
-    MAKE,
-    MANY_CALLS,
-    MANY_TABLE,
     MATRIX_WIDTH,
+    MAX_WORDS,
     MEASURE,
-    MOST_WORDS,
-    NAMED,
     NO_MEMORY,
-    NOT_MADE,
+    NOT_BUILT,
     NULL_LENGTH,
     NULL_ROW,
     NUMBER,
     NUMBER_BYTES,
     PACKED_ROWS,
-    PLACES,
     RESULT_BYTES,
-    ROWS_OF,
+    ROW_FORMAT,
+    SMALL_CALLS,
+    SMALL_TABLE,
     STATE,
     STRUCT,
     TEXTS,
-    TURN,
     USERS,
     WIDTH,
 )
@@ -87,7 +87,7 @@ def _atomic(operation: str) -> Any:
 
 
 @intrinsic
-def python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+def call_python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """Call a Python function with four integers while holding the GIL; return 0 if it raises.
 
     A signal handler may raise at the first instruction of the function, before any `try`. Then
@@ -108,11 +108,9 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
         array = cgutils.alloca_once(b, ir.ArrayType(POINTER, len(objects)))
         for index, item in enumerate(objects):
             b.store(item, cgutils.gep_inbounds(b, array, 0, index))
-        arguments_array = b.bitcast(array, POINTER.as_pointer())
+        call_arguments = b.bitcast(array, POINTER.as_pointer()), long(len(objects)), nothing
         callee = b.inttoptr(function, POINTER)
-        result = api(
-            "PyObject_Vectorcall", POINTER, callee, arguments_array, long(len(objects)), nothing
-        )
+        result = api("PyObject_Vectorcall", POINTER, callee, *call_arguments)
         for item in objects:
             api("Py_DecRef", ir.VoidType(), item)
         return result
@@ -138,7 +136,7 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     return b.load(result)
 
 
-add, exchange = _atomic("add"), _atomic("xchg")
+add_atomically, exchange_atomically = _atomic("add_atomically"), _atomic("xchg")
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """Argument types of `score`: the addresses of the call, the chunk, and the result."""
@@ -224,10 +222,7 @@ def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any
 
 @inlined_helper
 def _gather_packed(addresses: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
-    """Gather packed rows (..., k) as `_gather` does.
-
-    `addresses` are the address of the numbers and the address of the validity mask, or 0.
-    """
+    """Gather packed rows as `_gather` does, from the addresses of their numbers and mask."""
     k, mask = to.size, addresses[1]
     numbers = array_like_at(x, addresses[0], (first + rows) * k)
     bits = bits_at(mask, ((first + rows) * k + 63) // 64)
@@ -240,7 +235,6 @@ def _gather_packed(addresses: Any, to: Any, first: Any, rows: Any, width: Any, x
 
 @inlined_helper
 def _has_null(mask: Any, rows: Any) -> Any:
-    """Return whether the validity mask marks one of the first `rows` rows as NULL."""
     if mask != 0:
         bits = bits_at(mask, (rows + 63) // 64)
         for r in range(rows):
@@ -264,10 +258,7 @@ def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any
 
 @inlined_helper
 def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) -> None:
-    """Write the results of a block to a struct vector.
-
-    `sizes` (fields,) are the bytes of each field: 4 for INTEGER, 8 for DOUBLE.
-    """
+    """Write a block's results to a struct; `sizes` are 4 for INTEGERs and 8 for DOUBLEs."""
     width = sizes.size
     results = doubles_at(results_at, rows * width)
     for c in range(width):
@@ -325,7 +316,7 @@ def _write_picked(results_at: Any, picked: Any, size: Any, out: Any) -> None:
 
 @inlined_helper
 def _choose_calls(plan: Any, rows: Any) -> Any:
-    return plan[FEW_CALLS] if rows < plan[TURN] else plan[MANY_CALLS]
+    return plan[SMALL_CALLS] if rows < plan[LARGE_BATCH] else plan[LARGE_CALLS]
 
 
 def put_plan(state_at: Any, plan_at: Any) -> Any:
@@ -334,8 +325,8 @@ def put_plan(state_at: Any, plan_at: Any) -> Any:
     A thread counts itself before it reads the plan. So if the count is 0, no thread uses the
     previous plan.
     """
-    exchange(state_at, plan_at)
-    return add(state_at + 8 * USERS, 0)
+    exchange_atomically(state_at, plan_at)
+    return add_atomically(state_at + 8 * USERS, 0)
 
 
 def same(address: Any) -> Any:
@@ -350,14 +341,14 @@ def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
     Python builds the plan if it is missing. If that fails, returns 0 and does not count the thread.
     """
     state = words_at(state_at, STATE)
-    add(state_at + 8 * USERS, 1)
-    plan_at = add(state_at, 0)
-    while plan_at == 0 or _choose_calls(words_at(plan_at, HEAD), rows) == NOT_MADE:
-        add(state_at + 8 * USERS, -1)
-        if python(state[MAKE], state[DIED], state[NUMBER], info, rows, 0) == 0:
+    add_atomically(state_at + 8 * USERS, 1)
+    plan_at = add_atomically(state_at, 0)
+    while plan_at == 0 or _choose_calls(words_at(plan_at, HEAD), rows) == NOT_BUILT:
+        add_atomically(state_at + 8 * USERS, -1)
+        if call_python(state[BUILD_PLAN], state[DIED], state[NUMBER], info, rows, 0) == 0:
             return 0
-        add(state_at + 8 * USERS, 1)
-        plan_at = add(state_at, 0)
+        add_atomically(state_at + 8 * USERS, 1)
+        plan_at = add_atomically(state_at, 0)
     return plan_at
 
 
@@ -378,9 +369,8 @@ def _reserve_lists(vector: Any, rows: Any, levels: Any, list_count: Any, number_
 
 @inlined_helper
 def _count_list_numbers(plan_at: Any) -> Any:
-    """Count the numbers in all lists of one row."""
     plan = words_at(plan_at, HEAD)
-    ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[PLACES])
+    ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[BUFFERS])
     return words_at(ends_at, plan[GROUPS] + 1)[plan[GROUPS]]
 
 
@@ -388,7 +378,7 @@ def _count_list_numbers(plan_at: Any) -> Any:
 def _measure(info: Any, state: Any, rows: Any) -> None:
     """Record the start (rows < 0) or the end of a batch, if the function is measured."""
     if state[MEASURE] != 0:
-        python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
+        call_python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
 
 
 @compiled_helper
@@ -408,8 +398,8 @@ def score_rows(
         reserved: how many lists per row, and how many numbers in these lists, `out` has room for.
     """
     state = words_at(state_at, STATE)
-    add(state_at + 8 * BATCHES, 1)
-    add(state[ALL_BATCHES], 1)
+    add_atomically(state_at + 8 * BATCHES, 1)
+    add_atomically(state[ALL_BATCHES], 1)
     plan_at = _enter_plan(info, state_at, rows)
     if plan_at == 0:
         return False
@@ -424,7 +414,7 @@ def score_rows(
         _measure(info, state, -1)
         succeeded = _score_blocks(info, state, plan_at, addresses, picked, rows, out)
         _measure(info, state, rows)
-    add(state_at + 8 * USERS, -1)
+    add_atomically(state_at + 8 * USERS, -1)
     return succeeded
 
 
@@ -434,51 +424,51 @@ def _score_blocks(
 ) -> Any:
     """Score the rows block by block, in memory that is freed after the last block or an error."""
     plan = words_at(plan_at, HEAD)
-    table = words_at(plan[FEW_TABLE] if rows < plan[TURN] else plan[MANY_TABLE], 1 << 40)
-    calls, block = _choose_calls(plan, rows), max(1, min(plan[BLOCK], rows))
-    place_count, max_words = plan[PLACES], plan[MOST_WORDS]
-    sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS]), place_count)
+    table = words_at(plan[SMALL_TABLE] if rows < plan[LARGE_BATCH] else plan[LARGE_TABLE], 1 << 40)
+    call_count, max_block_rows = _choose_calls(plan, rows), max(1, min(plan[BLOCK_ROWS], rows))
+    buffer_count, max_words = plan[BUFFERS], plan[MAX_WORDS]
+    buffer_sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS]), buffer_count)
     # One allocation holds the integers of the calls, the addresses of the buffers, and the buffers.
-    matrix_bytes = align_address(plan[MATRIX_WIDTH] * plan[NUMBER_BYTES] * block)
+    matrix_bytes = align_address(plan[MATRIX_WIDTH] * plan[NUMBER_BYTES] * max_block_rows)
     scratch_bytes = ALIGN
-    for i in range(place_count):
-        scratch_bytes += align_address(sizes[i] * block)
+    for i in range(buffer_count):
+        scratch_bytes += align_address(buffer_sizes[i] * max_block_rows)
     result_row_bytes = plan[WIDTH] * plan[RESULT_BYTES]
     has_result_buffer = plan[LEVELS] == STRUCT or picked.size > 0
     if has_result_buffer:
-        scratch_bytes += result_row_bytes * block
-    room = max_words + place_count + 2 + BLOCK_ARGUMENTS
-    memory_at = malloc(8 * room + matrix_bytes + scratch_bytes)
+        scratch_bytes += result_row_bytes * max_block_rows
+    word_count = max_words + buffer_count + 2 + BLOCK_ARGUMENTS
+    memory_at = malloc(8 * word_count + matrix_bytes + scratch_bytes)
     if memory_at == 0:
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
         return False
-    memory = words_at(memory_at, room)
+    memory = words_at(memory_at, word_count)
     words, block_arguments = memory[:max_words], memory[max_words:][:BLOCK_ARGUMENTS]
     buffers = memory[max_words + BLOCK_ARGUMENTS :]
-    buffers[0] = align_address(memory_at + 8 * room)
+    buffers[0] = align_address(memory_at + 8 * word_count)
     next_buffer = buffers[0] + matrix_bytes
-    for i in range(place_count):
+    for i in range(buffer_count):
         buffers[2 + i] = next_buffer
-        next_buffer += align_address(sizes[i] * block)
+        next_buffer += align_address(buffer_sizes[i] * max_block_rows)
     vector = _set_lists(plan_at, rows, out, block_arguments)
     result = next_buffer if has_result_buffer else duckdb_vector_get_data(vector)
-    is_packed = state[ROWS_OF] == PACKED_ROWS
+    is_packed = state[ROW_FORMAT] == PACKED_ROWS
     succeeded = True
-    for first in range(0, rows, block):
-        block_rows = min(block, rows - first)
+    for first in range(0, rows, max_block_rows):
+        block_rows = min(max_block_rows, rows - first)
         _gather_block(is_packed, plan_at, addresses, picked, first, block_rows, buffers)
         buffers[1] = result if has_result_buffer else result + first * result_row_bytes
-        if calls == 0 or follow(table, calls, block_rows, buffers, words) != -1:
+        if call_count == 0 or follow(table, call_count, block_rows, buffers, words) != -1:
             block_arguments[0], block_arguments[1] = buffers[0], block_rows
             block_arguments[2], block_arguments[3] = buffers[1], buffers.ctypes.data + 16
             block_at = block_arguments.ctypes.data
-            if python(state[ASK], state[DIED], state[NUMBER], info, block_at, plan_at) == 0:
+            if call_python(state[ASK], state[DIED], state[NUMBER], info, block_at, plan_at) == 0:
                 succeeded = False
                 break
         if picked.size > 0:
             _write_picked(result, picked[first : first + block_rows], plan[RESULT_BYTES], out)
         elif plan[LEVELS] == STRUCT:
-            field_sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS] + place_count), plan[WIDTH])
+            field_sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS] + buffer_count), plan[WIDTH])
             _scatter(result, first, block_rows, field_sizes, out)
     free(memory_at)
     return succeeded
@@ -492,7 +482,7 @@ def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
         ends[0], ends[1] = 0, plan[GROUPS]
         out = _set_list_entries(out, rows, ends[:2])
     if plan[LEVELS] > 0:
-        group_ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[PLACES])
+        group_ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[BUFFERS])
         out = _set_list_entries(out, rows, words_at(group_ends_at, plan[GROUPS] + 1))
     return out
 
@@ -501,7 +491,6 @@ def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
 def _gather_block(
     is_packed: Any, plan_at: Any, addresses: Any, picked: Any, first: Any, rows: Any, buffers: Any
 ) -> None:
-    """Gather the numbers and texts of a block of rows into its buffers."""
     plan = words_at(plan_at, HEAD)
     k, size = plan[COLUMNS], plan[MATRIX_WIDTH] * rows
     to = words_at(plan_at + 8 * HEAD, k)
@@ -535,7 +524,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     state_at = duckdb_scalar_function_get_extra_info(info)
     state = words_at(state_at, STATE)
     rows = duckdb_data_chunk_get_size(chunk)
-    if state[ROWS_OF] == NAMED:
+    if state[ROW_FORMAT] == CALLS_BY_NAME:
         bound_at = duckdb_scalar_function_get_bind_data(info)
         packed = duckdb_data_chunk_get_vector(chunk, 1)
         if bound_at == 0 or _has_null(duckdb_vector_get_validity(packed), rows):
@@ -543,15 +532,15 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
             return np.int64(0)
         state_at = bound_at
         state = words_at(state_at, STATE)
-    is_packed = state[ROWS_OF] == PACKED_ROWS
+    is_packed = state[ROW_FORMAT] == PACKED_ROWS
     column_count = 1 if is_packed else duckdb_data_chunk_get_column_count(chunk)
     plan_at = _enter_plan(info, state_at, rows)
     if plan_at == 0:
         return np.int64(0)
-    levels, list_count, number_count = words_at(plan_at, HEAD)[LEVELS], np.int64(0), np.int64(0)
+    levels, list_count, number_count = (words_at(plan_at, HEAD)[LEVELS], np.int64(0), np.int64(0))
     if levels > 0:
-        list_count, number_count = words_at(plan_at, HEAD)[GROUPS], _count_list_numbers(plan_at)
-    add(state_at + 8 * USERS, -1)
+        list_count, number_count = (words_at(plan_at, HEAD)[GROUPS], _count_list_numbers(plan_at))
+    add_atomically(state_at + 8 * USERS, -1)
     _reserve_lists(out, rows, levels, list_count, number_count)
     memory_at = malloc(16 * column_count)
     if memory_at == 0:

@@ -24,7 +24,7 @@ from sqlml.udfs.batch_function import BatchFunction, claim_error
 from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
 from sqlml.udfs.duckdb.native.extension import open_native_connection
-from sqlml.udfs.duckdb.native.plan_bytecode import find_obstacle
+from sqlml.udfs.duckdb.native.plan_bytecode import explain_obstacle
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import make_engine_function
 
@@ -87,7 +87,7 @@ def main(folder: Path) -> None:
         targets = np.column_stack([y, y > 0]) if isinstance(model, MultiOutputClassifier) else y
         model.fit(x[:500], targets[:500])
         for name, function, types, result in functions_of(model):
-            assert find_obstacle(function) is None, name
+            assert explain_obstacle(function) is None, name
             held[name] = function
             made = EngineFunction(name, function, types, result, by_column=True)
             assert native_functions.register(native.pointer, made, find)
