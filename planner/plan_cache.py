@@ -54,8 +54,11 @@ class PlanCache:
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
         functions = {name: getattr(context, name) for name in _RECORDED_FUNCTIONS}
-        self._questions = {name: ask for name, ask in functions.items() if ask is not None}
-        self._lookups: Mapping[str, Callable[[Any], Any]] = {**self._questions, "model": stamp}
+        self._recorded_functions = {name: ask for name, ask in functions.items() if ask is not None}
+        self._lookups: Mapping[str, Callable[[Any], Any]] = {
+            **self._recorded_functions,
+            "model": stamp,
+        }
         self._settings: Mapping[str, str] = {}
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._lock = threading.Lock()
@@ -124,7 +127,8 @@ class PlanCache:
             return answer
 
         recorded: dict[str, Any] = {
-            name: partial(ask_and_record, name, ask) for name, ask in self._questions.items()
+            name: partial(ask_and_record, name, ask)
+            for name, ask in self._recorded_functions.items()
         }
         return replace(self._context, **recorded)
 

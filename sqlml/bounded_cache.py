@@ -24,14 +24,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Recent(Generic[K, V]):
-    """A least-recently-used cache bounded by bytes. Thread-safe.
+    """A least-recently-used cache, thread-safe, whose values have up to `max_bytes` together.
 
-    Args:
-        most_bytes: maximum size of all values; the last used value stays, however large it is.
+    The last used value stays, however large it is.
     """
 
-    def __init__(self, most_bytes: int = RECENT_BYTES) -> None:
-        self._max_bytes = most_bytes
+    def __init__(self, max_bytes: int = RECENT_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()

@@ -54,14 +54,10 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """A child process with a temporary folder of its own, as a context.
+    """A child process with a temporary folder, as a context; `first` is its first answer.
 
-    Args:
-        target: "module:function"; the function makes a `Conversation` from the inputs.
-        seconds: the time limit for each answer.
-
-    Attributes:
-        first: the first answer.
+    The `target` is "module:function", and the function makes a `Conversation` from the inputs.
+    `seconds` is the time limit for each answer.
     """
 
     def __init__(self, target: str, *inputs: bytes, seconds: float = SECONDS) -> None:
@@ -71,16 +67,10 @@ class Child:
         self._is_late = False
 
     def __enter__(self) -> Child:
-        """Start the process and read its first answer."""
         if not sys.executable or getattr(sys, "frozen", False):
             raise ChildEnded("cannot be started: this program has no Python interpreter of its own")
         command = [sys.executable, "-I" if sys.flags.isolated else "-P", __file__]
-        header = {
-            "target": self._target,
-            "path": _list_search_path(),
-            "parent": os.getpid(),
-            "inputs": len(self._inputs),
-        }
+        header = {"target": self._target, "path": _list_search_path(), "parent": os.getpid()}
         try:
             self._folder = TemporaryDirectory(prefix="sqlml", ignore_cleanup_errors=True)
             folders = {"TMPDIR": self._folder.name, "TEMP": self._folder.name}
@@ -95,14 +85,14 @@ class Child:
         except OSError as error:
             raise ChildEnded(f"cannot be started ({error})") from None
         try:
-            self.first: bytes = self._exchange(json.dumps(header).encode(), *self._inputs)
+            content = json.dumps({**header, "inputs": len(self._inputs)}).encode()
+            self.first: bytes = self._exchange(content, *self._inputs)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the process, whatever it is doing."""
         self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
             with suppress(OSError):  # the last write did not arrive

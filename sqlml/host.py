@@ -30,10 +30,8 @@ class LocalFiles:
         """Return the name and size of the file at `path`; [] for a folder or a missing file."""
         local = local_path(path)
         if local is None:
-            raise ArtifactError(
-                f"{path!r} is not a path of this machine; register the model in a session: "
-                f"CREATE MODEL m FROM '{path}'"
-            )
+            advice = f"register the model in a session: CREATE MODEL m FROM '{path}'"
+            raise ArtifactError(f"{path!r} is not a path of this machine; {advice}")
         file_kind = irregular_kind(local)
         if file_kind not in (None, "a directory"):
             raise irregular_file_error(path, file_kind)

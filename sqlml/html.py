@@ -18,7 +18,6 @@ _FIXED = (
 )
 _BOX = "border:1px solid;border-radius:4px;padding:.4em .8em;max-width:20em;text-align:left"
 
-
 _MAX_CHARACTERS = 160
 """Maximum characters of a list, struct or MAP that a cell shows."""
 
@@ -33,12 +32,10 @@ def table(
     below: str = "",
     types: Sequence[str] = (),
 ) -> str:
-    """Return an HTML table; None is shown as NULL.
+    """Return an HTML table; None is shown as NULL, and nested values are shortened.
 
-    Args:
-        numbers: which columns are numbers, aligned to the right; by default none.
-        below: a line under the table.
-        types: the SQL types of the columns, shown under their names; nested values are shortened.
+    `numbers` are the columns to align to the right, by default none; `below` is a line under the
+    table, and `types` are the SQL types that are shown under the columns' names.
     """
     styles = [_NUMBER if is_number else _TEXT for is_number in numbers] or [_TEXT] * len(columns)
     kinds = [f"<br><small>{escape(_shorten(kind))}</small>" for kind in types]
@@ -89,10 +86,8 @@ def text(lines: str) -> str:
 
 def flow(boxes: Sequence[tuple[str, str]]) -> str:
     """Return a chart of boxes, each with a title and a text, connected by arrows."""
-    divs = [
-        f'<div style="{_BOX}"><b>{escape(title)}</b><br>{escape(content)}</div>'
-        for title, content in boxes
-    ]
+    box = '<div style="{}"><b>{}</b><br>{}</div>'
+    divs = [box.format(_BOX, escape(title), escape(content)) for title, content in boxes]
     chart = "<div>&rarr;</div>".join(divs)
     style = "display:flex;flex-wrap:wrap;gap:.6em;align-items:center;margin:.6em 0"
     return f'<div style="{style}">{chart}</div>'

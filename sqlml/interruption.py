@@ -73,9 +73,7 @@ class _handling:
 class interruption_after(_handling):
     """Hold back a Ctrl-C that arrives during the block, and raise it once, after the block.
 
-    Args:
-        stops: raise it within the block, too, which may handle it as another error; otherwise the
-            block, which is short, continues.
+    With `stops`, it is raised within the block, too, which may handle it as another error.
     """
 
     __slots__ = ("_pending", "_stops")
@@ -101,13 +99,10 @@ class interruption_after(_handling):
 
 
 class interruption_stops(_handling):
-    """Call `stop` when a Ctrl-C is raised during the block.
+    """Call `stop` when a Ctrl-C is raised during the block, and set `stopped`.
 
     After a Ctrl-C, the thread that waits for a query leaves it, but DuckDB 2.0 then waits until its
     other threads have finished, unless they are stopped as well.
-
-    Attributes:
-        stopped: whether a Ctrl-C was raised.
     """
 
     __slots__ = ("_stop", "stopped")

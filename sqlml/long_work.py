@@ -62,7 +62,6 @@ class _Line:
                 self._write(escape_controls(f"sqlml: {self.description}{stage}, {seconds:.0f} s"))
 
     def cover(self) -> None:
-        """Leave the line to a progress bar."""
         with self._lock:
             if not self.is_covered:
                 self._erase()

@@ -65,10 +65,7 @@ def attach(connection: Any, *, allow_pickle: bool = False) -> Session: ...
 
 
 def attach(
-    connection: Any,
-    *,
-    allow_pickle: bool = False,
-    catalog: str | os.PathLike[str] | None = None,
+    connection: Any, *, allow_pickle: bool = False, catalog: str | os.PathLike[str] | None = None
 ) -> Session | SparkSession:
     """Open a session on an existing connection, with its tables and settings.
 

@@ -26,8 +26,7 @@ def local_path(path: str) -> str | None:
     ('/models/m.json', 'm.json', None)
     """
     if path.startswith("file:/"):
-        rest = path.removeprefix("file:")
-        return "/" + rest.removeprefix("//localhost").lstrip("/")
+        return "/" + path.removeprefix("file:").removeprefix("//localhost").lstrip("/")
     return None if "://" in path else os.path.expanduser(path)
 
 
@@ -69,9 +68,8 @@ def files_below(folder: str, max_files: int) -> dict[str, int]:
             if file_kind == "a directory":
                 continue
             if file_kind is not None:
-                raise ArtifactError(
-                    f"{path!r} is {file_kind}; a model folder may contain only regular files"
-                )
+                message = f"{path!r} is {file_kind}; a model folder may contain only regular files"
+                raise ArtifactError(message)
             sizes[os.path.relpath(path, folder).replace(os.sep, "/")] = os.lstat(path).st_size
         if len(sizes) > max_files:
             raise ArtifactError(f"{folder!r} has more than {max_files} files")
@@ -83,6 +81,5 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def irregular_file_error(path: str, kind: str) -> ArtifactError:
-    return ArtifactError(
-        f"{path!r} is {kind}; sqlml reads and writes models as regular files: name a file"
-    )
+    message = f"{path!r} is {kind}; sqlml reads and writes models as regular files: name a file"
+    return ArtifactError(message)

@@ -177,7 +177,6 @@ def features_behind_blanks(
 
 LabelKind = Literal["string", "int64", "float64", "bool"]
 
-
 LABEL_TYPES: Mapping[LabelKind, re.Pattern[str]] = MappingProxyType(
     {
         "string": re.compile(
@@ -196,9 +195,8 @@ LABEL_TYPES: Mapping[LabelKind, re.Pattern[str]] = MappingProxyType(
 class Labels:
     """The classes of a classifier, in the model's order, with the type that predict returns.
 
-    Attributes:
-        sql_type: the type of the column of labels, if it is known and `kind` does not imply it.
-            Values of an ENUM, a DATE and the like are strings that the engine casts to it.
+    `sql_type` is the type of the column of labels, if it is known and `kind` does not imply it.
+    Values of an ENUM, a DATE and the like are strings that the engine casts to it.
     """
 
     kind: LabelKind

@@ -40,8 +40,7 @@ class Connection:
             relation = self.native.sql(sql, params=list(params))
         except (duckdb.BinderException, duckdb.CatalogException) as error:
             raise damaged_catalog_error(error) from None
-        rows: list[tuple[Any, ...]] = relation.fetchall()
-        return rows
+        return relation.fetchall()
 
     def write(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a statement in the user's transaction. A damaged catalog raises CatalogError."""
@@ -69,12 +68,12 @@ class Connection:
             ((database,),) = self.read("SELECT system.main.current_database()")
         return f"{DUCKDB.quote_name(str(database))}.{DUCKDB.quote_name('sqlml')}"
 
-    def tables(self, schema: str) -> frozenset[str]:
+    def list_tables(self, schema: str) -> frozenset[str]:
         """Return the catalog tables in a schema, after `check_tables` has checked them."""
         database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
         return check_tables(self.read, database.replace('""', '"'), IS_DUCKDB_2)
 
-    def type(self, name: str) -> str | None:
+    def find_type(self, name: str) -> str | None:
         """Return the definition of a type by its qualified and quoted name, or None."""
         if not is_unicode(name):
             return None
@@ -83,7 +82,7 @@ class Connection:
         except (duckdb.BinderException, duckdb.CatalogException):
             return None
 
-    def parameters(self, function: str, name: str) -> list[str] | None:
+    def list_parameters(self, function: str, name: str) -> list[str] | None:
         """Return the parameter lists of a macro's overloads; None if no function has that name.
 
         The list is empty for other functions. The engine reports the lists in the error for a call
@@ -100,11 +99,11 @@ class Connection:
             return re.findall(rf"^\t{name}\((.*)\)$", str(error), re.MULTILINE)
         return []
 
-    def exists(self, schema: str) -> bool:
+    def has_catalog(self, schema: str) -> bool:
         """Return whether a schema has a model catalog, whose tables are checked."""
-        return "catalog_models" in self.tables(schema)
+        return "catalog_models" in self.list_tables(schema)
 
-    def atomic(self, work: Callable[[], None], is_open: bool | None = None) -> None:
+    def run_atomically(self, work: Callable[[], None], is_open: bool | None = None) -> None:
         """Run `work` entirely or not at all, in the open transaction (`is_open`) or in its own.
 
         A Ctrl-C is raised after the work is done. After a conflict, its own transaction is retried.
@@ -134,8 +133,8 @@ class Connection:
         return self.read(query) == self.read(query)
 
     def has_database(self, name: str) -> bool:
-        query = "SELECT 1 FROM system.main.duckdb_databases() "
-        query += f"WHERE {fold_in_sql('database_name')} = ?"
+        condition = f"{fold_in_sql('database_name')} = ?"
+        query = f"SELECT 1 FROM system.main.duckdb_databases() WHERE {condition}"
         return bool(self.read(query, [fold(name)]))
 
 
@@ -147,8 +146,8 @@ def _check_unicode(value: Any) -> None:
     elif isinstance(value, Mapping):
         _check_unicode((*value.keys(), *value.values()))
     elif isinstance(value, list | tuple):
-        for part in value:
-            _check_unicode(part)
+        for item in value:
+            _check_unicode(item)
 
 
 _ATTEMPTS = 10
@@ -193,10 +192,8 @@ def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str
             continue
         if index_count < 0:
             raise _altered_table_error(database, name, f"has the trigger {definition_sql!r}")
-        definition = _normalize_definition(
-            definition_sql[definition_sql.find("(") :].removesuffix(";")
-        )
-        if definition != _EXPECTED_DEFINITIONS[name]:
+        columns = definition_sql[definition_sql.find("(") :].removesuffix(";")
+        if _normalize_definition(columns) != _EXPECTED_DEFINITIONS[name]:
             excerpt = definition_sql if len(definition_sql) <= 300 else f"{definition_sql[:297]}..."
             raise _altered_table_error(database, name, f"is {excerpt}")
         if index_count != ("PRIMARY KEY" in definition_sql):
@@ -228,7 +225,7 @@ def _normalize_definition(columns: str) -> str:
     """Normalize the columns and types in a table definition, written by the engine or by sqlml.
 
     Keys and NOT NULL, which only reject rows, are left out. The engine quotes keywords and names
-    that are no identifiers; a name that is not one of ours keeps its quotes.
+    that are not identifiers; a name that is not one of ours keeps its quotes.
 
     >>> _normalize_definition('("key" VARCHAR PRIMARY KEY, version INTEGER NOT NULL)')
     '(key varchar,version integer)'
@@ -270,18 +267,16 @@ def read_only_error(name: str) -> CatalogError:
 
 def is_catalog_table_missing(error: duckdb.Error, texts: Sequence[str] = ()) -> bool:
     """Return whether a catalog table is missing that the user's `texts` do not name."""
-    missing = re.search(r"Table with name (\w+) does not exist", str(error))
-    if missing is None or fold(missing[1]) not in OUR_TABLES:
+    match = re.search(r"Table with name (\w+) does not exist", str(error))
+    if match is None or fold(match[1]) not in OUR_TABLES:
         return False
-    return not any(fold(missing[1]) in fold(text) for text in texts)
+    return not any(fold(match[1]) in fold(text) for text in texts)
 
 
 def damaged_catalog_error(error: duckdb.Error) -> CatalogError:
     cause = strip_excerpt(error).partition("\n")[0]
-    return CatalogError(
-        f"the model catalog is damaged ({cause}); DROP SCHEMA sqlml CASCADE and create the models "
-        "again"
-    )
+    advice = "DROP SCHEMA sqlml CASCADE and create the models again"
+    return CatalogError(f"the model catalog is damaged ({cause}); {advice}")
 
 
 def strip_excerpt(error: Exception) -> str:
@@ -304,7 +299,7 @@ _STAMP_PREFIX = "stamp_"
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
     """Return the stamp of the model `key`, or None."""
-    return connection.type(_stamp_type(schema, key)) if IS_DUCKDB_2 else None
+    return connection.find_type(_stamp_type(schema, key)) if IS_DUCKDB_2 else None
 
 
 def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
@@ -328,9 +323,8 @@ def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
 
 def write_stamp(connection: Connection, schema: str, key: str) -> None:
     if IS_DUCKDB_2:
-        connection.write(
-            f"CREATE OR REPLACE TYPE {_stamp_type(schema, key)} AS ENUM ('{uuid4().hex}')"
-        )
+        definition = f"{_stamp_type(schema, key)} AS ENUM ('{uuid4().hex}')"
+        connection.write(f"CREATE OR REPLACE TYPE {definition}")
         return
     for _ in range(2):  # flip a bit twice: an update without a change conflicts with nothing
         connection.write(

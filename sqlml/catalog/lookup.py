@@ -23,7 +23,7 @@ from sqlml.catalog.model import (
     read_transform,
     training_facts_from_json,
 )
-from sqlml.catalog.small_models import KINDS, SmallModel, loads
+from sqlml.catalog.small_models import KINDS, SmallModel, load_small_model
 from sqlml.catalog.stored_programs import Programs
 from sqlml.catalog.tables import ESTIMATORS, MODELS, SMALL_MODELS, TRAININGS, VERSIONS
 from sqlml.dialects.duckdb import builtin
@@ -31,6 +31,8 @@ from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelEr
 from sqlml.ir.program import Program
 from sqlml.suggestions import closest
 from sqlml.types import Feature, fold
+
+Row = tuple[Any, ...]
 
 
 class Catalog:
@@ -74,12 +76,11 @@ class Catalog:
 
     def _load_model(self, reference: Reference, schema: str | None = None) -> Model:
         schema = schema or self.existing_schema(reference)
-        rows = self._rows_of_version(
+        columns = (
             "m.name, v.version, v.program, v.features, v.source, v.library, v.path, v.format, "
-            "v.sha256, v.options, v.verification, coalesce(v.comment, m.comment), v.created_at",
-            reference,
-            schema,
+            "v.sha256, v.options, v.verification, coalesce(v.comment, m.comment), v.created_at"
         )
+        rows = self._read_version(columns, reference, schema)
         if not rows:
             raise self.missing_version_error(reference, schema)
         name, version, digest, features, *origin = rows[0][:9]
@@ -109,45 +110,38 @@ class Catalog:
         """Return the small models of a version, by kind. Raises ArtifactError if one is damaged."""
         schema = self._connection.schema(model.database)
         small_models = {}
-        for version, kind, digest, facts in self._small_model_rows(schema, fold(model.name)):
+        for version, kind, digest, facts in self._read_small_models(schema, fold(model.name)):
             if version != model.version:
                 continue
             if kind not in KINDS or not _is_hash(digest):
-                raise ArtifactError(
-                    f"a small model before {model.name!r} is damaged; ALTER MODEL ... DROP CASCADE "
-                    "and DROP TOP_K FILTER remove what there is"
-                )
+                advice = "ALTER MODEL ... DROP CASCADE and DROP TOP_K FILTER remove what there is"
+                raise ArtifactError(f"a small model before {model.name!r} is damaged; {advice}")
             small = self.programs.get(digest, schema)
-            small_models[kind] = loads(kind, small, facts, model.program, model.name)
+            small_models[kind] = load_small_model(kind, small, facts, model.program, model.name)
         return small_models
 
-    def _small_model_rows(self, schema: str, key: str) -> list[tuple[Any, ...]]:
-        if SMALL_MODELS not in self._connection.tables(schema):
+    def _read_small_models(self, schema: str, key: str) -> list[Row]:
+        if SMALL_MODELS not in self._connection.list_tables(schema):
             return []
-        return self._connection.read(
-            f"SELECT version, kind, program, facts FROM {schema}.{SMALL_MODELS} "
-            "WHERE key = ? ORDER BY version, kind",
-            [key],
-        )
+        table = f"{schema}.{SMALL_MODELS} WHERE key = ? ORDER BY version, kind"
+        return self._connection.read(f"SELECT version, kind, program, facts FROM {table}", [key])
 
     def training(self, model: Model) -> TrainingFacts | None:
         """Return the facts of a version's training; None if sqlml did not train it."""
-        facts = self._value_of_version(model, TRAININGS, "facts")
+        facts = self._read_version_value(model, TRAININGS, "facts")
         return None if facts is None else training_facts_from_json(facts, model.name)
 
     def estimator(self, model: Model) -> bytes | None:
         """Return the pickled estimator of a trained version; None if it was not stored."""
-        pickled = self._value_of_version(model, ESTIMATORS, "pickled")
+        pickled = self._read_version_value(model, ESTIMATORS, "pickled")
         return pickled if isinstance(pickled, bytes) else None
 
-    def _value_of_version(self, model: Model, table: str, column: str) -> Any:
+    def _read_version_value(self, model: Model, table: str, column: str) -> Any:
         schema = self._connection.schema(model.database)
-        if table not in self._connection.tables(schema):
+        if table not in self._connection.list_tables(schema):
             return None
-        rows = self._connection.read(
-            f"SELECT {column} FROM {schema}.{table} WHERE key = ? AND version = ?",
-            [fold(model.name), model.version],
-        )
+        query = f"SELECT {column} FROM {schema}.{table} WHERE key = ? AND version = ?"
+        rows = self._connection.read(query, [fold(model.name), model.version])
         return rows[0][0] if rows else None
 
     def stored_bytes(self, model: Model) -> int:
@@ -156,7 +150,7 @@ class Catalog:
     def version(self, reference: Reference) -> int:
         """Return the number of the version that a reference names, which must exist."""
         schema = self.existing_schema(reference)
-        rows = self._rows_of_version("v.version", reference, schema)
+        rows = self._read_version("v.version", reference, schema)
         if not rows:
             raise self.missing_version_error(reference, schema)
         return int(rows[0][0])
@@ -173,12 +167,9 @@ class Catalog:
             return (stamp,)
         try:  # an older sqlml wrote no stamp, or someone dropped it
             schema = self._checked_schema(database)
-            rows = self._rows_of_version(
-                "m.name, v.version, v.program, v.features, v.options, v.created_at",
-                reference,
-                schema,
-            )
-            return (*rows[0], *self._small_model_rows(schema, reference.key)) if rows else None
+            columns = "m.name, v.version, v.program, v.features, v.options, v.created_at"
+            rows = self._read_version(columns, reference, schema)
+            return (*rows[0], *self._read_small_models(schema, reference.key)) if rows else None
         except CatalogError:
             return None
 
@@ -189,13 +180,11 @@ class Catalog:
             if database is not None and not self._connection.has_database(database):
                 continue
             in_database = [reference for reference in references if reference.database == database]
-            keys: set[str] | None = None
-            known_stamps: dict[str, str] = {}
-            if len(in_database) >= 64:  # two queries over the whole catalog are faster
-                keys = set(map(fold, self.names(database)))
-                known_stamps = read_stamps(self._connection, database)
+            is_large = len(in_database) >= 64  # two queries over the whole catalog are faster
+            existing_keys = set(map(fold, self.names(database))) if is_large else None
+            known_stamps = read_stamps(self._connection, database) if is_large else {}
             for reference in in_database:
-                if keys is not None and reference.key not in keys:
+                if existing_keys is not None and reference.key not in existing_keys:
                     stamps[reference] = None
                 elif reference.key in known_stamps:
                     stamps[reference] = (known_stamps[reference.key],)
@@ -204,44 +193,41 @@ class Catalog:
         return stamps
 
     def aliases(self, reference: Reference) -> dict[str, int]:
-        return dict(self._rows_of_model("alias, version", "catalog_aliases", reference))
+        return dict(self._read_model_rows("alias, version", "catalog_aliases", reference))
 
     def tags(self, reference: Reference) -> dict[str, str]:
-        return dict(self._rows_of_model("tag, value", "catalog_tags", reference))
+        return dict(self._read_model_rows("tag, value", "catalog_tags", reference))
 
     def comment(self, reference: Reference) -> str | None:
         """Return the comment of a model, not of its versions."""
-        rows = self._rows_of_model("comment", "catalog_models", reference)
+        rows = self._read_model_rows("comment", "catalog_models", reference)
         return rows[0][0] if rows else None
 
-    def default(self, reference: Reference) -> int | None:
+    def default_version(self, reference: Reference) -> int | None:
         """Return the number of a model's default version; None if there is no such model."""
-        rows = self._rows_of_model("default_version", "catalog_models", reference)
+        rows = self._read_model_rows("default_version", "catalog_models", reference)
         return int(rows[0][0]) if rows else None
 
-    def _rows_of_model(
-        self, columns: str, table: str, reference: Reference
-    ) -> list[tuple[Any, ...]]:
+    def _read_model_rows(self, columns: str, table: str, reference: Reference) -> list[Row]:
         schema = self._checked_schema(reference.database)
-        return self._connection.read(
-            f"SELECT {columns} FROM {schema}.{table} WHERE key = ? ORDER BY ALL", [reference.key]
-        )
+        query = f"SELECT {columns} FROM {schema}.{table} WHERE key = ? ORDER BY ALL"
+        return self._connection.read(query, [reference.key])
 
     def _checked_schema(self, database: str | None) -> str:
         schema = self._connection.schema(database)
-        self._connection.tables(schema)
+        self._connection.list_tables(schema)
         return schema
 
     def names(self, database: str | None = None) -> list[str]:
         schema = self._connection.schema(database)
-        if not self._connection.exists(schema):
+        if not self._connection.has_catalog(schema):
             return []
         rows = self._connection.read(f"SELECT name FROM {schema}.catalog_models ORDER BY key")
         return [row[0] for row in rows]
 
     def schema_exists(self, database: str | None = None) -> bool:
         """Return whether any model was ever registered in the database."""
-        return self._connection.exists(self._connection.schema(database))
+        return self._connection.has_catalog(self._connection.schema(database))
 
     def check_database(self, database: str | None) -> None:
         """Raise CatalogError if a database is not attached."""
@@ -255,9 +241,7 @@ class Catalog:
     def versions_query(self, database: str | None = None) -> str:
         return VERSIONS.format(schema=self._checked_schema(database))
 
-    def _rows_of_version(
-        self, columns: str, reference: Reference, schema: str
-    ) -> list[tuple[Any, ...]]:
+    def _read_version(self, columns: str, reference: Reference, schema: str) -> list[Row]:
         """Return `columns` of the reference's model `m` and version `v`: one row, or no rows."""
         parameters: list[Any] = [reference.key]
         alias = None if reference.alias is None else fold(reference.alias)
@@ -282,7 +266,7 @@ class Catalog:
     def existing_schema(self, reference: Reference) -> str:
         """Return the schema of the reference's catalog; UnknownModelError if there is none."""
         schema = self._connection.schema(reference.database)
-        if self._connection.exists(schema):
+        if self._connection.has_catalog(schema):
             return schema
         database = reference.database
         if database is not None and not self._connection.has_database(database):
@@ -304,18 +288,17 @@ class Catalog:
             version_name = f"with the alias {reference.alias!r}"
         elif reference.version is None:
             version_name = "marked as its default"
-        version_names = [f"{n}" for n in versions[-20:]]
+        version_names = ", ".join(map(str, versions[-20:]))
         aliases = [f"@{alias}" for alias in (*self.aliases(reference), *RESERVED_ALIASES)]
         return UnknownModelError(
-            f"model {reference.name!r} has no version {version_name}; it has "
-            f"{', '.join(version_names)} (also {', '.join(aliases)})"
+            f"model {reference.name!r} has no version {version_name}; it has {version_names} "
+            f"(also {', '.join(aliases)})"
         )
 
     def _unknown_model_error(self, reference: Reference, names: list[str]) -> UnknownModelError:
         closest_name = closest(reference.name, names)
-        other_database = None
-        if reference.database is None:
-            other_database = self._find_other_database(reference)
+        in_current = reference.database is None
+        other_database = self._find_other_database(reference) if in_current else None
         if other_database is not None:
             hint = f"database {other_database!r} has one: write '{other_database}.{reference.name}'"
         elif closest_name is not None:
@@ -328,15 +311,15 @@ class Catalog:
         return UnknownModelError(f"unknown model {reference.name!r}; {hint}")
 
     def _find_other_database(self, reference: Reference) -> str | None:
-        others = self._connection.read(
+        databases = self._connection.read(
             "SELECT database_name FROM system.main.duckdb_tables() WHERE schema_name = 'sqlml' "
             "AND table_name = 'catalog_models' AND database_name <> system.main.current_database()"
         )
-        for (database,) in others:
+        for (database,) in databases:
             with suppress(CatalogError):  # an unrelated catalog is damaged
-                other = replace(reference, database=str(database))
-                if self._rows_of_model("1", "catalog_models", other):
-                    return other.database
+                other_reference = replace(reference, database=str(database))
+                if self._read_model_rows("1", "catalog_models", other_reference):
+                    return other_reference.database
         return None
 
 
@@ -347,20 +330,18 @@ def _is_hash(digest: object) -> bool:
 def _read_features(
     stored: Any, program: Program, name: str
 ) -> tuple[tuple[Feature, ...], frozenset[str]]:
-    """Return the features of a catalog row, and the names of the features that are used."""
-    damaged = f"the catalog row of model {name!r}"
+    row_name = f"the catalog row of model {name!r}"
     try:
         features = tuple(Feature(str(f["name"]), f["kind"]) for f in stored)
-        used = frozenset(str(f["name"]) for f in stored if f["used"])
+        used_names = frozenset(str(f["name"]) for f in stored if f["used"])
     except (TypeError, KeyError):
-        raise ArtifactError(f"{damaged} is damaged (features); create it again") from None
+        raise ArtifactError(f"{row_name} is damaged (features); create it again") from None
     kinds = {f.name: f.kind for f in features}
     for f in program.features:
         if kinds.get(f.name) != f.kind:
-            raise ArtifactError(
-                f"{damaged} does not fit its program (feature {f.name!r}); create it again"
-            )
-    return features, used
+            message = f"{row_name} does not fit its program (feature {f.name!r}); create it again"
+            raise ArtifactError(message)
+    return features, used_names
 
 
 def _read_json(text: Any, name: str, field: str) -> Mapping[str, Any]:
@@ -393,22 +374,22 @@ class Lookup:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self._loaded: Recent[str, tuple[object, Model]] = Recent()
+        self._cache: Recent[str, tuple[object, Model]] = Recent()
 
     def model(self, name: str) -> Model:
         """Return the current model that a reference names; see `Catalog.get`."""
-        stamp, loaded = self.stamp(name), self._loaded.get(name)
-        if stamp is not None and loaded is not None and loaded[0] == stamp:
-            return loaded[1]
+        stamp, cached = self.stamp(name), self._cache.get(name)
+        if stamp is not None and cached is not None and cached[0] == stamp:
+            return cached[1]
         delays = iter(_RETRY_DELAYS)
         deadline: float | None = None
         while True:
             try:
                 model = self.catalog.get(parse_reference(name))
             except UnknownModelError:
-                self._loaded.take(lambda key: key == name)
+                self._cache.take(lambda key: key == name)
                 if deadline is None:
-                    deadline = time.monotonic() + (0.0 if loaded is None else RECREATION_TIMEOUT)
+                    deadline = time.monotonic() + (0.0 if cached is None else RECREATION_TIMEOUT)
                 # The user's transaction does not see other connections' changes.
                 if time.monotonic() >= deadline or self.catalog.in_transaction():
                     raise
@@ -417,7 +398,7 @@ class Lookup:
                     time.sleep(next(delays, _RETRY_DELAYS[-1]))
                     stamp = self.stamp(name)
                 continue
-            self._loaded.put(name, (stamp, model), model.program.nbytes)
+            self._cache.put(name, (stamp, model), model.program.nbytes)
             return model
 
     def load_all(self, names: Iterable[str]) -> Mapping[str, object]:
@@ -432,16 +413,16 @@ class Lookup:
                 references[name] = _parse_cached(name)
         stamps = self.catalog.stamps(set(references.values()))
         stamp_by_name = {n: stamps[r] for n, r in references.items() if r in stamps}
-        loaded = {name: self._loaded.get(name) for name in stamp_by_name}
+        cached = {name: self._cache.get(name) for name in stamp_by_name}
         outdated = {
             references[name]: name
             for name, stamp in stamp_by_name.items()
-            if stamp is not None and ((entry := loaded[name]) is None or entry[0] != stamp)
+            if stamp is not None and ((entry := cached[name]) is None or entry[0] != stamp)
         }
         for reference, model in self.catalog.load_available(outdated):
             name = outdated[reference]
-            self._loaded.put(name, (stamp_by_name[name], model), model.program.nbytes)
-        return {n: s for n, s in stamp_by_name.items() if s is not None or loaded[n] is None}
+            self._cache.put(name, (stamp_by_name[name], model), model.program.nbytes)
+        return {n: s for n, s in stamp_by_name.items() if s is not None or cached[n] is None}
 
     def training(self, model: Model) -> TrainingFacts | None:
         return self.catalog.training(model)
@@ -452,4 +433,4 @@ class Lookup:
 
     def forget(self) -> None:
         """Drop all cached models, because this session changed one."""
-        self._loaded = Recent()
+        self._cache = Recent()

@@ -20,19 +20,14 @@ from sqlml.types import Feature, features_behind_blanks, fold
 class TrainingFacts:
     """The definition of a version that sqlml trained, and the measurements of its training.
 
-    Attributes:
-        model_type, library: the estimator and the package that trained it; `model_type` is a class
-            if Python passed an estimator.
-        query: the training query of the statement, with the values of its parameters.
-        options: the options of the statement, under sqlml's names.
-        split: the method, fraction and column of the held-out rows.
-        metrics: metric -> value on the held-out rows, or on the training rows if there are none.
-        loss: the library's name of the losses in `rounds`.
-        rounds: iteration, loss, eval_loss and seconds of each round.
-        features: the statistics of each training column.
-        trials: number, parameters (JSON), objective, status and seconds of each trial, and whether
-            the model uses its parameters.
-        pipeline: the repr of the fitted object.
+    model_type: the model type, or a class if Python passed an estimator. query: the training query
+    of the statement, with the values of its parameters. options: the options of the statement,
+    under sqlml's names. split: the method, fraction and column of the held-out rows. metrics:
+    metric -> value on the held-out rows, or on the training rows if there are none. loss: the
+    library's name of the losses in `rounds`. rounds: iteration, loss, eval_loss and seconds of each
+    round. features: the statistics of each training column. trials: number, parameters (JSON),
+    objective, status and seconds of each trial, and whether the model uses its parameters.
+    pipeline: the repr of the fitted object.
     """
 
     model_type: str
@@ -76,10 +71,8 @@ def training_facts_from_json(text: Any, name: str) -> TrainingFacts:
             _check_rows("values", feature.get("values", ()), (value_type, int))
         return facts
     except DAMAGE_ERRORS as error:
-        raise ArtifactError(
-            f"the catalog's record of the training of model {name!r} is damaged ({error}); train "
-            "it again"
-        ) from None
+        record = f"the catalog's record of the training of model {name!r}"
+        raise ArtifactError(f"{record} is damaged ({error}); train it again") from None
 
 
 _NUMBER = int | float
@@ -148,9 +141,7 @@ class Transform:
         )
 
     def to_json(self) -> Any:
-        expressions = {
-            name: [e.sql, list(e.columns), e.type] for name, e in self.expressions.items()
-        }
+        expressions = {n: [e.sql, list(e.columns), e.type] for n, e in self.expressions.items()}
         return {"columns": list(self.columns), "made": expressions}
 
 
@@ -169,10 +160,8 @@ def read_transform(read: Read, stored: Any, name: str) -> Transform | None:
             expressions[feature] = rewrite_stored(read, expression)
         _require_strings(*columns)
     except DAMAGE_ERRORS as error:
-        raise ArtifactError(
-            f"the catalog's record of the columns of model {name!r} is damaged ({error}); train "
-            "it again"
-        ) from None
+        record = f"the catalog's record of the columns of model {name!r}"
+        raise ArtifactError(f"{record} is damaged ({error}); train it again") from None
     return Transform(columns, expressions)
 
 
@@ -202,14 +191,11 @@ class Origin:
 class NewVersion:
     """The content of a version, before it has a number.
 
-    Attributes:
-        features: the columns of the training table, in order. Those of kind "any" are not inputs of
-            the Program.
-        used_features: the names of the features that the outputs depend on.
-        verification: the result of the comparison with the source library.
-        small_models, training, estimator: unset in a version read from the catalog, whose
-            `Catalog` reads them on request; `estimator` is the pickled object.
-        transform: how the features are computed from columns; None if they are columns.
+    features: the columns of the training table, in order; those of kind "any" are not inputs of the
+    Program. used_features: the names of the features that the outputs depend on. verification: the
+    result of the comparison with the source library. small_models, training, estimator: unset in a
+    version read from the catalog, whose `Catalog` reads them on request. transform: how the
+    features are computed from columns; None if they are columns.
     """
 
     program: Program
@@ -239,12 +225,9 @@ class NewVersion:
 
     def map_renamed_columns(self, columns: Collection[str]) -> dict[str, str]:
         """Return the features of the columns whose names LightGBM has changed, by column name."""
-        if not self.origin.may_replace_blanks:
-            return {}
-        return {
-            column: feature.name
-            for column, feature in features_behind_blanks(self.columns, columns).items()
-        }
+        renames = self.origin.may_replace_blanks
+        features = features_behind_blanks(self.columns, columns) if renames else {}
+        return {column: feature.name for column, feature in features.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -308,10 +291,8 @@ def parse_reference(text: str) -> Reference:
     """
     match = _REFERENCE_PATTERN.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise UnknownModelError(
-            f"{text!r} is not a model reference; write 'model', 'db.model', 'model/3' or "
-            "'model@alias'"
-        )
+        advice = "write 'model', 'db.model', 'model/3' or 'model@alias'"
+        raise UnknownModelError(f"{text!r} is not a model reference; {advice}")
     number = match["number"]
     version = None if number is None else min(int(number[:18]), MAX_VERSION)
     return Reference(match["name"], match["database"], version, match["alias"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -15,7 +15,7 @@ from sqlml.catalog.catalog_connection import Connection, drop_stamp, read_only_e
 from sqlml.catalog.lookup import Catalog
 from sqlml.catalog.model import MAX_VERSION, RESERVED_ALIASES, Model, NewVersion, Reference, is_name
 from sqlml.catalog.scoring_macros import Macros, ModelCall
-from sqlml.catalog.small_models import KINDS, SmallModel, dumps, kind_of
+from sqlml.catalog.small_models import KINDS, SmallModel, dump_facts, kind_of
 from sqlml.catalog.tables import ESTIMATORS, SMALL_MODELS, TRAININGS
 from sqlml.dialects.duckdb import fold_in_sql
 from sqlml.errors import CatalogError, ConflictError, ModelExistsError
@@ -66,10 +66,10 @@ class Writer:
         calls: list[ModelCall] = []
 
         def check_tables_and_work() -> None:
-            self.connection.tables(schema)  # within the transaction, so that nobody alters them
+            self.connection.list_tables(schema)  # in the transaction, so that nobody alters them
             calls[:] = work(target) or ()
 
-        self.connection.atomic(check_tables_and_work, target.is_shared)
+        self.connection.run_atomically(check_tables_and_work, target.is_shared)
         self.report(reference, calls)
 
     def report_existing(self, reference: Reference) -> None:
@@ -92,15 +92,14 @@ class Writer:
         """Run a statement in which `{schema}` is the catalog's schema."""
         self.connection.write(sql.replace("{schema}", target.schema), parameters)
 
-    def make_tables(self, target: Target) -> None:
+    def create_tables(self, target: Target) -> None:
         """Create the missing tables and views of a catalog."""
         for statement in tables.TABLES:
             self.write(target, statement)
         if fold(target.schema) == '"sqlml"."sqlml"':
             return  # the engine cannot bind such views
         # A file may later be attached under another name, so its views use the bare schema name.
-        in_current = target.reference.database is None
-        is_bare = in_current and not self.connection.has_database("sqlml")
+        is_bare = target.reference.database is None and not self.connection.has_database("sqlml")
         view_schema = '"sqlml"' if is_bare else target.schema
         for name, query in tables.VIEWS.items():
             view = f"{target.schema}.{name} AS {query.format(schema=view_schema)}"
@@ -108,11 +107,9 @@ class Writer:
 
     def find_model(self, target: Target) -> tuple[int, int] | None:
         """Return the numbers of a model's default and last versions; None if it does not exist."""
-        rows = self.connection.read(
-            f"SELECT default_version, last_version FROM {target.schema}.catalog_models "
-            "WHERE key = ?",
-            [target.key],
-        )
+        source = f"{target.schema}.catalog_models WHERE key = ?"
+        query = f"SELECT default_version, last_version FROM {source}"
+        rows = self.connection.read(query, [target.key])
         return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
     def require_model(self, target: Target) -> tuple[int, int]:
@@ -125,10 +122,10 @@ class Writer:
 
     def update_model(self, target: Target, **columns: Any) -> None:
         assignments = ", ".join(f"{column} = ?" for column in columns)
-        query = f"UPDATE {{schema}}.catalog_models SET {assignments} WHERE key = ?"
-        self.write(target, query, *columns.values(), target.key)
+        sql = f"UPDATE {{schema}}.catalog_models SET {assignments} WHERE key = ?"
+        self.write(target, sql, *columns.values(), target.key)
 
-    def insert(self, target: Target, version: int, new: NewVersion) -> None:
+    def insert_version(self, target: Target, version: int, new: NewVersion) -> None:
         """Store a version, its Program, and how it was trained."""
         program, origin, labels = new.program, new.origin, new.program.labels
         self.catalog.programs.put(program, target.schema)
@@ -154,44 +151,44 @@ class Writer:
             new.comment,
             now(),
         ]
-        marks = ", ".join("?" * len(row))
-        self.write(target, f"INSERT INTO {{schema}}.catalog_versions VALUES ({marks})", *row)
-        for small in new.small_models:
-            self.insert_small_model(target, version, small)
+        placeholders = ", ".join("?" * len(row))
+        self.write(target, f"INSERT INTO {{schema}}.catalog_versions VALUES ({placeholders})", *row)
+        for small_model in new.small_models:
+            self.insert_small_model(target, version, small_model)
         if new.training is None:
             return
         for statement in tables.TRAINING_TABLES:
             self.write(target, statement)
-        facts = json.dumps(asdict(new.training))
-        for table, value in ((TRAININGS, facts), (ESTIMATORS, new.estimator)):
+        training_json = json.dumps(asdict(new.training))
+        for table, value in ((TRAININGS, training_json), (ESTIMATORS, new.estimator)):
             if value is not None:
-                query = f"INSERT INTO {{schema}}.{table} VALUES (?, ?, ?, ?)"
-                self.write(target, query, target.key, version, value, now())
+                sql = f"INSERT INTO {{schema}}.{table} VALUES (?, ?, ?, ?)"
+                self.write(target, sql, target.key, version, value, now())
 
     def insert_small_model(self, target: Target, version: int, small: SmallModel) -> None:
         self.catalog.programs.put(small.small, target.schema)
-        query = f"INSERT OR REPLACE INTO {{schema}}.{SMALL_MODELS} VALUES (?, ?, ?, ?, ?, ?)"
-        row = target.key, version, kind_of(small), small.small.hash, dumps(small.facts), now()
-        self.write(target, query, *row)
+        sql = f"INSERT OR REPLACE INTO {{schema}}.{SMALL_MODELS} VALUES (?, ?, ?, ?, ?, ?)"
+        row = target.key, version, kind_of(small), small.small.hash, dump_facts(small.facts), now()
+        self.write(target, sql, *row)
 
     def set_column(self, target: Target, column: str, value: str | None) -> int:
         """Set a column of the version that the reference names, and return the version's number."""
         version = self.catalog.version(target.reference)
-        query = f"UPDATE {{schema}}.catalog_versions SET {column} = ? WHERE key = ? AND version = ?"
-        self.write(target, query, value, target.key, version)
+        sql = f"UPDATE {{schema}}.catalog_versions SET {column} = ? WHERE key = ? AND version = ?"
+        self.write(target, sql, value, target.key, version)
         return version
 
     def delete_training(self, target: Target, version: int | None = None) -> None:
         condition = "key = ? AND version = coalesce(?, version)"
-        for table in {TRAININGS, ESTIMATORS} & self.connection.tables(target.schema):
-            query = f"DELETE FROM {{schema}}.{table} WHERE {condition}"
-            self.write(target, query, target.key, version)
+        for table in {TRAININGS, ESTIMATORS} & self.connection.list_tables(target.schema):
+            sql = f"DELETE FROM {{schema}}.{table} WHERE {condition}"
+            self.write(target, sql, target.key, version)
 
     def delete_small_models(
         self, target: Target, version: int | None = None, kind: str | None = None
     ) -> list[str]:
         """Delete a model's small models, optionally of one version or kind; return their hashes."""
-        if SMALL_MODELS not in self.connection.tables(target.schema):
+        if SMALL_MODELS not in self.connection.list_tables(target.schema):
             return []
         source_sql = (
             f"FROM {target.schema}.{SMALL_MODELS} WHERE key = ? "
@@ -253,7 +250,7 @@ class ModelChanges(Writer):
         calls = self.calls_of(new)
 
         def create_model(target: Target) -> Calls:
-            self.make_tables(target)
+            self.create_tables(target)
             versions = self.find_model(target)
             if versions is not None and if_not_exists:
                 return self.calls_of(self.catalog.get(reference))
@@ -272,7 +269,7 @@ class ModelChanges(Writer):
                 self.update_model(target, default_version=version, last_version=version)
                 if comment is not None:
                     self.update_model(target, comment=comment)
-            self.insert(target, version, new)
+            self.insert_version(target, version, new)
             self.update_macros(target, calls)
             write_stamp(self.connection, target.schema, target.key)
             return calls
@@ -286,9 +283,8 @@ class ModelChanges(Writer):
             if if_exists and self.find_model(target) is None:
                 return
             self.require_model(target)
-            programs = self.connection.read(
-                f"SELECT program FROM {target.schema}.catalog_versions WHERE key = ?", [target.key]
-            )
+            query = f"SELECT program FROM {target.schema}.catalog_versions WHERE key = ?"
+            programs = self.connection.read(query, [target.key])
             for table in ("aliases", "tags", "versions", "models"):
                 query = f"DELETE FROM {{schema}}.catalog_{table} WHERE key = ?"
                 self.write(target, query, target.key)
@@ -313,15 +309,13 @@ class ModelChanges(Writer):
             self.require_model(target)
             has_same_key = renamed.key == target.key
             if not has_same_key and self.find_model(renamed) is not None:
-                raise ModelExistsError(
-                    f"model {name!r} already exists; remove it with DROP MODEL, or choose another "
-                    "name"
-                )
+                advice = "remove it with DROP MODEL, or choose another name"
+                raise ModelExistsError(f"model {name!r} already exists; {advice}")
             self.update_model(target, key=renamed.key, name=name)
             if has_same_key:
                 return ()
             names = {"catalog_versions", "catalog_aliases", "catalog_tags", *tables.LATER_TABLES}
-            for table in sorted(names & self.connection.tables(target.schema)):
+            for table in sorted(names & self.connection.list_tables(target.schema)):
                 query = f"UPDATE {{schema}}.{table} SET key = ? WHERE key = ?"
                 self.write(target, query, renamed.key, target.key)
             drop_stamp(self.connection, target.schema, target.key)
@@ -344,25 +338,25 @@ class ModelChanges(Writer):
     def tag(self, target: Target, tags: Mapping[str, str]) -> None:
         self.require_model(target)
         for tag, value in tags.items():
-            query = "INSERT OR REPLACE INTO {schema}.catalog_tags VALUES (?, ?, ?)"
-            self.write(target, query, target.key, fold(tag), value)
+            sql = "INSERT OR REPLACE INTO {schema}.catalog_tags VALUES (?, ?, ?)"
+            self.write(target, sql, target.key, fold(tag), value)
 
     @changes_model
     def untag(self, target: Target, tags: Sequence[str]) -> None:
         self.require_model(target)
         existing = self.catalog.tags(target.reference)
         for tag in tags:
-            check_exists("tag", tag, target.reference, existing)
+            require_existing("tag", tag, target.reference, existing)
         for tag in tags:
-            query = "DELETE FROM {schema}.catalog_tags WHERE key = ? AND tag = ?"
-            self.write(target, query, target.key, fold(tag))
+            sql = "DELETE FROM {schema}.catalog_tags WHERE key = ? AND tag = ?"
+            self.write(target, sql, target.key, fold(tag))
 
 
 def _check_name(name: str) -> None:
     if not is_name(name):
         raise CatalogError(
-            f"invalid model name {name!r}: it must not be empty or contain . @ / or NUL; the name "
-            "of a database is quoted apart from it"
+            f"invalid model name {name!r}: it must not be empty or contain . @ / or NUL; quote the "
+            'name of a database separately: "db"."model"'
         )
 
 
@@ -381,8 +375,8 @@ class VersionChanges(Writer):
             )
         self.update_model(target, last_version=check_version_number(version))
         if new.small_models:  # files of an older sqlml lack the table
-            self.make_tables(target)
-        self.insert(target, version, new)
+            self.create_tables(target)
+        self.insert_version(target, version, new)
 
     @changes_model
     def drop(self, target: Target) -> None:
@@ -392,10 +386,8 @@ class VersionChanges(Writer):
         version = self.catalog.version(reference)
         description = f"version {version} of model {reference.name!r}"
         if version == default_version:
-            raise CatalogError(
-                f"{description} is its default; SET DEFAULT_VERSION to another one first, or "
-                "DROP MODEL with all its versions"
-            )
+            advice = "SET DEFAULT_VERSION to another one first, or DROP MODEL with all its versions"
+            raise CatalogError(f"{description} is its default; {advice}")
         aliases = [a for a, v in self.catalog.aliases(reference).items() if v == version]
         if aliases:
             raise CatalogError(
@@ -425,22 +417,22 @@ class VersionChanges(Writer):
                 f"invalid alias {alias!r}: use letters, digits and _; it must not be a number or "
                 f"one of {', '.join(RESERVED_ALIASES)}"
             )
-        query = "INSERT OR REPLACE INTO {schema}.catalog_aliases VALUES (?, ?, ?)"
-        self.write(target, query, target.key, folded_alias, self.catalog.version(target.reference))
+        sql = "INSERT OR REPLACE INTO {schema}.catalog_aliases VALUES (?, ?, ?)"
+        self.write(target, sql, target.key, folded_alias, self.catalog.version(target.reference))
 
     @changes_model
     def unset_alias(self, target: Target, alias: str) -> None:
         self.require_model(target)
-        check_exists("alias", alias, target.reference, self.catalog.aliases(target.reference))
-        query = "DELETE FROM {schema}.catalog_aliases WHERE key = ? AND alias = ?"
-        self.write(target, query, target.key, fold(alias))
+        require_existing("alias", alias, target.reference, self.catalog.aliases(target.reference))
+        sql = "DELETE FROM {schema}.catalog_aliases WHERE key = ? AND alias = ?"
+        self.write(target, sql, target.key, fold(alias))
 
     def add_small_model(self, model: Model, small: SmallModel) -> None:
         """Add a small model to a version, replacing an existing one of the same kind."""
 
         @changes_model
         def add(self: VersionChanges, target: Target) -> None:
-            self.make_tables(target)
+            self.create_tables(target)
             if self.catalog.get(target.reference).program.hash != model.program.hash:
                 raise ConflictError(f"model {model.label} has changed meanwhile; try again")
             existing = self.connection.read(
@@ -460,10 +452,8 @@ class VersionChanges(Writer):
         version = self.catalog.version(target.reference)
         unneeded = self.delete_small_models(target, version, kind)
         if not unneeded:
-            raise CatalogError(
-                f"model {target.reference.name!r} has no {KINDS[kind][2].lower()} for its version "
-                f"{version}"
-            )
+            missing = f"{KINDS[kind][2].lower()} for its version {version}"
+            raise CatalogError(f"model {target.reference.name!r} has no {missing}")
         self.catalog.programs.collect(unneeded, target.schema)
 
     @changes_model
@@ -473,9 +463,8 @@ class VersionChanges(Writer):
         """Set a version's options to what `change` returns for it, all in one transaction."""
         options = change(self.catalog.get(target.reference))
         version = self.set_column(target, "options", as_json(options))
-        if version == self.catalog.default(target.reference):
-            return self.update_default_macros(target)
-        return None
+        is_default = version == self.catalog.default_version(target.reference)
+        return self.update_default_macros(target) if is_default else None
 
 
 def check_version_number(version: int) -> int:
@@ -484,9 +473,7 @@ def check_version_number(version: int) -> int:
     return version
 
 
-def check_exists(
-    kind: str, name: str, reference: Reference, existing: Mapping[str, object]
-) -> None:
+def require_existing(kind: str, name: str, reference: Reference, existing: Collection[str]) -> None:
     if fold(name) not in existing:
         others = f"; it has {', '.join(existing)}" if existing else ""
         raise CatalogError(f"model {reference.name!r} has no {kind} {name!r}{others}")

@@ -79,15 +79,13 @@ def parse_items(read: Read, texts: Sequence[str]) -> list[Item]:
     """Parse a list of expressions. Raises ParseError for text that is not an expression."""
     items = []
     for text in texts:
-        tree = _parse_one(read, text)
+        tree = _parse_expression(read, text)
         if tree["class"] == "STAR":
             if tree.get("columns") or tree.get("replace_list") or tree.get("rename_list"):
                 raise ParseError(f"TRANSFORM takes * and * EXCLUDE (...), not {text}")
             columns = tree.get("exclude_list") or ()  # names, or mappings in newer versions
-            excluded = frozenset(
-                fold(str(c["column"] if isinstance(c, Mapping) else c)) for c in columns
-            )
-            items.append(Item("", tree, text, True, excluded))
+            folded = [fold(str(c["column"] if isinstance(c, Mapping) else c)) for c in columns]
+            items.append(Item("", tree, text, True, frozenset(folded)))
             continue
         names = tree.get("column_names", ())
         items.append(Item(str(tree.get("alias") or (names[-1] if names else "")), tree, text))
@@ -103,8 +101,7 @@ def to_stored_sql(
     the calls that `replace_call` replaces.
     """
     printer = _Printer(read, {fold(name): name for name in columns}, replace_call)
-    sql = printer.print(item.tree)
-    return sql, tuple(printer.read_columns)
+    return printer.print(item.tree), tuple(printer.read_columns)
 
 
 def rewrite_stored(read: Read, expression: RowExpression) -> RowExpression:
@@ -112,15 +109,13 @@ def rewrite_stored(read: Read, expression: RowExpression) -> RowExpression:
     try:
         if not (NUMBERS.fullmatch(expression.type) or expression.type == "VARCHAR"):
             raise ParseError(f"its type is {expression.type}")
-        tree = _parse_one(read, expression.sql)
+        tree = _parse_expression(read, expression.sql)
         column_names = {f"{_COLUMN_PREFIX}{n}": name for n, name in enumerate(expression.columns)}
         printer = _Printer(read, column_names, None)
         return RowExpression(printer.print(tree), tuple(printer.read_columns), expression.type)
     except ParseError as error:
-        raise ArtifactError(
-            f"the model's expression {expression.sql!r:.200} is damaged ({error.message}); train "
-            "it again"
-        ) from None
+        fault = f"{expression.sql!r:.200} is damaged ({error.message})"
+        raise ArtifactError(f"the model's expression {fault}; train it again") from None
 
 
 def shorten_names(sql: str) -> str:
@@ -141,7 +136,7 @@ def is_storable_text(text: str) -> bool:
     return _RESERVED_PREFIX not in text
 
 
-def _parse_one(read: Read, text: str) -> Mapping[str, Any]:
+def _parse_expression(read: Read, text: str) -> Mapping[str, Any]:
     ((serialized,),) = read(f"SELECT {builtin('json_serialize_sql')}(?)", [f"SELECT {text}\n"])
     tree = json.loads(serialized)
     if tree.get("error"):
@@ -158,7 +153,6 @@ def _parse_one(read: Read, text: str) -> Mapping[str, Any]:
 
 
 _CLAUSES = ("where_clause", "group_expressions", "having", "sample", "qualify", "modifiers")
-
 
 LambdaNames = Mapping[str, str]
 """The folded name of a lambda's parameter -> its stored name, which no column has."""
@@ -203,15 +197,13 @@ class _Printer:
     def print(self, tree: Mapping[str, Any], names: LambdaNames | None = None) -> str:
         """Return the stored form of an expression, or of a subexpression inside a lambda."""
         node = self._rewrite_node(tree.get("expression", tree), names or {})
-        query = f"SELECT {builtin('json_serialize_sql')}('SELECT 1')"
-        ((template,),) = self._read(query, [])
+        ((template,),) = self._read(f"SELECT {builtin('json_serialize_sql')}('SELECT 1')", [])
         statement = json.loads(template)
         statement["statements"][0]["node"]["select_list"] = [{**node, "alias": ""}]
         query = f"SELECT {builtin('json_deserialize_sql')}(CAST(? AS JSON))"
         ((sql,),) = self._read(query, [json.dumps(statement)])
-        return _FRAGMENT_PATTERN.sub(
-            lambda match: self._fragments[int(match[1])], sql.removeprefix("SELECT ")
-        )
+        printed = sql.removeprefix("SELECT ")
+        return _FRAGMENT_PATTERN.sub(lambda match: self._fragments[int(match[1])], printed)
 
     def _rewrite_node(self, tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
         """Return a tree with full names; `names` are the parameters of the enclosing lambdas."""
@@ -221,23 +213,18 @@ class _Printer:
         if cls == "FUNCTION":
             return self._rewrite_call(tree, names)
         if cls == "LAMBDA":
-            parameters = enumerate(_lambda_parameters(tree["lhs"]), len(names))
+            parameters = enumerate(_list_lambda_parameters(tree["lhs"]), len(names))
             all_names = {**names, **{name: f"{_RESERVED_PREFIX}p{k}" for k, name in parameters}}
-            parameter_list = _rename_parameters(tree["lhs"], all_names)
-            return {
-                **tree,
-                "lhs": parameter_list,
-                "expr": self._rewrite_node(tree["expr"], all_names),
-            }
+            left = _rename_parameters(tree["lhs"], all_names)
+            return {**tree, "lhs": left, "expr": self._rewrite_node(tree["expr"], all_names)}
         if cls == "WINDOW":
             replacement = self._replace_special_call(tree, names)
             if replacement is not None:
                 return replacement
         if cls == "OPERATOR" and tree["type"] in _OPERATOR_FUNCTIONS:
             arguments = [self.print(child, names) for child in tree["children"]]
-            return self._fragment_node(
-                f"{builtin(_OPERATOR_FUNCTIONS[tree['type']])}({', '.join(arguments)})"
-            )
+            function = builtin(_OPERATOR_FUNCTIONS[tree["type"]])
+            return self._make_fragment_node(f"{function}({', '.join(arguments)})")
         if cls == "CONSTANT" and not is_storable_text(json.dumps(tree)):
             raise ParseError(f"a string in TRANSFORM cannot contain {_RESERVED_PREFIX}")
         if cls in _PLAIN_CLASSES or (cls == "OPERATOR" and tree["type"] in _OPERATORS):
@@ -266,11 +253,10 @@ class _Printer:
         name = self._columns.get(fold(path[0]))
         if len(path) > 1 or name is None:
             column_list = ", ".join(list(self._columns.values())[:30])
-            path_text = ".".join(path)
             advice = f"its columns: {column_list}"
             if name is not None:
                 advice = f"write struct_extract({path[0]}, '{path[1]}')"
-            raise ParseError(f"the query has no column {path_text!r}; {advice}")
+            raise ParseError(f"the query has no column {'.'.join(path)!r}; {advice}")
         if name not in self.read_columns:
             self.read_columns.append(name)
         return {**tree, "column_names": [f"{_COLUMN_PREFIX}{self.read_columns.index(name)}"]}
@@ -296,8 +282,8 @@ class _Printer:
                 "whose result depends on nothing but the row; compute it in the query"
             )
         rewritten = {key: self._rewrite_value(value, names) for key, value in tree.items()}
-        rewritten |= {"function_name": name, "catalog": "system", "schema": "main"}
-        rewritten |= {"is_operator": False}
+        system_name = {"function_name": name, "catalog": "system", "schema": "main"}
+        rewritten |= {**system_name, "is_operator": False}
         if "qualified_name" in rewritten:
             rewritten["qualified_name"] = {"path": ["system", "main", name]}
         return rewritten
@@ -313,28 +299,22 @@ class _Printer:
         arguments = tree.get("arguments", tree.get("children"))
         argument_sqls = [self.print(argument, names) for argument in arguments]
         replacement = self._replace_call(name, argument_sqls, self.read_columns)
-        return None if replacement is None else self._fragment_node(replacement)
+        return None if replacement is None else self._make_fragment_node(replacement)
 
-    def _fragment_node(self, sql: str) -> dict[str, Any]:
+    def _make_fragment_node(self, sql: str) -> dict[str, Any]:
         """Return a tree that is printed as the given SQL."""
         self._fragments.append(f"({sql})")
         name = f"{_FRAGMENT_PREFIX}{len(self._fragments) - 1}"
-        return {
-            "class": "COLUMN_REF",
-            "type": "COLUMN_REF",
-            "alias": "",
-            "query_location": 0,
-            "column_names": [name],
-        }
+        column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "query_location": 0}
+        return {**column, "column_names": [name]}
 
 
-def _lambda_parameters(tree: Mapping[str, Any]) -> list[str]:
-    """Return the folded names of a lambda's parameters."""
+def _list_lambda_parameters(tree: Mapping[str, Any]) -> list[str]:
     column_names = tree.get("column_names")
     if column_names:
         return [fold(str(column_names[0]))]
     arguments = tree.get("arguments", tree.get("children")) or ()
-    return [_lambda_parameters(a.get("expression", a))[0] for a in arguments]
+    return [_list_lambda_parameters(a.get("expression", a))[0] for a in arguments]
 
 
 def _rename_parameters(tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
@@ -376,13 +356,9 @@ def _is_scalar(read: Read, name: str) -> bool:
             "WHERE database_name = 'system' AND function_name = ? AND function_type <> 'table'",
             [name],
         )
-        consistent = [
-            overload for overload in overloads if overload[:2] == ("scalar", "CONSISTENT")
-        ]
+        consistent = [o for o in overloads if o[:2] == ("scalar", "CONSISTENT")]
         is_allowed = bool(consistent) and name not in _UNSAFE_FUNCTIONS
-        is_allowed &= all(
-            overload in consistent or _depends_on_time_zone(*overload) for overload in overloads
-        )
+        is_allowed &= all(o in consistent or _depends_on_time_zone(*o) for o in overloads)
         _SCALAR_FUNCTIONS[name] = is_allowed
     return is_allowed
 
@@ -415,7 +391,7 @@ def _expand_macro(
         ]
     for parameters, text in _MACRO_DEFINITIONS[name]:
         if len(parameters) == len(arguments):
-            body = _parse_one(read, text)
+            body = _parse_expression(read, text)
             if find_function_name(body) == name:  # it forwards to the engine's own function
                 return None
             values = dict(zip(parameters, arguments, strict=True))
@@ -465,10 +441,8 @@ def check_plain_call(tree: Mapping[str, Any]) -> None:
     if any("sqlml_name" in argument for argument in list_arguments(tree)):
         raise ParseError(f"{name} takes positional arguments only: leave out their names")
     if any(tree.get(clause) for clause in _ROW_CLAUSES) or is_ordered(tree) or _has_frame(tree):
-        raise ParseError(
-            f"{name} is fitted to all training rows: write an empty OVER (), without DISTINCT, "
-            "FILTER or ORDER BY"
-        )
+        advice = "write an empty OVER (), without DISTINCT, FILTER or ORDER BY"
+        raise ParseError(f"{name} is fitted to all training rows: {advice}")
 
 
 _ROW_CLAUSES = ("distinct", "filter", "filter_expr", "partitions", "orders", "arg_orders")
@@ -478,7 +452,5 @@ def _has_frame(tree: Mapping[str, Any]) -> bool:
     """Return whether OVER (...) or IGNORE NULLS differs from the defaults."""
     bounds = (tree.get("start"), tree.get("end"))
     has_default_bounds = bounds in ((None, None), ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"))
-    has_all_rows = tree.get("exclude_clause", "NO_OTHER") == "NO_OTHER" and not tree.get(
-        "ignore_nulls"
-    )
-    return not (has_default_bounds and has_all_rows)
+    excludes_rows = tree.get("exclude_clause", "NO_OTHER") != "NO_OTHER"
+    return not has_default_bounds or excludes_rows or bool(tree.get("ignore_nulls"))

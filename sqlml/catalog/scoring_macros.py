@@ -92,7 +92,7 @@ class Macros:
         In the user's own transaction (`shared`) the macros are only rebuilt after it ends, because
         two transactions that change a macro conflict.
         """
-        name = self._engine_name(database)
+        name = self._read_database_name(database)
         if not self._store_calls(schema, name, key, calls):
             return
         if shared:
@@ -110,28 +110,28 @@ class Macros:
             return
         for database, schema in list(self._outdated_schemas.items()):
             if self._connection.has_database(database):
-                self._connection.atomic(partial(self._rebuild_if_stored, schema, database))
+                self._connection.run_atomically(partial(self._rebuild_if_stored, schema, database))
             del self._outdated_schemas[database]
 
-    def catch_up(self) -> None:
-        """Rebuild macros that another process left stale, and stamp models of an older sqlml."""
+    def refresh_stale_macros(self) -> None:
+        """Rebuild macros that another process left stale, and stamp models that lack a stamp."""
         schema = self._connection.schema(None)
-        tables = self._connection.tables(schema)
+        tables = self._connection.list_tables(schema)
         if "catalog_models" in tables and (keys := find_unstamped_models(self._connection, schema)):
 
             def write_stamps() -> None:
                 for key in keys:
                     write_stamp(self._connection, schema, key)
 
-            self._connection.atomic(write_stamps)
+            self._connection.run_atomically(write_stamps)
         if "catalog_stale" not in tables:
             return
         if self._connection.read(f"SELECT 1 FROM {schema}.catalog_stale LIMIT 1"):
-            database = self._engine_name(None)
-            self._connection.atomic(partial(self._rebuild_if_stored, schema, database))
+            database = self._read_database_name(None)
+            self._connection.run_atomically(partial(self._rebuild_if_stored, schema, database))
 
     def _rebuild_if_stored(self, schema: str, database: str) -> None:
-        if "catalog_calls" in self._connection.tables(schema):
+        if "catalog_calls" in self._connection.list_tables(schema):
             self._rebuild_macros(schema, database)
 
     def drop_bare_macro(self, name: str) -> None:
@@ -139,7 +139,7 @@ class Macros:
         name = fold(name)
         if name not in MACRO_KINDS:
             return
-        database = self._engine_name(None)
+        database = self._read_database_name(None)
         own_macro = self._connection.read(
             "SELECT 1 FROM system.main.duckdb_functions() WHERE database_name = ? "
             "AND schema_name = 'main' AND function_name = ? "
@@ -150,7 +150,7 @@ class Macros:
             main_schema = f"{DUCKDB.quote_name(database)}.main"
             self._connection.write(f"DROP MACRO IF EXISTS {main_schema}.{name}")
 
-    def _engine_name(self, name: str | None) -> str:
+    def _read_database_name(self, name: str | None) -> str:
         rows = self._connection.read(
             "SELECT database_name FROM system.main.duckdb_databases() WHERE "
             f"{fold_in_sql('database_name')} = "
@@ -163,9 +163,8 @@ class Macros:
         self, schema: str, database: str, key: str, calls: Sequence[ModelCall]
     ) -> bool:
         """Store `calls` for the model `key`; return whether the macros must be rebuilt."""
-        if not calls and "catalog_calls" not in self._connection.tables(schema):
-            return False
-        if not self._supports_typed_macros(database):
+        has_rows = calls or "catalog_calls" in self._connection.list_tables(schema)
+        if not has_rows or not self._supports_typed_macros(database):
             return False
         for statement in MACRO_TABLES:
             self._connection.write(statement.format(schema=schema))
@@ -211,9 +210,8 @@ class Macros:
         of their first digits are rebuilt, and the rest is read from the catalog.
         """
         self._connection.write(CHOOSERS.format(schema=schema))
-        kinds = self._connection.read(
-            f"SELECT kind, system.main.count(*) FROM {schema}.catalog_calls GROUP BY kind"
-        )
+        calls_by_kind = f"{schema}.catalog_calls GROUP BY kind"
+        kinds = self._connection.read(f"SELECT kind, system.main.count(*) FROM {calls_by_kind}")
         model_counts = {str(kind): int(count) for kind, count in kinds if kind in _EXTRA_PARAMETERS}
         rows = self._connection.read(f"SELECT DISTINCT kind FROM {schema}.catalog_choosers")
         existing = {str(kind) for (kind,) in rows}
@@ -225,11 +223,10 @@ class Macros:
         roots = {}
         for kind in sorted({*model_counts, *existing}):
             stored = self._read_choosers(schema, kind, first_digits) if kind in existing else []
-            built, replaced = self._rebuild_kind(
-                schema, kind, model_counts.get(kind, 0), first_digits, stored
-            )
-            roots.update({kind: built[-1]} if built else {})
-            unneeded |= replaced - {chooser.macro for chooser in built}
+            count = model_counts.get(kind, 0)
+            choosers, replaced = self._rebuild_kind(schema, kind, count, first_digits, stored)
+            roots.update({kind: choosers[-1]} if choosers else {})
+            unneeded |= replaced - {chooser.macro for chooser in choosers}
         main_schema = f"{DUCKDB.quote_name(database)}.main"
         for function, kinds_of_function in MACRO_KINDS.items():
             if kinds_of_function.keys() & {*model_counts, *existing}:
@@ -268,39 +265,29 @@ class Macros:
         last, and the names of those in `stored` that they replace.
         """
         unchanged: dict[str, str] = {}
-        are_sound = all(
-            is_own_macro(chooser.macro) and all(map(is_name, chooser.names)) for chooser in stored
-        )
+        are_sound = all(is_own_macro(c.macro) and all(map(is_name, c.names)) for c in stored)
         if count > MAX_OVERLOADS and len(stored) > 1 and are_sound:
-            subtrees = [
-                chooser
-                for chooser in stored
-                if len(chooser.prefix) == 1 and chooser.prefix not in first_digits
-            ]
+            subtrees = [c for c in stored if len(c.prefix) == 1 and c.prefix not in first_digits]
             unchanged = {subtree.prefix: subtree.call() for subtree in subtrees}
         models = self._read_model_macros(schema, kind, first_digits if unchanged else None)
-        replaced = {
-            chooser.prefix: chooser.macro for chooser in stored if chooser.prefix not in unchanged
-        }
-        built = build_choosers(models, _EXTRA_PARAMETERS.get(kind, ""), existing=unchanged)
+        replaced = {c.prefix: c.macro for c in stored if c.prefix not in unchanged}
+        choosers = build_choosers(models, _EXTRA_PARAMETERS.get(kind, ""), existing=unchanged)
         if replaced:
             self._connection.write(
                 f"DELETE FROM {schema}.catalog_choosers "
                 "WHERE system.main.list_contains(?::VARCHAR[], prefix) AND kind = ?",
                 [list(replaced), kind],
             )
-        self._write_choosers(schema, kind, built, replaced.values())
-        return built, set(replaced.values())
+        self._write_choosers(schema, kind, choosers, replaced.values())
+        return choosers, set(replaced.values())
 
     def _may_replace_bare_macro(self, main_schema: str, function: str, is_new: bool) -> bool:
         """Return whether the bare macro is ours already, or new with a name that is free."""
-        parameter_lists = self._connection.parameters(f"{main_schema}.{function}", function)
+        parameter_lists = self._connection.list_parameters(f"{main_schema}.{function}", function)
         if parameter_lists is not None:
             return any(_ROW_PARAMETER in parameters for parameters in parameter_lists)
-        other_names = (f"{database}.main.{function}" for database in ("system", "temp"))
-        return is_new and all(
-            self._connection.parameters(other, function) is None for other in other_names
-        )
+        others = (f"{database}.main.{function}" for database in ("system", "temp"))
+        return is_new and all(self._connection.list_parameters(n, function) is None for n in others)
 
     def _read_model_macros(
         self, schema: str, kind: str, first_digits: Collection[str] | None = None
@@ -312,24 +299,18 @@ class Macros:
             query += f" AND system.main.list_contains(?::VARCHAR[], {digit})"
             parameters.append(list(first_digits))  # type: ignore[arg-type]
         rows = self._connection.read(query, parameters)
-        return {
-            str(key): str(macro) for key, macro in rows if is_own_macro(macro) and is_name(str(key))
-        }
+        return {str(key): str(m) for key, m in rows if is_own_macro(m) and is_name(str(key))}
 
     def _write_choosers(
-        self, schema: str, kind: str, built: Sequence[Chooser], existing: Collection[str]
+        self, schema: str, kind: str, choosers: Sequence[Chooser], existing_macros: Collection[str]
     ) -> None:
-        for chooser in built:
-            if chooser.macro not in existing:
-                self._connection.write(
-                    f"CREATE OR REPLACE MACRO {schema}.{chooser.macro}{chooser.definition}"
-                )
-        if not built:
+        for chooser in choosers:
+            if chooser.macro not in existing_macros:
+                macro = f"{schema}.{chooser.macro}{chooser.definition}"
+                self._connection.write(f"CREATE OR REPLACE MACRO {macro}")
+        if not choosers:
             return
-        rows = [
-            (chooser.prefix, chooser.macro, list(chooser.names), chooser.by_digit)
-            for chooser in built
-        ]
+        rows = [(c.prefix, c.macro, list(c.names), c.by_digit) for c in choosers]
         prefixes, macros, names, by_digits = map(list, zip(*rows, strict=True))
         self._connection.write(
             f"INSERT INTO {schema}.catalog_choosers SELECT ?, system.main.unnest(?::VARCHAR[]), "
@@ -347,9 +328,8 @@ class Macros:
             if kind in roots
         ]
         if overloads:
-            self._connection.write(
-                f"CREATE OR REPLACE MACRO {schema}.{function}{', '.join(overloads)}"
-            )
+            definition = f"{schema}.{function}{', '.join(overloads)}"
+            self._connection.write(f"CREATE OR REPLACE MACRO {definition}")
         else:
             self._connection.write(f"DROP MACRO IF EXISTS {schema}.{function}")
 
@@ -427,14 +407,14 @@ def _build_subtree(
     """Return the macros below `prefix`, the root last, for (digits, key, macro) of each model."""
     if not models and not existing:
         return []
-    built: list[Chooser] = []
+    choosers: list[Chooser] = []
     by_digit = len(models) > MAX_OVERLOADS or bool(existing)
     if by_digit:
         calls = {}
         for digit in "0123456789abcdef":
             models_below = [model for model in models if model[0][len(prefix)] == digit]
             subtree = _build_subtree(models_below, extra, prefix + digit, {})
-            built += subtree
+            choosers += subtree
             calls[digit] = subtree[-1].call() if subtree else existing.get(digit, _UNKNOWN_MODEL)
     else:
         calls = {key: f"sqlml.{macro}(r, m{extra})" for _, key, macro in models}
@@ -443,7 +423,7 @@ def _build_subtree(
         for length, call in enumerate(calls.values(), 1)
     )
     macro = f"choose_{digest(prefix, *calls, definition)}"
-    return [*built, Chooser(prefix, macro, tuple(calls), by_digit, extra, definition)]
+    return [*choosers, Chooser(prefix, macro, tuple(calls), by_digit, extra, definition)]
 
 
 def key_digits(key: str) -> str:

@@ -39,10 +39,9 @@ class FeatureGroup:
 class Facts:
     """The measurements of a small model's training.
 
-    Attributes:
-        exact_ns, expected_ns: nanoseconds per row of a query without and with the small model.
-        unique_keys: columns that are unique in every table that a query joins on them, although the
-            engine does not know it; the columns of a composite key are separated by commas.
+    exact_ns, expected_ns: nanoseconds per row of a query without and with the small model.
+    unique_keys: columns that are unique in every table that a query joins on them, although the
+    engine does not know it; the columns of a composite key are separated by commas.
     """
 
     query: str
@@ -67,13 +66,10 @@ class Facts:
 class CascadeFacts(Facts):
     """The measurements of a cascade.
 
-    Attributes:
-        label: the column of the true labels.
-        accuracy_loss: the allowed loss of accuracy.
-        threshold: the small model decides rows for which its confidence is above this.
-        confident: the share of rows that the small model decides.
-        accuracy: the full model's accuracy on the held-out rows.
-        loss, most_loss: the measured loss of accuracy, and its upper bound at 97.5% confidence.
+    label: the column of the true labels. accuracy_loss: the allowed loss of accuracy. threshold:
+    the small model decides rows for which its confidence is above this. confident: the share of
+    rows that it decides. accuracy: the full model's accuracy on the held-out rows. loss, most_loss:
+    the measured loss of accuracy, and its upper bound at 97.5% confidence.
     """
 
     label: str
@@ -89,15 +85,13 @@ class CascadeFacts(Facts):
 class FilterFacts(Facts):
     """The measurements of a top-K filter.
 
-    Attributes:
-        output, column: the score that queries order by: an output of the model and its column.
-        chosen: the class of that column as SQL; empty for a number.
-        k: the maximum number of rows that a query may request, including its OFFSET.
-        precision: the share of the full model's best k rows that a query must return.
-        ratio: the full model ranks the small model's best `ratio` * k rows.
-        rows: the number of rows in the tables tried.
-        trials, failures: the numbers of queries tried, and of those less precise than required.
-        low, high: the 95% confidence interval of the share of queries that are precise enough.
+    output, column: the score that queries order by: an output of the model and its column. chosen:
+    the class of that column as SQL; empty for a number. k: the maximum number of rows that a query
+    may request, including its OFFSET. precision: the share of the full model's best k rows that a
+    query must return. ratio: the full model ranks the small model's best `ratio` * k rows. rows:
+    the number of rows in the tables tried. trials, failures: the numbers of queries tried, and of
+    those less precise than required. low, high: the 95% confidence interval of the share of queries
+    that are precise enough.
     """
 
     output: str
@@ -154,17 +148,15 @@ def kind_of(small: SmallModel) -> str:
 
 
 def _reads_inputs_of(small: Program, program: Program) -> bool:
-    return all(
-        name in program.inputs and small.input_type(name) == program.input_type(name)
-        for name in small.inputs
-    )
+    types = {name: small.input_type(name) for name in small.inputs}
+    return all(n in program.inputs and t == program.input_type(n) for n, t in types.items())
 
 
-def dumps(facts: Facts) -> str:
+def dump_facts(facts: Facts) -> str:
     return json.dumps(asdict(facts), sort_keys=True)
 
 
-def loads(kind: str, small: Program, text: Any, program: Program, name: str) -> Any:
+def load_small_model(kind: str, small: Program, text: Any, program: Program, name: str) -> Any:
     """Return the small model `small` of `program`, with facts that `dumps` wrote."""
     class_, facts_class, statement_words = KINDS[kind]
     advice = f"ALTER MODEL ... DROP {statement_words} removes it"
@@ -176,13 +168,11 @@ def loads(kind: str, small: Program, text: Any, program: Program, name: str) -> 
             raise ValueError(f"expected_ns cannot be {facts.expected_ns!r}")
         small_model = class_(small, facts)
     except DAMAGE_ERRORS as error:
-        raise ArtifactError(
-            f"the {statement_words.lower()} of model {name!r} is damaged ({error}); {advice}"
-        ) from None
+        message = f"the {statement_words.lower()} of model {name!r} is damaged ({error}); {advice}"
+        raise ArtifactError(message) from None
     if not small_model.fits(program):
-        raise ArtifactError(
-            f"the {statement_words.lower()} of model {name!r} does not fit it; {advice}"
-        )
+        message = f"the {statement_words.lower()} of model {name!r} does not fit it; {advice}"
+        raise ArtifactError(message)
     return small_model
 
 

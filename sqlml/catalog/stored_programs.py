@@ -20,6 +20,8 @@ Loaded = Recent[str, Program]
 Connections to one database share them: a Program never changes, so no entry becomes stale.
 """
 
+_HAS_HASH = "system.main.list_contains(?::VARCHAR[], hash)"
+
 
 class Programs(Protocol):
     """A store of Programs. Equal Programs are stored once."""
@@ -53,14 +55,14 @@ class TablePrograms:
         self, connection: Connection, loaded: Loaded, collected: Callable[[Collection[str]], None]
     ) -> None:
         self._connection = connection
-        self._loaded = loaded
-        self._collected = collected
+        self._cache = loaded
+        self._on_collected = collected
 
     def get(self, digest: str, schema: str) -> Program:
-        loaded = self._loaded.get(digest)
-        if loaded is not None:
-            return loaded
-        hashes = self._connection.exists(schema) and self._connection.read(
+        cached = self._cache.get(digest)
+        if cached is not None:
+            return cached
+        hashes = self._connection.has_catalog(schema) and self._connection.read(
             f"SELECT system.main.min(hash) FROM {schema}.catalog_programs "
             "WHERE system.main.starts_with(hash, ?)",
             [digest],
@@ -86,63 +88,47 @@ class TablePrograms:
             fault = "does not match its hash"
         if fault is not None:
             raise ArtifactError(f"the stored model {digest[:20]} {fault}; create it again")
-        self._loaded.put(digest, program, program.nbytes)
+        self._cache.put(digest, program, program.nbytes)
         return program
 
     def put(self, program: Program, schema: str) -> None:
         # The row of a stored Program is changed and changed back: if another transaction is about
         # to remove the Program, the two conflict and one of them fails.
         digest = program.hash
-        exists = self._connection.read(
-            f"SELECT 1 FROM {schema}.catalog_programs WHERE hash = ?", [digest]
-        )
-        if exists:
+        query = f"SELECT 1 FROM {schema}.catalog_programs WHERE hash = ?"
+        if self._connection.read(query, [digest]):
             for _ in range(2):
                 self._flip_format([digest], schema)
         else:
-            self._connection.write(
-                f"INSERT INTO {schema}.catalog_programs VALUES (?, ?, ?)",
-                [digest, FORMAT_VERSION, store.dumps(program)],
-            )
-        self._loaded.put(digest, program, program.nbytes)
+            row = [digest, FORMAT_VERSION, store.dumps(program)]
+            self._connection.write(f"INSERT INTO {schema}.catalog_programs VALUES (?, ?, ?)", row)
+        self._cache.put(digest, program, program.nbytes)
 
     def keep(self, program: Program) -> None:
-        self._loaded.put(program.hash, program, program.nbytes)
+        self._cache.put(program.hash, program, program.nbytes)
 
     def stored_bytes(self, digest: str, schema: str) -> int:
-        rows = self._connection.read(
-            f"SELECT system.main.octet_length(content) FROM {schema}.catalog_programs "
-            "WHERE hash = ?",
-            [digest],
-        )
+        size = "SELECT system.main.octet_length(content)"
+        query = f"{size} FROM {schema}.catalog_programs WHERE hash = ?"
+        rows = self._connection.read(query, [digest])
         return int(rows[0][0]) if rows else 0
 
     def collect(self, digests: list[str], schema: str) -> None:
-        tables = {"catalog_versions", SMALL_MODELS} & self._connection.tables(schema)
+        tables = {"catalog_versions", SMALL_MODELS} & self._connection.list_tables(schema)
         needed = " ".join(
             f"AND NOT EXISTS (SELECT 1 FROM {schema}.{table} WHERE program = hash)"
             for table in sorted(tables)
         )
-        rows = self._connection.read(
-            f"SELECT hash FROM {schema}.catalog_programs "
-            f"WHERE system.main.list_contains(?::VARCHAR[], hash) {needed}",
-            [digests],
-        )
-        unneeded = [str(digest) for (digest,) in rows]
+        query = f"SELECT hash FROM {schema}.catalog_programs WHERE {_HAS_HASH} {needed}"
+        unneeded = [str(digest) for (digest,) in self._connection.read(query, [digests])]
         if unneeded:
             self._flip_format(unneeded, schema)
-            self._connection.write(
-                f"DELETE FROM {schema}.catalog_programs "
-                "WHERE system.main.list_contains(?::VARCHAR[], hash)",
-                [unneeded],
-            )
-        self._loaded.take(lambda known: any(digest.startswith(known) for digest in digests))
-        self._collected(digests)
+            query = f"DELETE FROM {schema}.catalog_programs WHERE {_HAS_HASH}"
+            self._connection.write(query, [unneeded])
+        self._cache.take(lambda known: any(digest.startswith(known) for digest in digests))
+        self._on_collected(digests)
 
     def _flip_format(self, digests: list[str], schema: str) -> None:
         """Invert the format of some Programs, so that other transactions conflict."""
-        self._connection.write(
-            f"UPDATE {schema}.catalog_programs SET format = system.main.xor(format, -1) "
-            "WHERE system.main.list_contains(?::VARCHAR[], hash)",
-            [digests],
-        )
+        update = f"UPDATE {schema}.catalog_programs SET format = system.main.xor(format, -1)"
+        self._connection.write(f"{update} WHERE {_HAS_HASH}", [digests])

@@ -7,8 +7,6 @@ a macro of the file would hide a function with a bare name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 MODELS = """
     SELECT m.name, m.default_version AS version,
            (SELECT system.main.count(*) FROM {schema}.catalog_versions w
@@ -136,9 +134,5 @@ CHOOSERS: str = _table(
 )
 """The table of the macros that choose a model (`catalog/scoring_macros.py`)."""
 
-VIEWS: Mapping[str, str] = {
-    "models": MODELS,
-    "model_versions": VERSIONS,
-    "model_features": FEATURES,
-}
+VIEWS = {"models": MODELS, "model_versions": VERSIONS, "model_features": FEATURES}
 """View -> its query, for other clients. sqlml itself reads the tables: a view could be anyone's."""

@@ -18,18 +18,15 @@ class Dialect:
     These methods write DuckDB's SQL with bare function names. A subclass overrides what its engine
     spells differently.
 
-    Attributes:
-        name: sqlglot's name of the engine's SQL.
-        lazy_calls: a function is only called for rows whose branch of a CASE calls it.
-        calls_in_lambdas: a scoring function may be called inside a lambda.
-        outputs_first: a name in ORDER BY refers to a select item rather than to a column.
-        copies_rows: a function call copies all columns of a row, and filters that could run before
-            the call do not.
-        row_number: an expression for the number of a row, from 1, in the engine's reading order.
-        missing_is_null: a missing number in an expression is NULL instead of NaN. Then there are no
-            lists, a condition is not a number, and rejected rows are reported in a separate column.
-        has_float32: the engine has the type FLOAT. Otherwise such numbers are DOUBLEs that
-            `rounded` rounds to FLOAT.
+    name: sqlglot's name of the engine's SQL. lazy_calls: a function is only called for rows whose
+    branch of a CASE calls it. calls_in_lambdas: a scoring function may be called inside a lambda.
+    outputs_first: a name in ORDER BY refers to a select item rather than to a column. copies_rows:
+    a function call copies all columns of a row, and filters that could run before the call do not.
+    row_number: an expression for the number of a row, from 1, in the engine's reading order.
+    missing_is_null: a missing number in an expression is NULL instead of NaN. Then there are no
+    lists, a condition is not a number, and rejected rows are reported in a separate column.
+    has_float32: the engine has the type FLOAT. Otherwise such numbers are DOUBLEs that `rounded`
+    rounds to FLOAT.
     """
 
     name: str

@@ -21,12 +21,9 @@ LARGEST = "'1.7976931348623157e+308'::DOUBLE"
 class Portable(Dialect):
     """The SQL that all databases can compute.
 
-    Args:
-        narrow: maps the SQL of a DOUBLE within the range of FLOAT to SQL that rounds it to FLOAT.
-        roundings: how deeply roundings may be nested in one expression.
-        levels: the number of tree levels in one expression.
-        has_infinity: whether the database has infinite numbers; otherwise the largest number stands
-            for infinity.
+    `narrow` maps the SQL of a DOUBLE within the range of FLOAT to SQL that rounds it to FLOAT.
+    Expressions nest at most so many `roundings` and tree `levels`. If the database has no infinite
+    numbers (`has_infinity`), the largest number stands for infinity.
     """
 
     name = "other databases"
@@ -107,10 +104,8 @@ class Portable(Dialect):
     def rounded_to_even(self, number: str) -> str:
         floor = f"floor({number})"
         fraction, even = f"({number} - {floor})", f"(2 * floor(({floor} + 1) / 2.0::DOUBLE))"
-        return (
-            f"CASE WHEN {fraction} < 0.5 THEN {floor} WHEN {fraction} > 0.5 THEN {floor} + 1 "
-            f"ELSE {even} END"
-        )
+        below, above = f"{fraction} < 0.5 THEN {floor}", f"{fraction} > 0.5 THEN {floor} + 1"
+        return f"CASE WHEN {below} WHEN {above} ELSE {even} END"
 
     def bytes(self, text: str) -> str:
         """Return the string: strings are compared as bytes already."""

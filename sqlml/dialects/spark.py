@@ -87,10 +87,8 @@ class Spark(Dialect):
             return f"ARRAY<{self.type(element_type)}>"
         if entry_types is not None:
             return f"MAP<{', '.join(map(self.type, entry_types))}>"
-        if fields is None and name.startswith("ENUM("):
-            return "STRING"
         if fields is None:
-            return _TYPE_NAMES.get(name, name)
+            return "STRING" if name.startswith("ENUM(") else _TYPE_NAMES.get(name, name)
         fields_sql = ", ".join(f"{self.quote_name(f.name)}: {self.type(f.type)}" for f in fields)
         return f"STRUCT<{fields_sql}>"
 
@@ -119,8 +117,7 @@ class Spark(Dialect):
         return f"{values}[{key}]"
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        arguments = [f"'{name}', {value}" for name, value in fields.items()]
-        return f"named_struct({', '.join(arguments)})"
+        return self.call("named_struct", *(f"'{name}', {value}" for name, value in fields.items()))
 
     def row(self, values: str) -> str:
         return f"({values})"

@@ -40,9 +40,8 @@ class ModelStatements(StatementParts):
         inputs = self._parse_typed_columns() if self._accept("INPUT") else None
         output = self._parse_typed_columns() if self._accept("OUTPUT") else None
         if not self._match_texts(("FROM", "USING")):
-            if inputs is None and output is None:
-                raise self._error_here("expected FROM '<path of a model file>', or AS and a query")
-            raise self._error_here("expected FROM '<path of a model file>'")
+            or_query = ", or AS and a query" if inputs is None and output is None else ""
+            raise self._error_here(f"expected FROM '<path of a model file>'{or_query}")
         source = self._parse_text("the path of a model file")
         format_, comment = "AUTO", None
         options: Options = {}
@@ -93,9 +92,8 @@ class ModelStatements(StatementParts):
     def _parse_file_format(self, formats: tuple[str, ...]) -> str:
         format_ = self._parse_name("a format").upper()
         if format_ not in formats:
-            raise self._error_here(
-                f"unknown format {format_}; formats: {', '.join(formats)}", tokens_back=1
-            )
+            message = f"unknown format {format_}; formats: {', '.join(formats)}"
+            raise self._error_here(message, tokens_back=1)
         return format_
 
     # Statements
@@ -209,9 +207,8 @@ class ModelStatements(StatementParts):
         format_ = options.pop("FORMAT", None)
         if options and "DIALECT" not in options:
             example = "(DIALECT postgres, TABLE customers)"
-            raise self._error_here(
-                f"{next(iter(options))} goes with DIALECT: {example}", tokens_back=1
-            )
+            message = f"{next(iter(options))} goes with DIALECT: {example}"
+            raise self._error_here(message, tokens_back=1)
         if not options:
             return format_, None
         if format_ not in (None, "SQL"):
@@ -226,9 +223,8 @@ class ModelStatements(StatementParts):
             return self._parse_names("the name of a table", TokenType.DOT)
         if word == "COLUMNS":
             self._expect_symbol(TokenType.L_PAREN, "(")
-            return tuple(
-                [self._parse_name("a column") for _ in self._iterate_items(TokenType.R_PAREN)]
-            )
+            columns = [self._parse_name("a column") for _ in self._iterate_items(TokenType.R_PAREN)]
+            return tuple(columns)
         return fold(self._parse_name("a database" if word == "DIALECT" else "a form"))
 
     def _parse_set_option(self) -> Statement | None:
@@ -241,15 +237,13 @@ class ModelStatements(StatementParts):
         if not option.startswith(_OPTION_PREFIX):
             return None
         if scope == "GLOBAL":
-            raise self._error_here(
-                "sqlml options belong to the session; leave GLOBAL out", tokens_back=1
-            )
+            message = "sqlml options belong to the session; leave GLOBAL out"
+            raise self._error_here(message, tokens_back=1)
         self._advance()
         value = None if is_reset else self._parse_assigned_value()
         self._expect_end()
-        return statements.SetOption(
-            self._statement_sql, fold(option.removeprefix(_OPTION_PREFIX)), value
-        )
+        name = fold(option.removeprefix(_OPTION_PREFIX))
+        return statements.SetOption(self._statement_sql, name, value)
 
     def _parse_assigned_value(self) -> OptionValue:
         if not (self._match(TokenType.EQ) or self._accept("TO")):
@@ -358,8 +352,7 @@ class ModelStatements(StatementParts):
     def _parse_using_and_options(self) -> tuple[str, Options]:
         self._expect("USING")
         query = self._parse_bracketed_query()
-        has_options = self._match_texts(("OPTIONS", "WITH"))
-        return query, self._parse_option_list() if has_options else {}
+        return query, self._parse_option_list() if self._match_texts(("OPTIONS", "WITH")) else {}
 
     def _parse_names(
         self, description: str, separator: TokenType = TokenType.COMMA
@@ -391,22 +384,20 @@ CHANGES: Mapping[str, Callable[[ModelStatements, ModelName], Change]] = {
     "DROP VERSION": lambda rules, name: statements.DropVersion(rules._parse_version_of(name)),
     "SET DEFAULT_VERSION": ModelStatements._parse_set_default,
     "SET ALIAS": ModelStatements._parse_set_alias,
-    "UNSET ALIAS": lambda rules, name: statements.UnsetAlias(
+    "UNSET ALIAS": lambda rules, _: statements.UnsetAlias(
         rules._parse_name("the name of an alias")
     ),
     "SET TAG": ModelStatements._parse_set_tags,
-    "UNSET TAG": lambda rules, name: statements.UnsetTags(rules._parse_names("the name of a tag")),
-    "SET OPTIONS": lambda rules, name: statements.SetOptions(rules._parse_option_list()),
+    "UNSET TAG": lambda rules, _: statements.UnsetTags(rules._parse_names("the name of a tag")),
+    "SET OPTIONS": lambda rules, _: statements.SetOptions(rules._parse_option_list()),
     "RESET OPTIONS": ModelStatements._parse_reset_options,
-    "RENAME TO": lambda rules, name: statements.Rename(
-        rules._parse_name("the new name of the model")
-    ),
-    "ADD CASCADE": lambda rules, name: statements.AddCascade(*rules._parse_using_and_options()),
-    "DROP CASCADE": lambda rules, name: statements.DropSmallModel("cascade"),
-    "ADD TOP_K FILTER": lambda rules, name: statements.AddTopKFilter(
+    "RENAME TO": lambda rules, _: statements.Rename(rules._parse_name("the new name of the model")),
+    "ADD CASCADE": lambda rules, _: statements.AddCascade(*rules._parse_using_and_options()),
+    "DROP CASCADE": lambda rules, _: statements.DropSmallModel("cascade"),
+    "ADD TOP_K FILTER": lambda rules, _: statements.AddTopKFilter(
         *rules._parse_using_and_options()
     ),
-    "DROP TOP_K FILTER": lambda rules, name: statements.DropSmallModel("top_k"),
+    "DROP TOP_K FILTER": lambda rules, _: statements.DropSmallModel("top_k"),
 }
 """The words after the model's name -> the rule that parses the rest."""
 

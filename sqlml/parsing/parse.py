@@ -83,10 +83,8 @@ def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
         details = error.errors[0] if error.errors else {}
         description = _TOKEN_REPR.sub(r"'\1'", str(details.get("description") or error))
         description = _MISSING_OPERAND.sub("an expression is missing", description)
-        text_before = details.get("start_context")
-        offset = (
-            len(text_before) if text_before is not None and sql.startswith(text_before) else None
-        )
+        before = details.get("start_context")
+        offset = len(before) if before is not None and sql.startswith(before) else None
         raise ParseError(description, sql, offset) from None
     return [tree for tree in trees if tree is not None]
 
@@ -106,8 +104,6 @@ def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     boundaries = [0, *(piece.end for piece in pieces[:-1]), len(sql)]
     statement_sqls = [sql[start:end] for start, end in pairwise(boundaries)]
     return tuple(
-        replace(statement, sql=statement_sql)
-        if isinstance(statement, Query | Explain)
-        else statement
-        for statement, statement_sql in zip(statements, statement_sqls, strict=True)
+        replace(statement, sql=text) if isinstance(statement, Query | Explain) else statement
+        for statement, text in zip(statements, statement_sqls, strict=True)
     )

@@ -106,9 +106,7 @@ def is_written(node: exp.Expr) -> bool:
 def hull(nodes: Iterable[exp.Expr | None]) -> Span | None:
     """Return the span from the beginning of the first node to the end of the last."""
     spans = [candidate for n in nodes if n is not None and (candidate := span(n)) is not None]
-    if not spans:
-        return None
-    return Span(min(p.start for p in spans), max(p.end for p in spans))
+    return Span(min(p.start for p in spans), max(p.end for p in spans)) if spans else None
 
 
 def mark(parser: Any, node: Any, first_token: int) -> Any:
@@ -125,9 +123,8 @@ def mark(parser: Any, node: Any, first_token: int) -> Any:
 
 def with_spans(base: type[Parser]) -> type[Parser]:
     """Return a subclass of a parser that marks its results with their spans."""
-    methods = {
-        f"_parse_{name}": _mark_result(getattr(base, f"_parse_{name}")) for name in _MARKED_RULES
-    }
+    names = [f"_parse_{name}" for name in _MARKED_RULES]
+    methods = {name: _mark_result(getattr(base, name)) for name in names}
     methods["_parse_select_query"] = _mark_query(base)
     methods["_parse_set_operations"] = _mark_set_operation(base)
     return type(f"{base.__name__}WithPlaces", (base,), methods)

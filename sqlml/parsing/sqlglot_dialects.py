@@ -71,16 +71,16 @@ class _Rules(ModelStatements):
         return self._parse_window(call)
 
     def _parse_model_argument(self: Any) -> Any:
-        first = self._index
-        return places.mark(self, self._parse_any_argument(), first)
+        first_token = self._index
+        return places.mark(self, self._parse_any_argument(), first_token)
 
     def _parse_model_name(self: Any) -> Any:
         """Parse MODEL m as the first argument, where m may be any words."""
-        first = self._index + 1
+        first_token = self._index + 1
         while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
             self._advance()
-        name = self._find_sql(self._tokens[first], self._prev)
-        return places.mark(self, places.ModelName(this=name), first)
+        name = self._find_sql(self._tokens[first_token], self._prev)
+        return places.mark(self, places.ModelName(this=name), first_token)
 
     def _parse_any_argument(self: Any) -> Any:
         """Parse TABLE t, name := value, a struct, or another expression."""
@@ -158,10 +158,8 @@ class _DuckDBRules(_Rules, DuckDBParser):
         """Parse MERGE ... THEN ERROR, with or without a message."""
         parsed = super()._parse_var_from_options(options, raise_unmatched)
         if options is self.CONFLICT_ACTIONS and self._prev.text.upper() == "ERROR":
-            has_no_message = not self._curr or self._curr.token_type in (
-                TokenType.WHEN,
-                TokenType.RETURNING,
-            )
+            ends = (TokenType.WHEN, TokenType.RETURNING)
+            has_no_message = not self._curr or self._curr.token_type in ends
             return parsed if has_no_message else exp.Paren(this=self._parse_disjunction())
         return parsed
 
@@ -185,7 +183,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
 
     def _parse_create(self: Any) -> Any:
         """Parse CREATE TYPE ... AS ENUM (query) too."""
-        first = self._index
+        first_token = self._index
         self._match_text_seq("OR", "REPLACE")
         self._match_texts(("TEMP", "TEMPORARY"))
         if self._match_text_seq("TYPE"):
@@ -196,7 +194,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
                     query = self._parse_select()
                     self._match_r_paren()
                     return places.OtherType(this=query)
-        self._retreat(first)
+        self._retreat(first_token)
         return super()._parse_create()
 
     def _parse_function_properties(self: Any) -> Any:
@@ -239,7 +237,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
 
     def _parse_simplified_pivot(self: Any, is_unpivot: bool | None = None) -> Any:
         """Parse PIVOT and UNPIVOT of any expressions, with ORDER BY and LIMIT after them."""
-        first = self._index - 1
+        first_token = self._index - 1
         table = self._parse_table()
         on = self._parse_csv(self._parse_pivoted) if self._match(TokenType.ON) else None
         into = self._parse_unpivot_columns()
@@ -252,14 +250,14 @@ class _DuckDBRules(_Rules, DuckDBParser):
             unpivot=is_unpivot,
             into=into,
         )
-        query = self._parse_set_operations(places.mark(self, pivot, first))
+        query = self._parse_set_operations(places.mark(self, pivot, first_token))
         for key in ("order", "limit", "offset"):
             query.set(key, getattr(self, f"_parse_{key}")() or query.args.get(key))
-        return places.mark(self, query, first)
+        return places.mark(self, query, first_token)
 
     def _parse_pivoted(self: Any) -> Any:
-        first = self._index
-        return places.mark(self, self._parse_alias(self._parse_disjunction()), first)
+        first_token = self._index
+        return places.mark(self, self._parse_alias(self._parse_disjunction()), first_token)
 
 
 class _SparkRules(_Rules, SparkParser):
@@ -277,18 +275,18 @@ class _SparkRules(_Rules, SparkParser):
         """Parse structs in DuckDB's syntax too."""
         if self._curr.token_type != TokenType.L_BRACE:
             return super()._parse_value_of_argument()
-        first = self._index
-        return places.mark(self, self._parse_column_ops(self._parse_struct_literal()), first)
+        first_token = self._index
+        return places.mark(self, self._parse_column_ops(self._parse_struct_literal()), first_token)
 
     def _parse_struct_literal(self: Any) -> Any:
         """Parse `{name: value, 'name': value}`."""
-        first = self._index
+        first_token = self._index
         self._advance()
         is_empty = self._curr.token_type == TokenType.R_BRACE
         entries = [] if is_empty else self._parse_csv(self._parse_entry)
         if not self._match(TokenType.R_BRACE):
             self.raise_error("Expected }")
-        return places.mark(self, exp.Struct(expressions=entries), first)
+        return places.mark(self, exp.Struct(expressions=entries), first_token)
 
     def _parse_entry(self: Any) -> Any:
         token = self._curr
@@ -304,11 +302,11 @@ class _SparkRules(_Rules, SparkParser):
 
     def _parse_insert(self: Any) -> Any:
         """Parse INSERT OVERWRITE [LOCAL] DIRECTORY ... USING ... OPTIONS (...) too."""
-        first = self._index
+        first_token = self._index
         self._match(TokenType.OVERWRITE)
         self._match_text_seq("LOCAL")
         if not self._match_text_seq("DIRECTORY"):
-            self._retreat(first)
+            self._retreat(first_token)
             return super()._parse_insert()
         self._match(TokenType.STRING)
         if self._match(TokenType.USING):
@@ -320,8 +318,8 @@ class _SparkRules(_Rules, SparkParser):
     def _parse_pipe_syntax_query(self: Any, query: Any) -> Any:
         steps = []
         while self._match(TokenType.PIPE_GT):
-            first = self._index
-            steps.append(places.mark(self, self._parse_step(), first))
+            first_token = self._index
+            steps.append(places.mark(self, self._parse_step(), first_token))
         return places.PipedQuery(this=query, expressions=steps)
 
     def _parse_step(self: Any) -> exp.Expr:
@@ -332,9 +330,8 @@ class _SparkRules(_Rules, SparkParser):
             return places.Step(this=word, **rule(self))
         if self._match_set(self.QUERY_MODIFIER_PARSERS, advance=False):
             _, modifier = self.QUERY_MODIFIER_PARSERS[self._curr.token_type](self)
-            return places.Step(
-                this=word, expressions=modifier if isinstance(modifier, list) else [modifier]
-            )
+            expressions = modifier if isinstance(modifier, list) else [modifier]
+            return places.Step(this=word, expressions=expressions)
         if word == "TABLESAMPLE":
             return places.Step(this=word, expressions=[self._parse_table_sample()])
         if word in ("PIVOT", "UNPIVOT"):

@@ -102,9 +102,9 @@ class StatementParts(Parser):
 
     def _error_here(self, message: str, tokens_back: int = 0) -> ParseError:
         index = self._index - tokens_back
-        if index < self._tokens_size:
-            return ParseError(message, self.sql, self._tokens[index].start)
-        return ParseError(message, self.sql, self._tokens[-1].end + 1)
+        is_end = index >= self._tokens_size
+        offset = self._tokens[-1].end + 1 if is_end else self._tokens[index].start
+        return ParseError(message, self.sql, offset)
 
     def _is_name_next(self) -> bool:
         return self._curr.token_type == TokenType.IDENTIFIER or bool(self._peek_word())
@@ -196,9 +196,8 @@ class StatementParts(Parser):
         for _ in self._iterate_bracketed_items():
             if any(fold(name) == fold(self._curr.text) for name, _ in columns):
                 raise self._error_here(f"column {self._curr.text} is given twice")
-            columns.append(
-                (self._parse_name(expected), self._parse_item_text(expected, tokens_back=1))
-            )
+            name = self._parse_name(expected)
+            columns.append((name, self._parse_item_text(expected, tokens_back=1)))
         return tuple(columns)
 
     def _parse_item_texts(self) -> tuple[str, ...]:
@@ -271,28 +270,24 @@ class StatementParts(Parser):
             self._advance()
         may_nest = depth < 20
         if may_nest and self._match(TokenType.L_BRACE):
-            return tuple(
-                [self._parse_pair(depth + 1) for _ in self._iterate_items(TokenType.R_BRACE)]
-            )
+            pairs = [self._parse_pair(depth + 1) for _ in self._iterate_items(TokenType.R_BRACE)]
+            return tuple(pairs)
         if may_nest and self._match_set((TokenType.L_BRACKET, TokenType.L_PAREN)):
             is_list = self._prev.token_type == TokenType.L_BRACKET
             closing = TokenType.R_BRACKET if is_list else TokenType.R_PAREN
-            return tuple(
-                [self._parse_option_value(depth + 1) for _ in self._iterate_items(closing)]
-            )
+            return self._parse_option_values(depth + 1, closing)
         if word:
             name = self._parse_name("a value")
             if may_nest and self._match(TokenType.L_PAREN):
-                items = [
-                    self._parse_option_value(depth + 1)
-                    for _ in self._iterate_items(TokenType.R_PAREN)
-                ]
-                return Call(fold(name), tuple(items))
+                return Call(fold(name), self._parse_option_values(depth + 1, TokenType.R_PAREN))
             return name
         if self._curr and self._curr.token_type == TokenType.IDENTIFIER:
             text = self._curr.text.replace("'", "''")
             raise self._error_here(f"strings need single quotes: write '{text}'")
         raise self._error_here("expected a literal value")
+
+    def _parse_option_values(self, depth: int, closing: TokenType) -> tuple[OptionValue, ...]:
+        return tuple([self._parse_option_value(depth) for _ in self._iterate_items(closing)])
 
     def _parse_pair(self, depth: int) -> OptionValue:
         name = self._parse_option_value(depth)

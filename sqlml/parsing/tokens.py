@@ -59,10 +59,9 @@ CLOSING = frozenset(")]}")
 class Token:
     """A token, which is sql[start:end].
 
-    Attributes:
-        kind: word, name (quoted), string, number, param or symbol.
-        text: the content: a word as written, a quoted name or string without its quotes. For a
-            param it is `?`, `$1`, `$name` or (Spark) `:name`.
+    kind: word, name (quoted), string, number, param or symbol. text: the content: a word as
+    written, a quoted name or string without its quotes. For a param it is `?`, `$1`, `$name` or
+    (Spark) `:name`.
     """
 
     kind: str
@@ -229,21 +228,16 @@ def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
     for token, next_token in zip_longest(tokens, tokens[1:]):
         if previous is not None and previous.end > token.start:
             continue  # the name of a parameter
-        follows_value = (
-            previous is not None
-            and previous.end == token.start
-            and (previous.kind != "symbol" or previous.text in CLOSING)
-        )
+        before = previous if previous is not None and previous.end == token.start else None
+        follows_value = before is not None and (before.kind != "symbol" or before.text in CLOSING)
         names_next = next_token is not None and next_token.kind == "word"
         if token.is_symbol(":") and names_next and next_token.start == token.end:
             if not follows_value:
                 token = Token("param", f":{next_token.text}", token.start, next_token.end)
         elif token.kind == "symbol" and token.text[0].isdigit():
             number = _SUFFIXED_NUMBER.fullmatch(token.text)
-            if number is None:
-                token = replace(token, kind="word")
-            else:
-                token = replace(token, kind="number", text=number[1])
+            kind, text = ("word", token.text) if number is None else ("number", number[1])
+            token = replace(token, kind=kind, text=text)
         yield token
         previous = token
 

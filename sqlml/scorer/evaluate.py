@@ -55,11 +55,10 @@ def evaluate(model: Scorer, X: Any, y: Any, weight: Any = None) -> Evaluation | 
         score = None
         if probas is None and "score" in program.outputs and not has_several:
             score = np.asarray(model.decision_function(X), np.float64)
+        classes = zip(truths, columns, program.labels, probas or repeat(None), strict=False)
         metrics = [
             _evaluate_classes(truth, column, labels, weights, proba, score)
-            for truth, column, labels, proba in zip(
-                truths, columns, program.labels, probas or repeat(None), strict=False
-            )
+            for truth, column, labels, proba in classes
         ]
     evaluations = [Evaluation(values) for values in metrics]
     return evaluations if has_several else evaluations[0]
@@ -79,8 +78,8 @@ def _predict_probabilities(model: Scorer, X: Any, targets: int) -> list[Array] |
     if targets == 1:
         return [np.asarray(probabilities, np.float64)]
     if program.has_one_probability_per_target:
-        second_classes = np.asarray(probabilities, np.float64)
-        return [np.stack([1 - p, p], axis=1) for p in second_classes.T]
+        positive = np.asarray(probabilities, np.float64)
+        return [np.stack([1 - p, p], axis=1) for p in positive.T]
     return [np.asarray(of_target, np.float64) for of_target in probabilities]
 
 
@@ -89,9 +88,8 @@ def _evaluate_numbers(truth: Array, predicted: Array, weight: Array | None) -> M
     has_label = ~np.isnan(actual)
     _require_labels(has_label)
     predicted_numbers = np.asarray(predicted[has_label], np.float64)
-    return compute_number_metrics(
-        actual[has_label], predicted_numbers, _select_rows(weight, has_label)
-    )
+    weights = _select_rows(weight, has_label)
+    return compute_number_metrics(actual[has_label], predicted_numbers, weights)
 
 
 def _evaluate_classes(
@@ -106,10 +104,9 @@ def _evaluate_classes(
     for value in set(truth[[not _is_missing(v) for v in truth]].tolist()):
         code = find_label(labels, value)
         if code is None:
-            raise ConfigError(
-                f"the label {value!r} is not a class of this model; classes: "
-                + list_classes(labels.values)
-            )
+            listed = list_classes(labels.values)
+            message = f"the label {value!r} is not a class of this model; classes: {listed}"
+            raise ConfigError(message)
         codes[value] = code
     actual_codes = np.array([-1 if _is_missing(v) else codes[v] for v in truth], np.int64)
     has_label = actual_codes >= 0
@@ -177,9 +174,8 @@ def compute_class_metrics(
         return values
     if len(np.unique(y)) == classes:
         if classes > 2 and proba is None:  # roc_auc_score rejects scores of several classes
-            areas = [
-                metrics.roc_auc_score(y == k, score[:, k], sample_weight=weight) for k in numbers
-            ]
+            auc = metrics.roc_auc_score
+            areas = [auc(y == k, score[:, k], sample_weight=weight) for k in numbers]
             values["roc_auc"] = float(np.mean(areas))
         else:
             options = {} if classes == 2 else {"multi_class": "ovr", "labels": numbers}

@@ -67,9 +67,8 @@ def to_microseconds(column: Any, name: str) -> Array:
     if pa.types.is_date(arrow_type):
         column = column.cast(pa.timestamp("s" if pa.types.is_date32(arrow_type) else "ms"))
     elif not pa.types.is_timestamp(arrow_type):
-        raise InputTypeError(
-            f"feature {name!r} takes dates, but the column is {arrow_type}; cast it"
-        )
+        message = f"feature {name!r} takes dates, but the column is {arrow_type}; cast it"
+        raise InputTypeError(message)
     unit = column.type.unit
     ticks: Array = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     ticks = ticks // 1_000 if unit == "ns" else ticks * _MICROSECONDS_PER_UNIT[unit]
@@ -89,9 +88,8 @@ class SparseRows:
     def __init__(self, matrix: Any, cell: float) -> None:
         rows = matrix.tocsr()
         if rows.dtype.kind not in "biuf":
-            raise InputTypeError(
-                f"the sparse matrix has the dtype {rows.dtype}, which is not numeric"
-            )
+            message = f"the sparse matrix has the dtype {rows.dtype}, which is not numeric"
+            raise InputTypeError(message)
         if not rows.has_canonical_format:
             rows = rows.copy()  # it may be the caller's matrix
             rows.sum_duplicates()
@@ -108,10 +106,9 @@ class SparseRows:
         matrix = self._matrix
         if list(columns) != list(range(self.shape[1])):
             matrix = matrix[:, list(columns)]
-        dense: Array
         if self._cell == 0:
-            dense = matrix.toarray()
-            return dense.astype(dtype, copy=False)
+            unscaled: Array = matrix.toarray()
+            return unscaled.astype(dtype, copy=False)
         dense = np.full(matrix.shape, self._cell, dtype)
         rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
         dense[rows, matrix.indices] = matrix.data
@@ -172,8 +169,7 @@ class Table:
             names = [str(name) for name in X.columns.tolist()]
             indices = python_rows.find_columns(features, names, gaps.blanks)
             return cls(int(X.shape[0]), features, None, FrameColumns(X, indices))
-        nested = {fold(f.name) for f in features if f.kind in NESTED}
-        named_columns = _find_named_columns(X, nested)
+        named_columns = _find_named_columns(X, {fold(f.name) for f in features if f.kind in NESTED})
         if named_columns is None and isinstance(X, list | tuple):
             columns = python_rows.convert_rows(X, features)
             if isinstance(columns, np.ndarray):
@@ -193,7 +189,6 @@ class Table:
         return cls(rows, features, None, {name: read_column(k) for name, k in indices.items()})
 
     def _with_microseconds(self) -> Table:
-        """Convert the dates and timestamps that the model reads to microseconds."""
         dates = [f.name for f in self.features if f.kind == DATETIME]
         if not dates:
             return self
@@ -207,9 +202,8 @@ class Table:
     @property
     def layout(self) -> Layout:
         """The layout of the packed matrix that represents all numbers exactly."""
-        if self.matrix is not None and self.matrix.dtype in (np.float32, np.float16):
-            return "f32"
-        return "f64"
+        is_narrow = self.matrix is not None and self.matrix.dtype in (np.float32, np.float16)
+        return "f32" if is_narrow else "f64"
 
     def slice(self, start: int, stop: int) -> Table:
         """Return rows start...stop, without copying."""
@@ -244,8 +238,7 @@ class Table:
             if not indices:
                 return None
             if isinstance(self.matrix, SparseRows):
-                dense = self.matrix[row : row + 1].dense(indices, np.dtype(np.float64))
-                return (dense[0, 0],)
+                return (self.matrix[row : row + 1].dense(indices, np.dtype(np.float64))[0, 0],)
             return (self.matrix[row, indices[0]],)
         if name not in self.columns:
             return None
@@ -259,9 +252,8 @@ class Table:
         kind = next(f.kind for f in self.features if f.name == name)
         if self.matrix is not None:
             accepted = kind if kind == "pairs" else f"{kind}s"
-            raise InputTypeError(
-                f"feature {name!r} takes {accepted}, but the array contains numbers"
-            )
+            message = f"feature {name!r} takes {accepted}, but the array contains numbers"
+            raise InputTypeError(message)
         if kind in NESTED:
             return python_rows.encode_json(self.columns[name], kind, name)
         return TextColumn.from_values(_to_string_column(self.columns[name], name))
@@ -309,8 +301,7 @@ def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
     _check_shape(array, features)
     if array.dtype.kind in "biuf":
         return Table(array.shape[0], features, array, {})
-    columns = {f.name: array[:, i] for i, f in enumerate(features)}
-    return Table(array.shape[0], features, None, columns)
+    return Table(len(array), features, None, {f.name: array[:, i] for i, f in enumerate(features)})
 
 
 def _from_sparse(X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
@@ -326,10 +317,8 @@ def _from_sparse(X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
 
 def _check_shape(array: Any, features: tuple[Feature, ...]) -> None:
     if array.ndim != 2 or array.shape[1] != len(features):
-        raise InputTypeError(
-            f"the array has shape {array.shape}, but the model takes {len(features)} columns: "
-            f"{', '.join(f.name for f in features[:12])}"
-        )
+        expected = f"{len(features)} columns: {', '.join(f.name for f in features[:12])}"
+        raise InputTypeError(f"the array has shape {array.shape}, but the model takes {expected}")
 
 
 def _find_named_columns(
@@ -343,12 +332,10 @@ def _find_named_columns(
         return X.num_rows, X.schema.names, X.column
     if isinstance(X, Mapping):
         names = [str(name) for name in X]
-        columns = [
-            python_rows.make_column(c)
-            if isinstance(c, list | tuple) and fold(name) not in nested
-            else c
-            for name, c in zip(names, X.values(), strict=True)
-        ]
+        columns = []
+        for name, cells in zip(names, X.values(), strict=True):
+            is_python = isinstance(cells, list | tuple) and fold(name) not in nested
+            columns.append(python_rows.make_column(cells) if is_python else cells)
         lengths = {len(c) for c in columns}
         if len(lengths) > 1:
             raise InputTypeError(f"the columns have different lengths: {sorted(lengths)}")
@@ -358,34 +345,28 @@ def _find_named_columns(
     if hasattr(X, "columns") and hasattr(X, "__getitem__") and hasattr(X, "shape"):
         labels = list(X.columns)
         return int(X.shape[0]), [str(label) for label in labels], lambda k: X[labels[k]]
-    if hasattr(X, "__arrow_c_stream__"):
-        return _find_named_columns(pa.table(X))
-    return None
+    return _find_named_columns(pa.table(X)) if hasattr(X, "__arrow_c_stream__") else None
 
 
 def _is_series(X: Any) -> bool:
     if isinstance(X, pa.Array | pa.ChunkedArray):
         return True
-    if hasattr(X, "columns") or isinstance(X, Mapping):
-        return False
-    return hasattr(X, "iloc") or hasattr(X, "to_arrow")
+    is_frame = hasattr(X, "columns") or isinstance(X, Mapping)
+    return not is_frame and (hasattr(X, "iloc") or hasattr(X, "to_arrow"))
 
 
 def _slice_rows(column: Any, start: int, stop: int) -> Any:
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return column.slice(start, stop - start)
-    if hasattr(column, "iloc"):
-        return column.iloc[start:stop]
-    return column[start:stop]
+    return (column.iloc if hasattr(column, "iloc") else column)[start:stop]
 
 
 def _to_numeric_column(column: Any, name: str) -> Array:
     """Return a numeric column (n,): in its own numpy dtype, or as float64 with NaN for NULL."""
     array = column if isinstance(column, np.ndarray) else None
     column_type = getattr(column, "dtype", None)
-    if array is None and (
-        isinstance(column_type, np.dtype) or type(column_type).__name__ == "SparseDtype"
-    ):
+    is_sparse = type(column_type).__name__ == "SparseDtype"
+    if array is None and (isinstance(column_type, np.dtype) or is_sparse):
         array = np.asarray(column)
     if array is not None and array.dtype.kind in "biuf":
         return array
@@ -469,9 +450,8 @@ def _to_arrow(column: Any, name: str) -> Any:
 
 
 def _make_type_error(name: str, accepted: str, actual_type: str) -> InputTypeError:
-    return InputTypeError(
-        f"feature {name!r} takes {accepted}, but the column is {actual_type}; cast it"
-    )
+    message = f"feature {name!r} takes {accepted}, but the column is {actual_type}; cast it"
+    return InputTypeError(message)
 
 
 def program_inputs(

@@ -111,9 +111,8 @@ def _match_names(features: tuple[Feature, ...], names: Sequence[str]) -> Mapping
     for feature in features:
         matches = exact.get(feature.name) or folded.get(fold(feature.name), [])
         if len(matches) > 1:
-            raise AmbiguousColumnError(
-                f"{len(matches)} columns are called {feature.name!r}; give each its own name"
-            )
+            message = f"{len(matches)} columns are called {feature.name!r}; give each its own name"
+            raise AmbiguousColumnError(message)
         if matches:
             indices[feature.name] = matches[0]
         elif feature.kind != "any":
@@ -212,10 +211,8 @@ def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
 
 def _check_key(key: Any, name: str) -> str:
     if not isinstance(key, str):
-        raise InputTypeError(
-            f"column {name!r} has the {type(key).__name__} {key!r:.60} as a name, but names "
-            "must be strings"
-        )
+        fault = f"has the {type(key).__name__} {key!r:.60} as a name"
+        raise InputTypeError(f"column {name!r} {fault}, but names must be strings")
     return str(key)
 
 
@@ -305,17 +302,13 @@ def convert_dicts(
     matches no column of the vectorizer.
     """
     columns: dict[str, Array] = {}
-    for feature in features:
-        if feature.kind != "any":
-            columns[feature.name] = np.full(len(rows), 0.0 if feature.kind == "number" else None)
+    for feature in (f for f in features if f.kind != "any"):
+        columns[feature.name] = np.full(len(rows), 0.0 if feature.kind == "number" else None)
     for i, row in enumerate(rows):
         for key, value in row.items():
             if not isinstance(key, str) or separator in key:
-                fault = (
-                    "which is not a string"
-                    if not isinstance(key, str)
-                    else f"which contains {separator!r}"
-                )
+                is_string = isinstance(key, str)
+                fault = f"which contains {separator!r}" if is_string else "which is not a string"
                 raise InputTypeError(f"row {i} has the key {key!r:.60}, {fault}; rename it")
             column = columns.get(key)
             if column is not None:
@@ -340,15 +333,11 @@ def convert_rows(rows: Sequence[Any], features: tuple[Feature, ...]) -> Array | 
         return {names[0]: make_column(rows)}
     for i, row in enumerate(rows):
         if isinstance(row, str | bytes | Mapping) or not hasattr(row, "__len__"):
-            raise InputTypeError(
-                f"row {i} is the {type(row).__name__} {row!r:.60}, but a row of {len(names)} "
-                f"values is expected: {', '.join(names[:12])}"
-            )
+            expected = f"a row of {len(names)} values is expected: {', '.join(names[:12])}"
+            raise InputTypeError(f"row {i} is the {type(row).__name__} {row!r:.60}, but {expected}")
         if len(row) != len(names):
-            raise InputTypeError(
-                f"row {i} has {len(row)} values, but the model takes {len(names)} columns: "
-                f"{', '.join(names[:12])}"
-            )
+            expected = f"{len(names)} columns: {', '.join(names[:12])}"
+            raise InputTypeError(f"row {i} has {len(row)} values, but the model takes {expected}")
     columns = list(zip(*rows, strict=True)) if len(rows) else [()] * len(names)
     return {name: make_column(cells) for name, cells in zip(names, columns, strict=True)}
 

@@ -11,13 +11,7 @@ import numpy as np
 from sqlml import html
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ConfigError
-from sqlml.explaining.explained import (
-    BY_CLASS,
-    OWN,
-    explain_against_background,
-    explain_program,
-    find_block_size,
-)
+from sqlml.explaining import explained
 from sqlml.host import LOCAL_FILES
 from sqlml.importers.frame import Gaps
 from sqlml.importers.model_file import import_file, read_file
@@ -243,13 +237,12 @@ class Scorer:
                 permutations without a background.
         """
         if permutations is not None and background is None:
-            raise ConfigError(
-                "permutations needs a background, because only then are values estimated"
-            )
+            message = "permutations needs a background, because only then are values estimated"
+            raise ConfigError(message)
         scorer = self._make_explainer(background, permutations)
         program = scorer.program
         if label is None:
-            blocks = scorer._score(OWN, X, options)
+            blocks = scorer._score(explained.OWN, X, options)
             return Contributions.of(blocks, program, self.features)
         if len(program.labels) != 1:
             reason = "predicts several labels" if program.labels else "has no classes"
@@ -258,17 +251,18 @@ class Scorer:
         if index is None:
             classes = ", ".join(map(repr, program.labels[0].values[:20]))
             raise ConfigError(f"{label!r} is not a class of this model; its classes: {classes}")
-        width = find_block_size(program)
-        blocks = scorer._score(BY_CLASS, X, options)[:, index * width : (index + 1) * width]
+        width = explained.find_block_size(program)
+        by_class = scorer._score(explained.BY_CLASS, X, options)
+        blocks = by_class[:, index * width : (index + 1) * width]
         return Contributions.of(blocks, program, self.features)
 
     def _make_explainer(self, background: Rows, permutations: int | None) -> Scorer:
         if background is not None:
             rows = program_inputs(self.program, background, self.features, self._gaps)
-            program = explain_against_background(self.program, rows, permutations)
+            program = explained.explain_against_background(self.program, rows, permutations)
             return Scorer(program, self.features, self._options, self._gaps)
         if self._tree_explainer is None:
-            program = explain_program(self.program)
+            program = explained.explain_program(self.program)
             self._tree_explainer = Scorer(program, self.features, self._options, self._gaps)
         return self._tree_explainer
 
@@ -304,12 +298,8 @@ class Scorer:
             ConfigError: an unknown database or form, or no table.
         """
         names = (table,) if isinstance(table, str) else table
-        target = OtherDatabase(
-            dialect,
-            form,
-            None if names is None else tuple(names),
-            None if columns is None else tuple(columns),
-        )
+        named = [None if value is None else tuple(value) for value in (names, columns)]
+        target = OtherDatabase(dialect, form, *named)
         return export_for(self.program, self.features, name, target, self._options)
 
     def _score(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
@@ -320,10 +310,8 @@ class Scorer:
         """Score rows of any type, in parts for the threads."""
         if output not in self.program.outputs:
             outputs = ", ".join(self.program.outputs)
-            raise AttributeError(
-                f"this model has no output {output!r}; it has {outputs}"
-                + explain_missing_output(output, self.program)
-            )
+            reason = explain_missing_output(output, self.program)
+            raise AttributeError(f"this model has no output {output!r}; it has {outputs}{reason}")
         options = _check_options({**self._options, **options}) if options else self._options
         table = Table.of(X, self.features, self._gaps)
         if self.program.output_type(output).dtype == "string":

@@ -271,11 +271,8 @@ class FewTextsScorer:
                 address += next(lengths)
                 ends[pair + 1, row] = address
         result = np.empty((rows, self._width), self._dtype)
-        return (
-            result
-            if self._run(self._x[:rows], ends, result, 0, rows, MAX_FEW_ROWS) == rows
-            else None
-        )
+        scored = self._run(self._x[:rows], ends, result, 0, rows, MAX_FEW_ROWS)
+        return result if scored == rows else None
 
     def _read_texts(self, x: Any) -> list[list[Any]] | None:
         """Return the strings by column; None if this fast path does not read the type of `x`."""

@@ -105,9 +105,8 @@ class Queries(PlanCache):
     def analyze(self, query: str, parameters: Any) -> Plan | None:
         plan = self.plan(query, parameters)
         if plan is not None:
-            plan, _ = self._run_measured(
-                estimate_rows(plan, self._engine.estimate_rows), parameters
-            )
+            estimated = estimate_rows(plan, self._engine.estimate_rows)
+            plan, _ = self._run_measured(estimated, parameters)
         return plan
 
     def _run_measured(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
@@ -119,10 +118,8 @@ class Queries(PlanCache):
         }
         with meter_functions(makers) as (meter, twins, measured):
             names = {name: self._engine.add(f) for name, f in twins.items()}
-            if twins:
-                sql = self._functions.rename_calls(plan.sql, names)
-            else:
-                sql = self._functions.register(plan)
+            renamed = self._functions.rename_calls(plan.sql, names) if twins else None
+            sql = self._functions.register(plan) if renamed is None else renamed
             start = time.perf_counter()
             rows = self._run_explain(sql, select_parameters(plan, parameters), True)
             seconds = time.perf_counter() - start
@@ -133,7 +130,7 @@ class Queries(PlanCache):
     def _run_explain(self, sql: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
         prefix = "EXPLAIN ANALYZE " if analyze else "EXPLAIN "
         run = partial(self._engine.execute, prefix + sql, parameters)
-        rows = self._functions.retrying(lambda: run().fetchall())
+        rows = self._functions.retry(lambda: run().fetchall())
         return [(str(key), str(text)) for key, text in rows]
 
 

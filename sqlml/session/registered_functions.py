@@ -65,7 +65,7 @@ class Functions:
                 failures.append(error)
         raise next((f for f in failures if not isinstance(f, UnknownModelError)), failures[-1])
 
-    def retrying(self, work: Callable[[], T], statement: Any = None) -> T:
+    def retry(self, work: Callable[[], T], statement: Any = None) -> T:
         """Run `work`. If a function of sqlml is missing, as in a view, register it and run again.
 
         `statement` is the text that `work` runs, which may import a database.
@@ -155,7 +155,7 @@ class Arrivals:
         yield
         self.unseen = self._inspect() == before
 
-    def catch_up(self) -> None:
+    def register_unseen(self) -> None:
         """Register the functions of views that arrived in the user's transaction."""
         if self.unseen:
             self.unseen = False
@@ -195,8 +195,7 @@ def find_exported_program(
     if folder is None:
         return None
     try:
-        load_script = host.file_content(os.path.join(folder, "load.sql")).decode()
-        copy = _COPY.search(load_script)
+        copy = _COPY.search(host.file_content(os.path.join(folder, "load.sql")).decode())
         if copy is None:
             return None
         # The folder may have been moved since, so only the name counts, as for DuckDB.
@@ -212,11 +211,8 @@ def _read_exported_program(
     options = {name.lower(): text or word for name, text, word in _OPTION.findall(copy_options)}
     params: list[object] = [path]
     if options.get("format", "csv").lower() == "csv":
-        csv_options = {
-            _CSV_OPTIONS[name]: _unquote(value)
-            for name, value in options.items()
-            if name in _CSV_OPTIONS
-        }
+        known = {name: text for name, text in options.items() if name in _CSV_OPTIONS}
+        csv_options = {_CSV_OPTIONS[name]: _unquote(text) for name, text in known.items()}
         if "header" in csv_options:
             csv_options["header"] = str(csv_options["header"].lower() in ("1", "true"))
         assignments = "".join(f", {name} = ?" for name in csv_options)

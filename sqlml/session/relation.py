@@ -19,7 +19,7 @@ from sqlml.udfs.duckdb.user_frame import Wrapper
 if TYPE_CHECKING:
     from sqlml.session.session import Session
 
-SHOWN = 20  # Maximum rows that a notebook shows.
+MAX_ROWS = 20  # Maximum rows that a notebook shows.
 
 _NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
 """Types whose columns are aligned to the right."""
@@ -54,8 +54,7 @@ class Relation(Wrapper):
         return _translate_errors(value, self._stop) if callable(value) else value
 
     def __dir__(self) -> list[str]:
-        names = {"batches", "native", *dir(self.native)} - {"__arrow_c_stream__"}
-        return sorted(names)
+        return sorted({"batches", "native", *dir(self.native)} - {"__arrow_c_stream__"})
 
     def __len__(self) -> int:
         with user_errors(self._stop):
@@ -89,17 +88,16 @@ class Relation(Wrapper):
 
     def _format_first_rows(self) -> str:
         names, types = list(self.columns), [str(kind) for kind in self.types]
-        rows = self.limit(SHOWN + 1).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
+        rows = self.limit(MAX_ROWS + 1).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
         are_numbers = [_NUMBERS.fullmatch(kind) is not None for kind in types]
-        caption = f"the first {SHOWN} rows; there are more" if len(rows) > SHOWN else ""
-        return html.table(names, rows[:SHOWN], are_numbers, caption, types)
+        caption = f"the first {MAX_ROWS} rows; there are more" if len(rows) > MAX_ROWS else ""
+        return html.table(names, rows[:MAX_ROWS], are_numbers, caption, types)
 
     def arrow(self) -> pa.Table:
         """Return the result as a pyarrow Table, on every version of DuckDB."""
         with user_errors(self._stop):
-            if hasattr(self.native, "to_arrow_table"):
-                return self.native.to_arrow_table()
-            return self.native.fetch_arrow_table()
+            is_new = hasattr(self.native, "to_arrow_table")
+            return getattr(self.native, "to_arrow_table" if is_new else "fetch_arrow_table")()
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the result as pyarrow RecordBatches of about `rows` rows, while it is computed."""
@@ -153,13 +151,13 @@ def session_html(session: Session) -> str:
                 "SELECT database_name, coalesce(path, 'in memory') "
                 "FROM system.main.duckdb_databases() WHERE NOT internal ORDER BY ALL"
             ).fetchall()
-            models = cursor.execute("SHOW MODELS").fetchmany(SHOWN + 1)
+            models = cursor.execute("SHOW MODELS").fetchmany(MAX_ROWS + 1)
             names = [column[0] for column in cursor.description]
     except (duckdb.Error, SqlmlError) as error:
         return html.text(f"a session of sqlml: {error}")
     indices = [names.index(column) for column in _MODEL_COLUMNS]
     rows = [[None if row[i] is None else str(row[i]) for i in indices] for row in models]
     paths = ", ".join(f"{name} ({path})" for name, path in databases)
-    more = f"; the first {SHOWN} models are shown" if len(rows) > SHOWN else ""
+    more = f"; the first {MAX_ROWS} models are shown" if len(rows) > MAX_ROWS else ""
     caption = f"DuckDB {duckdb.__version__}: {paths}{more if rows else '; no models yet'}"
-    return html.table(_MODEL_COLUMNS, rows[:SHOWN], below=caption)
+    return html.table(_MODEL_COLUMNS, rows[:MAX_ROWS], below=caption)

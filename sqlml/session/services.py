@@ -60,8 +60,7 @@ def open_services(
     engine = DuckDBEngine(connection, registry or Registry(connection))
     loaded = Loaded() if loaded is None else loaded
     host = DuckDBHost(engine)
-    programs = TablePrograms(engine.connection, loaded, drop_functions)
-    catalog = Catalog(engine.connection, programs)
+    catalog = Catalog(engine.connection, TablePrograms(engine.connection, loaded, drop_functions))
     lookup = Lookup(catalog)
     macros = Macros(engine.connection)
     functions = Functions(engine, catalog, host)
@@ -82,7 +81,7 @@ def open_services(
             if catalog.schema_exists():
                 functions.register_for_views()
                 with suppress(duckdb.Error, SqlmlError):  # read-only, or another session writes
-                    macros.catch_up()
+                    macros.refresh_stale_macros()
         functions.register_for_macros()
     return Services(engine, loaded, lookup, macros, functions, queries, arrivals, models)
 

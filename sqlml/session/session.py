@@ -108,7 +108,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             return self
         run_native = partial(self._services.engine.executemany, query, parameters)  # type: ignore[arg-type]
         functions = self._services.functions
-        result = self._run(query, run_native, lambda _: functions.retrying(run_native))
+        result = self._run(query, run_native, lambda _: functions.retry(run_native))
         return None if result is None else self  # type: ignore[return-value]
 
     def sql(
@@ -284,7 +284,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             # The first row may take long. After that DuckDB works only a little ahead.
             stop = None if name == "fetchone" and engine.is_read else self._connection.interrupt
             with user_errors(stop, texts, engine):
-                result = self._services.functions.retrying(lambda: method(*args, **kwargs))
+                result = self._services.functions.retry(lambda: method(*args, **kwargs))
             engine.is_read = name == "fetchone"
             if name.startswith("fetch") and self._open_result == "blocks once read":
                 self._open_result = "blocks"
@@ -307,10 +307,8 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     ) -> Any:
         """Run the statements of a query one by one, and return the result of the last.
 
-        Args:
-            query: the SQL, or a statement of DuckDB.
-            run_native: runs the whole text if it does not concern sqlml.
-            run_last: runs the last statement of any other text, and returns its result.
+        `run_native` runs the whole text if it does not concern sqlml. `run_last` runs the last
+        statement of any other text, and returns its result.
         """
         text = text_of(query)
         services = self._services
@@ -320,13 +318,13 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
                 self._open_result = "blocks"
             is_pending = services.macros.has_outdated or services.arrivals.unseen
             if text.is_engine_sql and not is_pending:
-                return services.functions.retrying(run_native, query)
+                return services.functions.retry(run_native, query)
             statements = self._prepare(text)
             for name in text.defined_functions:  # the user's own function replaces our macro
                 services.macros.drop_bare_macro(name)
             if not statements:
                 with services.arrivals.watch(query):
-                    result = services.functions.retrying(run_native, query)
+                    result = services.functions.retry(run_native, query)
             else:
                 *earlier, last = statements
                 for statement in earlier:
@@ -350,7 +348,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
                 self._connection.extract_statements(replace_table_forms(statement.sql))
         if self._services.arrivals.unseen:
             self._services.engine.finish()
-            self._services.arrivals.catch_up()
+            self._services.arrivals.register_unseen()
         self._refresh_macros()
         return statements
 
@@ -368,7 +366,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         if isinstance(statement, Query):
             sql, parameters = services.queries.rewrite(statement.sql, parameters, runs=True)
             with services.arrivals.watch(statement.sql), reworded_errors(sql, statement.sql):
-                services.functions.retrying(lambda: services.engine.execute(sql, parameters))
+                services.functions.retry(lambda: services.engine.execute(sql, parameters))
         else:
             answer = self._answer(statement, parameters)
             if answer is not None:
@@ -383,9 +381,8 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         if isinstance(statement, Query):
             sql, parameters = services.queries.rewrite(statement.sql, parameters)
             with reworded_errors(sql, statement.sql):
-                relation = services.functions.retrying(
-                    lambda: services.engine.relation(sql, parameters, alias)
-                )
+                make = partial(services.engine.relation, sql, parameters, alias)
+                relation = services.functions.retry(make)
         else:
             answer = self._answer(statement, parameters)
             relation = None if answer is None else services.engine.relation(*answer, alias)

@@ -125,7 +125,6 @@ class Directory:
 
 
 def _list_programs(tables: dict[str, Any]) -> set[str]:
-    """Return the hashes of the Programs that an index names."""
     try:
         rows = [*tables["versions"], *tables.get("small_models", ())]
         return {str(row["program"]) for row in rows}
@@ -151,16 +150,13 @@ class FilePrograms:
         self._loaded = loaded
 
     def get(self, digest: str, schema: str) -> Program:
-        """Return the Program with hash `digest`, from memory if it was loaded before."""
         loaded = self._loaded.get(digest)
         if loaded is not None:
             return loaded
         content = self._directory.program(digest)
         if content is None:
-            raise UnknownModelError(
-                f"the model program {digest[:20]} is not in {self._directory.place}; create the "
-                "model again"
-            )
+            fault = f"the model program {digest[:20]} is not in {self._directory.place}"
+            raise UnknownModelError(f"{fault}; create the model again")
         program, path = store.loads(content), self._directory.locate_program(digest)
         if any(node.op in NEVER_STORED for node in program.nodes):
             raise ArtifactError(f"{path} has operators that sqlml never stores; remove it")
@@ -172,16 +168,13 @@ class FilePrograms:
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        """Write a Program's file, unless it exists."""
         self._directory.add_program(program.hash, store.dumps(program))
         self._loaded.put(program.hash, program, program.nbytes)
 
     def keep(self, program: Program) -> None:
-        """Keep a Program that is not stored in memory, where `get` finds it."""
         self._loaded.put(program.hash, program, program.nbytes)
 
     def stored_bytes(self, digest: str, schema: str) -> int:
-        """Return the size of a Program's file in bytes, or 0 if it is missing."""
         return self._directory.program_bytes(digest) or 0
 
     def collect(self, digests: list[str], schema: str) -> None:
@@ -206,16 +199,14 @@ class Mirror(Connection):
         self._busy = False
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a query on the newest tables; return its rows."""
         self.catch_up_with_directory()
         return super().read(sql, params)
 
-    def type(self, name: str) -> str | None:
-        """Return the definition of a type in the newest tables, or None if it is missing."""
+    def find_type(self, name: str) -> str | None:
         self.catch_up_with_directory()
-        return super().type(name)
+        return super().find_type(name)
 
-    def atomic(self, work: Callable[[], None], is_open: bool | None = None) -> None:
+    def run_atomically(self, work: Callable[[], None], is_open: bool | None = None) -> None:
         """Run `work`, and write the changed tables as the next index."""
         for _ in range(_ATTEMPTS):
             self.catch_up_with_directory()
@@ -273,7 +264,7 @@ class Mirror(Connection):
 
     def _read_tables(self) -> dict[str, Any]:
         tables: dict[str, Any] = {}
-        existing = self.tables(_SCHEMA)
+        existing = self.list_tables(_SCHEMA)
         for table in (*_TABLES, *_OPTIONAL_TABLES):
             if table in _TABLES or f"catalog_{table}" in existing:
                 relation = self.native.sql(f"FROM {_SCHEMA}.catalog_{table} ORDER BY ALL")

@@ -195,7 +195,5 @@ def _make_error(verb: str, path: str, reason: str | Exception) -> CatalogError:
     elif isinstance(reason, Exception):  # Java's message, without its stack trace
         cause = getattr(reason, "java_exception", None)
         reason = str(reason if cause is None else cause.getMessage()).splitlines()[0]
-    return CatalogError(
-        f"cannot {verb} {path}: {reason}; choose another directory (for models: sqlml.attach("
-        "spark, catalog=...))"
-    )
+    advice = "choose another directory (for models: sqlml.attach(spark, catalog=...))"
+    return CatalogError(f"cannot {verb} {path}: {reason}; {advice}")

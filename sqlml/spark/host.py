@@ -88,9 +88,8 @@ def literal(value: Any) -> str:
         return f"DATE '{value.isoformat()}'"
     if isinstance(value, Sequence):
         return SPARK.array([literal(element) for element in value])
-    raise ConfigError(
-        f"a {type(value).__name__} cannot be a parameter; pass a number, text, date or list"
-    )
+    message = f"a {type(value).__name__} cannot be a parameter; pass a number, text, date or list"
+    raise ConfigError(message)
 
 
 class SparkHost:
@@ -139,11 +138,9 @@ class SparkHost:
         return [tuple(row) for row in self._spark.sql(query, list(parameters) or None).collect()]
 
     def with_values(self, query: str, values: Any) -> str:
-        """Replace the parameters of a query by literals (`insert_literals`)."""
         return insert_literals(query, values)
 
     def fetch_frame(self, query: str) -> Any:
-        """Return the rows of a query as a pandas DataFrame."""
         from pyspark.errors import ParseException
 
         try:

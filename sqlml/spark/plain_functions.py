@@ -145,25 +145,19 @@ class PlainFunctions:
         if not any(output in model.program.outputs for output in OUTPUTS_OF[function]):
             return False
         types = {feature.name: SPARK.type(_TYPES[feature.kind]) for feature in model.features}
-        nulls = [
-            f"CAST(NULL AS {sql_type}) AS {SPARK.quote_name(name)}"
-            for name, sql_type in types.items()
-        ]
+        quote = SPARK.quote_name
+        nulls = [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in types.items()]
         source = f"(SELECT {', '.join(nulls) or '0'})"
         call = f"{function}({SPARK.quote_string(model.name)}{', *' if types else ''})"
         plan = self._queries.plan(f"SELECT {call} FROM {source}")
         assert plan is not None
         self._queries.register(plan)
         (planned_call,) = plan.calls
-        parameters = ", ".join(
-            f"{SPARK.quote_name(name)} {sql_type}" for name, sql_type in types.items()
-        )
+        parameters = ", ".join(f"{quote(name)} {sql_type}" for name, sql_type in types.items())
         signature = f"({parameters}) RETURNS {SPARK.type(planned_call.type)}"
         function_name, owner = f"{function}_{model.name}", self._owner(model.name)
-        may_replace = partial(_may_replace, owner)
-        if self._engine.make_function(
-            function_name, signature, planned_call.sql, owner, may_replace
-        ):
+        sql, may_replace = planned_call.sql, partial(_may_replace, owner)
+        if self._engine.make_function(function_name, signature, sql, owner, may_replace):
             return True
         warnings.warn(
             f"{function_name}(...) is not available in plain queries: another function has that "
@@ -181,11 +175,7 @@ def find_rivals(name: str, names: Sequence[str]) -> list[str]:
     """
     function_names = {f"{function}_{fold(name)}" for function in OUTPUTS_OF}
     others = (other for other in names if fold(other) != fold(name))
-    return [
-        other
-        for other in others
-        if any(f"{function}_{fold(other)}" in function_names for function in OUTPUTS_OF)
-    ]
+    return [o for o in others if any(f"{f}_{fold(o)}" in function_names for f in OUTPUTS_OF)]
 
 
 def _may_replace(owner: str, existing_owner: str) -> bool:

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +57,11 @@ def reworded_errors(rewritten: str, written: str) -> Iterator[None]:
         raise reworded from None
 
 
+_FUNCTION = r"the temporary object `sqlml_\w+` of the type FUNCTION"
 _REWORDINGS = (
     (r"^\[[A-Z_.]+\] ", ""),  # the exception shows its condition anyway
     (r'"[^"]*(?:\bsqlml_|raise_error\(|named_struct\()[^"]*"', '"... model call ..."'),
-    (
-        r"the temporary object `sqlml_\w+` of the type FUNCTION",
-        "a model's function, which is temporary",
-    ),
+    (_FUNCTION, "a model's function, which is temporary"),
     (r"Please make the temporary object `sqlml_\w+` persistent, or make", "Please make"),
     (r"`?\bsqlml_\w+`?", "a model's function"),
 )
@@ -111,8 +108,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._closed = False
         self._engine = SparkEngine(spark)
         directory = Directory(files)
-        is_local = isinstance(files, LocalFiles)
-        path = os.path.abspath(files.place) if is_local else files.place
+        path = os.path.abspath(files.place) if isinstance(files, LocalFiles) else files.place
         self._mirror = Mirror(directory)
         self._catalog = Catalog(self._mirror, FilePrograms(directory, Loaded()))
         macros = Macros(self._mirror)
@@ -120,13 +116,17 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         host = SparkHost(spark)
         self._queries = SparkQueries(self._engine, self._catalog, lookup, host)
         self._functions = PlainFunctions(self._engine, self._catalog, lookup, self._queries, path)
-        changed = partial(_refresh_model, lookup, self._functions)
-        writer = self._mirror, self._catalog, macros, lambda version: (), changed
+        functions = self._functions
+
+        def report(reference: Reference, calls: object) -> None:
+            lookup.forget()
+            functions.refresh(reference.name)
+
+        writer = self._mirror, self._catalog, macros, lambda version: (), report
         changes, versions = ModelChanges(*writer), VersionChanges(*writer)
+        stores = host, self._catalog, changes, versions
         runnable, trainers = self._queries.runnable, SparkTrainers(spark)
-        self._models = Models(
-            host, self._catalog, changes, versions, allow_pickle, runnable, trainers, SPARK
-        )
+        self._models = Models(*stores, allow_pickle, runnable, trainers, SPARK)
         self._functions.make_all()
 
     def sql(self, query: str, args: Any = None, **kwargs: Any) -> pyspark.sql.DataFrame:
@@ -144,10 +144,8 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._require_live()
         if kwargs:
             if text_of(query, SPARK.name).concerns_models:
-                raise ConfigError(
-                    "a query with models cannot use DataFrames in braces; name them with "
-                    "createOrReplaceTempView"
-                )
+                advice = "name them with createOrReplaceTempView"
+                raise ConfigError(f"a query with models cannot use DataFrames in braces; {advice}")
             return self._spark.sql(query, args, **kwargs)
         *earlier_statements, last_statement = _parse(query, args)
         for statement in earlier_statements:
@@ -243,20 +241,15 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         return self._to_data_frame(self._mirror.native.sql(query, params=parameters))
 
     def _to_data_frame(self, relation: Any) -> pyspark.sql.DataFrame:
-        """Convert a relation of DuckDB to a DataFrame."""
         types = map(SPARK.type, map(str, relation.types))
         names = map(SPARK.quote_name, relation.columns)
-        schema = ", ".join(
-            f"{name} {sql_type}" for name, sql_type in zip(names, types, strict=True)
-        )
+        schema = ", ".join(map(" ".join, zip(names, types, strict=True)))
         return self._spark.createDataFrame(relation.fetchall(), schema)
 
     def _explain(self, statement: Explain) -> list[tuple[str, str]]:
         if statement.analyze:
-            raise ParseError(
-                "Spark has no EXPLAIN ANALYZE; EXPLAIN shows the plan, the Spark UI the actual "
-                "times"
-            )
+            advice = "EXPLAIN shows the plan, the Spark UI the actual times"
+            raise ParseError(f"Spark has no EXPLAIN ANALYZE; {advice}")
         plan = self._queries.plan(statement.query)
         sql = statement.query if plan is None else self._queries.register(plan)
         explain_sql = f"EXPLAIN {statement.mode or 'FORMATTED'} {sql}"
@@ -264,13 +257,6 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
             physical_plan = "".join(row[0] for row in self._engine.execute(explain_sql).collect())
         rows = [("physical_plan", physical_plan)]
         return rows if plan is None else [("sqlml_plan", str(plan)), *rows]
-
-
-def _refresh_model(
-    lookup: Lookup, functions: PlainFunctions, reference: Reference, calls: object
-) -> None:
-    lookup.forget()
-    functions.refresh(reference.name)
 
 
 def _parse(query: str, args: Any) -> tuple[Statement, ...]:
@@ -295,10 +281,8 @@ def open_spark(
     require_live(spark)
     version = re.match(r"(\d+)\.(\d+)", spark.version)
     if version is None or (int(version[1]), int(version[2])) < MIN_VERSION:
-        raise BackendError(
-            f"this is Spark {spark.version}, but sqlml needs {MIN_VERSION[0]}.{MIN_VERSION[1]} or "
-            "later: pip install 'sqlml[spark]'"
-        )
+        needed = f"{MIN_VERSION[0]}.{MIN_VERSION[1]} or later: pip install 'sqlml[spark]'"
+        raise BackendError(f"this is Spark {spark.version}, but sqlml needs {needed}")
     conf: Any = spark.conf
     directory = conf.get("spark.sqlml.catalog", None) if catalog is None else catalog
     if directory == "":

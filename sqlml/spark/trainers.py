@@ -21,14 +21,7 @@ import numpy as np
 from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError, ParseError
 from sqlml.limits import MAX_FETCHED_ROWS
-from sqlml.spark.training_rows import (
-    HELD_OUT,
-    LABEL,
-    MAX_CATEGORIES,
-    WEIGHT,
-    SparkRows,
-    add_positions,
-)
+from sqlml.spark import training_rows
 from sqlml.training.fitting.fit import shorten_message
 from sqlml.training.model_types import compute_model_metrics, uses_bins
 from sqlml.training.options import estimator_parameters
@@ -67,7 +60,7 @@ class SparkTrainers:
             )
         if request.num_workers is not None and not _is_distributed(request):
             raise ConfigError("option num_workers is only for boosted trees by xgboost")
-        rows, request = add_positions(self._open_rows(query), request)
+        rows, request = training_rows.add_positions(self._open_rows(query), request)
         if _is_distributed(request):
             return _forget_positions(_train_distributed(rows, request))
         with _fetch_rows(rows, request.trainer.path.rpartition(".")[2]) as host:
@@ -75,7 +68,7 @@ class SparkTrainers:
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
         """Fit a Python estimator on rows that the driver fetches."""
-        rows, request = add_positions(self._open_rows(query), request)
+        rows, request = training_rows.add_positions(self._open_rows(query), request)
         with _fetch_rows(rows, type(estimator).__name__) as host:
             return _forget_positions(train_estimator(host, _FETCHED, estimator, request))
 
@@ -85,7 +78,6 @@ class SparkTrainers:
         return trained.held_out_rows()
 
     def _open_rows(self, query: str) -> DataFrame:
-        """Return the rows of a query, whose columns must have distinct names."""
         from pyspark.errors import ParseException
 
         try:
@@ -95,17 +87,15 @@ class SparkTrainers:
         counts = Counter(map(fold, rows.columns))
         for name in rows.columns:
             if counts[fold(name)] > 1:
-                raise ConfigError(
-                    f"the query has several columns {name!r}; give each its own name with AS"
-                )
+                message = f"the query has several columns {name!r}; give each its own name with AS"
+                raise ConfigError(message)
         return rows
 
 
 def _forget_positions(trained: TrainedModel) -> TrainedModel:
     """Remove the position column of a random split, because a later training adds a new one."""
-    if trained.split.method != "random":
-        return trained
-    return replace(trained, split=replace(trained.split, column=None))
+    is_random = trained.split.method == "random"
+    return replace(trained, split=replace(trained.split, column=None)) if is_random else trained
 
 
 _FETCHED = "SELECT * FROM sqlml_fetched"
@@ -147,7 +137,6 @@ def _is_distributed(request: Request) -> bool:
 
 
 def _train_distributed(rows: DataFrame, request: Request) -> TrainedModel:
-    """Train boosted trees on the rows of a DataFrame."""
     start = time.perf_counter()
     request = request.with_columns({fold(name): name for name in rows.columns})
     log = TrainingLog()
@@ -167,10 +156,9 @@ class _Training:
         self._request = request
         self._log = log
         self._session = rows.sparkSession
-        self._rows = SparkRows(rows, request)
+        self._rows = training_rows.SparkRows(rows, request)
 
     def train(self, start: float) -> TrainedModel:
-        """Train the model, and describe the training that began at `start`."""
         import pyspark
 
         request, rows, columns = self._request, self._rows, self._rows.columns
@@ -202,8 +190,7 @@ class _Training:
             X = np.asarray(sample.held_out.features)[:, positions]
             held_out = replace(sample.held_out, features=X)
             sample = replace(sample, features=tuple(ordered), held_out=held_out)
-        classes = rows.classes
-        count = 0 if classes is None else len(classes)
+        classes, count = rows.classes, 0 if rows.classes is None else len(rows.classes)
         return TrainedModel(
             assemble_model(transformer, estimator, classes),
             None if classes is None else classes.labels(),
@@ -245,10 +232,8 @@ class _Training:
 
         request, log = self._request, self._log
         names = [c.name for c in learned]
-        numbers = [c.name for c in learned if c.role != "category"]
-        parameters = estimator_parameters.order_constraints(
-            request.parameters, "xgboost", names, names, numbers
-        )
+        order = (names, names, [c.name for c in learned if c.role != "category"])
+        parameters = estimator_parameters.order_constraints(request.parameters, "xgboost", *order)
         if parameters.get("n_jobs") is not None:
             raise ConfigError("option n_jobs is not available in Spark: set spark.task.cpus")
         feature_types = ["c" if c.role == "category" else "q" for c in learned]
@@ -256,26 +241,24 @@ class _Training:
             parameters["feature_types"] = feature_types
         options = {name: value for name, value in parameters.items() if name not in _NOT_IN_SPARK}
         if holds_out:
-            options["validation_indicator_col"] = HELD_OUT
+            options["validation_indicator_col"] = training_rows.HELD_OUT
             if request.early_stopping_rounds is not None:
                 options["early_stopping_rounds"] = request.early_stopping_rounds
         if request.weight is not None or request.class_weights is not None:
-            options["weight_col"] = WEIGHT
+            options["weight_col"] = training_rows.WEIGHT
         estimator_class = request.trainer.estimator_class()
         spark_class = getattr(xgboost_spark, f"Spark{estimator_class.__name__}")
         log.start(parameters.get("n_estimators"))
         try:
             fitted = spark_class(
                 features_col=[f"f{features.index(c)}" for c in learned],
-                label_col=LABEL,
+                label_col=training_rows.LABEL,
                 num_workers=workers,
                 force_repartition=True,  # each worker needs rows of both sides
                 verbose=False,
                 **options,
-            ).fit(frame if holds_out else frame.drop(HELD_OUT))
-        except (
-            Exception
-        ) as error:  # Spark, Python in an executor, and XGBoost raise different errors
+            ).fit(frame if holds_out else frame.drop(training_rows.HELD_OUT))
+        except Exception as error:  # Spark, an executor's Python and XGBoost raise different errors
             reason = _find_last_error(str(error))
             raise ConfigError(f"{estimator_class.__name__} cannot be trained: {reason}") from error
         summary = fitted.training_summary
@@ -293,17 +276,11 @@ class _Training:
 
 
 def _describe_left_out(columns: TrainingColumns, too_many: Sequence[str]) -> list[str]:
-    return [
-        *(
-            f"column {c.name!r} is left out: models do not learn from {c.type} in Spark"
-            for c in columns.left_out
-        ),
-        *(
-            f"column {name!r} has more than {MAX_CATEGORIES:,} categories and is left out: group "
-            "them in the query"
-            for name in too_many
-        ),
-    ]
+    limit = f"more than {training_rows.MAX_CATEGORIES:,} categories"
+    reason = "is left out: models do not learn from"
+    notices = [f"column {c.name!r} {reason} {c.type} in Spark" for c in columns.left_out]
+    advice = "and is left out: group them in the query"
+    return [*notices, *(f"column {name!r} has {limit} {advice}" for name in too_many)]
 
 
 def _require_columns(features: Sequence[TrainingColumn]) -> None:
@@ -321,13 +298,12 @@ def _make_example(groups: FeatureGroups, names: Mapping[str, Sequence[str]]) -> 
     import pandas as pd
 
     columns: dict[str, Any] = {name: [0.0] for name in groups.numbers}
-    for name in groups.few:
+    for name in groups.categories:
         columns[name] = pd.Series([next(iter(names[name]), np.nan)], dtype=object)
     return pd.DataFrame(columns)
 
 
 def _find_last_error(text: str) -> str:
-    """Return the error at the end of an executor's stack trace."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     errors = [line for line in lines if "Error: " in line]
     return shorten_message((errors or lines or [""])[-1])[:500]

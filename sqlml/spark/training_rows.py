@@ -78,12 +78,10 @@ class SplitRows:
 class SparkRows:
     """The rows of a DataFrame in Spark, described by `measure`.
 
-    Attributes:
-        columns: the columns to learn from.
-        statistics: the statistics of each feature.
-        labelled: the number of rows with a label; `unlabelled` is the number without one.
-        names: the sorted categories of each column that has few enough categories.
-        classes: the classes of the label; None for a regression.
+    columns: the columns to learn from. statistics: the statistics of each feature. labelled: the
+    number of rows with a label; `unlabelled` is the number without one. names: the sorted
+    categories of each column that has few enough categories. classes: the classes of the label;
+    None for a regression.
     """
 
     def __init__(self, rows: DataFrame, request: Request) -> None:
@@ -137,21 +135,20 @@ class SparkRows:
         total = int(self._rows.count())
         values = list(self._labelled.agg(*aggregates).first() or ())
         if request.weight is not None and values.pop():
-            raise ConfigError(
-                f"column {request.weight!r} must have weights of at least 0, without NULL"
-            )
+            message = f"column {request.weight!r} must have weights of at least 0, without NULL"
+            raise ConfigError(message)
         results = iter(values)
         count = next(results)
         for column in self.columns.features:
             feature = self.statistics[column.name]
-            feature.rows, feature.nulls = count, count - int(next(results))
+            feature.row_count, feature.null_count = count, count - int(next(results))
             if column.role == "category":
-                feature.distinct = int(next(results))
+                feature.distinct_count = int(next(results))
                 continue
-            feature.least, feature.most, mean, variance = (next(results) for _ in range(4))
+            feature.min_value, feature.max_value, mean, variance = (next(results) for _ in range(4))
             feature.mean = mean or 0.0
-            feature.spread = (variance or 0.0) * (count - feature.nulls)
-            if np.isinf([v for v in (feature.least, feature.most) if v is not None]).any():
+            feature.spread = (variance or 0.0) * (count - feature.null_count)
+            if np.isinf([v for v in (feature.min_value, feature.max_value) if v is not None]).any():
                 raise ConfigError(
                     f"column {column.name!r} has infinite values, which models cannot learn from; "
                     "turn them into NULL in the query"
@@ -169,11 +166,11 @@ class SparkRows:
         for column in (c for c in self.columns.features if c.role == "category"):
             statistics = self.statistics[column.name]
             rows: list[Any] = []
-            if (statistics.distinct or 0) <= 2 * MAX_CATEGORIES:  # The estimate is off by 5%.
+            if (statistics.distinct_count or 0) <= 2 * MAX_CATEGORIES:  # The estimate is off by 5%.
                 value = self._col(column.name)
                 counts = self._rows.where(value.isNotNull()).groupBy(value).agg(f.count(labelled))
                 rows = counts.limit(MAX_CATEGORIES + 1).collect()
-            if 0 < len(rows) <= MAX_CATEGORIES or statistics.nulls == statistics.rows:
+            if 0 < len(rows) <= MAX_CATEGORIES or statistics.null_count == statistics.row_count:
                 self.names[column.name] = tuple(sorted(row[0] for row in rows))
                 statistics.set_names({row[0]: row[1] for row in rows})
             else:
@@ -202,7 +199,7 @@ class SparkRows:
         labels = self._rows.where(label.isNotNull()).select(label).distinct()
         values = [row[0] for row in labels.limit(MAX_CLASSES + 1).collect()]
         classes = Classes(self.columns.label.type if self.columns.label is not None else "")
-        classes.codes(pa.array(values))
+        classes.encode(pa.array(values))
         return classes
 
     def _label(self) -> Column:
@@ -212,18 +209,14 @@ class SparkRows:
         if self._request.task != "classify":
             if NUMBERS.fullmatch(label.type):
                 return value.cast("double")
-            raise ConfigError(
-                f"{self._request.model_type} models predict numbers, and column {label.name!r} has "
-                f"type {label.type}"
-            )
+            fault = f"column {label.name!r} has type {label.type}"
+            raise ConfigError(f"{self._request.model_type} models predict numbers, and {fault}")
         if label.type in ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR"):
             return value
         if label.type == "DATE" or NUMBERS.fullmatch(label.type):
             return value.cast("string" if label.type == "DATE" else "double")
-        raise ConfigError(
-            f"classes cannot have type {label.type}; cast column {label.name!r} to STRING in the "
-            "query"
-        )
+        advice = f"cast column {label.name!r} to STRING in the query"
+        raise ConfigError(f"classes cannot have type {label.type}; {advice}")
 
     def _feature(self, column: TrainingColumn) -> Any:
         value = self._col(column.name)
@@ -248,9 +241,8 @@ class SparkRows:
             is_held_out = f.lit(False)
         elif split.method == "custom":
             if frame.schema[HELD_OUT].dataType.typeName() != "boolean":
-                raise ConfigError(
-                    f"split_column {split.column!r} must be a BOOLEAN for split custom"
-                )
+                message = f"split_column {split.column!r} must be a BOOLEAN for split custom"
+                raise ConfigError(message)
             is_held_out = f.coalesce(key, f.lit(True))
         elif split.method == "random":
             is_held_out = key < split.bound
@@ -262,8 +254,7 @@ class SparkRows:
             counts = frame.groupBy(LABEL).agg(f.count(f.when(~key, 1)))
             rescued = tuple(sorted(int(label) for label, count in counts.collect() if not count))
             if rescued:
-                is_rescued = f.col(LABEL).isin(*map(float, rescued))
-                frame = frame.withColumn(HELD_OUT, key & ~is_rescued)
+                frame = frame.withColumn(HELD_OUT, key & ~f.col(LABEL).isin(*map(float, rescued)))
         held_out = frame.where(key).count()
         return SplitRows(frame, rescued, frame.count() - held_out, held_out)
 
@@ -277,9 +268,8 @@ class SparkRows:
             weight = self._col(request.weight).cast("double")
         column = request.split.column
         key = f.lit(0) if column is None else self._col(column)
-        y = label.cast("double")
-        if self.classes is not None:
-            y = self._code(label, self.classes.values())
+        classes = self.classes
+        y = label.cast("double") if classes is None else self._code(label, classes.values())
         rows = self._rows.where(label.isNotNull())
         return rows.select(*codes, y.alias(LABEL), weight.alias(WEIGHT), key.alias(HELD_OUT))
 
@@ -292,18 +282,15 @@ class SparkRows:
             return f.lit(False)
         ordered_keys = frame.select(key).orderBy(key.asc_nulls_last())
         last_key = ordered_keys.offset(max(num_trained, 1) - 1).limit(1).collect()[0][0]
-        if last_key is None:
-            return key.isNull()
-        return f.coalesce(key > f.lit(last_key), f.lit(True))
+        return key.isNull() if last_key is None else f.coalesce(key > f.lit(last_key), f.lit(True))
 
     def sample(
         self, rows: SplitRows, features: Sequence[TrainingColumn], split: Split
     ) -> TrainingRows:
         """Sample up to `MAX_MEASURED_ROWS` rows of each side, for checks and metrics."""
-        is_held_out = self._f.col(HELD_OUT)
-        held_out = None
-        if rows.held_out:
-            held_out = self._fetch(rows.frame.where(is_held_out), len(features), rows.held_out)
+        width, is_held_out = len(features), self._f.col(HELD_OUT)
+        held_out_rows = rows.frame.where(is_held_out)
+        held_out = self._fetch(held_out_rows, width, rows.held_out) if rows.held_out else None
         values = [] if self.classes is None else self.classes.values()
         return TrainingRows(
             tuple(c.name for c in self.columns.features if c in features),
@@ -311,7 +298,7 @@ class SparkRows:
             self.names,
             self.classes,
             self.statistics,
-            self._fetch(rows.frame.where(~is_held_out), len(features), rows.fitted),
+            self._fetch(rows.frame.where(~is_held_out), width, rows.fitted),
             held_out,
             split,
             tuple(values[k] for k in rows.rescued),
@@ -346,12 +333,10 @@ class SparkRows:
             weights = [float(w) for w in compute_class_weights(request, sample)]
         factor = f.element_at(f.array(*map(f.lit, weights)), f.col(LABEL).cast("int") + 1)
         weight = f.col(WEIGHT)
-        weighted = f.when(~f.col(HELD_OUT), weight * factor).otherwise(weight)
-        return frame.withColumn(WEIGHT, weighted)
+        return frame.withColumn(WEIGHT, f.when(~f.col(HELD_OUT), weight * factor).otherwise(weight))
 
 
 def _find_columns(rows: DataFrame, request: Request) -> TrainingColumns:
-    """Divide the columns into those that a model learns from, and the others."""
     schema = read_columns(rows.schema)
     columns = [TrainingColumn(c.name, c.type, _find_role(c.type)) for c in schema]
     others = [c for c in columns if c.name not in request.other_columns]

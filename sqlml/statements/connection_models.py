@@ -38,7 +38,7 @@ class Models:
     def exists(self, reference: Reference) -> bool:
         """Return whether the model exists; its version is not checked."""
         has_schema = self.catalog.schema_exists(reference.database)
-        return has_schema and self.catalog.default(reference) is not None
+        return has_schema and self.catalog.default_version(reference) is not None
 
 
 def resolve_name(name: ModelName) -> Reference:
@@ -58,7 +58,6 @@ def resolve_model(name: ModelName) -> Reference:
 def format_pairs_answer(columns: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> Answer:
     """Return a query whose result is `pairs`, as two string columns."""
     marks = ", ".join(f"({n}, ?, ?)" for n in range(len(pairs)))
-    query = (
-        f"SELECT a AS {columns[0]}, b AS {columns[1]} FROM (VALUES {marks}) t(n, a, b) ORDER BY n"
-    )
+    names = f"a AS {columns[0]}, b AS {columns[1]}"
+    query = f"SELECT {names} FROM (VALUES {marks}) t(n, a, b) ORDER BY n"
     return query, [text for pair in pairs for text in pair]

@@ -20,7 +20,7 @@ from sqlml.catalog.model import (
     parse_reference,
     read_transform,
 )
-from sqlml.catalog.small_models import KINDS, SmallModel, loads
+from sqlml.catalog.small_models import KINDS, SmallModel, load_small_model
 from sqlml.errors import (
     ArtifactError,
     ConfigError,
@@ -80,19 +80,15 @@ class ModelRequest:
 def parse_model_name(name: Any) -> Reference:
     """Parse `model` or `database.model`. Raises ConfigError if it is invalid or names a version."""
     if not isinstance(name, str):
-        raise ConfigError(
-            f"the model name comes first and must be a string, not a {type(name).__name__}: "
-            "create_model('churn', model)"
-        )
+        fault = f"the model name comes first and must be a string, not a {type(name).__name__}"
+        raise ConfigError(f"{fault}: create_model('churn', model)")
     try:
         reference = parse_reference(name)
     except UnknownModelError:
         reference = None
     if reference is None or reference.has_version:
-        raise ConfigError(
-            f"invalid model name {name!r}: write 'model' or 'database.model', with neither part "
-            "empty or containing . @ or /"
-        )
+        advice = "write 'model' or 'database.model', with neither part empty or containing . @ or /"
+        raise ConfigError(f"invalid model name {name!r}: {advice}")
     return reference
 
 
@@ -118,13 +114,8 @@ def create_from_object(
     with long_work(f"registering {request.reference.name}"):
         version = _build_stored_version(models, model, request, file)
         show_stage("storing it")
-        models.changes.create(
-            request.reference,
-            version,
-            comment=request.comment,
-            or_replace=request.or_replace,
-            if_not_exists=request.if_not_exists,
-        )
+        details = {"or_replace": request.or_replace, "if_not_exists": request.if_not_exists}
+        models.changes.create(request.reference, version, comment=request.comment, **details)
 
 
 def add_object(
@@ -219,14 +210,9 @@ def import_version(model: Any, request: ModelRequest, file: ModelFile | None = N
     origin = Origin(imported.source, imported.library)
     if file is not None:
         origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
-    return NewVersion(
-        program,
-        imported.features,
-        _find_used_inputs(program),
-        origin,
-        options,
-        small_models=_load_small_models(model, program),
-    )
+    small_models = _load_small_models(model, program)
+    used = _find_used_inputs(program)
+    return NewVersion(program, imported.features, used, origin, options, small_models=small_models)
 
 
 def _check_column_names(model: Any, imported: Imported) -> None:
@@ -289,10 +275,8 @@ def _check_declared_output(program: Program, output: Sequence[tuple[str, str]]) 
     ((name, declared_type),) = output
     predicted_type = result_type(program, "label", None)
     if _normalize_type(declared_type) != _normalize_type(predicted_type):
-        raise ConfigError(
-            f"OUTPUT declares {name} {declared_type}, but the model predicts {predicted_type}: "
-            f"write OUTPUT ({name} {predicted_type})"
-        )
+        fault = f"OUTPUT declares {name} {declared_type}, but the model predicts {predicted_type}"
+        raise ConfigError(f"{fault}: write OUTPUT ({name} {predicted_type})")
     return name
 
 
@@ -317,5 +301,5 @@ def _load_small_models(model: Any, program: Program) -> tuple[SmallModel, ...]:
         if kind not in KINDS:
             raise ArtifactError(f"the file has a small model of an unknown kind, {kind!r}")
         check_model(small)
-        small_models.append(loads(kind, small, facts, program, "in the file"))
+        small_models.append(load_small_model(kind, small, facts, program, "in the file"))
     return tuple(small_models)

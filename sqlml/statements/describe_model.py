@@ -43,8 +43,8 @@ def show_models(models: Models, statement: ShowModels) -> Answer:
     )
     catalog.check_database(database)
     if not catalog.schema_exists(database):
-        empty = ", ".join(f"NULL::VARCHAR AS {c}" for c in columns.split(", "))
-        return f"SELECT {empty} WHERE false", None
+        null_columns = ", ".join(f"NULL::VARCHAR AS {c}" for c in columns.split(", "))
+        return f"SELECT {null_columns} WHERE false", None
     query = f"SELECT {columns} FROM ({catalog.models_query(database)})"
     if statement.like is None:
         return f"{query} ORDER BY name", None
@@ -60,7 +60,6 @@ def show_versions(models: Models, statement: ShowVersions) -> Answer:
 
 
 def describe_model(models: Models, statement: DescribeModel) -> Answer:
-    """Carry out DESCRIBE MODEL."""
     description = describe(models, resolve_name(statement.name))
     return format_pairs_answer(("property", "value"), description.properties)
 
@@ -117,9 +116,8 @@ def describe(models: Models, reference: Reference) -> ModelDescription:
     catalog, model = models.catalog, models.catalog.get(reference)
     training = catalog.training(model)
     used = set(model.used_columns)
-    inputs = {
-        f.name: _describe_input(model, f) if f.name in used else NOT_USED for f in model.columns
-    }
+    columns = {f.name: f for f in model.columns}
+    inputs = {n: _describe_input(model, f) if n in used else NOT_USED for n, f in columns.items()}
     properties = [
         *_describe_registration(models, model),
         *_describe_training(training),
@@ -151,7 +149,7 @@ def _describe_registration(models: Models, model: Model) -> list[tuple[str, str]
     return [
         ("name", model.name),
         ("version", str(model.version)),
-        ("is_default", str(catalog.default(whole_model) == model.version).lower()),
+        ("is_default", str(catalog.default_version(whole_model) == model.version).lower()),
         ("aliases", ", ".join(aliases)),
         ("tags", _join_pairs(catalog.tags(whole_model))),
         ("comment", model.comment or ""),
@@ -191,7 +189,7 @@ def _describe_estimator(stored_recipe: Any) -> str:
     """Return the class of the last estimator, with the parameters that differ from the defaults."""
     if stored_recipe is None:
         return ""
-    recipe = Recipe.of(stored_recipe)
+    recipe = Recipe.from_stored(stored_recipe)
     name = recipe.path.rpartition(".")[2]
     return f"{name}({', '.join(f'{k}={v!r}' for k, v in recipe.parameters.items())})"
 
@@ -233,20 +231,15 @@ def _describe_small_models(small_models: Mapping[str, SmallModel]) -> list[tuple
 
 def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, str]]:
     """Describe what a cascade or a top-K filter reads, what it guarantees, and what it saves."""
-    measurements = (
-        _describe_cascade(facts) if isinstance(facts, CascadeFacts) else _describe_filter(facts)
-    )
+    pairs = _describe_cascade(facts) if isinstance(facts, CascadeFacts) else _describe_filter(facts)
     unique_keys = [("unique keys", "; ".join(facts.unique_keys))] if facts.unique_keys else []
+    expected, exact = f"{facts.expected_ns:,.0f}", f"{facts.exact_ns:,.0f}"
     return [
         ("small model reads", _join_groups(facts.groups, True)),
         ("only the full model reads", _join_groups(facts.groups, False)),
         *unique_keys,
-        *measurements,
-        (
-            "expected",
-            f"{facts.gain:.2f} times as fast: {facts.expected_ns:,.0f} ns a row instead of "
-            f"{facts.exact_ns:,.0f}",
-        ),
+        *pairs,
+        ("expected", f"{facts.gain:.2f} times as fast: {expected} ns a row instead of {exact}"),
         *list_groups(facts.groups),
     ]
 
@@ -268,32 +261,21 @@ def _join_groups(groups: tuple[FeatureGroup, ...], chosen: bool) -> str:
 
 
 def _describe_cascade(facts: CascadeFacts) -> list[tuple[str, str]]:
+    bound = f"accuracy falls by at most {facts.accuracy_loss:g}"
+    full, held_out = f"{facts.accuracy:.4f}", f"{facts.held_out:,} rows held out"
+    measured = f"accuracy {facts.accuracy - facts.loss:.4f} instead of {full} on {held_out}"
     return [
-        (
-            "guarantee",
-            f"accuracy falls by at most {facts.accuracy_loss:g} on rows like those of "
-            f"column {facts.label} (97.5% sure)",
-        ),
-        (
-            "measured",
-            f"accuracy {facts.accuracy - facts.loss:.4f} instead of {facts.accuracy:.4f} on "
-            f"{facts.held_out:,} rows held out; at most {facts.most_loss:.4f} is lost",
-        ),
+        ("guarantee", f"{bound} on rows like those of column {facts.label} (97.5% sure)"),
+        ("measured", f"{measured}; at most {facts.most_loss:.4f} is lost"),
         ("confident", f"{facts.confident:.1%} of the rows, surer than {facts.threshold:.4f}"),
     ]
 
 
 def _describe_filter(facts: FilterFacts) -> list[tuple[str, str]]:
+    right = f"at least {facts.precision:.0%} are right in 95% of queries (97.5% sure)"
+    precise = f"{facts.trials - facts.failures} of {facts.trials} queries over {facts.rows:,} rows"
     return [
-        (
-            "guarantee",
-            f"of the best {facts.k} rows at least {facts.precision:.0%} are right in 95% of "
-            "queries (97.5% sure)",
-        ),
-        (
-            "measured",
-            f"{facts.trials - facts.failures} of {facts.trials} queries over {facts.rows:,} rows: "
-            f"{facts.low:.1%} to {facts.high:.1%}",
-        ),
+        ("guarantee", f"of the best {facts.k} rows {right}"),
+        ("measured", f"{precise}: {facts.low:.1%} to {facts.high:.1%}"),
         ("ratio", f"the full model ranks the best {facts.ratio:.2f} * {facts.k} rows"),
     ]

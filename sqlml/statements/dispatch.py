@@ -78,26 +78,20 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = {
     statements.AddVersion: add_version,
     statements.TrainVersion: train_version,
     statements.Retrain: retrain_model,
-    statements.DropVersion: lambda models, _, c: models.versions.drop(resolve_name(c.version)),
-    statements.SetDefault: lambda models, _, c: models.versions.set_default(
-        resolve_name(c.version)
-    ),
-    statements.SetAlias: lambda models, _, c: models.versions.set_alias(
-        resolve_name(c.version), c.alias
-    ),
-    statements.UnsetAlias: lambda models, model, c: models.versions.unset_alias(model, c.alias),
-    statements.SetTags: lambda models, model, c: models.changes.tag(model, c.tags),
-    statements.UnsetTags: lambda models, model, c: models.changes.untag(model, c.tags),
-    statements.SetOptions: lambda models, model, c: _change_options(
-        models, model, lambda options: {**options, **c.options}
+    statements.DropVersion: lambda m, _, c: m.versions.drop(resolve_name(c.version)),
+    statements.SetDefault: lambda m, _, c: m.versions.set_default(resolve_name(c.version)),
+    statements.SetAlias: lambda m, _, c: m.versions.set_alias(resolve_name(c.version), c.alias),
+    statements.UnsetAlias: lambda m, model, c: m.versions.unset_alias(model, c.alias),
+    statements.SetTags: lambda m, model, c: m.changes.tag(model, c.tags),
+    statements.UnsetTags: lambda m, model, c: m.changes.untag(model, c.tags),
+    statements.SetOptions: lambda m, model, c: _change_options(
+        m, model, lambda options: {**options, **c.options}
     ),
     statements.ResetOptions: _reset_options,
     statements.AddCascade: add_cascade,
     statements.AddTopKFilter: add_top_k_filter,
-    statements.DropSmallModel: lambda models, model, c: models.versions.drop_small_model(
-        model, c.kind
-    ),
-    statements.Rename: lambda models, model, c: models.changes.rename(model, c.name),
+    statements.DropSmallModel: lambda m, model, c: m.versions.drop_small_model(model, c.kind),
+    statements.Rename: lambda m, model, c: m.changes.rename(model, c.name),
 }
 """Change in ALTER MODEL -> the function that applies it to the named model."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sqlml.catalog.model import Reference
-from sqlml.catalog.small_models import dumps
+from sqlml.catalog.small_models import dump_facts
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import build_description
 from sqlml.parsing.statements import ExportModel, OtherDatabase
@@ -41,11 +41,10 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
         origin.source,
         origin.library,
         model.options,
-        {kind: (small.small, dumps(small.facts)) for kind, small in small_models.items()},
+        {kind: (small.small, dump_facts(small.facts)) for kind, small in small_models.items()},
     )
-    content = export_to_bytes(
-        model.program, format or extension, model.name, metadata, model.options
-    )
+    arguments = (model.program, format or extension, model.name, metadata, model.options)
+    content = export_to_bytes(*arguments)
     models.host.write_file(path, content)
 
 

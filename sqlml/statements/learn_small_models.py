@@ -53,15 +53,13 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
     _check_option_names(options, ("label", "accuracy_loss", UNIQUE_KEYS), "ADD CASCADE")
     accuracy_loss: Any = options.get("accuracy_loss", 0.001)  # the default of Willump
     if not _is_fraction(accuracy_loss) or accuracy_loss == 1:
-        raise ConfigError(
-            f"accuracy_loss must lie between 0 and 1, as 0.001 does, not {accuracy_loss!r}"
-        )
+        message = f"accuracy_loss must lie between 0 and 1, as 0.001 does, not {accuracy_loss!r}"
+        raise ConfigError(message)
     recipe = _read_recipe(model)
     learning = fetch_learning_rows(models, model, change.query, "ADD CASCADE")
     keys = check_unique_keys(models, options, learning.expanded_query)
-    label = find_label_column(
-        options.get("label", model.options.get(OUTPUT)), model, learning.frame
-    )
+    label_name = options.get("label", model.options.get(OUTPUT))
+    label = find_label_column(label_name, model, learning.frame)
     codes = encode_labels(learning.frame[label], model)
     task = learning.make_task(model, recipe, learning.frame[codes >= 0])
     cascade = learn.learn_cascade(task, codes[codes >= 0], label=label, loss=float(accuracy_loss))
@@ -79,7 +77,7 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
         raise ConfigError(f"option k must be a number of rows, such as 20, not {k!r}")
     if not _is_fraction(precision):
         raise ConfigError(f"precision must lie between 0 and 1, as 0.95 does, not {precision!r}")
-    recipe = _read_recipe(model).regression()
+    recipe = _read_recipe(model).to_regression()
     learning = fetch_learning_rows(models, model, change.query, "ADD TOP_K FILTER")
     keys = check_unique_keys(models, options, learning.expanded_query)
     goal = learn.RankingGoal(output, column, chosen_class, k, float(precision))
@@ -87,14 +85,11 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
     return _store_small_model(models, model, top_k_filter, keys)
 
 
-def _check_option_names(
-    options: Mapping[str, Any], allowed: tuple[str, ...], statement: str
-) -> None:
+def _check_option_names(options: Mapping[str, Any], known: tuple[str, ...], statement: str) -> None:
     for name in options:
-        if name not in allowed:
-            raise ConfigError(
-                f"unknown option {name!r}; options of {statement}: {', '.join(allowed)}"
-            )
+        if name not in known:
+            message = f"unknown option {name!r}; options of {statement}: {', '.join(known)}"
+            raise ConfigError(message)
 
 
 def _is_fraction(value: Any) -> bool:
@@ -118,16 +113,13 @@ def _find_ranking_output(model: Model, options: Mapping[str, Any]) -> tuple[str,
     if chosen_class is None and len(labels) == 2:
         chosen_class = labels.values[1]
     if chosen_class is None:
-        raise ConfigError(
-            "name the class by whose probability queries order: OPTIONS (class = ...); classes: "
-            + list_classes(labels.values)
-        )
+        advice = "set OPTIONS (class = ...) to the class whose probability the queries order by"
+        raise ConfigError(f"{advice}; classes: {list_classes(labels.values)}")
     index = find_label(labels, chosen_class)
     if index is None:
-        raise ConfigError(
-            f"model {model.label} has no class {chosen_class!r}; its classes are "
-            + list_classes(labels.values)
-        )
+        classes = list_classes(labels.values)
+        message = f"model {model.label} has no class {chosen_class!r}; its classes are {classes}"
+        raise ConfigError(message)
     return "proba", index, label_literal(labels.values[index], labels.kind)
 
 
@@ -138,7 +130,7 @@ def _read_recipe(model: Model) -> Recipe:
             f"it is not known how model {model.label} was trained: its file does not say so, or an "
             "earlier sqlml registered it; register the fitted object again"
         )
-    return Recipe.of(recipe)
+    return Recipe.from_stored(recipe)
 
 
 def _store_small_model(
@@ -170,9 +162,8 @@ class LearningRows:
 
     def make_task(self, model: Model, recipe: Recipe, frame: Any) -> learn.LearningTask:
         rows = program_inputs(model.program, frame)
-        return learn.LearningTask(
-            model.program, recipe, rows, self.query, self.sources, self.rest_ns
-        )
+        costs = self.sources, self.rest_ns
+        return learn.LearningTask(model.program, recipe, rows, self.query, *costs)
 
 
 def fetch_learning_rows(models: Models, model: Model, query: str, statement: str) -> LearningRows:
@@ -199,9 +190,8 @@ def fetch_learning_rows(models: Models, model: Model, query: str, statement: str
 
     expanded_query = _expand_views(models, query)
     needs = _find_needs(models, expanded_query, model)
-    sources, rest_ns = feature_groups.measure_source_costs(
-        expanded_query, needs, run, max(1, len(frame))
-    )
+    count = max(1, len(frame))
+    sources, rest_ns = feature_groups.measure_source_costs(expanded_query, needs, run, count)
     return LearningRows(query, expanded_query, frame, sources, rest_ns)
 
 
@@ -221,9 +211,7 @@ def fetch_rows(host: Host, query: str, model: Model, statement: str) -> Any:
 
 def _apply_transform(query: str, transform: Transform) -> str:
     columns = {name: f"sqlml_rows.{DUCKDB.quote_name(name)}" for name in transform.columns}
-    features = {
-        DUCKDB.quote_name(name): transform.sql(name, columns) for name in transform.expressions
-    }
+    features = {DUCKDB.quote_name(n): transform.sql(n, columns) for n in transform.expressions}
     select_items = ", ".join(f"{sql} AS {name}" for name, sql in features.items())
     folded_columns = {fold(DUCKDB.quote_name(name)) for name in columns}
     replaced_names = [name for name in features if fold(name) in folded_columns]
@@ -267,9 +255,8 @@ def check_unique_keys(models: Models, options: Mapping[str, Any], query: str) ->
         columns = {fold(column.strip()) for column in key.split(",")}
         joins_by_key = [join for join in joins if columns <= join.keys.keys()]
         if not joins_by_key:
-            raise ConfigError(
-                f"option {UNIQUE_KEYS}: the query has no LEFT JOIN of a table by {key!r}"
-            )
+            message = f"option {UNIQUE_KEYS}: the query has no LEFT JOIN of a table by {key!r}"
+            raise ConfigError(message)
         for join in joins_by_key:
             _check_unique(models, join, key)
     return tuple(keys)
@@ -300,9 +287,8 @@ def find_label_column(name: Any, model: Model, frame: Any) -> str:
     features = {fold(f.name) for f in model.features}
     others = [c for c in columns if fold(c) not in features]
     if len(others) != 1:
-        raise ConfigError(
-            "name the column of the query with the true labels: OPTIONS (label = 'column')"
-        )
+        message = "name the column of the query with the true labels: OPTIONS (label = 'column')"
+        raise ConfigError(message)
     return others[0]
 
 

@@ -31,10 +31,8 @@ Relation = TypeVar("Relation")
 
 def _require_query_text(query: object) -> None:
     if not isinstance(query, str):
-        raise ConfigError(
-            "train takes the text of a query; a frame has a name after con.register('rows', "
-            "frame), as in SELECT * FROM rows"
-        )
+        advice = "a frame has a name after con.register('rows', frame), as in SELECT * FROM rows"
+        raise ConfigError(f"train takes the text of a query; {advice}")
 
 
 def _merge_options(
@@ -303,8 +301,7 @@ class ModelMethods(ABC, Generic[Relation]):
 
     def _describe_new(self, name: str) -> ModelDescription:
         description = describe(self._models, parse_reference(name))
-        fields = (getattr(description, name) for name in ModelDescription.__slots__)
-        new = NewModel(*fields)
+        new = NewModel(*(getattr(description, name) for name in ModelDescription.__slots__))
         object.__setattr__(new, "_session", self)
         return new
 

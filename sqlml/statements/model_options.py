@@ -142,16 +142,14 @@ def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
     for name in ("on_null", "on_missing_column", "on_unknown"):
         if options.get(name, "error") not in ("error", "null"):
-            raise ConfigError(
-                f"option {name} cannot be {options[name]!r}; it takes 'error' or 'null'"
-            )
+            message = f"option {name} cannot be {options[name]!r}; it takes 'error' or 'null'"
+            raise ConfigError(message)
     if type(options.get("approximate", False)) is not bool:
         raise ConfigError("option approximate must be true or false")
     read_batch_size(options)
     if not isinstance(options.get("positive_class", ""), str | int | float | bool):
-        raise ConfigError(
-            "option positive_class must be a class of the model: a string or a number"
-        )
+        message = "option positive_class must be a class of the model: a string or a number"
+        raise ConfigError(message)
     return {k: v for k, v in options.items() if k in STORED}
 
 
@@ -201,6 +199,5 @@ def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
         raise ConfigError("option positive_class is for classifiers with probabilities")
     if all(find_label(labels, positive) is None for labels in program.labels):
         classes = dict.fromkeys(v for labels in program.labels for v in labels.values)
-        raise ConfigError(
-            f"the model has no class {positive!r}; its classes are {list_classes(classes)}"
-        )
+        message = f"the model has no class {positive!r}; its classes are {list_classes(classes)}"
+        raise ConfigError(message)

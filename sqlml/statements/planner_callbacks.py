@@ -33,11 +33,10 @@ def explain_by_rows(
         names = [feature.name for feature in model.program.features]
         features = model.transform.write_features(names, quote)
         select_items = ", ".join(f"{sql} AS {quote(name)}" for name, sql in features.items())
-    rows_query = (
-        f"SELECT {select_items} FROM {query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
-    )
+    source = f"{query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
     gaps = Gaps(blanks=model.origin.may_replace_blanks)
-    background = program_inputs(model.program, host.fetch_frame(rows_query), gaps=gaps)
+    rows = host.fetch_frame(f"SELECT {select_items} FROM {source}")
+    background = program_inputs(model.program, rows, gaps=gaps)
     program = explain_against_background(model.program, background, permutations)
     programs.keep(program)
     return program

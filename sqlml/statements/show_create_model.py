@@ -75,9 +75,8 @@ def _format_training(
     statement = _parse_single(text)
     training = statement.training if isinstance(statement, statements.TrainModel) else None
     if training is None or (training.query, training.transform) != (facts.query, facts.transform):
-        raise ArtifactError(
-            f"the stored training of model {model.label} is damaged; train the model again"
-        )
+        message = f"the stored training of model {model.label} is damaged; train the model again"
+        raise ArtifactError(message)
     return text
 
 
@@ -99,9 +98,8 @@ def _format_file_import(
         ]
         source = f"FROM {path} FORMAT SQLML"
     else:
-        columns = ", ".join(
-            f"{dialect.quote_name(f.name)} {sql_type(model.program, f)}" for f in model.features
-        )
+        quote = dialect.quote_name
+        columns = ", ".join(f"{quote(f.name)} {sql_type(model.program, f)}" for f in model.features)
         lines = [f"CREATE MODEL {name}", f"INPUT ({columns})"]
         source = f"FROM {dialect.quote_string(origin.path)} FORMAT {origin.format}"
     label = model.options.get(OUTPUT)
@@ -158,10 +156,8 @@ def _format_small_model(name: str, small: SmallModel, dialect: Dialect) -> str:
         not isinstance(change, statements.AddCascade | statements.AddTopKFilter)
         or change.query.strip() != facts.query.strip()
     ):
-        raise ArtifactError(
-            f"the stored {kind.lower()} of model {name} is damaged; "
-            f"ALTER MODEL {name} DROP {kind} removes it"
-        )
+        advice = f"ALTER MODEL {name} DROP {kind} removes it"
+        raise ArtifactError(f"the stored {kind.lower()} of model {name} is damaged; {advice}")
     return f"{text};"
 
 
@@ -177,9 +173,7 @@ def as_json(value: OptionValue | list[Any]) -> Any:
     """Convert the value of an option to what JSON can represent."""
     if isinstance(value, Call):
         return {"call": value.name, "arguments": [as_json(v) for v in value.arguments]}
-    if isinstance(value, tuple | list):
-        return [as_json(v) for v in value]
-    return value
+    return [as_json(v) for v in value] if isinstance(value, tuple | list) else value
 
 
 def from_json(value: Any) -> OptionValue:

@@ -76,8 +76,7 @@ def train_and_create(
         )
     models.changes.check_writable(reference)
     with long_work(f"training {reference.name}"):
-        trained = _train(models, training, estimator)
-        version = _build_trained_version(reference, training, trained)
+        version = _build_trained_version(reference, training, _train(models, training, estimator))
         show_stage("storing it")
         models.changes.create(
             reference,
@@ -120,14 +119,12 @@ def retrain_model(models: Models, reference: Reference, change: Retrain) -> Answ
         _check_promotion(models, change.promotion, facts, training, current)
     held_out_for = None if change.promotion is None else _NO_HELD_OUT_ROWS
     with long_work(f"retraining {reference.name}"):
-        has_model_type = facts.model_type in MODEL_TYPES
-        estimator = None if has_model_type else load_estimator(models, reference)
+        estimator = None if facts.model_type in MODEL_TYPES else load_estimator(models, reference)
         trained = _train(models, training, estimator, held_out_for)
         version = _build_trained_version(whole_model, training, trained)
         show_stage("comparing it with the current version")
-        is_promoted, reason = _decide_promotion(
-            models, change.promotion, training, trained, current
-        )
+        promotion = change.promotion
+        is_promoted, reason = _decide_promotion(models, promotion, training, trained, current)
         show_stage("storing it")
         if is_promoted:
             models.changes.create(whole_model, version, or_replace=True)
@@ -149,9 +146,8 @@ def _check_promotion(
     models: Models, promotion: Promotion, facts: TrainingFacts, training: Training, current: Model
 ) -> None:
     if promotion.metric not in facts.metrics:
-        raise ConfigError(
-            f"unknown metric {promotion.metric!r}; metrics: {', '.join(facts.metrics)}"
-        )
+        message = f"unknown metric {promotion.metric!r}; metrics: {', '.join(facts.metrics)}"
+        raise ConfigError(message)
     if promotion.threshold is not None:
         return
     columns = {fold(name) for name in models.host.columns(models.runnable(training.query))}
@@ -180,14 +176,11 @@ def _decide_promotion(
         raise ConfigError(_NO_HELD_OUT_ROWS)
     new_value, bound = _read_metric(promotion.metric, trained.metrics), promotion.threshold
     if bound is None:
-        metrics = _measure_current(models, training, trained, current)
-        bound = _read_metric(promotion.metric, metrics)
+        bound = _read_metric(promotion.metric, _measure_current(models, training, trained, current))
     is_reached = _COMPARISONS[promotion.symbol](new_value, bound)
     sign = "" if is_reached else "not "
-    return (
-        is_reached,
-        f": {promotion.metric} {new_value:.6g} is {sign}{promotion.symbol} {bound:.6g}",
-    )
+    comparison = f"{promotion.metric} {new_value:.6g} is {sign}{promotion.symbol} {bound:.6g}"
+    return is_reached, f": {comparison}"
 
 
 def _measure_current(
@@ -196,10 +189,8 @@ def _measure_current(
     held_out = models.trainers.read_held_out(models.runnable(training.query), trained, current)
     labels = [] if trained.labels is None else list(trained.labels.values)
     if labels != [v for target in current.program.labels for v in target.values]:
-        raise ConfigError(
-            f"the new version has other classes than {current.label}: PROMOTE IF cannot compare "
-            "them"
-        )
+        fault = f"the new version has other classes than {current.label}"
+        raise ConfigError(f"{fault}: PROMOTE IF cannot compare them")
     scorer = Scorer(current.program, current.features, {})
     return compute_model_metrics(scorer, held_out, trained.request.task, len(labels))
 
@@ -236,21 +227,19 @@ def _train(
 def _build_trained_version(
     reference: Reference, training: Training, trained: TrainedModel
 ) -> NewVersion:
-    """Build a version from a trained model, after its Program was compared with it."""
     request = trained.request
     options = {n: v for n, v in request.stored_options.items() if n in STORED or n in AT_CREATION}
     version = build_version(trained.model, ModelRequest(reference, options=options))
     if trained.labels is not None and len(version.program.labels) == 1:
         version = replace(version, program=replace(version.program, labels=(trained.labels,)))
-    stored_options = dict(version.options)
-    if request.label is not None:
-        stored_options[OUTPUT] = request.label
     transform = trained.columns.transform([feature.name for feature in version.features])
-    if transform is not None:
-        stored_options[TRANSFORM] = transform.to_json()
-    library = request.library
-    if library in trained.versions:
-        library = f"{library} {trained.versions[library]}"
+    stored_options = {
+        **version.options,
+        **({} if request.label is None else {OUTPUT: request.label}),
+        **({} if transform is None else {TRANSFORM: transform.to_json()}),
+    }
+    library_version = trained.versions.get(request.library)
+    library = request.library + ("" if library_version is None else f" {library_version}")
     return replace(
         version,
         options=stored_options,

@@ -25,9 +25,7 @@ from sqlml.verifying.verification import verify_rows
 _COLUMNS = {
     "output": "VARCHAR",
     "rows": "BIGINT",
-    "max_difference": "DOUBLE",
-    "max_deviation": "DOUBLE",
-    "allowed": "DOUBLE",
+    **dict.fromkeys(("max_difference", "max_deviation", "allowed"), "DOUBLE"),
     "label_flips": "BIGINT",
     "agrees": "BOOLEAN",
 }
@@ -48,9 +46,8 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
             "of the original: VERIFY MODEL ... USING (...) AGAINST 'path'"
         )
     with long_work(f"verifying {model.label}"):
-        with (
-            nullcontext() if path is None else _open_source(models, model, statement.against)
-        ) as source:
+        opened = nullcontext() if path is None else _open_source(models, model, statement.against)
+        with opened as source:
             show_stage("fetching the rows")
             frame = _fetch_features(models.host, statement.query, model)
             show_stage("comparing the predictions")
@@ -79,9 +76,8 @@ def _open_source(
         path, sha256 = str(model.origin.path), model.origin.sha256
         format = model.origin.format or format
     check_trusted(format, path, models.allow_pickle)  # before the file is searched for
-    file = read_file(
-        path, models.host, format=format, sha256=sha256, allow_pickle=models.allow_pickle
-    )
+    trusted = models.allow_pickle
+    file = read_file(path, models.host, format=format, sha256=sha256, allow_pickle=trusted)
     return open_source(file, model.program, allow_pickle=models.allow_pickle)
 
 
@@ -92,10 +88,9 @@ def _fetch_features(host: Host, query: str, model: Model) -> Any:
     columns = {fold(str(column)) for column in frame.columns}
     missing = [f.name for f in model.features if fold(f.name) not in columns]
     if missing:
-        raise MissingColumnError(
-            f"model {model.label} needs {', '.join(missing)}; the query has "
-            f"{', '.join(map(str, frame.columns))}"
-        )
+        present = ", ".join(map(str, frame.columns))
+        message = f"model {model.label} needs {', '.join(missing)}; the query has {present}"
+        raise MissingColumnError(message)
     return frame
 
 
@@ -105,16 +100,8 @@ def _compare_outputs(source: Source, model: Model, frame: Any) -> list[tuple[Any
     features = frame[[columns[fold(name)] for name in names]].set_axis(names, axis=1)
     verification = verify_rows(source, model.program, model.features, model.options, features)
     return [
-        (
-            difference.output,
-            difference.rows,
-            difference.absolute,
-            difference.relative,
-            difference.tolerance,
-            difference.flips,
-            difference.agrees,
-        )
-        for difference in verification.differences
+        (d.output, d.rows, d.absolute, d.relative, d.tolerance, d.flips, d.agrees)
+        for d in verification.differences
     ]
 
 
@@ -133,8 +120,7 @@ def _measure_small_models(
                 loss = measure_cascade_loss(model.program, small_model, inputs, codes[codes >= 0])
                 name = "cascade"
             case TopKFilter():
-                loss = measure_filter_loss(
-                    model.program, small_model, program_inputs(model.program, frame)
-                )
+                inputs = program_inputs(model.program, frame)
+                loss = measure_filter_loss(model.program, small_model, inputs)
                 name = "top_k filter"
         yield name, loss.rows, loss.loss, None, loss.allowed, loss.differing, loss.agrees

@@ -20,7 +20,7 @@ MAX_VALUES = 200
 MAX_NAMES = 1_000
 
 
-class Numbers:
+class NumberSample:
     """A sample of the numbers of a column, from which its distribution is computed."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Numbers:
         return [list(pair) for pair in zip(values.tolist(), counts.tolist(), strict=True)]
 
 
-class Codes:
+class CodeCounts:
     """Row counts of the categories of a column, by their codes."""
 
     def __init__(self, counts: Sequence[int] = ()) -> None:
@@ -73,25 +73,24 @@ class Codes:
 class ColumnStatistics:
     """Counts, moments and the distribution of a column.
 
-    rows, nulls: the numbers of all rows and of NULLs. least, most, mean: the minimum, maximum and
-    mean of the numbers. spread: the sum of squared distances from the mean. distinct: the number of
-    categories. names: the categories in the order of their codes. infinite: whether a number is
-    infinite.
+    row_count, null_count: the numbers of all rows and of NULLs. spread: the sum of squared
+    distances from the mean. distinct_count: the number of categories; None for numbers. names: the
+    categories in the order of their codes.
     """
 
     def __init__(self, name: str, sql_type: str) -> None:
         self.name = name
         self.sql_type = sql_type
-        self.rows = self.nulls = 0
-        self.distinct: int | None = None
-        self.least: float | None = None
-        self.most: float | None = None
+        self.row_count = self.null_count = 0
+        self.distinct_count: int | None = None
+        self.min_value: float | None = None
+        self.max_value: float | None = None
         self.mean = 0.0
         self.spread = 0.0
-        self.infinite = False
+        self.has_infinite = False
         self.names: Sequence[str] = ()
-        self._numbers = Numbers()
-        self._code_counts = Codes()
+        self._numbers = NumberSample()
+        self._code_counts = CodeCounts()
 
     def add_numbers(self, numbers: Array) -> None:
         """Add (n,) numbers, NaN for NULL."""
@@ -99,26 +98,26 @@ class ColumnStatistics:
             self._add(numbers)
 
     def _add(self, numbers: Array) -> None:
-        self.rows += len(numbers)
+        self.row_count += len(numbers)
         values = numbers.astype(np.float64)  # A copy: it is changed in place below.
         total = float(values.sum())
         if total - total != 0:  # NaN or infinite
             missing = np.isnan(values)
-            self.nulls += int(missing.sum())
+            self.null_count += int(missing.sum())
             values = values[~missing]
-            self.infinite = self.infinite or bool(np.isinf(values).any())
+            self.has_infinite = self.has_infinite or bool(np.isinf(values).any())
             total = float(values.sum())
-        if not len(values) or self.infinite:
+        if not len(values) or self.has_infinite:
             return
         self._numbers.add(values)
         min_value, max_value = float(values.min()), float(values.max())
-        self.least = min_value if self.least is None else min(self.least, min_value)
-        self.most = max_value if self.most is None else max(self.most, max_value)
+        self.min_value = min_value if self.min_value is None else min(self.min_value, min_value)
+        self.max_value = max_value if self.max_value is None else max(self.max_value, max_value)
         self._add_moments(values, total / len(values))
 
     def _add_moments(self, values: Array, mean: float) -> None:
         """Merge the moments of a batch into the mean and spread (Chan, Golub and LeVeque, 1979)."""
-        count_before = self.rows - self.nulls - len(values)
+        count_before = self.row_count - self.null_count - len(values)
         values -= mean
         batch_spread = float(np.dot(values, values))
         count = count_before + len(values)
@@ -128,8 +127,8 @@ class ColumnStatistics:
 
     def add_codes(self, codes: Array) -> None:
         """Add (n,) codes of categories, -1 for NULL."""
-        self.rows += len(codes)
-        self.nulls += int((codes < 0).sum())
+        self.row_count += len(codes)
+        self.null_count += int((codes < 0).sum())
         self._code_counts.add(codes)
 
     def set_values(self, values: Array) -> None:
@@ -138,27 +137,27 @@ class ColumnStatistics:
 
     def set_names(self, counts: Mapping[str, int]) -> None:
         """Set the categories of rows that were already counted: category -> row count."""
-        self.names, self.distinct = tuple(counts), len(counts)
-        self._code_counts = Codes(list(counts.values()))
+        self.names, self.distinct_count = tuple(counts), len(counts)
+        self._code_counts = CodeCounts(list(counts.values()))
 
     @property
     def is_empty(self) -> bool:
-        return self.rows == self.nulls
+        return self.row_count == self.null_count
 
     @property
     def is_constant(self) -> bool:
         """Return whether all rows have the same value; NULL counts as a value."""
-        value_count = self.rows - self.nulls
-        if self.nulls and value_count:
+        value_count = self.row_count - self.null_count
+        if self.null_count and value_count:
             return False
-        if self.distinct is not None:
-            return self.distinct + bool(self.nulls) <= 1
-        return self.least == self.most
+        if self.distinct_count is not None:
+            return self.distinct_count + bool(self.null_count) <= 1
+        return self.min_value == self.max_value
 
     def to_dict(self) -> dict[str, Any]:
-        value_count = self.rows - self.nulls
+        value_count = self.row_count - self.null_count
         mean = stddev = None
-        if self.distinct is None and value_count > 0 and math.isfinite(self.spread):
+        if self.distinct_count is None and value_count > 0 and math.isfinite(self.spread):
             mean, stddev = self.mean, math.sqrt(self.spread / value_count)
         values, others = self._numbers.values(), 0
         if self.names:
@@ -166,11 +165,11 @@ class ColumnStatistics:
         return {
             "name": self.name,
             "type": self.sql_type,
-            "rows": self.rows,
-            "nulls": self.nulls,
-            "distinct": self.distinct,
-            "min": self.least,
-            "max": self.most,
+            "rows": self.row_count,
+            "nulls": self.null_count,
+            "distinct": self.distinct_count,
+            "min": self.min_value,
+            "max": self.max_value,
             "mean": mean,
             "stddev": stddev,
             "values": values,
@@ -188,7 +187,7 @@ class Classes:
     def __len__(self) -> int:
         return len(self._codes)
 
-    def codes(self, values: Any) -> Array:
+    def encode(self, values: Any) -> Array:
         """Return the (n,) int64 codes of a pyarrow Array without NULLs; number new classes."""
         coded, code_of = values.dictionary_encode(), self._codes
         values_of_dictionary = map(_normalize_zero, coded.dictionary.to_pylist())
@@ -196,7 +195,7 @@ class Classes:
         indices = coded.indices.to_numpy(zero_copy_only=False)
         return np.asarray(np.array([*new_codes, -1], np.int64)[indices])
 
-    def positions(self, values: Any) -> Array:
+    def find_positions(self, values: Any) -> Array:
         """Return the (n,) int64 positions of values in the sorted classes, -1 if unknown."""
         position_of = {value: n for n, value in enumerate(self.values())}
         python_values = (_normalize_zero(v.item() if hasattr(v, "item") else v) for v in values)
@@ -231,8 +230,7 @@ def class_name(value: Any) -> str:
     """
     if isinstance(value, bool):
         return str(value).lower()
-    is_integer = isinstance(value, float) and value.is_integer()
-    return str(int(value)) if is_integer else str(value)
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def find_class(name: str, values: Sequence[Any]) -> Any:
@@ -266,7 +264,7 @@ class Names:
     def __len__(self) -> int:
         return len(self._codes)
 
-    def codes(self, values: Any) -> Array:
+    def encode(self, values: Any) -> Array:
         """Return the (n,) int32 codes of an Array of strings, -1 for NULL; number new names."""
         import pyarrow as pa
 

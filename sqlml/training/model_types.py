@@ -39,18 +39,16 @@ class BlockEstimator:
     path: str
     shared: tuple[str, ...]
     ignored: tuple[str, ...]
-    convert: Converter
+    convert: Converter = lambda given, rows: {}
     gains_by_passes: bool = True
 
     @property
     def supported(self) -> frozenset[str]:
-        """The supported parameters of the replaced estimator."""
         return frozenset((*self.shared, *self.ignored, *PASS_OPTIONS, "alpha", "C", "l1_ratio"))
 
     def parameters(self, given: Parameters, rows: int) -> dict[str, Any]:
         """Convert the parameters of the replaced estimator, for a fit to this many rows."""
-        shared = {name: given[name] for name in self.shared if name in given}
-        return {**shared, **self.convert(given, rows)}
+        return {**{n: given[n] for n in self.shared if n in given}, **self.convert(given, rows)}
 
 
 PASS_OPTIONS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
@@ -63,7 +61,7 @@ max_iter is the maximum number of passes, and tol the share by which each must r
 """
 
 
-def _descent_parameters(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
+def _gradient_descent(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
     """Return the parameters of stochastic gradient descent.
 
     Coefficients are averaged (Polyak and Juditsky, 1992), except with an L1 penalty, whose averages
@@ -71,14 +69,13 @@ def _descent_parameters(penalty: str | None, alpha: float, rows: int) -> dict[st
     """
     return {
         **{"learning_rate": "invscaling", "power_t": 0.25, "shuffle": True},
-        "penalty": penalty,
-        "alpha": alpha,
+        **{"penalty": penalty, "alpha": alpha},
         "average": rows if penalty in (None, "l2") else False,
     }
 
 
 def _convert_elastic_net(given: Parameters, rows: int) -> dict[str, Any]:
-    parameters = _descent_parameters("elasticnet", given.get("alpha", 1.0), rows)
+    parameters = _gradient_descent("elasticnet", given.get("alpha", 1.0), rows)
     return {**parameters, "l1_ratio": given.get("l1_ratio", 0.5)}
 
 
@@ -86,49 +83,43 @@ def _convert_logistic(given: Parameters, rows: int) -> dict[str, Any]:
     """Convert C, the inverse weight of the penalty relative to the sum over the rows."""
     alpha = 1 / (given.get("C", 1.0) * rows)
     l1_ratio = given.get("l1_ratio") or 0.0
-    parameters = _descent_parameters("elasticnet" if l1_ratio else "l2", alpha, rows)
+    parameters = _gradient_descent("elasticnet" if l1_ratio else "l2", alpha, rows)
     return {**parameters, "loss": "log_loss", **({"l1_ratio": l1_ratio} if l1_ratio else {})}
 
 
-_LINEAR_PARAMETERS = ("fit_intercept", "random_state")
+_SHARED = ("fit_intercept", "random_state")
 
 
 def _replace_regression(ignored: str, convert: Converter) -> BlockEstimator:
-    path = "sklearn.linear_model.SGDRegressor"
-    return BlockEstimator(path, _LINEAR_PARAMETERS, (ignored,), convert)
+    return BlockEstimator("sklearn.linear_model.SGDRegressor", _SHARED, (ignored,), convert)
 
 
 BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = {
     "LinearRegression": _replace_regression(
-        "n_jobs", lambda given, rows: _descent_parameters(None, 0.0, rows)
+        "n_jobs", lambda given, rows: _gradient_descent(None, 0.0, rows)
     ),
     # Ridge penalizes relative to the sum over the rows, and descent relative to the mean.
     "Ridge": _replace_regression(
         "solver",
-        lambda given, rows: _descent_parameters("l2", given.get("alpha", 1.0) / rows, rows),
+        lambda given, rows: _gradient_descent("l2", given.get("alpha", 1.0) / rows, rows),
     ),
     "Lasso": _replace_regression(
         "selection",
-        lambda given, rows: _descent_parameters("l1", given.get("alpha", 1.0), rows),
+        lambda given, rows: _gradient_descent("l1", given.get("alpha", 1.0), rows),
     ),
     "ElasticNet": _replace_regression("selection", _convert_elastic_net),
     "LogisticRegression": BlockEstimator(
-        "sklearn.linear_model.SGDClassifier",
-        _LINEAR_PARAMETERS,
-        ("solver", "n_jobs"),
-        _convert_logistic,
+        "sklearn.linear_model.SGDClassifier", _SHARED, ("solver", "n_jobs"), _convert_logistic
     ),
     "KMeans": BlockEstimator(
         "sklearn.cluster.MiniBatchKMeans",
         ("n_clusters", "init", "random_state"),
         ("algorithm", "n_init"),
-        lambda given, rows: {},
     ),
     "PCA": BlockEstimator(
         "sklearn.decomposition.IncrementalPCA",
         ("n_components", "whiten"),
         ("svd_solver", "random_state", "iterated_power"),
-        lambda given, rows: {},
         gains_by_passes=False,
     ),
 }
@@ -201,7 +192,7 @@ class Trainer:
         return self.packages[0] if self.packages else self.path.partition(".")[0]
 
     @property
-    def missing(self) -> list[str]:
+    def missing_packages(self) -> list[str]:
         return find_missing_packages(self.package, *self.packages)
 
     def estimator_class(self) -> Any:
@@ -215,8 +206,8 @@ def import_class(path: str) -> Any:
 
 def uses_bins(parameters: Mapping[str, Any]) -> bool:
     """Return whether XGBoost only needs the bins of the values (its hist method)."""
-    binned = parameters.get("tree_method") in (None, "auto", "hist")
-    return binned and parameters.get("booster") != "gblinear"
+    is_binned = parameters.get("tree_method") in (None, "auto", "hist")
+    return is_binned and parameters.get("booster") != "gblinear"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,25 +218,23 @@ class ModelType:
     trainers: Mapping[str, Trainer]
 
 
-_TREES = _freeze(
-    max_tree_depth="max_depth",
-    learn_rate="learning_rate",
-    max_iterations="n_estimators",
-    num_trees="n_estimators",
-    l1_reg="reg_alpha",
-    l2_reg="reg_lambda",
+def _rename(**names: str) -> Mapping[str, str]:
+    """Map the other names of parameters to the library's, which are the keywords."""
+    return _freeze(**{other: name for name, others in names.items() for other in others.split()})
+
+
+_TREES = _rename(
+    max_depth="max_tree_depth",
+    learning_rate="learn_rate",
+    n_estimators="max_iterations num_trees",
+    reg_alpha="l1_reg",
+    reg_lambda="l2_reg",
 )
 _XGBOOST = _freeze(
     **_TREES,
-    eta="learning_rate",
-    alpha="reg_alpha",
-    **{"lambda": "reg_lambda"},
-    min_split_loss="gamma",
-    min_tree_child_weight="min_child_weight",
-    booster_type="booster",
-    dart_normalize_type="normalize_type",
-    num_boost_round="n_estimators",
-    nthread="n_jobs",
+    **_rename(learning_rate="eta", reg_alpha="alpha", reg_lambda="lambda", gamma="min_split_loss"),
+    **_rename(min_child_weight="min_tree_child_weight", n_estimators="num_boost_round"),
+    **_rename(booster="booster_type", normalize_type="dart_normalize_type", n_jobs="nthread"),
 )
 _LIGHTGBM = _freeze(
     **_TREES,
@@ -254,32 +243,24 @@ _LIGHTGBM = _freeze(
     booster_type="boosting_type",
     colsample_bynode="feature_fraction_bynode",
 )
-_CATBOOST = _freeze(
-    max_tree_depth="depth",
-    max_depth="depth",
-    learn_rate="learning_rate",
-    max_iterations="iterations",
-    num_trees="iterations",
-    n_estimators="iterations",
-    l2_reg="l2_leaf_reg",
-    reg_lambda="l2_leaf_reg",
-    colsample_bylevel="rsm",
+_CATBOOST = _rename(
+    depth="max_tree_depth max_depth",
+    learning_rate="learn_rate",
+    iterations="max_iterations num_trees n_estimators",
+    l2_leaf_reg="l2_reg reg_lambda",
+    rsm="colsample_bylevel",
 )
-_HIST = _freeze(
-    max_tree_depth="max_depth",
-    learn_rate="learning_rate",
-    max_iterations="max_iter",
-    num_trees="max_iter",
-    n_estimators="max_iter",
-    l2_reg="l2_regularization",
+_HIST = _rename(
+    max_depth="max_tree_depth",
+    learning_rate="learn_rate",
+    max_iter="max_iterations num_trees n_estimators",
+    l2_regularization="l2_reg",
 )
-_FOREST = _freeze(
-    max_tree_depth="max_depth",
-    num_trees="n_estimators",
-    num_parallel_tree="n_estimators",
-    max_iterations="n_estimators",
-    colsample_bynode="max_features",
-    subsample="max_samples",
+_FOREST = _rename(
+    max_depth="max_tree_depth",
+    n_estimators="num_trees num_parallel_tree max_iterations",
+    max_features="colsample_bynode",
+    max_samples="subsample",
 )
 _LINEAR = _freeze(max_iterations="max_iter", min_rel_progress="tol")
 _XGBOOST_DEFAULTS = _freeze(enable_categorical=True, tree_method="hist")
@@ -288,16 +269,12 @@ _CATBOOST_DEFAULTS = _freeze(verbose=False, allow_writing_files=False, one_hot_m
 
 
 def _list_boosters(suffix: str) -> Mapping[str, Trainer]:
-    """Return the boosting libraries; `suffix` ends the names of their estimators."""
-    catboost, sklearn = (
-        f"catboost.CatBoost{suffix}",
-        f"sklearn.ensemble.HistGradientBoosting{suffix}",
-    )
+    catboost, histogram = f"catboost.CatBoost{suffix}", f"HistGradientBoosting{suffix}"
     trainers = {
         "xgboost": Trainer(f"xgboost.XGB{suffix}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS),
         "lightgbm": Trainer(f"lightgbm.LGBM{suffix}", "ordinal", _LIGHTGBM, _LIGHTGBM_DEFAULTS),
         "catboost": Trainer(catboost, "named", _CATBOOST, _CATBOOST_DEFAULTS, "random_seed"),
-        "sklearn": Trainer(sklearn, "ordinal", _HIST),
+        "sklearn": Trainer(f"sklearn.ensemble.{histogram}", "ordinal", _HIST),
     }
     if suffix == "Ranker":
         del trainers["sklearn"]
@@ -310,12 +287,11 @@ def _list_forests(suffix: str) -> Mapping[str, Trainer]:
     return _freeze(sklearn=sklearn, xgboost=xgboost)
 
 
-_NETWORK = _freeze(
-    activation_fn="activation",
-    learn_rate="lr",
-    learning_rate="lr",
-    max_iterations="max_epochs",
-    l2_reg="weight_decay",
+_NETWORK = _rename(
+    activation="activation_fn",
+    lr="learn_rate learning_rate",
+    max_epochs="max_iterations",
+    weight_decay="l2_reg",
 )
 
 
@@ -329,16 +305,9 @@ _PLAIN_REGRESSION = Trainer("sklearn.linear_model.LinearRegression", "scaled", _
 _LOGISTIC_REGRESSION = Trainer(
     "sklearn.linear_model.LogisticRegression", "scaled", _LINEAR, _freeze(max_iter=1000)
 )
-_KMEANS_NAMES = _freeze(
-    num_clusters="n_clusters",
-    kmeans_init_method="init",
-    max_iterations="max_iter",
-    min_rel_progress="tol",
-)
-_PCA_NAMES = _freeze(
-    num_principal_components="n_components",
-    pca_explained_variance_ratio="n_components",
-    pca_solver="svd_solver",
+_KMEANS_NAMES = _freeze(**_LINEAR, num_clusters="n_clusters", kmeans_init_method="init")
+_PCA_NAMES = _rename(
+    n_components="num_principal_components pca_explained_variance_ratio", svd_solver="pca_solver"
 )
 _KMEANS = Trainer("sklearn.cluster.KMeans", "scaled", _KMEANS_NAMES)
 _PCA = Trainer("sklearn.decomposition.PCA", "scaled", _PCA_NAMES)
@@ -387,14 +356,13 @@ def find_trainer(model_type: str, library: Any = None) -> tuple[str, Trainer]:
     trainers = MODEL_TYPES[model_type].trainers
     libraries = ", ".join(trainers)
     if library is not None and library not in trainers:
-        raise ConfigError(
-            f"library {library!r} does not train {model_type} models; libraries: {libraries}"
-        )
+        message = f"library {library!r} does not train {model_type} models; libraries: {libraries}"
+        raise ConfigError(message)
     for name, trainer in trainers.items():
-        if library in (None, name) and not trainer.missing:
+        if library in (None, name) and not trainer.missing_packages:
             return name, trainer
     preferred = library or next(iter(trainers))
-    missing = trainers[preferred].missing
+    missing = trainers[preferred].missing_packages
     raise MissingDependencyError(
         f"training {model_type} models needs {describe_missing(missing)}: "
         f"pip install 'sqlml[train,{preferred}]'"
@@ -444,9 +412,8 @@ def compute_model_metrics(estimator: Any, data: Part, task: Task, classes: int) 
         proba = _predict_all(estimator.predict_proba, data)
         proba /= proba.sum(axis=1, keepdims=True)  # Float32 probabilities may not add up to 1.
         predicted = (proba[:, 1] > 0.5).astype(int) if classes == 2 else proba.argmax(axis=1)
-        return compute_class_metrics(
-            np.asarray(data.y), predicted, classes, data.weight, proba=proba
-        )
+        labels = np.asarray(data.y)
+        return compute_class_metrics(labels, predicted, classes, data.weight, proba=proba)
     if task == "regress":
         predicted = _predict_all(estimator.predict, data).reshape(-1)
         return compute_number_metrics(np.asarray(data.y), predicted, data.weight)

@@ -11,7 +11,7 @@ from typing import Any
 from sqlml.long_work import cover_line, show_stage, uncover_line, watched_stream
 from sqlml.terminal import escape_controls
 
-LEAST_SECONDS = 1.0
+MIN_SECONDS = 1.0
 """Seconds before a bar is drawn."""
 
 
@@ -32,7 +32,7 @@ class Progress:
             from tqdm import tqdm
         except ImportError:
             return
-        make_bar = partial(tqdm, file=stream, unit_scale=True, leave=False, delay=LEAST_SECONDS)
+        make_bar = partial(tqdm, file=stream, unit_scale=True, leave=False, delay=MIN_SECONDS)
         self._bar = make_bar(desc=description, total=total, unit=unit)
 
     def add(self, units: int, note: str = "") -> None:
@@ -80,7 +80,7 @@ class TrainingLog:
         self.progress.begin("fitting", rounds, "round")
         self._last_time = time.perf_counter()
 
-    def round(self, loss: float | None, eval_loss: float | None) -> None:
+    def add_round(self, loss: float | None, eval_loss: float | None) -> None:
         now = time.perf_counter()
         self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, now - self._last_time))
         self._last_time = now

@@ -135,13 +135,13 @@ def open_vanishing_folder(parent: str | None) -> Iterator[str]:
 
 
 class RowStore:
-    """An (n, width) matrix in memory; above `most` bytes it moves to a file in `folder`."""
+    """An (n, width) matrix in memory; above `max_bytes`, it moves to a file in `folder`."""
 
-    def __init__(self, dtype: Any, width: int, most: float, folder: str | None = None) -> None:
+    def __init__(self, dtype: Any, width: int, max_bytes: float, folder: str | None = None) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.width = width
         self.folder = folder
-        self._memory_limit = most
+        self._memory_limit = max_bytes
         self._buffer: Buffer | None = Buffer(dtype, width)
         self._file: IO[bytes] | None = None
         self._rows = 0
@@ -179,9 +179,7 @@ class RowStore:
 
     def array(self) -> Array:
         """Return all rows, without copying if they are in memory."""
-        if self._buffer is not None:
-            return self._buffer.array()
-        return self.block(0, self._rows)
+        return self._buffer.array() if self._buffer is not None else self.block(0, self._rows)
 
     def block(self, start: int, stop: int) -> Array:
         if self._file is None:
@@ -257,7 +255,6 @@ class StoredRows(Blocks):
         return np.concatenate([*self._read_between(first_row, end_row)])
 
     def _read_between(self, start: int, stop: int) -> Iterator[Array]:
-        """Yield the selected rows between two positions of the store, block by block."""
         for block_start in range(start, stop, self.block_rows):
             block_end = min(block_start + self.block_rows, stop)
             selected = None if self.mask is None else self.mask[block_start:block_end]
@@ -277,7 +274,7 @@ class StoredRows(Blocks):
         return block if self.columns is None else block[:, self.columns]
 
     @cached_property
-    def first(self) -> Array:
+    def first_block(self) -> Array:
         return self.rows(0, min(self.block_rows, len(self)))
 
     def column(self, index: int) -> Array:
@@ -307,7 +304,7 @@ class Part:
     group: Array | None
 
 
-def sample(part: Part, max_rows: int) -> Part:
+def sample_rows(part: Part, max_rows: int) -> Part:
     """Return at most `max_rows` evenly spaced rows, in memory; rows with groups are all kept."""
     count = part.X.shape[0]
     positions = None
@@ -338,9 +335,8 @@ def _select_rows(X: Blocks, positions: Array | None) -> Iterator[Any]:
         if positions is None:
             yield block
         else:
-            yield block[
-                positions[(positions >= block_start) & (positions < block_end)] - block_start
-            ]
+            is_inside = (positions >= block_start) & (positions < block_end)
+            yield block[positions[is_inside] - block_start]
         block_start = block_end
 
 

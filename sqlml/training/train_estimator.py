@@ -21,22 +21,11 @@ from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelEr
 from sqlml.host import RowHost
 from sqlml.long_work import show_stage
 from sqlml.scorer.evaluate import Metrics
+from sqlml.training import model_types
 from sqlml.training.column_statistics import Classes
-from sqlml.training.fitting.fit import cannot_be_trained
-from sqlml.training.model_types import (
-    Task,
-    Trainer,
-    compute_model_metrics,
-    describe_missing,
-    find_missing_packages,
-)
+from sqlml.training.fitting.fit import make_training_error
+from sqlml.training.options import sqlml_options
 from sqlml.training.options.request import Request
-from sqlml.training.options.sqlml_options import (
-    ALIASES,
-    ESTIMATOR_OPTIONS,
-    Options,
-    read_sqlml_options,
-)
 from sqlml.training.progress import Progress, TrainingLog
 from sqlml.training.row_store import Part
 from sqlml.training.rows.check_rows import check_classes, check_frame, check_label
@@ -46,7 +35,7 @@ from sqlml.training.rows.training_columns import (
     Role,
     TrainingColumn,
     TrainingColumns,
-    label_sql,
+    build_label_sql,
     read_columns,
 )
 from sqlml.training.train_model_type import TrainedModel, collect_versions, train
@@ -65,31 +54,31 @@ def parse_estimator_request(
     """
     is_estimator = hasattr(estimator, "fit") and hasattr(estimator, "get_params")
     if isinstance(estimator, type) or not is_estimator:
-        raise ConfigError(
-            "train takes the name of a model type, or an estimator with fit and get_params, not "
-            f"{estimator!r:.80}"
-        )
-    missing = find_missing_packages()
+        accepted = "the name of a model type, or an estimator with fit and get_params"
+        raise ConfigError(f"train takes {accepted}, not {estimator!r:.80}")
+    missing = model_types.find_missing_packages()
     if missing:
         advice = "pip install 'sqlml[train]'"
-        raise MissingDependencyError(f"training needs {describe_missing(missing)}: {advice}")
-    named = Options.from_mapping(options).rename(ALIASES)
-    sqlml_values = read_sqlml_options(named, ESTIMATOR_OPTIONS)
-    others = named.exclude((*ESTIMATOR_OPTIONS, *stored_options))
+        raise MissingDependencyError(
+            f"training needs {model_types.describe_missing(missing)}: {advice}"
+        )
+    named = sqlml_options.Options.from_mapping(options).rename(sqlml_options.ALIASES)
+    sqlml_values = sqlml_options.read_sqlml_options(named, sqlml_options.ESTIMATOR_OPTIONS)
+    others = named.exclude((*sqlml_options.ESTIMATOR_OPTIONS, *stored_options))
     unknown = next((named.written[name] for name in others.values), None)
     if unknown is not None:
+        names = ", ".join(sqlml_options.ESTIMATOR_OPTIONS)
         raise ConfigError(
-            f"unknown option {unknown!r}; options of train with an estimator: "
-            f"{', '.join(ESTIMATOR_OPTIONS)}; parameters belong to the estimator itself"
+            f"unknown option {unknown!r}; options of train with an estimator: {names}; parameters "
+            "belong to the estimator itself"
         )
-    cls, task = type(estimator), _find_task(estimator)
-    trainer = Trainer(f"{cls.__module__}.{cls.__qualname__}", "given")
-    return Request.from_sqlml_options(
-        sqlml_values, cls.__name__, task, trainer, options, stored_options
-    )
+    cls = type(estimator)
+    trainer = model_types.Trainer(f"{cls.__module__}.{cls.__qualname__}", "given")
+    details = (sqlml_values, cls.__name__, _find_task(estimator), trainer)
+    return Request.from_sqlml_options(*details, options, stored_options)
 
 
-def _find_task(estimator: Any) -> Task:
+def _find_task(estimator: Any) -> model_types.Task:
     from sklearn import base
 
     if base.is_classifier(estimator):
@@ -124,15 +113,14 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     if all_rows.weight is not None:
         check_weights(all_rows.weight, request)
     class_count = 0 if classes is None else len(classes)
-    statistics, notices = check_frame(
-        frame, types, features, all_rows.y, class_count or None, request
-    )
+    labels = all_rows.y, class_count or None
+    statistics, notices = check_frame(frame, types, features, *labels, request)
     notices += check_label(request, types.get(request.label or ""))
     log = TrainingLog()
     show_stage("fitting")
     model = _fit_clone(estimator, frame.loc[~mask], features, request, types)
     show_stage("measuring it")
-    log.round(None, None)
+    log.add_round(None, None)
     measured_rows = make_part_of(frame.loc[mask if has_held_out else ~mask])
     return TrainedModel(
         model=model,
@@ -160,7 +148,7 @@ def _build_query(query: str, columns: TrainingColumns, request: Request) -> str:
     if columns.label is not None:
         name = DUCKDB.quote_name(columns.label.name)
         where_clause = f" WHERE {name} IS NOT NULL"
-        label = label_sql(columns.label, request) if request.task == "classify" else name
+        label = build_label_sql(columns.label, request) if request.task == "classify" else name
         if columns.label.type.startswith("DECIMAL"):
             label = f"CAST({name} AS DOUBLE)"
         replace_clause = f" REPLACE ({label} AS {name})" if label != name else ""
@@ -187,7 +175,7 @@ def _read_classes(types: Mapping[str, str], frame: Any, request: Request) -> Cla
     if request.task != "classify" or request.label is None:
         return None
     classes = Classes(types[request.label])
-    classes.codes(pa.Array.from_pandas(frame[request.label]))
+    classes.encode(pa.Array.from_pandas(frame[request.label]))
     check_classes(classes, len(frame), request)
     return classes
 
@@ -203,7 +191,7 @@ def _fit_clone(
         return clone(estimator).fit(rows[features], *y, **weights)
     except Exception as error:  # A library may raise any exception
         hint = _suggest_fix(str(error), rows, features, types)
-        raise cannot_be_trained(type(estimator).__name__, error, hint) from error
+        raise make_training_error(type(estimator).__name__, error, hint) from error
 
 
 def _suggest_fix(message: str, rows: Any, features: list[str], types: Mapping[str, str]) -> str:
@@ -231,11 +219,9 @@ _MISSING_ERROR = re.compile(r"\b(NaN|nan|missing values)\b")
 
 
 def _make_part(rows: Any, features: list[str], request: Request, classes: Classes | None) -> Part:
-    y: Any = None
-    if request.label is not None:
-        y = rows[request.label].to_numpy()
+    y: Any = None if request.label is None else rows[request.label].to_numpy()
     if classes is not None:
-        y = classes.positions(y)
+        y = classes.find_positions(y)
     weight = None
     if request.weight is not None:
         weight = rows[request.weight].to_numpy(np.float64, na_value=np.nan)
@@ -244,11 +230,11 @@ def _make_part(rows: Any, features: list[str], request: Request, classes: Classe
 
 def _compute_metrics(model: Any, part: Part, request: Request, classes: Classes | None) -> Metrics:
     if classes is not None and not hasattr(model, "predict_proba"):
-        correct = classes.positions(model.predict(part.X)) == part.y
+        correct = classes.find_positions(model.predict(part.X)) == part.y
         return {"accuracy": float(np.average(correct, weights=part.weight))}
     try:
         count = 0 if classes is None else len(classes)
-        return compute_model_metrics(model, part, request.task, count)
+        return model_types.compute_model_metrics(model, part, request.task, count)
     except (AttributeError, ValueError, TypeError) as error:
         raise UnsupportedModelError(
             f"{type(model).__name__} does not predict as scikit-learn's estimators do: {error}"
@@ -300,10 +286,8 @@ class RowTrainers:
                 continue  # The model does not use it.
             expression = expressions.get(feature.name)
             if feature.kind in NESTED:
-                raise ConfigError(
-                    f"PROMOTE IF cannot compare with {model.label}, whose feature "
-                    f"{feature.name!r} is a {feature.kind}"
-                )
+                fault = f"feature {feature.name!r} is a {feature.kind}"
+                raise ConfigError(f"PROMOTE IF cannot compare with {model.label}, whose {fault}")
             sql_type = trained.columns.raw[feature.name] if expression is None else expression.type
             role: Role = "category" if feature.kind == "string" else "number"
             features.append(TrainingColumn(feature.name, sql_type, role, expression))

@@ -24,14 +24,14 @@ from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
 from sqlml.scorer.evaluate import Metrics
 from sqlml.training.fitting.checkpoint import Checkpoint, Fitting
-from sqlml.training.fitting.fit import cannot_be_trained, fit
+from sqlml.training.fitting.fit import fit, make_training_error
 from sqlml.training.fitting.tuning import Fit, Trials, is_end_of_trial, tune
 from sqlml.training.model_types import SUPERVISED, compute_model_metrics, find_block_estimator
 from sqlml.training.options.estimator_parameters import order_constraints
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import Split
 from sqlml.training.progress import TrainingLog
-from sqlml.training.row_store import Part, StoredRows, sample
+from sqlml.training.row_store import Part, StoredRows, sample_rows
 from sqlml.training.rows.check_rows import check_rows, find_keys
 from sqlml.training.rows.estimator_input import (
     assemble_model,
@@ -49,7 +49,7 @@ from sqlml.training.rows.feature_pipeline import (
     learns_in_blocks,
     make_transformer,
 )
-from sqlml.training.rows.read_rows import SHARES, TrainingRows, check_memory, read_rows
+from sqlml.training.rows.read_rows import MEMORY_SHARES, TrainingRows, check_memory, read_rows
 from sqlml.training.rows.training_columns import TrainingColumns, read_columns
 from sqlml.types import Labels
 
@@ -136,15 +136,13 @@ def _train_on_rows(
     features = [f for f in rows.features if not (statistics[f.name].is_empty or f.name in ignored)]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
-    filled_texts = [name for name in texts if statistics[name].nulls]
+    filled_texts = [name for name in texts if statistics[name].null_count]
     if filled_texts and not inlines:
-        raise ConfigError(
-            f"column {filled_texts[0]!r} contains strings and NULLs: write "
-            f"coalesce({filled_texts[0]}, '') in the query"
-        )
+        advice = f"write coalesce({filled_texts[0]}, '') in the query"
+        raise ConfigError(f"column {filled_texts[0]!r} contains strings and NULLs: {advice}")
     groups = group_features(features, rows.names, texts, request)
-    request, more_notices = _settle_storage(rows, groups, request)
-    notices += more_notices
+    request, storage_notices = _settle_storage(rows, groups, request)
+    notices += storage_notices
     try:
         prepared = _prepare_rows(rows, groups, request)
     except ValueError as error:  # A transformer raises it.
@@ -180,7 +178,7 @@ def _settle_storage(
 ) -> tuple[Request, list[str]]:
     """Return the request, with out_of_core set if the rows are in a file, and notices."""
     package = request.trainer.package
-    if package not in SHARES or not _stays_in_file(rows, groups, request):
+    if package not in MEMORY_SHARES or not _stays_in_file(rows, groups, request):
         return request, []
     notices = []
     replacement = find_block_estimator(request.trainer.path, request.parameters)
@@ -241,24 +239,16 @@ class _PreparedRows:
         request, rows = self.request, self.rows
         class_count = 0 if rows.classes is None else len(rows.classes)
         try:
-            fitting = Fitting(
-                request,
-                self._order_constraints(parameters),
-                self.categories,
-                self.fitted,
-                self.held_out,
-                log,
-                rows.memory_limit,
-                class_count,
-                checkpoint,
-            )
+            given = self._order_constraints(parameters)
+            details = log, rows.memory_limit, class_count, checkpoint
+            fitting = Fitting(request, given, self.categories, self.fitted, self.held_out, *details)
             estimator = fit(fitting)
             measured_rows = self.held_out
             if measured_rows is None:
                 fitted_rows = make_part(rows.fitted, self.fitted.X, request, rows)
-                measured_rows = sample(fitted_rows, MAX_MEASURED_ROWS)
+                measured_rows = sample_rows(fitted_rows, MAX_MEASURED_ROWS)
             elif request.task not in SUPERVISED:  # These metrics need all rows at once.
-                measured_rows = sample(measured_rows, MAX_MEASURED_ROWS)
+                measured_rows = sample_rows(measured_rows, MAX_MEASURED_ROWS)
             metrics = compute_model_metrics(estimator, measured_rows, request.task, class_count)
             return Fit(estimator, metrics, log)
         except SqlmlError:
@@ -266,11 +256,9 @@ class _PreparedRows:
         except Exception as error:  # A library may raise any exception.
             if is_end_of_trial(error):
                 raise
-            class_name = request.trainer.path.rpartition(".")[2]
-            raise cannot_be_trained(class_name, error) from error
+            raise make_training_error(request.trainer.path.rpartition(".")[2], error) from error
 
     def _order_constraints(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters, their constraints reordered to the estimator's columns."""
         query_columns = [name for name in self.rows.order if name in self.groups.names]
         numeric_columns = self.groups.numbers  # These come first.
         other_count = self.fitted.X.shape[1] - len(numeric_columns)
@@ -280,8 +268,8 @@ class _PreparedRows:
 
 
 def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _PreparedRows:
-    if groups.many:
-        _check_folds(rows, groups.many[0])
+    if groups.target_encoded:
+        _check_folds(rows, groups.target_encoded[0])
     transformer = make_transformer(groups, rows.names, request)
     if not learns_in_blocks(groups, rows.names, request):
         _check_fits_memory(rows, groups, request)
@@ -292,8 +280,8 @@ def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -
         transformer = X.transformer
         if held_out is not None:
             held_X = replace(X, source=select_matrix(rows, held_out, groups))
-    elif request.trainer.features == "ordinal" and not (groups.many or groups.texts):
-        transformer.fit(build_frame(rows, rows.fitted, groups.names, part=slice(0, 1)))
+    elif request.trainer.features == "ordinal" and not (groups.target_encoded or groups.texts):
+        transformer.fit(build_frame(rows, rows.fitted, groups.names, row_slice=slice(0, 1)))
         X = select_matrix(rows, rows.fitted, groups)
         held_X = None if held_out is None else select_matrix(rows, held_out, groups)
     else:
@@ -308,7 +296,7 @@ def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -
     categories: list[int] = []
     if request.trainer.features in ("ordinal", "named"):
         first_category = len(groups.numbers)
-        categories = list(range(first_category, first_category + len(groups.few)))
+        categories = list(range(first_category, first_category + len(groups.categories)))
     return _PreparedRows(rows, request, transformer, fitted_part, held_out_part, categories, groups)
 
 
@@ -332,7 +320,7 @@ def _stays_in_file(rows: TrainingRows, groups: FeatureGroups, request: Request) 
 def _check_fits_memory(rows: TrainingRows, groups: FeatureGroups, request: Request) -> None:
     if not isinstance(rows.fitted.features, StoredRows):
         return
-    name = next(iter((*groups.many, *groups.texts, *groups.few)))
+    name = next(iter((*groups.target_encoded, *groups.texts, *groups.categories)))
     if request.out_of_core:
         raise ConfigError(
             f"column {name!r} has {len(rows.names[name]):,} distinct strings, and is learned from "

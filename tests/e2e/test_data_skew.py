@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import sqlml
 from sqlml.errors import BindError
-from sqlml.training.column_statistics import MAX_SAMPLED, Codes, Numbers
+from sqlml.training.column_statistics import MAX_SAMPLED, CodeCounts, NumberSample
 
 
 def made(seed: int, rows: int, shift: float) -> pd.DataFrame:
@@ -115,7 +115,7 @@ def test_an_estimator_of_ones_own_is_known_too(con: sqlml.Session) -> None:
 
 @pytest.mark.nightly
 def test_very_many_names_and_rows() -> None:
-    numbers = Numbers()
+    numbers = NumberSample()
     rng = np.random.default_rng(3)
     drawn = rng.normal(size=MAX_SAMPLED * 5)
     for part in np.array_split(drawn, 37):
@@ -124,7 +124,7 @@ def test_very_many_names_and_rows() -> None:
     assert MAX_SAMPLED / 2 <= counts.sum() <= MAX_SAMPLED and len(values) == 100
     upto = np.searchsorted(np.sort(drawn), values, side="right") / len(drawn)
     np.testing.assert_allclose(np.cumsum(counts) / counts.sum(), upto, atol=0.005)
-    codes = Codes()
+    codes = CodeCounts()
     codes.add(np.arange(3000))
     codes.add(np.array([7, 7, -1, 2999]))
     kept, others = codes.values([f"n{k}" for k in range(3000)])

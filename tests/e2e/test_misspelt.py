@@ -96,7 +96,7 @@ TRAIN = "OPTIONS (model_type = 'linear_reg', label = 'id') AS SELECT id, tenure 
         ("SELECT predict('tutorial.m', *) FROM customers", "to a database, not to a schema"),
         ("DROP MODEL tutorial.m", "models belong to a database, not to a schema"),
         ("DROP MODEL project.tutorial.m", "a model is named by model or database.model"),
-        (f'CREATE MODEL "tutorial.m" {TRAIN}', "is quoted apart from it"),
+        (f'CREATE MODEL "tutorial.m" {TRAIN}', "quote the name of a database separately"),
     ],
 )
 def test_what_people_write_first_is_answered(con: sqlml.Session, sql: str, wanted: str) -> None:

@@ -172,7 +172,7 @@ def test_a_view_that_scores_stays_as_it_is(con: Session) -> None:
 def test_what_a_view_joins_is_a_group_to_learn_from(con: Session) -> None:
     models, model = con._models, con._models.catalog.get(parse_reference("m"))
     learned = fetch_learning_rows(models, model, "SELECT x, f FROM of_a_view", "ADD CASCADE")
-    assert dict(learned.sources.of) == {"f": frozenset({"join a"})}
+    assert dict(learned.sources.sources_of) == {"f": frozenset({"join a"})}
     assert check_unique_keys(models, {"unique_keys": "k"}, learned.expanded_query) == ("k",)
     learned = fetch_learning_rows(models, model, "FROM called", "ADD CASCADE")
-    assert dict(learned.sources.of) == {"f": frozenset({"slow(k)"})}
+    assert dict(learned.sources.sources_of) == {"f": frozenset({"slow(k)"})}

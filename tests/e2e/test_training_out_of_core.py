@@ -66,7 +66,7 @@ def test_xgboost_makes_the_same_trees_out_of_core(
     trained(con, "whole", label, options)
     monkeypatch.setattr(row_store, "block_rows", lambda *_: 1700)
     trained(con, "blocks", label, f"{options}, out_of_core = true")
-    monkeypatch.setattr(read_rows, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(read_rows, "MAX_MEMORY_BYTES", 100)
     trained(con, "file", label, options)
     hashes = "SELECT program FROM sqlml.catalog_versions"
     assert len(set(con.execute(hashes).fetchall())) == 1
@@ -220,7 +220,7 @@ def test_texts_are_learned_from_in_memory_unless_asked_not_to(
     con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = "SELECT a, 'some words of ' || id AS note, over FROM t"
-    monkeypatch.setattr(read_rows, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(read_rows, "MAX_MEMORY_BYTES", 100)
     options = "model_type = 'boosted_tree_classifier', label = 'over', n_estimators = 2"
     told = con.execute(f"CREATE MODEL m OPTIONS ({options}) AS {query}").fetchall()
     assert int(dict(told)["rows"].replace(",", "")) > 4000
@@ -232,9 +232,9 @@ def test_rows_that_take_much_memory_go_to_a_file_and_the_definition_says_so(
     con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = "model_type = 'logistic_reg'"
-    monkeypatch.setattr(read_rows, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(read_rows, "MAX_MEMORY_BYTES", 100)
     assert trained(con, "whole", "over", options)["notices"] == []  # a quarter of memory_limit
-    monkeypatch.setattr(read_rows, "SHARES", {"sklearn": 0.0})
+    monkeypatch.setattr(read_rows, "MEMORY_SHARES", {"sklearn": 0.0})
     (notice,) = trained(con, "m", "over", options)["notices"]
     assert notice.startswith("SGDClassifier learns block by block instead of LogisticRegression")
     monkeypatch.undo()

@@ -233,7 +233,7 @@ class SqlmlFunctions:
 
     def _read_calls(self, schema: str) -> list[tuple[Any, ...]]:
         try:
-            if "catalog_calls" not in self._connection.tables(schema):
+            if "catalog_calls" not in self._connection.list_tables(schema):
                 return []
             return self._connection.read(
                 f"SELECT DISTINCT function, arguments, result FROM {schema}.catalog_calls "

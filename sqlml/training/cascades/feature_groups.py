@@ -52,15 +52,15 @@ class Group:
 class Sources:
     """Expensive parts of a query: joined tables, and functions of columns.
 
-    of: a feature of the model -> the names of the sources that it needs. costs: the name of a
+    sources_of: feature of the model -> the names of the sources that it needs. costs: the name of a
     source -> nanoseconds per row.
     """
 
-    of: Mapping[str, frozenset[str]]
+    sources_of: Mapping[str, frozenset[str]]
     costs: Mapping[str, float]
 
-    def behind(self, features: Iterable[str]) -> frozenset[str]:
-        return frozenset(s for f in features for s in self.of.get(f, ()))
+    def find_needed(self, features: Iterable[str]) -> frozenset[str]:
+        return frozenset(s for f in features for s in self.sources_of.get(f, ()))
 
     def cost(self, sources: Iterable[str]) -> float:
         return sum(self.costs[s] for s in sources)
@@ -74,7 +74,7 @@ class _BlockSet:
     """Blocks of columns that need the same expensive steps and sources."""
 
     blocks: list[Block]
-    heavy: frozenset[int]
+    steps: frozenset[int]
     sources: frozenset[str]
 
     @property
@@ -89,15 +89,14 @@ def find_feature_groups(last: LastEstimator, sources: Sources, cost: Cost) -> tu
     them.
     """
     block_sets = _split_blocks(last, sources)
-    inner_costs = [cost(p.places) if p.heavy else 0.0 for p in block_sets]
+    inner_costs = [cost(p.places) if p.steps else 0.0 for p in block_sets]
     leaders = list(range(len(block_sets)))  # The first block set in the group of each.
     for i, block_set in enumerate(block_sets):
         for j, other_set in enumerate(block_sets[:i]):
             shared = sources.cost(block_set.sources & other_set.sources)
-            if block_set.heavy & other_set.heavy:
-                shared += (
-                    inner_costs[i] + inner_costs[j] - cost([*block_set.places, *other_set.places])
-                )
+            if block_set.steps & other_set.steps:
+                together = cost([*block_set.places, *other_set.places])
+                shared += inner_costs[i] + inner_costs[j] - together
             totals = [inner_costs[k] + sources.cost(block_sets[k].sources) for k in (i, j)]
             if shared > 0 and shared > min(totals) - shared:
                 leader, follower = sorted((leaders[i], leaders[j]))
@@ -109,7 +108,7 @@ def find_feature_groups(last: LastEstimator, sources: Sources, cost: Cost) -> tu
         places = sorted(place for block in blocks for place in block.places)
         needed = frozenset[str]().union(*(member.sources for member in members))
         inputs = frozenset[str]().union(*(block.inputs for block in blocks))
-        steps = frozenset[int]().union(*(member.heavy for member in members))
+        steps = frozenset[int]().union(*(member.steps for member in members))
         total_cost = sources.cost(needed) + (cost(places) if steps else 0.0)
         name = _describe_group(last, places, steps, needed, inputs)
         groups.append(Group(name, tuple(places), inputs, needed, bool(steps), total_cost))
@@ -119,26 +118,26 @@ def find_feature_groups(last: LastEstimator, sources: Sources, cost: Cost) -> tu
 def _split_blocks(last: LastEstimator, sources: Sources) -> list[_BlockSet]:
     block_sets: dict[tuple[frozenset[int], frozenset[str]], _BlockSet] = {}
     for block in last.blocks:
-        heavy = frozenset(i for i in block.nodes if OPS[last.program.nodes[i].op].group in MIXING)
-        needed = sources.behind(block.inputs)
-        block_sets.setdefault((heavy, needed), _BlockSet([], heavy, needed)).blocks.append(block)
+        steps = frozenset(i for i in block.nodes if OPS[last.program.nodes[i].op].group in MIXING)
+        needed = sources.find_needed(block.inputs)
+        block_sets.setdefault((steps, needed), _BlockSet([], steps, needed)).blocks.append(block)
     return list(block_sets.values())
 
 
 def _describe_group(
     last: LastEstimator,
     places: Sequence[int],
-    heavy: frozenset[int],
+    steps: frozenset[int],
     sources: frozenset[str],
     inputs: frozenset[str],
 ) -> str:
     """Describe a group by the sources and steps that compute it, or else by its columns."""
-    steps = [_describe_step(last.program, i) for i in sorted(heavy)]
-    makers = [*sorted(sources), *dict.fromkeys(step for step in steps if step)]
+    descriptions = [_describe_step(last.program, i) for i in sorted(steps)]
+    makers = [*sorted(sources), *dict.fromkeys(step for step in descriptions if step)]
     if makers:
         return ", ".join(makers)
-    columns = _column_names(last, places) if heavy else sorted(inputs)
-    return ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if columns[8:] else "")
+    names = _column_names(last, places) if steps else sorted(inputs)
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
 
 
 def _describe_step(program: Program, i: int) -> str:
@@ -146,9 +145,7 @@ def _describe_step(program: Program, i: int) -> str:
     node = program.nodes[i]
     if node.op not in ("count_tokens", "hash_tokens"):
         return ""
-    token_kind = {"word": "words", "char": "characters", "char_wb": "characters"}[
-        node.attrs["analyzer"]
-    ]
+    token_kind = "words" if node.attrs["analyzer"] == "word" else "characters"
     return f"{token_kind} of {', '.join(node.attrs['features'])}"
 
 
@@ -176,9 +173,9 @@ def measure_source_costs(
     sources = frozenset[FeatureSource]().union(*needs.values())
     if not sources:
         return Sources({}, {}), 0.0
-    names = {s.name: frozenset(t for t in sources if t.name == s.name) for s in sources}
-    idle = [frozenset[FeatureSource](), sources, *names.values()]
-    seconds = dict.fromkeys(idle, float("inf"))
+    named_sources = {s.name: frozenset(t for t in sources if t.name == s.name) for s in sources}
+    disabled_sets = [frozenset[FeatureSource](), sources, *named_sources.values()]
+    seconds = dict.fromkeys(disabled_sets, float("inf"))
     start = time.perf_counter()
     for _ in range(ROUNDS):
         for disabled in seconds:
@@ -192,9 +189,10 @@ def measure_source_costs(
     def to_ns(duration: float) -> float:
         return max(duration, 0.0) / rows * 1e9
 
-    costs = {n: to_ns(seconds[frozenset()] - seconds[disabled]) for n, disabled in names.items()}
-    of = {feature: frozenset(s.name for s in needed) for feature, needed in needs.items()}
-    return Sources(of, costs), to_ns(seconds[sources])
+    all_seconds = seconds[frozenset()]
+    costs = {n: to_ns(all_seconds - seconds[named]) for n, named in named_sources.items()}
+    sources_of = {feature: frozenset(s.name for s in needed) for feature, needed in needs.items()}
+    return Sources(sources_of, costs), to_ns(seconds[sources])
 
 
 def disable_sources(query: str, idle: Collection[FeatureSource]) -> str:

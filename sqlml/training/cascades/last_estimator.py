@@ -81,12 +81,12 @@ def find_last_estimator(program: Program) -> LastEstimator:
     for value, above in _find_bottlenecks(program, outputs):
         groups = {OPS[program.nodes[i].op].group for i in above}
         has_estimator = has_estimator or not groups.isdisjoint(MIXING)
-        makers = _find_makers(program, value) if has_estimator else []
-        if len(set(makers)) > 1:
-            return LastEstimator(program, (value,), _group_blocks(program, makers))
+        column_nodes = _find_column_nodes(program, value) if has_estimator else []
+        if len(set(column_nodes)) > 1:
+            return LastEstimator(program, (value,), _group_blocks(program, column_nodes))
     inputs = tuple(program.inputs.values())
-    makers = [i for i in inputs for _ in range(program.nodes[i].type.width)]
-    return LastEstimator(program, inputs, _group_blocks(program, makers))
+    column_nodes = [i for i in inputs for _ in range(program.nodes[i].type.width)]
+    return LastEstimator(program, inputs, _group_blocks(program, column_nodes))
 
 
 def _find_bottlenecks(program: Program, outputs: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
@@ -105,28 +105,29 @@ def _find_bottlenecks(program: Program, outputs: Sequence[int]) -> Iterator[tupl
         frontier |= {i for i in program.nodes[node].inputs if program.nodes[i].type.rowwise}
 
 
-def _find_makers(program: Program, value: int) -> list[int]:
+def _find_column_nodes(program: Program, value: int) -> list[int]:
+    """Return the node that computes each column of `value`."""
     node = program.nodes[value]
     inputs = [i for i in node.inputs if program.nodes[i].type.rowwise]
     if node.op == "concat":
-        return [maker for i in node.inputs for maker in _find_makers(program, i)]
+        return [maker for i in node.inputs for maker in _find_column_nodes(program, i)]
     if node.op == "select":
-        makers = _find_makers(program, inputs[0])
-        return [makers[int(i)] for i in node.attrs["indices"]]
+        column_nodes = _find_column_nodes(program, inputs[0])
+        return [column_nodes[int(i)] for i in node.attrs["indices"]]
     keeps_columns = node.op in _KEEPS_COLUMNS and len(inputs) == 1
     if keeps_columns and program.nodes[inputs[0]].type.width == node.type.width:
-        return _find_makers(program, inputs[0])
+        return _find_column_nodes(program, inputs[0])
     return [value] * node.type.width
 
 
-def _group_blocks(program: Program, makers: Sequence[int]) -> tuple[Block, ...]:
-    places: dict[int, list[int]] = {}
-    for place, maker in enumerate(makers):
-        places.setdefault(maker, []).append(place)
+def _group_blocks(program: Program, column_nodes: Sequence[int]) -> tuple[Block, ...]:
+    columns_of_node: dict[int, list[int]] = {}
+    for place, node in enumerate(column_nodes):
+        columns_of_node.setdefault(node, []).append(place)
     names = {i: name for name, i in program.inputs.items()}
     blocks = []
-    for maker, columns in places.items():
-        nodes = program.find_needed([maker])
+    for node, columns in columns_of_node.items():
+        nodes = program.find_needed([node])
         inputs = frozenset(names[i] for i in nodes if i in names)
         blocks.append(Block(tuple(columns), frozenset(nodes), inputs))
     return tuple(blocks)
@@ -154,8 +155,7 @@ def build_shuffled_model(last: LastEstimator, places: Sequence[int]) -> Program:
         if node.op == "input":
             copies[i] = b.input_of(node, SHUFFLED.format(node.attrs["name"]))
         elif node.type.rowwise:
-            arguments = [copies.get(j, b.value(j)) for j in node.inputs]
-            copies[i] = copy_retyped(b, node, arguments)
+            copies[i] = copy_retyped(b, node, [copies.get(j, b.value(j)) for j in node.inputs])
     matrix, shuffled_matrix = _build_matrix(b, last), b.concat([copies[i] for i in last.values])
     moved = sorted(places)
     unchanged = sorted(set(range(matrix.type.width)) - set(places))
@@ -224,11 +224,11 @@ def measure_row_ns(program: Program, output: str, rows: Rows) -> float:
     inputs = {name: v[:_TIMED_ROWS] for name, v in _select_inputs(program, rows).items()}
     n = len(next(iter(inputs.values())))
     scorer = _make_scorer(program)
-    return time_fastest(lambda: scorer._score(output, inputs, {"threads": 1})) / n
+    return time_fastest_run(lambda: scorer._score(output, inputs, {"threads": 1})) / n
 
 
-def time_fastest(work: Callable[[], Any]) -> float:
-    """Return the nanoseconds of the fastest of several runs, after a first run to compile."""
+def time_fastest_run(work: Callable[[], Any]) -> float:
+    """Return the time in ns of the fastest of several runs, after a warm-up run."""
     durations = []
     with wait_for_kernels():
         work()
@@ -265,7 +265,7 @@ def measure_feature_ns(last: LastEstimator, places: Sequence[int], rows: Rows) -
     compiled = _compile_features(last, places)
     sample = {name: values[:_TIMED_ROWS] for name, values in rows.items()}
     n = len(next(iter(sample.values())))
-    return time_fastest(lambda: sum(1 for _ in _run_in_blocks(compiled, sample))) / n
+    return time_fastest_run(lambda: sum(1 for _ in _run_in_blocks(compiled, sample))) / n
 
 
 def _compile_features(last: LastEstimator, places: Sequence[int]) -> Compiled:

@@ -36,13 +36,13 @@ from sqlml.training.cascades.small_model import (
     train_small_scorer,
 )
 from sqlml.training.cascades.threshold import (
-    FEWEST,
     LEVEL,
-    TRIALS,
+    MAX_QUERIES,
+    MIN_QUERIES,
+    count_needed_rows,
     find_lowest_threshold,
     find_smallest_ratio,
-    most_loss,
-    rows_needed,
+    max_loss,
 )
 from sqlml.types import Array
 
@@ -111,9 +111,9 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
     model's features again, so that its rows pay for both.
     """
     level = 1 - (1 - LEVEL) / len(BUDGETS)
-    needed = rows_needed(loss, level)
+    needed = count_needed_rows(loss, level)
     random = np.random.default_rng(task.seed)
-    positions = _split(labels.size, HELD_OUT_SHARE, random)
+    positions = _split_rows(labels.size, HELD_OUT_SHARE, random)
     train_labels, held_out_labels = (labels[side] for side in positions)
     if held_out_labels.size < needed:
         raise ConfigError(
@@ -122,20 +122,18 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
             "rows, or a larger accuracy_loss"
         )
 
-    def make_harm(train_rows: Rows) -> Harm:
+    def make_loss_function(train_rows: Rows) -> LossFunction:
         accuracy = _is_correct(task.program, train_rows, train_labels).mean()
         return lambda model, of: float(accuracy - _is_correct(model, of, train_labels).mean())
 
-    candidates = _find_candidates(task, "label", positions, random, make_harm)
+    candidates = _find_candidates(task, "label", positions, random, make_loss_function)
     held_out_rows = candidates.held_out_rows
     full_correct = _is_correct(task.program, held_out_rows, held_out_labels)
 
     def learn(chosen: frozenset[int]) -> Cascade | None:
         places, train_rows = candidates.places(chosen), candidates.train_rows
-        small = train_small_classifier(
-            candidates.last, places, task.recipe, train_rows, train_labels
-        )
-        small = run(small)
+        recipe, last = task.recipe, candidates.last
+        small = run(train_small_classifier(last, places, recipe, train_rows, train_labels))
         confidence = compute_output(small, CONFIDENCE, held_out_rows)[:, 0]
         small_correct = _is_correct(small, held_out_rows, held_out_labels)
         threshold = find_lowest_threshold(confidence, small_correct, full_correct, loss, level)
@@ -150,7 +148,7 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
             confident=threshold.confident,
             accuracy=float(full_correct.mean()),
             loss=threshold.loss,
-            most_loss=threshold.most_loss,
+            most_loss=threshold.max_loss,
             **candidates.facts(chosen, small, "label", (1 - threshold.confident) * rest_ns),
         )
         return Cascade(small, facts)
@@ -167,36 +165,34 @@ def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
     """
     n, k = len(next(iter(task.rows.values()))), goal.k
     random = np.random.default_rng(task.seed)
-    positions = _split(n, FILTER_HELD_OUT, random)
+    positions = _split_rows(n, FILTER_HELD_OUT, random)
     held_out_count = positions[1].size
-    table_rows = max(MIN_ROWS_PER_K * k, held_out_count // TRIALS)
-    if held_out_count < FEWEST * table_rows:
+    table_rows = max(MIN_ROWS_PER_K * k, held_out_count // MAX_QUERIES)
+    if held_out_count < MIN_QUERIES * table_rows:
         raise ConfigError(
-            f"{n:,} rows are too few to try top-{k} queries: {FEWEST} tables of "
+            f"{n:,} rows are too few to try top-{k} queries: {MIN_QUERIES} tables of "
             f"{MIN_ROWS_PER_K * k:,} rows are held out for that; give at least "
-            f"{2 * FEWEST * MIN_ROWS_PER_K * k:,} rows"
+            f"{2 * MIN_QUERIES * MIN_ROWS_PER_K * k:,} rows"
         )
 
     def score(model: Program, of: Rows) -> Array:
         return np.asarray(compute_output(model, goal.output, of)[:, goal.column], np.float64)
 
-    def make_harm(train_rows: Rows) -> Harm:
+    def make_loss_function(train_rows: Rows) -> LossFunction:
         scores = score(task.program, train_rows)
         return lambda model, of: float(np.mean((score(model, of) - scores) ** 2))
 
-    candidates = _find_candidates(task, goal.output, positions, random, make_harm)
+    candidates = _find_candidates(task, goal.output, positions, random, make_loss_function)
     train_rows, held_out_rows = candidates.train_rows, candidates.held_out_rows
     train_scores, full_scores = (score(task.program, of) for of in (train_rows, held_out_rows))
 
     def learn(chosen: frozenset[int]) -> TopKFilter:
         places = candidates.places(chosen)
-        small = run(
-            train_small_scorer(candidates.last, places, task.recipe, train_rows, train_scores)
-        )
+        recipe, last = task.recipe, candidates.last
+        small = run(train_small_scorer(last, places, recipe, train_rows, train_scores))
         small_scores = compute_output(small, CONFIDENCE, held_out_rows)[:, 0]
-        ratio = find_smallest_ratio(
-            small_scores, full_scores, k=k, rows=table_rows, precision=goal.precision, random=random
-        )
+        limits: dict[str, Any] = {"k": k, "rows": table_rows, "precision": goal.precision}
+        ratio = find_smallest_ratio(small_scores, full_scores, **limits, random=random)
         remaining = min(ratio.ratio * k / table_rows, 1.0)
         facts = FilterFacts(
             **asdict(goal),
@@ -213,18 +209,17 @@ def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
     return _choose_fastest(map(learn, candidates), candidates, "no features are cheap enough")
 
 
-def _split(n: int, share: float, random: np.random.Generator) -> tuple[Array, Array]:
+def _split_rows(n: int, share: float, random: np.random.Generator) -> tuple[Array, Array]:
     order = random.permutation(n)
     held_out_count = round(n * share)
     return np.sort(order[held_out_count:]), np.sort(order[:held_out_count])
 
 
 def _is_correct(model: Program, rows: Rows, labels: Array) -> Array:
-    """Return which predictions of a classifier equal the labels, (n,) bool."""
     return np.asarray(compute_output(model, "label", rows)[:, 0] == labels)
 
 
-Harm = Callable[[Program, Rows], float]
+LossFunction = Callable[[Program, Rows], float]
 """A function that measures the loss of a model on some rows."""
 
 
@@ -287,12 +282,12 @@ def _find_candidates(
     output: str,
     positions: tuple[Array, Array],
     random: np.random.Generator,
-    make_harm: Callable[[Rows], Harm],
+    make_loss_function: Callable[[Rows], LossFunction],
 ) -> Candidates:
     """Group the features, and measure the groups on the rows to train on.
 
     The held-out rows do not influence which groups are tried, so that results on them are unbiased.
-    `make_harm` makes a function that measures the loss of a model.
+    `make_loss_function` makes a function that measures the loss of a model.
     """
     train_rows, held_out_rows = (
         {name: values[side] for name, values in task.rows.items()} for side in positions
@@ -311,13 +306,11 @@ def _find_candidates(
     sizes = (positions[0].size, positions[1].size)
     order = random.permutation(sizes[0])
     shuffled_rows = {SHUFFLED.format(name): values[order] for name, values in train_rows.items()}
-    rows, harm = {**train_rows, **shuffled_rows}, make_harm(train_rows)
-    groups = tuple(
-        replace(g, importance=harm(build_shuffled_model(last, g.places), rows)) for g in groups
-    )
-    full_ns = measure_row_ns(task.program, output, train_rows) + task.sources.cost(
-        task.sources.costs
-    )
+    rows, measure_loss = {**train_rows, **shuffled_rows}, make_loss_function(train_rows)
+    losses = [measure_loss(build_shuffled_model(last, group.places), rows) for group in groups]
+    groups = tuple(replace(g, importance=x) for g, x in zip(groups, losses, strict=True))
+    source_ns = task.sources.cost(task.sources.costs)
+    full_ns = measure_row_ns(task.program, output, train_rows) + source_ns
     return Candidates(task, last, groups, train_rows, held_out_rows, sizes, full_ns)
 
 
@@ -357,12 +350,11 @@ def _choose_fastest(
     `failure` is the reason if `learned` is empty.
     """
     fastest = min(learned, key=lambda small: small.facts.expected_ns, default=None)
-    if fastest is None:
-        return NoGain(failure, candidates.describe_groups())
-    if fastest.facts.gain < MIN_GAIN:
-        reason = f"a query would take {1 / fastest.facts.gain:.2f} of the time without it"
-        return NoGain(reason, candidates.describe_groups())
-    return fastest
+    if fastest is not None and fastest.facts.gain >= MIN_GAIN:
+        return fastest
+    if fastest is not None:
+        failure = f"a query would take {1 / fastest.facts.gain:.2f} of the time without it"
+    return NoGain(failure, candidates.describe_groups())
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,27 +375,28 @@ class RealLoss:
 
 def measure_cascade_loss(program: Program, cascade: Cascade, rows: Rows, labels: Array) -> RealLoss:
     """Measure the decrease of a model's accuracy with its cascade; labels are (n,) indices."""
-    small = compute_output(cascade.small, "label", rows)[:, 0]
-    full = compute_output(program, "label", rows)[:, 0]
-    combined = np.where(small < 0, full, small)
-    lost = int(((full == labels) & (combined != labels)).sum())
-    won = int(((full != labels) & (combined == labels)).sum())
+    small_labels = compute_output(cascade.small, "label", rows)[:, 0]
+    full_labels = compute_output(program, "label", rows)[:, 0]
+    combined = np.where(small_labels < 0, full_labels, small_labels)
+    lost_count = int(((full_labels == labels) & (combined != labels)).sum())
+    won_count = int(((full_labels != labels) & (combined == labels)).sum())
     n, allowed = labels.size, cascade.facts.accuracy_loss
-    differing = int((combined != full).sum())
-    agrees = -most_loss(won, lost, n) <= allowed  # The lower bound of the loss.
-    return RealLoss(n, (lost - won) / n, allowed, differing, agrees)
+    differing = int((combined != full_labels).sum())
+    agrees = -max_loss(won_count, lost_count, n) <= allowed  # The lower bound of the loss.
+    return RealLoss(n, (lost_count - won_count) / n, allowed, differing, agrees)
 
 
 def measure_filter_loss(program: Program, top_k_filter: TopKFilter, rows: Rows) -> RealLoss:
     """Measure the share of a model's best K rows that its filter leaves out."""
     facts = top_k_filter.facts
-    full = compute_output(program, facts.output, rows)[:, facts.column]
+    full_scores = compute_output(program, facts.output, rows)[:, facts.column]
     small_scores = compute_output(top_k_filter.small, CONFIDENCE, rows)[:, 0]
-    k = min(facts.k, full.size)
+    k = min(facts.k, full_scores.size)
     kept_share = facts.ratio * facts.k / facts.rows
-    kept_count = max(math.ceil(facts.ratio * facts.k), math.ceil(kept_share * full.size))
+    kept_count = max(math.ceil(facts.ratio * facts.k), math.ceil(kept_share * full_scores.size))
     remaining = np.argsort(-small_scores, kind="stable")[:kept_count]
-    kth_score = np.partition(full, -k)[-k]  # Rows that tie with the k-th are as good.
-    missed = k - min(k, int((full[remaining] >= kth_score).sum()))
+    kth_score = np.partition(full_scores, -k)[-k]  # Rows that tie with the k-th are as good.
+    missed = k - min(k, int((full_scores[remaining] >= kth_score).sum()))
     allowed = 1 - facts.precision
-    return RealLoss(full.size, missed / k, allowed, missed, k - missed >= facts.precision * k)
+    agrees = k - missed >= facts.precision * k
+    return RealLoss(full_scores.size, missed / k, allowed, missed, agrees)

@@ -26,7 +26,7 @@ class Recipe:
     parameters: Mapping[str, Any]
 
     @classmethod
-    def of(cls, stored: Any) -> Recipe:
+    def from_stored(cls, stored: Any) -> Recipe:
         try:
             path, parameters = stored["class"], stored["parameters"]
         except (TypeError, KeyError):
@@ -35,7 +35,7 @@ class Recipe:
             raise UnsupportedModelError("the catalog's record of the estimator is damaged")
         return cls(path, parameters)
 
-    def regression(self) -> Recipe:
+    def to_regression(self) -> Recipe:
         """Return the recipe of the corresponding regression; a regression's recipe is its own."""
         module, _, name = self.path.rpartition(".")
         if name in _LINEAR_CLASSIFIERS:
@@ -51,7 +51,7 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         return {"class": self.path, "parameters": dict(self.parameters)}
 
-    def estimator(self) -> Any:
+    def make_estimator(self) -> Any:
         """Create the unfitted estimator, if its class and parameters are allowed."""
         module, _, name = self.path.rpartition(".")
         package = module.split(".")[0]
@@ -60,12 +60,11 @@ class Recipe:
         try:
             cls = getattr(importlib.import_module(module), name)
         except ImportError:
-            raise MissingDependencyError(
-                f"a small model is trained by {package}, which is not installed: "
-                f"pip install 'sqlml[{package}]'"
-            ) from None
+            advice = f"pip install 'sqlml[{package}]'"
+            message = f"a small model is trained by {package}, which is not installed: {advice}"
+            raise MissingDependencyError(message) from None
         except AttributeError:
-            raise UnsupportedModelError(f"this {package} has no {name}") from None
+            raise UnsupportedModelError(f"the installed {package} has no {name}") from None
         try:
             defaults = cls().get_params()
         except TypeError:  # It contains other estimators, which a recipe cannot describe.
@@ -80,9 +79,8 @@ class Recipe:
         try:
             return cls(**{**parameters, **_QUIET.get(package, {})})
         except Exception as error:  # A library may raise any exception.
-            raise UnsupportedModelError(
-                f"no {name} can be made as the model was: {type(error).__name__}: {error}"
-            ) from error
+            message = f"the model's {name} cannot be created: {type(error).__name__}: {error}"
+            raise UnsupportedModelError(message) from error
 
 
 def extract_recipe(model: Any) -> Recipe | None:
@@ -95,10 +93,8 @@ def extract_recipe(model: Any) -> Recipe | None:
         parameters = last.get_params(deep=False)
     except Exception:  # An object from a file may lack attributes that its class expects.
         return None
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(type(last).__init__).parameters.items()
-    }
+    signature = inspect.signature(type(last).__init__)
+    defaults = {name: p.default for name, p in signature.parameters.items()}
     changed = {}
     for name, value in parameters.items():
         default = defaults.get(name)
@@ -173,8 +169,7 @@ def _find_last_estimator(model: Any) -> Any:
         if isinstance(steps, list) and steps:
             model = steps[-1][1]
             continue
-        candidates = filter(None, (getattr(model, name, None) for name in _INNER_ESTIMATORS))
-        inner = next(candidates, None)
+        inner = next(filter(None, (getattr(model, n, None) for n in _INNER_ESTIMATORS)), None)
         if inner is None:
             return model
         model = inner
@@ -185,7 +180,6 @@ _INNER_ESTIMATORS = ("best_estimator_", "final_estimator_", "classifier_")
 
 
 def _to_json_value(value: Any) -> Any:
-    """Convert a parameter's value to JSON values, or raise TypeError."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, list | tuple):

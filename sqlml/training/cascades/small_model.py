@@ -96,9 +96,9 @@ def _fit_bernoulli(
 ) -> dict[str, Any]:
     binarized = x if binarize is None else (x > binarize).astype(np.float64)
     counts = _sum_by_class(binarized, y) + alpha
-    members = np.bincount(y)[:, None] + 2 * alpha
+    member_counts = np.bincount(y)[:, None] + 2 * alpha
     return {
-        "feature_log_prob_": np.log(counts) - np.log(members),
+        "feature_log_prob_": np.log(counts) - np.log(member_counts),
         "binarize": binarize,
         **_compute_class_priors(y, fit_prior),
     }
@@ -109,9 +109,9 @@ def _sum_by_class(x: Array, y: Array) -> Array:
 
 
 def _compute_class_priors(y: Array, is_fitted: bool) -> dict[str, Any]:
-    members = np.bincount(y)
-    shares = members / y.size if is_fitted else np.full(members.size, 1 / members.size)
-    return {"class_log_prior_": np.log(shares), "classes_": np.arange(members.size)}
+    counts = np.bincount(y)
+    shares = counts / y.size if is_fitted else np.full(counts.size, 1 / counts.size)
+    return {"class_log_prior_": np.log(shares), "classes_": np.arange(counts.size)}
 
 
 CLOSED_FORMS: Mapping[str, Callable[..., dict[str, Any]]] = {
@@ -157,7 +157,7 @@ def _append_fitted(
 
 def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
     try:
-        estimator = recipe.estimator()
+        estimator = recipe.make_estimator()
     except MissingDependencyError:
         fitted = fit_closed_form(recipe.path, recipe.parameters, matrix, target)
         if fitted is None:
@@ -168,10 +168,9 @@ def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
             return estimator.fit(matrix, target)
     except Exception as error:  # A library may raise any exception.
         reason = (str(error).splitlines() or [""])[0]
-        raise UnsupportedModelError(
-            f"no small {type(estimator).__name__} can be trained on these features: "
-            f"{type(error).__name__}: {reason}"
-        ) from error
+        fault = f"{type(error).__name__}: {reason}"
+        message = f"no small {type(estimator).__name__} can be trained on these features: {fault}"
+        raise UnsupportedModelError(message) from error
 
 
 def _compute_confidence(b: Builder, outputs: Outputs) -> Value:

@@ -18,38 +18,38 @@ from sqlml.types import Array
 LEVEL = 0.95
 
 
-def interval(successes: int, trials: int, level: float = LEVEL) -> tuple[float, float]:
+def compute_interval(successes: int, trials: int, level: float = LEVEL) -> tuple[float, float]:
     """Return the confidence interval of the true share of successes.
 
-    >>> low, high = interval(72, 72)
+    >>> low, high = compute_interval(72, 72)
     >>> round(low, 3), high
     (0.95, 1.0)
     """
     tail = (1 - level) / 2
-    return least_share(successes, trials, tail), most_share(successes, trials, tail)
+    return min_share(successes, trials, tail), max_share(successes, trials, tail)
 
 
-def least_share(successes: int, trials: int, tail: float) -> float:
+def min_share(successes: int, trials: int, tail: float) -> float:
     """Return the bound that exceeds the true share in at most the share `tail` of all samples."""
-    return 1 - most_share(trials - successes, trials, tail)
+    return 1 - max_share(trials - successes, trials, tail)
 
 
 @lru_cache(maxsize=4096)
-def most_share(successes: int, trials: int, tail: float) -> float:
+def max_share(successes: int, trials: int, tail: float) -> float:
     """Return the bound that the true share exceeds in at most the share `tail` of all samples."""
     if successes >= trials:
         return 1.0
     low, high = 0.0, 1.0
     for _ in range(60):  # Bisection: the probability falls with the share.
         middle = (low + high) / 2
-        if at_most(successes, trials, middle) > tail:
+        if binomial_cdf(successes, trials, middle) > tail:
             low = middle
         else:
             high = middle
     return (low + high) / 2
 
 
-def at_most(successes: int, trials: int, share: float) -> float:
+def binomial_cdf(successes: int, trials: int, share: float) -> float:
     """Return the binomial probability of at most `successes` in `trials`."""
     if successes >= trials or share <= 0:
         return 1.0
@@ -61,14 +61,14 @@ def at_most(successes: int, trials: int, share: float) -> float:
 
 
 @lru_cache(maxsize=8)
-def most_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int:
+def max_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int:
     """Return the maximum number of failures for which the interval lies above `share`, or -1.
 
-    >>> [next(n for n in range(500) if most_failures(n) >= f) for f in range(5)]
+    >>> [next(n for n in range(500) if max_failures(n) >= f) for f in range(5)]
     [72, 110, 142, 173, 202]
     """
     failures = -1
-    while at_most(failures + 1, trials, 1 - share) < (1 - level) / 2:
+    while binomial_cdf(failures + 1, trials, 1 - share) < (1 - level) / 2:
         failures += 1
     return failures
 
@@ -80,7 +80,7 @@ def _log_choices(n: int) -> Array:
     return np.asarray(logs[n] - logs - logs[::-1])
 
 
-STEPS = 200
+MAX_THRESHOLDS = 200
 """Upper bound on the thresholds that are tried."""
 
 
@@ -89,13 +89,13 @@ class Threshold:
     """A threshold on the confidence above which the small model's label is used.
 
     confidence: the threshold. confident: the share of rows above it. loss: the decrease in accuracy
-    on the held-out rows. most_loss: the upper bound of the loss, at the requested confidence level.
+    on the held-out rows. max_loss: the upper bound of the loss, at the requested confidence level.
     """
 
     confidence: float
     confident: float
     loss: float
-    most_loss: float
+    max_loss: float
 
 
 def find_lowest_threshold(
@@ -121,11 +121,11 @@ def find_lowest_threshold(
     # The threshold below each row. Rows of equal confidence share a threshold.
     thresholds = np.append(sorted_confidence[1:], np.nextafter(sorted_confidence[-1], -np.inf))
     ends = np.flatnonzero(thresholds < sorted_confidence)
-    if ends.size > STEPS:
-        ends = ends[np.linspace(0, ends.size - 1, STEPS).astype(int)]
+    if ends.size > MAX_THRESHOLDS:
+        ends = ends[np.linspace(0, ends.size - 1, MAX_THRESHOLDS).astype(int)]
     lowest = None
     for end in ends:
-        loss_bound = most_loss(int(lost[end]), int(won[end]), n, level)
+        loss_bound = max_loss(int(lost[end]), int(won[end]), n, level)
         if loss_bound > loss:
             break
         difference = int(lost[end]) - int(won[end])
@@ -133,29 +133,29 @@ def find_lowest_threshold(
     return lowest
 
 
-def most_loss(lost: int, won: int, rows: int, level: float = LEVEL) -> float:
+def max_loss(lost: int, won: int, rows: int, level: float = LEVEL) -> float:
     """Return the upper bound of a loss of accuracy.
 
     It is the exact upper bound of the share of rows where only the full model is correct, minus the
     exact lower bound of the share where only the small model is correct, each at half of the risk.
     """
     tail = (1 - level) / 4
-    return most_share(lost, rows, tail) - least_share(won, rows, tail)
+    return max_share(lost, rows, tail) - min_share(won, rows, tail)
 
 
-def rows_needed(loss: float, level: float = LEVEL) -> int:
+def count_needed_rows(loss: float, level: float = LEVEL) -> int:
     """Return how many rows must be held out to bound the loss, if no prediction gets worse.
 
-    >>> rows_needed(0.001)
+    >>> count_needed_rows(0.001)
     4380
     """
     return math.ceil(math.log((1 - level) / 4) / math.log1p(-loss))
 
 
-TRIALS = 200
+MAX_QUERIES = 200
 """Upper bound on the queries that are tried."""
 
-FEWEST = 72
+MIN_QUERIES = 72
 """Minimum number of queries that can prove the precision, if no query fails."""
 
 
@@ -178,24 +178,25 @@ def find_smallest_ratio(
 ) -> Ratio:
     """Return the smallest ratio with which top-K queries are precise enough (Willump, 4.2).
 
-    The 95% interval of the share of queries with a precision of at least `precision` must lie above
+    `small` and `full` are the scores of both models, (n,). The 95% interval of the share of
+    queries with a precision of at least `precision` must lie above
     95%. The queries are tried on disjoint tables of `rows` rows. Willump draws the tables at
     random, but then all of them have the same best rows, and one lucky draw decides them all.
     """
-    trials = min(small.size // rows, TRIALS)
+    trials = min(small.size // rows, MAX_QUERIES)
     tables = random.permutation(small.size)[: trials * rows].reshape(trials, rows)
     needed = math.ceil(precision * k)
     ranks = np.sort([find_needed_rank(small[table], full[table], k, needed) for table in tables])
-    rank = float(ranks[trials - 1 - max(most_failures(trials), 0)])
+    rank = float(ranks[trials - 1 - max(max_failures(trials), 0)])
     failed = int((ranks > rank).sum())
-    return Ratio(max(rank / k, 1.0), trials, failed, interval(trials - failed, trials))
+    return Ratio(max(rank / k, 1.0), trials, failed, compute_interval(trials - failed, trials))
 
 
-def find_needed_rank(small: Array, full: Array, k: int, needed: int) -> int:
+def find_needed_rank(small_scores: Array, full_scores: Array, k: int, needed: int) -> int:
     """Return how many of the best rows by `small` contain `needed` of the best `k` by `full`."""
-    k = min(k, full.size)
+    k = min(k, full_scores.size)
     needed = min(needed, k)
-    kth_score = np.partition(full, -k)[-k]  # Rows that tie with the k-th are as good.
-    order = np.argsort(-small, kind="stable")
-    good_count = np.cumsum(full[order] >= kth_score)
+    kth_score = np.partition(full_scores, -k)[-k]  # Rows that tie with the k-th are as good.
+    order = np.argsort(-small_scores, kind="stable")
+    good_count = np.cumsum(full_scores[order] >= kth_score)
     return int(np.searchsorted(good_count, needed)) + 1

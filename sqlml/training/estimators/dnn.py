@@ -146,19 +146,17 @@ class _RoundCallback(Callback):  # type: ignore[misc]
     def __init__(self, epochs: Epochs, stops_early: bool) -> None:
         self.on_round = epochs.on_round
         self.patience = epochs.patience if stops_early else None
-        self.before = 0
+        self.epochs_before = 0
         self.best: tuple[float, int, Any] | None = None
 
     def on_epoch_end(self, net: Any, **_: Any) -> None:
-        epoch, last = self.before + len(net.history), net.history[-1]
-        if not np.isfinite(last["train_loss"]):
-            raise ConfigError(
-                f"the loss of epoch {epoch} is not finite; train with a smaller learn_rate "
-                f"than {net.lr}"
-            )
-        loss = last.get("valid_loss")
+        epoch, losses = self.epochs_before + len(net.history), net.history[-1]
+        if not np.isfinite(losses["train_loss"]):
+            advice = f"train with a smaller learn_rate than {net.lr}"
+            raise ConfigError(f"the loss of epoch {epoch} is not finite; {advice}")
+        loss = losses.get("valid_loss")
         if self.on_round is not None:
-            self.on_round(float(last["train_loss"]), None if loss is None else float(loss))
+            self.on_round(float(losses["train_loss"]), None if loss is None else float(loss))
         if loss is None or self.patience is None:
             return
         if self.best is None or loss < self.best[0]:
@@ -254,7 +252,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
     def _fit(self, datasets: Sequence[_Rows], outputs: int, criterion: Any, epochs: Epochs) -> None:
         self._check_parameters()
         (data, *held_out), segment = datasets, epochs.segment
-        rounds = _RoundCallback(epochs, stops_early=bool(held_out))
+        callback = _RoundCallback(epochs, stops_early=bool(held_out))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             net = _Net(
@@ -275,7 +273,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
                 iterator_train__shuffle=True,
                 iterator_valid=_make_loader,
                 train_split=predefined_split(held_out[0]) if held_out else None,
-                callbacks=[("rounds", rounds)],
+                callbacks=[("rounds", callback)],
                 callbacks__print_log=None,
                 verbose=0,
             )
@@ -287,29 +285,28 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
                     state = torch.load(io.BytesIO(segment.state), weights_only=True)
                     net.module_.load_state_dict(state["module"])
                     net.optimizer_.load_state_dict(state["optimizer"])
-                    rounds.before, rounds.best = state["epochs"], state["best"]
+                    callback.epochs_before, callback.best = state["epochs"], state["best"]
             with suppress(_StopTraining):  # Unlike fit, fit_loop does not catch Ctrl-C.
                 net.fit_loop(data, epochs=self.max_epochs if segment is None else segment.count)
         if segment is not None:
             state = {
                 "module": net.module_.state_dict(),
                 "optimizer": net.optimizer_.state_dict(),
-                "epochs": rounds.before + len(net.history),
-                "best": rounds.best,
+                "epochs": callback.epochs_before + len(net.history),
+                "best": callback.best,
             }
             content = io.BytesIO()
             torch.save(state, content)
             self.state_ = content.getvalue()
-        if rounds.best is not None:
-            net.module_.load_state_dict(rounds.best[2])
+        if callback.best is not None:
+            net.module_.load_state_dict(callback.best[2])
         self.module_ = copy.deepcopy(net.module_).eval()
         self.n_features_in_ = data.X.shape[1]
 
     def _compute_scores(self, X: Any) -> Any:
         with torch.inference_mode():
             starts = range(0, max(X.shape[0], 1), _SCORED_ROWS)
-            blocks = [self.module_(_to_tensor(X[row : row + _SCORED_ROWS])) for row in starts]
-            return torch.cat(blocks)
+            return torch.cat([self.module_(_to_tensor(X[i : i + _SCORED_ROWS])) for i in starts])
 
 
 class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
@@ -334,22 +331,22 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
         self.classes_: Array = np.unique(np.asarray(y))
         is_binary = len(self.classes_) == 2
 
-        def rows(X: Any, y: Any, weight: Any) -> _Rows:
+        def make_rows(X: Any, y: Any, weight: Any) -> _Rows:
             codes = np.searchsorted(self.classes_, np.asarray(y))
             return _Rows(X, codes.astype(np.float32 if is_binary else np.int64), weight)
 
-        datasets = [rows(X, y, sample_weight), *([rows(*held_out)] if held_out else [])]
+        datasets = [make_rows(X, y, sample_weight), *([make_rows(*held_out)] if held_out else [])]
         criterion = nn.BCEWithLogitsLoss if is_binary else nn.CrossEntropyLoss
         self._fit(datasets, 1 if is_binary else len(self.classes_), criterion, epochs)
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """Return the (n, k) probabilities of the classes, float32."""
+        """Return class probabilities as float32 (n, k)."""
         scores = self._compute_scores(X)
         if scores.shape[1] > 1:
             return np.asarray(torch.softmax(scores, -1).numpy())
-        second = torch.sigmoid(scores)
-        return np.asarray(torch.cat([1 - second, second], 1).numpy())
+        positive = torch.sigmoid(scores)
+        return np.asarray(torch.cat([1 - positive, positive], 1).numpy())
 
     def predict(self, X: Any) -> Array:
         """Return the (n,) most probable classes; of equally probable classes, the first."""
@@ -376,11 +373,12 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
         mean = float(np.average(targets, weights=sample_weight))
         spread = float(np.sqrt(np.average((targets - mean) ** 2, weights=sample_weight))) or 1.0
 
-        def rows(X: Any, y: Any, weight: Any) -> _Rows:
+        def make_rows(X: Any, y: Any, weight: Any) -> _Rows:
             scaled = (np.asarray(y, np.float64) - mean) / spread
             return _Rows(X, scaled.astype(np.float32), weight)
 
-        datasets = [rows(X, targets, sample_weight), *([rows(*held_out)] if held_out else [])]
+        held_out_rows = [make_rows(*held_out)] if held_out else []
+        datasets = [make_rows(X, targets, sample_weight), *held_out_rows]
         self._fit(datasets, 1, nn.MSELoss, epochs)
         last = self.module_.last
         with torch.no_grad():
@@ -389,5 +387,5 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Array:
-        """Return (n,) numbers, float32."""
+        """Return predictions as float32 (n,)."""
         return np.asarray(self._compute_scores(X)[:, 0].numpy())

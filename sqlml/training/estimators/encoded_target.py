@@ -24,9 +24,7 @@ def _has_method(method: str) -> Callable[[Any], bool]:
 class EncodedTargetClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Fit `classifier` to the indices of the labels among the sorted classes.
 
-    Attributes:
-        classes_: (k,) the classes.
-        classifier_: the fitted classifier, whose classes are 0 to k - 1.
+    The fitted `classifier_` has the classes 0 to k - 1; `classes_` are the (k,) labels.
     """
 
     def __init__(self, classifier: Any) -> None:

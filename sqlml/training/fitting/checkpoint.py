@@ -106,10 +106,8 @@ def _make_private(folder: str) -> None:
             "that it is in; name a folder that is yours alone, on a path that others cannot change"
         ) from error
     except OSError as error:
-        raise ConfigError(
-            f"option checkpoint: the folder {folder!r} cannot be made: {error.strerror}; name "
-            "another one"
-        ) from error
+        fault = f"the folder {folder!r} cannot be made: {error.strerror}"
+        raise ConfigError(f"option checkpoint: {fault}; name another one") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +115,14 @@ class ModelFormat:
     """A library's way to save a model in a checkpoint.
 
     package: the package that reads the content of a checkpoint. dump, load: convert a model to this
-    content, and back. growth, least: the lengths of segments; see `split_rounds`.
+    content, and back. growth, min_rounds: the lengths of segments; see `split_rounds`.
     """
 
     package: str
     dump: Callable[[Any], bytes]
     load: Callable[[bytes], Any]
     growth: float = 0.25
-    least: int = 10
+    min_rounds: int = 10
 
 
 FitSegment = Callable[[int, int, Any], Any]
@@ -148,7 +146,7 @@ def fit_in_segments(
         log.restore(saved.metric, saved.losses)
         model = model_format.load(saved.content)
     resumes = model is not None
-    for number, start, end in split_rounds(rounds, model_format.growth, model_format.least):
+    for number, start, end in split_rounds(rounds, model_format.growth, model_format.min_rounds):
         if end <= len(log.rounds):
             continue
         if start != len(log.rounds):
@@ -199,17 +197,17 @@ def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None
     yield b""
 
 
-def split_rounds(rounds: int, growth: float, least: int) -> Iterator[tuple[int, int, int]]:
+def split_rounds(rounds: int, growth: float, min_rounds: int) -> Iterator[tuple[int, int, int]]:
     """Yield the number, first round and end of each segment of a training.
 
-    A segment has `growth` times as many rounds as all before it, but at least `least`.
+    A segment has `growth` times as many rounds as all before it, but at least `min_rounds`.
 
     >>> list(split_rounds(25, 0.25, 10))
     [(0, 0, 10), (1, 10, 20), (2, 20, 25)]
     """
     start = number = 0
     while start < rounds:
-        end = min(start + max(least, int(start * growth)), rounds)
+        end = min(start + max(min_rounds, int(start * growth)), rounds)
         yield number, start, end
         start, number = end, number + 1
 

@@ -16,7 +16,7 @@ from sqlml.long_work import show_stage
 from sqlml.training.fitting.checkpoint import Fitting, ModelFormat, fit_in_segments
 from sqlml.training.fitting.fit_boosters import fit_catboost, fit_lightgbm, fit_xgboost
 from sqlml.training.model_types import find_block_estimator, import_class
-from sqlml.training.row_store import Blocks, Part, sample
+from sqlml.training.row_store import Blocks, Part, sample_rows
 from sqlml.types import Array
 
 MAX_PASSES = 20
@@ -45,13 +45,11 @@ def fit_by_blocks(fitting: Fitting) -> Any:
     max_passes = parameters["max_iter"] if has_option else MAX_PASSES
     passes = max(max_passes, 1) if replacement.gains_by_passes else 1
     log.start(passes)
-    block_parameters = replacement.parameters(
-        {"random_state": request.seed, **parameters}, row_count
-    )
-    estimator = import_class(replacement.path)(**block_parameters)
+    requested = {"random_state": request.seed, **parameters}
+    estimator = import_class(replacement.path)(**replacement.parameters(requested, row_count))
     random = np.random.default_rng(request.seed)
     parts = [data] if fitting.held_out is None else [data, fitting.held_out]
-    samples = [sample(part, 20_000) for part in parts]
+    samples = [sample_rows(part, 20_000) for part in parts]
     losses_by_task = {"classify": "log_loss", "regress": "mean_squared_error"}
     log.metric = losses_by_task.get(request.task, "mean_squared_distance")
     idle_passes, best_loss = 0, float("inf")
@@ -64,7 +62,7 @@ def fit_by_blocks(fitting: Fitting) -> Any:
                 arguments["classes"] = np.arange(fitting.classes)
             estimator.partial_fit(X, *(() if y is None else (y,)), **arguments)
         losses = [_compute_loss(estimator, part, fitting.classes) for part in samples]
-        log.round(losses[0], losses[1] if len(losses) > 1 else None)
+        log.add_round(losses[0], losses[1] if len(losses) > 1 else None)
         has_gained = losses[0] < best_loss * (1 - parameters.get("tol", MIN_GAIN))
         idle_passes = 0 if has_gained or pass_number == 0 else idle_passes + 1
         best_loss = min(best_loss, losses[0])
@@ -146,24 +144,23 @@ def fit_torch(fitting: Fitting) -> Any:
 
     def fit_segment(number: int, rounds: int, state: Any) -> Any:
         segment = None if checkpoint is None else Segment(number, rounds, state)
-        epochs = Epochs(fitting.patience, fitting.log.round, segment)
+        epochs = Epochs(fitting.patience, fitting.log.add_round, segment)
         return estimator.fit(data.X, data.y, data.weight, holdout, epochs)
 
     rounds = estimator.max_epochs
     if checkpoint is None:
         return fit_segment(0, rounds, None)
-    state_format = ModelFormat("torch", lambda net: bytes(net.state_), bytes, growth=0, least=1)
+    state_format = ModelFormat("torch", lambda net: bytes(net.state_), bytes, 0, min_rounds=1)
     state = fit_in_segments(checkpoint, fitting.log, rounds, fit_segment, state_format)
     network = fit_segment(0, 0, state)
     del network.state_  # Only a further segment would need it.
     return network
 
 
-def cannot_be_trained(class_name: str, error: BaseException, hint: str = "") -> ConfigError:
+def make_training_error(class_name: str, error: BaseException, hint: str = "") -> ConfigError:
     """Return the error for a training that failed in its library, with advice for the user."""
-    message = (
-        f"{class_name} cannot be trained: {type(error).__name__}: {shorten_message(str(error))}"
-    )
+    reason = shorten_message(str(error))
+    message = f"{class_name} cannot be trained: {type(error).__name__}: {reason}"
     return ConfigError(f"{message.removesuffix('.')}; {hint}" if hint else message)
 
 

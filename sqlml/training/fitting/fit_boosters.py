@@ -80,13 +80,11 @@ def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
     log = fitting.log
 
     class Logging(TrainingCallback):
-        """A callback that logs the losses of each round."""
-
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             sides = [list(metrics.items())[-1] for metrics in evals_log.values()]
             log.metric = sides[-1][0] if sides else ""
-            last = [float(np.atleast_1d(values[-1])[0]) for _, values in sides]
-            log.round(last[0] if last else None, last[1] if len(last) > 1 else None)
+            losses = [float(np.atleast_1d(values[-1])[0]) for _, values in sides]
+            log.add_round(losses[0] if losses else None, losses[1] if len(losses) > 1 else None)
             return False
 
     if fitting.patience is None:
@@ -148,12 +146,12 @@ def _build_matrix(
             input_data(data=_to_arrow(block), feature_types=types, **block_columns)
             return True
 
-    bins = getattr(estimator, "max_bin", None)
+    max_bin = getattr(estimator, "max_bin", None)
     matrix_class = xgboost.QuantileDMatrix if folder is None else xgboost.ExtMemQuantileDMatrix
     # XGBoost calls `next` from native code. Python would print a KeyboardInterrupt there and
     # continue, and the matrix would lack the remaining rows.
     with interruption_after() as interruption:
-        matrix = matrix_class(Rows(), max_bin=bins, ref=reference, **options)
+        matrix = matrix_class(Rows(), max_bin=max_bin, ref=reference, **options)
     matrix.feature_names = None
     return matrix
 
@@ -168,10 +166,10 @@ def _to_arrow(block: Any) -> Any:
     return pa.table(columns, names=[f"f{k}" for k in range(len(columns))])
 
 
-_BIN_BYTES = 2
+_BYTES_PER_BIN = 2
 """Bytes that XGBoost stores per number: its bin, by rows and by columns."""
 
-_ROW_BYTES = 8
+_EXTRA_ROW_BYTES = 8
 """Further bytes per row in XGBoost's files."""
 
 _BIN_MEMORY_SHARE = 0.25
@@ -185,12 +183,12 @@ def _open_bin_folder(fitting: Fitting) -> AbstractContextManager[str | None]:
     X, held_out = fitting.fitted.X, fitting.held_out
     if not isinstance(X, StoredRows) or not sys.executable:
         return nullcontext()
-    nbytes = X.shape[0] * X.shape[1] * _BIN_BYTES
+    nbytes = X.shape[0] * X.shape[1] * _BYTES_PER_BIN
     if not fitting.request.out_of_core and nbytes <= _BIN_MEMORY_SHARE * fitting.memory_limit:
         return nullcontext()
     rows = len(X) + (0 if held_out is None else len(held_out.X))
     width = 2 if fitting.parameters.get("max_bin", 0) > 256 else 1
-    needed = 1.1 * rows * (X.shape[1] * _BIN_BYTES * width + _ROW_BYTES)
+    needed = 1.1 * rows * (X.shape[1] * _BYTES_PER_BIN * width + _EXTRA_ROW_BYTES)
     folder = X.store.folder or tempfile.gettempdir()
     if shutil.disk_usage(folder).free < needed:
         raise ConfigError(
@@ -206,11 +204,11 @@ def fit_lightgbm(fitting: Fitting) -> Any:
 
     log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
 
-    def logging(environment: Any) -> None:
+    def log_round(environment: Any) -> None:
         losses = {side: value for side, _, value, *_ in environment.evaluation_result_list}
         metrics = [metric for _, metric, *_ in environment.evaluation_result_list]
         log.metric = metrics[-1] if metrics else ""
-        log.round(losses.get("training"), losses.get("held out"))
+        log.add_round(losses.get("training"), losses.get("held out"))
 
     parameters = dict(fitting.parameters)
     if fitting.categories:
@@ -220,9 +218,9 @@ def fit_lightgbm(fitting: Fitting) -> Any:
         parameters["force_col_wise"] = True
     estimator = fitting.request.trainer.estimator_class()(**parameters)
     if isinstance(data.X, StoredRows) or fitting.checkpoint is not None:
-        return _fit_with_lightgbm(fitting, estimator, logging)
+        return _fit_with_lightgbm(fitting, estimator, log_round)
     sides = {"training": data} if held_out is None else {"training": data, "held out": held_out}
-    callbacks: list[Any] = [logging]
+    callbacks: list[Any] = [log_round]
     if fitting.patience is not None:
         callbacks.append(lightgbm.early_stopping(fitting.patience, verbose=False))
     options: dict[str, Any] = {"eval_names": list(sides), "callbacks": callbacks}
@@ -241,7 +239,7 @@ def fit_lightgbm(fitting: Fitting) -> Any:
     return estimator.fit(data.X, data.y, **options)
 
 
-def _fit_with_lightgbm(fitting: Fitting, estimator: Any, logging: Any) -> Any:
+def _fit_with_lightgbm(fitting: Fitting, estimator: Any, log_round: Any) -> Any:
     """Fit with `lightgbm.train`, from rows in a file or in segments."""
     import lightgbm
     from lightgbm.callback import EarlyStopException
@@ -249,8 +247,7 @@ def _fit_with_lightgbm(fitting: Fitting, estimator: Any, logging: Any) -> Any:
     log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
     classes = max(fitting.classes, 1)
     # A fit on zeros sets the estimator's parameters and all attributes except its trees.
-    zeros = np.zeros((2 * classes, data.X.shape[1]))
-    estimator.fit(zeros, np.repeat(np.arange(classes), 2))
+    estimator.fit(np.zeros((2 * classes, data.X.shape[1])), np.repeat(np.arange(classes), 2))
     options = dict(estimator.booster_.params)
     rounds = options.pop("num_iterations")
     # Each segment of a checkpoint starts with the rows again.
@@ -259,7 +256,7 @@ def _fit_with_lightgbm(fitting: Fitting, estimator: Any, logging: Any) -> Any:
     if held_out is not None:
         sides["held out"] = _make_dataset(held_out, reference=sides["training"], **dataset_options)
 
-    def stop(environment: Any) -> None:
+    def stop_early(environment: Any) -> None:
         """Stop early, as LightGBM's own callback does, but count the rounds of all segments."""
         if fitting.patience is not None:
             best_round = _find_best_round(log)
@@ -274,12 +271,11 @@ def _fit_with_lightgbm(fitting: Fitting, estimator: Any, logging: Any) -> Any:
             valid_sets=list(sides.values()),
             valid_names=list(sides),
             init_model=model,
-            callbacks=[logging, stop],
+            callbacks=[log_round, stop_early],
         )
 
     def dump(model: Any) -> bytes:
-        text: str = model.model_to_string(num_iteration=-1)
-        return text.encode()
+        return str(model.model_to_string(num_iteration=-1)).encode()
 
     def load(content: bytes) -> Any:
         return lightgbm.Booster(model_str=content.decode())
@@ -325,8 +321,7 @@ def _find_best_round(log: TrainingLog) -> int:
 
 def _compute_group_sizes(group: Array) -> Array:
     """Return the lengths, (g,), of runs of equal group ids (n,)."""
-    ends = np.flatnonzero(np.diff(group)) + 1
-    return np.diff(np.concatenate([[0], ends, [len(group)]]))
+    return np.diff(np.concatenate([[0], np.flatnonzero(np.diff(group)) + 1, [len(group)]]))
 
 
 def fit_catboost(fitting: Fitting) -> Any:
@@ -337,19 +332,17 @@ def fit_catboost(fitting: Fitting) -> Any:
     raised: list[BaseException] = []
 
     class Logging:
-        """A callback that logs the losses of each round."""
-
         def after_iteration(self, info: Any) -> bool:
-            last = {side: next(iter(m.items())) for side, m in info.metrics.items() if m}
-            log.metric = next(iter(last.values()))[0] if last else ""
-            losses = {side: values[-1] for side, (_, values) in last.items()}
+            metrics = {side: next(iter(m.items())) for side, m in info.metrics.items() if m}
+            log.metric = next(iter(metrics.values()))[0] if metrics else ""
+            losses = {side: values[-1] for side, (_, values) in metrics.items()}
             try:
-                log.round(losses.get("learn"), losses.get("validation"))
+                log.add_round(losses.get("learn"), losses.get("validation"))
             except BaseException as error:
                 raised.append(error)  # CatBoost would wrap it, so it is raised after the fit.
             return not raised
 
-    def pool(part: Part) -> Any:
+    def make_pool(part: Part) -> Any:
         options = {} if part.group is None else {"group_id": part.group}
         names = fitting.categories
         return catboost.Pool(part.X, part.y, cat_features=names, weight=part.weight, **options)
@@ -362,10 +355,10 @@ def fit_catboost(fitting: Fitting) -> Any:
     estimator = fitting.request.trainer.estimator_class()(**parameters)
     options: dict[str, Any] = {}
     if held_out is not None:
-        options["eval_set"] = pool(held_out)
+        options["eval_set"] = make_pool(held_out)
         options["early_stopping_rounds"] = fitting.patience
         options["use_best_model"] = fitting.patience is not None
-    estimator.fit(pool(fitting.fitted), callbacks=[Logging()], **options)
+    estimator.fit(make_pool(fitting.fitted), callbacks=[Logging()], **options)
     if raised:
         raise raised[0]
     return estimator

@@ -191,10 +191,8 @@ def _load_trials(checkpoint: Checkpoint) -> list[Trial]:
     if saved is not None:
         return [Trial(*fields) for fields in json.loads(saved.content)]
     if checkpoint.path.exists():
-        raise ConfigError(
-            f"option checkpoint: the file {str(checkpoint.path)!r} is damaged; remove it, and "
-            "the search starts over"
-        )
+        fault = f"the file {str(checkpoint.path)!r} is damaged"
+        raise ConfigError(f"option checkpoint: {fault}; remove it, and the search starts over")
     return []
 
 
@@ -207,8 +205,8 @@ class _TrialLog(TrainingLog):
         self._trial = trial
         self.reported: list[float] = []
 
-    def round(self, loss: float | None, eval_loss: float | None) -> None:
-        super().round(loss, eval_loss)
+    def add_round(self, loss: float | None, eval_loss: float | None) -> None:
+        super().add_round(loss, eval_loss)
         if eval_loss is None:
             return
         is_minimized = self._trial.study.direction == self._optuna.study.StudyDirection.MINIMIZE
@@ -231,9 +229,7 @@ def _import_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise MissingDependencyError(
-            "searching for parameters needs optuna, which is not installed: "
-            "pip install 'sqlml[train]'"
-        ) from None
+        fault = "searching for parameters needs optuna, which is not installed"
+        raise MissingDependencyError(f"{fault}: pip install 'sqlml[train]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -78,9 +78,8 @@ def parse_constraints(option: str, value: Any) -> Constraints:
         if all(type(v) is int and v in _DIRECTIONS for v in items):
             return tuple(items)
         pairs = [tuple(v) for v in items if isinstance(v, list | tuple) and len(v) == 2]
-        if len(pairs) == len(items) and all(
-            isinstance(name, str) and type(v) is int and v in _DIRECTIONS for name, v in pairs
-        ):
+        are_valid = (isinstance(n, str) and type(v) is int and v in _DIRECTIONS for n, v in pairs)
+        if len(pairs) == len(items) and all(are_valid):
             return tuple(pairs)
     raise ConfigError(
         f"option {option} must be -1, 0 or 1 for each feature, such as [1, 0, -1], or by name, "
@@ -104,9 +103,8 @@ def order_constraints(
     for option in MONOTONE_OPTIONS:
         if ordered_parameters.get(option) is None:
             continue
-        directions = _constraints_by_name(
-            option, ordered_parameters[option], query_columns, numeric_columns
-        )
+        columns = query_columns, numeric_columns
+        directions = _constraints_by_name(option, ordered_parameters[option], *columns)
         by_column = [0 if name is None else directions.get(name, 0) for name in estimator_columns]
         # CatBoost copies a list, and scikit-learn's clone rejects copied parameters.
         text = f"({','.join(map(str, by_column))})"
@@ -122,20 +120,17 @@ def _constraints_by_name(
 ) -> dict[str, int]:
     by_position = [item for item in constraints if not isinstance(item, tuple)]
     if by_position and len(by_position) != len(query_columns):
-        raise ConfigError(
-            f"option {option} has {len(by_position)} values, and the model has "
-            f"{len(query_columns)} features: {', '.join(query_columns)}"
-        )
+        features = f"{len(query_columns)} features: {', '.join(query_columns)}"
+        message = f"option {option} has {len(by_position)} values, and the model has {features}"
+        raise ConfigError(message)
     directions = dict(item for item in constraints if isinstance(item, tuple))
     directions |= dict(zip(query_columns, by_position, strict=False))
     for name, direction in directions.items():
         if name not in query_columns:
             suggestion = closest(name, query_columns)
-            hint = (
-                f"did you mean {suggestion!r}?"
-                if suggestion
-                else f"features: {', '.join(query_columns)}"
-            )
+            hint = f"did you mean {suggestion!r}?"
+            if not suggestion:
+                hint = f"features: {', '.join(query_columns)}"
             raise ConfigError(f"option {option}: the model has no feature {name!r}; {hint}")
         if direction and name not in numeric_columns:
             raise ConfigError(
@@ -162,45 +157,41 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "lightgbm": _split_names(
         "alpha auc_mu_weights bagging_by_query bagging_fraction bagging_freq bagging_seed "
         "bin_construct_sample_cnt boost_from_average boosting cat_l2 cat_smooth "
-        "cegb_penalty_feature_coupled cegb_penalty_feature_lazy cegb_penalty_split "
-        "cegb_tradeoff data_random_seed data_sample_strategy deterministic device_type "
-        "drop_rate drop_seed early_stopping_min_delta enable_bundle eval_at extra_seed "
-        "extra_trees fair_c feature_contri feature_fraction feature_fraction_bynode "
-        "feature_fraction_seed feature_pre_filter first_metric_only force_col_wise "
-        "force_row_wise gpu_device_id gpu_platform_id gpu_use_dp histogram_pool_size "
-        "importance_type interaction_constraints is_enable_sparse is_unbalance label_gain "
-        "lambda_l1 lambda_l2 lambdarank_norm lambdarank_position_bias_regularization "
-        "lambdarank_truncation_level learning_rate linear_lambda linear_tree max_bin "
-        "max_bin_by_feature max_cat_threshold max_cat_to_onehot max_delta_step max_depth "
-        "max_drop metric min_data_in_bin min_data_in_leaf min_data_per_group "
-        "min_gain_to_split min_sum_hessian_in_leaf monotone_constraints "
-        "monotone_constraints_method monotone_penalty multi_error_top_k "
-        "neg_bagging_fraction num_grad_quant_bins num_iterations num_leaves num_threads "
-        "objective objective_seed other_rate path_smooth poisson_max_delta_step "
-        "pos_bagging_fraction quant_train_renew_leaf reg_sqrt scale_pos_weight sigmoid "
-        "skip_drop stochastic_rounding top_rate tweedie_variance_power uniform_drop "
-        "use_quantized_grad xgboost_dart_mode"
+        "cegb_penalty_feature_coupled cegb_penalty_feature_lazy cegb_penalty_split cegb_tradeoff "
+        "data_random_seed data_sample_strategy deterministic device_type drop_rate drop_seed "
+        "early_stopping_min_delta enable_bundle eval_at extra_seed extra_trees fair_c "
+        "feature_contri feature_fraction feature_fraction_bynode feature_fraction_seed "
+        "feature_pre_filter first_metric_only force_col_wise force_row_wise gpu_device_id "
+        "gpu_platform_id gpu_use_dp histogram_pool_size importance_type interaction_constraints "
+        "is_enable_sparse is_unbalance label_gain lambda_l1 lambda_l2 lambdarank_norm "
+        "lambdarank_position_bias_regularization lambdarank_truncation_level learning_rate "
+        "linear_lambda linear_tree max_bin max_bin_by_feature max_cat_threshold max_cat_to_onehot "
+        "max_delta_step max_depth max_drop metric min_data_in_bin min_data_in_leaf "
+        "min_data_per_group min_gain_to_split min_sum_hessian_in_leaf monotone_constraints "
+        "monotone_constraints_method monotone_penalty multi_error_top_k neg_bagging_fraction "
+        "num_grad_quant_bins num_iterations num_leaves num_threads objective objective_seed "
+        "other_rate path_smooth poisson_max_delta_step pos_bagging_fraction quant_train_renew_leaf "
+        "reg_sqrt scale_pos_weight sigmoid skip_drop stochastic_rounding top_rate "
+        "tweedie_variance_power uniform_drop use_quantized_grad xgboost_dart_mode"
     ),
     "catboost": _split_names(
         "allow_const_label approx_on_full_history bagging_temperature best_model_min_trees "
         "boost_from_average boosting_type bootstrap_type border_count colsample_bylevel "
         "combinations_ctr counter_calc_method ctr_description ctr_history_unit "
-        "ctr_leaf_count_limit ctr_target_border_count custom_loss custom_metric "
-        "data_partition depth dev_efb_max_buckets dev_score_calc_obj_block_size devices "
-        "diffusion_temperature eta eval_metric feature_border_type "
-        "final_ctr_computation_mode first_feature_use_penalties fold_len_multiplier "
-        "fold_permutation_block gpu_cat_features_storage gpu_ram_part grow_policy has_time "
-        "iterations l2_leaf_reg langevin leaf_estimation_backtracking "
-        "leaf_estimation_iterations leaf_estimation_method learning_rate loss_function "
-        "max_bin max_ctr_complexity max_depth max_leaves metric_period min_child_samples "
-        "min_data_in_leaf model_shrink_mode model_shrink_rate model_size_reg "
-        "monotone_constraints mvs_reg n_estimators num_boost_round num_leaves num_trees "
-        "objective od_pval od_type od_wait one_hot_max_size penalties_coefficient "
-        "per_feature_ctr per_float_feature_quantization per_object_feature_penalties "
-        "pinned_memory_size posterior_sampling random_score_type random_strength reg_lambda "
-        "rsm sampling_frequency sampling_unit scale_pos_weight score_function simple_ctr "
-        "sparse_features_conflict_fraction store_all_simple_ctr subsample target_border "
-        "task_type thread_count use_best_model used_ram_limit"
+        "ctr_leaf_count_limit ctr_target_border_count custom_loss custom_metric data_partition "
+        "depth dev_efb_max_buckets dev_score_calc_obj_block_size devices diffusion_temperature eta "
+        "eval_metric feature_border_type final_ctr_computation_mode first_feature_use_penalties "
+        "fold_len_multiplier fold_permutation_block gpu_cat_features_storage gpu_ram_part "
+        "grow_policy has_time iterations l2_leaf_reg langevin leaf_estimation_backtracking "
+        "leaf_estimation_iterations leaf_estimation_method learning_rate loss_function max_bin "
+        "max_ctr_complexity max_depth max_leaves metric_period min_child_samples min_data_in_leaf "
+        "model_shrink_mode model_shrink_rate model_size_reg monotone_constraints mvs_reg "
+        "n_estimators num_boost_round num_leaves num_trees objective od_pval od_type od_wait "
+        "one_hot_max_size penalties_coefficient per_feature_ctr per_float_feature_quantization "
+        "per_object_feature_penalties pinned_memory_size posterior_sampling random_score_type "
+        "random_strength reg_lambda rsm sampling_frequency sampling_unit scale_pos_weight "
+        "score_function simple_ctr sparse_features_conflict_fraction store_all_simple_ctr "
+        "subsample target_border task_type thread_count use_best_model used_ram_limit"
     ),
     "sklearn": _split_names(
         "C algorithm bootstrap ccp_alpha contamination copy copy_X copy_x criterion dual "
@@ -226,13 +217,10 @@ early_stopping_rounds, class_weights) or from the rows are not listed either.
 """
 
 XGBOOST_EXTRAS = _split_names(
-    "updater max_cached_hist_node seed_per_iteration "
-    "rate_drop one_drop skip_drop sample_type normalize_type "
-    "feature_selector top_k "
-    "tweedie_variance_power quantile_alpha expectile_alpha huber_slope "
-    "lambdarank_num_pair_per_sample lambdarank_pair_method lambdarank_normalization "
-    "lambdarank_score_normalization lambdarank_unbiased lambdarank_bias_norm "
-    "ndcg_exp_gain"
+    "updater max_cached_hist_node seed_per_iteration rate_drop one_drop skip_drop sample_type "
+    "normalize_type feature_selector top_k tweedie_variance_power quantile_alpha expectile_alpha "
+    "huber_slope lambdarank_num_pair_per_sample lambdarank_pair_method lambdarank_normalization "
+    "lambdarank_score_normalization lambdarank_unbiased lambdarank_bias_norm ndcg_exp_gain"
 )
 """Parameters that XGBoost's estimators accept without declaring them."""
 
@@ -248,28 +236,28 @@ def parameter_names(trainer: Trainer) -> frozenset[str]:
         return frozenset()
     allowed = ALLOWED[trainer.package]
     if trainer.package == "lightgbm":
-        return frozenset(n for n, primary in _lightgbm_names().items() if primary in allowed)
+        return frozenset(n for n, primary in _read_lightgbm_names().items() if primary in allowed)
     names = set(inspect.signature(cls.__init__).parameters)
     names |= set(getattr(cls(), "get_params", dict)())
     return frozenset(names & allowed) | (XGBOOST_EXTRAS if trainer.package == "xgboost" else set())
 
 
 @lru_cache(maxsize=64)
-def parameter_aliases(trainer: Trainer) -> Mapping[str, str]:
+def map_parameter_aliases(trainer: Trainer) -> Mapping[str, str]:
     """Return the library's alternative names of parameters, mapped to the estimator's names.
 
     LightGBM would ignore a name if the estimator sets another name of the same parameter.
     """
     if trainer.package != "lightgbm":
         return MappingProxyType({})
-    first_names = _lightgbm_names()
+    first_names = _read_lightgbm_names()
     declared = inspect.signature(trainer.estimator_class().__init__).parameters
     declared_names = {first_names[name]: name for name in declared if name in first_names}
     return MappingProxyType({n: declared_names.get(f, f) for n, f in first_names.items()})
 
 
 @lru_cache(maxsize=1)
-def _lightgbm_names() -> Mapping[str, str]:
+def _read_lightgbm_names() -> Mapping[str, str]:
     from lightgbm.basic import _ConfigAliases  # The table of names has no public interface.
 
     table = _ConfigAliases._get_all_param_aliases()
@@ -289,10 +277,8 @@ def check_search(trainer: Trainer, name: str, space: SearchSpace, written: str) 
         return Candidates(tuple(_check_parameter(trainer, name, v, written) for v in space.values))
     parameter_type = _parameter_types(trainer).get(name)
     if parameter_type not in (None, int, float):
-        raise ConfigError(
-            f"option {written} must be {_TYPE_NAMES[parameter_type]}: search for it with "
-            "hparam_candidates([...])"
-        )
+        advice = "search for it with hparam_candidates([...])"
+        raise ConfigError(f"option {written} must be {_TYPE_NAMES[parameter_type]}: {advice}")
     if parameter_type is not None:
         ends = (space.low, space.high)
         return Range(*(_check_parameter(trainer, name, end, written) for end in ends))
@@ -323,9 +309,9 @@ def _check_words(value: Any, written: str) -> None:
         for item in value:
             _check_words(item, written)
     elif isinstance(value, str) and not _LIGHTGBM_WORD.fullmatch(value):
+        text = option_text(value)
         raise ConfigError(
-            f"option {written} must be a word of LightGBM's without spaces, not "
-            f"{option_text(value)}"
+            f"option {written} must be a word of LightGBM's without spaces, not {text}"
         )
 
 
@@ -337,9 +323,8 @@ def _convert_type(name: str, value: Any, parameter_type: type | None, written: s
     if parameter_type is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if type(value) is not parameter_type:
-        raise ConfigError(
-            f"option {written} must be {_TYPE_NAMES[parameter_type]}, not {option_text(value)}"
-        )
+        expected = _TYPE_NAMES[parameter_type]
+        raise ConfigError(f"option {written} must be {expected}, not {option_text(value)}")
     return value
 
 
@@ -365,12 +350,10 @@ def _normalize_word(trainer: Trainer, name: str, value: str, written: str) -> st
     """Spell a keyword as the library does, since BigQuery writes 'DART', 'RELU' or 'FULL'."""
     if trainer.path.endswith(".KMeans") and name == "init":
         if value.lower() == "custom":
-            raise ConfigError(
-                f"option {written}: k-means cannot start from rows of your choice; write "
-                "'kmeans++' or 'random'"
-            )
+            advice = "k-means cannot start from rows of your choice; write 'kmeans++' or 'random'"
+            raise ConfigError(f"option {written}: {advice}")
         value = "k-means++" if value.lower() == "kmeans++" else value
-    allowed = _allowed_words(trainer, name)
+    allowed = _find_allowed_words(trainer, name)
     for word in allowed:
         if word.lower() == value.lower():
             return word
@@ -381,7 +364,7 @@ def _normalize_word(trainer: Trainer, name: str, value: str, written: str) -> st
     return value.lower() if is_upper else value
 
 
-def _allowed_words(trainer: Trainer, name: str) -> list[str]:
+def _find_allowed_words(trainer: Trainer, name: str) -> list[str]:
     """Return the keywords that a parameter accepts; [] if it accepts others, or is unknown."""
     if trainer.package not in ("sklearn", "torch"):
         return []
@@ -411,8 +394,8 @@ def _parameter_types(trainer: Trainer) -> Mapping[str, type]:
         except (NameError, TypeError, AttributeError):
             continue
         for name, hint in hints.items():
-            union = typing.get_origin(hint) in (typing.Union, UnionType)
-            classes = set(typing.get_args(hint) if union else (hint,)) - {type(None)}
+            is_union = typing.get_origin(hint) in (typing.Union, UnionType)
+            classes = set(typing.get_args(hint) if is_union else (hint,)) - {type(None)}
             if len(classes) == 1 and classes <= _TYPE_NAMES.keys():
                 types[name] = classes.pop()
     return types

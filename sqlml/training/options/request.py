@@ -33,7 +33,7 @@ from sqlml.training.options.estimator_parameters import (
     SearchSpace,
     check_parameters,
     check_search,
-    parameter_aliases,
+    map_parameter_aliases,
     parameter_names,
     parse_search,
 )
@@ -63,27 +63,27 @@ def apply_regularisation(
     """
     if model_type not in ("linear_reg", "logistic_reg"):
         return trainer, dict(options)
-    rest = {name: value for name, value in options.items() if name not in PENALTIES}
+    other_options = {name: value for name, value in options.items() if name not in PENALTIES}
     weights = {name: options[name] for name in PENALTIES if name in options}
     searched = {name for name, value in weights.items() if isinstance(value, Call)}
     fixed = {n: check_penalty(n, v) for n, v in weights.items() if n not in searched}
     if model_type == "linear_reg":
         requested = searched | {name for name, value in fixed.items() if value}
-        trainer = _choose_linear_model(trainer, requested, rest)
+        trainer = _choose_linear_model(trainer, requested, other_options)
         if trainer.path.endswith("ElasticNet") and not requested:
-            rest.setdefault("alpha", 1.0)
+            other_options.setdefault("alpha", 1.0)
         if not trainer.path.endswith(("ElasticNet", "Lasso", "Ridge")):
             weights = {}
-    elif rest.get("l1_ratio"):
-        rest.setdefault("solver", "saga")
+    elif other_options.get("l1_ratio"):
+        other_options.setdefault("solver", "saga")
     if searched:
-        return trainer, {**rest, **weights, **fixed}
-    if weights:
-        rest = {**penalty_parameters(trainer.path, fixed), **rest}
-    return trainer, rest
+        other_options |= {**weights, **fixed}
+    elif weights:
+        other_options = {**compute_penalty_parameters(trainer.path, fixed), **other_options}
+    return trainer, other_options
 
 
-def penalty_parameters(path: str, weights: Mapping[str, float]) -> dict[str, Any]:
+def compute_penalty_parameters(path: str, weights: Mapping[str, float]) -> dict[str, Any]:
     """Return the parameters of an estimator for the weights in `PENALTIES`; a missing weight is 0.
 
     >>> penalty_parameters("sklearn.linear_model.LogisticRegression", {"l1_reg": 1.0, "l2_reg": 3})
@@ -129,19 +129,15 @@ SEED = 0
 class Request:
     """The checked options of a training.
 
-    Attributes:
-        options: all options of the statement, under sqlml's names.
-        written: name of an option -> its spelling in the statement.
-        parameters: the parameters of the estimator, under its own names, including the seed.
-        early_stopping_rounds: None to fit all rounds.
-        class_weights: name of a class -> its weight; "balanced"; or None.
-        encoding: the encoding of categories; None to choose it by their number.
-        searched: parameter -> its search space; `objective` is the metric of the search.
-        fixed_penalties: penalties that are not searched for, if others are.
-        held_out_for: the error to raise if no rows are held out; None if that is allowed.
-        out_of_core: whether rows are read in blocks from a file; None to decide by their size.
-        num_workers: workers that train together in Spark; None for one in each executor.
-        stored_options: options that are stored with the model.
+    options: all options of the statement, under sqlml's names. written: name of an option -> its
+    spelling in the statement. parameters: the parameters of the estimator, under its own names,
+    including the seed. early_stopping_rounds: None to fit all rounds. class_weights: name of a
+    class -> its weight; "balanced"; or None. encoding: the encoding of categories; None to choose
+    it by their number. searched: parameter -> its search space; `objective` is the metric of the
+    search. fixed_penalties: penalties that are not searched for, if others are. held_out_for: the
+    error to raise if no rows are held out; None if that is allowed. out_of_core: whether rows are
+    read in blocks from a file; None to decide by their size. num_workers: workers that train
+    together in Spark; None for one in each executor.
     """
 
     model_type: str
@@ -183,14 +179,10 @@ class Request:
         stored_names: Collection[str],
     ) -> Request:
         return cls(
-            model_type,
-            task,
-            trainer.package,
-            trainer,
-            MappingProxyType(dict(given)),
-            MappingProxyType({}),
+            *(model_type, task, trainer.package, trainer),
+            *(MappingProxyType(dict(given)), MappingProxyType({})),
             split=_parse_split(values, task),
-            early_stopping_rounds=_early_stopping_rounds(values, trainer),
+            early_stopping_rounds=_parse_early_stopping(values, trainer),
             class_weights=parse_class_weights(values.get("class_weights")),
             objective=values.get("tuning_objective"),
             stored_options=MappingProxyType({n: v for n, v in given.items() if n in stored_names}),
@@ -223,12 +215,10 @@ class Request:
         """Return the estimator's parameters for a trial, given values of searched parameters."""
         estimator_values = {name: value for name, value in values.items() if name not in PENALTIES}
         parameters = {**self.parameters, **check_parameters(self.trainer, estimator_values)}
-        if len(estimator_values) == len(values):
-            return parameters
-        return {
-            **penalty_parameters(self.trainer.path, {**self.fixed_penalties, **values}),
-            **parameters,
-        }
+        weights = {**self.fixed_penalties, **values}
+        is_penalized = len(estimator_values) < len(values)
+        penalties = compute_penalty_parameters(self.trainer.path, weights) if is_penalized else {}
+        return {**penalties, **parameters}
 
     def with_columns(self, columns: Mapping[str, str]) -> Request:
         """Return the request with column names spelled as in the query (folded name -> name)."""
@@ -263,9 +253,7 @@ def _find_column(option: str, name: str, columns: Mapping[str, str]) -> str:
 def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> Request:
     """Parse the options of a training statement; `stored_names` are those stored with any model.
 
-    Raises:
-        ConfigError: an option is unknown, of the wrong type, or belongs to another type of model.
-        MissingDependencyError: no library that trains such models is installed.
+    Raises ConfigError for an invalid option, and MissingDependencyError if no library is installed.
     """
     renamed = _rename_objective(Options.from_mapping(options)).rename(ALIASES)
     model_type, definition = find_model_type(renamed.values.get("model_type"))
@@ -274,7 +262,7 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
     unchecked = drop_unsupported(renamed.exclude((*TRAINING_OPTIONS, *stored_names)), model_type)
     trainer, regularised = apply_regularisation(model_type, trainer, unchecked.values)
     unchecked = unchecked.replace_values(regularised).rename(trainer.names)
-    unchecked = unchecked.rename(parameter_aliases(trainer))
+    unchecked = unchecked.rename(map_parameter_aliases(trainer))
     # The names of options are folded, and some parameters, such as C, are not in lower case.
     folded = {name.lower(): name for name in parameter_names(trainer)}
     unchecked = unchecked.rename({n: folded.get(n.lower(), n) for n in unchecked.values})
@@ -292,11 +280,9 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
     parameters = check_parameters(trainer, fixed_parameters, unchecked.written)
     searches = {n: _check_search(trainer, n, s, unchecked.written) for n, s in searches.items()}
     _check_search_options(searches, values)
-    request = Request.from_sqlml_options(
-        values, model_type, definition.task, trainer, renamed.values, stored_names
-    )
+    task = definition.task
     request = replace(
-        request,
+        Request.from_sqlml_options(values, model_type, task, trainer, renamed.values, stored_names),
         library=library,
         written=renamed.written,
         options=MappingProxyType({**renamed.values, "model_type": model_type, "library": library}),
@@ -311,7 +297,6 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
 
 
 def _check_feasible(request: Request) -> None:
-    """Reject a search without held-out rows, and a checkpoint or blocks that are not supported."""
     trainer = request.trainer
     if request.searched and request.split.method == "none":
         raise ConfigError(NO_HOLDOUT_ERROR)
@@ -319,10 +304,8 @@ def _check_feasible(request: Request) -> None:
         trainers = MODEL_TYPES[request.model_type].trainers
         capable = ", ".join(name for name, t in trainers.items() if t.can_resume)
         advice = f"libraries that can: {capable}" if capable else "leave out checkpoint"
-        raise ConfigError(
-            f"{request.model_type} models by {request.library} cannot resume from a checkpoint; "
-            f"{advice}"
-        )
+        models = f"{request.model_type} models by {request.library}"
+        raise ConfigError(f"{models} cannot resume from a checkpoint; {advice}")
     if request.out_of_core and not request.reads_blocks:
         raise ConfigError(
             f"{trainer.path.rpartition('.')[2]} needs all rows in memory with these options; these "
@@ -338,22 +321,22 @@ NO_HOLDOUT_ERROR = (
 
 
 def _check_search(
-    trainer: Trainer, name: str, values: SearchSpace, written: Mapping[str, str]
+    trainer: Trainer, name: str, space: SearchSpace, written: Mapping[str, str]
 ) -> SearchSpace:
     if name not in PENALTIES:
-        return check_search(trainer, name, values, written.get(name, name))
-    if isinstance(values, Candidates):
-        return Candidates(tuple(check_penalty(name, v) for v in values.values))
-    return Range(check_penalty(name, values.low), check_penalty(name, values.high))
+        return check_search(trainer, name, space, written.get(name, name))
+    if isinstance(space, Candidates):
+        return Candidates(tuple(check_penalty(name, v) for v in space.values))
+    return Range(check_penalty(name, space.low), check_penalty(name, space.high))
 
 
-def _take_pass_options(rest: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
+def _take_pass_options(options: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
     """Return the options that limit out-of-core passes, unless the estimator has them itself."""
-    pass_options = {name: rest.values[name] for name in PASS_OPTIONS if name in rest.values}
+    pass_options = {name: options.values[name] for name in PASS_OPTIONS if name in options.values}
     if not out_of_core or pass_options.keys() <= parameter_names(trainer):
         return {}
     for name, value in pass_options.items():
-        written, (types, description) = rest.written[name], PASS_OPTIONS[name]
+        written, (types, description) = options.written[name], PASS_OPTIONS[name]
         is_valid = isinstance(value, types) and not isinstance(value, bool)
         if not is_valid or float(value) < 0:
             raise ConfigError(f"option {written} must be {description}, not {option_text(value)}")
@@ -365,9 +348,8 @@ def _rename_objective(options: Options) -> Options:
     searches = any(isinstance(value, Call) for value in options.values.values())
     objective = options.values.get("objective")
     metric = objective.lower() if isinstance(objective, str) else objective
-    if not searches or not any(metric in names for names in METRICS.values()):
-        return options
-    return options.rename({"objective": "tuning_objective"})
+    is_metric = any(metric in names for names in METRICS.values())
+    return options.rename({"objective": "tuning_objective"}) if searches and is_metric else options
 
 
 def _check_search_options(searches: Mapping[str, SearchSpace], values: Mapping[str, Any]) -> None:
@@ -395,7 +377,7 @@ def _check_sqlml_options(
     if values.get("weight") is not None and task in ("rank", "project"):
         raise ConfigError(f"{no_option} {written['weight']}")
     if values.get("group") is not None and task != "rank":
-        raise ConfigError(f"{no_option} group; boosted_tree_ranker models have")
+        raise ConfigError(f"{no_option} group; only boosted_tree_ranker models have it")
     if values.get("group") is None and task == "rank":
         raise ConfigError(
             f"training {model_type} models needs the option group, the column of the query that a "
@@ -404,15 +386,12 @@ def _check_sqlml_options(
     keywords = {"encoding": ("one_hot", "target"), "leaks": ("warn", "error")}
     for name, allowed in keywords.items():
         if values.get(name) not in (None, *allowed):
-            raise ConfigError(
-                f"option {written[name]} must be {TRAINING_OPTIONS[name][1]}, not "
-                f"{option_text(given.values[name])}"
-            )
+            expected, text = TRAINING_OPTIONS[name][1], option_text(given.values[name])
+            raise ConfigError(f"option {written[name]} must be {expected}, not {text}")
     if values.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
-        spelling = written["encoding"]
-        raise ConfigError(f"this library encodes categories itself; leave {spelling} out")
-    column_options = (values.get(name) for name in ("label", "weight", "group", "split_column"))
-    columns = list(filter(None, column_options))
+        message = f"this library encodes categories itself; leave {written['encoding']} out"
+        raise ConfigError(message)
+    columns = [values[n] for n in ("label", "weight", "group", "split_column") if values.get(n)]
     for column in columns:
         if columns.count(column) > 1:
             raise ConfigError(f"column {column!r} cannot be two of label, weight, group and split")
@@ -420,13 +399,12 @@ def _check_sqlml_options(
 
 def _parse_split(values: Mapping[str, Any], task: Task) -> Split:
     """Return the split; without a label, all rows are fitted unless a split is requested."""
-    options = (values.get(n) for n in ("split", "eval_fraction", "split_column"))
-    split = parse_split(*options)
+    split = parse_split(*(values.get(n) for n in ("split", "eval_fraction", "split_column")))
     is_automatic = split.method == "auto" and split.fraction is None
     return Split("none") if is_automatic and task not in SUPERVISED else split
 
 
-def _early_stopping_rounds(values: Mapping[str, Any], trainer: Trainer) -> int | None:
+def _parse_early_stopping(values: Mapping[str, Any], trainer: Trainer) -> int | None:
     rounds = values.get("early_stopping_rounds")
     is_requested = values.get("early_stop", rounds is not None)
     if rounds is not None and rounds < 1:

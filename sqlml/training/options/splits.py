@@ -95,8 +95,8 @@ class Split:
             text = f"CAST({DUCKDB.quote_name(group)} AS VARCHAR)"
             return (_base_position(DUCKDB.call("hash", text, str(seed))),)
         features = {n: kind for n, kind in columns.items() if fold(n) != fold(label or "")}
-        labels = hash_arguments({n: kind for n, kind in columns.items() if n not in features})
-        row = DUCKDB.call("hash", *hash_arguments(features), str(seed))
+        labels = list_hash_arguments({n: kind for n, kind in columns.items() if n not in features})
+        row = DUCKDB.call("hash", *list_hash_arguments(features), str(seed))
         return row, DUCKDB.call("hash", *labels) if labels else "CAST(0 AS UBIGINT)"
 
     def select_side(
@@ -146,9 +146,8 @@ class Split:
 
         if self.method == "custom":
             if not pa.types.is_boolean(values.type):
-                raise ConfigError(
-                    f"split_column {self.column!r} must be a BOOLEAN for split custom"
-                )
+                message = f"split_column {self.column!r} must be a BOOLEAN for split custom"
+                raise ConfigError(message)
             return np.asarray(pc.fill_null(values, True))  # BigQuery holds NULL out, too.
         count = len(values)
         if values.null_count == count:
@@ -180,11 +179,11 @@ def _find_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
     `row_hashes` and `label_hashes`, which order equal rows, are (n,) uint64. They are sorted in
     portions of similar hashes, which keeps memory bounded.
     """
-    portions = min(1 << (len(row_hashes) // _PORTION_ROWS).bit_length(), 256)
+    portion_count = min(1 << (len(row_hashes) // _PORTION_ROWS).bit_length(), 256)
     first_bytes = row_hashes.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, 7]
-    portion_of = first_bytes // np.uint8(256 // portions) if portions > 1 else None
+    portion_of = first_bytes // np.uint8(256 // portion_count) if portion_count > 1 else None
     is_below = np.empty(len(row_hashes), bool)
-    for portion in range(portions):
+    for portion in range(portion_count):
         selected = slice(None) if portion_of is None else np.flatnonzero(portion_of == portion)
         hashes = row_hashes[selected]
         positions = (hashes >> np.uint64(64 - BITS)).astype(np.int64)
@@ -207,12 +206,12 @@ def _number_ties(row_hashes: Array, label_hashes: Array) -> Array:
     return numbers
 
 
-def hash_arguments(columns: Mapping[str, str]) -> list[str]:
+def list_hash_arguments(columns: Mapping[str, str]) -> list[str]:
     """Return the SQL arguments to hash columns (name -> type); an ENUM is hashed as a string."""
     quoted = {name: DUCKDB.quote_name(name) for name in columns}
     return [
-        f"CAST({quoted[name]} AS VARCHAR)" if kind.startswith("ENUM(") else quoted[name]
-        for name, kind in columns.items()
+        f"CAST({quoted[name]} AS VARCHAR)" if sql_type.startswith("ENUM(") else quoted[name]
+        for name, sql_type in columns.items()
     ]
 
 

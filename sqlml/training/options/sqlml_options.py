@@ -56,9 +56,8 @@ ALIASES: Mapping[str, str] = {
 }
 """Other names of the options in `TRAINING_OPTIONS`, most of them BigQuery's."""
 
-ESTIMATOR_OPTIONS = (
-    *("label", "split", "eval_fraction", "split_column", "seed", "weight", "leaks"),
-    "keep_estimator",
+ESTIMATOR_OPTIONS = tuple(
+    "label split eval_fraction split_column seed weight leaks keep_estimator".split()
 )
 """Options for training an estimator that is passed from Python."""
 
@@ -161,9 +160,7 @@ _STEPS = "the solver chooses its own steps; leave it out"
 _LINEAR = {
     "optimize_strategy": "scikit-learn's solvers find the optimum in their own way; leave it "
     "out, or write 'auto_strategy'",
-    "learn_rate": _STEPS,
-    "learn_rate_strategy": _STEPS,
-    "ls_init_learn_rate": _STEPS,
+    **dict.fromkeys(("learn_rate", "learn_rate_strategy", "ls_init_learn_rate"), _STEPS),
 }
 _KMEANS = {
     "distance_type": "k-means measures Euclidean distances; for cosine distances, divide each "
@@ -172,8 +169,7 @@ _KMEANS = {
     "to 'kmeans++' or 'random'",
 }
 UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
-    "linear_reg": _LINEAR,
-    "logistic_reg": _LINEAR,
+    **dict.fromkeys(("linear_reg", "logistic_reg"), _LINEAR),
     "kmeans": _KMEANS,
 }
 """Model type -> BigQuery option without effect in sqlml -> the reason, and what to do."""
@@ -214,21 +210,18 @@ def check_parameter_names(
         owners = list(_find_owners(written))
         libraries = [library for other, library in owners if other == model_type]
         if libraries and library not in libraries:
-            choice = " or ".join(f"'{library_name}'" for library_name in libraries)
+            choice = " or ".join(f"'{other}'" for other in libraries)
             raise ConfigError(
                 f"option {written} belongs to {model_type} models by {' and '.join(libraries)}, "
                 f"not to those by {library}; set library = {choice}"
             )
         if owners and not libraries:  # Name boosted_tree instead of boosted_tree_classifier.
             families = [re.sub("_(classifier|regressor|ranker)$", "", t) for t, _ in owners]
-            raise ConfigError(
-                f"option {written} belongs to {join_names(list(dict.fromkeys(families)))} models, "
-                f"not to {model_type} models by {library}"
-            )
-        known_names = {*TRAINING_OPTIONS, *ALIASES, *stored_names, *trainer.names, *names} - {
-            written
-        }
-        suggestion = closest(written, sorted(known_names))
+            owning = join_names(list(dict.fromkeys(families)))
+            others = f"not to {model_type} models by {library}"
+            raise ConfigError(f"option {written} belongs to {owning} models, {others}")
+        known_names = {*TRAINING_OPTIONS, *ALIASES, *stored_names, *trainer.names, *names}
+        suggestion = closest(written, sorted(known_names - {written}))
         hint = f"; did you mean {suggestion}?" if suggestion else ""
         raise ConfigError(f"unknown option {written!r} of {model_type} models by {library}{hint}")
 

@@ -31,7 +31,7 @@ _KEY_NOTICE = "column {!r} is like a key, with a distinct value in nearly every 
 
 
 def check_rows(
-    rows: TrainingRows, request: Request, texts: Collection[str], label_type: str | None
+    rows: TrainingRows, request: Request, text_columns: Collection[str], label_type: str | None
 ) -> list[str]:
     """Check the rows, and return notices of what may be unintended.
 
@@ -55,7 +55,7 @@ def check_rows(
             notices.append(f"column {feature.name!r} has no value in any row and is left out")
         elif statistics.is_constant:
             notices.append(f"column {feature.name!r} has one value in all rows")
-        elif feature.name in texts:
+        elif feature.name in text_columns:
             continue
         elif _is_key(rows, feature):
             left_out = " and is left out" if feature.role == "category" else ""
@@ -97,12 +97,12 @@ def _check_values(rows: TrainingRows, feature: TrainingColumn, request: Request)
                 f"categories: write {number} in the query if their size matters"
             ]
     is_filled = request.task in ("cluster", "project") and feature.role == "number"
-    if is_filled and statistics.nulls and not statistics.is_empty:
+    if is_filled and statistics.null_count and not statistics.is_empty:
         return [
-            f"column {feature.name!r} is NULL in {statistics.nulls:,} of {statistics.rows:,} rows: "
-            "its mean fills them, and a column of its own marks them, which "
-            f"{request.model_type} learns from, too; fill them in the query, or leave them out, if "
-            "that is not intended"
+            f"column {feature.name!r} is NULL in {statistics.null_count:,} of "
+            f"{statistics.row_count:,} rows: its mean fills them, and a column of its own marks "
+            f"them, which {request.model_type} learns from, too; fill them in the query, or leave "
+            "them out, if that is not intended"
         ]
     return []
 
@@ -134,15 +134,13 @@ def check_classes(classes: Classes, row_count: int, request: Request) -> None:
     """Raise ConfigError if the classes cannot be learned from `row_count` rows."""
     label, class_count = request.label, len(classes)
     if class_count == 1:
-        raise ConfigError(
-            f"the label {label!r} is {class_literal(classes.values()[0])} in all rows: a "
-            "classifier needs at least two classes"
-        )
+        value = class_literal(classes.values()[0])
+        need = "a classifier needs at least two classes"
+        raise ConfigError(f"the label {label!r} is {value} in all rows: {need}")
     if class_count > MAX_CLASSES:
         regression_type = request.model_type.replace("classifier", "regressor")
-        alternative = (
-            "" if regression_type == request.model_type else f", or train a {regression_type}"
-        )
+        is_same = regression_type == request.model_type
+        alternative = "" if is_same else f", or train a {regression_type}"
         raise ConfigError(
             f"the label {label!r} has {class_count:,} classes, and a classifier at most "
             f"{MAX_CLASSES:,}: group them in the query{alternative}"
@@ -156,7 +154,7 @@ def check_classes(classes: Classes, row_count: int, request: Request) -> None:
 
 def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
     statistics = rows.statistics[feature.name]
-    if feature.role == "category" or statistics.rows - statistics.nulls < _MIN_KEY_ROWS:
+    if feature.role == "category" or statistics.row_count - statistics.null_count < _MIN_KEY_ROWS:
         return is_key(statistics, feature.type, np.empty(0))
     return is_key(statistics, feature.type, _read_column(rows, feature, _SAMPLE_ROWS))
 
@@ -167,11 +165,11 @@ def is_key(statistics: ColumnStatistics, sql_type: str, sample: Array) -> bool:
     `sql_type` is the type of the column, and `sample` has some of its values, (n,), if they are
     numbers.
     """
-    value_count = statistics.rows - statistics.nulls
+    value_count = statistics.row_count - statistics.null_count
     if value_count < _MIN_KEY_ROWS:
         return False
-    if statistics.distinct is not None:
-        return statistics.distinct >= 0.9 * value_count
+    if statistics.distinct_count is not None:
+        return statistics.distinct_count >= 0.9 * value_count
     if not sql_type.endswith("INT") and sql_type != "INTEGER":
         return False
     return len(np.unique(sample)) == len(sample) >= _MIN_KEY_ROWS
@@ -212,12 +210,10 @@ def _read_column(rows: TrainingRows, feature: TrainingColumn, max_rows: int) -> 
     index = rows.features.index(feature)
     column: Array
     if isinstance(features, StoredRows):
-        reads_all = max_rows >= len(features) > len(features.first)
-        column = features.column(index) if reads_all else features.first[:, index]
-    elif isinstance(features, np.ndarray):
-        column = features[:, index]
+        reads_all = max_rows >= len(features) > len(features.first_block)
+        column = features.column(index) if reads_all else features.first_block[:, index]
     else:
-        column = features[feature.name]
+        column = features[:, index] if isinstance(features, np.ndarray) else features[feature.name]
     return column[:max_rows]
 
 
@@ -239,13 +235,13 @@ def check_frame(
         statistics = ColumnStatistics(name, types[name])
         columns.append(statistics)
         if values is None:
-            statistics.rows, statistics.nulls = len(frame), int(frame[name].isna().sum())
+            statistics.row_count, statistics.null_count = len(frame), int(frame[name].isna().sum())
             continue
         if values.dtype == np.float64:
             statistics.add_numbers(values)
         else:
             statistics.add_codes(values)
-            statistics.distinct, statistics.names = len(names), names
+            statistics.distinct_count, statistics.names = len(names), names
         if statistics.is_constant:
             notices.append(f"column {name!r} has one value in all rows")
         elif is_key(statistics, types[name], values):

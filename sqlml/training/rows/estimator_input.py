@@ -51,8 +51,7 @@ def make_part(
     """Return one side of the split for an estimator; `weighs_classes` applies class weights."""
     weight = side.weight
     if weighs_classes and request.class_weights is not None and rows.classes is not None:
-        class_weights = compute_class_weights(request, rows)
-        row_weights = class_weights[side.label]
+        row_weights = compute_class_weights(request, rows)[side.label]
         weight = row_weights if weight is None else weight * row_weights
     if weighs_classes and weight is not None and not weight.any():
         raise ConfigError("all rows to train on have a weight of 0")
@@ -69,9 +68,8 @@ def compute_class_weights(request: Request, rows: TrainingRows) -> Any:
         value = find_class(name, values)
         if value is None:
             class_names = ", ".join(map(class_name, values[:20]))
-            raise ConfigError(
-                f"option class_weights: unknown class {name!r}; classes: {class_names}"
-            )
+            message = f"option class_weights: unknown class {name!r}; classes: {class_names}"
+            raise ConfigError(message)
         weights[value] = weight
     return np.array([weights.get(value, 1.0) for value in values])
 
@@ -92,8 +90,8 @@ def build_frame(
     rows: TrainingRows,
     side: Side,
     names: Collection[str],
-    texts: Collection[str] = (),
-    part: slice = slice(None),
+    text_columns: Collection[str] = (),
+    row_slice: slice = slice(None),
 ) -> Any:
     """Return a frame of some features, with NaN for NULL, or an empty string in text columns."""
     import pandas as pd
@@ -101,15 +99,15 @@ def build_frame(
     order = [f.name for f in rows.features]
     features: Any = side.features
     if isinstance(features, StoredRows):
-        features = features.array() if part == slice(None) else features.first
+        features = features.array() if row_slice == slice(None) else features.first_block
     # Code -1 of a missing category selects the last name.
     is_matrix = isinstance(features, np.ndarray)
     columns = {}
     for name in (name for name in rows.order if name in names):
-        values = features[part, order.index(name)] if is_matrix else features[name][part]
+        values = features[row_slice, order.index(name)] if is_matrix else features[name][row_slice]
         if name in rows.names:
             codes = np.where(np.isnan(values), -1, values).astype(int) if is_matrix else values
-            missing_name = "" if name in texts else np.nan
+            missing_name = "" if name in text_columns else np.nan
             names_by_code = np.array([*rows.names[name], missing_name], object)
             values = pd.Series(names_by_code[codes], dtype=object)
         columns[name] = values
@@ -152,7 +150,7 @@ class EncodedBlocks(Blocks):
     def stretches(self, stretches: Sequence[tuple[int, int]]) -> Any:
         """Return the encoded rows of several (start, stop) stretches."""
         block = np.concatenate([self.source.rows(start, stop) for start, stop in stretches])
-        numbers, few = self.groups.numbers, self.groups.few
+        numbers, few = self.groups.numbers, self.groups.categories
         encoded = []
         if numbers:
             scaler = self.transformer.named_transformers_["number"]
@@ -216,14 +214,14 @@ def _build_example(
     number_count = len(groups.numbers)
     categories = [
         [*names[name], *([np.nan] if is_incomplete else [])]
-        for name, is_incomplete in zip(groups.few, has_missing[number_count:], strict=True)
+        for name, is_incomplete in zip(groups.categories, has_missing[number_count:], strict=True)
     ]
     rows = max([2, *map(len, categories)])
     columns: dict[str, Any] = {}
     for name, is_incomplete in zip(groups.numbers, has_missing, strict=False):
         columns[name] = np.zeros(rows)
         columns[name][0] = np.nan if is_incomplete else 0.0
-    for name, values in zip(groups.few, categories, strict=True):
+    for name, values in zip(groups.categories, categories, strict=True):
         columns[name] = pd.Series(np.resize(np.array(values, object), rows), dtype=object)
     return pd.DataFrame({name: columns[name] for name in order if name in columns})
 
@@ -259,9 +257,8 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     try:
         split = parse_split(**facts.split)
     except (AttributeError, TypeError, ConfigError) as error:
-        raise ArtifactError(
-            f"the catalog's split of the training is damaged ({error}); train the model again"
-        ) from None
+        message = f"the catalog's split of the training is damaged ({error}); train the model again"
+        raise ArtifactError(message) from None
     names = {fold(name): name for name in columns}
     label = None if facts.label is None else names.get(fold(facts.label))
     group = facts.options.get("group")
@@ -273,8 +270,6 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     last_trained = None
     if split.method == "seq":
         (key,) = keys
-        offset = max(facts.rows, 1) - 1
-        last_trained = (
-            f"(SELECT {key} FROM {rows} ORDER BY {key} NULLS LAST LIMIT 1 OFFSET {offset})"
-        )
+        last_row = f"ORDER BY {key} NULLS LAST LIMIT 1 OFFSET {max(facts.rows, 1) - 1}"
+        last_trained = f"(SELECT {key} FROM {rows} {last_row})"
     return f"({split.select_side(rows, keys, last_trained, held_out=True)})"

@@ -63,10 +63,8 @@ def _find_words(texts: Sequence[str]) -> set[str]:
 
 
 MAX_NATIVE_CATEGORIES: Mapping[str, int] = {
-    "xgboost": 1000,
-    "lightgbm": 1000,
-    "sklearn": 254,
-    "catboost": 254,
+    **dict.fromkeys(("xgboost", "lightgbm"), 1000),
+    **dict.fromkeys(("sklearn", "catboost"), 254),
 }
 """Package -> the most categories that its trees support; a column with more becomes label means.
 
@@ -87,20 +85,20 @@ MISSING = "NULL"
 class FeatureGroups:
     """The features by their treatment, each group in the order of the query.
 
-    numbers: numeric columns. few: categorical columns that the estimator supports natively, or that
-    are one-hot encoded. many: categorical columns that become means of the label. texts: columns of
-    several words.
+    numbers: numeric columns. categories: categorical columns that the estimator supports natively,
+    or that are one-hot encoded. target_encoded: categorical columns that become means of the label.
+    texts: columns of several words.
     """
 
     numbers: tuple[str, ...]
-    few: tuple[str, ...]
-    many: tuple[str, ...]
+    categories: tuple[str, ...]
+    target_encoded: tuple[str, ...]
     texts: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All features in the order of the estimator's input."""
-        return (*self.numbers, *self.few, *self.many, *self.texts)
+        return (*self.numbers, *self.categories, *self.target_encoded, *self.texts)
 
 
 def group_features(
@@ -122,20 +120,16 @@ def find_text_columns(
     if request.trainer.features == "named":  # CatBoost reads texts itself.
         return frozenset()
     limit = _get_max_categories(request)
-    return frozenset(
-        f.name
-        for f in features
-        if f.role == "category"
-        and (f.name in keys or len(names[f.name]) > limit)
-        and are_texts(names[f.name])
-    )
+    categories = {f.name: names[f.name] for f in features if f.role == "category"}
+    large = {n: values for n, values in categories.items() if n in keys or len(values) > limit}
+    return frozenset(name for name, values in large.items() if are_texts(values))
 
 
 def learns_in_blocks(groups: FeatureGroups, names: Categories, request: Request) -> bool:
     """Return whether the features can be encoded without means, terms or counts of all rows."""
     merges_rare = request.trainer.features == "scaled" and not request.has_label
-    has_rare = merges_rare and any(len(names[name]) >= MAX_ONE_HOT for name in groups.few)
-    return not (groups.many or groups.texts or has_rare)
+    has_rare = merges_rare and any(len(names[name]) >= MAX_ONE_HOT for name in groups.categories)
+    return not (groups.target_encoded or groups.texts or has_rare)
 
 
 def _get_max_categories(request: Request) -> float:
@@ -156,11 +150,12 @@ def make_transformer(groups: FeatureGroups, names: Categories, request: Request)
     if groups.numbers:
         numbers = _make_scaler(request) if style == "scaled" else "passthrough"
         steps.append(("number", numbers, list(groups.numbers)))
-    if groups.few:
-        categories = [np.array(names[name], object) for name in groups.few]
-        steps.append(("category", _make_encoder(style, categories, request), list(groups.few)))
-    if groups.many:
-        steps.append(("target", _make_target_encoder(request), list(groups.many)))
+    if groups.categories:
+        categories = [np.array(names[name], object) for name in groups.categories]
+        encoder = _make_encoder(style, categories, request)
+        steps.append(("category", encoder, list(groups.categories)))
+    if groups.target_encoded:
+        steps.append(("target", _make_target_encoder(request), list(groups.target_encoded)))
     is_linear = request.model_type in ("linear_reg", "logistic_reg")
     steps += [
         (f"text_{n}", make_vectorizer(names[name], is_linear, request.seed), name)

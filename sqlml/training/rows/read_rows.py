@@ -14,10 +14,10 @@ from sqlml.errors import ConfigError
 from sqlml.host import RowHost
 from sqlml.training.column_statistics import Classes, ColumnStatistics, Names
 from sqlml.training.options.request import Request
-from sqlml.training.options.splits import Split, hash_arguments
+from sqlml.training.options.splits import Split, list_hash_arguments
 from sqlml.training.progress import Progress
 from sqlml.training.row_store import Buffer, RowStore, StoredRows, block_rows
-from sqlml.training.rows.training_columns import TrainingColumn, TrainingColumns, label_sql
+from sqlml.training.rows.training_columns import TrainingColumn, TrainingColumns, build_label_sql
 from sqlml.types import Array
 
 MEMORY_SHARE = 0.8
@@ -28,14 +28,14 @@ def check_memory(request: Request, rows: int | None, row_bytes: int, limit: floa
     """Raise ConfigError if the rows exceed memory_limit but the estimator needs them in memory."""
     if rows is None or rows * row_bytes <= MEMORY_SHARE * limit:
         return
-    others = ""
+    alternative = ""
     if request.model_type.startswith("boosted_tree") and request.task != "rank":
-        others = ", or library = 'xgboost', which reads rows in blocks"
+        alternative = ", or library = 'xgboost', which reads rows in blocks"
     name = request.trainer.path.rpartition(".")[2]
     raise ConfigError(
         f"{name} keeps all rows in memory: {rows:,} of them take "
         f"{rows * row_bytes / 2**30:.2f} GiB, and memory_limit is {limit / 2**30:.2f} GiB; SET "
-        f"memory_limit to more, train on a sample (SELECT ... USING SAMPLE 10%){others}"
+        f"memory_limit to more, train on a sample (SELECT ... USING SAMPLE 10%){alternative}"
     )
 
 
@@ -117,13 +117,12 @@ class _Reader:
         classes = columns.label if request.task == "classify" else None
         self.classes = None if classes is None else Classes(classes.type)
         label_type = np.float64 if self.classes is None else np.int64
-        self.label = Buffer(label_type) if request.label else None
-        self.weight = Buffer(np.float64) if request.weight else None
-        self.group = Names() if request.group else None
-        self.groups = Buffer(np.int64) if request.group else None
-        self.split_keys = request.split.key_expressions(
-            columns.raw, request.label, request.group, request.seed
-        )
+        self.labels = Buffer(label_type) if request.label else None
+        self.weights = Buffer(np.float64) if request.weight else None
+        self.group_encoder = Names() if request.group else None
+        self.group_codes = Buffer(np.int64) if request.group else None
+        named = request.label, request.group, request.seed
+        self.split_keys = request.split.key_expressions(columns.raw, *named)
         self.hashes = [Buffer(np.uint64) for _ in self.split_keys]
         self.split_values: list[Any] = []
         self.recoded: dict[int, Array] = {}
@@ -157,21 +156,17 @@ class _Reader:
         request, package = self.request, self.request.trainer.package
         max_memory_bytes = float("inf")
         if request.reads_blocks:
-            share = SHARES.get(package, 0)
-            max_memory_bytes = (
-                0 if request.out_of_core else max(MOST_IN_MEMORY, self.memory_limit * share)
-            )
+            in_memory = max(MAX_MEMORY_BYTES, self.memory_limit * MEMORY_SHARES.get(package, 0))
+            max_memory_bytes = 0 if request.out_of_core else in_memory
         is_exact = all(c.role == "category" or c.type in _FLOAT32_TYPES for c in self.features)
         is_narrow = request.trainer.features == "ordinal" and (is_exact or package == "xgboost")
-        return RowStore(
-            np.float32 if is_narrow else np.float64, len(self.features), max_memory_bytes, folder
-        )
+        dtype = np.float32 if is_narrow else np.float64
+        return RowStore(dtype, len(self.features), max_memory_bytes, folder)
 
     def check_memory(self, rows: int | None) -> None:
         if not self.request.reads_blocks:
             item = 8 if self.matrix is None else self.matrix.dtype.itemsize
-            row_bytes = item * len(self.features) + 8
-            check_memory(self.request, rows, row_bytes, self.memory_limit)
+            check_memory(self.request, rows, item * len(self.features) + 8, self.memory_limit)
         nbytes = sum(names.nbytes for names in self.names.values())
         if nbytes > MEMORY_SHARE * self.memory_limit:
             largest = max(self.names, key=lambda name: self.names[name].nbytes)
@@ -184,14 +179,14 @@ class _Reader:
         request = self.request
         items = [column.sql for column in self.features]
         if self.columns.label is not None:
-            items.append(label_sql(self.columns.label, request))
+            items.append(build_label_sql(self.columns.label, request))
         if request.weight is not None:
             items.append(f"CAST({DUCKDB.quote_name(request.weight)} AS DOUBLE)")
         order = ""
         if request.group is not None:
             group = f"CAST({DUCKDB.quote_name(request.group)} AS VARCHAR)"
             items.append(group)
-            row = DUCKDB.call("hash", *hash_arguments(self.columns.raw))
+            row = DUCKDB.call("hash", *list_hash_arguments(self.columns.raw))
             order = f" ORDER BY {group}, {row}"  # A total order, whatever the number of threads.
         items += self.split_keys
         columns = ", ".join(f"{item} AS c{n}" for n, item in enumerate(items))
@@ -207,28 +202,28 @@ class _Reader:
             if labels.null_count:
                 self.unlabelled += labels.null_count
                 batch = batch.filter(pc.is_valid(labels))
-        arrays = iter(batch.columns)
+        remaining = iter(batch.columns)
         matrix = self.matrix
         block = None if matrix is None else np.empty((batch.num_rows, matrix.width), matrix.dtype)
-        for k, column in enumerate(self.features):
-            values = self._convert_feature(column, next(arrays))
+        for column_index, column in enumerate(self.features):
+            values = self._convert_feature(column, next(remaining))
             if block is None:
                 self.arrays[column.name].append(values)
             elif column.role == "category":
-                block[:, k] = np.where(values < 0, np.nan, values)
+                block[:, column_index] = np.where(values < 0, np.nan, values)
             else:
-                block[:, k] = values
+                block[:, column_index] = values
         if matrix is not None and block is not None:
             matrix.append(block)
-        if self.label is not None:
-            labels = self._check_label(next(arrays))
-            numbers = _to_numbers(labels) if self.classes is None else self.classes.codes(labels)
-            self.label.append(numbers)
-        if self.weight is not None:
-            self.weight.append(check_weights(_to_numbers(next(arrays)), request))
-        if self.group is not None and self.groups is not None:
-            self.groups.append(self.group.codes(next(arrays)))
-        for hashes, values in zip(self.hashes, arrays, strict=True):
+        if self.labels is not None:
+            labels = self._check_label(next(remaining))
+            encode = _to_numbers if self.classes is None else self.classes.encode
+            self.labels.append(encode(labels))
+        if self.weights is not None:
+            self.weights.append(check_weights(_to_numbers(next(remaining)), request))
+        if self.group_encoder is not None and self.group_codes is not None:
+            self.group_codes.append(self.group_encoder.encode(next(remaining)))
+        for hashes, values in zip(self.hashes, remaining, strict=True):
             if request.split.reads_hashes:
                 hashes.append(values.to_numpy())
             else:
@@ -238,12 +233,12 @@ class _Reader:
     def _convert_feature(self, column: TrainingColumn, values: Any) -> Array:
         statistics = self.statistics[column.name]
         if column.role == "category":
-            codes = self.names[column.name].codes(values)
+            codes = self.names[column.name].encode(values)
             statistics.add_codes(codes)
             return codes
         numbers = _to_numbers(values)
         statistics.add_numbers(numbers)
-        if statistics.infinite:
+        if statistics.has_infinite:
             name = quote_if_needed(column.name)
             is_computed = column.expression is not None
             advice = "" if is_computed else f": CASE WHEN isfinite({name}) THEN {name} END"
@@ -252,11 +247,10 @@ class _Reader:
                 f"them into NULL in the query{advice}"
             )
         is_float32 = self.matrix is not None and self.matrix.dtype == np.float32
-        if is_float32 and max(-(statistics.least or 0), statistics.most or 0) > _FLOAT32_MAX:
-            raise ConfigError(
-                f"column {column.name!r} has numbers beyond {_FLOAT32_MAX:.6g}, which "
-                f"{self.request.library} cannot take; scale them in the query"
-            )
+        largest = max(-(statistics.min_value or 0), statistics.max_value or 0)
+        if is_float32 and largest > _FLOAT32_MAX:
+            fault = f"numbers beyond {_FLOAT32_MAX:.6g}, which {self.request.library} cannot take"
+            raise ConfigError(f"column {column.name!r} has {fault}; scale them in the query")
         return numbers
 
     def _check_label(self, values: Any) -> Any:
@@ -265,17 +259,15 @@ class _Reader:
 
         if pa.types.is_floating(values.type) and not pc.all(pc.is_finite(values)).as_py():
             name = str(self.request.label)
-            raise ConfigError(
-                f"the label {name!r} is infinite or NaN in some rows; leave them out of the query: "
-                f"WHERE isfinite({quote_if_needed(name)})"
-            )
+            advice = f"leave them out of the query: WHERE isfinite({quote_if_needed(name)})"
+            raise ConfigError(f"the label {name!r} is infinite or NaN in some rows; {advice}")
         return values
 
     def finish(self) -> TrainingRows:
         """Split the rows, and return them with categories and classes numbered in sorted order."""
         self._sort_names()
-        if self.classes is not None and self.label is not None:
-            codes = self.label.array()
+        if self.classes is not None and self.labels is not None:
+            codes = self.labels.array()
             codes[:] = self.classes.sorted_positions()[codes]
         split, mask = self._find_held_out()
         returned_classes = self._return_lone_classes(mask)
@@ -298,23 +290,23 @@ class _Reader:
         )
 
     def _sort_names(self) -> None:
-        for k, column in enumerate(self.features):
+        for column_index, column in enumerate(self.features):
             names = self.names.get(column.name)
             if names is None:
                 continue
             statistics = self.statistics[column.name]
-            statistics.distinct, statistics.names = len(names), names.list_by_code()
+            statistics.distinct_count, statistics.names = len(names), names.list_by_code()
             new_codes = names.sorted_positions()
             if self.matrix is None:
                 codes = self.arrays[column.name].array()
                 codes[:] = np.where(codes < 0, -1, new_codes[codes]) if len(new_codes) else -1
                 continue
             if not self.matrix.in_memory:
-                self.recoded[k] = new_codes
+                self.recoded[column_index] = new_codes
                 continue
             matrix = self.matrix.array()
             for start in range(0, len(matrix), _RECODED_ROWS):
-                block = matrix[start : start + _RECODED_ROWS, k]
+                block = matrix[start : start + _RECODED_ROWS, column_index]
                 present = ~np.isnan(block)
                 block[present] = new_codes[block[present].astype(np.int64)]
 
@@ -330,9 +322,9 @@ class _Reader:
 
     def _return_lone_classes(self, mask: Array | None) -> tuple[Any, ...]:
         """Fit the rows of classes that only held-out rows have, too; return these classes."""
-        if mask is None or self.classes is None or self.label is None:
+        if mask is None or self.classes is None or self.labels is None:
             return ()
-        codes = self.label.array()
+        codes = self.labels.array()
         fitted_counts = np.bincount(codes[~mask], minlength=len(self.classes))
         lone_codes = np.flatnonzero(fitted_counts == 0)
         mask[np.isin(codes, lone_codes)] = False
@@ -345,7 +337,7 @@ class _Reader:
         def select(buffer: Buffer | RowStore) -> Array:
             return buffer.take_out(np.asarray(mask)) if is_held_out else buffer.array()
 
-        buffers = (self.label, self.weight, self.groups)
+        buffers = (self.labels, self.weights, self.group_codes)
         label, weight, group = (None if b is None else select(b) for b in buffers)
         features: Array | dict[str, Array] | StoredRows
         if self.matrix is None:
@@ -362,9 +354,8 @@ class _Reader:
 
 def check_weights(weights: Array, request: Request) -> Array:
     if not ((weights >= 0) & np.isfinite(weights)).all():
-        raise ConfigError(
-            f"column {request.weight!r} must have finite weights of at least 0, and no NULL"
-        )
+        message = f"column {request.weight!r} must have finite weights of at least 0, and no NULL"
+        raise ConfigError(message)
     return weights
 
 
@@ -374,10 +365,10 @@ def quote_if_needed(name: str) -> str:
 
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-MOST_IN_MEMORY = 64 << 20
+MAX_MEMORY_BYTES = 64 << 20
 """A matrix of at most this many bytes stays in memory even if its estimator reads blocks."""
 
-SHARES: Mapping[str, float] = {"lightgbm": 0.25, "sklearn": 0.25}
+MEMORY_SHARES: Mapping[str, float] = {"lightgbm": 0.25, "sklearn": 0.25}
 """Package -> the share of memory_limit above which rows move to a file.
 
 From blocks these packages train a different model, while XGBoost trains the same.
@@ -396,7 +387,6 @@ def _to_numbers(values: Any) -> Array:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        is_float32 = pa.types.is_float32(values.type)
-        float_type = pa.float32() if is_float32 else pa.float64()
+        float_type = pa.float32() if pa.types.is_float32(values.type) else pa.float64()
         values = pc.fill_null(values.cast(float_type, safe=False), float("nan"))
     return np.asarray(values.to_numpy(zero_copy_only=False))

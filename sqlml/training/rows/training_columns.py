@@ -37,7 +37,10 @@ DATE_PARTS: Mapping[str, tuple[str, ...]] = {
 """Type -> the engine's functions for its numeric parts. `epoch` is in seconds."""
 
 
-def date_parts(name: str, column: RowExpression) -> list[tuple[str, RowExpression]]:
+NamedPart = tuple[str, RowExpression]
+
+
+def list_date_parts(name: str, column: RowExpression) -> list[NamedPart]:
     """Return the name and expression of each numeric part of a date, time or interval."""
     sql = column.sql
     if column.type == "TIMESTAMP WITH TIME ZONE":  # Ignore the time zone of the session.
@@ -57,7 +60,7 @@ MAX_PARTS = 4096
 """Maximum parts of a column; a column with more parts is left out."""
 
 
-def flatten(rows: FittedRows, name: str, column: RowExpression) -> list[tuple[str, RowExpression]]:
+def flatten_column(rows: FittedRows, name: str, column: RowExpression) -> list[NamedPart]:
     """Return the names and expressions of a nested column's parts, recursively.
 
     Parts are the entries of arrays and of lists that all have one length, a BOOLEAN for each of the
@@ -65,13 +68,13 @@ def flatten(rows: FittedRows, name: str, column: RowExpression) -> list[tuple[st
     """
     if not _NESTED.search(column.type):
         return []
-    flat: list[tuple[str, RowExpression]] = []
+    parts: list[NamedPart] = []
     for suffix, sql, type_name in _list_parts(rows, column, duckdb.sqltype(column.type)):
         part_name, part = f"{name}_{suffix}", RowExpression(sql, column.columns, type_name)
-        flat += flatten(rows, part_name, part) or [(part_name, part)]
-        if len(flat) > MAX_PARTS:
+        parts += flatten_column(rows, part_name, part) or [(part_name, part)]
+        if len(parts) > MAX_PARTS:
             return []
-    return flat
+    return parts
 
 
 _NESTED = re.compile(r"\]$|^(MAP|STRUCT)\(", re.DOTALL)
@@ -105,7 +108,8 @@ def _list_items(column: RowExpression, count: int, child: str) -> _NestedParts:
 def _list_list_parts(rows: FittedRows, column: RowExpression, child: str) -> _NestedParts:
     if NUMBERS.fullmatch(child):
         length = f"{builtin('len')}({_format_over_columns(column)})"
-        min_length, max_length = rows.ask(f"{builtin('min')}({length}), {builtin('max')}({length})")
+        bounds = f"{builtin('min')}({length}), {builtin('max')}({length})"
+        min_length, max_length = rows.read_aggregates(bounds)
         yield from _list_items(column, (min_length or 0) if min_length == max_length else 0, child)
     elif _is_category(child):
         string_list = f"CAST({column.sql} AS VARCHAR[])"
@@ -128,7 +132,7 @@ def _list_map_parts(rows: FittedRows, column: RowExpression, key: str, value: st
 
 
 def _find_frequent(rows: FittedRows, lists: str) -> list[str]:
-    entries = rows.most_frequent(f"CAST({lists} AS VARCHAR[])", MAX_ITEMS)
+    entries = rows.find_most_frequent(f"CAST({lists} AS VARCHAR[])", MAX_ITEMS)
     return sorted(text for text in entries if is_storable_text(text))
 
 
@@ -207,9 +211,9 @@ class TrainingColumns:
         expressions = {c.name: c.expression for c in used if c.expression is not None}
         if not expressions:
             return None
-        read = {c.name for c in used if c.expression is None}
-        read.update(name for expression in expressions.values() for name in expression.columns)
-        return Transform(tuple(name for name in self.raw if name in read), expressions)
+        sources = {c.name for c in used if c.expression is None}
+        sources.update(name for e in expressions.values() for name in e.columns)
+        return Transform(tuple(name for name in self.raw if name in sources), expressions)
 
     def drop_expressions(self) -> TrainingColumns:
         features = tuple(c for c in self.features if c.expression is None)
@@ -242,12 +246,10 @@ def read_columns(
     described = host.describe(query)
     duplicate = _find_duplicate(name for name, _ in described)
     if duplicate is not None:
-        raise ConfigError(
-            f"the query has several columns {duplicate!r}; give each a different name with AS"
-        )
+        message = f"the query has several columns {duplicate!r}; give each a different name with AS"
+        raise ConfigError(message)
     raw = dict(described)
-    rows = FittedRows(host, query, raw, request)
-    columns = _list_columns(rows, transform)
+    columns = _list_columns(FittedRows(host, query, raw, request), transform)
     names = {fold(c.name): c.name for c in columns} | {fold(name): name for name in raw}
     request = request.with_columns(names)
     _check_types(raw, request)
@@ -274,49 +276,45 @@ def _check_types(raw: Mapping[str, str], request: Request) -> None:
     weight, split = raw.get(request.weight or ""), request.split
     is_number = weight != "BOOLEAN" and NUMBERS.fullmatch(str(weight))
     if weight not in (None, *UNTYPED) and not is_number:
-        raise ConfigError(
-            f"option weight takes a column of numbers, and {request.weight!r} is {weight}"
-        )
+        message = f"option weight takes a column of numbers, and {request.weight!r} is {weight}"
+        raise ConfigError(message)
     split_type = raw.get(split.column or "")
     is_ordered = split_type is None or _ORDERED_TYPES.fullmatch(split_type)
     if split.method == "seq" and not is_ordered:
-        raise ConfigError(
-            "split 'seq' takes a column of numbers, strings, dates or times, and "
-            f"{split.column!r} is {split_type}"
-        )
+        fault = f"{split.column!r} is {split_type}"
+        accepted = "a column of numbers, strings, dates or times"
+        raise ConfigError(f"split 'seq' takes {accepted}, and {fault}")
 
 
 def _list_columns(rows: FittedRows, transform: Sequence[str] | None) -> list[TrainingColumn]:
-    """List all columns to learn from, and the columns that options name."""
-    raw, named = rows.columns, {fold(name) for name in rows.request.other_columns}
+    raw, option_columns = rows.columns, {fold(name) for name in rows.request.other_columns}
     if transform is None:
         items: list[Named] = [(name, None) for name in raw]
     else:
-        items = transform_items(rows, transform, named)
+        items = transform_items(rows, transform, option_columns)
     columns: list[TrainingColumn] = []
-    expressions = [e for _, e in items if e is not None]
-    types = iter(rows.types(expressions))
+    types = iter(rows.list_types([e for _, e in items if e is not None]))
     check_time_zones(rows, {name: e for name, e in items if e is not None})
-    taken = {fold(name) for name, _ in items}
+    taken_names = {fold(name) for name, _ in items}
     for name, expression in items:
         sql_type = raw[name] if expression is None else next(types)
         if expression is not None:
             expression = replace(expression, type=_get_stored_type(sql_type))
         column = TrainingColumn(name, sql_type, _choose_role(sql_type), expression)
-        if fold(name) in named or column.role:
+        if fold(name) in option_columns or column.role:
             columns.append(column)
             continue
         for part in _split_column(rows, column):
-            name = part.name if part is column else _make_unique_name(part.name, taken)
+            name = part.name if part is column else _make_unique_name(part.name, taken_names)
             columns.append(replace(part, name=name))
     return columns
 
 
-def _make_unique_name(name: str, taken: set[str]) -> str:
+def _make_unique_name(name: str, taken_names: set[str]) -> str:
     unique, number = name, 2
-    while fold(unique) in taken:
+    while fold(unique) in taken_names:
         unique, number = f"{name}_{number}", number + 1
-    taken.add(fold(unique))
+    taken_names.add(fold(unique))
     return unique
 
 
@@ -326,8 +324,8 @@ def _split_column(rows: FittedRows, column: TrainingColumn) -> list[TrainingColu
     expression = column.expression or RowExpression("sqlml_raw_0", (name,), sql_type)
     computed = replace(expression, type=sql_type)
     parts: list[TrainingColumn] = []
-    for part_name, part in flatten(rows, name, computed) or [(name, computed)]:
-        dates = date_parts(part_name, part)
+    for part_name, part in flatten_column(rows, name, computed) or [(name, computed)]:
+        dates = list_date_parts(part_name, part)
         parts += [TrainingColumn(n, date.type, "number", date) for n, date in dates]
         if not dates and part is not computed:
             stored = replace(part, type=_get_stored_type(part.type))
@@ -345,14 +343,12 @@ def _choose_role(sql_type: str) -> Role | None:
     return "category" if _CATEGORY_TYPES.fullmatch(sql_type) else None
 
 
-def label_sql(label: TrainingColumn, request: Request) -> str:
+def build_label_sql(label: TrainingColumn, request: Request) -> str:
     sql, sql_type = replace(label, role=None).sql, label.type
     if request.task != "classify":
         if not NUMBERS.fullmatch(sql_type):
-            raise ConfigError(
-                f"{request.model_type} models predict numbers, and column {label.name!r} has type "
-                f"{sql_type}"
-            )
+            fault = f"column {label.name!r} has type {sql_type}"
+            raise ConfigError(f"{request.model_type} models predict numbers, and {fault}")
         return f"CAST({sql} AS DOUBLE)"
     if sql_type == "BOOLEAN" or re.fullmatch(r"U?(TINYINT|SMALLINT|INTEGER)|BIGINT", sql_type):
         return sql

@@ -32,7 +32,7 @@ class FittedRows:
     columns: Mapping[str, str]
     request: Request
 
-    def types(self, expressions: Sequence[RowExpression]) -> list[str]:
+    def list_types(self, expressions: Sequence[RowExpression]) -> list[str]:
         if not expressions:
             return []
         columns = ", ".join(
@@ -46,11 +46,11 @@ class FittedRows:
             # The excerpt would show the stored form of the expressions.
             raise type(error)(strip_excerpt(error)) from None
 
-    def ask(self, aggregates: str) -> tuple[Any, ...]:
+    def read_aggregates(self, aggregates: str) -> tuple[Any, ...]:
         (values,) = self.host.read(f"SELECT {aggregates} FROM {self._fitted_rows_sql}")
         return values
 
-    def most_frequent(self, lists: str, limit: int) -> list[str]:
+    def find_most_frequent(self, lists: str, limit: int) -> list[str]:
         """Return the most frequent entries of `lists`, an expression for lists of strings."""
         item_sql = f"{builtin('unnest')}({lists}) AS item"
         items_query = f"SELECT {item_sql} FROM {self._fitted_rows_sql}"
@@ -65,14 +65,12 @@ class FittedRows:
 
     @cached_property
     def _labelled_rows_sql(self) -> str:
-        """The rows with a label, as SQL."""
         label = self._find_column(self.request.label)
         where = "" if label is None else f" WHERE {DUCKDB.quote_name(label)} IS NOT NULL"
         return f"(SELECT * FROM (\n{self.query}\n) AS sqlml_query{where}) AS sqlml_rows"
 
     @cached_property
     def _fitted_rows_sql(self) -> str:
-        """The fitted rows, as a query in parentheses."""
         request = self.request
         group = self._find_column(request.group)
         keys = request.split.key_expressions(self.columns, request.label, group, request.seed)
@@ -150,9 +148,7 @@ def _reads_zone(node: Mapping[str, Any]) -> bool:
     types = " ".join((*argument_types, result_type))
     has_zone = "TIME ZONE" in types or "TIMESTAMPTZ" in types
     if node["type"] == "OPERATOR_CAST":
-        return has_zone and any(
-            kind != result_type and kind != _NULL_TYPE for kind in argument_types
-        )
+        return has_zone and any(kind not in (result_type, _NULL_TYPE) for kind in argument_types)
     if node["expression_class"] == "BOUND_CONSTANT":
         return has_zone and not node["value"].get("is_null")
     if node["type"] != "BOUND_FUNCTION" or not has_zone:
@@ -168,6 +164,4 @@ def _type_of(node: Mapping[str, Any]) -> str:
 
 
 _NULL_TYPE = json.dumps({"id": "NULL", "type_info": None})
-
-
 _ZONED = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")

@@ -30,7 +30,7 @@ MAX_NGRAM_WORDS = 100
 class ArgumentKind:
     """A kind of argument, with its description in messages and a test of a value or SQL type."""
 
-    words: str
+    description: str
     fits: Callable[[Any], bool]
 
 
@@ -38,24 +38,22 @@ class ArgumentKind:
 class Signature:
     """A signature: an example call, the kind of its first argument, and the kinds of the others.
 
-    `needed` of the other arguments are required.
+    `required_count` of the other arguments are required.
     """
 
     example: str
     column: ArgumentKind
     others: tuple[ArgumentKind, ...] = ()
-    needed: int = 0
+    required_count: int = 0
 
 
 def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_integer(value: Any, min_value: int, max_value: float = math.inf) -> bool:
-    return (
-        isinstance(value, int) and not isinstance(value, bool) and min_value <= value <= max_value
-    )
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return is_integer and min_value <= value <= max_value
 
 
 def _are_numbers(value: Any) -> bool:
@@ -97,6 +95,7 @@ _BOOLEAN = ArgumentKind("true or false", lambda value: isinstance(value, bool))
 _TEXT = ArgumentKind("a string", lambda value: isinstance(value, str))
 _COUNT = ArgumentKind("an integer of at least 1", lambda value: _is_integer(value, 1))
 _FREQUENCY = ArgumentKind("an integer of at least 0", lambda value: _is_integer(value, 0))
+_LIMITS = (_COUNT, _FREQUENCY)
 _DEGREE = ArgumentKind("a degree of at least 2", lambda value: _is_integer(value, 2))
 _BUCKETS = ArgumentKind(
     f"a number of buckets from 2 to {MAX_BUCKETS:,}",
@@ -105,10 +104,8 @@ _BUCKETS = ArgumentKind(
 _PERCENTILES = ArgumentKind("two percentiles in order, from 0 to 100", _are_percentiles)
 _POINTS = ArgumentKind("a list of finite numbers in order", _are_points)
 _SIZES = ArgumentKind(f"one or two sizes in order, from 1 to {MAX_NGRAM_WORDS}", _are_sizes)
-_STRATEGY = ArgumentKind(
-    "'mean', 'median' or 'most_frequent'",
-    lambda value: value in ("mean", "median", "most_frequent"),
-)
+_STRATEGIES = ("mean", "median", "most_frequent")
+_STRATEGY = ArgumentKind("'mean', 'median' or 'most_frequent'", _STRATEGIES.__contains__)
 _FORMAT = ArgumentKind("'bucket_names'", lambda value: value == "bucket_names")
 
 SIGNATURES: Mapping[str, Signature] = {
@@ -122,27 +119,17 @@ SIGNATURES: Mapping[str, Signature] = {
     ),
     "ml_imputer": Signature("ml_imputer(x, 'mean') OVER ()", _VALUE, (_STRATEGY,)),
     "ml_bucketize": Signature(
-        "ml_bucketize(x, [10, 20], false, 'bucket_names')",
-        _NUMBER,
-        (_POINTS, _BOOLEAN, _FORMAT),
-        needed=1,
+        "ml_bucketize(x, [10, 20], false, 'bucket_names')", _NUMBER, (_POINTS, _BOOLEAN, _FORMAT), 1
     ),
     "ml_quantile_bucketize": Signature(
-        "ml_quantile_bucketize(x, 4, 'bucket_names') OVER ()",
-        _NUMBER,
-        (_BUCKETS, _FORMAT),
-        needed=1,
+        "ml_quantile_bucketize(x, 4, 'bucket_names') OVER ()", _NUMBER, (_BUCKETS, _FORMAT), 1
     ),
-    "ml_one_hot_encoder": Signature(
-        "ml_one_hot_encoder(x, 1000, 1) OVER ()", _ANY, (_COUNT, _FREQUENCY)
-    ),
-    "ml_label_encoder": Signature(
-        "ml_label_encoder(x, 1000, 1) OVER ()", _ANY, (_COUNT, _FREQUENCY)
-    ),
+    "ml_one_hot_encoder": Signature("ml_one_hot_encoder(x, 1000, 1) OVER ()", _ANY, _LIMITS),
+    "ml_label_encoder": Signature("ml_label_encoder(x, 1000, 1) OVER ()", _ANY, _LIMITS),
     "ml_multi_hot_encoder": Signature(
-        "ml_multi_hot_encoder(words, 1000, 1) OVER ()", _LIST, (_COUNT, _FREQUENCY)
+        "ml_multi_hot_encoder(words, 1000, 1) OVER ()", _LIST, _LIMITS
     ),
-    "ml_hash_bucketize": Signature("ml_hash_bucketize(x, 10)", _ANY, (_COUNT,), needed=1),
+    "ml_hash_bucketize": Signature("ml_hash_bucketize(x, 10)", _ANY, (_COUNT,), required_count=1),
     "ml_ngrams": Signature("ml_ngrams(words, [1, 2], ' ')", _TEXTS, (_SIZES, _TEXT)),
     "ml_feature_cross": Signature("ml_feature_cross({'a': a, 'b': b}, 2)", _STRUCT, (_DEGREE,)),
 }
@@ -152,34 +139,29 @@ SIGNATURES: Mapping[str, Signature] = {
 def find_signature(name: str) -> Signature:
     if name not in SIGNATURES:
         suggestion = closest(name, SIGNATURES)
-        hint = (
-            f"did you mean {suggestion}?" if suggestion else f"functions: {', '.join(SIGNATURES)}"
-        )
+        names = ", ".join(SIGNATURES)
+        hint = f"did you mean {suggestion}?" if suggestion else f"functions: {names}"
         raise ParseError(f"unknown function {name}; {hint}")
     return SIGNATURES[name]
 
 
 def check_count(name: str, argument_count: int) -> None:
     signature = find_signature(name)
-    min_count, max_count = 1 + signature.needed, 1 + len(signature.others)
+    min_count, max_count = 1 + signature.required_count, 1 + len(signature.others)
     if min_count <= argument_count <= max_count:
         return
     counts = f"{min_count}" if min_count == max_count else f"{min_count} to {max_count}"
-    plural = "" if max_count == 1 else "s"
-    raise ParseError(
-        f"{name} takes {counts} argument{plural}, not {argument_count}: {signature.example}"
-    )
+    expected = f"{counts} argument{'' if max_count == 1 else 's'}"
+    raise ParseError(f"{name} takes {expected}, not {argument_count}: {signature.example}")
 
 
 def check_values(name: str, values: Sequence[Any]) -> None:
     signature = SIGNATURES[name]
     for position, (value, kind) in enumerate(zip(values, signature.others, strict=False)):
-        if value is None and position >= signature.needed:
-            continue
-        if not kind.fits(value):
-            raise ParseError(
-                f"{name} takes {kind.words}, not {format_value(value)}: {signature.example}"
-            )
+        is_omitted = value is None and position >= signature.required_count
+        if not is_omitted and not kind.fits(value):
+            fault = f"not {format_value(value)}: {signature.example}"
+            raise ParseError(f"{name} takes {kind.description}, {fault}")
 
 
 def format_value(value: Any) -> str:
@@ -199,9 +181,8 @@ def check_column(name: str, column: str, sql_type: str) -> None:
     signature = SIGNATURES[name]
     if not signature.column.fits(sql_type):
         fix = _suggest_cast(signature.column, column, sql_type) or signature.example
-        raise ParseError(
-            f"{name} takes {signature.column.words}, and {column} has type {sql_type}: {fix}"
-        )
+        expected = signature.column.description
+        raise ParseError(f"{name} takes {expected}, and {column} has type {sql_type}: {fix}")
 
 
 def _suggest_cast(expected: ArgumentKind, column: str, sql_type: str) -> str | None:
@@ -242,10 +223,8 @@ def compute_exact_moments(ask: Ask, column: str) -> tuple[float, float]:
     shifted = call("-", column, _format_double(midpoint))
     normalized = call("*", shifted, _format_double(2.0 ** -max(min(power, 1000), -1000)))
     bits = _BITS - count.bit_length()
-    scaled = [
-        call("*", value, _format_double(2.0**bits))
-        for value in (normalized, call("*", normalized, normalized))
-    ]
+    values = normalized, call("*", normalized, normalized)
+    scaled = [call("*", value, _format_double(2.0**bits)) for value in values]
     total, squares = ask(", ".join(call("sum", f"CAST({v} AS HUGEINT)") for v in scaled))
     mean, square = (Fraction(int(total_of), count * 2**bits) for total_of in (total, squares))
     scale = Fraction(2) ** max(min(power, 1000), -1000)
@@ -278,18 +257,18 @@ class Arguments:
 
     @property
     def number(self) -> str:
-        """The column as a DOUBLE."""
         return f"CAST({self.column} AS DOUBLE)"
 
-    def categories(self) -> list[str]:
+    def find_categories(self) -> list[str]:
         histogram = _call("histogram", f"CAST({self.column} AS VARCHAR)")
-        return self.most_frequent(f"{histogram} FILTER (WHERE {self.column} IS NOT NULL)")
+        return self.find_most_frequent(f"{histogram} FILTER (WHERE {self.column} IS NOT NULL)")
 
-    def list_categories(self) -> list[str]:
+    def find_list_categories(self) -> list[str]:
         texts = _call("list", f"CAST({self.column} AS VARCHAR[])")
-        return self.most_frequent(_call("list_aggregate", _call("flatten", texts), "'histogram'"))
+        histogram = _call("list_aggregate", _call("flatten", texts), "'histogram'")
+        return self.find_most_frequent(histogram)
 
-    def most_frequent(self, histogram: str) -> list[str]:
+    def find_most_frequent(self, histogram: str) -> list[str]:
         """Return the sorted most frequent strings of a histogram, within the call's limits."""
         max_categories, min_frequency = self.value(0, MAX_CATEGORIES), self.value(1, 1)
         (counts,) = self.ask(histogram)
@@ -305,115 +284,110 @@ def _format_double(value: float) -> str:
     return f"CAST('{value!r}' AS DOUBLE)"
 
 
-def _scale(given: Arguments, middle: float, size: float) -> str:
+def _compile_scaling(call: Arguments, middle: float, size: float) -> str:
     """Compile (x - middle) / size, with a size of 1 instead of 0, as scikit-learn does."""
-    return _call("/", _call("-", given.number, _format_double(middle)), _format_double(size or 1.0))
+    return _call("/", _call("-", call.number, _format_double(middle)), _format_double(size or 1.0))
 
 
-def _compile_min_max_scaler(given: Arguments) -> str:
-    min_value, max_value = given.ask(f"{_call('min', given.number)}, {_call('max', given.number)}")
-    return _scale(given, min_value or 0.0, (max_value or 0.0) - (min_value or 0.0))
+def _compile_min_max_scaler(call: Arguments) -> str:
+    min_value, max_value = call.ask(f"{_call('min', call.number)}, {_call('max', call.number)}")
+    return _compile_scaling(call, min_value or 0.0, (max_value or 0.0) - (min_value or 0.0))
 
 
-def _compile_max_abs_scaler(given: Arguments) -> str:
-    (largest,) = given.ask(_call("max", _call("abs", given.number)))
-    return _scale(given, 0.0, float(largest or 0.0))
+def _compile_max_abs_scaler(call: Arguments) -> str:
+    (largest,) = call.ask(_call("max", _call("abs", call.number)))
+    return _compile_scaling(call, 0.0, float(largest or 0.0))
 
 
-def _compile_robust_scaler(given: Arguments) -> str:
-    low, high = given.value(0, [25, 75])
-    is_centred, is_scaled = given.value(1, True), given.value(2, True)
-    quantiles = _ask_quantiles(given, [low / 100, 0.5, high / 100])
-    low_quantile, median, high_quantile = quantiles or (0.0, 0.0, 0.0)
-    return _scale(
-        given, median if is_centred else 0.0, high_quantile - low_quantile if is_scaled else 1.0
-    )
+def _compile_robust_scaler(call: Arguments) -> str:
+    low, high = call.value(0, [25, 75])
+    is_centred, is_scaled = call.value(1, True), call.value(2, True)
+    quantiles = _compute_quantiles(call, [low / 100, 0.5, high / 100]) or (0.0, 0.0, 0.0)
+    low_quantile, median, high_quantile = quantiles
+    size = high_quantile - low_quantile if is_scaled else 1.0
+    return _compile_scaling(call, median if is_centred else 0.0, size)
 
 
-def _ask_quantiles(given: Arguments, levels: Sequence[float]) -> Sequence[float]:
-    (quantiles,) = given.ask(
-        _call("quantile_cont", given.number, f"[{', '.join(map(repr, levels))}]")
-    )
+def _compute_quantiles(call: Arguments, levels: Sequence[float]) -> Sequence[float]:
+    level_list = f"[{', '.join(map(repr, levels))}]"
+    (quantiles,) = call.ask(_call("quantile_cont", call.number, level_list))
     return quantiles or ()
 
 
-def _compile_imputer(given: Arguments) -> str:
-    strategy = given.value(0, "mean")
-    is_number = NUMBERS.fullmatch(given.type) is not None and given.type != "BOOLEAN"
+def _compile_imputer(call: Arguments) -> str:
+    strategy = call.value(0, "mean")
+    is_number = NUMBERS.fullmatch(call.type) is not None and call.type != "BOOLEAN"
     if strategy != "most_frequent" and not is_number:
         raise ParseError(
-            f"{given.name} takes the {strategy} of numbers only, and {given.shown} has type "
-            f"{given.type}: write ml_imputer({given.shown}, 'most_frequent') OVER ()"
+            f"{call.name} takes the {strategy} of numbers only, and {call.shown} has type "
+            f"{call.type}: write ml_imputer({call.shown}, 'most_frequent') OVER ()"
         )
     aggregate = {"mean": "count", "median": "median", "most_frequent": "mode"}[strategy]
-    (filler,) = given.ask(_call(aggregate, given.column))
+    (filler,) = call.ask(_call(aggregate, call.column))
     if strategy == "mean":
-        filler = compute_exact_moments(given.ask, given.number)[0] if filler else None
+        filler = compute_exact_moments(call.ask, call.number)[0] if filler else None
     if filler is None:
-        return given.column
+        return call.column
     text = DUCKDB.quote_string(str(filler))
-    value_type = "DOUBLE" if is_number else given.type
+    value_type = "DOUBLE" if is_number else call.type
     literal = text if isinstance(filler, str) else f"CAST({text} AS {value_type})"
-    return f"COALESCE({given.column}, {literal})"
+    return f"COALESCE({call.column}, {literal})"
 
 
-def _assign_bins(column: str, points: Sequence[float]) -> str:
+def _compile_bin_names(column: str, points: Sequence[float]) -> str:
     """Compile the names of bins: bin_1 below the first point, bin_2 below the second, ..."""
-    cases = " ".join(
-        f"WHEN {column} < {_format_double(float(point))} THEN 'bin_{n}'"
-        for n, point in enumerate(points, 1)
-    )
+    bounds = [_format_double(float(point)) for point in points]
+    cases = " ".join(f"WHEN {column} < {b} THEN 'bin_{n}'" for n, b in enumerate(bounds, 1))
     return f"CASE WHEN {column} IS NULL THEN NULL {cases} ELSE 'bin_{len(points) + 1}' END"
 
 
-def _compile_bucketize(given: Arguments) -> str:
-    points = given.value(0, [])
-    inner = points[1:-1] if given.value(1, False) else points
+def _compile_bucketize(call: Arguments) -> str:
+    points = call.value(0, [])
+    inner = points[1:-1] if call.value(1, False) else points
     if not inner:
         raise ParseError(
-            f"{given.name} with exclude_boundaries leaves out the first and the last point, and "
+            f"{call.name} with exclude_boundaries leaves out the first and the last point, and "
             f"{format_value(points)} has no others: give three points or more"
         )
-    return _assign_bins(given.column, inner)
+    return _compile_bin_names(call.column, inner)
 
 
-def _compile_quantile_bucketize(given: Arguments) -> str:
-    count = given.value(0, 2)
-    quantiles = _ask_quantiles(given, [n / count for n in range(1, count)])
-    return _assign_bins(given.column, sorted(set(quantiles)))
+def _compile_quantile_bucketize(call: Arguments) -> str:
+    count = call.value(0, 2)
+    quantiles = _compute_quantiles(call, [n / count for n in range(1, count)])
+    return _compile_bin_names(call.column, sorted(set(quantiles)))
 
 
-def _compile_one_hot_encoder(given: Arguments) -> str:
+def _compile_one_hot_encoder(call: Arguments) -> str:
     """Compile to the category if it is frequent, otherwise NULL; the estimator encodes it."""
-    frequent = DUCKDB.texts(given.categories())
-    text = f"CAST({given.column} AS VARCHAR)"
+    frequent = DUCKDB.texts(call.find_categories())
+    text = f"CAST({call.column} AS VARCHAR)"
     return f"CASE WHEN {_call('list_contains', frequent, text)} THEN {text} END"
 
 
-def _compile_label_encoder(given: Arguments) -> str:
-    frequent = DUCKDB.texts(given.categories())
-    position = _call("list_position", frequent, f"CAST({given.column} AS VARCHAR)")
+def _compile_label_encoder(call: Arguments) -> str:
+    frequent = DUCKDB.texts(call.find_categories())
+    position = _call("list_position", frequent, f"CAST({call.column} AS VARCHAR)")
     return f"COALESCE({position}, 0)"
 
 
-def _compile_hash_bucketize(given: Arguments) -> str:
+def _compile_hash_bucketize(call: Arguments) -> str:
     """Compile to a bucket by md5, which is stable across versions of the engine."""
-    count = given.value(0, 1)
-    digits = _call("substr", _call("md5", f"CAST({given.column} AS VARCHAR)"), "1", "15")
+    count = call.value(0, 1)
+    digits = _call("substr", _call("md5", f"CAST({call.column} AS VARCHAR)"), "1", "15")
     number = f"CAST({_call('||', DUCKDB.quote_string('0x'), digits)} AS BIGINT)"
     return _call("%", number, str(count))
 
 
-def _compile_ngrams(given: Arguments) -> str:
-    sizes = given.value(0, 1)
+def _compile_ngrams(call: Arguments) -> str:
+    sizes = call.value(0, 1)
     low, high = sizes if isinstance(sizes, list) else (sizes, sizes)
-    separator = DUCKDB.quote_string(given.value(1, " "))
+    separator = DUCKDB.quote_string(call.value(1, " "))
     ngrams = []
     for size in range(low, high + 1):
-        last = _call("-", _call("len", given.column), str(size - 1))
-        words = _call(
-            "array_slice", given.column, "sqlml_p9", _call("+", "sqlml_p9", str(size - 1))
-        )
+        last = _call("-", _call("len", call.column), str(size - 1))
+        end = _call("+", "sqlml_p9", str(size - 1))
+        words = _call("array_slice", call.column, "sqlml_p9", end)
         joined = _call("list_aggregate", words, "'string_agg'", separator)
         starts = _call("generate_series", "1", last)
         ngrams.append(_call("list_transform", starts, f"lambda sqlml_p9: {joined}"))
@@ -421,8 +395,8 @@ def _compile_ngrams(given: Arguments) -> str:
 
 
 PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = {
-    "ml_standard_scaler": lambda given: _scale(
-        given, *compute_exact_moments(given.ask, given.number)
+    "ml_standard_scaler": lambda call: _compile_scaling(
+        call, *compute_exact_moments(call.ask, call.number)
     ),
     "ml_min_max_scaler": _compile_min_max_scaler,
     "ml_max_abs_scaler": _compile_max_abs_scaler,
@@ -438,12 +412,12 @@ PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = {
 """Function in TRANSFORM -> the function that compiles it."""
 
 
-def compile_multi_hot(given: Arguments) -> dict[str, str]:
+def compile_multi_hot(call: Arguments) -> dict[str, str]:
     """Return, by category, the expression that tests whether a list contains it."""
-    texts = f"CAST({given.column} AS VARCHAR[])"
-    categories = given.list_categories()
+    texts = f"CAST({call.column} AS VARCHAR[])"
+    categories = call.find_list_categories()
     if not categories:
-        raise ConfigError(f"{given.name} finds no categories: all lists are empty")
+        raise ConfigError(f"{call.name} finds no categories: all lists are empty")
     return {text: _call("list_contains", texts, DUCKDB.quote_string(text)) for text in categories}
 
 

@@ -19,17 +19,8 @@ from sqlml.catalog.row_expressions import (
 )
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ParseError
+from sqlml.training.transform import preprocessors
 from sqlml.training.transform.fitted_rows import FittedRows
-from sqlml.training.transform.preprocessors import (
-    PREPROCESSORS,
-    SIGNATURES,
-    Arguments,
-    check_column,
-    check_count,
-    check_values,
-    compile_feature_cross,
-    compile_multi_hot,
-)
 from sqlml.types import fold
 
 Named = tuple[str, RowExpression | None]
@@ -60,10 +51,8 @@ def _check_excluded(rows: FittedRows, item: Item) -> None:
     missing = item.excluded - {fold(name) for name in rows.columns}
     if missing:
         columns = ", ".join(list(rows.columns)[:30])
-        raise ParseError(
-            f"EXCLUDE names a column {min(missing)!r} that the query does not have; its columns: "
-            f"{columns}"
-        )
+        fault = f"EXCLUDE names a column {min(missing)!r} that the query does not have"
+        raise ParseError(f"{fault}; its columns: {columns}")
 
 
 def _compile_item(rows: FittedRows, item: Item) -> Named:
@@ -79,7 +68,7 @@ def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
     name = str(find_function_name(item.tree))
     check_plain_call(item.tree)
     trees = list_arguments(item.tree)
-    check_count(name, len(trees))
+    preprocessors.check_count(name, len(trees))
     if not item.name:
         raise ParseError(f"give {item.text!r} in TRANSFORM a name with AS")
     fields = _struct_fields(trees[0]) if name == "ml_feature_cross" else {}
@@ -87,19 +76,19 @@ def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
         _evaluate(rows, name, *to_stored_sql(rows.host.read, Item("", tree, ""), [*rows.columns]))
         for tree in trees[1:]
     )
-    check_values(name, values)
+    preprocessors.check_values(name, values)
     if fields:
         field_sql, columns = _share_columns(rows, fields)
-        expressions = compile_feature_cross(field_sql, values[0] if values and values[0] else 2)
+        degree = values[0] if values and values[0] else 2
+        expressions = preprocessors.compile_feature_cross(field_sql, degree)
     else:
         column, columns = _compile(rows, Item("", trees[0], item.text))
-        expressions = compile_multi_hot(_bind_arguments(rows, name, column, columns, values))
+        bound = _bind_arguments(rows, name, column, columns, values)
+        expressions = preprocessors.compile_multi_hot(bound)
     features = {part: RowExpression(sql, columns, "DOUBLE") for part, sql in expressions.items()}
     is_single = len(features) == 1
-    return [
-        (item.name if is_single else f"{item.name}_{part}", feature)
-        for part, feature in features.items()
-    ]
+    prefix = item.name
+    return [(prefix if is_single else f"{prefix}_{part}", f) for part, f in features.items()]
 
 
 def _share_columns(
@@ -118,12 +107,10 @@ def _share_columns(
 
 def _struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     fields = list_arguments(tree) if find_function_name(tree) in _STRUCT_FUNCTIONS else []
-    by_name = {
-        str(field.get("sqlml_name") or (field.get("column_names") or ("",))[-1]): field
-        for field in fields
-    }
+    names = [f.get("sqlml_name") or (f.get("column_names") or ("",))[-1] for f in fields]
+    by_name = dict(zip(map(str, names), fields, strict=True))
     if len(by_name) < 2 or "" in by_name:
-        example = SIGNATURES["ml_feature_cross"].example
+        example = preprocessors.SIGNATURES["ml_feature_cross"].example
         raise ParseError(f"ml_feature_cross takes a struct of at least two columns: {example}")
     return by_name
 
@@ -141,38 +128,38 @@ def _compile_call(
 ) -> str | None:
     if name in MULTI_FEATURE_FUNCTIONS:
         raise ParseError(f"{name} computes several features, so it must stand alone in TRANSFORM")
-    check_count(name, len(arguments))
+    preprocessors.check_count(name, len(arguments))
     column, *others = arguments
     values = tuple(_evaluate(rows, name, text, columns) for text in others)
-    check_values(name, values)
-    return PREPROCESSORS[name](_bind_arguments(rows, name, column, tuple(columns), values))
+    preprocessors.check_values(name, values)
+    bound = _bind_arguments(rows, name, column, tuple(columns), values)
+    return preprocessors.PREPROCESSORS[name](bound)
 
 
 def _bind_arguments(
     rows: FittedRows, name: str, column: str, columns: tuple[str, ...], values: tuple[Any, ...]
-) -> Arguments:
+) -> preprocessors.Arguments:
     expression = RowExpression(column, columns, "DOUBLE")
-    (sql_type,) = rows.types([expression])
+    (sql_type,) = rows.list_types([expression])
     shown_column = _spell(expression)
-    check_column(name, shown_column, sql_type)
+    preprocessors.check_column(name, shown_column, sql_type)
     ask = partial(_compute_aggregates, rows, columns)
-    return Arguments(name, column, sql_type, shown_column, values, ask)
+    return preprocessors.Arguments(name, column, sql_type, shown_column, values, ask)
 
 
 def _compute_aggregates(
     rows: FittedRows, columns: Sequence[str], aggregates: str
 ) -> tuple[Any, ...]:
     quoted = {name: DUCKDB.quote_name(name) for name in columns}
-    return rows.ask(RowExpression(aggregates, tuple(columns), "DOUBLE").to_sql(quoted))
+    return rows.read_aggregates(RowExpression(aggregates, tuple(columns), "DOUBLE").to_sql(quoted))
 
 
 def _evaluate(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> Any:
     if "sqlml_raw_" in sql:
         argument = _spell(RowExpression(sql, tuple(columns), "DOUBLE"))
-        example = SIGNATURES[name].example
-        raise ParseError(
-            f"{name} takes constants after its first argument, not {argument}: {example}"
-        )
+        example = preprocessors.SIGNATURES[name].example
+        message = f"{name} takes constants after its first argument, not {argument}: {example}"
+        raise ParseError(message)
     ((value,),) = rows.host.read(f"SELECT {sql}")
     return _convert_decimals(value)
 

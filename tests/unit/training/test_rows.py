@@ -11,7 +11,7 @@ import pytest
 from sqlml.errors import ConfigError
 from sqlml.training import row_store
 from sqlml.training.column_statistics import Classes, ColumnStatistics, Names
-from sqlml.training.row_store import Buffer, Part, RowStore, StoredRows, sample
+from sqlml.training.row_store import Buffer, Part, RowStore, StoredRows, sample_rows
 from sqlml.types import Labels
 
 
@@ -30,8 +30,8 @@ def test_a_buffer_holds_what_was_appended_and_gives_up_a_part(width: int | None)
 
 def test_names_are_numbered_across_batches_and_sorted_in_the_end() -> None:
     names = Names()
-    first = names.codes(pa.array(["pro", None, "basic", "pro"]))
-    second = names.codes(pa.array(["max", "basic", "pro"]).dictionary_encode())
+    first = names.encode(pa.array(["pro", None, "basic", "pro"]))
+    second = names.encode(pa.array(["max", "basic", "pro"]).dictionary_encode())
     place = names.sorted_positions()
     assert names.sorted() == ("basic", "max", "pro")
     assert [names.sorted()[place[c]] for c in second] == ["max", "basic", "pro"]
@@ -40,8 +40,8 @@ def test_names_are_numbered_across_batches_and_sorted_in_the_end() -> None:
 
 def test_names_of_an_empty_batch() -> None:
     names = Names()
-    assert names.codes(pa.array([], pa.string())).tolist() == []
-    assert names.codes(pa.array([None], pa.string())).tolist() == [-1]
+    assert names.encode(pa.array([], pa.string())).tolist() == []
+    assert names.encode(pa.array([None], pa.string())).tolist() == [-1]
     assert len(names) == 0
 
 
@@ -59,7 +59,7 @@ def test_names_of_an_empty_batch() -> None:
 )
 def test_classes_keep_their_type(values: list[object], sql_type: str, labels: Labels) -> None:
     classes = Classes(sql_type)
-    codes = classes.codes(pa.array(values))
+    codes = classes.encode(pa.array(values))
     assert classes.labels() == labels
     place = classes.sorted_positions()
     assert [classes.values()[place[c]] for c in codes] == values
@@ -67,9 +67,9 @@ def test_classes_keep_their_type(values: list[object], sql_type: str, labels: La
 
 def test_classes_that_are_their_own_numbers() -> None:
     classes = Classes("BIGINT")
-    classes.codes(pa.array([1, 0, 2]))
+    classes.encode(pa.array([1, 0, 2]))
     assert classes.is_numbered()
-    classes.codes(pa.array([4]))
+    classes.encode(pa.array([4]))
     assert not classes.is_numbered()
 
 
@@ -85,7 +85,7 @@ def test_statistics_of_batches_are_those_of_all_rows() -> None:
     assert (told["min"], told["max"]) == (np.nanmin(values), np.nanmax(values))
     assert told["mean"] == pytest.approx(np.nanmean(values), rel=1e-14)
     assert told["stddev"] == pytest.approx(np.nanstd(values), rel=1e-9)
-    assert not found.is_constant and not found.infinite
+    assert not found.is_constant and not found.has_infinite
 
 
 def test_statistics_of_odd_columns() -> None:
@@ -99,9 +99,9 @@ def test_statistics_of_odd_columns() -> None:
     assert not same.is_constant
     huge = ColumnStatistics("x", "DOUBLE")
     huge.add_numbers(np.array([1e308, 1e308, -1e308]))
-    assert not huge.infinite
+    assert not huge.has_infinite
     huge.add_numbers(np.array([np.inf]))
-    assert huge.infinite
+    assert huge.has_infinite
 
 
 @pytest.mark.parametrize("most", [0, 1 << 40])
@@ -131,9 +131,9 @@ def test_a_store_gives_back_what_it_got_from_memory_or_a_file(
     assert np.array_equal(np.concatenate(list(rows.blocks())), wanted, equal_nan=True)
     assert np.array_equal(rows.column(1), wanted[:, 1])
     assert np.array_equal(rows.rows(7, 1400), wanted[7:1400], equal_nan=True)
-    assert np.array_equal(rows.first, wanted[:1000], equal_nan=True)
+    assert np.array_equal(rows.first_block, wanted[:1000], equal_nan=True)
     assert rows.rows(9, 9).shape == (0, 2)
-    found = sample(Part(rows, np.arange(len(rows)), None, None), 50)
+    found = sample_rows(Part(rows, np.arange(len(rows)), None, None), 50)
     assert found.X.shape == (50, 2) and np.array_equal(found.X[:, 1], wanted[found.y, 1])
 
 

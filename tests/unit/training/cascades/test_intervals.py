@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from sqlml.training.cascades.threshold import at_most, interval, most_failures
+from sqlml.training.cascades.threshold import binomial_cdf, compute_interval, max_failures
 
 
 def test_interval_is_that_of_clopper_and_pearson() -> None:
@@ -16,12 +16,14 @@ def test_interval_is_that_of_clopper_and_pearson() -> None:
         successes = int(random.integers(0, trials + 1))
         level = float(random.choice([0.9, 0.95, 0.999]))
         expected = binomtest(successes, trials).proportion_ci(level, method="exact")
-        assert interval(successes, trials, level) == pytest.approx(tuple(expected), abs=1e-9)
+        assert compute_interval(successes, trials, level) == pytest.approx(
+            tuple(expected), abs=1e-9
+        )
 
 
 def test_at_most_is_the_binomial_distribution() -> None:
     for successes, trials, share in ((0, 1, 0.5), (3, 10, 0.2), (40, 3000, 0.01), (10, 10, 0.3)):
-        assert at_most(successes, trials, share) == pytest.approx(
+        assert binomial_cdf(successes, trials, share) == pytest.approx(
             binom.cdf(successes, trials, share), rel=1e-9
         )
 
@@ -29,6 +31,6 @@ def test_at_most_is_the_binomial_distribution() -> None:
 def test_sample_sizes_for_failures() -> None:
     """The trials that show a share of 95%, and the paper's own 99 of 100, which do not."""
     for failures, trials in enumerate((72, 110, 142, 173, 202)):
-        assert most_failures(trials) == failures
-        assert most_failures(trials - 1) == failures - 1
-    assert most_failures(100) == 0
+        assert max_failures(trials) == failures
+        assert max_failures(trials - 1) == failures - 1
+    assert max_failures(100) == 0

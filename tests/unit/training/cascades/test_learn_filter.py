@@ -41,7 +41,7 @@ def learned(
 ) -> TopKFilter | NoGain:
     recipe = extract_recipe(model()[0])
     assert recipe is not None
-    task = LearningTask(model()[1], recipe.regression(), table(rows, 1), "", sources, base_ns)
+    task = LearningTask(model()[1], recipe.to_regression(), table(rows, 1), "", sources, base_ns)
     return learn_filter(task, RankingGoal("label", 0, "", k, precision=0.9))
 
 
@@ -92,12 +92,12 @@ def test_too_few_rows() -> None:
 def test_regressions_are_like_their_classifiers(
     path: str, parameters: dict[str, object], regression: tuple[str, dict[str, object]]
 ) -> None:
-    result = Recipe(path, parameters).regression()
+    result = Recipe(path, parameters).to_regression()
     assert (result.path.rpartition(".")[2], dict(result.parameters)) == regression
-    assert type(result.estimator()).__name__ == regression[0]
+    assert type(result.make_estimator()).__name__ == regression[0]
 
 
 def test_a_classifier_without_a_regression() -> None:
     recipe = Recipe("sklearn.naive_bayes.GaussianNB", {})
     with pytest.raises(UnsupportedModelError, match="no regression that corresponds to Gau"):
-        recipe.regression()
+        recipe.to_regression()

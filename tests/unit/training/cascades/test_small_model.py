@@ -44,7 +44,7 @@ def test_the_same_class_on_the_same_columns_says_the_same(name: str) -> None:
     held = arrays(frame[columns])
     small = train_small_classifier(last, places, recipe, held, labels)
 
-    wanted = recipe.estimator().fit(expected_matrix(name, frame)[:, places], labels)
+    wanted = recipe.make_estimator().fit(expected_matrix(name, frame)[:, places], labels)
     fresh, _ = rows(300, seed=4)
     held, matrix = arrays(fresh[columns]), expected_matrix(name, fresh)
     assert (compute_output(small, "label", held)[:, 0] == wanted.predict(matrix[:, places])).all()
@@ -108,8 +108,8 @@ def test_recipes_hold_what_is_not_the_default() -> None:
     assert recipe is not None
     assert recipe.path == "sklearn.linear_model._logistic.LogisticRegression"
     assert dict(recipe.parameters) == {"C": 0.5, "max_iter": 300}
-    assert Recipe.of(recipe.to_dict()) == recipe
-    assert recipe.estimator().C == 0.5
+    assert Recipe.from_stored(recipe.to_dict()) == recipe
+    assert recipe.make_estimator().C == 0.5
 
 
 def test_a_function_among_the_parameters_cannot_be_written_down() -> None:
@@ -129,7 +129,7 @@ def test_a_function_among_the_parameters_cannot_be_written_down() -> None:
 )
 def test_a_stranger_s_recipe_makes_nothing_but_estimators(path: str, message: str) -> None:
     with pytest.raises(UnsupportedModelError, match=message):
-        Recipe(path, {"args": "touch x"}).estimator()
+        Recipe(path, {"args": "touch x"}).make_estimator()
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_stranger_s_recipe_makes_nothing_but_estimators(path: str, message: st
 )
 def test_a_parameter_that_a_class_lacks_or_that_names_a_file(path: str, parameter: str) -> None:
     with pytest.raises(UnsupportedModelError, match=f"is trained with parameter '{parameter}'"):
-        Recipe(path, {parameter: "x"}).estimator()
+        Recipe(path, {parameter: "x"}).make_estimator()
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,14 @@ def test_a_string_that_lightgbm_would_read_as_several_parameters(
     parameters: dict[str, Any],
 ) -> None:
     with pytest.raises(UnsupportedModelError, match="LGBMClassifier is damaged"):
-        Recipe("lightgbm.sklearn.LGBMClassifier", parameters).estimator()
+        Recipe("lightgbm.sklearn.LGBMClassifier", parameters).make_estimator()
 
 
 def test_no_keyword_takes_all_others() -> None:
     with pytest.raises(UnsupportedModelError, match="with parameter 'kwargs'"):
-        Recipe("lightgbm.sklearn.LGBMClassifier", {"kwargs": {"output_model": "x"}}).estimator()
+        Recipe(
+            "lightgbm.sklearn.LGBMClassifier", {"kwargs": {"output_model": "x"}}
+        ).make_estimator()
 
 
 @pytest.mark.parametrize("said", [{"logging_level": "Silent"}, {"silent": True}, {"verbose": 0}])
@@ -170,12 +172,12 @@ def test_how_much_catboost_prints_is_no_part_of_a_recipe(said: dict[str, Any]) -
     recipe = extract_recipe(CatBoostClassifier(iterations=3, train_dir="somewhere", **said))
     assert recipe is not None
     assert dict(recipe.parameters) == {"iterations": 3}
-    recipe.estimator().fit(np.eye(4), [0, 1, 0, 1])
+    recipe.make_estimator().fit(np.eye(4), [0, 1, 0, 1])
 
 
 def test_training_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = Recipe("catboost.core.CatBoostClassifier", {"iterations": 3}).estimator()
+    made = Recipe("catboost.core.CatBoostClassifier", {"iterations": 3}).make_estimator()
     made.fit(np.eye(4), [0, 1, 0, 1])
     assert not list(tmp_path.iterdir())
 
@@ -183,4 +185,4 @@ def test_training_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_absent_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "lightgbm.sklearn", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'sqlml\[lightgbm\]'"):
-        Recipe("lightgbm.sklearn.LGBMClassifier", {}).estimator()
+        Recipe("lightgbm.sklearn.LGBMClassifier", {}).make_estimator()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.training.fitting.fit import cannot_be_trained
+from sqlml.training.fitting.fit import make_training_error
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,5 @@ from sqlml.training.fitting.fit import cannot_be_trained
     ],
 )
 def test_a_librarys_message_is_one_line_without_its_source(raised: str, says: str) -> None:
-    error = cannot_be_trained("X", RuntimeError(raised))
+    error = make_training_error("X", RuntimeError(raised))
     assert str(error) == f"X cannot be trained: RuntimeError: {says}"

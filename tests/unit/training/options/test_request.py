@@ -188,7 +188,7 @@ def test_regularisation_of_logistic_regression() -> None:
         ({**BOOSTED, "class_weights": "all"}, r"must be 'balanced' or a list"),
         ({**BOOSTED, "class_weights": (("a",),)}, r"must be 'balanced' or a list"),
         ({**BOOSTED, "class_weights": (("a", -1),)}, "weight of class 'a' must be a positive"),
-        ({**BOOSTED, "group": "q"}, "no option group; boosted_tree_ranker models have"),
+        ({**BOOSTED, "group": "q"}, "no option group; only boosted_tree_ranker models have it"),
         ({**BOOSTED, "encoding": "hot"}, "encoding must be 'one_hot' or 'target', not 'hot'"),
         (
             {**BOOSTED, "category_encoding_method": "LABEL_ENCODING"},
@@ -300,7 +300,7 @@ def test_every_parameter_is_one_of_a_list() -> None:
     assert not ALLOWED["lightgbm"] - NAMES_OF_LIGHTGBM.keys() - {"importance_type"}
     for kind in MODEL_TYPES.values():
         for trainer in kind.trainers.values():
-            if trainer.missing or trainer.package == "lightgbm":
+            if trainer.missing_packages or trainer.package == "lightgbm":
                 continue
             assert parameter_names(trainer) <= ALLOWED[trainer.package] | XGBOOST_EXTRAS
 
