@@ -27,7 +27,7 @@ from sqlml.errors import SqlmlError
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.trees import RawTrees, build_ensemble
-from sqlml.planner.program.choose import Choice, choose
+from sqlml.planner.program.choose import Choice, choose_way
 from sqlml.planner.program.cost import estimate_ways
 from sqlml.planner.program.prepare_program import compile_core
 from sqlml.types import Array
@@ -130,7 +130,7 @@ def measure(cell: Cell, seed: int, budget: float, rounds: int) -> list[Row]:
     program = program_of(cell, seed)
     x = np.random.default_rng(seed + 1).normal(size=(cell.rows, cell.features)).astype(np.float32)
     case = {f: getattr(cell, f) for f in Cell.__dataclass_fields__}
-    pick = choose(program, {"device": "cpu"}, cell.rows)
+    pick = choose_way(program, {"device": "cpu"}, cell.rows)
     wanted: Array | None = None
     rows: list[Row] = []
     runs: list[tuple[str, Any, Any]] = []

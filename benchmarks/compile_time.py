@@ -39,8 +39,8 @@ from benchmarks.machine import machine
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import store
-from sqlml.planner.program.choose import choose
-from sqlml.planner.program.prepare_program import compile_core, prepare
+from sqlml.planner.program.choose import choose_way
+from sqlml.planner.program.prepare_program import compile_core, prepare_output
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +161,10 @@ def measure(name: str, make: Callable[[], Imported], source: int, held: int) -> 
     start = time.perf_counter()
     imported = make()
     done = time.perf_counter()
-    prepared = prepare(imported.program, "label")
+    prepared = prepare_output(imported.program, "label")
     passed = time.perf_counter()
     core = prepared.split.core
-    compiled = compile_core(core, choose(core, {}))
+    compiled = compile_core(core, choose_way(core, {}))
     ready = time.perf_counter()
     compiled.run({"x": np.zeros((1, core.input_type("x").width))})
     return Row(
@@ -184,7 +184,7 @@ def peak(make: Callable[[], Imported]) -> int:
     """Most bytes that import and passes hold at once, as Python's own allocators count them."""
     gc.collect()
     tracemalloc.start()
-    prepare(make().program, "label")
+    prepare_output(make().program, "label")
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return most

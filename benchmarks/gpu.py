@@ -41,7 +41,7 @@ from sqlml.errors import SqlmlError
 from sqlml.importers.registry import import_model
 from sqlml.passes.split import PACKED
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.prepare_program import compile_core, prepare
+from sqlml.planner.program.prepare_program import compile_core, prepare_output
 
 FEATURES = 28
 TRAINING_ROWS = 20_000
@@ -135,7 +135,7 @@ class Contest:
         imported = import_model(model)
         outputs = imported.program.outputs
         self.output = next(o for o in ("proba", "label", "transform") if o in outputs)
-        self._parts = prepare(imported.program, self.output, None, "f32").split
+        self._parts = prepare_output(imported.program, self.output, None, "f32").split
         places = {feature.name: i for i, feature in enumerate(imported.features)}
         self._columns = [places[column.name] for column in self._parts.columns]
         self.trees = any(node.op == "tree_ensemble" for node in self._parts.core)

@@ -54,9 +54,9 @@ class PlanCache:
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
         functions = {name: getattr(context, name) for name in _RECORDED_FUNCTIONS}
-        self._recorded_functions = {name: ask for name, ask in functions.items() if ask is not None}
+        self._recorded = {name: ask for name, ask in functions.items() if ask is not None}
         self._lookups: Mapping[str, Callable[[Any], Any]] = {
-            **self._recorded_functions,
+            **self._recorded,
             "model": stamp,
         }
         self._settings: Mapping[str, str] = {}
@@ -127,8 +127,7 @@ class PlanCache:
             return answer
 
         recorded: dict[str, Any] = {
-            name: partial(ask_and_record, name, ask)
-            for name, ask in self._recorded_functions.items()
+            name: partial(ask_and_record, name, ask) for name, ask in self._recorded.items()
         }
         return replace(self._context, **recorded)
 

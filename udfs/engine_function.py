@@ -56,7 +56,7 @@ def register_functions(
         # If the SQL does not contain the call, SQL alone computes all of its rows.
         if f"{name}(" in plan.sql:
             registered = engine.find_registered(name)
-            names[name] = registered or engine.register(spec, program(spec.program))
+            names[name] = registered or engine.register(spec, program(spec.program_hash))
     for function in plan.functions_of_models:
         registered = engine.find_registered(function.name)
         names[function.name] = registered or engine.register_named(function, program)

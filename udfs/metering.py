@@ -49,7 +49,7 @@ class Meter:
             self._totals[name] = batches + 1, total_rows + rows, nanoseconds + now - start
 
     @property
-    def inside(self) -> float:
+    def busy_seconds(self) -> float:
         """The seconds during which at least one thread was inside a function."""
         return self._busy_nanoseconds * 1e-9
 

@@ -37,7 +37,7 @@ class RowEstimate:
     """
 
     queries: Callable[[], Iterable[str]] = tuple
-    asked: bool = False
+    was_asked: bool = False
     estimate: int | None = None
     chosen_by: bool = False
 
@@ -66,8 +66,8 @@ class RowEstimate:
                 estimate = estimate_rows(query)
             except ProbeError:
                 continue
-            return replace(self, asked=True, estimate=estimate or None)
-        return replace(self, asked=True)
+            return replace(self, was_asked=True, estimate=estimate or None)
+        return replace(self, was_asked=True)
 
 
 def make_row_estimate(call: ModelCall, scope: Scope) -> RowEstimate:

@@ -191,7 +191,7 @@ class EvaluatedOnce:
     dialect: Dialect
 
     @classmethod
-    def of(cls, bound_inputs: dict[str, Bound], dialect: Dialect) -> EvaluatedOnce | None:
+    def create(cls, bound_inputs: dict[str, Bound], dialect: Dialect) -> EvaluatedOnce | None:
         """Return the struct for the inputs; None if all of them may be repeated."""
         if all(is_plain(bound.sql) for bound in bound_inputs.values()):
             return None

@@ -12,7 +12,7 @@ from sqlml.explaining.explained import OWN, explain_program
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.program.function_spec import Output, Part
-from sqlml.planner.program.result_sql import ChosenClass, result_type
+from sqlml.planner.program.result_sql import ChosenClass, find_result_type
 from sqlml.planner.syntax.arguments import has_model_calls
 from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters
@@ -204,7 +204,7 @@ class Target:
 
     @property
     def type(self) -> str:
-        return result_type(self.model.program, self.output, self.chosen)
+        return find_result_type(self.model.program, self.output, self.chosen)
 
     @property
     def text(self) -> str:

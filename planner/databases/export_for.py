@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal
 
-from sqlml.backends.sql.expression import Walked
+from sqlml.backends.sql.expression import SumTrees
 from sqlml.backends.sql.layers import PrintedLayers, print_layers
 from sqlml.dialects import DUCKDB
 from sqlml.errors import BackendError, ConfigError
@@ -262,7 +262,7 @@ def build_queries(
     predictions: Sequence[Prediction],
     table: str | None,
     columns: Sequence[str] | None,
-    walk_trees: Walked | None = None,
+    walk_trees: SumTrees | None = None,
 ) -> Queries:
     """Build the queries that compute predictions for the rows of a table, or a row of parameters.
 

@@ -24,7 +24,7 @@ from sqlml.planner.binding.unknown_categories import (
     find_known_categories,
     replace_unknown_with_null,
 )
-from sqlml.planner.program.prepare_program import prepare
+from sqlml.planner.program.prepare_program import prepare_output
 from sqlml.planner.program.result_sql import decode_result
 from sqlml.types import Feature
 
@@ -50,7 +50,7 @@ def build_expression(
     default, columns with the features' names feed them. Raises BackendError if an operator has no
     SQL equivalent or the SQL would be too long.
     """
-    part_program = fold_casts_into_trees(prepare(program, output, column).program)
+    part_program = fold_casts_into_trees(prepare_output(program, output, column).program)
     if inputs is None:
         inputs = {name: dialect.quote_name(name) for name in part_program.inputs}
     input_sql = {name: [inputs[name]] for name in part_program.inputs}
@@ -79,7 +79,7 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
     for output in program.outputs:
         if output not in MACRO_SUFFIXES:
             continue
-        part_program = prepare(program, output).program
+        part_program = prepare_output(program, output).program
         used_features = [f for f in program.features if f.name in part_program.inputs]
         inputs = ", ".join(DUCKDB.quote_name(f.name) for f in used_features)
         macro = DUCKDB.quote_name(name + MACRO_SUFFIXES[output])

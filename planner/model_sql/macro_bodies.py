@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.model import Transform
-from sqlml.catalog.scoring_macros import name_helper
+from sqlml.catalog.scoring_macros import make_helper
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import DATETIMES, NUMBERS, UNTYPED
 from sqlml.errors import SqlmlError
@@ -36,11 +36,11 @@ from sqlml.planner.binding.unknown_categories import (
     find_known_categories,
     replace_unknown_with_null,
 )
-from sqlml.planner.program.choose import choose, read_batch_size
+from sqlml.planner.program.choose import choose_way, read_batch_size
 from sqlml.planner.program.cost import count_inline_categories
 from sqlml.planner.program.function_spec import FunctionSpec, Output, Part
 from sqlml.planner.program.prepare_program import prepare_parts
-from sqlml.planner.program.result_sql import decode_result, label_literal
+from sqlml.planner.program.result_sql import build_label_literal, decode_result
 from sqlml.types import DATETIME, NESTED, Feature, Kind, Labels, list_classes
 
 
@@ -69,16 +69,16 @@ def _build_typed_macro(type_pattern: str, value: str, expected: str) -> str:
     return f"(x, f) AS CASE WHEN {type_test} THEN {value} ELSE {_build_error(message)} END"
 
 
-_NUMBER_MACRO = name_helper(
+_NUMBER_MACRO = make_helper(
     "number", _build_typed_macro(NUMBERS.pattern, "CAST(x AS DOUBLE)", "numbers")
 )
-_STRING_MACRO = name_helper(
+_STRING_MACRO = make_helper(
     "text", _build_typed_macro(r"VARCHAR|ENUM\(.*\)", "CAST(x AS VARCHAR)", "strings")
 )
-_DATETIME_MACRO = name_helper(
+_DATETIME_MACRO = make_helper(
     "datetime", _build_typed_macro(DATETIMES.pattern, DUCKDB.microseconds("x"), "dates")
 )
-HELPERS = (_NUMBER_MACRO, _STRING_MACRO, _DATETIME_MACRO)
+HELPER_MACROS = (_NUMBER_MACRO, _STRING_MACRO, _DATETIME_MACRO)
 
 _MACROS_BY_KIND: Mapping[Kind, tuple[str, str]] = MappingProxyType(
     {"number": (_NUMBER_MACRO[0], "DOUBLE"), DATETIME: (_DATETIME_MACRO[0], "DOUBLE")}
@@ -95,7 +95,7 @@ class MacroBody:
     function: FunctionSpec | None
 
 
-def write_bodies(
+def build_macro_bodies(
     features: Sequence[Feature],
     program: Program,
     options: Mapping[str, Any],
@@ -119,8 +119,8 @@ def _build_bodies_of_function(
     transform: Transform | None,
 ) -> list[MacroBody]:
     try:
-        prepared = prepare_parts(program, (Part(output),), lookup=count_inline_categories())
-        choice = choose(prepared.split.core, options)
+        prepared = prepare_parts(program, (Part(output),), max_categories=count_inline_categories())
+        choice = choose_way(prepared.split.core, options)
     except SqlmlError as error:  # For example, a library is missing.
         message = f"this model cannot be scored: {error}"
         return [MacroBody(kind, _build_error(DUCKDB.quote_string(message)), None)]
@@ -137,7 +137,7 @@ def _build_bodies_of_function(
         choice.backend,
         choice.strategy,
         choice.device,
-        rows=read_batch_size(options),
+        batch_rows=read_batch_size(options),
         max_categories=None if prepared.split.lookup is None else count_inline_categories(),
     )
     is_wide = len(used_features) > MAX_SCANNED_COLUMNS and transform is None
@@ -230,14 +230,14 @@ def _build_class_lookup(call: str, labels: Labels) -> str:
 
 
 def _build_label_list(labels: Labels, function: str = "") -> str:
-    values = [f"CAST({label_literal(v, labels.kind)} AS VARCHAR)" for v in labels.values]
+    values = [f"CAST({build_label_literal(v, labels.kind)} AS VARCHAR)" for v in labels.values]
     return DUCKDB.array([_build_call(function, value) for value in values] if function else values)
 
 
 def _build_class_position(labels: Labels) -> str:
     """Build the SQL of the position, from 1, of the class that the parameter `class` names."""
     if labels.kind == "float64":
-        values = DUCKDB.array([label_literal(v, labels.kind) for v in labels.values])
+        values = DUCKDB.array([build_label_literal(v, labels.kind) for v in labels.values])
         return _build_call("list_position", values, "TRY_CAST(class AS DOUBLE)")
     label_list = _build_label_list(labels)
     if labels.kind == "string":

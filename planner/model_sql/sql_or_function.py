@@ -28,7 +28,7 @@ from sqlml.planner.model_sql.tree_expression import build_tree_sql
 from sqlml.planner.program.choose import SQL_BACKEND, Choice, allows_sql
 from sqlml.planner.program.cost import Estimate, estimate_sql
 from sqlml.planner.program.prepare_program import Prepared
-from sqlml.planner.program.result_sql import decode_result, label_literal, label_type
+from sqlml.planner.program.result_sql import build_label_literal, decode_result, find_label_type
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
 
@@ -155,10 +155,10 @@ class ModelExpression:
         labels = self.program.labels
         if self.target.output == "label" and labels:
             index, classes = int(value[0]), labels[0]
-            sql_type = self.dialect.type(label_type(classes))
+            sql_type = self.dialect.type(find_label_type(classes))
             if not 0 <= index < len(classes):  # A cascade's small model may be unsure.
                 return f"CAST(NULL AS {sql_type})"
-            literal = label_literal(classes.values[index], classes.kind, self.dialect)
+            literal = build_label_literal(classes.values[index], classes.kind, self.dialect)
             return f"CAST({literal} AS {sql_type})" if classes.sql_type else literal
         numbers = [number_literal(float(v)) for v in value.tolist()]
         is_list = self.target.output == "proba" and self.target.column is None

@@ -31,7 +31,7 @@ from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.refused_nulls import EvaluatedOnce
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.model_sql.sql_or_function import ModelExpression, ModelSql
-from sqlml.planner.program.choose import Choice, Route, asks_for_sql, choose
+from sqlml.planner.program.choose import Choice, Route, asks_for_sql, choose_way
 from sqlml.planner.program.cost import ROWS
 from sqlml.planner.program.function_spec import Constants, Part, admit_constants, spell_constants
 from sqlml.planner.program.prepare_program import Prepared, SharedParts, prepare_parts
@@ -66,7 +66,7 @@ class FromColumn:
         """Return a column with the results of the models that the expression `model` names."""
         return FromColumn(f"sqlml_models_{_digest(sql)}", sql, arguments, sql_type, model)
 
-    def probe(self, dialect: Dialect) -> str:
+    def build_probe(self, dialect: Dialect) -> str:
         """Return a NULL of the same type that binds only if the function's arguments bind."""
         row = dialect.row(self.arguments)
         return f"CASE WHEN {row} IS NULL THEN CAST(NULL AS {self.type}) END"
@@ -150,7 +150,7 @@ class CallDraft(CallSite):
 
     def choose_again(self, rows: int = ROWS) -> CallDraft:
         core, by_column = self.prepared.split.core, self.route.by_column
-        return replace(self, choice=choose(core, self.options, rows, by_column=by_column))
+        return replace(self, choice=choose_way(core, self.options, rows, by_column=by_column))
 
 
 def fold_literal_arguments(draft: CallDraft) -> CallDraft:

@@ -14,10 +14,10 @@ from sqlml.catalog.small_models import CascadeFacts, FilterFacts
 from sqlml.ir.program import Program
 from sqlml.passes import MODEL_PASSES, run
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
-from sqlml.planner.program.choose import Choice, choose
+from sqlml.planner.program.choose import Choice, choose_way
 from sqlml.planner.program.cost import BATCH
 from sqlml.planner.program.function_spec import Output, Part
-from sqlml.planner.program.prepare_program import prepare, select_parts
+from sqlml.planner.program.prepare_program import prepare_output, select_parts
 
 if TYPE_CHECKING:
     from sqlml.planner.plan.plan import Plan, PlannedCall
@@ -169,21 +169,21 @@ def _describe_sharing(call: PlannedCall) -> list[tuple[str, str]]:
 
 def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
     """Describe the small model that runs first, or the reason why the call has none."""
-    if call.exact:
-        return [("approximate", f"no: {call.exact}")]
-    if call.small is None or (call.filtered is None and call.cascade is None):
+    if call.exact_reason:
+        return [("approximate", f"no: {call.exact_reason}")]
+    if call.small_call is None or (call.filtered is None and call.cascade is None):
         return []
-    where = call.small.spec.name if call.small.calls_function else "in SQL"
-    reads = f"{where}, which reads {_list_reads(call.small)}"
+    where = call.small_call.spec.name if call.small_call.calls_function else "in SQL"
+    reads = f"{where}, which reads {_list_reads(call.small_call)}"
     if call.filtered is not None:
-        return _describe_filter(call.filtered, reads, call.idle)
+        return _describe_filter(call.filtered, reads, call.idle_parts)
     facts = call.cascade
     assert facts is not None
     guarantee = (
         f"accuracy falls by at most {facts.accuracy_loss:g} (97.5% sure); {facts.loss:.4f} was "
         f"measured on {facts.held_out:,} rows held out"
     )
-    idle = _list_rarely_computed(call.idle, facts)
+    idle = _list_rarely_computed(call.idle_parts, facts)
     return [
         ("approximate", f"a small model first, {reads}"),
         ("only if unsure", f"{idle}, for {1 - facts.confident:.1%} of the rows"),
@@ -250,8 +250,8 @@ def _describe_measurement(plan: Plan, index: int) -> list[tuple[str, str]]:
     if other_indices:
         text += f", for calls {', '.join(str(k + 1) for k in (first_index, *other_indices))}"
     lines = [("measured", text)]
-    if call.small is not None and call.cascade is not None:
-        small = analysis.functions.get(call.small.spec.name)
+    if call.small_call is not None and call.cascade is not None:
+        small = analysis.functions.get(call.small_call.spec.name)
         if small is not None and small.rows:
             share, rows = 1 - measured.rows / small.rows, _format_count(small.rows, "row")
             expected = f"{call.cascade.confident:.1%} expected"
@@ -326,7 +326,7 @@ def _draw_boxes(call: PlannedCall, lines: Mapping[str, str]) -> list[tuple[str, 
 def explain_model(program: Program, options: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("program", str(program))]
     for output in (o for group in OUTPUTS_OF.values() for o in group if o in program.outputs):
-        prepared = prepare(program, output)
+        prepared = prepare_output(program, output)
         rows += [
             (f"{output}: passes", _describe_passes(program, output)),
             (f"{output}: program", str(prepared.program)),
@@ -352,7 +352,7 @@ def _describe_size(program: Program) -> str:
 
 
 def _describe_strategies(core: Program, options: Mapping[str, Any]) -> str:
-    choice = choose(core, options)
+    choice = choose_way(core, options)
     if not choice.estimates:
         return f"{choice.backend}/{choice.strategy} on {choice.device}: {choice.reason}"
     times = [f"{e.name}: {format_duration(e.start + e.seconds)}" for e in choice.estimates]

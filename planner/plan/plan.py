@@ -77,11 +77,13 @@ class PlannedCall:
     null_where: tuple[str, ...] = ()  # Features whose NULL makes the result NULL.
     unknown_as_null: tuple[str, ...] = ()  # Features whose unknown categories count as NULL.
     route: Route = ARROW
-    small: PlannedCall | None = None  # The call of the small model that runs first.
+    small_call: PlannedCall | None = None  # The call of the small model that runs first.
     cascade: CascadeFacts | None = None  # The record of the small model as a cascade.
     filtered: FilterFacts | None = None  # The record of the small model as a top-K filter.
-    idle: tuple[str, ...] = ()  # Parts of the query that are computed only for the full model.
-    exact: str = ""  # The reason why a call that may be approximated is not approximated.
+    idle_parts: tuple[
+        str, ...
+    ] = ()  # Parts of the query that are computed only for the full model.
+    exact_reason: str = ""  # The reason why a call that may be approximated is not approximated.
     is_temporary: bool = False  # The call depends on rows that were read when it was planned.
     # The functions of a call whose rows name `models`; the other fields describe one of the models.
     functions_of_models: tuple[NamedFunction, ...] = ()
@@ -89,11 +91,11 @@ class PlannedCall:
 
     def with_cascade(self, small: PlannedCall, facts: CascadeFacts) -> PlannedCall:
         sql = f"coalesce({small.sql}, {self.sql})"
-        return replace(self, sql=sql, small=small, cascade=facts)
+        return replace(self, sql=sql, small_call=small, cascade=facts)
 
     @property
     def small_model_reads(self) -> tuple[tuple[str, Bound], ...]:
-        return () if self.small is None else self.small.reads
+        return () if self.small_call is None else self.small_call.reads
 
     @property
     def calls_function(self) -> bool:
@@ -116,9 +118,9 @@ class PlannedCall:
 
     def to_dict(self) -> dict[str, Any]:
         cascade: dict[str, Any] | None = None
-        if self.small is not None and self.cascade is not None:
-            facts, idle = asdict(self.cascade), list(self.idle)
-            cascade = {"small": self.small.to_dict(), "facts": facts, "idle": idle}
+        if self.small_call is not None and self.cascade is not None:
+            facts, idle = asdict(self.cascade), list(self.idle_parts)
+            cascade = {"small": self.small_call.to_dict(), "facts": facts, "idle": idle}
         return {
             "call": self.call_text,
             "model": self.model,
@@ -147,10 +149,10 @@ class PlannedCall:
             ],
             "function": self.spec.name,
             "parts": [str(part) for part in self.spec.parts],
-            "remembers_rows": self.spec.again,
+            "remembers_rows": self.spec.remembers_rows,
             "sql": self.sql,
             "cascade": cascade,
-            "exact_because": self.exact or None,
+            "exact_because": self.exact_reason or None,
             "models_of_rows": list(self.models),
         }
 
@@ -187,7 +189,10 @@ class Plan:
 
     @cached_property
     def specs(self) -> Mapping[str, FunctionSpec]:
-        calls = [*self.calls, *(call.small for call in self.calls if call.small is not None)]
+        calls = [
+            *self.calls,
+            *(call.small_call for call in self.calls if call.small_call is not None),
+        ]
         specs = [c.spec for c in calls if c.calls_function and not c.functions_of_models]
         return {spec.name: spec for spec in specs}
 
@@ -232,7 +237,7 @@ def estimate_rows(plan: Plan, ask: EstimateRows) -> Plan:
 
 
 def _estimate_call_rows(call: PlannedCall, ask: EstimateRows) -> PlannedCall:
-    rows = call.rows if call.rows.asked else call.rows.ask_engine(ask)
+    rows = call.rows if call.rows.was_asked else call.rows.ask_engine(ask)
     if call.source is None or rows.chosen_by:
         return replace(call, rows=rows)
     source, spec = call.source, call.spec

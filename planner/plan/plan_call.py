@@ -39,7 +39,7 @@ from sqlml.planner.program.choose import (
     Route,
     allows_sql,
     asks_for_sql,
-    choose,
+    choose_way,
     depends_on_rows,
     read_batch_size,
 )
@@ -87,7 +87,7 @@ def plan_call(
     max_categories = None if asks_for_sql(options) else count_inline_categories()
     if by_function or (max_categories is not None and route.by_column):
         max_categories = 0
-    prepared = prepare_parts(program, shared.parts, lookup=max_categories)
+    prepared = prepare_parts(program, shared.parts, max_categories=max_categories)
     draft = CallDraft(
         **vars(site),
         target=target,
@@ -97,7 +97,7 @@ def plan_call(
         max_categories=max_categories,
         route=route,
         used_features=frozenset(prepared.program.inputs),
-        choice=choose(prepared.split.core, options, by_column=route.by_column),
+        choice=choose_way(prepared.split.core, options, by_column=route.by_column),
         bound_inputs=dict(bound_inputs or {}),
         for_shared_sql=by_function,
     )
@@ -152,7 +152,7 @@ def find_null_rows(draft: CallDraft) -> CallDraft:
         return draft
     # Each column is now written several times, and is better evaluated once.
     can_read_once = draft.dialect.calls_in_lambdas and not draft.for_shared_sql
-    read_once = EvaluatedOnce.of(draft.bound_inputs, draft.dialect) if can_read_once else None
+    read_once = EvaluatedOnce.create(draft.bound_inputs, draft.dialect) if can_read_once else None
     bound_inputs = draft.bound_inputs if read_once is None else read_once.fields
     bound_inputs = replace_unknown_with_null(bound_inputs, categories, draft.dialect)
     draft = replace(
@@ -205,7 +205,7 @@ def reject_hidden_columns(draft: CallDraft) -> CallDraft:
     call = draft.call
     named_arguments = {fold(a.name) for a in call.arguments if a.name is not None}
     for name, bound in draft.bound_inputs.items():
-        if fold(name) not in named_arguments and fold(bound.sql.strip("`")) in call.hidden:
+        if fold(name) not in named_arguments and fold(bound.sql.strip("`")) in call.hidden_names:
             raise BindError(
                 f"the star's column {bound.sql} is hidden here by the select item of that name; "
                 "write the table's star, as in t.*, or rename the item",
@@ -315,21 +315,21 @@ def _describe_transformed_features(
     if transform is None:
         return ()
     names = [name for name in bound_inputs if name in transform.expressions]
-    return tuple(transform.write_features(names, draft.dialect.quote_name).items())
+    return tuple(transform.build_feature_sql(names, draft.dialect.quote_name).items())
 
 
 def _make_function_spec(draft: CallDraft) -> FunctionSpec:
     return FunctionSpec(
-        program=draft.model.program.hash,
+        program_hash=draft.model.program.hash,
         parts=draft.shared.parts,
         layout=draft.layout,
         backend=draft.choice.backend,
         strategy=draft.choice.strategy,
         device=draft.choice.device,
-        again=draft.shared.again,
+        remembers_rows=draft.shared.again,
         once=draft.shared.once,
         constants=draft.constants,
-        rows=read_batch_size(draft.options),
+        batch_rows=read_batch_size(draft.options),
         max_categories=None if draft.prepared.split.lookup is None else draft.max_categories,
         by_column=draft.route.by_column,
         is_stored=draft.context.is_stored,

@@ -48,8 +48,8 @@ class _ModelGroup:
     def make_function(self, errors: Mapping[str, SqlmlError], skips_unknown: bool) -> NamedFunction:
         return NamedFunction(
             scorers=self.scorers,
-            numbers=len(self.numbers),
-            texts=len(self.texts),
+            num_numbers=len(self.numbers),
+            num_strings=len(self.texts),
             errors=errors,
             skips_unknown=skips_unknown,
             by_column=self.example.spec.by_column,

@@ -97,7 +97,7 @@ class Choice:
     guarded: bool = True  # Rows that SQL cannot score go to a function.
 
 
-def choose(
+def choose_way(
     program: Program,
     options: Mapping[str, Any],
     rows: int = ROWS,
@@ -115,7 +115,7 @@ def choose(
     """
     backend, strategy, device = _read_options(options)
     if backend == SQL_BACKEND:
-        return choose(program, {**options, "backend": "auto"}, rows, batch, by_column)
+        return choose_way(program, {**options, "backend": "auto"}, rows, batch, by_column)
     if any(node.op in NATIVE_ONLY for node in program.nodes):
         return Choice("native", "traverse", "cpu", "the one backend that explains")
     owners = [OWNING_BACKENDS[n.op] for n in program.nodes if n.op in OWNING_BACKENDS]
@@ -233,7 +233,7 @@ def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
 @cache_by_program
 def _depends_on_rows(program: Program, names: tuple[str, ...]) -> bool:
     options = dict(zip(OPTIONS, names, strict=True))
-    choices = [choose(program, options, rows) for rows in (ROWS, MIN_ROWS, MAX_ROWS)]
+    choices = [choose_way(program, options, rows) for rows in (ROWS, MIN_ROWS, MAX_ROWS)]
     return len({(c.backend, c.strategy, c.device) for c in choices}) > 1
 
 

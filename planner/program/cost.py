@@ -153,7 +153,7 @@ def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[
     block_cost = min(kernels.cursor, kernels.descent) * max(1.0, BLOCK / max(rows, 1))
     block_cost += kernels.batch / max(rows, 1)
     block_kernel = "cursor" if kernels.cursor <= kernels.descent else "descent"
-    cost_by_kernel = {"lockstep": kernels.by_lockstep(rows), block_kernel: block_cost}
+    cost_by_kernel = {"lockstep": kernels.choose_lockstep_cost(rows), block_kernel: block_cost}
     kernel = min(cost_by_kernel, key=lambda k: cost_by_kernel[k])
     return cost_by_kernel[kernel], kernel
 

@@ -88,7 +88,7 @@ def admit_constants(program: Program, constants: Constants) -> bool:
 
 
 Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
-PREFIX = "sqlml_"
+FUNCTION_PREFIX = "sqlml_"
 STORED_PREFIX = "sqlml_open_a_session_first_"
 """The prefix of functions in views and macros: an engine without sqlml shows it in its error."""
 
@@ -96,7 +96,9 @@ HASH_DIGITS = 24
 REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
 """The function that records strings for an error message (`udfs/make_function.py`)."""
 
-_REFUSED_TEXT = re.compile(rf"\b(?:{STORED_PREFIX}|{PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b")
+_REFUSED_TEXT = re.compile(
+    rf"\b(?:{STORED_PREFIX}|{FUNCTION_PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b"
+)
 _PART = r"(label|proba|score|samples|transform|contributions)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<kept>open_a_session_first_)?(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
@@ -128,18 +130,20 @@ class Part:
 class FunctionSpec:
     """An engine function: its Program, the parts of its outputs, and how they are computed."""
 
-    program: str
+    program_hash: str
     parts: tuple[Part, ...]  # The computed parts, side by side.
     layout: Layout
     backend: str
     strategy: str
     device: str
-    again: bool = False  # The same rows recur in another clause, so the function remembers results.
+    remembers_rows: bool = (
+        False  # The same rows recur in another clause, so the function remembers results.
+    )
     # The number of a copy under another name, for a transaction that cannot see the first function.
     twin: int | None = None
     once: bool = False  # The engine must evaluate the function where it stands, and nowhere else.
     constants: Constants = ()  # Inputs that have become part of the model.
-    rows: int | None = None  # The maximum number of rows to score at once, if limited.
+    batch_rows: int | None = None  # The maximum number of rows to score at once, if limited.
     # The maximum number of categories of an encoder in SQL; the function has larger encoders.
     max_categories: int | None = None
     by_column: bool = False  # Columns are separate arguments, and not one packed argument.
@@ -147,13 +151,14 @@ class FunctionSpec:
 
     @property
     def name(self) -> str:
-        prefix = f"{STORED_PREFIX if self.is_stored else PREFIX}{self.program[:HASH_DIGITS]}"
+        prefix = STORED_PREFIX if self.is_stored else FUNCTION_PREFIX
         return (
-            f"{prefix}_{'_'.join(map(str, self.parts))}_{self.layout}"
+            f"{prefix}{self.program_hash[:HASH_DIGITS]}"
+            f"_{'_'.join(map(str, self.parts))}_{self.layout}"
             f"_{self.backend}_{self.strategy}_{self.device}{spell_constants(self.constants)}"
             + ("" if self.max_categories is None else f"_l{self.max_categories}")
-            + ("" if self.rows is None else f"_r{self.rows}")
-            + "_again" * self.again
+            + ("" if self.batch_rows is None else f"_r{self.batch_rows}")
+            + "_again" * self.remembers_rows
             + "_once" * self.once
             + "_c" * self.by_column
             + ("" if self.twin is None else f"_t{self.twin}")
@@ -177,7 +182,7 @@ def find_refused_text_names(text: str) -> frozenset[str]:
     return frozenset(_REFUSED_TEXT.findall(text) if "refused_text" in text else ())
 
 
-def parse_name(text: str) -> FunctionSpec | None:
+def parse_function_name(text: str) -> FunctionSpec | None:
     """Parse the first name of an sqlml function in `text`; return None if there is none."""
     match = _NAME.search(text)
     if match is None:
@@ -194,11 +199,11 @@ def parse_name(text: str) -> FunctionSpec | None:
         match["backend"],
         match["strategy"],
         match["device"],
-        again=match["again"] is not None,
+        remembers_rows=match["again"] is not None,
         twin=read_number("twin"),
         once=match["once"] is not None,
         constants=parse_constants(match["constants"]),
-        rows=read_number("rows"),
+        batch_rows=read_number("rows"),
         max_categories=read_number("lookup"),
         by_column=match["by_column"] is not None,
         is_stored=match["kept"] is not None,
@@ -211,7 +216,7 @@ NAMED_PREFIX = "sqlml_named_"
 Views cannot call these functions, since they end with the process.
 """
 
-UNKNOWN = (
+UNKNOWN_MODEL = (
     "a row names model {name!r}, which no row did when the query was planned; run the query again"
 )
 
@@ -221,8 +226,8 @@ class ModelScorer:
     """The function of one model, and the indices of its arguments in a row's numbers and texts."""
 
     spec: FunctionSpec
-    numbers: tuple[int, ...]
-    texts: tuple[int, ...]
+    number_positions: tuple[int, ...]
+    string_positions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -234,8 +239,8 @@ class NamedFunction:
     """
 
     scorers: Mapping[str, ModelScorer] = field(default_factory=lambda: MappingProxyType({}))
-    numbers: int = 0  # The number of numeric arguments.
-    texts: int = 0  # The number of string arguments.
+    num_numbers: int = 0  # The number of numeric arguments.
+    num_strings: int = 0  # The number of string arguments.
     groups: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     errors: Mapping[str, SqlmlError] = field(default_factory=lambda: MappingProxyType({}))
     nulls: frozenset[str] = frozenset()  # Names for whose rows the result is NULL.
@@ -246,8 +251,11 @@ class NamedFunction:
     def name(self) -> str:
         """The function's name in the engine, which depends on all of its fields."""
         identity = [
-            sorted((n, s.spec.name, s.numbers, s.texts) for n, s in self.scorers.items()),
-            (self.numbers, self.texts),
+            sorted(
+                (n, s.spec.name, s.number_positions, s.string_positions)
+                for n, s in self.scorers.items()
+            ),
+            (self.num_numbers, self.num_strings),
             sorted(self.groups.items()),
             sorted((name, type(e).__name__, e.message) for name, e in self.errors.items()),
             (sorted(self.nulls), self.skips_unknown, self.by_column),
@@ -259,4 +267,4 @@ class NamedFunction:
         error = self.errors.get(name)
         if error is not None or self.skips_unknown or name in self.nulls:
             return error
-        return UnknownModelError(UNKNOWN.format(name=name))
+        return UnknownModelError(UNKNOWN_MODEL.format(name=name))

@@ -31,19 +31,19 @@ class Prepared:
     split: Split
 
 
-def prepare(
+def prepare_output(
     program: Program,
     output: str,
     column: int | None = None,
     layout: Layout = "f64",
-    lookup: int | None = None,
+    max_categories: int | None = None,
 ) -> Prepared:
     """Return the part that computes an output or one column of it.
 
     Encoders with at most `lookup` categories become SQL.
     """
     _require_output(program, output, column)
-    return _prepare_output(program, output, column, layout, lookup)
+    return _prepare_output(program, output, column, layout, max_categories)
 
 
 def prepare_parts(
@@ -51,7 +51,7 @@ def prepare_parts(
     parts: tuple[Part, ...],
     layout: Layout = "f64",
     constants: Constants = (),
-    lookup: int | None = None,
+    max_categories: int | None = None,
 ) -> Prepared:
     """Return the part of `program` that computes `parts`, side by side in the output `ALL_PARTS`.
 
@@ -61,10 +61,12 @@ def prepare_parts(
     if constants:
         program = _fold_constants(program, constants)
     if len(parts) == 1:
-        return prepare(program, parts[0].output, parts[0].column, layout, lookup)
+        return prepare_output(program, parts[0].output, parts[0].column, layout, max_categories)
     for part in parts:
         _require_output(program, part.output, part.column)
-    return _prepare_output(_concatenate_parts(program, parts), ALL_PARTS, None, layout, lookup)
+    return _prepare_output(
+        _concatenate_parts(program, parts), ALL_PARTS, None, layout, max_categories
+    )
 
 
 def _require_output(program: Program, output: str, column: int | None) -> None:

@@ -24,19 +24,19 @@ ChosenClass = tuple[int | None, ...]
 _LABEL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "bool": "BOOLEAN", "float64": "DOUBLE"}
 
 
-def result_type(program: Program, output: str, chosen: ChosenClass | None) -> str:
+def find_result_type(program: Program, output: str, chosen: ChosenClass | None) -> str:
     labels = program.labels
     if output == OWN:
         return "MAP(VARCHAR, DOUBLE)" + "[]" * (_count_explained(program, chosen) > 1)
     if output == "label" and labels:
-        return _combine_types([label_type(s) for s in labels])
+        return _combine_types([find_label_type(s) for s in labels])
     if output == "proba" and labels and chosen is None:
-        return _combine_types([f"MAP({label_type(s)}, DOUBLE)" for s in labels])
+        return _combine_types([f"MAP({find_label_type(s)}, DOUBLE)" for s in labels])
     is_single = len(labels) == 1 if output == "proba" else program.output_type(output).width == 1
     return "DOUBLE" if is_single else "DOUBLE[]"
 
 
-def label_type(labels: Labels) -> str:
+def find_label_type(labels: Labels) -> str:
     """Return the SQL type of a label, as DuckDB spells it.
 
     >>> label_type(Labels("int64", (0, 1))), label_type(Labels("int64", (0, 1), "TINYINT"))
@@ -197,14 +197,14 @@ def label_array(labels: Labels, dialect: Dialect = DUCKDB) -> str:
         array = dialect.array(_build_label_literals(labels, dialect))
     if not labels.sql_type:
         return array
-    return f"CAST({array} AS {dialect.type(f'{label_type(labels)}[]')})"
+    return f"CAST({array} AS {dialect.type(f'{find_label_type(labels)}[]')})"
 
 
 def _build_label_literals(labels: Labels, dialect: Dialect) -> list[str]:
-    return [label_literal(v, labels.kind, dialect) for v in labels.values]
+    return [build_label_literal(v, labels.kind, dialect) for v in labels.values]
 
 
-def label_literal(value: Any, kind: str, dialect: Dialect = DUCKDB) -> str:
+def build_label_literal(value: Any, kind: str, dialect: Dialect = DUCKDB) -> str:
     if kind == "string":
         return string_literal(str(value), dialect)
     if kind == "bool":

@@ -83,7 +83,9 @@ def rewrite(draft: Draft, disabled: Collection[str] = ()) -> Draft:
 
 def _count_gated_sources(draft: Draft) -> int:
     """Count the sources and tables that are read only for some of the rows."""
-    return sum(len(call.idle) + (call.filtered is not None) for call in draft.planned.values())
+    return sum(
+        len(call.idle_parts) + (call.filtered is not None) for call in draft.planned.values()
+    )
 
 
 def _apply_safe_rules(draft: Draft, disabled: Collection[str]) -> Draft:

@@ -97,7 +97,7 @@ def _restrict_groups(
 
     `idle` is one of the idle sources in the block.
     """
-    block, small = idle.source.block, draft.planned[call].small
+    block, small = idle.source.block, draft.planned[call].small_call
     joins = find_grouped_joins(draft, joins, block)
     table = find_rereadable_table(draft, text, block) if joins else None
     if table is None or small is None or Span(block.start, block.start) in draft.edits:
@@ -141,12 +141,12 @@ def _gate_source(
             return None
     stand_in = build_stand_in_sql(idle.features)
     probes = _build_gate_edits(source, join, stand_in, draft.probe_edits.apply)
-    if planned.small is None or not can_bind(draft, probes):
+    if planned.small_call is None or not can_bind(draft, probes):
         return None
-    small_sql = _build_small_model_sql(draft, call, idle.features, planned.small)
+    small_sql = _build_small_model_sql(draft, call, idle.features, planned.small_call)
     edits = _build_gate_edits(source, join, small_sql, draft.build_part)
-    if source.name not in planned.idle:  # several features may call the same function
-        planned = replace(planned, idle=(*planned.idle, source.name))
+    if source.name not in planned.idle_parts:  # several features may call the same function
+        planned = replace(planned, idle_parts=(*planned.idle_parts, source.name))
     return replace(draft, edits={**draft.edits, **edits}, planned={**draft.planned, call: planned})
 
 

@@ -107,7 +107,7 @@ def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None
         else:
             in_from = call in draft.row_source_of
             call_in_from = plan_call(site, target=target, shared=shared, row_in_from=in_from)
-        planned = replace(call_in_from.planned, exact=draft.exact_reasons.get(call, ""))
+        planned = replace(call_in_from.planned, exact_reason=draft.exact_reasons.get(call, ""))
         if (cascade := draft.cascades.get(call)) is not None:
             small_target = replace(target, model=replace(target.model, program=cascade.small))
             small = plan_call(site, target=small_target, shared=shared).planned

@@ -36,7 +36,7 @@ from sqlml.planner.syntax.table_forms import (
     find_table_forms,
 )
 from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
-from sqlml.planner.table_functions.table_function_registry import write_table_function
+from sqlml.planner.table_functions.table_function_registry import build_table_function
 from sqlml.types import fold
 
 
@@ -58,7 +58,7 @@ def table_form(draft: Draft) -> Draft:
 
     def build_parts(form: TableForm) -> Sequence[str]:
         rows = tuple(sql[span.start : span.end] for span in form.rows)
-        return write_table_function(TableFunctionCall(form, context, sql, rows, describe))
+        return build_table_function(TableFunctionCall(form, context, sql, rows, describe))
 
     pieces = _build_pieces(sql, forms, Span(0, len(sql)), build_parts)
     expanded = ExpandedStatement(sql, tuple(pieces))

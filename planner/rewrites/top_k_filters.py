@@ -55,7 +55,7 @@ def top_k_filters(draft: Draft) -> Draft:
         if call in draft.planned:
             result = _filter_table(draft, call)
             if isinstance(result, str):
-                planned = replace(draft.planned[call], exact=result)
+                planned = replace(draft.planned[call], exact_reason=result)
                 result = replace(draft, planned={**draft.planned, call: planned})
             draft = result
     return draft
@@ -97,7 +97,7 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
     edits = _restrict_groups(draft, text, top_k, joins, best_rows_sql) or {
         top_k.source: f"({best_rows_sql}) AS {top_k.alias}"
     }
-    planned = replace(planned, small=ranking_call, filtered=facts, idle=top_k.idle_names)
+    planned = replace(planned, small_call=ranking_call, filtered=facts, idle_parts=top_k.idle_names)
     return replace(draft, edits={**draft.edits, **edits}, planned={**draft.planned, call: planned})
 
 

@@ -70,7 +70,9 @@ class WidenedSource:
 
     def build_probe(self, filters_first: bool) -> str:
         """Return the clause for probes, before the functions are registered."""
-        return self._build_clause(*self.probe_text, lambda c: c.probe(self.dialect), filters_first)
+        return self._build_clause(
+            *self.probe_text, lambda c: c.build_probe(self.dialect), filters_first
+        )
 
     def build_adjustments(self, filters_first: bool) -> dict[Span, str]:
         """Return the edits outside of the clause.

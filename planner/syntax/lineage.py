@@ -53,7 +53,7 @@ class FeatureSource:
     outer_spans: tuple[Span, ...] = ()
     table_names: frozenset[str] = frozenset()
 
-    def idle_sql(self, sql: str) -> str:
+    def build_idle_sql(self, sql: str) -> str:
         """Return the text that replaces an unneeded source in `sql`: no rows, or NULL."""
         written = sql[self.span.start : self.span.end]
         if self.kind == "join":

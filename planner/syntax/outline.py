@@ -295,7 +295,7 @@ class ModelCall(Surroundings):
         return self.sees_select_names and not self.identifiers.isdisjoint(names)
 
     @property
-    def hidden(self) -> frozenset[str]:
+    def hidden_names(self) -> frozenset[str]:
         """The folded names that mean select items here, but columns in the call's star."""
         if self.block is None or not self.sees_select_names:
             return frozenset()

@@ -225,7 +225,7 @@ def _to_literal(value: Any) -> str:
     return str(value) if isinstance(value, int) and abs(value) < 1 << 63 else "NULL"
 
 
-def write_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
+def inline_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
     """Replace the parameters of a query by literals of their values, so that it can be stored.
 
     `values` is a sequence for `?` and `$1`, or a mapping for `$name`. Raises ParseError if a

@@ -166,7 +166,7 @@ ENGINE_SQL = Text("", is_engine_sql=True)
 """The shared `Text` of all texts that the engine runs as they are; it holds no SQL."""
 
 
-def text_of(sql: Any, dialect: str = "duckdb") -> Text:
+def classify_text(sql: Any, dialect: str = "duckdb") -> Text:
     """Return the `Text` of a SQL text.
 
     Anything but a string, such as a statement that the engine has parsed, belongs to the engine.

@@ -110,7 +110,7 @@ def build_skew(call: TableFunctionCall) -> tuple[str, str]:
     ]
     items = {name: dialect.quote_name(name) for name in index}
     if model.transform is not None:
-        items = model.transform.write_features(index, dialect.quote_name)
+        items = model.transform.build_feature_sql(index, dialect.quote_name)
     before, after = _wrap_both_sides(columns, _read_options(call, list(index)), known, dialect)
     return f"{before}1 AS side, {_build_side_items(columns, items, dialect)} FROM ", after
 

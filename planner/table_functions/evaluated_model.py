@@ -13,7 +13,7 @@ from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import BindError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.requested_output import find_label
-from sqlml.planner.program.result_sql import label_type
+from sqlml.planner.program.result_sql import find_label_type
 from sqlml.planner.syntax.table_forms import TableForm
 from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
 from sqlml.suggestions import closest
@@ -102,7 +102,7 @@ class EvaluatedModel:
         return self.class_counts[0]
 
     @cached_property
-    def labels(self) -> tuple[str, ...]:
+    def label_columns(self) -> tuple[str, ...]:
         option = self.form.options.get("label")
         if option is not None:
             columns = tuple(option.value)
@@ -122,14 +122,14 @@ class EvaluatedModel:
         return columns
 
     @cached_property
-    def scores(self) -> Literal["probabilities", "scores", "none"]:
+    def score_kind(self) -> Literal["probabilities", "scores", "none"]:
         outputs = self.model.program.outputs
         if "proba" in outputs:
             return "probabilities"
         return "scores" if "score" in outputs and self.target_count == 1 else "none"
 
     @cached_property
-    def positive(self) -> int:
+    def positive_index(self) -> int:
         """The index of the positive class: the last, unless the call or the model names one."""
         option = self.form.options.get("class")
         name = self.model.options.get("positive_class") if option is None else option.value
@@ -148,15 +148,15 @@ class EvaluatedModel:
     @property
     def is_flipped(self) -> bool:
         """True if the first of two classes is positive, so that their numbers are swapped."""
-        return self.task == "two classes" and self.target_count == 1 and self.positive == 0
+        return self.task == "two classes" and self.target_count == 1 and self.positive_index == 0
 
     @property
-    def predicts_positive(self) -> str:
+    def positive_test(self) -> str:
         """The SQL condition on `sqlml_scored` that the second of two classes is predicted."""
         threshold = self.form.options.get("threshold")
         if threshold is None:
             return "hat = 1"
-        if self.scores != "probabilities":
+        if self.score_kind != "probabilities":
             raise self.error(f"model {self.model.name!r} gives no probabilities", "threshold")
         return f"p1 >= {float(threshold.value)!r}"
 
@@ -201,7 +201,7 @@ class EvaluatedModel:
             examples = list_classes(labels.values, 3) + (", ..." if len(labels) > 3 else "")
             raise self.error(
                 f"column {name!r} is {sql_type}, and the classes of model {model_name!r} are "
-                f"{label_type(labels)} ({examples}); cast the column in the rows",
+                f"{find_label_type(labels)} ({examples}); cast the column in the rows",
                 "label",
             )
         is_number_of_boolean = sql_type == "BOOLEAN" and labels.kind != "bool"

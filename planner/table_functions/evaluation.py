@@ -21,10 +21,10 @@ _MAX_CLASS_COLUMNS = 200  # Classes that are columns of a confusion matrix.
 
 
 def build_evaluation(call: TableFunctionCall) -> tuple[str, str]:
-    return write_scored_rows(ScoredRows.of(call))
+    return build_scored_rows(ScoredRows.of(call))
 
 
-def write_scored_rows(rows: ScoredRows) -> tuple[str, str]:
+def build_scored_rows(rows: ScoredRows) -> tuple[str, str]:
     """Return the SQL before and after rows that are scored in a way of their own."""
     if rows.target_count > 1:
         _reject_options(rows, ("class",), "has several targets")
@@ -40,19 +40,19 @@ def _build_metrics(rows: ScoredRows) -> tuple[str, str]:
         metrics = REGRESSOR_METRICS
     elif rows.task == "clusters":
         _reject_options(rows, ("threshold", "class", "per_class"), "finds clusters")
-        query = metric_queries.build_clustering_metrics(rows.grouping, bool(rows.labels))
-        matches = metric_queries.CLUSTER_MATCH_METRICS if rows.labels else ()
+        query = metric_queries.build_clustering_metrics(rows.grouping, bool(rows.label_columns))
+        matches = metric_queries.CLUSTER_MATCH_METRICS if rows.label_columns else ()
         metrics = (*metric_queries.CLUSTER_METRICS, *matches, "clusters")
     elif rows.task == "two classes":
         clause = "has two classes; option class names the positive one"
         _reject_options(rows, ("per_class",), clause)
-        query = metric_queries.build_binary_metrics(rows.grouping, rows.predicts_positive)
+        query = metric_queries.build_binary_metrics(rows.grouping, rows.positive_test)
     else:
         _reject_options(rows, ("threshold", "class"), "has more than two classes")
         if per_class:
             _require_classifier(rows)
         query = metric_queries.build_multiclass_metrics(
-            rows.grouping, rows.class_counts, per_class, rows.scores == "probabilities"
+            rows.grouping, rows.class_counts, per_class, rows.score_kind == "probabilities"
         )
     keys = [_build_label_item(rows, "k", "class")] if per_class else []
     counts = [f"rows_evaluated AS {rows.dialect.quote_name('rows')}", "null_labels"]
@@ -65,7 +65,7 @@ def _build_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
         _reject_options(rows, ("threshold", "class"), "has more than two classes")
     predicted = "hat"
     if "threshold" in rows.form.options:
-        predicted = f"CASE WHEN {rows.predicts_positive} THEN 1 ELSE 0 END"
+        predicted = f"CASE WHEN {rows.positive_test} THEN 1 ELSE 0 END"
     count_type = "DOUBLE" if "weight" in rows.form.options else "BIGINT"
     actual_label = _build_label_item(rows, "k", "expected_label")
     quote = rows.dialect.quote_name
@@ -103,7 +103,7 @@ def _build_pr_curve(rows: ScoredRows) -> tuple[str, str]:
 
 
 def _build_calibration_curve(rows: ScoredRows) -> tuple[str, str]:
-    if rows.scores != "probabilities":
+    if rows.score_kind != "probabilities":
         raise rows.error(f"model {rows.model.name!r} gives no probabilities to compare with labels")
     bins, quantiles = _read_integer(rows, "bins", _DEFAULT_BINS, 1), _read_flag(rows, "quantiles")
     if quantiles and bins > _MAX_QUANTILES:
@@ -131,11 +131,11 @@ def _build_curve(
     _require_classifier(rows)
     if rows.class_count < 2:
         raise rows.error(f"model {rows.model.name!r} has only one class, so it has no curve")
-    if rows.scores == "none":
+    if rows.score_kind == "none":
         missing = "neither probabilities nor scores, so it has no curve"
         raise rows.error(f"model {rows.model.name!r} returns {missing}")
     is_per_class = rows.class_count > 2 and "class" not in rows.form.options
-    class_number = rows.positive if rows.class_count > 2 and not is_per_class else None
+    class_number = rows.positive_index if rows.class_count > 2 and not is_per_class else None
     grouping, score_ctes = curves.build_score_ctes(rows.grouping, class_number, rows.class_count)
     keys = [_build_label_item(rows, "k", "class")] if is_per_class else []
     return _wrap_rows(rows, build_query(grouping, score_ctes), [*keys, *items])
@@ -161,7 +161,7 @@ def _build_label_item(rows: ScoredRows, class_number: str, name: str) -> str:
 def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -> tuple[str, str]:
     """Return the SQL before and after the rows; the result begins with the columns of groups."""
     _reject_equal_names(rows, items)
-    labels = rows.dialect.array([rows.dialect.text(name) for name in rows.labels])
+    labels = rows.dialect.array([rows.dialect.text(name) for name in rows.label_columns])
     target = rows.dialect.at(labels, rows.dialect.operator("+", "t", "1"))
     pairs = zip(rows.grouping.keys, rows.grouping.names, strict=True)
     keys = [f"{target if key == 't' else key} AS {name}" for key, name in pairs]

@@ -90,5 +90,5 @@ def _build_model_call(evaluated: EvaluatedModel, arguments: str) -> str:
     if option is None and model.options.get("positive_class") is None and len(labels) > 2:
         message = "name the class, as in class := 'yes', since the model has more than two"
         raise evaluated.error(message)
-    label = dialect.quote_string(spell_class(labels.values[evaluated.positive]))
+    label = dialect.quote_string(spell_class(labels.values[evaluated.positive_index]))
     return f"predict_proba({reference}, {arguments}, class := {label})"

@@ -62,13 +62,13 @@ class ShuffledColumns(EvaluatedModel):
                 f"{', '.join(metrics)}",
                 "metric",
             )
-        if option.value == "log_loss" and self.scores != "probabilities":
+        if option.value == "log_loss" and self.score_kind != "probabilities":
             raise self.error(f"model {self.model.name!r} gives no probabilities", "metric")
         return str(option.value)
 
     def build_sql(self, repeats: int, seed: int) -> tuple[str, str]:
         call, quote, metric = self.dialect.call, self.dialect.quote_name, self.metric
-        (label,) = self.labels
+        (label,) = self.label_columns
         y = self.label_column(label, 0)
         order = call("hash", "n.place", "r.sqlml_n")
         seed_rows = ", ".join(f"({seed + k})" for k in range(repeats))
@@ -115,7 +115,7 @@ class ShuffledColumns(EvaluatedModel):
 
     def _build_score(self, shuffled: str | None) -> str:
         """Build the SQL of a prediction's score; the metric is the mean of these scores."""
-        (label,) = self.labels
+        (label,) = self.label_columns
         y = self._number_label(f"r.{self.label_column(label, 0)}")
         if self.metric == "log_loss":
             position = self.dialect.operator("+", y, "1")
@@ -151,7 +151,7 @@ class ShuffledColumns(EvaluatedModel):
             return f"CAST({label} AS DOUBLE)"
         (labels,) = self.model.program.labels
         message = self.dialect.text(
-            f"column {self.labels[0]!r} holds a label that is not a class of model "
+            f"column {self.label_columns[0]!r} holds a label that is not a class of model "
             f"{self.model.name!r}: "
         )
         return build_class_number(label, labels, self.dialect, message)

@@ -78,7 +78,7 @@ def _build_threshold_case(evaluated: EvaluatedModel, reference: str) -> str:
     if "threshold" not in evaluated.form.options:
         raise evaluated.error("option class goes with threshold", "class")
     name, dialect = evaluated.model.name, evaluated.dialect
-    if evaluated.scores != "probabilities":
+    if evaluated.score_kind != "probabilities":
         raise evaluated.error(f"model {name!r} gives no probabilities", "threshold")
     if evaluated.task != "two classes" or evaluated.target_count > 1:
         message = f"option threshold needs a binary classifier, and model {name!r} is not one"

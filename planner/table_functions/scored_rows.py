@@ -67,7 +67,9 @@ class ScoredRows(EvaluatedModel):
                 raise self.error(message, "weight")
             weights = [f"{quote(weight)} AS sqlml_w"]
         groups = [f"{quote(name)} AS sqlml_g{k}" for k, name in enumerate(group_columns)]
-        labels = [f"{self.label_column(y, k)} AS sqlml_y{k}" for k, y in enumerate(self.labels)]
+        labels = [
+            f"{self.label_column(y, k)} AS sqlml_y{k}" for k, y in enumerate(self.label_columns)
+        ]
         return ", ".join([*groups, *labels, *weights, *self._model_calls()])
 
     @cached_property
@@ -91,9 +93,9 @@ class ScoredRows(EvaluatedModel):
             return [*calls, f"transform({name}, *) AS sqlml_distances"]
         if self.task in ("clusters", "numbers"):
             return calls
-        if self.scores == "scores":
+        if self.score_kind == "scores":
             return [*calls, f"predict_score({name}, *) AS sqlml_p"]
-        if self.scores == "none":
+        if self.score_kind == "none":
             return calls
         if self._has_probability_map:
             return [*calls, f"predict_proba({name}, *) AS sqlml_p"]
@@ -141,13 +143,13 @@ class ScoredRows(EvaluatedModel):
             return self._values_of_clusters()
         if not label_sets:
             number = f"CAST({label} AS DOUBLE)"
-            message = f"column {self.labels[target]!r} holds NaN or an infinite label"
+            message = f"column {self.label_columns[target]!r} holds NaN or an infinite label"
             error = f"CAST({self.dialect.error(self.dialect.text(message))} AS DOUBLE)"
             is_valid = f"{label} IS NULL OR {self.dialect.is_finite(number)}"
             y = f"CASE WHEN {is_valid} THEN {number} ELSE {error} END"
             return {"y": y, "hat": f"CAST({prediction} AS DOUBLE)"}
         message = self.dialect.text(
-            f"column {self.labels[target]!r} holds a label that is not a class of model "
+            f"column {self.label_columns[target]!r} holds a label that is not a class of model "
             f"{self.model.name!r}: "
         )
         labels = self.class_labels if self.target_count == 1 else label_sets[target]
@@ -161,7 +163,9 @@ class ScoredRows(EvaluatedModel):
         distance = "sqlml_distances" if self._has_distances else "CAST(NULL AS DOUBLE)"
         if self._has_distances and len(self.model.program.labels[0]) > 1:
             distance = self.dialect.least(distance)
-        label = f"CAST(sqlml_y0 AS {self.dialect.type('VARCHAR')})" if self.labels else "NULL"
+        label = (
+            f"CAST(sqlml_y0 AS {self.dialect.type('VARCHAR')})" if self.label_columns else "NULL"
+        )
         return {"y": label, "hat": "sqlml_hat", "distance": distance}
 
     def _element(self, values: str, target: int) -> str:
@@ -179,14 +183,14 @@ class ScoredRows(EvaluatedModel):
         null = "CAST(NULL AS DOUBLE)"
         class_count = len(self.model.program.labels[target])
         if self.task == "two classes" and self.target_count == 1:
-            if self.scores == "probabilities":
+            if self.score_kind == "probabilities":
                 p0, p1 = ("sqlml_p1", "sqlml_p0") if self.is_flipped else ("sqlml_p0", "sqlml_p1")
                 return {"p0": p0, "p1": p1}
             score = self.dialect.negated("sqlml_p") if self.is_flipped else "sqlml_p"
-            return {"p0": null, "p1": score if self.scores == "scores" else null}
-        if self.scores == "none":
+            return {"p0": null, "p1": score if self.score_kind == "scores" else null}
+        if self.score_kind == "none":
             values = self.dialect.array([null] * class_count)
-        elif self.scores == "scores":
+        elif self.score_kind == "scores":
             values = "sqlml_p"
         elif self._has_probability_map:
             values = self.dialect.call("map_values", self._element("sqlml_p", target))

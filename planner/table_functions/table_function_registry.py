@@ -37,7 +37,7 @@ TABLE_FUNCTIONS: Mapping[str, Builder] = {
 """Function name without `ml_` -> writer of its SQL. `FORMS` has the syntax for the same names."""
 
 
-def write_table_function(call: TableFunctionCall) -> tuple[str, ...]:
+def build_table_function(call: TableFunctionCall) -> tuple[str, ...]:
     """Return the SQL before, between and after the rows of a call.
 
     A call without rows is one piece. It is either a query of what the catalog knows about the

@@ -190,7 +190,7 @@ class TreeCosts:
     cut: Array
     turned: float = np.inf
 
-    def by_lockstep(self, rows: int) -> float:
+    def choose_lockstep_cost(self, rows: int) -> float:
         """Return the cost of the lockstep kernel in batches of `rows` rows."""
         return self.lockstep if rows < LANES else min(self.lockstep, self.turned)
 

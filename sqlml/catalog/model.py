@@ -124,7 +124,9 @@ class Transform:
         expression = self.expressions.get(feature)
         return columns[feature] if expression is None else expression.to_typed_sql(columns)
 
-    def write_features(self, names: Iterable[str], quote: Callable[[str], str]) -> dict[str, str]:
+    def build_feature_sql(
+        self, names: Iterable[str], quote: Callable[[str], str]
+    ) -> dict[str, str]:
         """Return the SQL of each feature, over the quoted names of the columns."""
         columns = {name: quote(name) for name in self.columns}
         return {n: self.sql(n, columns) if n in self.expressions else quote(n) for n in names}

@@ -72,7 +72,7 @@ class ModelCall:
     helpers: tuple[tuple[str, str], ...] = ()
 
 
-def name_helper(name: str, definition: str) -> tuple[str, str]:
+def make_helper(name: str, definition: str) -> tuple[str, str]:
     """Return a helper macro: its name, made unique by a digest, and its definition."""
     return f"{name}_{digest(definition)}", definition
 

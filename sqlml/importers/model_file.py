@@ -71,7 +71,7 @@ def read_file(
 def import_file(file: ModelFile, inputs: Inputs | None = None) -> Imported:
     """Import the model of a file; MLflow's signature names the columns if the model does not."""
     imported = import_model(file.model, inputs)
-    if imported.named or file.columns is None:
+    if imported.is_named or file.columns is None:
         return imported
     return import_model(file.model, file.columns)
 

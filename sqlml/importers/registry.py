@@ -25,7 +25,7 @@ from sqlml.importers.onnx.document import OnnxModel
 from sqlml.importers.sklearn import estimator_table as sklearn
 from sqlml.importers.sklearn.meta.compose import find_dict_separator
 from sqlml.importers.spark_ml import importer as spark_ml
-from sqlml.importers.spark_ml.pipeline_stages import PYTHON, SparkModel, explain_not_covered
+from sqlml.importers.spark_ml.pipeline_stages import PYTHON, SparkModel, make_unsupported_error
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.importers.torch import importer as torch
 from sqlml.importers.torch import wrapped_modules
@@ -95,9 +95,9 @@ class Imported:
     features: tuple[Feature, ...]
     source: str
     library: str
-    named: bool
+    is_named: bool
     gaps: Gaps = Gaps()
-    numbered: bool = False
+    has_default_names: bool = False
 
 
 Inputs = Sequence[str] | Mapping[str, str]
@@ -112,7 +112,7 @@ def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
     not fit the model raise ConfigError.
     """
     if isinstance(model, Program):
-        model = StoredModel(model, model.features, class_path(model), library_version(model))
+        model = StoredModel(model, model.features, find_class_key(model), library_version(model))
     if isinstance(model, StoredModel):
         return _import_stored(model, inputs)
     model = _to_known_class(model)
@@ -236,7 +236,7 @@ def _is_known(class_key: str) -> bool:
     return class_key in IMPORTERS or class_key in COMPOSITES
 
 
-def class_path(model: Any) -> str:
+def find_class_key(model: Any) -> str:
     """Return the class's key in `IMPORTERS`: its dotted path, unless `CLASS_KEYS` overrides it."""
     cls = type(model)
     return CLASS_KEYS.get(cls, f"{cls.__module__}.{cls.__qualname__}")
@@ -245,7 +245,7 @@ def class_path(model: Any) -> str:
 def _find_class_key(model: Any) -> str:
     """Return the object's key in the registry: of its class, or of the base class of a family."""
     bases = (f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__)
-    return next((path for path in bases if path in torch.FAMILIES), class_path(model))
+    return next((path for path in bases if path in torch.FAMILIES), find_class_key(model))
 
 
 def _find_package(model: Any) -> str:
@@ -312,7 +312,7 @@ def _make_converter(keys: set[str]) -> Recurse:
 
 
 def _explain_unknown(model: Any) -> UnsupportedModelError:
-    class_key = class_path(model)
+    class_key = find_class_key(model)
     if model is None:
         return UnsupportedModelError("None is not a model; pass the fitted object itself")
     if isinstance(model, type):
@@ -335,7 +335,7 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
     if class_key.startswith(PYTHON):
         if any(c.__name__ == "Estimator" for c in type(model).__mro__):
             return model_checks.explain_unfitted(model)
-        return explain_not_covered(class_key, str(getattr(model, "uid", "")))
+        return make_unsupported_error(class_key, str(getattr(model, "uid", "")))
     reason = PYFUNC_ADVICE if class_key == PYFUNC else sklearn.UNSUPPORTED.get(class_key)
     if reason is not None:
         return UnsupportedModelError(f"sqlml does not import {type(model).__name__}: {reason}")

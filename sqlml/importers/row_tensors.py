@@ -88,7 +88,9 @@ def concatenate_tensors(b: Builder, tensors: Sequence[Rows], axis: int) -> Rows:
     return pick_columns(b, Rows(value, (starts[-1],)), np.concatenate(grids, axis - 1))
 
 
-def align(b: Builder, operands: Sequence[Rows | Array]) -> tuple[list[Value], tuple[int, ...]]:
+def broadcast_operands(
+    b: Builder, operands: Sequence[Rows | Array]
+) -> tuple[list[Value], tuple[int, ...]]:
     ranks = {x.rank for x in operands if isinstance(x, Rows)}
     if len(ranks) != 1:
         raise Uncovered(
@@ -143,7 +145,7 @@ def reduce_axes(
     return Rows(reduced, lengths)
 
 
-def multiply(b: Builder, x: Rows, weights: Array, bias: Array | None = None) -> Rows:
+def apply_linear(b: Builder, x: Rows, weights: Array, bias: Array | None = None) -> Rows:
     """Return x (n, k) @ weights (k, w) + bias (w,), all float32 or all float64."""
     if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
         raise Uncovered(f"it multiplies {x.dtype} and {weights.dtype}")

@@ -82,7 +82,7 @@ class Program:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def find_needed(self, targets: Iterable[int]) -> list[int]:
+    def find_needed_nodes(self, targets: Iterable[int]) -> list[int]:
         """Return the indices of `targets` and of all nodes that they need, in order."""
         needed = set(targets)
         for i in range(max(needed, default=-1), -1, -1):

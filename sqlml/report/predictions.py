@@ -134,9 +134,9 @@ def _plot_class_counts(subject: Subject, classes: Classes) -> Part:
 def _plot_class_scores(subject: Subject, classes: Classes) -> Part:
     """Plot the score distribution of the positive class, or of the predicted class."""
     scores = subject.known_scores
-    if scores.rows.scores == "none":
+    if scores.rows.score_kind == "none":
         return Note("The model returns neither probabilities nor scores of its classes.")
-    has_probabilities = scores.rows.scores == "probabilities"
+    has_probabilities = scores.rows.score_kind == "probabilities"
     score = "probability" if has_probabilities else "score"
     series = None
     if classes.is_binary:
@@ -240,7 +240,7 @@ def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[
 def _make_mean_title(subject: Subject) -> str:
     if subject.task == "numbers":
         return "Mean prediction"
-    has_probabilities = subject.known_scores.rows.scores == "probabilities"
+    has_probabilities = subject.known_scores.rows.score_kind == "probabilities"
     return "Mean probability" if has_probabilities else "Mean score"
 
 

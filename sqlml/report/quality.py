@@ -94,13 +94,13 @@ def _plot_classifier(subject: Subject) -> list[Part]:
     confusion = _plot_confusion(subject, classes)
     if len(classes.values) < 2:
         return [confusion, Note("The model has only one class, so there are no curves.")]
-    if scores.rows.scores == "none":
+    if scores.rows.score_kind == "none":
         reason = "The model returns neither probabilities nor scores, so there are no curves."
         return [confusion, Note(reason)]
     if classes.count_with_rows < 2:
         return [confusion, Note("All labels are of one class, and curves compare two classes.")]
     parts = [confusion, _plot_roc(subject, classes), _plot_precision_recall(subject, classes)]
-    if scores.rows.scores == "probabilities":
+    if scores.rows.score_kind == "probabilities":
         return [*parts, _plot_calibration(subject, classes)]
     reason = "The model returns scores but no probabilities, so there is no calibration curve."
     return [*parts, Note(reason)]

@@ -23,12 +23,12 @@ from sqlml.dialects.duckdb import builtin
 from sqlml.errors import BindError, ConfigError, ParseError, SqlmlError
 from sqlml.parsing.parse import split_sql
 from sqlml.parsing.places import Span
-from sqlml.planner.program.result_sql import label_type
+from sqlml.planner.program.result_sql import find_label_type
 from sqlml.planner.rewrites.table_form import replace_table_forms
 from sqlml.planner.syntax.query_templates import spell_for_engine
 from sqlml.planner.syntax.table_forms import FormOption, TableForm
 from sqlml.planner.table_functions.evaluated_model import Task, find_column_type, find_task
-from sqlml.planner.table_functions.evaluation import write_scored_rows
+from sqlml.planner.table_functions.evaluation import build_scored_rows
 from sqlml.planner.table_functions.scored_rows import ScoredRows
 from sqlml.report.parts import Note, clip, make_distinct, note_left_out
 from sqlml.statements.connection_models import Models
@@ -133,7 +133,7 @@ class Scores:
         options = options if label is None else {"label": label.value, **options}
         form = _make_call_node(function, str(rows.form.model), options)
         stored = StoredRows(form, rows.model, rows.dialect, "", rows.columns_of_rows)
-        before, after = write_scored_rows(stored)
+        before, after = build_scored_rows(stored)
         return f"SELECT * FROM {before}{self.table}{after}"
 
 
@@ -204,7 +204,7 @@ def name_group_column(n: int) -> str:
 
 def name_placeholder_labels(model: Model) -> dict[str, str]:
     """Return the names and types of placeholder label columns, for data without labels."""
-    sql_types: Sequence[str] = [label_type(labels) for labels in model.program.labels]
+    sql_types: Sequence[str] = [find_label_type(labels) for labels in model.program.labels]
     sql_types = sql_types or ["DOUBLE"] * count_targets(model)
     return {f"sqlml_no_label_{n}": sql_type for n, sql_type in enumerate(sql_types)}
 

@@ -24,7 +24,7 @@ from sqlml.passes.split import Layout
 from sqlml.planner.binding.requested_output import explain_missing_output, find_label
 from sqlml.planner.databases.export_for import export_for
 from sqlml.planner.export_bytes import export_to_bytes
-from sqlml.planner.program.choose import choose
+from sqlml.planner.program.choose import choose_way
 from sqlml.scorer import scoring_paths
 from sqlml.scorer.evaluate import Contributions, Evaluation, evaluate
 from sqlml.scorer.input_table import SparseRows, Table, program_inputs
@@ -448,7 +448,7 @@ def compile(
             imported = import_model(model, inputs)
         scorer = Scorer(imported.program, imported.features, checked, imported.gaps)
     if checked:
-        choose(scorer.program, checked)  # reports an unknown name before the first batch
+        choose_way(scorer.program, checked)  # reports an unknown name before the first batch
     return scorer
 
 

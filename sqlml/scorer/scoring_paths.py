@@ -23,9 +23,9 @@ from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ScoringError, UnknownCategoryError
 from sqlml.ir.program import Program
 from sqlml.passes.split import PACKED, Layout, Split, text_input_name
-from sqlml.planner.program.choose import choose
+from sqlml.planner.program.choose import choose_way
 from sqlml.planner.program.cost import ROWS
-from sqlml.planner.program.prepare_program import compile_core, prepare
+from sqlml.planner.program.prepare_program import compile_core, prepare_output
 from sqlml.scorer.input_table import Table
 from sqlml.types import Array, Feature
 from sqlml.udfs.make_function import name_refused_value
@@ -81,8 +81,8 @@ class CompiledOutput:
 def compile_output(
     program: Program, output: str, layout: Layout, options: Mapping[str, Any]
 ) -> CompiledOutput:
-    split = prepare(program, output, None, layout).split
-    choice = choose(split.core, options, batch=ROWS)  # a caller's rows arrive all at once
+    split = prepare_output(program, output, None, layout).split
+    choice = choose_way(split.core, options, batch=ROWS)  # a caller's rows arrive all at once
     encoders = split.encoders
     look_up = None if encoders is None else make_arrow_encoders(encoders)
     row_ns = 50.0
@@ -93,7 +93,7 @@ def compile_output(
         output,
         split,
         compile_core(split.core, choice),
-        None if encoders is None or look_up else compile_core(encoders, choose(encoders, {})),
+        None if encoders is None or look_up else compile_core(encoders, choose_way(encoders, {})),
         look_up,
         np.dtype(split.core.input_type(PACKED).dtype),
         choice.device == "cpu",

@@ -44,7 +44,7 @@ class UserCall(interruption_stops):
         if self._is_outermost:
             super().__enter__()
             self._engine.frame = find_user_frame()
-            self._engine.begin(about_models=self._query is None)
+            self._engine.begin_statement(about_models=self._query is None)
         return self
 
     def begin_statement(self, statement: Statement) -> None:

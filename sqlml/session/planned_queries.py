@@ -79,10 +79,10 @@ class Queries(PlanCache):
         """Plan with the current models, even if an open result still sees older ones."""
         try:
             plan = self.plan(sql, parameters)
-            if plan is None or not self._engine.catch_up():
+            if plan is None or not self._engine.release_open_result():
                 return plan
         except UnknownModelError:
-            if not self._engine.catch_up():
+            if not self._engine.release_open_result():
                 raise
         return self.plan(sql, parameters)
 
@@ -113,18 +113,20 @@ class Queries(PlanCache):
         """Run the plan once. Return the plan with measurements, and the rows of EXPLAIN ANALYZE."""
         called = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
         makers = {
-            name: partial(make_engine_function, spec, self._functions.find_program(spec.program))
+            name: partial(
+                make_engine_function, spec, self._functions.find_program(spec.program_hash)
+            )
             for name, spec in ({} if plan.is_stored else called).items()
         }
         with meter_functions(makers) as (meter, twins, measured):
-            names = {name: self._engine.add(f) for name, f in twins.items()}
+            names = {name: self._engine.make_callable(f) for name, f in twins.items()}
             renamed = self._functions.rename_calls(plan.sql, names) if twins else None
             sql = self._functions.register(plan) if renamed is None else renamed
             start = time.perf_counter()
             rows = self._run_explain(sql, select_parameters(plan, parameters), True)
             seconds = time.perf_counter() - start
             idle = {name: FunctionMeasurement() for name in plan.specs if name not in called}
-            analysis = Measurement(seconds, meter.inside, {**idle, **measured()})
+            analysis = Measurement(seconds, meter.busy_seconds, {**idle, **measured()})
         return replace(plan, analysis=analysis), rows
 
     def _run_explain(self, sql: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:

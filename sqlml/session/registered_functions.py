@@ -25,10 +25,14 @@ from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.parsing.parse import has_several_statements
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.program.function_spec import REFUSED_TEXT, find_refused_text_names, parse_name
-from sqlml.planner.syntax.statement_text import text_of
+from sqlml.planner.program.function_spec import (
+    REFUSED_TEXT,
+    find_refused_text_names,
+    parse_function_name,
+)
+from sqlml.planner.syntax.statement_text import classify_text
 from sqlml.udfs.duckdb.engine import DuckDBEngine
-from sqlml.udfs.duckdb.functions_by_name import SqlmlFunctions, functions_of_calls
+from sqlml.udfs.duckdb.functions_by_name import SqlmlFunctions, make_functions_of_calls
 from sqlml.udfs.engine_function import EngineFunction, register_functions
 from sqlml.udfs.make_function import find_refused_text_functions, make_engine_function
 
@@ -75,7 +79,7 @@ class Functions:
             try:
                 return work()
             except duckdb.CatalogException as error:
-                spec = parse_name(str(error))
+                spec = parse_function_name(str(error))
                 names = {spec.name} if spec is not None else find_refused_text_names(str(error))
                 text = statement if isinstance(statement, str) else ""
                 if names <= registered or has_several_statements(text):
@@ -85,26 +89,26 @@ class Functions:
                     self._register_refused_texts(str(error))
                     continue
                 connection = self._engine.connection
-                program = find_exported_program(connection, self._host, text, spec.program)
-                self._engine.register(spec, program or self.find_program(spec.program))
+                program = find_exported_program(connection, self._host, text, spec.program_hash)
+                self._engine.register(spec, program or self.find_program(spec.program_hash))
 
     def register_stored(self) -> object:
         """Register all functions that views and macros call; return the databases and views."""
-        texts = self._ours.list_texts()
+        texts = self._ours.list_definitions()
         self._register_called_in(texts)
         self.register_for_macros()
         return self._ours.list_databases(), texts
 
     def register_for_macros(self) -> None:
         """Register the functions that our macros call, for connections without a session."""
-        self._register(self._ours.functions_of_macros())
+        self._register(self._ours.list_macro_functions())
 
     def register_for_calls(self, calls: Sequence[ModelCall]) -> None:
-        self._register(functions_of_calls((c.function, c.arguments, c.result) for c in calls))
+        self._register(make_functions_of_calls((c.function, c.arguments, c.result) for c in calls))
 
     def register_for_views(self) -> None:
         """Register the functions that views call, before the views are read."""
-        self._register_called_in(self._ours.list_texts())
+        self._register_called_in(self._ours.list_definitions())
 
     def _register(self, functions: Sequence[EngineFunction]) -> None:
         refused = find_refused_text_functions(REFUSED_TEXT if functions else "")
@@ -115,16 +119,16 @@ class Functions:
         for text in texts:
             self._register_refused_texts(text)
             rest = text
-            while (spec := parse_name(rest)) is not None:
+            while (spec := parse_function_name(rest)) is not None:
                 rest = rest[rest.index(spec.name) + len(spec.name) :]
                 with suppress(SqlmlError):  # its model is gone: reading the view reports that
-                    program = self.find_program(spec.program)
-                    self._engine.add(make_engine_function(spec, program, on_use=True))
+                    program = self.find_program(spec.program_hash)
+                    self._engine.make_callable(make_engine_function(spec, program, on_use=True))
 
     def _register_refused_texts(self, sql: str) -> dict[str, str]:
         """Register the functions of refused strings that `sql` calls; return their names."""
         return {
-            f.name: self._engine.find_registered(f.name) or self._engine.add(f)
+            f.name: self._engine.find_registered(f.name) or self._engine.make_callable(f)
             for f in find_refused_text_functions(sql)
         }
 
@@ -147,7 +151,7 @@ class Arrivals:
 
     def watch(self, query: Any) -> AbstractContextManager[None]:
         """Return a context in which to run `query`; it registers the functions of new views."""
-        return self._watch() if text_of(query).may_add_models else nullcontext()
+        return self._watch() if classify_text(query).may_add_models else nullcontext()
 
     @contextmanager
     def _watch(self) -> Iterator[None]:
@@ -191,7 +195,7 @@ def find_exported_program(
     IMPORT DATABASE creates the views before it loads the tables, and a view that calls a model
     needs its function. The engine reads the folder under its own access settings, and runs nothing.
     """
-    folder = text_of(statement).imported_folder
+    folder = classify_text(statement).imported_folder
     if folder is None:
         return None
     try:

@@ -15,7 +15,7 @@ from sqlml.catalog.model_changes import ModelChanges, VersionChanges
 from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, SqlmlError
-from sqlml.planner.model_sql.macro_bodies import HELPERS, write_bodies
+from sqlml.planner.model_sql.macro_bodies import HELPER_MACROS, build_macro_bodies
 from sqlml.session.planned_queries import Queries
 from sqlml.session.registered_functions import Arrivals, Functions
 from sqlml.statements.connection_models import Models
@@ -102,7 +102,9 @@ def _open_functions_beside(
 def build_macro_calls(version: NewVersion) -> list[ModelCall]:
     """Return the calls by which macros, on connections without sqlml, compute a version."""
     calls = []
-    bodies = write_bodies(version.features, version.program, version.options, version.transform)
+    bodies = build_macro_bodies(
+        version.features, version.program, version.options, version.transform
+    )
     for body in bodies:
         if body.function is None:
             calls.append(ModelCall(body.kind, body.sql))
@@ -112,5 +114,5 @@ def build_macro_calls(version: NewVersion) -> list[ModelCall]:
         assert shared is not None
         sql = body.sql.replace(f"{function.name}(", f"{shared.name}('{function.name}', ")
         types = shared.argument_types, shared.result_type
-        calls.append(ModelCall(body.kind, sql, shared.name, *types, HELPERS))
+        calls.append(ModelCall(body.kind, sql, shared.name, *types, HELPER_MACROS))
     return calls

@@ -19,7 +19,7 @@ from sqlml.errors import ParseError
 from sqlml.parsing.statements import AlterModel, Explain, Query, SetOption, Statement, TrainModel
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.table_form import replace_table_forms
-from sqlml.planner.syntax.statement_text import Text, text_of
+from sqlml.planner.syntax.statement_text import Text, classify_text
 from sqlml.session.engine_errors import UserCall, reworded_errors, user_errors
 from sqlml.session.relation import PlanText, session_html, unwrap, wrap
 from sqlml.session.services import Services, open_services
@@ -101,7 +101,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             query: one statement.
             parameters: a list whose items `execute` accepts as parameters.
         """
-        text = text_of(query)
+        text = classify_text(query)
         if text.calls_models or not all(isinstance(s, Query) for s in text.statements):
             for row in parameters:
                 self.execute(query, row)
@@ -125,7 +125,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             A relation of DuckDB (`show()`, `df()`, `fetchall()`, ...). If the query calls models,
             results of the relation raise sqlml's errors. None for a statement without a result.
         """
-        run_native = partial(self._services.engine.relation, query, params, alias)  # type: ignore[arg-type]
+        run_native = partial(self._services.engine.make_relation, query, params, alias)  # type: ignore[arg-type]
         make_relation = partial(self._make_relation, parameters=params, alias=alias)
         relation = self._run(query, run_native, make_relation)
         if isinstance(query, str) and query.lstrip()[:7].lower() == "explain":
@@ -148,14 +148,14 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             ParseError: several statements, or one that is not a query.
         """
         with self._calling(query):
-            statements = self._prepare(text_of(query)) or (Query(query),)
+            statements = self._prepare(classify_text(query)) or (Query(query),)
             if len(statements) != 1 or not isinstance(statements[0], Query | Explain):
                 raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
             statement = statements[0]
             sql = statement.query if isinstance(statement, Explain) else statement.sql
             analyze = analyze or (isinstance(statement, Explain) and statement.analyze)
-            self._services.engine.about_models = True
-            self._services.engine.finish()
+            self._services.engine.uses_models = True
+            self._services.engine.finish_result()
             rows = self._services.queries.explain(sql, params, analyze)
         return PlanText("\n\n".join(text for _, text in rows))
 
@@ -171,7 +171,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         """
         with self._calling():
             if analyze:
-                self._services.engine.finish()
+                self._services.engine.finish_result()
                 return self._services.queries.analyze(query, params)
             return self._services.queries.plan_with_rows(query, params)
 
@@ -282,10 +282,12 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             if texts and name == "create_function":
                 self._services.macros.drop_bare_macro(texts[0])
             # The first row may take long. After that DuckDB works only a little ahead.
-            stop = None if name == "fetchone" and engine.is_read else self._connection.interrupt
+            stop = (
+                None if name == "fetchone" and engine.is_result_read else self._connection.interrupt
+            )
             with user_errors(stop, texts, engine):
                 result = self._services.functions.retry(lambda: method(*args, **kwargs))
-            engine.is_read = name == "fetchone"
+            engine.is_result_read = name == "fetchone"
             if name.startswith("fetch") and self._open_result == "blocks once read":
                 self._open_result = "blocks"
             if name == "commit":
@@ -300,7 +302,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         return UserCall(self._services.engine, query)
 
     def _before_change(self) -> None:
-        self._services.engine.finish()
+        self._services.engine.finish_result()
 
     def _run(
         self, query: Any, run_native: Callable[[], Any], run_last: Callable[[Statement], Any]
@@ -310,11 +312,11 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         `run_native` runs the whole text if it does not concern sqlml. `run_last` runs the last
         statement of any other text, and returns its result.
         """
-        text = text_of(query)
+        text = classify_text(query)
         services = self._services
         with self._calling(query) as call:
             if self._open_result != "blocks":
-                services.engine.finish()
+                services.engine.finish_result()
                 self._open_result = "blocks"
             is_pending = services.macros.has_outdated or services.arrivals.unseen
             if text.is_engine_sql and not is_pending:
@@ -330,7 +332,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
                 for statement in earlier:
                     call.begin_statement(statement)
                     self._execute_one(statement, None)
-                    services.engine.finish()
+                    services.engine.finish_result()
                 call.begin_statement(last)
                 result = run_last(last)
             if services.macros.has_outdated and text.ends_transaction:
@@ -347,7 +349,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             if isinstance(statement, Query):
                 self._connection.extract_statements(replace_table_forms(statement.sql))
         if self._services.arrivals.unseen:
-            self._services.engine.finish()
+            self._services.engine.finish_result()
             self._services.arrivals.register_unseen()
         self._refresh_macros()
         return statements
@@ -355,14 +357,14 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     def _refresh_macros(self) -> None:
         """Rebuild the macros that waited for the end of a transaction, if it has ended."""
         if self._services.macros.has_outdated:
-            self._services.engine.finish()
+            self._services.engine.finish_result()
             with suppress(duckdb.Error):  # other connections write: the next statement retries
                 self._services.macros.refresh()
 
     def _execute_one(self, statement: Statement, parameters: Any) -> Session:
         services = self._services
-        services.engine.finish()
-        services.engine.about_models = True
+        services.engine.finish_result()
+        services.engine.uses_models = True
         if isinstance(statement, Query):
             sql, parameters = services.queries.rewrite(statement.sql, parameters, runs=True)
             with services.arrivals.watch(statement.sql), reworded_errors(sql, statement.sql):
@@ -377,15 +379,15 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
 
     def _make_relation(self, statement: Statement, parameters: Any, alias: str) -> Any:
         services = self._services
-        services.engine.about_models = True
+        services.engine.uses_models = True
         if isinstance(statement, Query):
             sql, parameters = services.queries.rewrite(statement.sql, parameters)
             with reworded_errors(sql, statement.sql):
-                make = partial(services.engine.relation, sql, parameters, alias)
+                make = partial(services.engine.make_relation, sql, parameters, alias)
                 relation = services.functions.retry(make)
         else:
             answer = self._answer(statement, parameters)
-            relation = None if answer is None else services.engine.relation(*answer, alias)
+            relation = None if answer is None else services.engine.make_relation(*answer, alias)
         return wrap(relation, self._connection.interrupt)
 
     def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlml.dialects import SPARK
 from sqlml.errors import ArtifactError, ConfigError, ParseError
 from sqlml.parsing.tokens import tokenize
-from sqlml.planner.syntax.statement_text import text_of
+from sqlml.planner.syntax.statement_text import classify_text
 from sqlml.regular_files import check_regular
 from sqlml.spark.files import Files, open_files
 
@@ -28,7 +28,7 @@ def insert_literals(sql: str, values: Any) -> str:
     >>> insert_literals("SELECT 'a?', :b", {"b": 1.5}), insert_literals("SELECT ?", ["it's"])
     ("SELECT 'a?', 1.5D", "SELECT 'it\\\\'s'")
     """
-    if not values and not text_of(sql, SPARK.name).concerns_models:
+    if not values and not classify_text(sql, SPARK.name).concerns_models:
         return sql  # Spark itself reports missing values.
     is_named = isinstance(values, Mapping)
     edits = []

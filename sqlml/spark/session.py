@@ -19,7 +19,7 @@ from sqlml.errors import BackendError, ConfigError, ParseError, excerpt
 from sqlml.parsing.statements import Explain, Query, SetOption, Statement
 from sqlml.parsing.tokens import find_original_offset
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.syntax.statement_text import text_of
+from sqlml.planner.syntax.statement_text import classify_text
 from sqlml.spark.catalog_directory import Directory, FilePrograms, Mirror
 from sqlml.spark.files import Files, LocalFiles, open_files
 from sqlml.spark.host import SparkHost, insert_literals
@@ -143,7 +143,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         """
         self._require_live()
         if kwargs:
-            if text_of(query, SPARK.name).concerns_models:
+            if classify_text(query, SPARK.name).concerns_models:
                 advice = "name them with createOrReplaceTempView"
                 raise ConfigError(f"a query with models cannot use DataFrames in braces; {advice}")
             return self._spark.sql(query, args, **kwargs)
@@ -262,7 +262,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
 def _parse(query: str, args: Any) -> tuple[Statement, ...]:
     """Parse a text to statements, with the values of its parameters inserted."""
     sql = insert_literals(query, args)
-    return text_of(sql, SPARK.name).statements or (Query(sql),)
+    return classify_text(sql, SPARK.name).statements or (Query(sql),)
 
 
 MIN_VERSION = (4, 1)

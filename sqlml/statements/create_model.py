@@ -38,8 +38,8 @@ from sqlml.ir.program import Program
 from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
-from sqlml.planner.program.prepare_program import prepare
-from sqlml.planner.program.result_sql import result_type
+from sqlml.planner.program.prepare_program import prepare_output
+from sqlml.planner.program.result_sql import find_result_type
 from sqlml.statements import model_options
 from sqlml.statements.connection_models import Models, resolve_model
 from sqlml.training.cascades.recipe import extract_recipe
@@ -216,7 +216,7 @@ def import_version(model: Any, request: ModelRequest, file: ModelFile | None = N
 
 
 def _check_column_names(model: Any, imported: Imported) -> None:
-    if imported.named or imported.numbered:
+    if imported.is_named or imported.has_default_names:
         return
     count = len(imported.features)
     columns = "1 column" if count == 1 else f"{count} columns"
@@ -248,7 +248,7 @@ def _find_used_inputs(program: Program) -> frozenset[str]:
         for outputs in OUTPUTS_OF.values()
         for output in outputs
         if output in program.outputs
-        for name in prepare(program, output).program.inputs
+        for name in prepare_output(program, output).program.inputs
     )
 
 
@@ -273,7 +273,7 @@ def _check_declared_output(program: Program, output: Sequence[tuple[str, str]]) 
     if len(output) != 1:
         raise ConfigError("OUTPUT names one column: predict(...) returns no more")
     ((name, declared_type),) = output
-    predicted_type = result_type(program, "label", None)
+    predicted_type = find_result_type(program, "label", None)
     if _normalize_type(declared_type) != _normalize_type(predicted_type):
         fault = f"OUTPUT declares {name} {declared_type}, but the model predicts {predicted_type}"
         raise ConfigError(f"{fault}: write OUTPUT ({name} {predicted_type})")

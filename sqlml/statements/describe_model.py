@@ -217,7 +217,7 @@ def _describe_input(model: Model, column: Feature) -> str:
 def _describe_transform(model: Model) -> list[tuple[str, str]]:
     if model.transform is None:
         return []
-    features = model.transform.write_features(model.transform.expressions, DUCKDB.quote_name)
+    features = model.transform.build_feature_sql(model.transform.expressions, DUCKDB.quote_name)
     return [("made in SQL", f"{name} = {shorten_names(sql)}") for name, sql in features.items()]
 
 

@@ -23,11 +23,11 @@ from sqlml.host import Host
 from sqlml.parsing.statements import AddCascade, AddTopKFilter
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import find_label
-from sqlml.planner.program.result_sql import label_literal
+from sqlml.planner.program.result_sql import build_label_literal
 from sqlml.planner.rewrites.apply_rules import expand_views_in_text
 from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.planner.syntax.lineage import FeatureSource, find_feature_sources
-from sqlml.planner.syntax.statement_text import text_of
+from sqlml.planner.syntax.statement_text import classify_text
 from sqlml.scorer.input_table import program_inputs
 from sqlml.statements.connection_models import Answer, Models, format_pairs_answer
 from sqlml.statements.describe_model import describe_small_model, list_groups
@@ -120,7 +120,7 @@ def _find_ranking_output(model: Model, options: Mapping[str, Any]) -> tuple[str,
         classes = list_classes(labels.values)
         message = f"model {model.label} has no class {chosen_class!r}; its classes are {classes}"
         raise ConfigError(message)
-    return "proba", index, label_literal(labels.values[index], labels.kind)
+    return "proba", index, build_label_literal(labels.values[index], labels.kind)
 
 
 def _read_recipe(model: Model) -> Recipe:
@@ -197,7 +197,7 @@ def fetch_learning_rows(models: Models, model: Model, query: str, statement: str
 
 def fetch_rows(host: Host, query: str, model: Model, statement: str) -> Any:
     """Fetch the rows of a query as a pandas frame, with the features that TRANSFORM computes."""
-    if text_of(query).calls_models:
+    if classify_text(query).calls_models:
         raise ParseError(f"{statement} USING takes a query without model calls")
     if model.transform is not None:
         query = _apply_transform(query, model.transform)

@@ -15,7 +15,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.refused_nulls import find_null_inputs
 from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.binding.unknown_categories import check_null_accepted
-from sqlml.planner.program.choose import choose, read_batch_size
+from sqlml.planner.program.choose import choose_way, read_batch_size
 from sqlml.types import list_classes
 
 STORED = (
@@ -189,7 +189,7 @@ def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
     """
     if not options:
         return
-    choose(program, options)
+    choose_way(program, options)
     find_null_inputs(options, program)
     check_null_accepted(options, program)
     positive = options.get("positive_class")

@@ -31,7 +31,7 @@ def explain_by_rows(
     select_items, quote = "*", dialect.quote_name
     if model.transform is not None:
         names = [feature.name for feature in model.program.features]
-        features = model.transform.write_features(names, quote)
+        features = model.transform.build_feature_sql(names, quote)
         select_items = ", ".join(f"{sql} AS {quote(name)}" for name, sql in features.items())
     source = f"{query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
     gaps = Gaps(blanks=model.origin.may_replace_blanks)

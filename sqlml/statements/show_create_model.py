@@ -20,7 +20,7 @@ from sqlml.parsing import statements
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statement_parts import option_text
 from sqlml.parsing.statements import Call, OptionValue
-from sqlml.planner.program.result_sql import result_type
+from sqlml.planner.program.result_sql import find_result_type
 from sqlml.statements.connection_models import Answer, Models, format_pairs_answer, resolve_name
 from sqlml.statements.model_options import OUTPUT, user_options
 from sqlml.training.model_types import MODEL_TYPES
@@ -104,7 +104,7 @@ def _format_file_import(
         source = f"FROM {dialect.quote_string(origin.path)} FORMAT {origin.format}"
     label = model.options.get(OUTPUT)
     if label is not None:
-        label_type = result_type(model.program, "label", None)
+        label_type = find_result_type(model.program, "label", None)
         lines.append(f"OUTPUT ({dialect.quote_name(str(label))} {label_type})")
     lines.append(source)
     options = user_options(model.options)

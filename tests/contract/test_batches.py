@@ -22,8 +22,8 @@ from xgboost import XGBClassifier
 import sqlml
 from sqlml.errors import InputTypeError, MissingValueError, SqlmlError
 from sqlml.passes.split import PACKED
-from sqlml.planner.program.choose import choose
-from sqlml.planner.program.prepare_program import compile_core, prepare
+from sqlml.planner.program.choose import choose_way
+from sqlml.planner.program.prepare_program import compile_core, prepare_output
 from sqlml.udfs.batch_function import BatchFunction
 
 WIDTH, ROWS = 6, 9_001
@@ -148,9 +148,9 @@ def packed(x: np.ndarray, kind: pa.DataType, mask: np.ndarray | None = None) -> 
 
 
 def batch_function(name: str) -> BatchFunction:
-    prepared = prepare(scorer(name).program, "proba", None, "f64")
+    prepared = prepare_output(scorer(name).program, "proba", None, "f64")
     core = prepared.split.core
-    compiled = compile_core(core, choose(core, {}))
+    compiled = compile_core(core, choose_way(core, {}))
     return BatchFunction(compiled, PACKED, "proba", WIDTH, "float64", False, 2)
 
 

@@ -27,7 +27,7 @@ from xgboost import XGBClassifier
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import store
-from sqlml.planner.program.prepare_program import prepare
+from sqlml.planner.program.prepare_program import prepare_output
 
 MOST_COPIES = 3.3
 """Three, and a little for what does not grow with the model."""
@@ -73,7 +73,7 @@ def peak(make: Callable[[], Imported]) -> int:
     gc.collect()
     tracemalloc.start()
     try:
-        prepare(make().program, "label")
+        prepare_output(make().program, "label")
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -103,7 +103,7 @@ def test_an_onnx_graph_in_a_stored_program_is_tried_first() -> None:
         stored = store.dumps(b.build({"transform": value}))
         if content is fine and width == 1:
             assert hostile.outcome(stored, "SQLML") in ("scored", "unscored")
-            assert import_model(store.loads(stored)).named
+            assert import_model(store.loads(stored)).is_named
         else:
             with pytest.raises(UnsupportedModelError, match="cannot run the ONNX graph of this"):
                 import_model(store.loads(stored))

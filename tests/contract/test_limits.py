@@ -27,8 +27,8 @@ from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
 from sqlml.ir.builder import Builder
-from sqlml.planner.program.choose import choose
-from sqlml.planner.program.prepare_program import compile_core, prepare
+from sqlml.planner.program.choose import choose_way
+from sqlml.planner.program.prepare_program import compile_core, prepare_output
 from tests.contract.test_hostile_xgboost import chained
 from tests.support import hostile, small_files
 from tests.support.oracles import ensembles
@@ -57,8 +57,8 @@ def agree(model: Any, x: Any, rtol: float = 1e-6) -> None:
         np.testing.assert_allclose(made["proba"], model.predict_proba(x), rtol=rtol, atol=1e-9)
     else:
         np.testing.assert_allclose(made["label"][:, 0], want, rtol=rtol)
-    passed = prepare(program, "label").split.core
-    core = compile_core(passed, choose(passed, {}))
+    passed = prepare_output(program, "label").split.core
+    core = compile_core(passed, choose_way(passed, {}))
     (name,) = passed.inputs  # the columns that the passes have left, as one matrix
     assert 0 < passed.input_type(name).width <= x.shape[1]
     assert core.run({name: np.zeros((1, passed.input_type(name).width))})

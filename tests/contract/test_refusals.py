@@ -29,7 +29,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.registry import class_path, import_model
+from sqlml.importers.registry import find_class_key, import_model
 from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS
 from sqlml.ir.program import Program
 from tests.contract.estimators.case import Case
@@ -91,17 +91,17 @@ def cases() -> dict[str, Case]:
     """Class -> the first case that holds it, as the model itself where there is one."""
     found: dict[str, Case] = {}
     for case in ALL:
-        found.setdefault(class_path(case.make()), case)
+        found.setdefault(find_class_key(case.make()), case)
     for case in ALL:
         for part in parts(case.make()):
-            found.setdefault(class_path(part), case)
+            found.setdefault(find_class_key(part), case)
     return found
 
 
 def unfitted(path: str) -> Any:
     if name_of(path) in ALONE:
         return ALONE[name_of(path)]()
-    return next(p for p in parts(cases()[path].make()) if class_path(p) == path)
+    return next(p for p in parts(cases()[path].make()) if find_class_key(p) == path)
 
 
 @pytest.fixture(scope="module", params=CLASSES, ids=name_of)
@@ -115,7 +115,7 @@ def whole(request: pytest.FixtureRequest) -> Any:
         words = [{"a": 1.0, "b": "x"}, {"a": 2.0, "b": "y"}]
         return model.fit(words) if "feature_extraction" in path else model.fit(X, X[:, 0] > 0)
     model = Fitted.of(cases()[path]).model
-    found = [p for p in parts(model) if class_path(p) == path]
+    found = [p for p in parts(model) if find_class_key(p) == path]
     return max(found, key=lambda part: len(vars(part)))  # a fitted copy has more attributes
 
 

@@ -65,7 +65,7 @@ def test_show_create_learns_it_again(con: Session, tmp_path: Path) -> None:
     ]
     con.execute("DROP MODEL p")
     con.execute(text.replace("(sha256", "(allow_pickle = true, sha256")).fetchall()
-    assert con.plan(f"SELECT {of('p')} FROM fresh").calls[0].small
+    assert con.plan(f"SELECT {of('p')} FROM fresh").calls[0].small_call
 
 
 def programs(con: Session) -> int:

@@ -28,7 +28,7 @@ EXACT = "SELECT id, predict('m', *) AS p FROM fresh ORDER BY id"
 def small_says(con: Session) -> np.ndarray:
     """The labels of the small model; NaN where it is not sure."""
     labels(con, CALL)  # which registers its function
-    text = con.plan(f"SELECT {CALL} FROM fresh").calls[0].small.sql
+    text = con.plan(f"SELECT {CALL} FROM fresh").calls[0].small_call.sql
     rows = con.execute(f"SELECT {text} FROM fresh ORDER BY id").fetchnumpy()
     return np.ma.filled(next(iter(rows.values())).astype(float), np.nan)
 
@@ -56,7 +56,7 @@ def test_exact_calls_stay_exact(con: Session) -> None:
     assert con.execute(EXACT).fetchall() == before
     after = con.plan(EXACT)
     assert (plan.sql, plan.calls[0].spec) == (after.sql, after.calls[0].spec)
-    assert plan.calls[0].small is None and "approximate" not in str(plan)
+    assert plan.calls[0].small_call is None and "approximate" not in str(plan)
 
 
 def test_a_session_or_a_model_may_ask_for_it_and_a_call_decides(con: Session) -> None:
@@ -111,7 +111,7 @@ def test_a_small_model_of_each_form(small: Any, backend: str, classes: tuple[Any
         con.execute("CREATE TABLE fresh (id INTEGER, a DOUBLE, b DOUBLE)")
         con.executemany("INSERT INTO fresh VALUES (?, ?, ?)", [[i, *r] for i, r in enumerate(x)])
         got = labels(con, CALL)
-        assert con.plan(f"SELECT {CALL} FROM fresh").calls[0].small.choice.backend == backend
+        assert con.plan(f"SELECT {CALL} FROM fresh").calls[0].small_call.choice.backend == backend
     is_sure = small.predict_proba(x[:, :1]).max(axis=1) > 0.8
     assert 0.2 < is_sure.mean() < 0.9
     wanted = np.where(is_sure, np.array(classes)[small.predict(x[:, :1])], full.predict(x))
@@ -222,7 +222,7 @@ def test_joins_and_functions_are_for_unsure_rows_alone(
     con.create_function("parts", lambda i: {"t": fetched(i), "more": 1}, ["BIGINT"], kind)
     rows = sorted(con.execute(query).fetchall())
     assert [r[-1] for r in rows] == labels(con, CALL)
-    assert con.plan(query).calls[0].idle == (() if idle is None else (idle,))
+    assert con.plan(query).calls[0].idle_parts == (() if idle is None else (idle,))
     unsure = np.flatnonzero(np.isnan(small_says(con))).tolist()
     if "(" in (idle or ""):
         assert sorted(seen) == unsure
@@ -272,7 +272,7 @@ def test_explain_analyze_compares_confident_rows_with_the_expected(con: Session)
     (call,) = plan.calls
     unsure = int(np.isnan(small_says(con)).sum())
     assert plan.analysis.functions[call.spec.name].rows == unsure
-    assert plan.analysis.functions[call.small.spec.name].rows == 5_000
+    assert plan.analysis.functions[call.small_call.spec.name].rows == 5_000
     share, expected = 1 - unsure / 5_000, call.cascade.confident
     assert f"confident         {share:.1%} of 5,000 rows; {expected:.1%} expected" in str(plan)
 

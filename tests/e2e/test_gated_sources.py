@@ -217,7 +217,7 @@ def test_gated_rows_are_answered_as_without_the_rule(
     con: Session, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, plan = answered(con, sql), con.plan(sql)
-    assert plan.calls[0].idle
+    assert plan.calls[0].idle_parts
     assert ("sqlml_unsure" in plan.sql) == (sql in GROUPED), plan.sql
     monkeypatch.setattr(
         apply_rules, "RULES", [r for r in apply_rules.RULES if r.__name__ != "gated_sources"]
@@ -233,7 +233,7 @@ def test_what_something_else_needs_is_computed_for_all_rows(
     if sql in ONLY_IN_TWO and duckdb.__version__ < "2":
         pytest.skip("1.5 does not bind it")
     made = answered(con, sql)
-    assert not any(call.idle for call in con.plan(sql).calls)
+    assert not any(call.idle_parts for call in con.plan(sql).calls)
     assert not caplog.records, "sqlglot tells users what it cannot follow"
     unwanted = ("gated_sources", "unneeded_joins")
     monkeypatch.setattr(

@@ -18,7 +18,7 @@ import sqlml
 from sqlml.catalog import lookup
 from sqlml.errors import UnknownModelError
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.program.function_spec import parse_name
+from sqlml.planner.program.function_spec import parse_function_name
 from sqlml.session.registered_functions import Functions
 from sqlml.udfs.duckdb import functions_by_name
 
@@ -288,7 +288,7 @@ def test_a_function_is_found_while_its_model_is_dropped(monkeypatch: pytest.Monk
             put(*kept)
 
         monkeypatch.setattr(functions_by_name._dropped, "put", late)
-        functions_by_name.drop_functions([parse_name(name).program])
+        functions_by_name.drop_functions([parse_function_name(name).program_hash])
         finder.join(60)
         assert found == [function]
 

@@ -115,10 +115,10 @@ def test_views_are_answered_as_views(
 ) -> None:
     sql = {**OPENED, **LEFT}[name]
     made, planned = answered(con, sql), con.plan(sql).calls
-    assert any(call.idle for call in planned) == (name in OPENED), con.plan(sql).sql
+    assert any(call.idle_parts for call in planned) == (name in OPENED), con.plan(sql).sql
     without(monkeypatch)
     assert answered(con, f"{sql} -- without") == made
-    assert not any(call.idle for call in con.plan(f"{sql} -- again").calls)
+    assert not any(call.idle_parts for call in con.plan(f"{sql} -- again").calls)
 
 
 def test_the_best_rows_of_a_view(con: Session) -> None:

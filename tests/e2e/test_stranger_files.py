@@ -26,7 +26,7 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlml
 from sqlml.catalog.catalog_connection import IS_DUCKDB_2, OUR_TABLES
 from sqlml.errors import CatalogError
-from sqlml.planner.program.function_spec import parse_name
+from sqlml.planner.program.function_spec import parse_function_name
 
 TABLES = sorted(OUR_TABLES)
 QUERIES = (
@@ -108,7 +108,7 @@ def shadow(path: Path) -> None:
     with sqlml.connect(path) as con:
         texts = " ".join(str(con.plan(query).sql) for query in QUERIES[:-1])  # type: ignore[union-attr]
     names = engine_functions()
-    while (spec := parse_name(texts)) is not None:
+    while (spec := parse_function_name(texts)) is not None:
         names.append(spec.name)
         texts = texts[texts.index(spec.name) + len(spec.name) :]
     with duckdb.connect(path) as con:

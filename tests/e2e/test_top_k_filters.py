@@ -81,7 +81,7 @@ def test_the_best_rows_are_ranked_by_the_full_model(con: Session) -> None:
 def test_few_rows_meet_the_full_model(con: Session) -> None:
     plan = con.plan(f"SELECT fresh.id FROM {JOINED} ORDER BY {SCORE} DESC LIMIT {K}", analyze=True)
     (call,) = plan.calls
-    assert call.idle == ("join more",)
+    assert call.idle_parts == ("join more",)
     facts = call.filtered
     left = max(np.ceil(facts.ratio * K), np.ceil(5_000 * facts.ratio * K / facts.rows))
     assert plan.analysis.functions[call.spec.name].rows == left < 2_500

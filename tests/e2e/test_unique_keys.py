@@ -63,7 +63,7 @@ def test_joins_by_such_keys_ask_first(
 ) -> None:
     sql = f"SELECT s.id, {CALL} FROM songs s LEFT JOIN {JOINED[name].format(folder=folder)}"
     made = sorted(con.execute(sql).fetchall())
-    assert bool(con.plan(sql).calls[0].idle) == (name in GATED)
+    assert bool(con.plan(sql).calls[0].idle_parts) == (name in GATED)
     monkeypatch.setattr(
         apply_rules, "RULES", [r for r in apply_rules.RULES if r.__name__ != "gated_sources"]
     )
@@ -79,7 +79,10 @@ def test_the_best_rows_by_such_keys(con: Session) -> None:
     order_by = "ORDER BY predict('r', x := s.x, f := a.f, approximate := true) DESC LIMIT 3"
     query = f"SELECT s.id FROM songs s LEFT JOIN artists a ON s.k = a.k {order_by}"
     (planned,) = con.plan(query).calls
-    assert planned.filtered is None and "option unique_keys of ADD TOP_K FILTER" in planned.exact
+    assert (
+        planned.filtered is None
+        and "option unique_keys of ADD TOP_K FILTER" in planned.exact_reason
+    )
     con.execute("ALTER MODEL r DROP TOP_K FILTER")
     known = {"output": "label", "column": 0, "chosen": "", "unique_keys": ("k",)}
     put_filter_before(con, "r", small, **known)

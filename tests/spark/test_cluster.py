@@ -102,7 +102,7 @@ def test_a_program_travels_once_and_is_compiled_once_a_worker(
         name = con.plan(queries[0]).calls[0].spec.name
 
         def compiled(_: int) -> str | None:
-            made = spark_worker._ready.get(name)
+            made = spark_worker._functions.get(name)
             return None if made is None else f"{os.getpid()} {id(made)}"
 
         look = spark.range(0, 64, 1, 16).select(udf(compiled, "string")("id"))

@@ -246,7 +246,7 @@ class Shop:
                 return None  # the table itself refuses it
             session = sqlml.attach(plain.cursor()) if rng.random() < 0.02 else self.con
             session._services.lookup.forget()  # nothing is known from before
-            session._models.catalog.programs._loaded = Recent()
+            session._models.catalog.programs._cache = Recent()
             try:
                 session.execute(asked).fetchall()
                 self.outcomes["answered"] += 1

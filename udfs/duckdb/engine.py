@@ -84,18 +84,22 @@ class DuckDBEngine:
         self.connection: Connection = Connection(native)
         self.registry = registry
         self.frame: FrameType | None = None
-        self.about_models = False
-        self.is_read = False
+        self.uses_models = False
+        self.is_result_read = False
         self._batches_before = 0
         self._visible: set[str] = set()
         self._twins: dict[str, str] = {}
 
-    def begin(self, about_models: bool) -> None:
-        self.about_models, self.is_read, self._batches_before = about_models, False, count_batches()
+    def begin_statement(self, about_models: bool) -> None:
+        self.uses_models, self.is_result_read, self._batches_before = (
+            about_models,
+            False,
+            count_batches(),
+        )
 
     def is_interrupt(self, error: BaseException, was_stopped: bool = False) -> bool:
         """Return whether `error` is a Ctrl-C in a statement that uses models or views on models."""
-        concerns_models = self.about_models or count_batches() > self._batches_before
+        concerns_models = self.uses_models or count_batches() > self._batches_before
         return concerns_models and is_interrupt(error, was_stopped)
 
     def make_context(self, model: Callable[[str], Model]) -> Context:
@@ -219,17 +223,19 @@ class DuckDBEngine:
         return name if name in self._visible else None
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
-        return self.add(make_engine_function(spec, program))
+        return self.make_callable(make_engine_function(spec, program))
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
         """Register a function that scores each row with the model it names; return its name."""
         example = None
         for scorer in function.scorers.values():
-            example = make_engine_function(scorer.spec, program(scorer.spec.program), on_use=True)
+            example = make_engine_function(
+                scorer.spec, program(scorer.spec.program_hash), on_use=True
+            )
             bind_by_name(example)
-        return self.add(make_named_function(function, example))
+        return self.make_callable(make_named_function(function, example))
 
-    def add(self, function: EngineFunction) -> str:
+    def make_callable(self, function: EngineFunction) -> str:
         """Make a function callable in the user's transaction, and return the name to call."""
         self.registry.add(function)
         if function.name in self._visible or self._can_call(function.name, function):
@@ -258,13 +264,13 @@ class DuckDBEngine:
     def executemany(self, sql: str, parameters: Any) -> Any:
         return call_from(self.frame, partial(self.native.executemany, sql, parameters))
 
-    def relation(self, sql: str, parameters: Any = None, alias: str = "") -> Any:
+    def make_relation(self, sql: str, parameters: Any = None, alias: str = "") -> Any:
         """Return the lazy relation of a query; None for a statement without a result."""
         options = {} if parameters is None else {"params": parameters}
         options |= {"alias": alias} if alias else {}
         return call_from(self.frame, partial(self.native.sql, sql, **options))
 
-    def finish(self) -> None:
+    def finish_result(self) -> None:
         """Release an unfinished result, as DuckDB's own next execute() does.
 
         2.0 streams results and rejects other reads of the connection meanwhile. The result is not
@@ -278,7 +284,7 @@ class DuckDBEngine:
                 except (duckdb.Error, RuntimeError):  # RuntimeError: an earlier "Query interrupted"
                     pass  # The error is reported to whoever reads the result.
 
-    def catch_up(self) -> bool:
+    def release_open_result(self) -> bool:
         """Release the result that `finish` leaves open on 1.5; return whether more may be visible.
 
         DuckDB 1.5 binds a query in the transaction of a result that was not read to its end. Only

@@ -29,11 +29,11 @@ from sqlml.ir.utf8_column import TextColumn
 from sqlml.limits import DROPPED_BYTES
 from sqlml.passes.split import text_input_name
 from sqlml.planner.program.function_spec import (
+    FUNCTION_PREFIX,
     HASH_DIGITS,
-    PREFIX,
     STORED_PREFIX,
     NamedFunction,
-    parse_name,
+    parse_function_name,
 )
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, arrow_type, park_error, stack_columns, to_arrow
@@ -95,7 +95,7 @@ def count_batches() -> int:
 
 def drop_functions(hashes: Collection[str]) -> None:
     """Demote the functions of dropped Programs, which running queries may still use."""
-    prefixes = product((PREFIX, STORED_PREFIX), hashes)
+    prefixes = product((FUNCTION_PREFIX, STORED_PREFIX), hashes)
     names = tuple(f"{prefix}{digest[:HASH_DIGITS]}_" for prefix, digest in prefixes)
     with _drop_lock:
         for name, function, nbytes in _functions.take(lambda name: name.startswith(names)):
@@ -123,19 +123,20 @@ def find_function(name: str) -> BatchFunction:
 
 
 def _rebuild_function(name: str) -> BatchFunction:
-    spec = parse_name(name)
+    spec = parse_function_name(name)
     if spec is None:
         raise ArtifactError(f"the catalog refers to {name!r}, which is not a function of sqlml")
-    for serialized in find_stored_programs(spec.program):
+    for serialized in find_stored_programs(spec.program_hash):
         program = store.loads(serialized)
-        if not program.hash.startswith(spec.program):
-            problem = f"the stored model {spec.program} does not match its hash"
+        if not program.hash.startswith(spec.program_hash):
+            problem = f"the stored model {spec.program_hash} does not match its hash"
             raise ArtifactError(f"{problem}; create it again")
         function = make_engine_function(spec, program).function
         assert isinstance(function, BatchFunction)
         return function
     raise UnknownModelError(
-        f"the model program {spec.program} is not stored in this database; create the model again"
+        f"the model program {spec.program_hash} is not stored in this database; "
+        "create the model again"
     )
 
 
@@ -214,7 +215,7 @@ class SqlmlFunctions:
             "SELECT database_name FROM system.main.duckdb_schemas() WHERE schema_name = 'sqlml'"
         )
 
-    def list_texts(self) -> list[str]:
+    def list_definitions(self) -> list[str]:
         return self._read_strings(
             "SELECT sql FROM system.main.duckdb_views() "
             "WHERE NOT internal AND system.main.contains(sql, 'sqlml_') "
@@ -226,10 +227,12 @@ class SqlmlFunctions:
     def _read_strings(self, query: str) -> list[str]:
         return [str(value) for (value,) in self._connection.read(query)]
 
-    def functions_of_macros(self) -> list[EngineFunction]:
+    def list_macro_functions(self) -> list[EngineFunction]:
         """Return the functions that sqlml's own macros call; each is compiled at its first use."""
         schemas = map(self._connection.schema, self.list_catalogs())
-        return functions_of_calls(row for schema in schemas for row in self._read_calls(schema))
+        return make_functions_of_calls(
+            row for schema in schemas for row in self._read_calls(schema)
+        )
 
     def _read_calls(self, schema: str) -> list[tuple[Any, ...]]:
         try:
@@ -243,7 +246,7 @@ class SqlmlFunctions:
             return []
 
 
-def functions_of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
+def make_functions_of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
     """Return the functions for catalog rows (function name, argument types, result type)."""
     functions = (_make_function_of_call(*call) for call in calls if call[0] is not None)
     return [*{f.name: f for f in functions if f is not None}.values()]
@@ -256,7 +259,7 @@ def _make_function_of_call(name: Any, stored_types: Any, result_type: Any) -> En
     if prefix is not None:
         function = make_any_function(argument_types[1:], str(result_type), prefix)
         return function if function is not None and function.name == name else None
-    spec = parse_name(str(name))
+    spec = parse_function_name(str(name))
     signature = " ".join((*argument_types, str(result_type)))
     if spec is None or spec.name != name or not _SIGNATURE_PATTERN.fullmatch(signature):
         return None
@@ -274,7 +277,11 @@ def make_named_function(function: NamedFunction, example: EngineFunction | None)
     if example is None:
         read_groups = partial(_look_up_groups, function)
         return EngineFunction(function.name, read_groups, ("VARCHAR",), "INTEGER", models=models)
-    argument_types = ("VARCHAR", *("DOUBLE",) * function.numbers, *("VARCHAR",) * function.texts)
+    argument_types = (
+        "VARCHAR",
+        *("DOUBLE",) * function.num_numbers,
+        *("VARCHAR",) * function.num_strings,
+    )
     result_type = example.result_type
     score_rows = partial(_score_named_rows, function, arrow_type(result_type))
     call = add_signature(len(argument_types), score_rows)
@@ -299,8 +306,8 @@ def _score_named_rows(
     *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
     try:
-        matrix = stack_columns(columns[: function.numbers], "float64")
-        texts = [TextColumn.from_values(column) for column in columns[function.numbers :]]
+        matrix = stack_columns(columns[: function.num_numbers], "float64")
+        texts = [TextColumn.from_values(column) for column in columns[function.num_numbers :]]
     except SqlmlError as error:
         raise park_error(error) from None
 
@@ -311,8 +318,8 @@ def _score_named_rows(
             return None
         try:
             batch_function = find_function(scorer.spec.name)
-            numbers = matrix[rows][:, list(scorer.numbers)].astype(batch_function.dtype)
-            columns = enumerate(scorer.texts)
+            numbers = matrix[rows][:, list(scorer.number_positions)].astype(batch_function.dtype)
+            columns = enumerate(scorer.string_positions)
             selected = {text_input_name(k): texts[position][rows] for k, position in columns}
             return batch_function.score_in_parts(np.ascontiguousarray(numbers), selected)
         except Exception as error:

@@ -11,7 +11,7 @@ import duckdb
 from sqlml.catalog.catalog_connection import strip_excerpt
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ConfigError, ParseError
-from sqlml.planner.syntax.parameters import write_values
+from sqlml.planner.syntax.parameters import inline_values
 from sqlml.regular_files import check_regular, local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 
@@ -74,7 +74,7 @@ class DuckDBHost:
             raise ParseError(f"training needs exactly one query: {error}") from None
         if statement.type != duckdb.StatementType.SELECT:
             raise ParseError("training needs a query, such as SELECT * FROM customers")
-        relation = self._engine.relation(query)
+        relation = self._engine.make_relation(query)
         return list(zip(relation.columns, map(str, relation.types), strict=True))
 
     def memory_limit(self) -> float:
@@ -116,7 +116,7 @@ class DuckDBHost:
         return path if path and os.access(path, os.W_OK) else None
 
     def with_values(self, query: str, values: Any) -> str:
-        return write_values(query, values, self.literal)
+        return inline_values(query, values, self.literal)
 
     def literal(self, value: Any) -> str:
         if value is None or isinstance(value, bool):
@@ -133,7 +133,7 @@ class DuckDBHost:
     def batches(self, query: str, rows: int) -> Iterator[Any]:
         """Yield the rows of a query as RecordBatches of `rows` rows each, while the engine runs."""
         try:
-            yield from self._engine.relation(query).to_arrow_reader(rows)
+            yield from self._engine.make_relation(query).to_arrow_reader(rows)
         except (OSError, ValueError) as error:  # Arrow wraps an error of the engine.
             message = str(error)
             if "Arrow Appender" in message:
@@ -146,7 +146,7 @@ class DuckDBHost:
 
     def fetch_frame(self, query: str) -> Any:
         try:
-            return self._engine.relation(f"FROM (\n{query}\n)").df()
+            return self._engine.make_relation(f"FROM (\n{query}\n)").df()
         except duckdb.ParserException as error:
             raise ParseError(str(error)) from None
 

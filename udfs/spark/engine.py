@@ -17,7 +17,7 @@ from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
-from sqlml.planner.program.function_spec import UNKNOWN, FunctionSpec, NamedFunction
+from sqlml.planner.program.function_spec import UNKNOWN_MODEL, FunctionSpec, NamedFunction
 from sqlml.udfs.make_function import make_engine_function
 from sqlml.udfs.spark.worker import versions
 
@@ -189,14 +189,19 @@ class SparkEngine:
         result_type, once = "INTEGER", False
         scorers: dict[str, tuple[Any, ...]] = {}
         for name, scorer in function.scorers.items():
-            spec, model_program = scorer.spec, program(scorer.spec.program)
+            spec, model_program = scorer.spec, program(scorer.spec.program_hash)
             once = spec.once
             result_type = make_engine_function(spec, model_program, on_use=True).result_type
-            scorers[name] = spec.name, self._broadcast(model_program), scorer.numbers, scorer.texts
-        named_scoring = scorers, dict(function.groups), function.numbers, result_type
+            scorers[name] = (
+                spec.name,
+                self._broadcast(model_program),
+                scorer.number_positions,
+                scorer.string_positions,
+            )
+        named_scoring = scorers, dict(function.groups), function.num_numbers, result_type
         errors: dict[str, str | None] = dict.fromkeys(function.nulls)
         errors |= {name: error.message for name, error in function.errors.items()}
-        named_errors = errors, None if function.skips_unknown else UNKNOWN
+        named_errors = errors, None if function.skips_unknown else UNKNOWN_MODEL
         scorer = _make_scorer_by_name(named_scoring, named_errors, versions())
         return self._register_udf(function.name, scorer, result_type, once)
 

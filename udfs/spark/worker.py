@@ -23,7 +23,7 @@ from sqlml.errors import BackendError, MissingValueError, SqlmlError
 from sqlml.ir import store
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import text_input_name
-from sqlml.planner.program.function_spec import parse_name
+from sqlml.planner.program.function_spec import parse_function_name
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, arrow_type, to_arrow, unpack_rows
 from sqlml.udfs.engine_function import score_by_name
@@ -168,7 +168,7 @@ def _compile(name: str, broadcast: Any, driver_versions: Mapping[str, str]) -> B
                 f"libraries of a Spark worker differ from the driver's: {', '.join(differences)}; "
                 "install the same versions on all nodes"
             )
-        spec = parse_name(name)
+        spec = parse_function_name(name)
         assert spec is not None
         program = store.loads(_read_broadcast(broadcast))
         function = make_engine_function(spec, program, dialect=SPARK).function
@@ -234,7 +234,7 @@ def score_named_rows(
             function, program, number_positions, texts = scorers[name]
             selected = matrix[positions][:, list(number_positions)]
             columns = [arguments[1 + k].take(to_arrow(positions, pa.int64())) for k in texts]
-            spec = parse_name(function)
+            spec = parse_function_name(function)
             dtype = "float32" if spec is not None and spec.layout == "f32" else "float64"
             return score(function, program, driver_versions, [_pack(selected, dtype), *columns])
         template = messages.get(name, message_for_unknown)

@@ -121,7 +121,7 @@ class KernelCalls:
                     sizes[rows.place] = max(size, sizes.get(rows.place, 0))
         return tuple(sizes.get(place, 0) for place in range(SCRATCH, max(sizes, default=1) + 1))
 
-    def count_most_words(self) -> int:
+    def count_max_words(self) -> int:
         return max((len(_encode_arguments(call)[0]) for call in self.calls), default=0)
 
     def encode(self) -> Array | None:

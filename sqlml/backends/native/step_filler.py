@@ -58,7 +58,7 @@ class Follower:
         self._kept = calls
         self._sizes = np.array(calls.measure_scratch()[ends:], np.int64)
         self._table, self._count = table, len(calls.calls)
-        self._words = calls.count_most_words()
+        self._words = calls.count_max_words()
         self.block = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, int(self._sizes.sum()))))
         array_kinds = (reads(np.uint8, 2, "C"), reads(np.int64, 2, "C"), writes(np.uint8, 2))
         integer_kind = reads(np.int64, 1, "C")

@@ -115,7 +115,7 @@ class OnnxRuntimeCompiled:
         plan = self._plans.get(names)
         if plan is None:  # Two threads may both build it, with equal results.
             program, device = self.program, self.device
-            needed_nodes = program.find_needed(program.outputs[name] for name in names)
+            needed_nodes = program.find_needed_nodes(program.outputs[name] for name in names)
             needed = {name: i for name, i in program.inputs.items() if i in needed_nodes}
             stages = split_into_stages(program, names, lambda i: _runs_on_host(program, i))
             make_stage = {True: _make_host_stage, False: _make_graph_stage}

@@ -67,7 +67,7 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     graph = Graph()
     values: dict[int, str] = {}
     inputs: dict[str, TensorType] = {}
-    needed = set(program.find_needed(program.outputs.values()))
+    needed = set(program.find_needed_nodes(program.outputs.values()))
     output_names = {NAMES.get(name, name) for name in program.outputs}
     for i, node in enumerate(program.nodes):
         types = [program.nodes[j].type for j in node.inputs]

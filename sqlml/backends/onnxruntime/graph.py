@@ -129,7 +129,7 @@ def split_into_stages(
     """Return the stages that compute `outputs`, in order; inputs and constants are in no stage."""
     output_nodes = {program.outputs[name] for name in outputs}
     stage_of_node: dict[int, int] = {}
-    for i in program.find_needed(output_nodes):
+    for i in program.find_needed_nodes(output_nodes):
         node = program.nodes[i]
         if node.op in ("input", "constant"):
             continue

@@ -105,7 +105,7 @@ def literals(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
     )
 
 
-Walked = Callable[[Ensemble, Value], str]
+SumTrees = Callable[[Ensemble, Value], str]
 """A function that maps trees and the columns that they test to SQL for the list of their sums."""
 
 
@@ -123,7 +123,7 @@ class Bindings:
     dialect: Dialect = DUCKDB
     bound: list[str] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
-    sum_trees: Walked | None = None
+    sum_trees: SumTrees | None = None
 
     def bind(self, value: Sequence[Expression]) -> Value:
         """Return cheap expressions with the same results, after binding `value` to a name."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlml.backends.sql.expression import Bindings, Expression, Value, Walked
+from sqlml.backends.sql.expression import Bindings, Expression, SumTrees, Value
 from sqlml.backends.sql.printer import print_columns
 from sqlml.dialects.portable import Portable
 from sqlml.ir.program import Program
@@ -109,7 +109,7 @@ def print_layers(
     inputs: Mapping[str, Sequence[str]],
     dialect: Portable,
     refused: Sequence[str] = (),
-    sum_trees: Walked | None = None,
+    sum_trees: SumTrees | None = None,
 ) -> PrintedLayers:
     """Return outputs of `program` as layers of queries, in which a missing value is NULL.
 

@@ -129,7 +129,7 @@ def print_columns(
 ) -> dict[int, Value]:
     """Print the nodes `roots` and all nodes that they need; return the columns of each node."""
     nodes = program.nodes
-    needed = program.find_needed(roots)
+    needed = program.find_needed_nodes(roots)
     readers = Counter(j for i in needed for j in nodes[i].inputs)
     columns: dict[int, Value] = {}
     for i in needed:

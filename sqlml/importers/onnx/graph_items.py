@@ -212,7 +212,7 @@ def align(call: Call, items: Sequence[Item] | None = None) -> tuple[list[Value],
     """Broadcast `items`, or all inputs of the node; also return their shape after the rows."""
     items = [call.item(i) for i in range(len(call.inputs))] if items is None else items
     operands = [item.value if isinstance(item, Const) else call.numbers(item) for item in items]
-    return row_tensors.align(call.builder, operands)
+    return row_tensors.broadcast_operands(call.builder, operands)
 
 
 def find_shape(item: Item) -> tuple[int, ...]:

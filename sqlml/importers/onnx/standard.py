@@ -11,7 +11,7 @@ from sqlml.importers.onnx.document import DTYPES
 from sqlml.importers.onnx.estimators import build_argmax
 from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, align, apply_elementwise
 from sqlml.importers.onnx.labels import cast_labels
-from sqlml.importers.row_tensors import Rows, Uncovered, multiply, reduce_axes
+from sqlml.importers.row_tensors import Rows, Uncovered, apply_linear, reduce_axes
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, INTEGERS
 
@@ -249,8 +249,8 @@ def _make_arg_extreme(sign: int) -> Function:
 def _convert_matmul(call: Call) -> Item:
     x, weights = call.rows(0), call.const(1)
     if weights.ndim == 1:
-        return Rows(multiply(call.builder, x, weights[:, None]).value, ())
-    return multiply(call.builder, x, weights)
+        return Rows(apply_linear(call.builder, x, weights[:, None]).value, ())
+    return apply_linear(call.builder, x, weights)
 
 
 def _convert_gemm(call: Call) -> Item:
@@ -263,15 +263,15 @@ def _convert_gemm(call: Call) -> Item:
     weights = weights * weights.dtype.type(call.number("alpha", 1.0))
     addend = call.optional_item(2)
     if addend is None:
-        return multiply(call.builder, x, weights)
+        return apply_linear(call.builder, x, weights)
     if not isinstance(addend, Const):
         if call.number("beta", 1.0) != 1:
             raise Uncovered("its summand is scaled")
-        return apply_elementwise(call, "add", [multiply(call.builder, x, weights), addend])
+        return apply_elementwise(call, "add", [apply_linear(call.builder, x, weights), addend])
     bias = addend.value * weights.dtype.type(call.number("beta", 1.0))
     if bias.ndim > 2 or (bias.ndim == 2 and bias.shape[0] != 1):
         raise Uncovered("its summand has several rows")
-    return multiply(call.builder, x, weights, np.broadcast_to(bias.ravel(), weights.shape[1:]))
+    return apply_linear(call.builder, x, weights, np.broadcast_to(bias.ravel(), weights.shape[1:]))
 
 
 def _convert_batch_normalization(call: Call) -> Item:

@@ -22,7 +22,7 @@ from sqlml.child_process import Child, ChildEnded, ChildFailed
 from sqlml.errors import ArtifactError, UnsupportedModelError, make_error
 from sqlml.importers.spark_ml import pipeline_stages
 from sqlml.importers.spark_ml.contents import read_saved_data
-from sqlml.importers.spark_ml.pipeline_stages import SparkModel, Stage, explain_not_covered
+from sqlml.importers.spark_ml.pipeline_stages import SparkModel, Stage, make_unsupported_error
 from sqlml.importers.untrusted_documents import read_json
 from sqlml.ir.damaged_file import report_damage
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_NODES
@@ -185,7 +185,7 @@ def _read_stages(
     kind = name.rsplit(".", 1)[-1]
     package = pipeline_stages.PACKAGES.get(kind)
     if package is None or name != f"{pipeline_stages.SCALA}{package}.{kind}":
-        raise explain_not_covered(name, uid)
+        raise make_unsupported_error(name, uid)
     defaults = _require_object(metadata.get("defaultParamMap", {}))
     params = defaults | _require_object(metadata["paramMap"])
 

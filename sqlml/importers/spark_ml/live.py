@@ -17,7 +17,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.spark_ml import pipeline_stages
 from sqlml.importers.spark_ml.contents import LEARNED, read_tree_nodes
-from sqlml.importers.spark_ml.pipeline_stages import SparkModel, Stage, explain_not_covered
+from sqlml.importers.spark_ml.pipeline_stages import SparkModel, Stage, make_unsupported_error
 from sqlml.types import Array
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _read_stages(model: Any, trees: bool) -> Iterator[Stage]:
     kind = type(model).__qualname__
     package = pipeline_stages.PACKAGES.get(kind)
     if package is None or name != f"{pipeline_stages.PYTHON}{package}.{kind}":
-        raise explain_not_covered(name, uid)
+        raise make_unsupported_error(name, uid)
     params = {param.name: value for param, value in model.extractParamMap().items()}
     yield Stage(kind, uid, params, _read_learned(kind, model, trees))
 

@@ -155,7 +155,7 @@ class SparkModel:
     written_by: str
 
 
-def explain_not_covered(name: str, uid: str) -> UnsupportedModelError:
+def make_unsupported_error(name: str, uid: str) -> UnsupportedModelError:
     """Return the error for a stage of an unsupported class, with advice."""
     short = name.rsplit(".", 1)[-1]
     if short in ("CrossValidatorModel", "TrainValidationSplitModel"):

@@ -12,10 +12,10 @@ import numpy as np
 from sqlml.importers.row_tensors import (
     Rows,
     Uncovered,
+    apply_linear,
     apply_to_columns,
     concatenate_tensors,
     fill_shape,
-    multiply,
 )
 from sqlml.importers.torch.tensors import (
     Arguments,
@@ -354,10 +354,10 @@ def _convert_log_softmax(m: Maker, a: Arguments) -> Rows:
 def _multiply_with_bias(m: Maker, x: Rows, weights: Array, bias: Array | None) -> Rows:
     """Build x (n, k) @ weights (k, w) + bias, which is (w,), a single number, or None."""
     if bias is None:
-        return multiply(m.b, x, weights)
+        return apply_linear(m.b, x, weights)
     if bias.size not in (1, weights.shape[-1]) or bias.dtype != weights.dtype:
         raise Uncovered("a bias that does not have a number per column")
-    return multiply(m.b, x, weights, np.broadcast_to(bias.ravel(), weights.shape[-1:]))
+    return apply_linear(m.b, x, weights, np.broadcast_to(bias.ravel(), weights.shape[-1:]))
 
 
 def _convert_linear(m: Maker, a: Arguments) -> Rows:
@@ -371,8 +371,8 @@ def _make_matmul(rows_name: str, weights_name: str) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
         x, weights = read_rows(a, rows_name), cast(Array, read_constant(a, weights_name))
         if weights.ndim == 1:
-            return Rows(multiply(m.b, x, weights[:, None]).value, ())
-        return multiply(m.b, x, weights)
+            return Rows(apply_linear(m.b, x, weights[:, None]).value, ())
+        return apply_linear(m.b, x, weights)
 
     return rule
 

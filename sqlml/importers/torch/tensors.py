@@ -88,7 +88,7 @@ class Maker:
             return np.asarray(x).astype(numpy_dtype(dtype))
 
     def _apply(self, op: str, operands: list[Rows | Array]) -> Rows:
-        values, inner = row_tensors.align(self.b, operands)
+        values, inner = row_tensors.broadcast_operands(self.b, operands)
         return Rows(self.b.op(op, *values), inner)
 
     def to_floating(self, x: Rows) -> Rows:

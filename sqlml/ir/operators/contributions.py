@@ -205,7 +205,7 @@ def make_quadrature(num_players: int) -> tuple[Array, Array]:
     return (points + 1) / 2, weights / 2
 
 
-def split_shares(ensemble: Ensemble, background: Array | None) -> Array:
+def compute_shares(ensemble: Ensemble, background: Array | None) -> Array:
     """Return the shares of each node's rows that go to its left and right child, (B, M, 2).
 
     Without background rows, B is 1 and the training rows are counted (0.5 on each side if no row
@@ -250,7 +250,7 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
     ensemble, num_players = make_ensemble(attrs), int(attrs["players"])
     n, values_per_leaf = x.shape[0], ensemble.leaf_values.shape[1]
-    shares_by_background = split_shares(ensemble, attrs.get("background"))
+    shares_by_background = compute_shares(ensemble, attrs.get("background"))
     result = np.zeros((n, ensemble.outputs, num_players + 1))
     result[:, :, -1] = ensemble.base
     leaves = _iterate_leaves(ensemble)

@@ -33,7 +33,7 @@ def compute_square_norms(x: Array) -> Array:
     return np.asarray(np.vecdot(np.ascontiguousarray(x), np.ascontiguousarray(x)))
 
 
-def rounding_slack(x_squares: Array, point_squares: Array, width: int) -> Array:
+def bound_rounding_error(x_squares: Array, point_squares: Array, width: int) -> Array:
     """Return how far, at most, the expanded and direct distances of each row may differ, (n,)."""
     max_square = point_squares.max(initial=0.0)
     return np.asarray((width + 8) * 2.0**-51 * (x_squares + max_square))

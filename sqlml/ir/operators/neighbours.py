@@ -20,12 +20,12 @@ import numpy as np
 from sqlml.ir.operators.distances import (
     METRIC,
     SQUARES,
+    bound_rounding_error,
     check_metric,
     compute_like_source,
     compute_square_norms,
     expand_distances,
     reduce_distances,
-    rounding_slack,
 )
 from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs
@@ -175,7 +175,7 @@ def select_nearest_expanded(distances: Array, x: Array, attrs: Attrs) -> tuple[A
     indices = np.argpartition(distances, k - 1, axis=1)[:, :k]
     farthest = np.take_along_axis(distances, indices, axis=1).max(axis=1, initial=-np.inf)
     nearest = expand_distances(x, points[indices], x_squares, point_squares[indices])
-    limit = farthest + rounding_slack(x_squares, point_squares, x.shape[1])
+    limit = farthest + bound_rounding_error(x_squares, point_squares, x.shape[1])
     is_close = ((distances <= limit[:, None]).sum(axis=1) > k) | ~np.isfinite(farthest)
     rows = np.flatnonzero(is_close)
     if rows.size:

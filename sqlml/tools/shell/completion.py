@@ -20,7 +20,7 @@ from sqlml.statements import model_options
 from sqlml.tools.shell.dot_commands import COMMANDS
 from sqlml.tools.shell.output_modes import MODES
 from sqlml.training.model_types import MODEL_TYPES
-from sqlml.training.options.estimator_parameters import parameter_names
+from sqlml.training.options.estimator_parameters import list_parameter_names
 from sqlml.training.options.sqlml_options import ALIASES, TRAINING_OPTIONS
 from sqlml.types import fold
 
@@ -259,7 +259,7 @@ def _list_parameters(text: str) -> list[str]:
     for trainer in () if model_type is None else model_type.trainers.values():
         names += trainer.names
         if trainer.package in sys.modules:  # an import would take seconds
-            names += sorted(parameter_names(trainer))
+            names += sorted(list_parameter_names(trainer))
     return names
 
 

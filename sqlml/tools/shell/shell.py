@@ -22,7 +22,7 @@ from sqlml.parsing import statements
 from sqlml.parsing.parse import split_tokens
 from sqlml.parsing.statements import Query
 from sqlml.parsing.tokens import raw_tokens
-from sqlml.planner.syntax.statement_text import text_of
+from sqlml.planner.syntax.statement_text import classify_text
 from sqlml.session.relation import Relation, unwrap
 from sqlml.session.session import Session
 from sqlml.tools.shell import output_modes
@@ -56,7 +56,7 @@ def _changes_rows(session: Session, sql: str) -> bool:
 
 def _describe_change(sql: str) -> str:
     """Describe the effect of a statement about a model; return "" for other statements."""
-    parsed = text_of(sql).statements
+    parsed = classify_text(sql).statements
     if len(parsed) != 1 or not isinstance(parsed[0], statements.OfModel):
         return ""
     (statement,) = parsed
@@ -150,7 +150,7 @@ def progress_bar(session: Any, sql: str) -> Iterator[None]:
         return
     stream = watched_stream()
     # Training draws its own bar.
-    parsed = text_of(sql).statements
+    parsed = classify_text(sql).statements
     if stream is None or not all(isinstance(statement, Query) for statement in parsed):
         yield
         return

@@ -196,5 +196,5 @@ def measure_source_costs(
 
 
 def disable_sources(query: str, idle: Collection[FeatureSource]) -> str:
-    patches = {source.span: source.idle_sql(query) for source in idle}
+    patches = {source.span: source.build_idle_sql(query) for source in idle}
     return splice(query, {}, patches, Span(0, len(query)))

@@ -127,7 +127,7 @@ def _group_blocks(program: Program, column_nodes: Sequence[int]) -> tuple[Block,
     names = {i: name for name, i in program.inputs.items()}
     blocks = []
     for node, columns in columns_of_node.items():
-        nodes = program.find_needed([node])
+        nodes = program.find_needed_nodes([node])
         inputs = frozenset(names[i] for i in nodes if i in names)
         blocks.append(Block(tuple(columns), frozenset(nodes), inputs))
     return tuple(blocks)
@@ -150,7 +150,7 @@ def build_shuffled_model(last: LastEstimator, places: Sequence[int]) -> Program:
     """Build the model with the columns at `places` computed from separate, `SHUFFLED` inputs."""
     b = Builder(last.program.nodes)
     copies: dict[int, Value] = {}
-    for i in last.program.find_needed(last.values):
+    for i in last.program.find_needed_nodes(last.values):
         node = last.program.nodes[i]
         if node.op == "input":
             copies[i] = b.input_of(node, SHUFFLED.format(node.attrs["name"]))
@@ -198,7 +198,7 @@ def _rebuild_end(b: Builder, last: LastEstimator, matrix: Value) -> Program:
         values[i] = _select_columns(b, matrix, np.arange(start, start + width))
         start += width
     output_names = [n for n in ("label", "proba", "score") if n in program.outputs]
-    for i in program.find_needed([program.outputs[n] for n in output_names]):
+    for i in program.find_needed_nodes([program.outputs[n] for n in output_names]):
         node = program.nodes[i]
         if i not in values and node.type.rowwise and any(j in values for j in node.inputs):
             values[i] = copy_retyped(b, node, [values.get(j, b.value(j)) for j in node.inputs])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import MissingDependencyError, UnsupportedModelError
-from sqlml.importers.registry import COMPOSITES, IMPORTERS, class_path
+from sqlml.importers.registry import COMPOSITES, IMPORTERS, find_class_key
 
 _LIBRARIES = ("sklearn", "xgboost", "lightgbm", "catboost")
 """Packages whose estimators follow scikit-learn's conventions."""
@@ -86,7 +86,7 @@ class Recipe:
 def extract_recipe(model: Any) -> Recipe | None:
     """Return the recipe of a fitted object's last estimator, or None if it cannot be stored."""
     last = _find_last_estimator(model)
-    path = class_path(last)
+    path = find_class_key(last)
     if path.split(".")[0] not in _LIBRARIES or not hasattr(last, "get_params"):
         return None
     try:

@@ -229,7 +229,7 @@ _LIGHTGBM_WORD = re.compile(r"[\w.,:;@+\-()\[\]]*")
 
 
 @lru_cache(maxsize=64)
-def parameter_names(trainer: Trainer) -> frozenset[str]:
+def list_parameter_names(trainer: Trainer) -> frozenset[str]:
     try:
         cls = trainer.estimator_class()
     except ImportError:

@@ -33,8 +33,8 @@ from sqlml.training.options.estimator_parameters import (
     SearchSpace,
     check_parameters,
     check_search,
+    list_parameter_names,
     map_parameter_aliases,
-    parameter_names,
     parse_search,
 )
 from sqlml.training.options.splits import Split, parse_split
@@ -264,7 +264,7 @@ def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> 
     unchecked = unchecked.replace_values(regularised).rename(trainer.names)
     unchecked = unchecked.rename(map_parameter_aliases(trainer))
     # The names of options are folded, and some parameters, such as C, are not in lower case.
-    folded = {name.lower(): name for name in parameter_names(trainer)}
+    folded = {name.lower(): name for name in list_parameter_names(trainer)}
     unchecked = unchecked.rename({n: folded.get(n.lower(), n) for n in unchecked.values})
     pass_options = _take_pass_options(unchecked, values.get("out_of_core"), trainer)
     unchecked = unchecked.exclude(pass_options)
@@ -333,7 +333,7 @@ def _check_search(
 def _take_pass_options(options: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
     """Return the options that limit out-of-core passes, unless the estimator has them itself."""
     pass_options = {name: options.values[name] for name in PASS_OPTIONS if name in options.values}
-    if not out_of_core or pass_options.keys() <= parameter_names(trainer):
+    if not out_of_core or pass_options.keys() <= list_parameter_names(trainer):
         return {}
     for name, value in pass_options.items():
         written, (types, description) = options.written[name], PASS_OPTIONS[name]

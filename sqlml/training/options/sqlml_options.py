@@ -13,7 +13,7 @@ from sqlml.parsing.statement_parts import option_text
 from sqlml.suggestions import closest
 from sqlml.training.column_statistics import class_name
 from sqlml.training.model_types import MODEL_TYPES, Trainer, join_names
-from sqlml.training.options.estimator_parameters import parameter_names
+from sqlml.training.options.estimator_parameters import list_parameter_names
 
 TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "model_type": ((str,), "the name of a model type"),
@@ -197,7 +197,7 @@ def check_parameter_names(
 
     `stored_names` are the options stored with any model.
     """
-    names = parameter_names(trainer)
+    names = list_parameter_names(trainer)
     for name in parameters.values:
         if name in names:
             continue
@@ -230,5 +230,5 @@ def _find_owners(name: str) -> Iterator[tuple[str, str]]:
     for model_type, definition in MODEL_TYPES.items():
         for library, trainer in definition.trainers.items():
             is_listed = name in trainer.names or name in UNSUPPORTED.get(model_type, {})
-            if is_listed or name in parameter_names(trainer):
+            if is_listed or name in list_parameter_names(trainer):
                 yield model_type, library

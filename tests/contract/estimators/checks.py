@@ -178,7 +178,7 @@ def _query(fitted: Fitted, session: sqlml.Session, backend: str) -> None:
     fresh = fitted.case.data(60, 13)
     theirs = fitted.asked(fresh)
     assert theirs is not None
-    inputs = None if fitted.imported.named else list(fresh.columns)
+    inputs = None if fitted.imported.is_named else list(fresh.columns)
     session.create_model("m", fitted.model, inputs=inputs, or_replace=True, verify=False)
     functions = {f: o[0] if o[0] in theirs else o[-1] for f, o in OUTPUTS_OF.items()}
     asked = {function: output for function, output in functions.items() if output in theirs}

@@ -26,7 +26,7 @@ from sqlml.importers.file_formats import FOLDER_FORMAT, READERS
 from sqlml.importers.lightgbm import importer as lightgbm
 from sqlml.importers.lightgbm.importer import OBJECTIVES as lightgbm_objectives
 from sqlml.importers.onnx.importer import FUNCTIONS as onnx_operators
-from sqlml.importers.registry import class_path
+from sqlml.importers.registry import find_class_key
 from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS, UNSUPPORTED
 from sqlml.importers.spark_ml.importer import CLASSES as spark_classes
 from sqlml.importers.spark_ml.importer import PREDICTORS
@@ -70,10 +70,10 @@ tensor backends depend on what they contain.
 
 def classes_in(model: Any) -> Iterator[str]:
     """Yield the class paths of an unfitted estimator and of the estimators in its parameters."""
-    yield class_path(model)
+    yield find_class_key(model)
     for value in model.get_params(deep=True).values() if hasattr(model, "get_params") else ():
         if hasattr(value, "fit"):
-            yield class_path(value)
+            yield find_class_key(value)
 
 
 def tensor_backends(program: Program) -> list[str]:

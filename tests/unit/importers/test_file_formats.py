@@ -242,9 +242,9 @@ def test_models_without_names_get_those_of_their_library(x: Any, y: Any, tmp_pat
         for model in models:
             imported = import_model(model)
             assert [f.name for f in imported.features] == [f"{stem}{i}" for i in range(width)]
-            assert imported.numbered and not imported.named
+            assert imported.has_default_names and not imported.is_named
             named = import_model(model, [f"a{i}" for i in range(width)])
-            assert named.named and not named.numbered and named.features[0].name == "a0"
+            assert named.is_named and not named.has_default_names and named.features[0].name == "a0"
 
 
 def test_lightgbm_text_brings_its_pandas_categories(table: pd.DataFrame) -> None:

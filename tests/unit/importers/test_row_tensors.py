@@ -8,11 +8,11 @@ import pytest
 from sqlml.importers.row_tensors import (
     Rows,
     Uncovered,
-    align,
+    apply_linear,
     apply_to_columns,
+    broadcast_operands,
     concatenate_tensors,
     fill_shape,
-    multiply,
     reduce_axes,
 )
 from sqlml.ir import reference
@@ -72,18 +72,18 @@ def test_tensors_side_by_side(axis: int) -> None:
 def test_operands_are_broadcast_as_numpy_does() -> None:
     for other in (np.float64(2.0), np.arange(3.0), np.arange(2.0)[:, None], np.ones((1, 2, 3))):
         b, x = cube()
-        values, inner = align(b, [x, np.asarray(other)])
+        values, inner = broadcast_operands(b, [x, np.asarray(other)])
         np.testing.assert_array_equal(numbers(b, Rows(b.op("mul", *values), inner)), DATA * other)
     b, x = cube()
-    values, inner = align(b, [x, apply_to_columns(b, x, lambda grid: grid[:, :, :1])])
+    values, inner = broadcast_operands(b, [x, apply_to_columns(b, x, lambda grid: grid[:, :, :1])])
     made = numbers(b, Rows(b.op("mul", *values), inner))
     np.testing.assert_array_equal(made, DATA * DATA[:, :, :1])
     with pytest.raises(Uncovered, match="several rows"):
-        align(b, [x, np.ones((N, 2, 3))])
+        broadcast_operands(b, [x, np.ones((N, 2, 3))])
     with pytest.raises(Uncovered, match="different rank"):
-        align(b, [x, apply_to_columns(b, x, lambda grid: grid[:, 0])])
+        broadcast_operands(b, [x, apply_to_columns(b, x, lambda grid: grid[:, 0])])
     with pytest.raises(Uncovered, match="none of its inputs has rows"):
-        align(b, [np.ones(3)])
+        broadcast_operands(b, [np.ones(3)])
 
 
 @pytest.mark.parametrize("axes", [(1,), (2,), (1, 2)])
@@ -103,8 +103,8 @@ def test_products_are_of_rows_and_one_matrix() -> None:
     weights = np.arange(12.0).reshape(6, 2)
     flat = Rows(x.value, (6,))
     want = DATA.reshape(N, 6) @ weights + 1
-    made = numbers(b, multiply(b, flat, weights, np.ones(2)))
+    made = numbers(b, apply_linear(b, flat, weights, np.ones(2)))
     np.testing.assert_allclose(made, want, rtol=1e-14, atol=1e-14)
     for tensor, matrix in ((x, weights), (flat, weights[:, 0]), (flat, weights.astype("f4"))):
         with pytest.raises(Uncovered, match="multiplies"):
-            multiply(b, tensor, matrix)
+            apply_linear(b, tensor, matrix)

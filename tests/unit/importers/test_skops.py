@@ -77,7 +77,7 @@ def test_histogram_boosting_and_frames(x: Any) -> None:
     pipeline = make_pipeline(make_column_transformer(encoder), LogisticRegression())
     pipeline.fit(table, table["active"])
     imported = import_model(read(skops.io.dumps(pipeline)))
-    assert imported.named
+    assert imported.is_named
     assert imported.program.hash == import_model(pipeline).program.hash
 
 

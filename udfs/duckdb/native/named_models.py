@@ -58,13 +58,15 @@ class _Router:
         self.function = function
         models: dict[str, ModelScorer | int | None] = {**function.scorers, **function.groups}
         models |= dict.fromkeys(function.nulls)
-        first_text_column = 1 + function.numbers
+        first_text_column = 1 + function.num_numbers
         self._columns: list[Array] = []  # `_models` points to them.
         self._models = np.zeros((max(1, len(models)), model_router.MODEL_WORDS), np.int64)
         for words, model in zip(self._models, models.values(), strict=False):
             if isinstance(model, ModelScorer):
-                text_columns = [first_text_column + k for k in model.texts]
-                columns = np.array([*(1 + k for k in model.numbers), *text_columns], np.int64)
+                text_columns = [first_text_column + k for k in model.string_positions]
+                columns = np.array(
+                    [*(1 + k for k in model.number_positions), *text_columns], np.int64
+                )
                 self._columns.append(columns)
                 state = native_functions.get_state(model.spec.name, find)
                 words[:] = state.address, 0, columns.ctypes.data, columns.size

@@ -31,7 +31,7 @@ from sqlml.ir.utf8_column import TextColumn
 from sqlml.limits import RECENT_BYTES
 from sqlml.passes.split import text_input_name
 from sqlml.planner.program.choose import COMPILING
-from sqlml.planner.program.function_spec import FunctionSpec, parse_name
+from sqlml.planner.program.function_spec import FunctionSpec, parse_function_name
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, park_error
 from sqlml.udfs.duckdb.native import c_api
@@ -440,7 +440,7 @@ def register_named(connection: int, function: EngineFunction, find: Find) -> boo
 
 def _find_bound_state(caller: State, name: str) -> State:
     """Return the state of the function `name`, which the packed function `caller` calls."""
-    spec = parse_name(name)
+    spec = parse_function_name(name)
     if spec is None or spec.name != name:
         raise ArtifactError(f"{name!r} is not the name of a model's function")
     key = caller.name, name

@@ -302,7 +302,7 @@ def _build_plan_of_calls(
         else:
             call_tables += table.ctypes.data, len(calls.calls)
     pairs = itertools.zip_longest(*(calls.measure_scratch() for calls in batch_calls), fillvalue=0)
-    max_words = max(calls.count_most_words() for calls in batch_calls)
+    max_words = max(calls.count_max_words() for calls in batch_calls)
     matrix_columns = range(function.packed) if lookup is None else lookup.packed_columns or (-1,)
     sizes = tuple(max(pair) for pair in pairs)
     words = _encode_plan(function, matrix_columns, width, (turn, *call_tables, max_words), sizes)

@@ -23,7 +23,12 @@ from sqlml.backends.native.rows.matmul_tiles import (
     make_panels,
     pad_rows,
 )
-from sqlml.ir.operators.distances import SPLIT, compute_square_norms, rounding_slack, scale_to_unit
+from sqlml.ir.operators.distances import (
+    SPLIT,
+    bound_rounding_error,
+    compute_square_norms,
+    scale_to_unit,
+)
 from sqlml.ir.operators.neighbours import select_nearest, to_true_distances
 from sqlml.ir.program import Attrs
 from sqlml.types import Array
@@ -266,7 +271,7 @@ def _make_pruned_search(attrs: Attrs) -> Search:
 
     def search(x: Array, distances: Array, indices: Array) -> None:
         row_norms = compute_square_norms(x)
-        slack = rounding_slack(row_norms, point_norms, x.shape[1])
+        slack = bound_rounding_error(row_norms, point_norms, x.shape[1])
         kernel(x, tree, row_norms, point_norms, slack, distances, indices)
 
     return search

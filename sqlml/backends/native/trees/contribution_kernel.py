@@ -19,7 +19,7 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.kernel_calls import RowKernel
-from sqlml.ir.operators.contributions import make_ensemble, make_quadrature, split_shares
+from sqlml.ir.operators.contributions import compute_shares, make_ensemble, make_quadrature
 from sqlml.ir.program import Attrs
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -40,7 +40,10 @@ def make_contribution_kernel(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
     """Return a kernel from x (n, k) to contributions, float64 (n, outputs * (players + 1))."""
     ensemble, players = make_ensemble(attrs), int(attrs["players"])
     owner = np.ascontiguousarray(attrs["player"][ensemble.feature])
-    share, points = split_shares(ensemble, attrs.get("background")), _count_points(ensemble, owner)
+    share, points = (
+        compute_shares(ensemble, attrs.get("background")),
+        _count_points(ensemble, owner),
+    )
     tests = (ensemble.feature, ensemble.threshold, ensemble.default_left, ensemble.compare == "le")
     sets = (
         np.zeros(0, np.bool_) if ensemble.categorical is None else ensemble.categorical,

@@ -108,7 +108,7 @@ class Forest:
         few_rows = block_cost / max(costs.lockstep, 1e-3)
         if few_rows < LANES:
             return few_rows
-        return max(LANES, block_cost / max(costs.by_lockstep(LANES), 1e-3))
+        return max(LANES, block_cost / max(costs.choose_lockstep_cost(LANES), 1e-3))
 
     def _make_block_forest(self) -> RowKernel | None:
         costs, ensemble = self._costs, self._ensemble
@@ -116,7 +116,7 @@ class Forest:
         if tests is None:
             return None
         block_cost = min(costs.cursor, costs.descent)
-        if self._strategy == "traverse" and costs.by_lockstep(BLOCK_BYTES) < block_cost:
+        if self._strategy == "traverse" and costs.choose_lockstep_cost(BLOCK_BYTES) < block_cost:
             return None
         is_cursor_cheaper = self._strategy == "traverse" and costs.cursor <= costs.descent
         if self._strategy == "cursor" or is_cursor_cheaper:

@@ -65,7 +65,7 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
     and an output of float32.
     """
     output_node = program.outputs[output]
-    needed = program.find_needed([output_node])
+    needed = program.find_needed_nodes([output_node])
     inputs = [i for i in needed if program.nodes[i].op == "input"]
     output_type = program.nodes[output_node].type
     dtypes = ("int64", "float64", "float32") if single else ("int64", "float64")

@@ -134,7 +134,7 @@ class TreeTail:
     @classmethod
     def of(cls, program: Program, output: str) -> TreeTail | None:
         """Return the tail of an output; None if margins of one ensemble do not determine it."""
-        needed = program.find_needed([program.outputs[output]])
+        needed = program.find_needed_nodes([program.outputs[output]])
         ensembles = [i for i in needed if program.nodes[i].op == "tree_ensemble"]
         if len(ensembles) != 1 or ensembles[0] == needed[-1]:
             return None

@@ -43,7 +43,7 @@ from sqlml.backends.native.kernel_calls import (
     Rows,
 )
 from sqlml.backends.native.step_filler import StepFiller
-from sqlml.planner.program.prepare_program import prepare
+from sqlml.planner.program.prepare_program import prepare_output
 from sqlml.types import Array
 
 WIDTH = 5
@@ -106,7 +106,7 @@ def followed(calls: KernelCalls, x: Array, out: Array, between: Sequence[Array] 
     for _ in calls.calls:
         address, size, changes = table[at : at + 3]
         given = np.array(table[at + 3 : at + 3 + size], np.int64)
-        assert size <= calls.count_most_words()
+        assert size <= calls.count_max_words()
         at += 3 + size
         for _ in range(changes):
             place, what, value = table[at : at + 3]
@@ -135,7 +135,7 @@ def fillers(name: str, layout: Any, columns: list[int], width: int) -> list[tupl
     scorer = sqlml.compile(made.fit(table(400), y))
     found = []
     for output in scorer.program.outputs:
-        core = prepare(scorer.program, output, None, layout).split.core
+        core = prepare_output(scorer.program, output, None, layout).split.core
         compiled = NativeBackend().compile(core)
         found.append((output, find_filler(compiled, output, columns, width)))
     return found

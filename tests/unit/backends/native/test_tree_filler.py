@@ -30,7 +30,7 @@ from sqlml.errors import MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.planner.program.prepare_program import prepare
+from sqlml.planner.program.prepare_program import prepare_output
 from sqlml.tools.calibration.backends import make_perfect_trees
 
 WIDTH = 6
@@ -61,7 +61,7 @@ def core_of(model: Any, output: str, dtype: str) -> tuple[Program, list[int]]:
     """What scores the packed rows, and which of the model's columns it reads."""
     layout: Any = {"float32": "f32", "float64": "f64"}[dtype]
     scorer = sqlml.compile(model)
-    parts = prepare(scorer.program, output, None, layout).split
+    parts = prepare_output(scorer.program, output, None, layout).split
     names = [feature.name for feature in scorer.features]
     return parts.core, [names.index(column.name) for column in parts.columns]
 
@@ -177,7 +177,7 @@ def test_columns_that_are_encoded_before_the_trees(remainder: str) -> None:
     model = make_pipeline(encoded, DecisionTreeClassifier()).fit(
         frame, (frame.n > 0) & (frame.c == "a")
     )
-    program = prepare(sqlml.compile(model).program, "label").split.core
+    program = prepare_output(sqlml.compile(model).program, "label").split.core
     wide = program.input_type("x").width
     x = rng.integers(0, 3, (50, wide)).astype(float)  # codes of categories among them
     filler = NativeBackend().compile(program).filler("label", list(range(wide)), wide)

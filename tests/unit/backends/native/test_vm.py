@@ -33,7 +33,7 @@ from sqlml.errors import MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.planner.program.prepare_program import prepare
+from sqlml.planner.program.prepare_program import prepare_output
 from sqlml.scorer.scoring_paths import MAX_PART_ROWS as BLOCK
 
 WIDTH = 9
@@ -192,7 +192,7 @@ def test_lengths_of_rows_are_those_of_the_source(norm: str, width: int) -> None:
     for rows_ in (x, np.clip(x, -1e30, 1e30).astype(np.float32)):
         got = scorer.transform(rows_)
         layout = "f32" if rows_.dtype == np.float32 else "f64"
-        core = prepare(scorer.program, "transform", None, layout).split.core
+        core = prepare_output(scorer.program, "transform", None, layout).split.core
         np.testing.assert_array_equal(got, reference.run(core, {"x": rows_})["transform"])
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(got, model.transform(rows_.astype(float)), rtol=1e-14)
@@ -210,7 +210,7 @@ def test_registers_are_used_again() -> None:
 
 
 def program_of(model: Any, output: str) -> Program:
-    return prepare(sqlml.compile(model).program, output).split.core
+    return prepare_output(sqlml.compile(model).program, output).split.core
 
 
 def test_what_is_no_model_for_it_runs_step_by_step() -> None:

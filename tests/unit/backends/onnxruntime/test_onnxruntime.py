@@ -16,7 +16,7 @@ from sqlml.errors import BackendError, MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.passes.lower import lower
-from sqlml.planner.program.choose import choose
+from sqlml.planner.program.choose import choose_way
 from tests.contract.opaque_cases import onnx_graph
 from tests.support.random_trees import Recipe, grow, program_of, rows_for
 
@@ -41,8 +41,8 @@ def test_trees_with_categories_need_a_lowering() -> None:
     program = program_of(grow(Recipe(seed=1, sets=True)))
     backend = base.load_backend("onnxruntime")
     assert "strategy gemm, tt or ptt" in str(backend.supports(program))
-    assert choose(program, {"backend": "onnxruntime"}).strategy in ("gemm", "tt", "ptt")
-    assert choose(program_of(grow(Recipe(seed=1))), {"backend": "onnxruntime"}).strategy == (
+    assert choose_way(program, {"backend": "onnxruntime"}).strategy in ("gemm", "tt", "ptt")
+    assert choose_way(program_of(grow(Recipe(seed=1))), {"backend": "onnxruntime"}).strategy == (
         "traverse"
     )
     assert backend.supports(lower(program, "tt")) is None
@@ -51,7 +51,7 @@ def test_trees_with_categories_need_a_lowering() -> None:
 def test_a_whole_graph_is_chosen_for_onnxruntime_alone() -> None:
     b = Builder()
     program = b.build({"transform": onnx_graph(b)})
-    chosen = choose(program, {})
+    chosen = choose_way(program, {})
     assert chosen.backend == "onnxruntime" and "one backend" in chosen.reason
     for other in ("native", "torch"):
         assert "runs only on backend 'onnxruntime'" in str(
@@ -110,7 +110,7 @@ def test_a_block_too_large_for_the_device_is_halved_until_it_fits() -> None:
     b = Builder()
     program = b.build({"score": b.op("neg", b.input("x", "float64"))})
     model = base.load_backend("onnxruntime").compile(program)
-    model._rows = 400
+    model._block_rows = 400
     needed, (whole,) = model._plan(("score",))
     met: list[int] = []
 

@@ -60,7 +60,7 @@ def test_a_large_batch_runs_in_blocks_of_bounded_memory() -> None:
     e = grow(Recipe(seed=7, trees=250, depth=7))
     program, x = program_of(e), rows_for(e, 4000)
     model = TorchBackend().compile(lower(program, "gemm"))
-    assert model._rows < 4000
+    assert model._block_rows < 4000
     np.testing.assert_array_equal(
         model.run({"x": x})["score"], reference.run(program, {"x": x})["score"]
     )

@@ -62,7 +62,7 @@ def test_one_hot_splits_read_strings_and_whole_numbers(shop: Any, grow: str) -> 
     pool = cb.Pool(train, target, cat_features=["city", "zip"])
     by_hash, by_name = import_model(model), import_model(read(saved(model, pool)))
     for imported in (by_hash, by_name, import_model(read(saved(model)))):
-        assert imported.named
+        assert imported.is_named
         assert {f.name: f.kind for f in imported.features}["city"] == "string"
         assert {f.name: f.kind for f in imported.features}["zip"] == "number"
         got = reference.run(imported.program, oracles.batch(imported.program, test))

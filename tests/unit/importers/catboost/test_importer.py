@@ -207,9 +207,9 @@ def test_names_come_from_the_frame_and_none_from_a_matrix(x: Any, y: Any) -> Non
     columns = ["Age", "b", "c", "d", "e"]
     model = cb.CatBoostRegressor(**SMALL).fit(pd.DataFrame(x, columns=columns), y)
     for imported in (import_model(model), import_model(read(saved(model)))):
-        assert imported.named
+        assert imported.is_named
         assert [f.name for f in imported.features] == columns
         assert imported.library == f"catboost {cb.__version__}"
     bare = cb.CatBoostRegressor(**SMALL).fit(x, y)
-    assert not import_model(bare).named
-    assert not import_model(read(saved(bare))).named
+    assert not import_model(bare).is_named
+    assert not import_model(read(saved(bare))).is_named

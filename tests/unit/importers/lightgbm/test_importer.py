@@ -282,10 +282,10 @@ def test_ordered_categories_beside_whole_numbers_are_refused_as_ambiguous() -> N
 def test_names_come_from_the_frame_and_none_from_a_matrix(x: Any, y: Any) -> None:
     columns = ["Age", "b", "c", "d", "e"]
     named = import_model(lgb.LGBMRegressor(**SMALL).fit(pd.DataFrame(x, columns=columns), y))
-    assert named.named
+    assert named.is_named
     assert [f.name for f in named.features] == columns
     bare = import_model(lgb.LGBMRegressor(**SMALL).fit(x, y))
-    assert not bare.named
+    assert not bare.is_named
 
 
 def test_unfitted_estimator_is_refused() -> None:

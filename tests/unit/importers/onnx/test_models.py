@@ -109,7 +109,7 @@ def test_classifiers(model: Any, labels: str) -> None:
     imported = agree(content, {"X": X}, rtol=1e-5)
     assert not is_whole(imported)
     assert imported.program.labels[0].values == tuple(sorted(set(y.tolist())))
-    assert not imported.named and imported.library.startswith("onnx (skl2onnx")
+    assert not imported.is_named and imported.library.startswith("onnx (skl2onnx")
 
 
 @pytest.mark.parametrize("model", REGRESSORS, ids=lambda m: type(m).__name__)
@@ -167,17 +167,17 @@ def test_strings_and_numbers_as_columns_of_their_own() -> None:
         ("visits", "number"),
         ("city", "string"),
     ]
-    assert imported.named and not is_whole(imported)
+    assert imported.is_named and not is_whole(imported)
 
 
 def test_inputs_rename_the_columns_of_a_matrix() -> None:
     made = to_onnx(LINEAR.fit(X, Y2), X[:1])
     numbered = import_model(made)
     assert [f.name for f in numbered.features] == ["X_0", "X_1", "X_2", "X_3"]
-    assert numbered.numbered and not numbered.named
+    assert numbered.has_default_names and not numbered.is_named
     imported = load(made.SerializeToString(), inputs=["a", "b", "c", "d"])
     assert [f.name for f in imported.features] == ["a", "b", "c", "d"]
-    assert imported.named and not imported.numbered
+    assert imported.is_named and not imported.has_default_names
 
 
 def gaps() -> np.ndarray:

@@ -90,7 +90,7 @@ def test_the_program_comes_back_to_the_last_bit(make: Any) -> None:
     program = make()
     back = load(sqlml.compile(program).to_onnx())
     assert back.program.hash == program.hash
-    assert back.named and back.features == program.features
+    assert back.is_named and back.features == program.features
     assert (back.source, back.library) == ("onnx file", "onnx (sqlml)")
     assert import_model(proto_of(program)).program.hash == program.hash
 

@@ -42,7 +42,7 @@ def test_weights_tell_an_open_width(model: Any) -> None:
     types = [("x", FloatTensorType([None, None]))]
     made = convert_sklearn(model.fit(X, Y), initial_types=types)
     imported = agree(made.SerializeToString(), {"x": X}, rtol=1e-5)
-    assert names(imported) == [f"x_{i}" for i in range(5)] and imported.numbered
+    assert names(imported) == [f"x_{i}" for i in range(5)] and imported.has_default_names
 
 
 def open_trees() -> bytes:

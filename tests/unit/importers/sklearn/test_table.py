@@ -13,7 +13,7 @@ from sklearn.experimental import (  # noqa: F401  # their import is their use
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import HalvingGridSearchCV, HalvingRandomSearchCV
 
-from sqlml.importers.registry import class_path
+from sqlml.importers.registry import find_class_key
 from sqlml.importers.sklearn.estimator_checks import PARAMETERS
 from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS
 from tests.support.sklearn_checks import assert_same
@@ -36,5 +36,5 @@ def test_the_installed_scikit_learn_has_no_parameter_that_we_do_not_know(path: s
 def test_halving_searches_stand_for_their_best_estimator(search: type) -> None:
     x = np.random.default_rng(0).normal(size=(60, 2))
     model = search(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2, random_state=0)
-    assert class_path(model) in COMPOSITES
+    assert find_class_key(model) in COMPOSITES
     assert_same(model.fit(x, x[:, 0] > 0), x)

@@ -72,7 +72,7 @@ def test_the_inputs_are_the_columns_that_no_stage_makes_and_the_outputs_need() -
 
 def test_a_model_alone_reads_a_vector_whose_numbers_are_named() -> None:
     made = imported(saved.linear([1.0, 2.0], 0.5))
-    assert not made.named and len(made.features) == 2
+    assert not made.is_named and len(made.features) == 2
     model = scorer(saved.linear([1.0, 2.0], 0.5), inputs=["a", "b"])
     assert model.predict(pd.DataFrame({"a": [1.0], "b": [3.0]})).tolist() == [7.5]
     with pytest.raises(errors.UnsupportedModelError, match="reads the vector 'features' alongside"):

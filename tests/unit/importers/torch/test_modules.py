@@ -25,7 +25,7 @@ from sqlml.errors import (
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.passes.lower import lower
-from sqlml.planner.program.choose import choose
+from sqlml.planner.program.choose import choose_way
 from tests.support import oracles
 from tests.support.torch_checks import (
     NAMES,
@@ -132,7 +132,7 @@ def test_other_functions_stay_whole_and_run_on_torch_alone() -> None:
     torch.manual_seed(0)
     module = Everything(OPAQUE).double()
     imported = assert_same(module, module, rows(), opaque=True)
-    assert choose(imported.program, {}).backend == "torch"
+    assert choose_way(imported.program, {}).backend == "torch"
     assert base.load_backend("torch").supports(imported.program) is None
     with pytest.raises(BackendError, match="'torch'"):
         base.load_backend("native").compile(imported.program)
@@ -211,13 +211,13 @@ def test_what_a_module_returns_is_the_label() -> None:
 def test_number_of_columns_comes_from_the_first_layer_or_from_the_user() -> None:
     imported = import_model(nn.Sequential(nn.Linear(3, 2), nn.Tanh()))
     assert [f.name for f in imported.features] == ["x0", "x1", "x2"]
-    assert not imported.named
+    assert not imported.is_named
     assert imported.library == f"torch {torch.__version__.partition('+')[0]}" or (
         imported.library.startswith("torch ")
     )
     with pytest.raises(ConfigError, match="inputs"):
         import_model(Mixed().eval())
-    assert import_model(Mixed().eval(), NAMES).named
+    assert import_model(Mixed().eval(), NAMES).is_named
     with pytest.raises(UnsupportedModelError, match="for 2 columns"):
         import_model(nn.Linear(3, 1), ["a", "b"])
 
@@ -287,7 +287,7 @@ def test_a_module_is_the_last_step_of_a_pipeline() -> None:
     ):
         pipeline = Pipeline([("prepare", prepare), ("net", module)])
         imported = import_model(pipeline)
-        assert imported.named
+        assert imported.is_named
         got = reference.run(imported.program, oracles.batch(imported.program, table))["label"]
         np.testing.assert_allclose(got, module(wide).detach(), rtol=1e-9, atol=1e-12)
     with pytest.raises(UnsupportedModelError, match="step 'linear'"):

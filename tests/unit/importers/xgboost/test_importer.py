@@ -229,7 +229,7 @@ def test_names_come_from_the_frame_and_none_from_a_matrix(x: Any, y: Any) -> Non
     named = xgb.XGBClassifier(n_estimators=2).fit(pd.DataFrame(x, columns=columns), y)
     assert [f.name for f in import_model(named).features] == columns
     bare = import_model(xgb.XGBClassifier(n_estimators=2).fit(x, y))
-    assert not bare.named
+    assert not bare.is_named
     assert [f.name for f in bare.features] == ["f0", "f1", "f2", "f3", "f4"]
 
 

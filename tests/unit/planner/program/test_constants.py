@@ -13,7 +13,7 @@ from sqlml.planner.program.function_spec import (
     FunctionSpec,
     Part,
     parse_constants,
-    parse_name,
+    parse_function_name,
     spell_constants,
 )
 
@@ -39,10 +39,10 @@ def test_a_name_tells_the_values_to_the_bit(constants: tuple, again: bool) -> No
         again,
         constants=constants,
     )
-    assert parse_name(f"SELECT {spec.name}(x)") == spec
+    assert parse_function_name(f"SELECT {spec.name}(x)") == spec
 
 
 def test_names_without_constants_are_as_before() -> None:
     spec = FunctionSpec("a" * 24, (Part("label"),), "f32", "native", "traverse", "cpu")
     assert spec.name == f"sqlml_{'a' * 24}_label_f32_native_traverse_cpu"
-    assert parse_name(spec.name) == spec
+    assert parse_function_name(spec.name) == spec

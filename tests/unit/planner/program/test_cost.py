@@ -17,7 +17,7 @@ from sqlml.ir.program import Program
 from sqlml.ir.tree_shape import TreeShape, measure_tree_shape
 from sqlml.ir.trees import Ensemble
 from sqlml.planner.program import cost
-from sqlml.planner.program.choose import choose
+from sqlml.planner.program.choose import choose_way
 from sqlml.planner.program.cost import estimate_ways
 from sqlml.tools.calibration.backends import make_perfect_trees
 from sqlml.tools.calibration.calibrate import calibrate
@@ -123,21 +123,21 @@ def test_gemm_pays_for_depth_and_ptt_is_out_of_question_for_deep_trees() -> None
 
 def test_the_choice_is_the_cheapest_way_that_fits_the_options(without_gpu: None) -> None:
     program = program_of(grow(Recipe(seed=1)))
-    auto = choose(program, {})
+    auto = choose_way(program, {})
     assert (auto.backend, auto.strategy, auto.device) == ("native", "traverse", "cpu")
     assert auto.reason == "the least estimated time"
     assert auto.estimates[0].backend == "native"
     assert len(auto.estimates) > 1
-    assert choose(program, {"strategy": "tt"}).backend == "torch"
-    assert choose(program, {"strategy": "descent"}).backend == "native"
-    named = choose(program, {"backend": "torch"})
+    assert choose_way(program, {"strategy": "tt"}).backend == "torch"
+    assert choose_way(program, {"strategy": "descent"}).backend == "native"
+    named = choose_way(program, {"backend": "torch"})
     assert named.backend == "torch"
     assert {e.backend for e in named.estimates} == {"torch"}
-    assert choose(program, {"backend": "reference"}).estimates == ()
+    assert choose_way(program, {"backend": "reference"}).estimates == ()
     with pytest.raises(
         ConfigError, match="no strategy 'gemm'; strategies: traverse, cursor, descent"
     ):
-        choose(program, {"backend": "native", "strategy": "gemm"})
+        choose_way(program, {"backend": "native", "strategy": "gemm"})
 
 
 def test_costs_are_read_from_the_file_that_is_named(

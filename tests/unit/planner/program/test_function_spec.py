@@ -8,7 +8,7 @@ import pytest
 
 from sqlml.dialects.type_names import struct_fields
 from sqlml.planner.binding.probe_queries import Column
-from sqlml.planner.program.function_spec import FunctionSpec, Part, parse_name
+from sqlml.planner.program.function_spec import FunctionSpec, Part, parse_function_name
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -24,17 +24,17 @@ from sqlml.planner.program.function_spec import FunctionSpec, Part, parse_name
 def test_a_name_is_read_back(parts: list[Part], again: bool) -> None:
     digest = "0123456789abcdef01234567"
     spec = FunctionSpec(digest, tuple(parts), "f32", "torch", "gemm", "cuda", again)
-    assert parse_name(spec.name) == spec
+    assert parse_function_name(spec.name) == spec
     twin = replace(spec, twin=7)
     message = f'Catalog Error: Scalar Function with name {twin.name} does not exist! "x"'
-    assert parse_name(message) == twin and twin.name == f"{spec.name}_t7"
+    assert parse_function_name(message) == twin and twin.name == f"{spec.name}_t7"
 
 
 @pytest.mark.parametrize(
     "text", ["", "sqlml_abc", "sqlml_0123456789abcdef01234567_label", "mysqlml_", "predict"]
 )
 def test_other_names_are_not_ours(text: str) -> None:
-    assert parse_name(text) is None
+    assert parse_function_name(text) is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.builder import Builder
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.prepare_program import compile_core, prepare
+from sqlml.planner.program.prepare_program import compile_core, prepare_output
 
 
 def test_a_program_of_endless_steps_is_refused() -> None:
@@ -18,7 +18,7 @@ def test_a_program_of_endless_steps_is_refused() -> None:
         x = b.op("add", x, b.constant(np.array([1.0, 2.0])))
     y = b.op("linear", x, weights=np.array([[1.0], [0.0]]), bias=np.array([0.0]))
     with pytest.raises(BackendError, match="too deeply"):
-        prepare(b.build({"label": y}), "label")
+        prepare_output(b.build({"label": y}), "label")
 
 
 def test_what_a_model_lacks_cannot_be_prepared() -> None:
@@ -26,8 +26,8 @@ def test_what_a_model_lacks_cannot_be_prepared() -> None:
     program = b.build({"label": b.op("neg", b.input("a", "float64"))})
     for output, column in (("proba", None), ("label", 1)):
         with pytest.raises(ConfigError, match="unknown output"):
-            prepare(program, output, column)
-    core = prepare(program, "label").split.core
+            prepare_output(program, output, column)
+    core = prepare_output(program, "label").split.core
     with pytest.raises(ConfigError, match="unknown backend"):
         compile_core(core, Choice("abacus", "traverse", "cpu", "test"))
 
@@ -36,7 +36,7 @@ def test_one_column_of_an_output_computes_that_alone() -> None:
     b = Builder()
     x = b.op("concat", *[b.input(n, "float64") for n in "abc"])
     program = b.build({"transform": b.op("neg", x)})
-    prepared = prepare(program, "transform", 1)
+    prepared = prepare_output(program, "transform", 1)
     assert list(prepared.program.inputs) == ["b"]
     run = compile_core(prepared.split.core, Choice("native", "traverse", "cpu", "test")).run
     got = run({"x": np.array([[2.5], [np.nan]])})["transform"]

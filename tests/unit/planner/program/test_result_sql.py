@@ -9,10 +9,10 @@ from sqlml.dialects import DUCKDB
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.planner.program.result_sql import (
+    build_label_literal,
     decode_result,
     find_first_positions,
-    label_literal,
-    result_type,
+    find_result_type,
 )
 from sqlml.types import Labels
 
@@ -84,7 +84,7 @@ def program(labels: tuple[Labels, ...], label: int, proba: int = 0) -> Program:
 def test_a_result_as_sql(
     made: Program, output: str, chosen: tuple[int | None, ...] | None, kind: str, sql: str
 ) -> None:
-    assert result_type(made, output, chosen) == kind
+    assert find_result_type(made, output, chosen) == kind
     assert DUCKDB.display(decode_result("f()", made, output, chosen)) == sql
 
 
@@ -93,8 +93,8 @@ def test_positions_count_through_the_classes_of_all_targets() -> None:
 
 
 def test_literals_keep_their_type() -> None:
-    assert label_literal(-(2**63), "int64") == "'-9223372036854775808'::BIGINT"
-    assert label_literal(0.1, "float64") == "'0.1'::DOUBLE"
-    assert label_literal(True, "bool") == "true"
-    assert label_literal("a'b", "string") == "'a''b'"
-    assert result_type(program((number,), 1, 2), "label", None) == "BIGINT"
+    assert build_label_literal(-(2**63), "int64") == "'-9223372036854775808'::BIGINT"
+    assert build_label_literal(0.1, "float64") == "'0.1'::DOUBLE"
+    assert build_label_literal(True, "bool") == "true"
+    assert build_label_literal("a'b", "string") == "'a''b'"
+    assert find_result_type(program((number,), 1, 2), "label", None) == "BIGINT"

@@ -187,12 +187,12 @@ def planned(sql: str, context: Context, without: tuple[str, ...] = ()) -> str:
     assert made is not None
     text = DUCKDB.display(made.sql)
     for call in made.calls:
-        text = text.replace(call.spec.program[:24], call.model)
+        text = text.replace(call.spec.program_hash[:24], call.model)
         for function in call.functions_of_models:
             text = text.replace(function.name, "sqlml_named_" + "_".join(call.models))
             text = re.sub(r"sqlml_models_\w{24}", "sqlml_models", text)
-        if call.small is not None:
-            text = text.replace(call.small.spec.program[:24], f"small_{call.model}")
+        if call.small_call is not None:
+            text = text.replace(call.small_call.spec.program_hash[:24], f"small_{call.model}")
     return text
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sqlml.errors import ParseError
 from sqlml.planner.syntax.arguments import find_parameters as places
-from sqlml.planner.syntax.parameters import Parameters, write_values
+from sqlml.planner.syntax.parameters import Parameters, inline_values
 
 
 def test_question_marks_count_on_their_own() -> None:
@@ -109,8 +109,8 @@ def test_a_name_that_the_rewritten_text_lost_is_given_no_more() -> None:
 
 def test_values_are_written_into_a_query() -> None:
     sql = "SELECT '?', $1 FROM t WHERE a = $2 AND b = $1 -- ?"
-    assert write_values(sql, [1, "x"], repr) == "SELECT '?', 1 FROM t WHERE a = 'x' AND b = 1 -- ?"
-    assert write_values("SELECT $b, $A", {"a": 1, "B": None}, str) == "SELECT None, 1"
+    assert inline_values(sql, [1, "x"], repr) == "SELECT '?', 1 FROM t WHERE a = 'x' AND b = 1 -- ?"
+    assert inline_values("SELECT $b, $A", {"a": 1, "B": None}, str) == "SELECT None, 1"
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_values_are_written_into_a_query() -> None:
 )
 def test_values_must_be_those_of_the_parameters(sql: str, values: Any, says: str) -> None:
     with pytest.raises(ParseError, match=re.escape(says)):
-        write_values(sql, values, str)
+        inline_values(sql, values, str)

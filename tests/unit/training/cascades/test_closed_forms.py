@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import sqlml
-from sqlml.importers.registry import class_path, import_model
+from sqlml.importers.registry import find_class_key, import_model
 from sqlml.training.cascades.recipe import extract_recipe
 from sqlml.training.cascades.small_model import CLOSED_FORMS, fit_closed_form
 
@@ -44,7 +44,7 @@ def test_it_is_what_the_library_fits(estimator: Any) -> None:
     y = np.digitize(score, [-0.5, 0.7]) if classifies else score
     known = estimator.fit(x, y)
     recipe = extract_recipe(known)
-    assert recipe is not None and recipe.path == class_path(known)
+    assert recipe is not None and recipe.path == find_class_key(known)
     estimator = fit_closed_form(recipe.path, recipe.parameters, x, y)
     ours, theirs = (sqlml.compile(import_model(m).program) for m in (estimator, known))
     np.testing.assert_allclose(ours.predict(x), theirs.predict(x), rtol=1e-9, atol=1e-9)

@@ -15,7 +15,7 @@ from sqlml.training.options.estimator_parameters import (
     XGBOOST_EXTRAS,
     Candidates,
     Range,
-    parameter_names,
+    list_parameter_names,
 )
 from sqlml.training.options.request import Request, parse_request
 from sqlml.training.options.splits import Split
@@ -284,7 +284,7 @@ NAMES_OF_LIGHTGBM = _ConfigAliases._get_all_param_aliases()
 @pytest.mark.parametrize("first", sorted(NAMES_OF_LIGHTGBM.keys() - ALLOWED["lightgbm"]))
 def test_a_parameter_of_lightgbm_is_refused_by_all_of_its_names(first: str) -> None:
     trainer = find_trainer("boosted_tree_classifier", "lightgbm")[1]
-    assert not parameter_names(trainer) & set(NAMES_OF_LIGHTGBM[first])
+    assert not list_parameter_names(trainer) & set(NAMES_OF_LIGHTGBM[first])
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_every_parameter_is_one_of_a_list() -> None:
         for trainer in kind.trainers.values():
             if trainer.missing_packages or trainer.package == "lightgbm":
                 continue
-            assert parameter_names(trainer) <= ALLOWED[trainer.package] | XGBOOST_EXTRAS
+            assert list_parameter_names(trainer) <= ALLOWED[trainer.package] | XGBOOST_EXTRAS
 
 
 @pytest.mark.parametrize(
