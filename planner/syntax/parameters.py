@@ -231,7 +231,7 @@ def inline_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
     `values` is a sequence for `?` and `$1`, or a mapping for `$name`. Raises ParseError if a
     parameter has no value, or if there are more values than parameters.
 
-    >>> write_values("SELECT * FROM t WHERE a < ? AND b = ?", [3, 4], str)
+    >>> inline_values("SELECT * FROM t WHERE a < ? AND b = ?", [3, 4], str)
     'SELECT * FROM t WHERE a < 3 AND b = 4'
     """
     written = find_parameters(sql)

@@ -119,7 +119,7 @@ con.execute("CREATE TABLE t AS FROM range(3) r(a)")
 TRAIN = """
 from sqlml import long_work
 from sqlml.training import progress
-long_work.PATIENCE = progress.LEAST_SECONDS = 0.0
+long_work.PATIENCE = progress.MIN_SECONDS = 0.0
 con.execute("CREATE TABLE r AS SELECT hash(i) % 97 AS a, hash(i, 2) % 2 AS y FROM range(3000) t(i)")
 con.train("f", "random_forest_classifier", "FROM r", label="y", n_estimators=20)
 con.train("b", "boosted_tree_classifier", "FROM r", label="y", n_estimators=20)

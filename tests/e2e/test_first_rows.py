@@ -19,13 +19,13 @@ QUERY = "SELECT predict_proba('m', *, class := true) AS p FROM t ORDER BY ALL"
 CHILD = f"""
 import json, sys, time
 import sqlml
-from sqlml.backends.native.jit.specialise import in_use
+from sqlml.backends.native.jit.specialise import list_kernels_in_use
 
 path = sys.argv[1]
 query = {QUERY!r}
 
 def known():
-    return sorted(function.__name__ for function, _ in in_use())
+    return sorted(function.__name__ for function, _ in list_kernels_in_use())
 
 with sqlml.connect(path) as con:
     told = {{"before": con.execute(query).fetchnumpy()["p"].tolist()}}

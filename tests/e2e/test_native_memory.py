@@ -74,7 +74,7 @@ for query in (
     states = [state for state in native_functions._states if state.plan is not None]
     assert states and not any(state.memory[memory_layout.USERS] for state in states)
     plans = [weakref.ref(state.plan.table.words) for state in states]
-    native_functions.forget(("",))
+    native_functions.drop_plans(("",))
     gc.collect()
     assert not native_functions._dropped_plans and all(plan() is None for plan in plans)
     print(len(blocks), "blocks")

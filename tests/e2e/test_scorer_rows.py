@@ -210,7 +210,7 @@ def test_a_wide_matrix_becomes_dense_a_part_at_a_time(monkeypatch: pytest.Monkey
     ("held", "says"),
     [
         (sp.csr_matrix(X[:, :3]), r"shape \(300, 3\), but the model takes 6"),
-        (sp.csr_matrix(X.astype(complex)), "holds complex128"),
+        (sp.csr_matrix(X.astype(complex)), "has the dtype complex128"),
     ],
 )
 def test_a_sparse_matrix_of_another_shape_or_type(held: Any, says: str) -> None:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import sys, sqlml
 from sqlml.training import progress
-progress.LEAST_SECONDS = 0.0
+progress.MIN_SECONDS = 0.0
 con = sqlml.connect(sys.argv[1])
 con.execute("CREATE TABLE IF NOT EXISTS t AS SELECT hash(i) % 97 AS a, hash(i, 1) % 89 AS b, "
             "hash(i, 2) % 2 AS y FROM range(20000) r(i)")
@@ -68,7 +68,7 @@ PHASES = """
 import sqlml
 from sqlml import long_work
 from sqlml.training import progress
-long_work.PATIENCE, long_work._INTERVAL, progress.LEAST_SECONDS = 0.0, 0.001, 0.0
+long_work.PATIENCE, long_work._INTERVAL, progress.MIN_SECONDS = 0.0, 0.001, 0.0
 con = sqlml.connect()
 con.execute("CREATE TABLE t AS SELECT hash(i) % 97 AS a, hash(i, 2) % 2 AS y FROM range(3000) r(i)")
 con.execute("CREATE MODEL m OPTIONS (model_type = 'random_forest_classifier', label = 'y', "

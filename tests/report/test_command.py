@@ -44,7 +44,7 @@ def test_the_page_is_written_to_a_file_or_to_standard_output(
         (["nobody", "--data", "shop"], 1, "unknown model 'nobody'"),
         (["prices", "--data", "SELECT a FROM shop"], 1, "needs columns 'b', 'c'"),
         (["prices", "--data", "shop", "--label", "prize"], 1, "did you mean 'price'?"),
-        (["prices", "--data", "SELECT 1; SELECT 2"], 1, "this is 2 statements"),
+        (["prices", "--data", "SELECT 1; SELECT 2"], 1, "not 2 statements"),
         (["prices", "--data", "shop", "-o", "no/where.html"], 2, "no/where.html: No such file"),
         (["prices", "--data", "shop", "-o", "/"], 2, "cannot write /: Is a directory"),
     ],

@@ -133,7 +133,7 @@ def test_all_numbers_are_of_one_run_of_a_volatile_query(zoo: sqlml.Session) -> N
         ("nobody", "shop", {}, errors.UnknownModelError, "unknown model 'nobody'"),
         ("answers", "nowhere", {}, duckdb.CatalogException, "nowhere does not exist"),
         ("answers", "SELEC a FROM shop", {}, errors.ParseError, "neither a query nor the name"),
-        ("answers", "FROM shop; FROM shop", {}, errors.ParseError, "this is 2 statements"),
+        ("answers", "FROM shop; FROM shop", {}, errors.ParseError, "not 2 statements"),
         ("answers", "DROP TABLE shop", {}, errors.ParseError, "must be a query, such as"),
         ("answers", " ;", {}, errors.ParseError, "is empty"),
         ("answers", "SELECT a FROM shop", {}, errors.MissingColumnError, "needs columns 'b', 'c'"),

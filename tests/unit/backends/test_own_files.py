@@ -156,13 +156,13 @@ import resource
 from pathlib import Path
 import numpy as np
 from sqlml.backends import costs
-from sqlml.backends.native.rows.linear_kernels import linear
+from sqlml.backends.native.rows.linear_kernels import make_linear_function
 resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
 try:
-    costs.save_costs({name: 1.0 for name in costs.SHIPPED})
+    costs.save_costs({name: 1.0 for name in costs.DEFAULT_COSTS})
 except OSError as error:
     print(type(error).__name__)
-print(linear(np.ones((3, 1)), np.array([0.5]))(np.ones((1, 3))).tolist())
+print(make_linear_function(np.ones((3, 1)), np.array([0.5]))(np.ones((1, 3))).tolist())
 """
 
 

@@ -81,7 +81,7 @@ def test_what_is_no_tree_is_refused(changes: dict[str, Any], says: str) -> None:
         ({"right": np.array([~1, ~4, ~4], np.int32)}, "one parent"),
         ({"target": np.array([0, 1], np.int32)}, "outside base"),
         ({"compare": "gt"}, "unknown comparison"),
-        ({"base": np.zeros(1, np.float32)}, "base is float32"),
+        ({"base": np.zeros(1, np.float32)}, "base must be float64"),
     ],
 )
 def test_an_ensemble_that_breaks_its_rules_is_refused(changes: dict[str, Any], says: str) -> None:

@@ -136,7 +136,7 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     return b.load(result)
 
 
-add_atomically, exchange_atomically = _atomic("add_atomically"), _atomic("xchg")
+add_atomically, exchange_atomically = _atomic("add"), _atomic("xchg")
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """Argument types of `score`: the addresses of the call, the chunk, and the result."""

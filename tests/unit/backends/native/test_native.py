@@ -65,8 +65,8 @@ def test_native_needs_no_torch_and_no_library_of_models(tmp_path: Path) -> None:
 
 
 CHANGED = """
-from sqlml.backends.native.jit import specialise as jit
-jit.sources = lambda: 'another sqlml'
+from sqlml.backends.native.jit import code_store
+code_store.digest_sources = lambda folder=None: 'another sqlml'
 """
 
 

@@ -420,8 +420,8 @@ from typing import Any
 
 import numpy as np
 from sqlml.backends.native.jit import object_code
-from sqlml.backends.native.trees.binned import binned
-from sqlml.backends.native.trees.cursor_forest import cursor_forest
+from sqlml.backends.native.trees.binned import bin_tests
+from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
 from sqlml.ir import reference
 from tests.support.random_trees import Recipe, grow, rows_for
 assert object_code.VECTOR_BYTES == 16
@@ -429,7 +429,7 @@ for leaves in ("float32", "float64"):
     e = grow(Recipe(2, 9, 6, leaves=leaves, sets=True))
     x = rows_for(e, 700)
     want = reference.FUNCTIONS["tree_ensemble"]([x], e.attrs())
-    assert np.array_equal(cursor_forest(e, binned(e), x.dtype)(x), want)
+    assert np.array_equal(compile_cursor_forest(e, bin_tests(e), x.dtype)(x), want)
 """
 
 

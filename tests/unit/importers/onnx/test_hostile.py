@@ -76,7 +76,7 @@ def test_cycles_and_lost_names_are_damage() -> None:
     cycle = [node("Add", "x b", "a"), node("Relu", "a", "b")]
     with pytest.raises(ArtifactError, match="reads 'b', which no earlier node computes"):
         load(graph(cycle, INPUT, {"b": "float32"}))
-    with pytest.raises(ArtifactError, match="makes its output 'z'"):
+    with pytest.raises(ArtifactError, match="computes its output 'z'"):
         load(graph([node("Relu", "x", "y")], INPUT, {"z": "float32"}))
     with pytest.raises(ArtifactError, match="computes 'y' twice"):
         load(graph([node("Relu", "x", "y"), node("Relu", "x", "y")], INPUT, {"y": "float32"}))
