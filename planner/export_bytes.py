@@ -23,7 +23,7 @@ def export_to_bytes(
     about: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return the bytes of a model file.
+    """Return a model as the bytes of a file.
 
     Raises ConfigError for an unknown format, BackendError if the format cannot express the model,
     and MissingDependencyError if the package that writes the format is not installed.

@@ -28,10 +28,10 @@ MAX_PLANS = 256
 """The maximum number of plans in the cache; the least recently used plan is removed first."""
 
 Stamp = Callable[[str], Any]
-"""Returns a value that changes with the model behind a reference; None for an unknown model."""
+"""A function that returns a value which changes with a referenced model; None if unknown."""
 
 Question = tuple[str, Any]
-"""The name of a function in `_RECORDED_FUNCTIONS`, and its argument: a string or several."""
+"""The name of a function in `_RECORDED_FUNCTIONS`, and its argument: a string or a tuple."""
 
 _RECORDED_FUNCTIONS = (
     *("describe", "model", "models", "is_user_function", "unique_keys", "view", "function_type"),
@@ -49,7 +49,7 @@ class _Entry:
 
 
 class PlanCache:
-    """A thread-safe cache of the plans of one session's queries, with its SET options."""
+    """A thread-safe cache of the plans of one session's statements; it also holds SET options."""
 
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context

@@ -26,8 +26,8 @@ def plan_statement(
 ) -> Plan | None:
     """Plan a statement with all rules except `disabled_rules`; return None if it uses no model.
 
-    Raises ParseError if the statement calls a model and sqlml cannot parse it. Raises BindError,
-    UnknownModelError or ConfigError if a call is wrong; the message says what to change.
+    `parameters` are the values of its parameters. Raises ParseError if the statement calls a model
+    and sqlml cannot parse it, and BindError, UnknownModelError or ConfigError if a call is wrong.
     """
     try:
         statement = read_statement(sql, parameters, context)
@@ -52,9 +52,9 @@ def plan_statement(
 
 
 def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
-    """Parse a statement into a draft to which no rule is applied; its context caches answers.
+    """Parse a statement into a draft to which no rule is applied yet.
 
-    Raises ParseError if sqlml cannot parse the statement.
+    The draft's context caches answers. Raises ParseError if sqlml cannot parse the statement.
     """
     outline = read_outline(sql, context.dialect.name)
     why_no_columns = context.why_no_columns

@@ -49,7 +49,7 @@ def bind(
         model_label: the model's name in messages.
         fold_blanks: a column also feeds the feature whose name has _ instead of its blanks, since
             LightGBM renames features in this way.
-        missing_is_null: a feature without a column is NULL.
+        missing_is_null: a feature without a column is NULL instead of an error.
     """
     binder = _Binder(call, features, used_features, model_label, scope, fold_blanks)
     if not call.arguments:
@@ -63,7 +63,7 @@ def bind(
     if named_arguments or stars:
         if positional:
             raise BindError(
-                "positional arguments do not mix with * or named ones; name it, as in "
+                "positional arguments do not mix with * or named arguments; name this one, as in "
                 f"{features[0].name if features else 'x'} := ..",
                 scope.sql,
                 positional[0].span.start,
@@ -91,7 +91,7 @@ def bind(
 def find_other_columns(
     call: ModelCall, features: Sequence[Feature], scope: Scope, fold_blanks: bool = False
 ) -> tuple[str, ...]:
-    """Return the columns of the call's stars that are not features of its model."""
+    """Return the columns in stars of `call` whose names are not among `features`."""
     stars = [a.star for a in call.arguments if a.star is not None]
     columns = (c for star in stars for c in _describe_star(star, star.select.start, scope))
     names = dict.fromkeys(column.name for column in columns)
@@ -132,7 +132,7 @@ def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | No
 
 
 def _can_read_columns(argument: Argument, fields: Sequence[str], scope: Scope) -> bool:
-    """Return whether an argument is a table's row, which the query does not group by."""
+    """Return whether an argument is the row of a table, and the query does not group by rows."""
     block, name = scope.block, argument.column
     if block is None or name is None:
         return False
@@ -180,7 +180,7 @@ class _Binder:
         return len(self.features) == 1 and self.features[0].kind in NESTED
 
     def is_map_argument(self, fields: Available) -> bool:
-        """Return whether a struct is the only feature's map, rather than a row with that map."""
+        """Return whether a struct with `fields` is the only feature's map, not a row with it."""
         if len(self.features) != 1 or self.features[0].kind != "map":
             return False
         bound_inputs = fields.get(fold(self.features[0].name), [])
@@ -203,7 +203,7 @@ class _Binder:
             raise BindError(message, self.scope.sql, argument.name_start)
 
     def collect_columns(self, named: Sequence[Argument], stars: Sequence[Argument]) -> Available:
-        """Return the columns of the stars; named arguments replace columns of their names."""
+        """Return the columns of `stars` and the values of `named`, which replace these columns."""
         scope, available = self.scope, Available()
         for argument in stars:
             assert argument.star is not None
@@ -232,7 +232,7 @@ class _Binder:
             raise BindError(error.message, scope.sql, offset) from None
 
     def bind_by_name(self, available: Available) -> dict[str, Bound]:
-        """Bind each used feature to the only column of its name."""
+        """Bind each used feature to the only column with its name; raise BindError otherwise."""
         scope, offset = self.scope, self.call.span.start
         read_features = [feature for feature in self.features if feature.name in self.used_features]
         missing = [f.name for f in read_features if fold(f.name) not in available]
@@ -284,7 +284,7 @@ class _Binder:
         )
 
     def bind_by_position(self, positional: Sequence[Argument]) -> dict[str, Bound]:
-        """Bind the features to arguments in the same order, or to the elements of a single list."""
+        """Bind the used features to arguments in the same order, or to the elements of one list."""
         features, scope = self.features, self.scope
         list_inputs = self.bind_list(positional[0]) if len(positional) == 1 else None
         if list_inputs is not None:
@@ -357,7 +357,7 @@ class _Binder:
 
 
 def _find_candidates(bound: Bound, scope: Scope) -> list[str]:
-    """Return the columns that the engine suggests for an ambiguous one, such as `a.x` and `b.x`."""
+    """Return the columns that the engine suggests for an ambiguous name, such as `a.x`, `b.x`."""
     try:
         scope.describe_items([bound.sql])
     except BindError as error:
@@ -423,9 +423,10 @@ _UNKNOWN_NAME_ERROR = re.compile(
 
 
 def _find_unknown_name(outline: Outline, message: str, offset: int) -> int:
-    """Return the offset in the statement of the name that the engine's message calls unknown.
+    """Return the offset in the statement of the name that the engine's `message` calls unknown.
 
-    It is the first one from `offset` on, or else the last one before; by default `offset` itself.
+    The first occurrence at or after `offset` counts, or else the last one before it. Return
+    `offset` if the message calls no name unknown, or if the statement does not contain the name.
     """
     match = _UNKNOWN_NAME_ERROR.search(message)
     if match is None:
@@ -440,7 +441,7 @@ _CANDIDATE = re.compile(r"""["']([^"'\s]+\.[^"'\s]+)["']|((?:`[^`]+`\.)+`[^`]+`)
 
 
 def _read_candidates(message: str) -> list[str]:
-    """Return the columns that an ambiguous name may mean according to the engine's message.
+    """Return the columns that the engine's `message` suggests instead of an ambiguous name.
 
     >>> _read_candidates("could be: [`c`.`a`, `x`.`a`]"), _read_candidates('use: "c.a" or "x.a"')
     (['c.a', 'x.a'], ['c.a', 'x.a'])

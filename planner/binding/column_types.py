@@ -29,13 +29,13 @@ _NESTED_TYPES: Mapping[Kind, str] = MappingProxyType(
         "pairs": "lists of pairs (STRUCT(name VARCHAR, value DOUBLE)[])",
     }
 )
-"""Descriptions of the column types that fit nested features."""
+"""Kind of a nested feature -> description of the column types that fit it."""
 
 
 def convert_to_json(sql: str, sql_type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
-    """Convert an expression to JSON for a nested feature; return None if its type does not fit.
+    """Convert the expression `sql` to JSON for a nested feature; None if its type does not fit.
 
-    An untyped expression is NULL, or a parameter whose type depends on its value.
+    An untyped expression, which always fits, is NULL or a parameter without a known type.
     """
     if sql_type == "JSON":
         return f"CAST({sql} AS VARCHAR)"
@@ -44,7 +44,7 @@ def convert_to_json(sql: str, sql_type: str, kind: Kind, dialect: Dialect = DUCK
 
 
 def suggest_conversion(sql: str, sql_type: str, kind: Kind) -> str:
-    """Suggest a conversion for an expression whose type does not fit a nested feature."""
+    """Return SQL that converts the expression `sql` to a nested feature, as advice in an error."""
     element_type, map_type = element(sql_type), map_types(sql_type)
     if kind == "list":
         if map_type is not None:
@@ -121,12 +121,12 @@ Available = dict[str, list[Bound]]
 def convert_to_feature(
     bound: Bound, feature: Feature, model_label: str, scope: Scope, offset: int
 ) -> Bound:
-    """Convert a column to what its feature reads; raise ColumnTypeError if its type does not fit.
+    """Convert `bound` to the type that `feature` needs; raise ColumnTypeError if it does not fit.
 
     The error points at `offset`.
     """
     if feature.kind == "any":
-        return bound  # an expression of the engine reads it, with any type
+        return bound  # the feature is read by a SQL expression, which accepts any type
     dialect, shown_sql = scope.dialect, scope.dialect.display(bound.sql)
     is_untyped = bound.type in UNTYPED or _NULL.fullmatch(bound.sql) is not None
     if feature.kind in NESTED:

@@ -21,7 +21,7 @@ from sqlml.planner.syntax.outline import Block, ModelCall
 from sqlml.planner.syntax.parameters import EngineTypeOf
 
 EstimateRows = Callable[[str], int | None]
-"""A function that returns the engine's estimate of a query's rows, or None. Raises ProbeError."""
+"""A function from a query to the engine's estimate of its rows, or None. Raises ProbeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,10 @@ class RowEstimate:
     for calls that run in a different way for many rows (`chosen_by`).
 
     Attributes:
-        queries: returns queries with as many rows as reach the call, the most probable first.
-        asked: whether the engine was asked.
+        queries: returns queries with as many rows as reach the call, the most exact first.
+        was_asked: whether the engine was asked.
+        estimate: the engine's answer; None if it has none, or was not asked.
+        chosen_by: whether the number of rows has chosen the call's backend.
     """
 
     queries: Callable[[], Iterable[str]] = tuple
@@ -56,7 +58,7 @@ class RowEstimate:
         return int(10 ** round(math.log10(max(1, self.count))))
 
     def ask_engine(self, estimate_rows: EstimateRows) -> RowEstimate:
-        """Ask the engine, and return the row estimate with its answer.
+        """Return a copy with the engine's answer to the first query that it can bind.
 
         An estimate of 0 is ignored. It means that nothing can match, perhaps because calls and
         parameters are NULL in the probe.
@@ -87,7 +89,7 @@ def make_row_estimate(call: ModelCall, scope: Scope) -> RowEstimate:
 
 
 def _iterate_read_spans(block: Block | None) -> Iterator[Span]:
-    """Yield the spans that a block reads: its FROM, the blocks around it, and their CTEs."""
+    """Yield the spans of the sources and CTEs of a block, and of all blocks around it."""
     while block is not None:
         yield from block.sources
         yield from (cte.span for cte in block.ctes)
@@ -95,7 +97,7 @@ def _iterate_read_spans(block: Block | None) -> Iterator[Span]:
 
 
 UniqueKeys = Callable[[str], tuple[frozenset[str], ...]]
-"""A function from a table, as written, to its declared unique keys: sets of folded column names."""
+"""A function from a table, as written, to its unique keys, each a set of folded column names."""
 
 
 NoColumns = Callable[[bool], str | None]
@@ -124,12 +126,12 @@ class Context:
         describe: returns names and types of a query's columns without running it.
         models: loads several models together, so that `model` is fast, and returns their stamps
             (`PlanCache`), which are None for unknown models.
-        function_type: returns the type of a user's function, unless it is a macro.
+        function_type: returns the result type of a user's function; None for a macro.
         is_repeatable: returns whether a function is known to return the same result for the same
             rows.
         unique_keys: returns the declared keys of a table; None if joins are never removed.
         view: returns the query of a view that can be expanded.
-        settings: the session's `SET sqlml_...`.
+        settings: the options that the session has set with `SET sqlml_...`.
         column_name: returns the engine's name for the column of an unnamed expression.
         type_of: returns the SQL type of a parameter's value.
         why_no_columns: returns why functions cannot take columns (`Route`), or None.
@@ -144,7 +146,7 @@ class Context:
             column.
         literal: writes a parameter's value as the engine's SQL.
         is_stored: whether the engine stores the statement.
-        known_columns: a cache of the column types of the rows of table forms, by their SQL.
+        known_columns: a cache: SQL of the rows of a table form -> type by column name.
     """
 
     describe: Describe

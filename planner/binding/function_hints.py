@@ -29,11 +29,11 @@ _MIN_SIMILARITY = 0.75
 
 
 def suggest_fix(sql: str, message: str, is_function: Callable[[str], bool]) -> str | None:
-    """Return a hint for the engine's `message` about `sql`; None if it does not concern sqlml.
+    """Return a hint for the engine's error `message` about `sql`; None if sqlml is not concerned.
 
-    A call was probably meant for sqlml if its name is similar and its first argument is a string.
-    The engine rejects it because it has no such function, or because an argument is a star. A
-    call without MODEL before a column reaches the macros for plain connections by mistake.
+    A call is probably meant for sqlml if its name is similar and its first argument is a string.
+    The engine rejects it because it has no such function, or because an argument is a star. If
+    MODEL is missing before a column of model names, the call runs a macro for plain connections.
 
     >>> missing = "Catalog Error: Scalar Function with name predict_prob does not exist!"
     >>> suggest_fix("SELECT predict_prob('m', a) FROM t", missing, lambda name: False)
@@ -103,7 +103,7 @@ def _suggest_statement(sql: str) -> str | None:
 
 
 def _suggest_table_form(name: str) -> str | None:
-    """Return a hint with the table function whose name is most similar, or None.
+    """Return a hint with the table function whose name is most similar to `name`, or None.
 
     >>> _suggest_table_form("ml_evaluate")
     'write ml_evaluate(MODEL m, TABLE t)'

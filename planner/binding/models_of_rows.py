@@ -48,11 +48,11 @@ def read_models_of_rows(
     context: Context,
     nulls: Mapping[ModelCall, str],
 ) -> ModelsOfRows | None:
-    """Return the models that the rows of a call name; None if there are no rows.
+    """Return the models that the rows of `call` name in `column`; None if there are no rows.
 
-    In probes, `nulls` replaces the calls on which this call depends. Raises BindError if the names
-    cannot be read, no model fits, or the results differ in type, and UnknownModelError if all names
-    are unknown.
+    `nulls` maps the calls on which this call depends to their replacements in probes. Raises
+    BindError if the names cannot be read, if no model fits, or if the results differ in type, and
+    UnknownModelError if all names are unknown.
     """
     names = _NameReader(call, column.span, outline, context).read_names(parameters, nulls)
     unknown_names = [name for name, stamp in context.models(tuple(names)).items() if stamp is None]
@@ -79,7 +79,7 @@ def read_models_of_rows(
     if not targets:
         return None
     key = next((target.key for target in targets.values() if target.key), "")
-    if call.key is not None and key:  # not all models have the class
+    if call.key is not None and key:  # the key is not a class of every model
         targets = {n: t if t.key else replace(t, chosen=None, key=key) for n, t in targets.items()}
     _require_same_type(call, targets, outline.sql)
     return ModelsOfRows(targets, errors, unknown_errors if call.skips_unknown else frozenset())
@@ -99,7 +99,7 @@ def _require_same_type(call: ModelCall, targets: Mapping[str, Target], sql: str)
 
 @dataclass(frozen=True, slots=True)
 class _NameReader:
-    """A reader of the model names in a call's rows; `column` is the span of their expression."""
+    """A reader of the model names in a call's rows; `column` is the span with their expression."""
 
     call: ModelCall
     column: Span
@@ -110,7 +110,7 @@ class _NameReader:
         return BindError(message, self.outline.sql, self.column.start)
 
     def read_names(self, parameters: Parameters, nulls: Mapping[ModelCall, str]) -> list[str]:
-        """Return the sorted model names in the rows of the call, without NULL."""
+        """Return the distinct model names in the rows of the call, sorted and without NULL."""
         self.check_position()
         call, outline, context = self.call, self.outline, self.context
         literals = {

@@ -1,7 +1,7 @@
-"""Probes: small queries by which the engine tells what a call's arguments are.
+"""Probes: small queries with which the engine reports the names and types of a call's arguments.
 
-`SELECT <the arguments> FROM <the call's own FROM>` is bound but never run. It returns names and
-types exactly as the engine sees them, with stars, EXCLUDE, views, USING, quoting and case.
+The engine binds `SELECT <the arguments> FROM <the FROM of the call's query>`, but never runs it.
+So stars, EXCLUDE, views, USING, quoting and case mean exactly what they mean in the engine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Column(NamedTuple):
 
 
 Describe = Callable[[str], tuple[Column, ...]]
-"""A function that binds a query without running it. Raises ProbeError if the engine cannot."""
+"""A function that returns a query's columns without running it. Raises ProbeError."""
 
 
 class ProbeError(Exception):
@@ -41,7 +41,7 @@ class ProbeError(Exception):
 
 
 TextOf = Callable[[Span], str]
-"""A function from a span to its text, with the replacements of calls and parameters."""
+"""A function from a span of a statement to its SQL, with replaced calls and parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Scope:
         probed: returns parts of the statement in probes, where calls and parameters are NULLs of
             their types.
         untyped: the spans of parameters and local names without a type.
-        types: the types of parameters whose values determine it.
+        types: span of a parameter -> its type, if its value determines the type.
     """
 
     outline: Outline
@@ -96,7 +96,7 @@ class Scope:
         )
 
     def _is_untyped(self, span: Span) -> bool:
-        """Return whether a span is NULL (INTEGER in DuckDB 1.5), or has no type."""
+        """Return whether a span has no type, or contains NULL (an INTEGER in DuckDB 1.5)."""
         return span in self.untyped or self.sql[span.start : span.end].upper() == "NULL"
 
     def describe_items(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
@@ -171,28 +171,29 @@ def _iterate_probes(
         yield f"SELECT {select}", 0
         return
     yield _build_query(select, block, text), 0
-    if block.excluded_table is not None:  # a bare name is the table's
+    if block.excluded_table is not None:  # a bare name means a column of the table
         table_sql = _build_from(block, text)
         excluded_sql = f"(SELECT * FROM {table_sql}) AS excluded"
         lateral = f"LATERAL (SELECT {select} FROM {table_sql}) sqlml_probe"
         yield _add_all_ctes(f"SELECT sqlml_probe.* FROM {excluded_sql}, {lateral}", block, text), 0
-        query_of_both = f"SELECT {select} FROM {table_sql}, {excluded_sql}"  # 1.5: `excluded.*`
-        yield _add_all_ctes(query_of_both, block, text), 0
+        # DuckDB 1.5 needs this query for `excluded.*`.
+        yield _add_all_ctes(f"SELECT {select} FROM {table_sql}, {excluded_sql}", block, text), 0
     readings = _list_readings(select, block, text)
     for reading, skip, tail in readings[1:]:
         yield _build_query(reading, block, text, tail), skip
     for reading, skip, tail in readings:
         for query, outer in _iterate_lateral_queries(reading, block, text, tail):
             yield query, skip
-            # 1.5: `outer.*` in a subquery without FROM
+            # DuckDB 1.5 needs this query for `outer.*` in a subquery without FROM.
             yield _build_query(reading, outer, text, tail), skip
 
 
 def _list_readings(select: str, block: Block, text: TextOf) -> list[tuple[str, int, str]]:
-    """Return select lists, each with the number of leading columns to skip and a tail after FROM.
+    """Return the select lists to probe, each with a number of leading columns to skip and a tail.
 
-    Aggregates and columns may occur together only in a query that groups. It groups by its own
-    GROUP BY if it has one. GROUP BY may name other select items, and so may an argument.
+    The tail, which follows FROM, groups the rows, since engines accept a mixture of aggregates and
+    columns only then. It is the block's GROUP BY clause, or GROUP BY ALL if the block has none.
+    Items of the block come before `select` if GROUP BY or `select` may use their names.
     """
     readings = [(select, 0, "")]
     group_by_sql = " GROUP BY ALL" if block.group is None else f" {text(block.group)}"
@@ -318,7 +319,7 @@ _WORD = re.compile(r"\w+")
 
 @lru_cache(1 << 14)
 def _fold_plain_name(name: str) -> str | None:
-    """Return a folded name; None for one that is not a word."""
+    """Return the folded name, or None if it needs quotes because it is not a single word."""
     return fold(name) if _WORD.fullmatch(name) else None
 
 

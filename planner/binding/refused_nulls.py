@@ -32,9 +32,9 @@ from sqlml.types import Array
 def build_text_argument(
     prepared: Prepared, bound_inputs: Mapping[str, Bound], dialect: Dialect = DUCKDB
 ) -> str:
-    """Return `, <strings>`, the argument that follows the numbers of a function.
+    """Return `, <strings>`, the SQL of a function's argument after the numbers.
 
-    It is an empty string if SQL encodes all string columns.
+    Return "" if SQL encodes all string columns.
     """
     string_columns = list_string_columns(prepared, bound_inputs)
     return f", {dialect.text_arguments(string_columns)}" if string_columns else ""
@@ -47,9 +47,9 @@ def list_string_columns(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -
 def build_column_arguments(
     prepared: Prepared, bound_inputs: Mapping[str, Bound], number_type: str, dialect: Dialect
 ) -> str:
-    """Return the arguments of a function that takes each column as an argument.
+    """Return the SQL of the arguments of a function that has one parameter per column.
 
-    They are numbers, cast to `number_type`, followed by the string columns.
+    The numbers, cast to `number_type`, come before the string columns.
     """
     strings = [_build_cast(bound_inputs[name], "VARCHAR") for name in prepared.split.text_inputs]
     # A cast of a parameter to its own type costs DuckDB 16 us to fold.
@@ -66,7 +66,7 @@ _PARAMETER = re.compile(r"\(\$\d+\)")
 
 
 def find_linear_model(prepared: Prepared, bound_inputs: Mapping[str, Bound]) -> Linear | None:
-    """Return a linear model of plain columns as an expression; None for other models."""
+    """Return a linear model as SQL if its inputs are plain columns; None for any other model."""
     if find_plain_columns(prepared, bound_inputs) is None:
         return None
     columns = [_build_cast(bound_inputs[c.name], "DOUBLE") for c in prepared.split.columns]
@@ -110,9 +110,9 @@ def list_numbers(
     number_type: str,
     dialect: Dialect = DUCKDB,
 ) -> list[str]:
-    """Return the columns that the engine function reads, cast to `number_type`.
+    """Return the SQL of the columns that a function reads, cast to `number_type`.
 
-    In engines that evaluate calls lazily, strings that the model rejects have their own code.
+    In engines that evaluate calls lazily, a special code marks strings that the model rejects.
     """
     encoded: dict[str, str] = {}
     encoders, packed_columns = prepared.split.encoders, prepared.split.packed_columns
@@ -130,17 +130,16 @@ def list_numbers(
 
 
 def _build_cast(bound: Bound, sql_type: str) -> str:
-    """Cast a column to `sql_type`; a column of this type needs no cast, which would bind slower."""
+    """Cast an input to `sql_type`, unless it is a plain column of that type: casts bind slowly."""
     is_column = is_plain(bound.sql) and bound.sql[0] != "(" and bound.sql.upper() != "NULL"
     has_type = bound.type == sql_type and is_column
     return bound.sql if has_type else f"CAST({bound.sql} AS {sql_type})"
 
 
 def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[str]:
-    """Return the inputs in which NULL makes the result NULL.
+    """Return the inputs that reject NULL, if the option `on_null` is 'null'; otherwise no inputs.
 
-    If the option `on_null` is 'null', these are the inputs that reject NULL. Raises ConfigError if
-    they cannot be determined.
+    NULL in one of them makes the result NULL. Raises ConfigError if they cannot be determined.
     """
     return _find_required_inputs(program) if options.get("on_null") == "null" else frozenset()
 
@@ -148,7 +147,7 @@ def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[
 def build_missing_test(
     bound_inputs: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
 ) -> str | None:
-    """Build a SQL test whether one of the inputs `names` is missing; return None without names."""
+    """Build SQL that is true if one of the inputs `names` is NULL or NaN; None without names."""
     tests = []
     for name in names:
         bound = bound_inputs[name]
@@ -159,10 +158,10 @@ def build_missing_test(
 
 
 def build_discarded_test(call: ModelCall, sql: str) -> str | None:
-    """Build a SQL test whether the engine discards a row's result; None if it discards none.
+    """Build SQL that is true for rows whose result the engine discards; None if it discards none.
 
-    In MERGE and ON CONFLICT, the engine also evaluates SET for rows that lack one side, whose
-    columns are then NULL.
+    In MERGE and ON CONFLICT, the engine also evaluates SET for rows without a partner in the other
+    table, whose columns are then NULL.
     """
     if call.block is None or call.block.changed_table is None:
         return None
@@ -174,13 +173,13 @@ def build_discarded_test(call: ModelCall, sql: str) -> str | None:
 
 
 def combine_conditions(*tests: str | None) -> str | None:
-    """Combine SQL tests by OR, leaving out each None; return None without tests."""
+    """Combine SQL conditions by OR, except each None; return None if no condition remains."""
     return " OR ".join(test for test in tests if test is not None) or None
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedOnce:
-    """Input expressions that are evaluated once as a struct, and read as its `fields`.
+    """Inputs of a call that are evaluated once into a struct, whose `fields` then replace them.
 
     Otherwise the test for NULL and the call itself would see two values of random(), and deeply
     nested calls would be repeated many times.
@@ -192,7 +191,7 @@ class EvaluatedOnce:
 
     @classmethod
     def create(cls, bound_inputs: dict[str, Bound], dialect: Dialect) -> EvaluatedOnce | None:
-        """Return the struct for the inputs; None if all of them may be repeated."""
+        """Return the struct for `bound_inputs`; None if all of them may be evaluated twice."""
         if all(is_plain(bound.sql) for bound in bound_inputs.values()):
             return None
         fields = {
@@ -202,13 +201,13 @@ class EvaluatedOnce:
         return cls(bound_inputs, fields, dialect)
 
     def wrap(self, value: str) -> str:
-        """Turn `value`, an expression over the fields, into an expression over the inputs."""
+        """Return SQL that evaluates the struct once, and then `value`, which reads its fields."""
         struct_fields = {f"c{k}": b.sql for k, b in enumerate(self.bound_inputs.values())}
         return self.dialect.let("sqlml_n", self.dialect.struct(struct_fields), value)
 
 
 def build_null_if(null_condition: str | None, value: str) -> str:
-    """Build a CASE that is NULL for rows that meet `null_condition`, and `value` for others."""
+    """Build SQL that is NULL for rows that meet `null_condition`, and `value` for other rows."""
     if null_condition is None:
         return value
     return f"CASE WHEN {null_condition} THEN NULL ELSE {value} END"
@@ -236,7 +235,7 @@ def _find_required_inputs(program: Program) -> frozenset[str]:
 
 
 def _find_accepted_row(program: Program) -> dict[str, Array] | None:
-    """Return a row that the model accepts; None if it rejects 32 rows of each of two samples."""
+    """Return a row that the model accepts; None if it rejects 32 rows from each of two samples."""
     for frame in islice(make_sample_frames(program, program.features), 2):
         for i in range(32):
             row = {name: frame[name].to_numpy()[i : i + 1] for name in program.inputs}

@@ -1,4 +1,4 @@
-"""The requested output of a call: its model, and an output or one class of it."""
+"""The target of a call: a model, and the requested output or class of the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sqlml.types import Labels, class_literal, fold, list_classes
 def find_chosen_class(
     call: ModelCall, model: Model, sql: str, parameters: Parameters
 ) -> ChosenClass | None:
-    """Return the class of `class := ...`, or the model's `positive_class`; None without one."""
+    """Return the class of `class := ...`, or else the model's `positive_class`, or else None."""
     class_argument = call.class_argument
     if class_argument is None:
         positive_class = model.options.get("positive_class")
@@ -40,10 +40,10 @@ def find_chosen_class(
 
 
 def find_keyed_class(call: ModelCall, model: Model) -> ChosenClass | None:
-    """Return the class of a key, as in `predict_proba(...)['yes']`, so that only it is computed.
+    """Return the only class to compute if a key chooses it, as in `predict_proba(...)['yes']`.
 
-    Returns None if the key might mean anything but a class: it is not written like a label of its
-    type, it equals no label (which yields NULL), or the result is a list.
+    Returns None if the key may mean anything else: it is not written like a label of its type, it
+    equals no label (so the engine returns NULL), or the result is a list.
     """
     labels = model.program.labels
     if call.key is None or call.class_argument is not None or len(labels) != 1:
@@ -66,7 +66,10 @@ def _read_key(literal: Literal, label_kind: str) -> str | int | bool | None:
 
 
 def _find_class(model: Model, value: Any, sql: str, offset: int) -> ChosenClass:
-    """Return the index of a class among the labels of each target."""
+    """Return the index of `value` in the labels of each target, None for targets without it.
+
+    Raises BindError if no target has the class.
+    """
     labels = model.program.labels
     indices = tuple(find_label(classes, value) for classes in labels)
     if any(i is not None for i in indices):
@@ -114,13 +117,13 @@ def _spell_number(value: Any) -> str:
 
 
 def explain_missing_output(output: str, program: Program) -> str:
-    """Return why a model lacks an output that its library may provide; otherwise ""."""
+    """Return a hint why a model lacks `output`, which its library may provide; otherwise ""."""
     is_voting = program.outputs.keys() == {"label", "proba"}
     if output != "transform" or not is_voting:
         return ""
     return (
-        " (a VotingClassifier transforms only with flatten_transform=True: three axes do not make "
-        "a column)"
+        " (a VotingClassifier transforms only with flatten_transform=True, since a column cannot "
+        "hold an array with three axes)"
     )
 
 
@@ -151,6 +154,7 @@ def check_position(call: ModelCall, sql: str, context: Context) -> None:
 
 
 def _guess_table(call: ModelCall, sql: str) -> str:
+    """Return the table that a call in FROM probably means, for an example; "t" if unclear."""
     if not call.arguments:
         return "t"
     argument_span = call.arguments[0].span
@@ -165,7 +169,7 @@ OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
     "predict_score": ("score", "samples"),
     "transform": ("transform",),
 }
-"""Function other than `explain` -> its outputs; it returns the first output that a model has.
+"""Function other than `explain` -> outputs, of which it returns the first that the model has.
 
 A density (KernelDensity, GaussianMixture) has no decision function, but it scores samples.
 """
@@ -183,7 +187,7 @@ class Target:
     """The requested output of a call: an output of a model, or one class of it if `chosen` is set.
 
     Attributes:
-        label: its name in EXPLAIN, if that is not the output's name.
+        label: the name of the target in EXPLAIN, if it differs from the name of the output.
         key: the key that the engine looks up in the result, as it is written: `[1]`.
     """
 
@@ -195,7 +199,7 @@ class Target:
 
     @property
     def column(self) -> int | None:
-        """The only column of the output that is computed; None for all."""
+        """The index of the only output column that is computed; None if all are computed."""
         return None if self.chosen is None or len(self.chosen) > 1 else self.chosen[0]
 
     @property
@@ -213,8 +217,8 @@ class Target:
             return self.label
         labels, description = self.model.program.labels, str(self.output)
         if self.chosen is not None:
-            t, k = next((t, k) for t, k in enumerate(self.chosen) if k is not None)
-            description += f", class {class_literal(labels[t].values[k])}"
+            target, index = next((t, i) for t, i in enumerate(self.chosen) if i is not None)
+            description += f", class {class_literal(labels[target].values[index])}"
         targets = self.model.program.target_count
         return description + (f", {targets} targets" if targets > 1 else "")
 
@@ -291,7 +295,7 @@ def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Conte
 
 
 def _find_model(name: str, context: Context) -> Model:
-    """Return the model with a name; `main.m` may mean m in the current database's main schema."""
+    """Return the model `name`; `main.m` may mean m in the main schema of the current database."""
     try:
         return context.model(name)
     except UnknownModelError:

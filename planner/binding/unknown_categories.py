@@ -19,7 +19,7 @@ from sqlml.types import Array
 
 
 def find_known_categories(options: Mapping[str, Any], program: Program) -> Mapping[str, Array]:
-    """Return the known categories of each input whose unknown categories count as NULL.
+    """Map each input whose unknown categories count as NULL to its known categories.
 
     The mapping is empty unless the option `on_unknown` is 'null'. Raises ConfigError if the model
     checks something other than the categories of a column.

@@ -64,7 +64,10 @@ REVOCABLE_RULES: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
 
 
 def rewrite(draft: Draft, disabled: Collection[str] = ()) -> Draft:
-    """Apply all rules except those in `disabled` and those that the binder rejects."""
+    """Apply all rules except `disabled` ones, and those that change what the user's names mean.
+
+    Views are expanded first if a cascade or a top-K filter then skips more work.
+    """
     rewritten = _apply_safe_rules(draft, disabled)
     if not (rewritten.cascades or rewritten.filters):
         return rewritten
@@ -101,9 +104,9 @@ def _apply_safe_rules(draft: Draft, disabled: Collection[str]) -> Draft:
 
 
 def _binds_like_original(draft: Draft) -> bool:
-    """Return whether the result has the same columns if FROM computes no columns for calls."""
-    before = draft.build_probe(draft.column_aliases, draft.without_prefix)
-    return draft.binds_alike(before, draft.build_widened_probe(draft.without_prefix))
+    """Return whether the result has the same columns as if FROM computed none for calls."""
+    original_probe = draft.build_probe(draft.column_aliases, draft.without_prefix)
+    return draft.binds_alike(original_probe, draft.build_widened_probe(draft.without_prefix))
 
 
 def apply_rules(
@@ -143,7 +146,7 @@ Views that read other views twice grow exponentially.
 
 
 def expand_views(draft: Draft) -> Draft:
-    """Return the draft of the statement with expanded views and joined CTEs, before any rule::
+    """Replace views and joined CTEs by subqueries in a draft to which no rule is applied yet::
 
         SELECT id, predict('m', *, approximate := true) FROM v
         SELECT id, predict('m', *, approximate := true) FROM (SELECT ... FROM s ...) AS v

@@ -1,5 +1,5 @@
-"""The rules `called_models` and `cascaded_calls`: what each call computes, and the small model that
-it asks first.
+"""The rules `called_models` and `cascaded_calls`: the target of each call, and the small model that
+the call asks first.
 
 ::
 
@@ -24,13 +24,13 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.syntax.outline import ModelCall, ModelColumn, sort_inner_first
 
 _DEEP_NESTING = 200
-"""The number of brackets around a call above which the engine is asked whether it accepts them."""
+"""The depth of a call above which the engine is asked whether it accepts the statement."""
 
 
 def called_models(draft: Draft) -> Draft:
-    """Find the target of each call.
+    """Find the target of each call: its model, and which output of the model it returns.
 
-    Returns the same draft if the engine's parser will reject the statement for its depth.
+    Returns the same draft if the engine's parser rejects the statement because it nests too deeply.
     """
     text, parameters, context = draft.text, draft.parameters, draft.context
     for call in draft.outline.calls:
@@ -77,10 +77,9 @@ def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> D
 
 
 def _is_too_deep(draft: Draft) -> bool:
-    """Return whether the engine's parser rejects the statement for its depth.
+    """Return whether the engine's parser rejects the statement because it nests too deeply.
 
-    Planning a deep statement would take long. Raises BindError if the engine's binder rejects it
-    for its depth.
+    Planning such a statement would take long. Raises BindError if the engine's binder rejects it.
     """
     if max(call.depth + call.queries for call in draft.targets) <= _DEEP_NESTING:
         return False
@@ -97,7 +96,7 @@ def _is_too_deep(draft: Draft) -> bool:
 
 
 def cascaded_calls(draft: Draft) -> Draft:
-    """Add the small models that calls ask first, or the reasons why calls have none."""
+    """Add the small models that calls ask first, or the reasons why calls ask none."""
     choices = {
         call: _choose_small_model(draft, target)
         for call, target in draft.targets.items()
@@ -115,6 +114,7 @@ def cascaded_calls(draft: Draft) -> Draft:
 
 
 def _choose_small_model(draft: Draft, target: Target) -> Cascade | TopKFilter | str:
+    """Return the small model that a call may ask first, or the reason why it asks none."""
     if not draft.dialect.lazy_calls:
         return "this engine evaluates both models for every row"
     model = target.model
@@ -128,7 +128,7 @@ def _choose_small_model(draft: Draft, target: Target) -> Cascade | TopKFilter | 
         reason = f"version {model.version} has no top-K filter for its order"
         return f"{reason}: ALTER MODEL .. ADD TOP_K FILTER"
     if not _fits_order(top_k_filter, target):
-        return "the top-K filter is for the order by another class or output"
+        return "the top-K filter ranks rows by another class or output"
     return top_k_filter
 
 

@@ -35,7 +35,7 @@ from sqlml.planner.syntax.parameters import Parameters
 class Piece:
     """A piece of text with its offset in the user's statement.
 
-    Generated text (`is_users` is false) has the offset of its table form.
+    A generated piece (`is_users` is false) has the offset of the table form that it replaces.
     """
 
     text: str
@@ -52,7 +52,6 @@ class ExpandedStatement:
 
     @property
     def sql(self) -> str:
-        """The text of the expanded statement."""
         return "".join(p.text for p in self.pieces)
 
     def is_generated(self, offset: int) -> bool:
@@ -61,7 +60,7 @@ class ExpandedStatement:
         return piece is not None and not piece.is_users
 
     def locate_error(self, error: SqlmlError) -> SqlmlError:
-        """Return an error with its offset in the user's text."""
+        """Return the error with the offset in the user's statement instead of that in `sql`."""
         if error.offset is None or error.sql != self.sql:
             return error
         piece, rest = self._find_piece(error.offset)
@@ -93,7 +92,7 @@ class Draft:
         models_of_rows: the models of each call whose rows name their models.
         cascades: the small models that calls ask first.
         filters: the small models that may filter tables for queries ordered by calls.
-        exact_reasons: why calls that may be approximated are exact.
+        exact_reasons: call that may be approximated -> why it is exact nevertheless.
         edits: the replacements of spans outside of calls.
         negated_calls: calls whose scores are compared with the opposite sign.
         shared: the outputs that a call computes together with other calls on the same row.

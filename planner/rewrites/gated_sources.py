@@ -58,7 +58,7 @@ _UNSURE = "sqlml_unsure"
 """The name of a CTE with the rows for which a small model is unsure."""
 
 _ROW = "sqlml_row"
-"""The parameter of a lambda."""
+"""The parameter of a lambda: a struct of feature values."""
 
 _CALL = re.compile(r'[\w"]\s*\(')
 
@@ -153,6 +153,7 @@ def _gate_source(
 def _build_gate_edits(
     source: FeatureSource, join: LeftJoin | None, small_sql: str, text_of: TextOf
 ) -> dict[Span, str]:
+    """Return edits so that `source` is only computed if `small_sql`, the small result, is NULL."""
     if join is not None and join.using is not None:
         return join.using.build_on_edits(partial(_build_gate_sql, small_sql))
     gated_spans = source.outer_spans or ((source.span,) if join is None else join.other_sides)

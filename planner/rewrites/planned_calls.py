@@ -23,7 +23,7 @@ from sqlml.planner.syntax.outline import CALLS, ModelCall, name_unnamed_items, s
 
 
 def planned_calls(draft: Draft) -> Draft:
-    """Plan all calls, beginning with those on which others depend."""
+    """Plan all calls, each after the calls on which it depends."""
     parameter_edits = draft.parameters.renumber_positional(draft.has_parameters_in_calls)
     planner = _CallPlanner(replace(draft, edits={**parameter_edits, **draft.edits}))
     for call in sort_inner_first(draft.targets):
@@ -54,6 +54,7 @@ class _CallPlanner:
         self._nesting_calls = _find_nesting_calls(draft.targets)
 
     def add(self, call: ModelCall) -> None:
+        """Plan a call, and add its SQL, its probe and its columns in FROM to the draft."""
         draft = self.draft
         scope = replace(make_scope(draft, call), text=self._edits.apply)
         call_in_from = _plan_call(draft, call, scope)
@@ -124,6 +125,7 @@ def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None
 def _plan_call_of_one_model(
     site: CallSite, shared: SharedParts, call: ModelCall, target: Target
 ) -> CallInFrom:
+    """Plan a call whose rows name their models, for one of these models."""
     own_parts = replace(shared, parts=(target.part,))
     return plan_call(replace(site, call=call), target=target, shared=own_parts, by_function=True)
 
@@ -160,11 +162,11 @@ def _find_counted_scope(draft: Draft, scope: Scope) -> Scope:
 def _build_probe_sql(
     draft: Draft, call: ModelCall, call_in_from: CallInFrom, call_sql: str, has_calls: bool
 ) -> str:
-    """Build the SQL for a call, which may have inner calls, in a probe with a widened FROM."""
+    """Build the SQL that stands for a call in a probe in which FROM computes columns."""
     if call_in_from.column is not None:
         return call_sql
     probe = draft.nulls[call]
-    # An expression must also bind to the changed FROM.
+    # A call that became an expression stays in the probe, since it must bind to the changed FROM.
     if not call_in_from.planned.calls_function and not has_calls:
         probe = f"CASE WHEN ({call_in_from.planned.sql}) IS NULL THEN {probe} ELSE {probe} END"
     if call_in_from.row is not None:

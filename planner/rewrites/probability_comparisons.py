@@ -5,8 +5,8 @@ exp().
 with the first float whose probability passes (`float_order.py`). Measured, this is 1.07 to 1.4
 times as fast for a logistic regression, and 1.04 to 1.19 times for 5 to 20 boosted trees.
 
-`ORDER BY predict_proba(...)` stays: different scores may have one probability (1 from a score of 37
-on), and users would see the order of ties change.
+`ORDER BY predict_proba(...)` stays: different scores may have one probability (1 for all scores
+above 37), and users would see the order of ties change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXACT_NUMBER = re.compile(r"(?=.{1,16}$)\d*\.?\d*|\d+(\.\d*)?[eE][+-]?\d{1,2}")
 
 
 def probability_comparisons(draft: Draft) -> Draft:
-    """Compare scores instead of probabilities where that is possible."""
+    """Compare scores instead of probabilities where a threshold with the same result exists."""
     targets, edits, negated = dict(draft.targets), dict(draft.edits), set(draft.negated_calls)
     consumed: list[Parameter] = []
     candidates = {
@@ -71,6 +71,7 @@ def probability_comparisons(draft: Draft) -> Draft:
 
 
 def _find_thresholds(target: Target, bounds: Sequence[tuple[str, float]]) -> list[Threshold] | None:
+    """Return the score thresholds for bounds of a probability; None if one has no threshold."""
     program, column = target.model.program, target.column or 0
     thresholds = [find_margin_threshold(program, column, *bound) for bound in bounds]
     margins = [threshold for threshold in thresholds if threshold is not None]

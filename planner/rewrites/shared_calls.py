@@ -84,10 +84,10 @@ def group_comparable_calls(draft: Draft) -> list[list[ModelCall]]:
 
 
 def make_sharing_key(call: ModelCall, target: Target, outline: Outline) -> Any:
-    """Return a key that is equal for calls that share one function.
+    """Return a key that is equal for calls that share one function; a lone call is its own key.
 
     Calls share a function if they call one model version with the same written arguments in one
-    query. In the output of a query that groups, all calls of a version share it.
+    query. In the output of a query that groups, all calls of a version share a function.
     """
     model, block = target.model, call.block
     if len(model.program.labels) > 1:
@@ -101,6 +101,7 @@ def make_sharing_key(call: ModelCall, target: Target, outline: Outline) -> Any:
 
 
 def _make_comparable_key(draft: Draft, call: ModelCall) -> Any:
+    """Return a key that is equal for calls that the engine may compare with each other."""
     if call.output is None:
         return call
     models = frozenset(target.model.program.hash for target in draft.targets_of(call))
@@ -116,7 +117,7 @@ def _group_by_key(keyed_calls: Iterable[tuple[Any, ModelCall]]) -> list[list[Mod
 
 
 def models_in_from(draft: Draft) -> Draft:
-    """Let FROM compute results that calls in WHERE share with calls in other clauses."""
+    """Let FROM compute the results that calls in WHERE and calls in other clauses share."""
     shared: dict[ModelCall, SharedParts] = {}
     sources: dict[ModelCall, WidenableSource] = {}
     for calls in group_sharing_calls(draft):
@@ -146,7 +147,7 @@ def rows_in_from(draft: Draft) -> Draft:
         return draft
     sources: dict[ModelCall, WidenableSource] = {}
     shareable = draft.shareable_calls
-    for calls in group_comparable_calls(draft):  # each is written alike
+    for calls in group_comparable_calls(draft):  # which must all be written alike
         call_sources = {
             draft.model_source_of.get(call) or find_row_source(call, draft.outline)
             for call in calls

@@ -36,10 +36,10 @@ def find_query_sql(draft: Draft) -> str | None:
 
 
 def describe_calls(draft: Draft, small_reads: Mapping[ModelCall, frozenset[str]]) -> CallsOfQuery:
-    """Describe the calls of a query for its analysis.
+    """Describe the calls of a query for its analysis in `syntax/top_k.py`.
 
-    `small_reads` maps each cascaded call, which must be in a block, to the features that its small
-    model reads.
+    `small_reads` maps each cascaded call, which must be in a block, to the names of the features
+    that its small model reads.
     """
     cascaded = []
     for call, small in small_reads.items():
@@ -66,7 +66,7 @@ def describe_calls(draft: Draft, small_reads: Mapping[ModelCall, frozenset[str]]
 def plan_small_call(
     draft: Draft, call: ModelCall, features: Mapping[str, str], small: PlannedCall
 ) -> PlannedCall:
-    """Plan a call of a small model in another block, where `features` are its features' SQL.
+    """Plan a call of a small model in another block; `features` maps its features to SQL there.
 
     `small` is the planned call of the small model in the block of the full model's call.
     """
@@ -87,7 +87,7 @@ def plan_small_call(
 
 
 def build_stand_in_sql(features: Mapping[str, str]) -> str:
-    """Return an expression that replaces a small model in probes, before it is registered."""
+    """Return SQL that stands for the call of a small model in probes, before it is registered."""
     nulls = " OR ".join(f"({feature}) IS NULL" for feature in features.values()) or "false"
     return f"CASE WHEN {nulls} THEN NULL END"
 
@@ -95,8 +95,8 @@ def build_stand_in_sql(features: Mapping[str, str]) -> str:
 def can_bind(draft: Draft, probes: Mapping[Span, str]) -> bool:
     """Return whether the statement with the edits `probes` binds to the same columns as before."""
     prefix = draft.without_prefix
-    before = draft.build_probe(edits=prefix)
-    return draft.binds_alike(before, draft.build_probe(edits={**prefix, **probes}))
+    original_probe = draft.build_probe(edits=prefix)
+    return draft.binds_alike(original_probe, draft.build_probe(edits={**prefix, **probes}))
 
 
 def have_one_partner(
@@ -116,7 +116,7 @@ def have_one_partner(
 
 
 def find_rereadable_table(draft: Draft, text: str, block: Span) -> FirstTable | None:
-    """Return the first table of a block if a WITH clause may read it instead; otherwise None."""
+    """Return the first table of a block; None unless a CTE may read it with the same rows."""
     table = find_first_table(text, block)
     if table is None or not all(map(draft.context.is_repeatable, table.functions)):
         return None
@@ -148,9 +148,9 @@ def restrict_groups(
         subquery = join.grouped_subquery
         assert subquery is not None
         condition = " AND ".join(
-            f"{key} IN (SELECT {other if '.' in other else f'{alias}.{other}'} "
+            f"{key} IN (SELECT {value if '.' in value else f'{alias}.{value}'} "
             f"FROM {rows_table} AS {alias})"
-            for key, other in join.keys.items()
+            for key, value in join.keys.items()
         )
         edits |= subquery.add_condition(text(subquery.filter_span), condition)
     return edits

@@ -70,9 +70,9 @@ def table_form(draft: Draft) -> Draft:
 
 
 def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> None:
-    """Raise BindError if the rows already have a column with the name of a call's result.
+    """Raise BindError if one of `columns`, those of the rows, has the name of a call's result.
 
-    The engine would read the first of two columns with equal names, which is the rows' own column.
+    The engine would read the first of two columns with equal names, which is that of the rows.
     """
     new_column = fold((call.items[0].name if call.items else None) or "")
     conflict = next((c for c in columns if new_column and fold(c) == new_column), None)
@@ -103,7 +103,7 @@ def _build_pieces(
 ) -> Iterator[Piece]:
     """Yield the pieces of the text at a span with expanded table forms.
 
-    `expand` returns the SQL before, between and after the rows of a form.
+    `expand` returns the SQL before the first rows of a form, and the SQL after each of its rows.
     """
     start = span.start
     for form in forms:
@@ -111,19 +111,19 @@ def _build_pieces(
             continue  # it is inside the rows of another form
         offset = form.span.start
         yield Piece(sql[start:offset], start, True)
-        before, *rest = expand(form)
-        yield Piece(before, offset, False)
-        for rows, after in zip(form.rows, rest, strict=True):
+        prefix, *suffixes = expand(form)
+        yield Piece(prefix, offset, False)
+        for rows, suffix in zip(form.rows, suffixes, strict=True):
             yield from _build_pieces(sql, forms, rows, expand)
-            yield Piece(after, offset, False)
+            yield Piece(suffix, offset, False)
         start = form.span.end
     yield Piece(sql[start : span.end], start, True)
 
 
 def _describe_rows(sql: str, context: Context, rows: str) -> ColumnTypes:
-    """Return the column types of the rows of a form; None if they cannot be determined yet.
+    """Return the column types of `rows`, a table or query in `sql`; None if they are not known yet.
 
-    They are unknown if the rows read a CTE, or if they contain an error, which is reported later.
+    They are not known if `rows` reads a CTE, or contains an error, which is reported later.
     """
     dialect, known_columns = context.dialect.name, context.known_columns
     if find_defined_names(sql, dialect) & find_names(rows, dialect):

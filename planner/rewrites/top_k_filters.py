@@ -7,8 +7,8 @@ a small model.
     SELECT id FROM (SELECT * FROM s WHERE s.y > 0 ORDER BY small(x) DESC LIMIT n) AS s
     LEFT JOIN a ON s.k = a.k WHERE s.y > 0 ORDER BY full(x, f) DESC LIMIT 20
 
-n is the learned ratio times k, and at least the share of rows that this was of the training tables,
-since the best of more rows are rarer (Willump, section 4.2).
+n is the learned ratio times k. For a larger table than in training, n grows in proportion, since
+the best of more rows are rarer (Willump, section 4.2).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from sqlml.planner.syntax.top_k import TopK, find_top_k
 
 
 def top_k_filters(draft: Draft) -> Draft:
-    """Filter the table of each call for the best rows, or record why it is not filtered."""
+    """Filter the table of each call that has a top-K filter, or record why it is not filtered."""
     for call in draft.filters:
         if call in draft.planned:
             result = _filter_table(draft, call)
@@ -79,8 +79,8 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
     ]
     if filtered_joins and not have_one_partner(draft, filtered_joins, facts.keys):
         return (
-            "a joined table has no key that is known to be unique; if it is, say so by option "
-            "unique_keys of ADD TOP_K FILTER"
+            "a joined table has no key that is known to be unique; if one is, declare it with the "
+            "option unique_keys of ADD TOP_K FILTER"
         )
     if any(span.contains(call.span) for span in top_k.filters for call in draft.outline.calls):
         return "a condition calls a model"
@@ -89,7 +89,7 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
     stand_in = build_stand_in_sql(top_k.features)
     probe = _build_best_rows_sql(_build_table_sql(top_k, draft.probe_edits.apply), stand_in, "1")
     if not can_bind(draft, {top_k.source: f"({probe}) AS {top_k.alias}"}):
-        return "its conditions, or the small model's features, are not of the first table alone"
+        return "its conditions or the small model's features read more than the first table"
     ranking_call = plan_small_call(draft, call, top_k.features, small)
     table_sql = _build_table_sql(top_k, draft.build_part)
     row_count_sql = _build_row_count_sql(table_sql, facts)
@@ -143,6 +143,7 @@ def _build_best_rows_sql(table_sql: str, score_sql: str, row_count_sql: str) -> 
 
 
 def _build_row_count_sql(table_sql: str, facts: FilterFacts) -> str:
+    """Build the SQL for the number of rows to keep, which is n in the module's docstring."""
     min_count, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
     scaled_count = f"{builtin('ceil')}({share!r} * {builtin('count')}(*))"
     row_count = f"{builtin('greatest')}({min_count}, CAST({scaled_count} AS BIGINT))"

@@ -69,8 +69,8 @@ def has_one_partner(
 ) -> bool:
     """Return whether each row matches at most one row of the joined table.
 
-    `user_keys` are sets of columns that the user calls unique in any table that is joined on them.
-    Raises ProbeError if the engine cannot bind the join by itself.
+    `user_keys` are sets of columns; the user guarantees that each is unique in any table that is
+    joined on it. Raises ProbeError if the engine cannot bind the join outside of its statement.
     """
     is_declared = any(key <= join.keys.keys() for key in user_keys)
     if not join.keys or not (is_declared or _is_unique(join, unique_keys)):

@@ -1,5 +1,5 @@
-"""The rule `volatile_calls`: calls that may reject a row are not evaluated for rows that no query
-has.
+"""The rule `volatile_calls`: calls that may reject a row are not evaluated for rows that do not
+exist.
 
 To find out whether a LEFT JOIN can become an inner join, DuckDB evaluates the filters above it for
 a row of NULLs, and an error about that row ends the query. It does not do so with volatile
@@ -23,7 +23,7 @@ _STORED = frozenset({"INDEX", "MACRO", "FUNCTION"})
 
 
 def volatile_calls(draft: Draft) -> Draft:
-    """Mark the calls that must be volatile, so that the engine evaluates them only in place."""
+    """Make the functions of calls volatile if the engine could evaluate the calls too early."""
     created = draft.outline.created
     if not draft.dialect.lazy_calls:
         return draft

@@ -16,7 +16,7 @@ _ROW_NUMBER = "sqlml_number"
 
 
 def find_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
-    """Return the FROM clause of a call's block; None if it must stay as it is."""
+    """Return the FROM clause of a call's block; None if no column can be added to it."""
     block = call.block
     if block is None or outline.prefix is None or block.is_chain:
         return None
@@ -41,10 +41,10 @@ class WidenedSource:
     """A FROM clause with the columns that it computes for calls.
 
     Attributes:
-        final_text: the clause without these columns, and its filters, as the engine runs them.
-        probe_text: the clause and its filters in probes.
-        rows: columns of packed numbers by name.
-        models: columns of model results by name, computed from `rows`.
+        final_text: the SQL of the clause without these columns, and of each of its filters.
+        probe_text: the same for probes.
+        rows: name -> column with the packed numbers of a row.
+        models: name -> column with a model's results, which may be computed from `rows`.
     """
 
     source: WidenableSource
@@ -58,7 +58,7 @@ class WidenedSource:
     def create(
         cls, source: WidenableSource, dialect: Dialect, text: TextOf, probed: TextOf
     ) -> WidenedSource:
-        """Return a source without columns; `text` and `probed` return the text at a span."""
+        """Return a source without columns; `text` and `probed` return the SQL at a span."""
         final_text = text(source.span), tuple(map(text, source.filters))
         probe_text = probed(source.span), tuple(map(probed, source.filters))
         return cls(source, dialect, final_text, probe_text)
@@ -75,9 +75,9 @@ class WidenedSource:
         )
 
     def build_adjustments(self, filters_first: bool) -> dict[Span, str]:
-        """Return the edits outside of the clause.
+        """Return the edits in the same block outside of the clause.
 
-        They exclude the columns from stars, and remove the filters that moved into the clause.
+        They exclude the columns from stars, and replace filters that the clause applies by TRUE.
         """
         names = [self.dialect.quote_name(name) for name in (*self.rows, *self.models)]
         filters = self.source.filters if self._moves_filters(filters_first) else ()
@@ -121,6 +121,6 @@ class WidenedSource:
         return f"(SELECT {columns} FROM {clause} ORDER BY {_ROW_NUMBER}) AS {alias}"
 
     def _moves_filters(self, filters_first: bool) -> bool:
-        """Return whether filters move into the clause; they must if it sorts rows."""
+        """Return whether the clause also applies the filters, as it must if it sorts rows."""
         sorts = any(column.order is not None for column in self.models.values())
         return bool(self.models) and (filters_first or sorts)

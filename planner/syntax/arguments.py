@@ -33,7 +33,7 @@ FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform", "explain"
 
 @dataclass(frozen=True, slots=True)
 class NamedArgument:
-    """A named argument, tokens[begin:end], in a call of `function`."""
+    """An argument `name := value`, tokens[begin:end], in a call of `function`."""
 
     argument: Argument
     sql: str
@@ -47,17 +47,19 @@ class NamedArgument:
         return fold(self.tokens[self.begin].text)
 
     def error(self, message: str) -> BindError:
-        """Return an error that also explains how to pass a feature with the argument's name."""
+        """Return an error at the argument that also tells how to pass a feature with its name."""
         hint = f'(a feature of that name is written "{self.name}" := ..)'
         return BindError(f"{message} {hint}", self.sql, self.argument.name_start)
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """An option of a call: its field in `ModelCall`, and the function that reads it.
+    """A named argument of model calls that is an option instead of a feature.
 
-    `only_explain` marks an option of `explain`, and `only_by_column` an option of calls whose rows
-    name their models.
+    Attributes:
+        field: the field of `ModelCall` that holds the option's value.
+        only_explain: only calls of `explain` have the option.
+        only_by_column: only calls whose rows name their models have the option.
     """
 
     field: str
@@ -104,7 +106,7 @@ def _read_whole_number(named: NamedArgument) -> int:
 
 
 def _read_null_or_error(named: NamedArgument) -> bool:
-    """Return True for 'null' and False for 'error'."""
+    """Read the value of `unknown_model :=`: True for 'null', and False for 'error'."""
     literal = named.argument.literal
     value = fold(literal.text) if literal is not None and literal.kind == "string" else None
     if value not in ("null", "error"):
@@ -135,13 +137,13 @@ def _check_options(options: Mapping[str, Any], sql: str, offset: int) -> None:
 
 
 _PATTERN_CLAUSES = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
-"""Clauses after a star that exclude an EXCLUDE list."""
+"""Keywords of clauses after a star that cannot be combined with an EXCLUDE list."""
 
 _STAR_CLAUSES = frozenset({"EXCLUDE", "EXCEPT", "REPLACE", "RENAME"}) | _PATTERN_CLAUSES
 
 
 def find_parameters(sql: str) -> tuple[Parameter, ...]:
-    """Return the parameters of a DuckDB statement, even if sqlglot cannot parse it."""
+    """Return the parameters in `sql`, a DuckDB statement, even if sqlglot cannot parse it."""
     return read_parameters(tokenize(sql))
 
 
@@ -154,7 +156,7 @@ def _make_parameter(token: Token) -> Parameter:
 
 
 def has_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
-    """Return whether the tokens of a text contain a model call, valid or not."""
+    """Return whether `sql` is a text that contains a model call, even an invalid one."""
     try:
         return isinstance(sql, str) and replace_calls_with_null(sql, dialect) is not None
     except ParseError:
@@ -164,7 +166,10 @@ def has_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
 
 
 def replace_calls_with_null(sql: str, dialect: str = "duckdb") -> str | None:
-    """Return a text with NULL instead of each model call; None if its tokens contain none."""
+    """Replace each model call in `sql` by NULL.
+
+    Return None if `sql` contains neither a model call nor a table form, which is not replaced.
+    """
     tokens = tokenize(sql, dialect)
     arguments = ArgumentReader(sql, tokens)
     new_sql, copied_end, has_call = "", 0, False
@@ -186,7 +191,7 @@ def _follows_dot(tokens: Tokens, index: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StringCall:
-    """A function call whose first argument is the string `text`."""
+    """A call `name('text', ...)`, which is qualified if a schema precedes the name."""
 
     name: str
     text: str
@@ -194,7 +199,7 @@ class StringCall:
 
 
 def find_string_calls(sql: str) -> list[StringCall]:
-    """Return the calls in a DuckDB text whose first argument is a string; [] if it is not SQL."""
+    """Return the calls in DuckDB's `sql` whose first argument is a string; [] if it is not SQL."""
     try:
         tokens = tokenize(sql)
     except ParseError:
@@ -210,7 +215,7 @@ def find_string_calls(sql: str) -> list[StringCall]:
 
 
 def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
-    """Return the identifiers of a DuckDB text.
+    """Return the identifiers in `sql`, a DuckDB text, in the order of their offsets.
 
     Each is a triple: the folded identifier, its offset, and whether it follows a dot.
     """
@@ -223,9 +228,9 @@ def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
 
 
 class ArgumentReader:
-    """A reader of the arguments of calls in one text.
+    """A reader of the model calls in `sql`, whose tokens are `tokens`.
 
-    Its methods take the range tokens[start:end] as `start` and `end`.
+    Public methods take offsets and spans in `sql`; private methods read tokens[start:end].
     """
 
     def __init__(self, sql: str, tokens: Tokens) -> None:
@@ -235,13 +240,14 @@ class ArgumentReader:
         self._token_at = {start: i for i, start in enumerate(self._starts)}
 
     def find_call_span(self, start: int) -> Span:
+        """Return the span of the call whose name begins at the offset `start`."""
         index = self._token_at[start]
         closing_index = self._tokens.closing.get(index + 1)
         assert closing_index is not None, "the parser has accepted the call"
         return self._span(index, closing_index + 1)
 
     def find_key_after(self, span: Span) -> Key | None:
-        """Return the key in brackets after a span; None unless it is a single literal."""
+        """Return the key after a span, such as `['yes']`; None unless a single literal follows."""
         opening = bisect_left(self._starts, span.end)
         closing = self._tokens.closing.get(opening)
         if closing is None or not self._tokens[opening].is_symbol("["):
@@ -250,9 +256,10 @@ class ArgumentReader:
         return None if literal is None else Key(self._span(opening, closing + 1), literal)
 
     def read_call(self, function: str, name_span: Span) -> ModelCall | None:
-        """Read a call from its own text; return None for a user's own function without a model.
+        """Read the call of `function` whose name is at `name_span`.
 
-        Raises BindError if an argument cannot be valid.
+        Return None if no argument shows that it is a model call, since users may have their own
+        function with the same name. Raises BindError if an argument cannot be valid.
         """
         tokens, name_index = self._tokens, self._token_at[name_span.start]
         closing_index = tokens.closing.get(name_index + 1)
@@ -262,8 +269,8 @@ class ArgumentReader:
         (model_start, model_end), *argument_ranges = ranges
         model = self._read_model(model_start, model_end)
         if model is None:
-            # No function of the engine takes a star, so the call is a model call. A struct may be
-            # an argument of both.
+            # The first argument is an expression, which may name the model of each row. It does so
+            # if a star follows, since no other function takes a star, and maybe if a struct does.
             if model_end == model_start or not any(
                 b > a and (self._read_star(a, b) or self._read_fields(a, b))
                 for a, b in argument_ranges
@@ -310,7 +317,7 @@ class ArgumentReader:
         )
 
     def read_number(self, span: Span | None) -> Literal | Parameter | None:
-        """Return the number or the parameter at a span; None if the span has anything else."""
+        """Return the number or parameter that fills a span; None for any other text."""
         tokens = [] if span is None else self._tokens_in(span)
         if len(tokens) != 1:
             return None
@@ -319,12 +326,12 @@ class ArgumentReader:
         return Literal("number", tokens[0].text) if tokens[0].kind == "number" else None
 
     def find_operator(self, start: int, end: int, text: str) -> Span | None:
-        """Return the span of the only operator `text` between two offsets, or None."""
+        """Return the span of the operator `text`; None unless it occurs once in sql[start:end]."""
         matches = [t for t in self._tokens_in(Span(start, end)) if t.is_symbol(text)]
         return Span(matches[0].start, matches[0].end) if len(matches) == 1 else None
 
     def find_local_names(self, span: Span, names: frozenset[str]) -> tuple[Span, ...]:
-        """Return the spans in `span` of identifiers in `names`, each with its fields (`x.a`)."""
+        """Return the spans where `span` reads a variable in `names`, with its fields (`x.a`)."""
         if not names:
             return ()
         tokens, spans = self._tokens, []
@@ -347,10 +354,10 @@ class ArgumentReader:
         return tuple(spans)
 
     def uses_row(self, alias: str, span: Span, source: Span, calls: Sequence[Span]) -> bool:
-        """Return whether an alias may mean the whole row as a struct somewhere in a span.
+        """Return whether the table alias `alias` may mean the table's whole row within `span`.
 
-        An alias before a dot only qualifies a column. Its source and the outermost calls are not
-        searched.
+        Before a dot, the alias only qualifies a column. `source`, where the alias is defined, and
+        `calls` are not searched.
         """
         tokens = self._tokens
         first_index = bisect_left(self._starts, span.start)
@@ -366,9 +373,9 @@ class ArgumentReader:
         return False
 
     def read_star_spans(self, span: Span | None) -> tuple[Span, Span | None] | None:
-        """Return the span of a star, and of the bracket that opens its EXCLUDE list, if any.
+        """Return the span of a star, and that of its EXCLUDE list's opening bracket, if any.
 
-        Returns None if the star selects columns in a way that excludes such a list.
+        Return None if the star cannot have an EXCLUDE list, as in `* LIKE 'a%'`.
         """
         tokens = self._tokens
         index = self._token_at[span.start] if span is not None else -1
@@ -394,6 +401,7 @@ class ArgumentReader:
         return self._tokens[first_index : bisect_left(self._starts, span.end)]
 
     def _read_model(self, start: int, end: int) -> str | Parameter | ModelColumn | None:
+        """Read the model from the first argument: 'm', a parameter, MODEL m or MODEL (column)."""
         token = self._tokens[start]
         if end - start == 1 and token.kind == "string":
             return token.text
@@ -462,7 +470,7 @@ class ArgumentReader:
         return tuple(self._read_argument(a, b) for a, b in ranges)
 
     def _read_fields(self, start: int, end: int) -> tuple[tuple[str, Span], ...] | None:
-        """Return the names and values of `{'a': x, b: y}`; None for any other argument."""
+        """Return the names in `{'a': x, b: y}` and the values' spans; None for other arguments."""
         tokens = self._tokens
         if not tokens[start].is_symbol("{") or tokens.closing.get(start) != end - 1:
             return None
@@ -505,7 +513,7 @@ class ArgumentReader:
         )
 
     def _skip_qualifier(self, start: int, end: int) -> int:
-        """Return the index after a qualifier `t.` or `s.t.`, if there is one."""
+        """Return the index after a qualifier `t.` or `s.t.`, or `start` if there is none."""
         tokens = self._tokens
         while start + 1 < end and tokens[start].is_identifier and tokens[start + 1].is_symbol("."):
             start += 2

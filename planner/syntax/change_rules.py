@@ -26,6 +26,8 @@ from sqlml.types import fold
 
 
 def _make_change_rule(list_sources: Callable[[exp.Expr], tuple[Span, ...]]) -> Rule:
+    """Make the rule for UPDATE or DELETE, whose tables in scope `list_sources` returns."""
+
     def walk_change(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
         block = replace(read_block(walker, node, context), sources=list_sources(node))
         where = node.args.get("where")
@@ -40,7 +42,7 @@ def _make_change_rule(list_sources: Callable[[exp.Expr], tuple[Span, ...]]) -> R
 
 
 def _find_clause(key: str) -> str:
-    """Return the keyword of a part of a change, whose expressions are not a SELECT list."""
+    """Return the keyword of a part of a change; "expressions" are not a SELECT list there."""
     return "" if key == "expressions" else CLAUSES.get(key, "")
 
 
@@ -89,7 +91,7 @@ def _find_table_name_span(table: exp.Expr | None) -> Span | None:
 
 
 def _walk_when(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk a WHEN clause of MERGE; for unmatched rows, it sees only one of the two tables."""
+    """Walk a WHEN clause of MERGE, which sees only one of both tables for unmatched rows."""
     block = context.block
     if block is not None and len(block.sources) == 2 and not node.args.get("matched"):
         target, source = block.sources
@@ -173,7 +175,7 @@ def _walk_prepare(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def find_prefix(tree: exp.Expr) -> Span | None:
-    """Return the span before a statement's query, such as INSERT INTO t; None without a query."""
+    """Return the span before a statement's query, such as INSERT INTO t; None if there is none."""
     query: exp.Expr | None = tree
     if isinstance(tree, exp.Create | exp.Insert):
         query = tree.args.get("expression")

@@ -29,7 +29,7 @@ _OPERATORS: Mapping[type[exp.Expr], str] = MappingProxyType(
 REVERSED_OPERATORS: Mapping[str, str] = MappingProxyType(
     {">": "<", "<": ">", ">=": "<=", "<=": ">="}
 )
-"""The operator of a comparison whose sides are swapped."""
+"""Operator of a comparison -> operator of the same comparison with its sides swapped."""
 
 
 def _walk_lambda(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
@@ -65,7 +65,7 @@ def _walk_parenthesis(walker: Walker, node: exp.Expr, context: WalkContext) -> N
 
 
 def _walk_dot(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    """Walk `a.b`: `ML.PREDICT(...)` is a table form, and `schema.predict(...)` is the user's."""
+    """Walk `a.b`: `ML.PREDICT(...)` is a table form, `schema.predict(...)` a user's function."""
     function = node.args.get("expression")
     if not isinstance(function, exp.Anonymous):
         walker.walk_children(node, context)
@@ -139,6 +139,7 @@ def _has_window(node: exp.Expr) -> bool:
 
 
 def _read_form(walker: Walker, node: exp.Expr, form_span: Span, context: WalkContext) -> None:
+    """Record a table form that is used as one value instead of as a table."""
     has_rows = not FORMS[find_form(node.name) or fold(node.name)].has_model
     is_form = has_rows or (node.expressions and isinstance(node.expressions[0], ModelName))
     if is_form and context.clause in _SCALAR_CLAUSES:
@@ -152,9 +153,9 @@ _CONDITION_PARENTS = (
     *(exp.And, exp.Or, exp.Not, exp.Paren, exp.Case, exp.If),
     *(exp.Select, exp.Alias, exp.Anonymous, exp.Tuple),
 )
-"""Parents under which both engines and sqlglot parse a comparison alike.
+"""Types of parents under which the engines and sqlglot parse a comparison alike.
 
-They disagree about `a > 0 = b > 1`, for example, since their operators bind differently.
+They parse `a > 0 = b > 1` differently, for example, since they rank these operators differently.
 """
 
 

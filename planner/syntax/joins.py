@@ -20,12 +20,13 @@ _USING, _CLOSING_BRACKET = re.compile(r"\s*USING\s*\(\s*", re.IGNORECASE), re.co
 
 @dataclass(frozen=True, slots=True)
 class Using:
-    """A USING that can become an ON.
+    """The USING clause of a join, if it can be rewritten as ON.
 
     Attributes:
-        table: the span of the table without its alias.
+        table: the span of the joined table without its alias.
         alias_sql: the text between the table and USING, such as ` AS t`.
         name: the name of the table in the query.
+        end: the offset of the end of the USING clause.
         keys: the columns in USING, as written.
     """
 
@@ -36,10 +37,10 @@ class Using:
     keys: tuple[str, ...]
 
     def build_on_edits(self, left_key: Callable[[str], str]) -> dict[Span, str]:
-        """Return edits that turn the USING into an ON that compares each key with `left_key(key)`.
+        """Return edits that rewrite USING as ON, which compares each key with `left_key(key)`.
 
-        They rename the table's own keys, so that elsewhere the key names mean the columns of the
-        earlier tables, as they do with USING.
+        The edits also rename the key columns of the joined table. Elsewhere in the query, the key
+        names then mean the columns of earlier tables, as they do with USING.
         """
         new_names = {key: f"sqlml_key_{n}" for n, key in enumerate(self.keys)}
         key_list = ", ".join(f"{key} AS {name}" for key, name in new_names.items())
@@ -58,15 +59,15 @@ class GroupedSubquery:
     A condition about these columns can be applied before it groups.
 
     Attributes:
-        filter_span: the span of its WHERE condition, or an empty span where to insert a WHERE.
-        functions: the functions that it calls (`find_functions`).
+        filter_span: the span of the WHERE condition, or an empty span at which to insert WHERE.
+        functions: the functions that the subquery calls (`find_functions`).
     """
 
     filter_span: Span
     functions: frozenset[str]
 
     def add_condition(self, old_condition: str, condition: str) -> dict[Span, str]:
-        """Return the edit that adds a condition to the subquery's own, `old_condition` or ""."""
+        """Return the edit that adds `condition` to WHERE, which has `old_condition` or is ""."""
         if not old_condition:
             return {self.filter_span: f"WHERE {condition} "}
         return {self.filter_span: f"({old_condition}) AND {condition}"}
@@ -77,14 +78,15 @@ class LeftJoin:
     """A LEFT JOIN on equations.
 
     Attributes:
-        table: the joined table as written.
+        table: the joined table or subquery as written, without its alias.
+        names: the folded name and alias of the joined table.
         preceding_sql: the FROM clause up to the join.
-        keys: the columns of the table, with the expressions that they must equal, as written.
+        keys: folded column of the table -> the expression that it must equal, as written.
         distinct_columns: the columns of a subquery that are unique together; None for a table.
         other_sides: the spans of the expressions in ON that the keys must equal.
-        using: the USING, if it can become an ON.
-        block: the span of the query.
-        grouped_subquery: the subquery, if it groups by the keys and maybe by other columns.
+        using: the USING clause, if it can be rewritten as ON.
+        block: the span of the query that contains the join.
+        grouped_subquery: the subquery, if it groups by all keys.
     """
 
     span: Span
@@ -102,7 +104,7 @@ class LeftJoin:
 
 @analyse_query(default=())
 def find_left_joins(sql: str) -> Sequence[LeftJoin]:
-    """Return the LEFT JOINs on equations in a text that is a single DuckDB query.
+    """Return the LEFT JOINs on equations in `sql`; () if it is not a single DuckDB query.
 
     Returns () if a join is NATURAL or POSITIONAL.
     """
@@ -120,6 +122,7 @@ def is_left_join(join: exp.Join) -> bool:
 
 
 def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
+    """Describe a LEFT JOIN of a table, file or subquery; return None for any other join."""
     join_span, table, query = span(join), join.this, join.parent
     if not is_left_join(join) or join.args.get("kind") not in (None, "", "OUTER"):
         return None
@@ -136,7 +139,7 @@ def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
     if isinstance(table, exp.Subquery):
         distinct_columns = _find_distinct_columns(table.this)
     elif isinstance(table.this, exp.Identifier):
-        # Elsewhere the name could be that of a CTE, or the table could be joined again.
+        # Another mention of the table's name could be a CTE, or a second join of the table.
         names.add(fold(table.name))
     elif fold(table.this.name) not in FILE_FUNCTIONS:
         return None
@@ -163,7 +166,7 @@ def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
 
 
 def _read_grouping(sql: str, query: exp.Expr, keys: Mapping[str, str]) -> GroupedSubquery | None:
-    """Return a subquery that groups by all keys; None if anything but its aggregates mixes rows."""
+    """Describe a subquery that groups by all `keys`; None if windows or LIMIT combine groups."""
     group = query.args.get("group")
     if group is None or any(query.args.get(key) for key in _CROSS_GROUP_CLAUSES):
         return None
@@ -195,7 +198,7 @@ _CROSS_GROUP_CLAUSES = ("with_", "qualify", "windows", "limit", "offset", "sampl
 
 
 def _read_using(sql: str, join: exp.Join) -> Using | None:
-    """Return the USING of a join; None if the query depends on how many columns it has."""
+    """Return the USING of a join; None if the query depends on the columns that USING merges."""
     table, root = join.this, join.root()
     has_column_aliases = any(alias.args.get("columns") for alias in root.find_all(exp.TableAlias))
     if has_column_aliases or root.find(exp.Pivot, exp.Columns) is not None:
@@ -277,7 +280,7 @@ def _find_table_name(node: exp.Expr) -> str | None:
 
 
 def _find_distinct_columns(query: exp.Expr) -> frozenset[str]:
-    """Return columns of a subquery that are unique together; an empty set if none are obvious."""
+    """Return columns of a subquery that are unique together; an empty set if none are known."""
     if not isinstance(query, exp.Select):
         return frozenset()
     if any(is_unnest(node) for item in query.expressions for node in item.walk()):
@@ -305,7 +308,7 @@ def is_unnest(node: exp.Expr) -> bool:
 
 
 def _make_column_key(node: exp.Expr) -> tuple[str, str] | None:
-    """Return the folded name of a column's table, or "", and of the column; None otherwise."""
+    """Return the folded names of a column's qualifier, or "", and the column; else None."""
     if not isinstance(node, exp.Column) or node.args.get("db") or isinstance(node.this, exp.Star):
         return None
     return fold(node.table), fold(node.name)
@@ -316,8 +319,8 @@ class FirstTable:
     """The first table of FROM in a block to which a WITH clause can be added.
 
     Attributes:
-        span: the table with its alias.
-        condition_spans: the spans of the operands of WHERE's ANDs.
+        span: the span of the table with its alias.
+        condition_spans: the spans of the conditions in WHERE, combined by AND.
         functions: the functions that the conditions call (`find_functions`).
     """
 
@@ -330,7 +333,7 @@ class FirstTable:
 
 @analyse_query(default=None)
 def find_first_table(sql: str, block: Span) -> FirstTable | None:
-    """Return the first table of a block in one DuckDB query; None if it is not supported."""
+    """Return the first table of FROM in `block`; None if no CTE of the block can replace it."""
     (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == block), None)
     if select is None or select.args.get("with_") is not None or select.args.get("from_") is None:

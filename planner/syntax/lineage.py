@@ -1,7 +1,7 @@
 """Column lineage: which tables, subqueries and calls each expression of a DuckDB query depends on.
 
-`Lineage` finds them for the expressions of one query, `find_feature_sources` for the columns of its
-result. It follows correlated subqueries and LATERAL joins that have one row for each outer row.
+`Lineage` finds the sources of any expression in a query, and `find_feature_sources` those of the
+result columns. Both follow correlated subqueries and LATERAL joins with one row per outer row.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class FeatureSource:
     """A joined table, function call, correlated subquery or part of a LATERAL that feeds features.
 
     Attributes:
-        name: its name in EXPLAIN.
+        name: the source's name in EXPLAIN.
         kind: "join", "call", "subquery" or "lateral".
-        span: its span, for a table without the alias.
-        block: the span of its query block.
-        table_name: the name of a table without alias, as written.
+        span: the span of the source; that of a joined table excludes the alias.
+        block: the span of the query block that contains the source.
+        table_name: the written name of a joined table that has no alias; otherwise "".
         outer_spans: the spans of a subquery's references to outer columns.
-        table_names: the folded names of a subquery's own tables.
+        table_names: the folded names of the tables that a subquery reads.
     """
 
     name: str
@@ -54,7 +54,7 @@ class FeatureSource:
     table_names: frozenset[str] = frozenset()
 
     def build_idle_sql(self, sql: str) -> str:
-        """Return the text that replaces an unneeded source in `sql`: no rows, or NULL."""
+        """Return the SQL for this source, written in `sql`, when not needed: no rows, or NULL."""
         written = sql[self.span.start : self.span.end]
         if self.kind == "join":
             return f"(SELECT * FROM {written} LIMIT 0) {self.table_name}".rstrip()
@@ -80,8 +80,8 @@ _CHEAP_PREFIXES = ("array_agg", "json_group_")
 class Lineage:
     """The columns of one DuckDB query and the sources that they depend on.
 
-    Sources that feed an aggregate, a window or an unnested list are also recorded in `across_rows`,
-    since results of other rows depend on them. The arguments are those of `resolve_query`.
+    Sources that feed an aggregate, a window or an unnested list are also in `across_rows`: one of
+    their rows may affect several result rows. The arguments are those of `resolve_query`.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class Lineage:
         return item.alias_or_name.startswith(self._added_prefix)
 
     def is_one_row_subquery(self, scope: Scope) -> bool:
-        """Return whether a block is a subquery with one row per outer row, which keeps all rows."""
+        """Return whether a block is a subquery that yields exactly one row per outer row."""
         return id(scope.expression.parent) in self._one_row_nodes
 
     def is_lateral(self, join: exp.Join) -> bool:
-        """Return whether a join is a LATERAL that adds one row to each row."""
+        """Return whether a join is a LATERAL with exactly one row for each row on its left."""
         return id(join.this) in self._laterals
 
     def find_block(self, block: Span) -> Scope | None:
@@ -143,7 +143,10 @@ class Lineage:
         return frozenset(sources)
 
     def find_all_sources(self, scope: Scope) -> Sources:
-        """Return the sources of all columns of a block, on which an unknown column may depend."""
+        """Return all sources of a block and of the blocks that it reads.
+
+        A column that cannot be traced to its origin may depend on any of them.
+        """
         if id(scope) in self._entered_scopes:
             return _NO_SOURCES  # The block is a CTE that reads itself.
         self._entered_scopes.add(id(scope))
@@ -174,7 +177,7 @@ class Lineage:
     def _find_subquery_sources(
         self, subquery: _CorrelatedSubquery, name: str, kind: str, scope: Scope
     ) -> Sources:
-        """Return a correlated subquery as a source, together with the sources that feed it."""
+        """Return a subquery as a source of `kind`, together with the sources that feed it."""
         block, outer = _get_block_span(scope), list_spans(*subquery.outer_columns)
         source = FeatureSource(name, kind, subquery.span, block, "", outer, subquery.table_names)
         inner = map(self.find_all_sources, subquery.cte_scopes)
@@ -207,6 +210,7 @@ class Lineage:
         return _NO_SOURCES.union(*(self._find_column_sources(column, scope) for column in columns))
 
     def _find_column_sources(self, column: exp.Column, scope: Scope) -> Sources:
+        """Return the sources of a column: the join of its table, and sources in a subquery."""
         if not column.table:
             # An unqualified name is the alias of an item, as in ORDER BY.
             item = self.find_item(scope, column.name)
@@ -227,6 +231,7 @@ class Lineage:
         return join_sources | self.find_sources(item, inner_scope)
 
     def _find_lateral_sources(self, table: exp.Expr, name: str, scope: Scope) -> Sources:
+        """Return the sources of a LATERAL's column: the LATERAL, or calls in it without FROM."""
         subquery, inner_scope = self._laterals[id(table)]
         if subquery.outer_columns:
             source_name = f"lateral {table.alias_or_name}"
@@ -252,7 +257,7 @@ class Lineage:
         return frozenset({FeatureSource(name, "join", table_span, block, table_name)})
 
     def find_struct_sources(self, scope: Scope) -> Sources:
-        """Return the sources of the structs that a block unnests or selects by a star.
+        """Return the sources of structs that a block unnests, or selects by a star from a subquery.
 
         The fields of these structs become columns whose names are not in the syntax tree.
         """
@@ -332,13 +337,13 @@ class _CorrelatedSubquery:
         SELECT u.id, l.mean FROM users u, LATERAL (SELECT avg(...) AS mean FROM orders ...) AS l
 
     If `u.id` is NULL, the engine reads no row of `orders`. For a LATERAL without FROM, all
-    attributes except `node` and `table_names` are empty, since its items could stand outside.
+    attributes except `node` and `table_names` are empty: the outer query could compute its items.
 
     Attributes:
-        span: the subquery with its brackets.
-        outer_columns: its references to columns of outer tables.
-        table_names: the folded names of its own tables.
-        cte_scopes: the CTEs that it reads.
+        span: the span of the subquery, including its brackets.
+        outer_columns: the references to columns of outer tables.
+        table_names: the folded names of the tables in the subquery's FROM.
+        cte_scopes: the CTEs that the subquery reads.
     """
 
     node: exp.Expr
@@ -369,9 +374,9 @@ def _walk_outside(node: exp.Expr, subqueries: list[_CorrelatedSubquery]) -> Iter
 
 
 def _find_laterals(sql: str, scope: Scope) -> dict[int, tuple[_CorrelatedSubquery, Scope]]:
-    """Return a block's joined subqueries that use earlier tables, by the `id` of the joined node.
+    """Map the `id` of each LATERAL node that a block joins to the subquery and its scope.
 
-    Raises ValueError if a subquery may have several rows, or none, for an outer row.
+    Raises ValueError if a LATERAL may have several rows, or none, for an outer row.
     """
     laterals = {}
     for join in scope.expression.args.get("joins") or ():
@@ -394,6 +399,7 @@ def _find_laterals(sql: str, scope: Scope) -> dict[int, tuple[_CorrelatedSubquer
 
 
 def _read_lateral(sql: str, join: exp.Join, scope: Scope) -> _CorrelatedSubquery | None:
+    """Describe a joined LATERAL; return None unless it has exactly one row per outer row."""
     query = join.this.this if isinstance(join.this, exp.Lateral) else join.this
     select, keeps_rows = scope.expression, _is_left_join_on_true(join)
     if not isinstance(query, exp.Subquery) or not isinstance(select, exp.Select):
@@ -421,6 +427,7 @@ _ROW_CLAUSES = ("group", "having", "limit", "offset", "sample")
 
 
 def _read_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
+    """Describe a subquery in an expression; return None unless it is one aggregated column."""
     select = query.this
     if not isinstance(select, exp.Select) or len(select.selects) != 1:
         return None
@@ -452,9 +459,10 @@ def _make_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSu
 
 
 def _is_one_row_item(nodes: list[exp.Expr], subquery: _CorrelatedSubquery | None) -> bool:
-    """Return whether an item with these nodes aggregates the subquery's own rows, and nothing else.
+    """Return whether `nodes`, those of a subquery's item, compute one value from all its rows.
 
-    An aggregate of outer columns belongs to the outer query.
+    They must contain an aggregate and no outer column, since an aggregate of outer columns would be
+    computed by the outer query.
     """
     if subquery is None or not any(map(_is_aggregate, nodes)):
         return False

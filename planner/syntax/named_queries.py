@@ -1,4 +1,4 @@
-"""Queries that stand for tables by name: those of views and of CTEs."""
+"""Views and CTEs: queries that a statement reads by name, like tables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sqlml.types import fold
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:
-    """A table of FROM by its name.
+    """A table that FROM reads by its name.
 
     Attributes:
-        span: its span without the alias.
-        alias_sql: the alias to add if it has none; otherwise "".
+        span: the span of the table without its alias.
+        alias_sql: the alias that a query in its place needs, or "" if the table has an alias.
     """
 
     span: Span
@@ -46,7 +46,7 @@ class ViewBody:
 
 @analyse_query(default=())
 def find_named_tables(sql: str) -> tuple[NamedTable, ...]:
-    """Return the tables that a DuckDB query names, without CTEs; () if it cannot be parsed."""
+    """Return the tables that DuckDB's query `sql` names, except CTEs; () if it cannot be parsed."""
     statements = parse_trees(sql)
     return tuple(_iterate_named_tables(sql, statements[0])) if len(statements) == 1 else ()
 

@@ -1,4 +1,4 @@
-"""The outline of a statement: what it says, each part with its span in the text.
+"""The outline of a SQL statement: its calls, queries and parameters, with their spans in the text.
 
 `read_outline.py` builds it once from sqlglot's tree; the rest of the planner never parses SQL
 itself. `splice` and `Edits` rewrite the text and leave everything else byte for byte.
@@ -30,11 +30,11 @@ class Item:
     """An item of a SELECT list.
 
     Attributes:
-        name: its alias; None if it has none.
-        may_expand: it may produce several columns.
-        accepts_volatile: the engine accepts a volatile function in it, since no other part of the
-            query uses its name.
-        is_named: AS or `name: expression` names it, so that other clauses may use the name.
+        name: the item's alias; None if it has none.
+        may_expand: the item may produce several columns.
+        accepts_volatile: the engine accepts a volatile function in the item, since no other part of
+            the query uses its name.
+        is_named: AS or `name: expression` names the item, so that other clauses may use the name.
     """
 
     span: Span
@@ -46,13 +46,15 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class WidenableSource:
-    """A single table, file or named subquery in FROM, to which a column can be added unnoticed.
+    """The only table, file or named subquery in a block's FROM, if a column can be added to it.
+
+    Only stars of the block see such a column, and each of them can exclude it.
 
     Attributes:
-        alias: its name, as SQL.
+        alias: the name of the source, as SQL.
         stars: the stars of the block that have no EXCLUDE list.
         exclude_lists: the opening brackets of the EXCLUDE lists of the block's other stars.
-        filters: the operands of WHERE's ANDs that call no model.
+        filters: the conditions in WHERE, combined by AND, that call no model.
     """
 
     span: Span
@@ -71,18 +73,18 @@ class Block:
             tables to its right.
         items: the SELECT list.
         filters: the operands of the ANDs in `where`, if they are evaluated independently.
-        names: the folded aliases of items, and maybe others.
-        ctes: the definitions of its own WITH that are in scope.
+        names: the folded aliases of items; those of a pipe step may not be in `items`.
+        ctes: the definitions in the block's own WITH clause that are in scope.
         is_lateral: the block stands in the parent's FROM clause.
-        is_chain: the block reads the result of its sources: of the operands of a UNION in its ORDER
-            BY, or of the earlier steps of a pipe.
-        name: the name of that result.
-        joins: the joins after the sources: those of a pipe, or the one with the current condition.
-            The condition of a SEMI or ANTI JOIN sees both sides (`is_half_join`).
+        is_chain: the block reads the result of a query instead of tables. Its sources are that
+            query: the UNION before an ORDER BY, or the earlier steps of a pipe.
+        name: the name of that query's result.
+        joins: the joins after the sources: those of a pipe, or the join of which ON is a part.
         excluded_table: the table's name in ON CONFLICT, where `excluded` names the new row.
         changed_table: the name of a table whose row may be missing, in ON CONFLICT and in MERGE.
         merge_condition: the condition of a MERGE whose target rows may match no source row.
-        output: the `ModelCall.output` of the calls in its output.
+        output: `Surroundings.output` of the calls in the block's output.
+        is_half_join: the last join is a SEMI or ANTI JOIN, whose condition sees both sides.
     """
 
     span: Span
@@ -127,8 +129,8 @@ class Literal:
     """A number, string, boolean or NULL as it is written.
 
     Attributes:
-        kind: "number", "string" or "word".
-        text: the content of a string; a number without its sign.
+        kind: "number", "string", or "word" for TRUE, FALSE and NULL.
+        text: the content of a string, a number without its sign, or a word in upper case.
     """
 
     kind: str
@@ -141,11 +143,11 @@ class Star:
     """A star `*`, `t.*` or `[*|t.]COLUMNS(...)`, with its EXCLUDE, REPLACE and RENAME.
 
     Attributes:
-        select: the text that yields its columns in a SELECT list.
-        qualifier: the `t.` before it.
-        excluded: folded names, qualified if they are written so.
-        replaced: the expressions of `REPLACE (expression AS name)` by folded name.
-        renamed: the columns of `RENAME` by their new folded names.
+        select: the span of the text that selects the star's columns in a SELECT list.
+        qualifier: the span of the `t.` before the star.
+        excluded: the folded names in EXCLUDE, with a qualifier if they are written with one.
+        replaced: folded name -> expression, as in `REPLACE (expression AS name)`.
+        renamed: new folded name -> column, as in `RENAME (column AS name)`.
     """
 
     select: Span
@@ -157,9 +159,16 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument after the model: its value, and the name in `name := value`.
+    """An argument of a model call after the model: `value` or `name := value`.
 
-    `column` is the folded name of a bare or qualified column.
+    The fields from `literal` on say what the value is, and are None for any other value.
+
+    Attributes:
+        span: the span of the value.
+        name_start: the offset of the argument, including its name.
+        fields: the name and the value's span of each field in `{'a': x, 'b': y}`.
+        column: the folded name of a bare or qualified column, without its qualifier.
+        items: the elements of a list `[x, y]`.
     """
 
     span: Span
@@ -178,10 +187,10 @@ class Comparison:
     """A comparison of a call with one number, or with two by BETWEEN.
 
     Attributes:
-        bounds: triples of an operator, as if the call were on the left, a number and the number's
-            span.
+        bounds: triples of an operator, a number and the number's span. The operator is the one for
+            the call on the left side.
         operator_span: the span of the operator; None for BETWEEN.
-        is_reversed: the call is to the right of the operator.
+        is_reversed: the call is written on the right side of the operator.
     """
 
     bounds: tuple[tuple[str, Literal | Parameter, Span], ...]
@@ -202,18 +211,18 @@ class Surroundings:
     """The place of an expression in a statement.
 
     Attributes:
-        clause: the keyword of the clause around it in the innermost query, or "".
-        items: the select items around it, innermost first.
-        depth: the number of calls and brackets around it.
-        queries: the number of queries around it.
-        in_try: it is in TRY.
-        must_be_stable: it is where the engine accepts no volatile function: in TRY, in
-            PARTITION BY and ORDER BY of a window, or in an ordered DISTINCT aggregate.
-        output: the outermost query that has it in its output, which is all but FROM and WHERE; or
-            None.
-        is_always_evaluated: its clause evaluates it for each row.
-        in_definition: it is in the definition of a table.
-        in_unused_cte: it is in a CTE whose name occurs nowhere else.
+        clause: the keyword of the expression's clause in the innermost query, or "".
+        items: the select items around the expression, innermost first.
+        depth: the number of calls and brackets around the expression.
+        queries: the number of queries around the expression.
+        in_try: the expression is in TRY.
+        must_be_stable: the engine accepts no volatile function there: in TRY, in PARTITION BY and
+            ORDER BY of a window, or in an ordered DISTINCT aggregate.
+        output: the span of the outermost query with the expression in its output, or None. The
+            output of a query is everything but FROM and WHERE.
+        is_always_evaluated: the clause evaluates the expression for each row.
+        in_definition: the expression is in the definition of a table.
+        in_unused_cte: the expression is in a CTE whose name occurs nowhere else.
     """
 
     block: Block | None = None
@@ -234,21 +243,21 @@ class ModelCall(Surroundings):
     """A call `function(model, arguments...)` and its surroundings.
 
     Attributes:
-        span: the call, with its `key` if it has one.
-        model: the name of the model, or the parameter or column that holds it.
+        span: the span of the call, including its `key` if it has one.
+        model: the name of the model, or the parameter or column that holds the name.
         written_arguments: the arguments as written, without blanks and comments.
         identifiers: the folded identifiers in the arguments.
-        local_names: the spans of variables of a lambda, comprehension or macro in it, with the
-            fields after them.
-        has_local_names: some such variables are in scope.
-        has_windows: it is in QUALIFY, and its arguments contain window functions.
-        is_source: it is used in FROM as a table.
-        baseline: it also returns the baseline of the contributions.
-        standard_errors: it returns the standard errors of the contributions instead.
-        background: the query of background rows, in brackets.
-        permutations: the number of pairs of orders that an estimate samples for each background
-            row.
-        skips_unknown: a row whose model is unknown yields NULL.
+        local_names: the spans in the call that read variables of a lambda, comprehension or macro,
+            including fields of the variables.
+        has_local_names: such variables are in scope, even if the call reads none.
+        has_windows: the call is in QUALIFY, and its arguments contain window functions.
+        is_source: the call is used in FROM as a table.
+        baseline: the call also returns the baseline of the contributions.
+        standard_errors: the call returns standard errors instead of the contributions.
+        background: the span of the query of background rows, including its brackets.
+        permutations: the number of pairs of feature orders that an estimate samples for each
+            background row.
+        skips_unknown: a row whose model is unknown yields NULL instead of an error.
     """
 
     function: str
@@ -296,7 +305,7 @@ class ModelCall(Surroundings):
 
     @property
     def hidden_names(self) -> frozenset[str]:
-        """The folded names that mean select items here, but columns in the call's star."""
+        """The folded names that mean select items in the call's clause, but columns in its star."""
         if self.block is None or not self.sees_select_names:
             return frozenset()
         return self.block.names if any(a.star is not None for a in self.arguments) else frozenset()
@@ -310,14 +319,14 @@ class Outline:
     """The outline of one statement.
 
     Attributes:
-        created: the type of object that it creates from expressions, such as VIEW or INDEX, or "".
-        is_stored: the engine stores its text for later.
-        prefix: the span before its query, such as CREATE TABLE t AS or INSERT INTO t; None if it
-            has no query.
+        created: the type of object that the statement creates, such as VIEW or INDEX, or "".
+        is_stored: the engine stores the statement's text for later.
+        prefix: the span before the query, such as CREATE TABLE t AS or INSERT INTO t; None if there
+            is no query.
         scalar_forms: the offsets of table forms that are used as one value.
         identifiers: all identifiers, folded, with their offsets.
-        widenable_sources: the FROM clauses that can produce one more column, by block and without
-            filters.
+        widenable_sources: span of a block -> its FROM clause if that can produce one more column,
+            still without filters.
         comparing_outputs: the outputs (`ModelCall.output`) in which the engine compares
             expressions, as GROUP BY and DISTINCT do.
     """
@@ -355,17 +364,17 @@ def splice(
     insertions: Mapping[int, str] | None = None,
     sources: Mapping[Span, str] | None = None,
 ) -> str:
-    """Return sql[span] with replaced calls, `patches` and `sources`.
+    """Return sql[span], in which each mapping's texts replace the calls or spans that are its keys.
 
     `insertions` maps offsets to the text to insert there.
     """
     calls = {call.span: text for call, text in replacements.items()}
-    insertion_edits = {Span(at, at): text for at, text in (insertions or {}).items()}
+    insertion_edits = {Span(offset, offset): text for offset, text in (insertions or {}).items()}
     return Edits(sql, calls, patches, sources or {}).apply(span, insertion_edits)
 
 
 CALLS, ADJUSTMENTS, PATCHES, SOURCES, _LAST_LAYER = range(5)
-"""Layers of edits of a draft. If two edits have the same span, that of the earlier layer wins.
+"""Layers of edits of a draft. If two edits have the same span, the edit of the earlier layer wins.
 
 CALLS replaces calls, ADJUSTMENTS adapts stars and filters to columns that FROM produces, PATCHES
 changes other places, and SOURCES replaces the FROM clauses that produce columns.
@@ -378,9 +387,9 @@ class Edits:
     def __init__(self, sql: str, *layers: Mapping[Span, str]) -> None:
         self._sql = sql
         self._edits = sorted(
-            _make_sort_key(place, layer, text)
+            _make_sort_key(edit_span, layer, text)
             for layer, texts in enumerate(layers)
-            for place, text in texts.items()
+            for edit_span, text in texts.items()
         )
 
     def add(self, replacements: Mapping[Span, str], layer: int) -> None:
@@ -392,7 +401,7 @@ class Edits:
             del self._edits[bisect_left(self._edits, _make_sort_key(edit_span, layer, text))]
 
     def apply(self, span: Span, extra: Mapping[Span, str] | None = None) -> str:
-        """Return sql[span] with all edits inside it applied, and those of `extra`."""
+        """Return sql[span] after applying all edits inside the span, and the edits in `extra`."""
         sql, pieces, offset = self._sql, [], span.start
         first_index = bisect_left(self._edits, (span.start,))
         edits = self._edits[first_index : bisect_left(self._edits, (span.end + 1,))]
@@ -401,7 +410,7 @@ class Edits:
             edits = sorted([*edits, *extra_edits])
         for start, minus_end, _, text in edits:
             end = -minus_end
-            if start < offset or end > span.end:  # It is inside a call that is replaced as a whole.
+            if start < offset or end > span.end:  # It is inside an edit that is already applied.
                 continue
             left_blank = _find_separator(sql[max(0, start - 1) : start], text[:1])
             right_blank = _find_separator(text[-1:], sql[end : end + 1])
@@ -411,7 +420,7 @@ class Edits:
 
 
 def _make_sort_key(edit_span: Span, layer: int, text: str) -> tuple[int, int, int, str]:
-    """Return an edit as a tuple that sorts by its start, and before all edits inside it."""
+    """Return an edit as a tuple that sorts by the start of its span, and before edits inside it."""
     return edit_span.start, -edit_span.end, layer, text
 
 

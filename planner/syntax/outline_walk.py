@@ -30,7 +30,7 @@ CLAUSES: Mapping[str, str] = MappingProxyType(
         "sample": "USING_SAMPLE",
     }
 )
-"""The keyword of each clause by the name of the part in sqlglot's query node."""
+"""Name of a part of sqlglot's query node -> keyword of the clause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +114,11 @@ def require_span(node: exp.Expr) -> Span:
 
 
 def list_spans(*nodes: exp.Expr | None) -> tuple[Span, ...]:
-    return tuple(at for node in nodes if node is not None and (at := span(node)))
+    return tuple(s for node in nodes if node is not None and (s := span(node)))
 
 
 def find_covering_spans(nodes: Iterable[exp.Expr]) -> tuple[Span, ...]:
-    """Return the span that covers neighbouring nodes as a 1-tuple; () without nodes."""
+    """Return the span that covers all `nodes`, which are neighbours, in a 1-tuple, or ()."""
     covering_span = hull(nodes)
     return () if covering_span is None else (covering_span,)
 
@@ -160,7 +160,6 @@ def _may_expand(node: exp.Expr) -> bool:
 
 
 def _find_function_name(node: exp.Expr) -> str:
-    """Return the folded name of the function that a node calls, or ""."""
     return fold(node.name) if isinstance(node, exp.Anonymous) else ""
 
 
@@ -174,7 +173,7 @@ CONDITIONAL_FUNCTIONS = frozenset({"coalesce", "if", "ifnull", "nullif", "try"})
 
 
 def list_independent_filters(condition: exp.Expr) -> tuple[Span, ...]:
-    """Return the spans of the operands of a condition's ANDs; () if one may skip another."""
+    """Return the spans of the operands of a condition's ANDs; () if OR or CASE may skip some."""
     may_skip_operands = any(
         isinstance(inner, exp.Or | exp.Case | exp.If | exp.Lambda)
         or _find_function_name(inner) in CONDITIONAL_FUNCTIONS

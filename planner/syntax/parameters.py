@@ -42,6 +42,7 @@ class Parameters:
     """The parameters of a statement and their values.
 
     Attributes:
+        values: a sequence of values for `?` and `$1`, or a mapping for `$name`.
         type_of: returns the engine's type of lists, dicts and the like.
         consumed: parameters whose values are part of the plan, so the engine does not get them.
     """
@@ -73,7 +74,7 @@ class Parameters:
         return len(self.values) if isinstance(self.values, Sequence) else 0
 
     def consume(self, parameters: Iterable[Parameter]) -> Parameters:
-        """Return the parameters with `parameters` marked as consumed by the plan."""
+        """Return a copy in which `parameters` are also marked as consumed by the plan."""
         consumed = self.consumed.union(parameters)
         return self if consumed == self.consumed else replace(self, consumed=consumed)
 
@@ -88,12 +89,12 @@ class Parameters:
         return None
 
     def text_value(self, parameter: Parameter) -> str | None:
-        """Return the value of a parameter if it is a string."""
+        """Return the value of a parameter; None if it is not a string."""
         boxed = self.value(parameter)
         return boxed[0] if boxed is not None and isinstance(boxed[0], str) else None
 
     def literal_value(self, argument: Argument) -> tuple[Any] | None:
-        """Return the value of a literal or of a parameter with a value, in a 1-tuple."""
+        """Return the value of a literal or a parameter in a 1-tuple; None for other arguments."""
         if argument.parameter is not None:
             return self.value(argument.parameter)
         literal = argument.literal
@@ -106,7 +107,7 @@ class Parameters:
 
     @cached_property
     def stand_ins(self) -> Mapping[Span, str]:
-        """The replacements of parameters in probes, by span: NULLs of the types of their values.
+        """Span of a parameter -> its replacement in probes: a NULL of the type of its value.
 
         A short string or an integer is written out, since `FROM read_csv(?)` rejects NULL.
         """
@@ -115,11 +116,11 @@ class Parameters:
     @cached_property
     def untyped(self) -> frozenset[Span]:
         """The spans of parameters without a type, because their value is NULL or missing."""
-        return frozenset(place for place, text in self.stand_ins.items() if text == "NULL")
+        return frozenset(span for span, text in self.stand_ins.items() if text == "NULL")
 
     @cached_property
     def types(self) -> Mapping[Span, str]:
-        """Types, by span, of the parameters whose values are plain numbers, booleans or strings."""
+        """Span of a parameter -> SQL type of its value, if that is a number, boolean or string."""
         return {
             parameter.span: _PLAIN_TYPES[type(boxed[0])]
             for parameter in self.keys
@@ -154,10 +155,10 @@ class Parameters:
         return tuple(k for k in range(self._positional_count) if k not in removed), names
 
     def fit_sql(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
-        """Return the text with renumbered parameters, and the remaining values that it needs.
+        """Renumber the parameters of the rewritten `sql`, and return it with the values to pass.
 
-        The values are described as by `find_remaining_values`. A rewritten text lacks the arguments
-        for unused features, but engines reject more values than a statement has parameters.
+        The values are described as by `find_remaining_values`. `sql` may lack the arguments for
+        unused features, and engines reject more values than a statement has parameters.
         """
         indices, removed_names = self.find_remaining_values()
         written = find_parameters(sql)
@@ -178,10 +179,10 @@ class Parameters:
         return sql, tuple(remaining[n - 1] for n in remaining_numbers), removed_names
 
     def renumber_positional(self, in_calls: bool) -> dict[Span, str]:
-        """Return the new text, by span, of the positional parameters that remain.
+        """Map the span of each remaining positional parameter to its new text, if that changes.
 
-        `$n` gets a smaller number if an earlier parameter is consumed. With `in_calls`, some `?` is
-        in a call, whose arguments may change their order, so each `?` becomes `$n`.
+        `$n` gets a smaller number if an earlier parameter is consumed. If a call contains a
+        parameter (`in_calls`), its arguments may change their order, so each `?` becomes `$n`.
         """
         indices, _ = self.find_remaining_values()
         if isinstance(self.values, Mapping) or (indices is None and not in_calls):
@@ -215,7 +216,7 @@ def _shorten_sample(value: Any) -> Any:
 
 
 def _to_literal(value: Any) -> str:
-    """Return the literal of a short string or an integer; NULL for other values.
+    """Return the SQL literal of a short string or an integer; NULL for other values.
 
     >>> _to_literal("it's"), _to_literal(True), _to_literal(2**70), _to_literal(0.5)
     ("'it''s'", 'True', 'NULL', 'NULL')

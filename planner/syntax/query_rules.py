@@ -1,4 +1,4 @@
-"""Rules for queries: what the parts of SELECT, UNION, VALUES, PIVOT and of a pipe see."""
+"""Rules for queries: the tables and names that parts of SELECT, UNION, PIVOT and pipes see."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from sqlml.planner.syntax.outline_walk import (
 )
 
 _RESULT_CLAUSES = ("order", "limit", "offset")
-"""Clauses after a set operation or a PIVOT, which see its result."""
+"""Clauses that see the result of the set operation or PIVOT before them."""
 
 
 def read_block(walker: Walker, node: exp.Expr, context: WalkContext) -> Block:
-    """Walk the CTEs of a query, and return the query's block, still without sources."""
+    """Walk the CTEs of the query `node`, and return its block, to which the caller adds sources."""
     block = Block(require_span(node), parent=context.block, is_lateral=context.clause == "FROM")
     with_ = node.args.get("with_")
     if with_ is None:
@@ -122,7 +122,7 @@ def _walk_join(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def _find_sources_before_join(node: exp.Expr) -> tuple[Span, ...]:
-    """Return the span of the tables before a join in brackets, or of FROM's first table."""
+    """Return the span of the tables before a join that is nested in brackets or in a table."""
     table = node.parent
     if not isinstance(table, exp.Table | exp.Subquery) or table.this is None:
         return ()
@@ -131,6 +131,7 @@ def _find_sources_before_join(node: exp.Expr) -> tuple[Span, ...]:
 
 
 def _walk_set_operation(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
+    """Walk a UNION or the like, whose ORDER BY, LIMIT and OFFSET see its result."""
     block = read_block(walker, node, context)
     last_operand_span = require_span(node.expression)
     if any(node.args.get(key) for key in _RESULT_CLAUSES):
@@ -155,6 +156,7 @@ def _walk_values(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 def _walk_pivot(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
+    """Walk a PIVOT, whose expressions see its table, and whose ORDER BY and LIMIT its result."""
     table = node.args.get("this")
     if table is None:
         # A PIVOT after a table sees the columns of that table.
@@ -239,7 +241,7 @@ def _walk_pipe(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
 
 
 _FROM_STEPS = frozenset({"EXTEND", "JOIN", "SET"})
-"""Pipe steps whose expressions are read like those of FROM."""
+"""Pipe steps whose expressions are treated like expressions in FROM."""
 
 
 def _is_only_from(node: exp.Expr) -> bool:

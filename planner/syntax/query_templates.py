@@ -1,4 +1,4 @@
-"""The SQL of sqlml's own queries: templates with the names of an engine, and rows as literals.
+"""The SQL of sqlml's own queries: templates spelled for an engine, and rows as literals.
 
 Templates are plain SQL with bare function names and operators, so that they are easy to read. But a
 bare name may resolve to a user's macro, and engines have different names for some functions. Here
@@ -43,7 +43,7 @@ _SPARK_NAMES: Mapping[str, str] = MappingProxyType(
 
 @lru_cache(maxsize=256)
 def spell_for_engine(template: str, dialect: str = "duckdb") -> str:
-    """Return a query template, which is in DuckDB's SQL, with the built-in names of an engine.
+    """Translate a query template from DuckDB's SQL to the built-in names of an engine.
 
     >>> spell_for_engine("SELECT fsum(a * 2) AS b FROM rows_seen")
     'SELECT system.main.fsum(system.main."*"(a, 2)) AS b FROM rows_seen'
@@ -98,7 +98,7 @@ MAX_VALUES = 200_000
 def build_literal_table(
     columns: Mapping[str, str], rows: Sequence[Sequence[Any]], dialect: Dialect
 ) -> str:
-    """Build a query in brackets that yields the rows; `columns` maps names to types.
+    """Build a query in brackets that yields `rows`; `columns` maps their names to types.
 
     The rows are part of the statement. If the engine read them from a catalog table, a forged table
     would be read unchecked. Raises BindError for too many rows.
@@ -119,7 +119,7 @@ def build_literal_table(
 
 
 def _build_literal(value: Any, dialect: Dialect) -> str:
-    """Build the literal of a value, which may come from an untrusted user."""
+    """Build the SQL literal of a value, which may come from an untrusted user."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):

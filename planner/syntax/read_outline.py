@@ -60,7 +60,7 @@ def _find_widenable_source(
     for node in select_items:
         star = node.this if isinstance(node, exp.Column) else node
         if not isinstance(star, exp.Star):
-            # A filtered star, as in `* LIKE 'a%'`, may have any columns.
+            # A filtered star, as in `* LIKE 'a%'`, could select the new column.
             if isinstance(node, exp.Like | exp.ILike | exp.Glob | exp.Not) and any(
                 not isinstance(n.parent, exp.Anonymous | exp.Count) for n in node.find_all(exp.Star)
             ):
@@ -78,7 +78,7 @@ def _find_widenable_source(
 
 
 def _walk_outside_sources(select: exp.Expr, calls: Sequence[Span]) -> Iterator[exp.Expr]:
-    """Yield the nodes of a query outside of its FROM, its WITH and its model calls."""
+    """Yield the nodes of a query, except those in FROM, in WITH and in model calls."""
     stack = [child for key, child in iterate_children(select) if key not in ("from_", "with_")]
     while stack:
         node = stack.pop()
@@ -108,10 +108,10 @@ _RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
 
 
 def read_outline(sql: str, dialect: str = "duckdb") -> Outline:
-    """Return the outline of one statement.
+    """Return the outline of the statement `sql`.
 
-    Raises ParseError if sqlglot cannot read it, and BindError if an argument of a call cannot be
-    valid.
+    Raises ParseError if sqlglot cannot parse the statement, and BindError if an argument of a call
+    cannot be valid.
     """
     return run_deeply(sql, dialect, partial(_read_outline, sql, dialect))
 

@@ -1,4 +1,4 @@
-"""Name resolution: a DuckDB query as sqlglot's tree in which each column has its table.
+"""Name resolution: sqlglot's tree of a DuckDB query, in which each column names its table.
 
 sqlglot's optimizer resolves the names in a copy in which each table has the columns that the engine
 reports. The text of the query does not change.
@@ -38,7 +38,7 @@ an alias, and whether a block selects a star.
 def analyse_query(
     default: Any, errors: type[Exception] = ParseError
 ) -> Callable[[Callable[Concatenate[str, P], T]], Callable[Concatenate[str, P], T]]:
-    """Decorate an analysis of a DuckDB text: allow deep nesting, and return `default` on errors."""
+    """Decorate an analysis of DuckDB's SQL: allow deep nesting, and return `default` on errors."""
 
     def decorate(analyse: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
         @wraps(analyse)
@@ -74,10 +74,11 @@ def resolve_query(
     extra_items: Mapping[Span, Sequence[str]],
     ignored_calls: Sequence[Span],
 ) -> tuple[str, Mapping[Span, tuple[str, ...]], Scope]:
-    """Resolve the names of a query whose blocks also select `extra_items`; ignored calls are NULL.
+    """Resolve the names in the query `sql`, in which calls at `ignored_calls` become NULL.
 
-    Returns the prefix of the names of the added items, these names by block, and the root scope.
-    Raises ParseError, SqlglotError or ValueError for a query that is not supported.
+    `extra_items` maps the span of a block to SQL expressions that the block selects in addition.
+    Returns the prefix of the names of these items, these names by block, and the root scope. Raises
+    ParseError, SqlglotError or ValueError for a query that is not supported.
     """
     (tree,) = parse_trees(sql)
     _check_supported(tree)
@@ -137,7 +138,7 @@ def _add_items(tree: exp.Expr, block: Span, prefix: str, items: Sequence[str]) -
 
 
 def _check_supported(tree: exp.Expr) -> None:
-    """Raise ValueError if FROM has anything but tables, subqueries and joins of both."""
+    """Raise ValueError if FROM contains anything but tables, subqueries and their joins."""
     if tree.find(exp.Pivot) is not None:
         raise ValueError("PIVOT is not supported")
     if any(not isinstance(join.parent, exp.Select) for join in tree.find_all(exp.Join)):
@@ -171,7 +172,7 @@ def table_name_span(table: exp.Table) -> Span | None:
 
 
 def _rename_table(table: exp.Table, name: str, name_span: Span) -> None:
-    """Rename a table in the tree to its name in the schema for sqlglot."""
+    """Rename a table in the tree to `name`, which stands for it in the schema for sqlglot."""
     table.meta[SPAN_KEY] = name_span.start, name_span.end
     if not table.alias:
         table.meta[NAME_KEY] = table.this.sql("duckdb") if table.name else ""

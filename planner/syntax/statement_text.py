@@ -1,4 +1,4 @@
-"""The classification of SQL texts: whether a text concerns models, and how to run it.
+"""The classification of SQL texts: does a text concern models, and how is it run?
 
 Each property of `Text` is computed when it is first read, and only once: texts recur, and several
 components of a session ask about each. A text without any of a few words belongs to the engine and
@@ -74,7 +74,7 @@ class Text:
 
     @cached_property
     def calls_models(self) -> bool:
-        """True if its tokens contain a model call, or an attempt at one."""
+        """True if the text contains a model call, even an invalid one."""
         return self.concerns_models and has_model_calls(self.sql, self.dialect)
 
     @cached_property
@@ -113,7 +113,7 @@ class Text:
 
     @cached_property
     def ends_transaction(self) -> bool:
-        r"""True if its last statement is COMMIT, ROLLBACK or a synonym.
+        r"""True if the last statement is COMMIT, ROLLBACK or a synonym.
 
         >>> Text("BEGIN; DROP MODEL m; -- so\n commit;").ends_transaction
         True
@@ -124,7 +124,7 @@ class Text:
 
     @cached_property
     def may_add_models(self) -> bool:
-        r"""True if it has an ATTACH or IMPORT, which may add views that call models.
+        r"""True if a statement is ATTACH or IMPORT, which may add views that call models.
 
         >>> Text("-- mine\nATTACH 'shop.db'").may_add_models
         True
@@ -137,7 +137,7 @@ class Text:
 
     @cached_property
     def imported_folder(self) -> str | None:
-        """The folder of its IMPORT DATABASE, if it has one.
+        """The folder of the first IMPORT DATABASE statement; None if there is none.
 
         >>> Text("SELECT 1; import database 'it''s'").imported_folder
         "it's"
@@ -147,7 +147,7 @@ class Text:
 
     @cached_property
     def defined_functions(self) -> tuple[str, ...]:
-        """The names of sqlml's functions that it redefines in the user's main schema.
+        """The names of sqlml's functions that the text redefines in the user's main schema.
 
         >>> sql = "CREATE OR REPLACE MACRO main.predict(a) AS a; CREATE MACRO f(b) AS b"
         >>> Text(sql).defined_functions
@@ -171,9 +171,9 @@ def classify_text(sql: Any, dialect: str = "duckdb") -> Text:
 
     Anything but a string, such as a statement that the engine has parsed, belongs to the engine.
 
-    >>> text_of("SELECT 42").is_engine_sql
+    >>> classify_text("SELECT 42").is_engine_sql
     True
-    >>> text_of("SELECT predict('m', *) FROM t").is_engine_sql
+    >>> classify_text("SELECT predict('m', *) FROM t").is_engine_sql
     False
     """
     if not isinstance(sql, str):

@@ -1,7 +1,7 @@
-"""Table forms, such as `ml_predict(MODEL m, TABLE t)`: their options, and how a text writes them.
+"""Table forms, such as `ml_predict(MODEL m, TABLE t)`: their options, and a reader of their tokens.
 
-As in BigQuery, each may also be written `ML.PREDICT(...)`, and its options as `STRUCT(0.5 AS
-threshold)` instead of `threshold := 0.5`. They are read from the tokens of a text.
+As in BigQuery, a table form may also be written `ML.PREDICT(...)`, and its options as `STRUCT(0.5
+AS threshold)` instead of `threshold := 0.5`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Kind = Literal["column", "columns", "number", "numbers", "boolean", "class", "te
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The arguments of a table form.
+    """The arguments that a table form accepts.
 
     Attributes:
         table_range: the minimum and maximum number of arguments that are `TABLE t` or a query.
-        options: the kinds of its options by name.
-        has_model: whether its first argument is MODEL m.
+        options: name of an option -> kind of its value.
+        has_model: whether the first argument is MODEL m.
         positional: the options that may be passed by position, in this order.
     """
 
@@ -40,7 +40,7 @@ class Form:
 
     @property
     def example(self) -> str:
-        """The arguments of an example in messages, such as `MODEL m, TABLE t`."""
+        """Example arguments for messages, such as `MODEL m, TABLE t`."""
         tables = ["TABLE t", "TABLE u"][: self.table_range[1]]
         return ", ".join(["MODEL m", *tables] if self.has_model else tables)
 
@@ -101,7 +101,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "trial_info": Form((0, 0)),
     }
 )
-"""The table forms by their names without `ml_`."""
+"""Name of a table form without `ml_` -> the arguments that it accepts."""
 
 
 _BOOLEANS = {"TRUE": True, "FALSE": False}
@@ -119,11 +119,11 @@ _KIND_DESCRIPTIONS = {
     "text": "a string in quotes",
     "rows": "a query in brackets",
 }
-"""Descriptions of the kinds for error messages."""
+"""Kind of an option's value -> its description in error messages."""
 
 
 class Rows(str):
-    """The text of a query in brackets."""
+    """The SQL of a query in brackets, as the value of an option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class FormOption:
 
     Attributes:
         value: a string, number, boolean, tuple of strings, dict of numbers, or `Rows`.
-        span: the option with its name.
+        span: the span of the option, including its name.
     """
 
     name: str
@@ -140,7 +140,7 @@ class FormOption:
     span: Span
 
     def normalize(self, kind: Kind, sql: str) -> FormOption:
-        """Check that the value fits `kind`, and return the option; "columns" become a tuple."""
+        """Return the option, with "columns" as a tuple; raise BindError if it is not of `kind`."""
         if not _is_of_kind(self.value, kind):
             message = f"option {self.name} takes {_KIND_DESCRIPTIONS[kind]}"
             raise BindError(message, sql, self.span.start)
@@ -150,7 +150,6 @@ class FormOption:
 
 
 def _is_of_kind(value: Any, kind: Kind) -> bool:
-    """Return whether an option's value fits a kind."""
     if isinstance(value, Rows) or kind == "rows":
         return isinstance(value, Rows) and kind == "rows"
     if isinstance(value, dict) or kind == "numbers":
@@ -171,11 +170,11 @@ class TableForm:
     `ml_evaluate(MODEL m)`.
 
     Attributes:
-        function: one of `FORMS`.
+        function: the form's key in `FORMS`.
         model: the reference to the model; None if a parameter or the expression `column` names it,
             or if the form has no model.
         model_span: the span of the reference.
-        rows: the spans of its rows, without TABLE.
+        rows: the spans of its tables and queries of rows, without the keyword TABLE.
     """
 
     span: Span
@@ -187,7 +186,10 @@ class TableForm:
     column: Span | None = None
 
     def read_integer(self, name: str, default: int, minimum: int, maximum: int, sql: str) -> int:
-        """Return an option that is a whole number; raise BindError for any other value."""
+        """Return the value of the option `name`, or `default` if it is not set.
+
+        Raises BindError unless the value is a whole number from `minimum` to `maximum`.
+        """
         option = self.options.get(name)
         if option is None:
             return default
@@ -198,7 +200,7 @@ class TableForm:
 
 
 def find_form(name: str) -> str | None:
-    """Return the table form that a function name means; None if it is another function.
+    """Return the key of `FORMS` for a function name such as `ml_predict`; None for other names.
 
     >>> find_form("ML_Predict"), find_form("ml_predictions")
     ('predict', None)
@@ -208,9 +210,9 @@ def find_form(name: str) -> str | None:
 
 
 def find_table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
-    """Return all table forms in the order of the text, including forms in the rows of others.
+    """Return all table forms in `sql` in order, including forms inside the rows of another form.
 
-    Raises BindError if one is malformed, and ParseError if the text cannot be tokenized.
+    Raises BindError if a form is malformed, and ParseError if `sql` cannot be tokenized.
     """
     tokens = tokenize(sql, dialect)
     reader = _FormReader(sql, tokens)
@@ -218,17 +220,17 @@ def find_table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]
 
 
 def has_table_form(tokens: Sequence[Token]) -> bool:
-    """Return whether a statement has a table form, well formed or not."""
+    """Return whether `tokens` contain a table form, even a malformed one."""
     return any(_is_table_form(tokens, i) for i in range(len(tokens)))
 
 
 def find_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
-    """Return the folded identifiers of a text."""
+    """Return the folded identifiers in `sql`."""
     return frozenset(fold(t.text) for t in tokenize(sql, dialect) if t.is_identifier)
 
 
 def find_defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
-    """Return the folded names of the CTEs of a statement, and maybe other aliases.
+    """Return the folded names of the CTEs in `sql`; other aliases may be among them.
 
     >>> sorted(find_defined_names("WITH a AS (SELECT 1), b(x) AS (SELECT 2) FROM a, b"))
     ['a', 'b']
@@ -246,9 +248,9 @@ def find_defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
 
 
 def _is_table_form(tokens: Sequence[Token], i: int) -> bool:
-    """Return whether a table form begins at token i.
+    """Return whether a table form begins at tokens[i].
 
-    User functions of the same name take neither MODEL nor TABLE.
+    MODEL, TABLE or a query in it distinguishes it from a call of a user function.
     """
     is_dotted = tokens[i].upper == "ML"
     name_index = i + 2 if is_dotted else i
@@ -272,7 +274,7 @@ def _is_table_form(tokens: Sequence[Token], i: int) -> bool:
 
 
 def _build_hint(word: str, choices: Collection[str], prefix: str, noun: str) -> str:
-    """Build a hint: the choice that `word` probably means, or else a list of all choices."""
+    """Build a hint for the unknown `word`: the most similar choice, or else all `choices`."""
     suggestion = closest(word, choices)
     if suggestion is not None:
         return f"did you mean {prefix}{suggestion}?"
@@ -282,9 +284,9 @@ def _build_hint(word: str, choices: Collection[str], prefix: str, noun: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class _FormReader:
-    """A reader of table forms, whose methods take the range tokens[start:end].
+    """A reader of the table forms in `sql`, whose methods read the range tokens[start:end].
 
-    They raise BindError for tokens that are not what they read.
+    The methods raise BindError if the range does not contain what they read.
     """
 
     sql: str
@@ -300,6 +302,7 @@ class _FormReader:
         return self.tokens[start].is_symbol("(") and self.tokens.closing.get(start) == end - 1
 
     def read_form(self, start: int) -> TableForm:
+        """Read the table form that begins at tokens[start]."""
         tokens, is_dotted = self.tokens, self.tokens[start].upper == "ML"
         opening = start + (3 if is_dotted else 1)
         function = fold(tokens[opening - 1].text).removeprefix("" if is_dotted else "ml_")
@@ -460,7 +463,7 @@ class _FormReader:
         return numbers
 
     def _read_reference(self, tokens: Sequence[Token]) -> str | None:
-        """Return a reference to a model: m, db.m, "m", m@last, m/3, or any of these as a string."""
+        """Return a model reference such as m, db.m, "m", 'm', m@last, m/3; None for a parameter."""
         if len(tokens) == 1 and tokens[0].kind == "string":
             return tokens[0].text
         if any(t.kind == "param" for t in tokens):

@@ -1,15 +1,17 @@
 """Queries that a small model can speed up: sources that become idle, and top-K queries.
 
-A joined table, or a call of an expensive function, is idle for the rows of which a small model is
-sure if only features of the full model need it. `find_idle_sources` returns these sources.
+A cascade runs its full model only for rows of which its small model is not sure. For other rows, a
+joined table or the call of an expensive function is idle if only features that the full model
+alone reads depend on it. `find_idle_sources` returns these sources.
 
-`find_top_k` finds a query for the best rows by a call, and the table that can be filtered for it::
+`find_top_k` analyses a query that returns the rows with the best scores, and finds the table that
+can be filtered for it::
 
     SELECT id FROM s LEFT JOIN a ON s.k = a.k WHERE s.y > 0 ORDER BY score(...) DESC LIMIT 20
 
-Rows of `s` that are not among the best by a small model can be removed before the join if each row
-of `s` yields one row of the result: joins are LEFT and on unique keys, conditions use `s` alone,
-and nothing combines several rows.
+Rows of `s` that a small model does not rank among the best can be removed before the join if each
+row of `s` yields one row of the result: joins are LEFT and on unique keys, conditions use `s`
+alone, and nothing combines several rows.
 """
 
 from __future__ import annotations
@@ -35,9 +37,10 @@ class CascadedCall:
     """A call that first asks a small model for each row.
 
     Attributes:
-        block: the span of its query block.
-        features: the expressions of the features in that block.
-        small_features: the features that the small model reads.
+        call: the span of the call.
+        block: the span of the query block that contains the call.
+        features: name of a feature -> its SQL in that block.
+        small_features: the names of the features that the small model reads.
     """
 
     call: Span
@@ -48,10 +51,12 @@ class CascadedCall:
 
 @dataclass(frozen=True, slots=True)
 class CallsOfQuery:
-    """The calls of a DuckDB statement that is one query, and what is known about its names.
+    """The model calls of one DuckDB query, with functions that describe its tables and functions.
 
     Attributes:
-        other_reads: expressions that other calls read, each with its block.
+        cascaded: the calls that ask a small model first.
+        other_reads: the expressions that other calls read, each after the span of its block.
+        spans: the spans of all calls.
     """
 
     cascaded: Sequence[CascadedCall]
@@ -66,7 +71,8 @@ class IdleSource:
     """A source that is needed only for rows for which a small model is unsure.
 
     Attributes:
-        features: the features of the small model as expressions in the block of the source.
+        call_index: the index of the call in `CallsOfQuery.cascaded`.
+        features: name of a feature of the small model -> its SQL in the block of the source.
     """
 
     source: FeatureSource
@@ -76,7 +82,7 @@ class IdleSource:
 
 @analyse_query(default=(), errors=Exception)  # sqlglot's optimizer may raise any exception
 def find_idle_sources(sql: str, calls: CallsOfQuery) -> Sequence[IdleSource]:
-    """Return the idle sources of a query; none if it is not supported."""
+    """Return the idle sources of the query `sql`; () if its syntax is not supported."""
     sources = CascadeSources(sql, calls)
     idle_sources = []
     for index in range(len(calls.cascaded)):
@@ -111,7 +117,7 @@ class CascadeSources:
         self._sources_of_calls = [self._split_sources(n) for n in range(len(calls.cascaded))]
 
     def find_idle_sources(self, index: int) -> list[FeatureSource]:
-        """Return the sources that nothing but features of the call's full model alone needs."""
+        """Return the sources that only the full model of the call at `index` needs, in order."""
         full, small = self._sources_of_calls[index]
         idle = full - small - self._other_sources - self.lineage.across_rows
         for i, sources in enumerate(self._sources_of_calls):
@@ -121,15 +127,16 @@ class CascadeSources:
     def build_features(
         self, index: int, block: Span, kind: str = "call", own_tables: frozenset[str] = frozenset()
     ) -> Mapping[str, str] | None:
-        """Return the features of a call's small model as expressions of its block or a nested one.
+        """Return the SQL of the small model's features in `block`, for the call at `index`.
 
-        Returns None if they cannot be written there, or if the rows differ from those of the call.
+        `block` is the block of the call, or one nested in it. Returns None if it has other rows
+        than the call, or if a feature cannot be computed there.
 
         Args:
-            kind: the kind of source that asks the small model. For a "call", features may call
-                user functions: the engine evaluates these once if a block selects them twice, but
-                twice for a join. For a "subquery" or "lateral", features must be qualified columns
-                of tables other than `own_tables`.
+            kind: the kind of source that is computed only if the small model is not sure. For a
+                "call", features may call user functions: the engine evaluates these once if a block
+                selects them twice, but twice for a join. For a "subquery" or "lateral", features
+                must be qualified columns of tables other than `own_tables`.
         """
         call, expressions = self._cascaded[index], {}
         for feature, name in zip(call.features, self._item_names[index], strict=True):
@@ -200,7 +207,7 @@ def _find_other_sources(lineage: Lineage, feature_counts: Mapping[Span, int]) ->
 
 
 def _rows_depend_on_items(lineage: Lineage, select: exp.Select) -> bool:
-    """Return whether a block's items decide which rows it has, even if nothing reads them."""
+    """Return whether a block's items affect which rows it has, even if nothing reads the items."""
     if select.args.get("distinct") is not None or any(map(lineage.unnests_lists, select.selects)):
         return True
     group, order = select.args.get("group"), select.args.get("order")
@@ -217,7 +224,10 @@ def _is_all_key(key: exp.Expr) -> bool:
 
 
 def _trace_item(lineage: Lineage, block: Span, name: str, inner_block: Span) -> exp.Expr | None:
-    """Return a block's item as an expression of a nested block that yields its rows, or None."""
+    """Return the item `name` of `block` as an expression over `inner_block`, a nested block.
+
+    Returns None unless each row of `block` stems from one row of `inner_block`.
+    """
     scope = lineage.find_block(block)
     item = None if scope is None else lineage.find_item(scope, name)
     while scope is not None and item is not None and span(scope.expression) != inner_block:
@@ -232,7 +242,7 @@ def _trace_item(lineage: Lineage, block: Span, name: str, inner_block: Span) -> 
 
 
 def _is_row_by_row(scope: Scope) -> bool:
-    """Return whether a block yields one row for each of its input rows, whatever they contain."""
+    """Return whether a block yields exactly one row for each row that it reads."""
     select, clauses = scope.expression, ("distinct", "group", "having", "qualify")
     if not isinstance(select, exp.Select) or any(map(select.args.get, clauses)):
         return False
@@ -253,7 +263,7 @@ functions are assumed to be repeatable too.
 
 
 def _build_item_sql(sql: str, node: exp.Expr) -> str | None:
-    """Return an expression as it is written; a column of a star is qualified by its table."""
+    """Return an expression as it is written in `sql`; a column of a star gets a qualifier."""
     item_span = span(node)
     if is_written(node) and item_span is not None:
         return f"({sql[item_span.start : item_span.end]})"
@@ -269,16 +279,17 @@ def _qualify_column(node: exp.Expr, excluded_tables: frozenset[str] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """A query for the best `k` rows by a call, OFFSET included.
+    """A query for the rows with the best scores of a call, and the table that may be filtered.
 
     Attributes:
-        block: the span of the query with the table that may be filtered.
+        k: the number of best rows, including those that OFFSET skips.
+        block: the span of the query block that reads the table.
         source: the span of that table or subquery with its alias.
         alias: the alias as written, or the table's name.
         filters: the spans of the conditions on its rows.
         functions: the functions that the conditions call (`find_functions`).
         joins: the spans of the tables that are joined to it, which must have unique keys.
-        features: the features of the small model as expressions over the table.
+        features: name of a feature of the small model -> its SQL over the table.
         idle_names: the names of the sources that are computed only for the remaining rows.
     """
 
@@ -303,7 +314,7 @@ MIXED_ROWS = "a row of the first table may become several rows of the query, or 
 
 @analyse_query(default="this statement is too complex to analyse", errors=Exception)
 def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
-    """Return how to filter a query for its only cascaded call, or why it cannot be filtered."""
+    """Return the table to filter for the only cascaded call of a query, or why there is none."""
     (call,) = calls.cascaded
     k = _read_limit(sql, call)
     if k is None:
@@ -350,7 +361,7 @@ def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
 
 
 def _read_limit(sql: str, call: CascadedCall) -> int | None:
-    """Return the LIMIT plus OFFSET of a block that returns the best rows by a call, or None."""
+    """Return LIMIT plus OFFSET of the call's block; None unless it has ORDER BY the call DESC."""
     (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == call.block), None)
     if select is None or select.find(exp.Window) or any(map(select.args.get, _CROSS_ROW_CLAUSES)):
