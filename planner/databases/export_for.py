@@ -46,11 +46,11 @@ def export_for(
     options: Mapping[str, Any] | None = None,
     booleans: Collection[str] = (),
 ) -> str:
-    """Build the statements with which a database computes the model's predictions.
+    """Build the statements with which the database `target` computes the model's predictions.
 
-    `booleans` are the columns that are known to be BOOLEAN. Raises BackendError if the database's
-    SQL cannot express the model. Raises ConfigError if the form is unknown, needs a table, or takes
-    no table.
+    `booleans` are the names of columns that are known to be BOOLEAN. Raises BackendError if the
+    database's SQL cannot express the model. Raises ConfigError if the form of the export is
+    unknown, needs a table, or takes no table.
     """
     database, options = find_database(target.dialect), options or {}
     form = target.form or ("function" if target.table is None else "select")
@@ -81,7 +81,7 @@ def export_for(
 
 
 def _find_limit_statement(database: Database, statements: Sequence[str]) -> list[str]:
-    """Return the statement that raises the limit on the length of statements, if it is needed."""
+    """Return the statement that raises the limit on the length of statements; [] if not needed."""
     longest = max(map(len, statements))
     if longest <= database.max_length:
         return []
@@ -128,7 +128,7 @@ def _build_function_statement(model: ExportedModel, name: str, prediction: Predi
     tag = next((tag for tag in tags if f"${tag}$" not in query), None)
     if tag is None:
         raise BackendError(
-            f"a string of the model contains $$, which ends a function of {database.name}"
+            f"a string of the model contains $$, which would end the function in {database.name}"
         )
     return database.function_template.format(
         name=quote_name(function_name, database),
@@ -146,14 +146,14 @@ Kind = Literal["number", "string", "integer", "boolean"]
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A column of the result; if `is_complement` is true, it is 1 minus the output's column."""
+    """A result column, which holds a column of a model's output."""
 
     name: str
     output: Output
-    column: int | None
+    column: int | None  # None if the output has only one column.
     kind: Kind
     labels: Labels | None = None
-    is_complement: bool = False
+    is_complement: bool = False  # The value is 1 minus the column of the output.
 
 
 def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Prediction]:
@@ -193,7 +193,7 @@ def _list_labels(program: Program) -> list[Prediction]:
 def _list_probabilities(program: Program, positive_class: Any) -> list[Prediction]:
     """Return the result columns with the probabilities of the classes.
 
-    The probability of the first of two classes may be 1 minus that of the second.
+    If the model only computes that of the second class, that of the first is its complement.
     """
     columns, first_column, has_one_probability = [], 0, program.has_one_probability_per_target
     for target, labels in enumerate(program.labels):
@@ -235,24 +235,24 @@ class Queries:
     """The parts of a SELECT with predictions."""
 
     with_clause: str
-    last_query: str  # The name of the last query in it, which the SELECT reads.
+    last_query: str  # The name of its last query, from which the SELECT reads.
     table_columns: tuple[str, ...]
-    predictions: Mapping[str, str]  # Quoted name -> expression over `last`.
+    predictions: Mapping[str, str]  # Quoted name -> expression over `last_query`.
     parameters: tuple[Feature, ...]  # All features of the model.
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedModel:
-    """A model and the database that it is exported for; `features` have the user's order."""
+    """A model, with its features in the user's order, and the database for which it is exported."""
 
     database: Database
     program: Program
     features: tuple[Feature, ...]
     options: Mapping[str, Any]
-    booleans: frozenset[str] = frozenset()
+    booleans: frozenset[str] = frozenset()  # The names of BOOLEAN columns.
 
     def find_column_kind(self, feature: Feature) -> str:
-        """Return the kind of a feature's column: "boolean" if no cast makes it a number."""
+        """Return the feature's kind, or "boolean" if its column needs `Database.boolean_sql`."""
         is_boolean = feature.name in self.booleans and self.database.boolean_sql is not None
         return "boolean" if is_boolean and feature.kind == "number" else feature.kind
 
@@ -264,10 +264,11 @@ def build_queries(
     columns: Sequence[str] | None,
     walk_trees: SumTrees | None = None,
 ) -> Queries:
-    """Build the queries that compute predictions for the rows of a table, or a row of parameters.
+    """Build the queries that compute `predictions` for each row of `table`.
 
-    `columns` are the table's columns in the result; None stands for the columns that the model
-    reads. `walk_trees` builds the SQL of sums of trees; without it, they are nested CASEs.
+    Without `table`, they compute them for the parameters of a function. `columns` are the table's
+    columns in the result; None stands for the columns that the model reads. `walk_trees` builds the
+    SQL of a sum of trees; without it, trees become nested CASEs.
     """
     database, program = model.database, model.program
     parts = tuple(Part(prediction.output, prediction.column) for prediction in predictions)
@@ -311,7 +312,7 @@ def build_queries(
 def _build_prediction_sql(
     database: Database, rejected: str, predictions: Sequence[Prediction], values: Sequence[str]
 ) -> dict[str, str]:
-    """Build the expressions of the predictions by quoted name, with NULL for rejected rows."""
+    """Map the quoted name of each prediction to its SQL, which is NULL for `rejected` rows."""
     expressions = {}
     for prediction, value in zip(predictions, values, strict=True):
         if prediction.labels is None:
@@ -331,7 +332,7 @@ def _build_prediction_sql(
 
 
 _LIMITS: Mapping[str, str] = {"float64": "'1e+150'::DOUBLE", "float32": "'1e+18'::DOUBLE"}
-"""The largest numbers that operators accept where overflow ends a query: squares must fit."""
+"""dtype -> the largest input of arithmetic where overflow ends a query: its square must fit."""
 
 _NO_ARITHMETIC = frozenset(
     "cast concat encode eq ge gt impute isnan le lt ne require_finite require_known reshape "
@@ -340,7 +341,7 @@ _NO_ARITHMETIC = frozenset(
 
 
 def _find_limits(program: Program) -> dict[str, str]:
-    """Return the limits, as SQL, of the inputs whose numbers are added or multiplied."""
+    """Map each input that is added or multiplied, not only compared, to its limit as SQL."""
     unchanged: list[set[str]] = []
     limits: dict[str, str] = {}
     for node in program.nodes:
@@ -364,8 +365,8 @@ def _reject_reserved_names(names: Sequence[str]) -> None:
     for name in names:
         if _RESERVED_NAMES.fullmatch(name):
             raise BackendError(
-                f"column {name!r} has a name that the exported queries use themselves; export "
-                "for a view in which it has another name, from a model with that name"
+                f"column {name!r} has a name that the exported queries reserve; rename it in a "
+                "view, train the model on the view, and export that model"
             )
 
 
@@ -405,7 +406,7 @@ def _build_layer_queries(
     table: str | None,
     last_expressions: Sequence[str],
 ) -> list[str]:
-    """Build the query over the table, then a query for each layer that reads the previous query."""
+    """Build a query that reads `table`, then one per layer that reads the previous query."""
     quoted = [quote_name(name, database) for name in table_columns]
     items = [f"{_qualify_column(n, database)} AS {quote_name(n, database)}" for n in table_columns]
     items += [f"{sql} AS {name}" for name, sql in feature_sql.items()]

@@ -35,7 +35,7 @@ _LOG_MAX, _LOG_MIN = "709.78", "-744.4"  # Logarithms of the largest and the sma
 
 @dataclass(frozen=True, slots=True)
 class RangeErrors:
-    """The operations that end a query of a database, or that differ from IEEE 754."""
+    """The arithmetic errors that end a query of a database, and its deviations from IEEE 754."""
 
     overflow: bool = False  # A float64 result that would be infinite ends a query.
     # A result that would be rounded to 0 ends a query, also in a cast to float32.
@@ -46,10 +46,11 @@ class RangeErrors:
 
 
 _Branch = tuple[exp.Expr, exp.Expr]
+"""A condition in a CASE, and its result."""
 
 
 def prevent_range_errors(node: exp.Expr, errors: RangeErrors) -> exp.Expr:
-    """Return an expression of `Portable`'s SQL with a CASE around each unsafe operation."""
+    """Return `node`, portable SQL, with a CASE around each operation that may raise `errors`."""
     return _RangeGuard(errors).guard(node, math.inf)
 
 
@@ -93,6 +94,7 @@ class _RangeGuard:
         return _build_case([(_build_above_test(node, max_result), _build_infinity(node))], node)
 
     def _guard_sum(self, node: exp.Expr, max_result: float) -> exp.Expr:
+        """Return a chain of additions and subtractions whose terms are too small to overflow."""
         terms: list[tuple[type[exp.Expr], exp.Expr]] = []
         first_term: exp.Expr = node
         while isinstance(first_term, exp.Add | exp.Sub):
@@ -111,6 +113,7 @@ class _RangeGuard:
             total = operation(this=total, expression=self.guard(term, max_term))
         branches: list[_Branch] = []
         for operation, term in terms:
+            # A term that stands for infinity replaces the sum.
             if self._errors.is_finite and _may_be_infinite(term):
                 infinity_test = _build_above_test(term, _MAX, or_equal=True)
                 branches.append(
@@ -180,10 +183,10 @@ class _RangeGuard:
         is_safe: exp.Expr,
         max_result: float,
     ) -> exp.Expr:
-        """Return a CASE around `operation`, a product or quotient of two numbers.
+        """Return a CASE around `operation`, the product or quotient of `left` and `right`.
 
-        `log_size` is the logarithm of the absolute value of the result. The operation raises no
-        error if the condition `is_safe` is true.
+        `log_size` is the SQL of the logarithm of the result's absolute value, and `is_safe` is a
+        condition under which the operation raises no error.
         """
         if not (self._errors.overflow or self._errors.underflow):
             return operation
@@ -218,10 +221,11 @@ class _RangeGuard:
         return _build_case(branches, power_node)
 
     def _guard_cast(self, node: exp.Expr, operand: exp.Expr, max_result: float) -> exp.Expr:
+        """Return a CASE around `node`, which casts `operand` to a float32 and back."""
         product, factor = operand.unnest(), 1.0
         literal = read_literal(product.expression) if isinstance(product, exp.Mul) else None
         if literal and 1e-100 < abs(literal) < 1e100:
-            # The bounds then apply to the multiplied number.
+            # Compare the number before the product with bounds that are divided by the literal.
             number, factor = self.guard(product.this, math.inf), literal
             operand = exp.paren(_build_product(number, product.expression), copy=False)
         else:
@@ -239,7 +243,7 @@ class _RangeGuard:
         return _build_case(branches, cast)
 
     def _guard_rounded_sum(self, node: exp.Expr) -> exp.Expr:
-        """Return a rounded sum with guarded terms, such as products; sums of trees are columns."""
+        """Return a rounded sum with guarded terms; columns hold sums of trees, and are safe."""
         terms = node.expressions
         max_term = _MAX_FLOAT32 / (2 * len(terms))
         total = node.copy()
@@ -252,7 +256,7 @@ class _RangeGuard:
 
 
 def _may_be_infinite(node: exp.Expr) -> bool:
-    """Return whether a branch of `node` is a literal infinity."""
+    """Return whether `node` is a CASE that returns a literal infinity in one of its branches."""
     case = node.unnest()
     if not isinstance(case, exp.Case):
         return False
@@ -262,7 +266,7 @@ def _may_be_infinite(node: exp.Expr) -> bool:
 
 
 def _find_extent(node: exp.Expr, is_largest: bool) -> float:
-    """Return a bound on the absolute value of `node`: its maximum, or its minimum except 0."""
+    """Return an upper bound of |`node`| or, unless `is_largest`, a lower bound that ignores 0."""
     value = read_literal(node)
     if value is not None:
         return abs(value) if value or is_largest else math.inf
@@ -311,7 +315,7 @@ def _find_float32_operand(node: exp.Expr) -> exp.Expr | None:
 
 
 def _is_checked(node: exp.Expr) -> bool:
-    """Return whether `node` stands in a branch for numbers within the range of float32."""
+    """Return whether `node` stands in a CASE branch that tests that the number fits a float32."""
     branch = node.find_ancestor(exp.If)
     return branch is not None and any(
         read_literal(test.expression) == _MAX_FLOAT32 for test in branch.this.find_all(exp.LT)

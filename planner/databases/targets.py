@@ -1,4 +1,4 @@
-"""The databases that models are exported for, and how each of them spells what the export needs.
+"""The databases for which models are exported, with the SQL and the limits of each.
 
 To add a database, add a `Database` and a row to `DATABASES`. Set `is_tested` if tests run it.
 """
@@ -16,7 +16,7 @@ from sqlml.planner.databases.range_errors import RangeErrors
 
 
 def format_with_exponent(value: float) -> str:
-    """Return a float64 with an exponent, in as few digits as identify it.
+    """Format a float64 with an exponent and the fewest digits that identify it.
 
     >>> format_with_exponent(0.5), format_with_exponent(1e300)
     ('0.5e0', '1e+300')
@@ -26,9 +26,9 @@ def format_with_exponent(value: float) -> str:
 
 
 def format_exactly(value: float) -> str:
-    """Return a float64 as a quotient of integers unless it is short.
+    """Format a float64 for SQLite as a quotient of integers, or as a decimal number if it is short.
 
-    SQLite reads integers exactly, unlike decimal fractions.
+    SQLite reads integers exactly, but not all decimal fractions.
 
     >>> format_exactly(0.5), format_exactly(3.0), format_exactly(0.1)
     ('0.5', '3.0', '(3602879701896397.0/36028797018963968.0)')
@@ -42,9 +42,9 @@ def format_exactly(value: float) -> str:
 
 
 def format_exactly_with_exponents(value: float) -> str:
-    """Return a float64 as a quotient of integers with exponents unless it is short.
+    """Format a float64 for SQL Server as a quotient of integers, or as one number if it is short.
 
-    SQL Server reads numbers with an exponent as floats, and other numbers as decimals.
+    All numbers get an exponent, since SQL Server reads numbers without one as decimals.
 
     >>> [format_exactly_with_exponents(value) for value in (-0.5, 3.0, 0.1)]
     ['-0.5e0', '3.0e0', '(3602879701896397e0/36028797018963968e0)']
@@ -55,7 +55,7 @@ def format_exactly_with_exponents(value: float) -> str:
 
 
 def _format_integer_quotient(value: float, suffix: str) -> str:
-    """Return a float64 as a quotient or product of integers below 2^63, each with a suffix."""
+    """Write a float64 as a quotient or product of integers below 2^63, each with `suffix`."""
     mantissa, exponent = math.frexp(value)
     integer, exponent = int(math.ldexp(mantissa, 53)), exponent - 53
     while integer % 2 == 0 and integer:
@@ -73,10 +73,10 @@ def _format_integer_quotient(value: float, suffix: str) -> str:
 def round_by_arithmetic(x: str) -> str:
     """Return the SQL that rounds `x` to a float32, ties to even, without a 32-bit type.
 
-    It adds and subtracts a power of two that is larger than x by the additional bits of a float64.
-    `ufp(x)`, the unit in the first place of x, is computed as in Rump, Ogita and Oishi, "Accurate
-    floating-point summation, part I", 2008, algorithm 3.5. Below the smallest normal float32 the
-    spacing is constant.
+    Adding and subtracting 3 * 2^28 * ufp(x) removes the 29 bits that a float64 has beyond a
+    float32. `ufp(x)`, the unit in the first place of x, is computed as in Rump, Ogita and Oishi,
+    "Accurate floating-point summation, part I", 2008, algorithm 3.5. The SQL uses at least
+    2^-126 instead, since float32 numbers below that are evenly spaced.
     """
     scaled = f"(4503599627370497.0*({x}))"
     ufp = f"abs({scaled}-{scaled}*(9007199254740991/9007199254740992.0))"
@@ -99,27 +99,28 @@ _CBRT_SQL = (
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database that a model is exported for."""
+    """A database for which models are exported: how it spells SQL, and its limits."""
 
-    name: str  # The name for users.
-    dialect: str  # The name of its SQL in sqlglot.
-    numbers: Portable  # The properties of its arithmetic.
-    format_literal: Callable[[float], str]  # Finite number -> literal of the type of float64.
-    infinity: str  # An expression, or the largest number if `has_infinity` is false.
-    # Templates of a column `{c}` as a float64 with NULL for NaN, and as a string that is compared
-    # byte by byte.
+    name: str  # The name in messages.
+    dialect: str  # The name of its dialect in sqlglot.
+    numbers: Portable  # How its arithmetic is written and rounded.
+    format_literal: Callable[[float], str]  # Finite number -> float64 literal.
+    infinity: str  # The SQL of infinity, or of the largest number if `has_infinity` is false.
+    # Templates that read a column `{c}`: as a float64, with NULL for NaN, and as a string that is
+    # compared byte by byte.
     number_sql: str
     string_sql: str
-    type_names: Mapping[str, str]  # Kinds of features and predictions -> types.
-    # A column of booleans or numbers as a float64; None if `number_sql` does the same.
+    type_names: Mapping[str, str]  # Kind of a feature or prediction -> SQL type.
+    # Reads a BOOLEAN or numeric column as a float64; None if `number_sql` can read both.
     boolean_sql: str | None = None
-    # A date or timestamp without a zone as microseconds since 1970; None if not supported.
+    # Reads a date or a timestamp without time zone as microseconds since 1970; None if unsupported.
     date_sql: str | None = None
-    # A CASE returns integers, and a factor outside scales them, since computed constants are slow.
+    # Numbers in a CASE are written as integers and multiplied by a factor after the CASE, since
+    # the database is slow with other constants.
     scales_results: bool = False
-    string_suffix: str = ""  # A suffix in `string_sql`, which compared strings need, too.
-    # A string with a backslash or beyond ASCII -> a literal that means the same under all settings
-    # of the database and of a connection; None if the plain literal does.
+    string_suffix: str = ""  # Appended by `string_sql`, so literals compared with it need it, too.
+    # Quotes a string with a backslash or non-ASCII characters so that it means the same under all
+    # settings of the server and the connection; None if a plain literal does.
     quote_odd_text: Callable[[str], str] | None = None
     float32_name: str = ""  # The name of its 32-bit type, if sqlglot uses another type for it.
     booleans: tuple[str, ...] = ()  # Expressions for false and true, if it has no such keywords.
@@ -127,7 +128,7 @@ class Database:
     # `parameters` with their types, the parameters' `names` alone, the return type, the query, and
     # a tag that does not occur in the query. None if the database has no functions written in SQL.
     function_template: str | None = None
-    # Name -> expression of `x` that replaces a function which the database lacks.
+    # Name of a function that the database lacks -> expression of `x` that replaces it.
     substitutes: Mapping[str, str] = field(default_factory=dict)
     has_infinity: bool = True
     range_errors: RangeErrors = RangeErrors()  # Errors that end a query because of one row.
@@ -136,18 +137,19 @@ class Database:
     tags: tuple[str, ...] = ()  # The only tags that the database knows, if they are restricted.
     # The words that need quotes, if other names must stay unquoted because quotes fix their case.
     reserved: frozenset[str] | None = None
-    # Names that mean a function of the row after a table's name and a dot, unless the table has
-    # such a column: `t.count` is `count(t)`.
+    # Functions that `t.name` calls with the row if the table has no column `name`: `t.count` is
+    # `count(t)`.
     functions_of_rows: frozenset[str] = frozenset()
-    # The end of a query that must not be merged into the outer query, which repeats its columns.
+    # Ends a query, to keep the optimizer from merging it into the outer query and computing its
+    # columns several times.
     fence: str = ""
-    settings: str = ""  # The end of a SELECT, used instead of fences if they prevent parallelism.
+    settings: str = ""  # Ends a SELECT instead of fences, if these prevent parallelism.
     max_length: int = 1 << 24  # The default maximum length of a statement.
     raise_limit: str = ""  # A statement that allows longer statements on a connection.
     max_columns: int = 1600  # The maximum number of columns of a query.
     max_case_depth: int = 200  # The maximum depth of nested CASEs.
-    has_node_tables: bool = False  # Trees may be rows of a table that a query walks.
-    is_tested: bool = False  # The tests of sqlml run the database.
+    has_node_tables: bool = False  # FORM nodes is supported: trees as rows of a table.
+    is_tested: bool = False  # The tests run exported SQL on the database.
 
 
 def _round_by_cast(x: str) -> str:
@@ -175,7 +177,7 @@ def _make_types(
 
 
 def _escape_postgres(text: str) -> str:
-    r"""Return a literal of PostgreSQL that does not depend on standard_conforming_strings.
+    r"""Return a PostgreSQL string literal that does not depend on standard_conforming_strings.
 
     >>> print(_escape_postgres("it's \\"))
     E'it''s \\'
@@ -184,7 +186,7 @@ def _escape_postgres(text: str) -> str:
 
 
 def _encode_mysql(text: str) -> str:
-    """Return a literal of MySQL that does not depend on character set and NO_BACKSLASH_ESCAPES.
+    """Return a MySQL string that depends on neither the character set nor NO_BACKSLASH_ESCAPES.
 
     >>> _encode_mysql("ä")
     "CONVERT(X'c3a4' USING utf8mb4)"
@@ -193,7 +195,7 @@ def _encode_mysql(text: str) -> str:
 
 
 def _quote_sqlserver(text: str) -> str:
-    r"""Return a literal of SQL Server that keeps a backslash before the end of a line.
+    r"""Return a SQL Server string, split where a backslash precedes a line break to keep both.
 
     >>> print(_quote_sqlserver("it's"))
     N'it''s'
@@ -210,7 +212,7 @@ _FUNCTIONS_OF_ROWS = frozenset(
     "pg_collation_for pg_column_compression pg_column_size pg_column_toast_chunk_id pg_typeof "
     "quote_literal quote_nullable rank record_out record_send row_to_json to_json to_jsonb".split()
 )
-"""Functions of PostgreSQL up to version 18 whose one argument is a row or has any type."""
+"""PostgreSQL functions, up to version 18, whose single argument may be a row."""
 
 _POSTGRES = Database(
     name="PostgreSQL",
@@ -376,8 +378,8 @@ _CLICKHOUSE = Database(
     number_sql=("if(isNaN(CAST({c} AS Nullable(Float64))), NULL, CAST({c} AS Nullable(Float64)))"),
     string_sql="CAST({c} AS Nullable(String))",
     type_names=_make_types("Float64", "String", "Int64", "Bool"),
-    # ClickHouse merges queries to expressions whose names alone take it minutes. It would move a
-    # plain LIMIT down, and 1 would mean the first column.
+    # ClickHouse would merge the queries into expressions whose names alone take it minutes. It
+    # would push down a plain LIMIT, and BY 1 would mean the first column.
     fence=" LIMIT 18446744073709551615 BY ''",
     settings="\nSETTINGS query_plan_merge_expressions = 0",
     max_length=1 << 18,
@@ -439,7 +441,7 @@ _SQLSERVER = Database(
     range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
     substitutes={"tanh": _TANH_SQL, "cbrt": _CBRT_SQL},
     number_sql="CAST({c} AS float)",
-    # SQL Server ignores blanks at the end of a text, unless a character follows them.
+    # Comparisons in SQL Server ignore trailing blanks, so a '.' is appended to all strings.
     string_sql="(CAST({c} AS nvarchar(max)) + N'.') COLLATE Latin1_General_100_BIN2",
     date_sql=("CAST(DATEDIFF_BIG(microsecond, '1970-01-01', CAST({c} AS datetime2(6))) AS float)"),
     string_suffix=".",
@@ -488,3 +490,4 @@ DATABASES: Mapping[str, Database] = {
     "redshift": _REDSHIFT,
     "sqlserver": _SQLSERVER,
 }
+"""Name in `EXPORT ... DIALECT` -> database."""

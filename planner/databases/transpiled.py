@@ -18,7 +18,8 @@ from sqlml.planner.databases.targets import Database
 def transpile(sql: str, database: Database, is_shown: bool = False) -> str:
     """Translate an expression of `Portable`'s SQL to a database's dialect.
 
-    If `is_shown`, its strings are results that users see. Otherwise they are compared with columns.
+    With `is_shown`, its strings are results that users see. Otherwise they are compared with
+    columns, and get the database's `string_suffix`.
     """
     if isinstance(sql, Verbatim):
         return sql
@@ -78,7 +79,7 @@ def _spell_node(node: exp.Expression, database: Database, suffix: str) -> exp.Ex
 
 
 def _scale_results(node: exp.Expression, database: Database) -> exp.Expression:
-    """Change the results of a CASE, such as a tree, to integers times a common power of two."""
+    """Write the numbers of an outermost CASE as integers times a power of two, if that is exact."""
     if not isinstance(node, exp.Case) or node.find_ancestor(exp.Case):
         return node
     literals = _collect_results(node)
@@ -132,17 +133,17 @@ def _collect_results(case: exp.Case) -> list[exp.Expression]:
 
 
 def _build_rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
-    """Build the text of a sum rounded after each addition; its tree is too deep for sqlglot."""
+    """Build the text of a sum rounded after each addition, whose tree is too deep for sqlglot."""
     rounded = database.numbers.rounded("sqlml_sum")
     tree = sqlglot.parse_one(f"SELECT {rounded}", read="duckdb", into=exp.Select).selects[0]
-    before, after = _spell(tree, database, is_shown=False).split("sqlml_sum")
+    rounding, suffix = _spell(tree, database, is_shown=False).split("sqlml_sum")
     term_sql = [
         term.transform(lambda node: _spell_node(node, database, "")).sql(dialect=database.dialect)
         for term in terms
     ]
-    prefix = before + "("
+    prefix = rounding + "("
     sums = [prefix * (len(term_sql) - 1), term_sql[0]]
-    sums += [f" + {text}){after}" for text in term_sql[1:]]
+    sums += [f" + {text}){suffix}" for text in term_sql[1:]]
     return "".join(sums)
 
 
@@ -162,7 +163,7 @@ def _make_verbatim(text: str) -> exp.Expression:
 
 
 def quote_name(name: str, database: Database) -> str:
-    """Return a name in the database's quotes, or unquoted if quotes would change its meaning."""
+    """Return `name` in the database's quotes; plain names stay unquoted where quotes fix case."""
     is_plain = database.reserved is not None and _PLAIN_NAME.fullmatch(name) is not None
     if is_plain and name.upper() in (database.reserved or ()):
         # The database stores unquoted names in capitals.

@@ -1,4 +1,4 @@
-"""Trees as rows of a table of PostgreSQL, and the expression that walks them.
+"""Trees as rows of a PostgreSQL table, and the expression that walks them.
 
 A row is a part of a tree: a binary heap of a few levels, in which node k has the children 2k and
 2k + 1. One expression walks the levels of any part, so the text of a query does not grow with the
@@ -22,13 +22,13 @@ from sqlml.planner.databases.targets import Database
 from sqlml.planner.databases.transpiled import transpile
 
 MAX_LEVELS = 7  # The maximum number of levels of a part.
-NO_NEXT_PART = -1  # Stands for the number of the next part below a leaf.
+NO_NEXT_PART = -1  # The index of the next part for a leaf, which has none.
 BASE_TREE = -1  # The number of a tree with the initial values of all sums, which is added first.
 
 
 @dataclass(slots=True)
 class TreeTable:
-    """A table with the given quoted `name`, and the rows that are inserted into it."""
+    """The table of all trees of a model: its quoted name, and the SQL of the rows to insert."""
 
     name: str
     database: Database
@@ -36,7 +36,7 @@ class TreeTable:
     num_ensembles: int = 0
 
     def add_ensemble(self, ensemble: Ensemble, x: Value) -> Verbatim:
-        """Add an ensemble's rows; return the SQL expression of the array of its sums of leaves."""
+        """Add the rows of `ensemble`; return the SQL array of its sums for the features `x`."""
         num_values = ensemble.leaf_values.shape[1]
         _check_trees(ensemble, num_values)
         num_rounds = max(1, math.ceil(ensemble.depth / MAX_LEVELS))
@@ -76,7 +76,7 @@ class TreeTable:
 class _Part:
     """A row of the table: a part of a tree.
 
-    It has the tests of its nodes, and the leaf values or the next parts below its last level.
+    It holds the tests of its nodes, and the leaf values or indices of parts below its last level.
     """
 
     def __init__(self, target: int, num_values: int, width: int) -> None:
@@ -109,10 +109,10 @@ def _check_trees(ensemble: Ensemble, num_values: int) -> None:
 def _collect_features(
     ensemble: Ensemble, x: Value, database: Database
 ) -> tuple[dict[tuple[int, bool], int], str]:
-    """Return the positions of the features in an array, and the array's SQL.
+    """Return the positions, from 1, of the tested features in a SQL array, and the array.
 
-    A feature has two positions if missing values go left at some nodes and right at others. Missing
-    values become -infinity, or NaN, which PostgreSQL orders above all numbers.
+    A position is that of (feature, missing values go left): missing values become -infinity to go
+    left, or NaN, which PostgreSQL orders above all numbers, to go right.
     """
     tests = zip(ensemble.feature, ensemble.default_left, strict=True)
     keys = sorted({(int(feature), bool(goes_left)) for feature, goes_left in tests})
@@ -131,7 +131,7 @@ def _split_tree(
     num_levels: int,
     positions: dict[tuple[int, bool], int],
 ) -> Iterator[_Part]:
-    """Yield the parts of a tree, beginning with the root; `next` holds indices in this order."""
+    """Yield the parts of a tree in the order of the indices in `_Part.next`, from the root."""
     part_roots, width = [root], 1 << num_levels
     for part_root in part_roots:  # The list grows while it is read.
         part = _Part(target, ensemble.leaf_values.shape[1], width)
@@ -161,12 +161,12 @@ class _Walk:
     """The query that walks the rows of an ensemble for one row of numbers."""
 
     table: str
-    ensemble: int
-    num_levels: int
-    num_rounds: int
-    num_values: int
+    ensemble: int  # The number of the ensemble in the table.
+    num_levels: int  # The number of levels of a part.
+    num_rounds: int  # The maximum number of parts from the root of a tree to a leaf.
+    num_values: int  # The number of values of a leaf.
     num_outputs: int
-    compare: str
+    compare: str  # "lt" if a value equal to the threshold goes right.
 
     def build_query(self, numbers: str, sum_type: str) -> str:
         """Build the SQL of the array of sums, which have the type `sum_type` (default: float8)."""

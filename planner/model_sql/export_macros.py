@@ -44,11 +44,11 @@ def build_expression(
     inputs: Mapping[str, str] | None = None,
     dialect: Dialect = DUCKDB,
 ) -> str:
-    """Return an output, or only one column of it, as a SQL expression.
+    """Return the SQL expression of `output`, or of only one `column` of it.
 
-    `inputs` maps features to the expressions that feed them, which may occur several times. By
-    default, columns with the features' names feed them. Raises BackendError if an operator has no
-    SQL equivalent or the SQL would be too long.
+    `inputs` maps features to the SQL that feeds them, which the result may repeat. By default, it
+    is a column with the feature's name. Raises BackendError if an operator has no SQL equivalent or
+    the SQL would be too long.
     """
     part_program = fold_casts_into_trees(prepare_output(program, output, column).program)
     if inputs is None:
@@ -63,18 +63,18 @@ def build_expression(
 
 
 def export_macros(program: Program, name: str, options: Mapping[str, Any] | None = None) -> str:
-    """Return the statements that create a macro for each output.
+    """Return the statements that create a macro for each output of a model named `name`.
 
     The options on_null, on_unknown and positive_class affect the results. Raises BackendError if
-    SQL cannot express the model, and ConfigError if sqlml cannot tell in which columns NULL must
-    give NULL.
+    SQL cannot express the model, and ConfigError if on_null is 'null' but the columns in which the
+    model rejects NULL are unknown.
     """
     options = options or {}
     categories = find_known_categories(options, program)
     if categories:
         program = accept_unknown_as_missing(program)
     if len(program.labels) > 1:
-        raise BackendError("a model of several targets is not printed as SQL; export it as ONNX")
+        raise BackendError("macros do not support models of several targets; export to ONNX")
     statements = []
     for output in program.outputs:
         if output not in MACRO_SUFFIXES:
@@ -99,7 +99,7 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
 
 
 def _bind_parameter(feature: Feature) -> Bound:
-    """Bind a feature to a macro's parameter, which has no type."""
+    """Return the SQL that reads a feature from a macro's untyped parameter of the same name."""
     name = DUCKDB.quote_name(feature.name)
     is_number = feature.kind == "number"
     return Bound(f"CAST({name} AS DOUBLE)", "DOUBLE") if is_number else Bound(name, "VARCHAR")

@@ -1,12 +1,13 @@
 """The bodies of a model's macros, which score a row `r` without planning.
 
 The types of the row's columns are known only when a query is bound. The bodies inspect them with
-`typeof`, which the engine folds.
+`typeof`, which the engine folds to a constant.
 
 The engine binds all columns of a table for each `r` in a body, and discards those that are not
-read. So it scans only the columns of the model, but planning takes time in proportion to the
-product of both numbers. A model that reads very many columns therefore gets its row once, as the
-parameter of a lambda. DuckDB does not look through lambdas, and scans all columns.
+read. So it scans only the columns of the model, but planning takes time in proportion to the number
+of columns of the table times that of the model. A model that reads very many columns therefore gets
+its row once, as the parameter of a lambda. DuckDB does not look through lambdas, and scans all
+columns.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ def _build_concatenation(*texts: str) -> str:
 
 
 def _build_typed_macro(type_pattern: str, value: str, expected: str) -> str:
-    """Build a macro that checks the type of a column `x`, which feeds the feature named `f`.
+    """Build a macro that checks the type of its parameter `x`, the column of the feature named `f`.
 
-    It returns `value` if the type matches `type_pattern`, and otherwise raises an error.
+    It returns `value`, SQL over `x`, if the type matches `type_pattern`, or else raises an error.
     """
     pattern = DUCKDB.quote_string(f"(?s){type_pattern}|{'|'.join(UNTYPED)}")
     message_middle = f"' of the model takes {expected}, but the column is '"
@@ -83,14 +84,17 @@ HELPER_MACROS = (_NUMBER_MACRO, _STRING_MACRO, _DATETIME_MACRO)
 _MACROS_BY_KIND: Mapping[Kind, tuple[str, str]] = MappingProxyType(
     {"number": (_NUMBER_MACRO[0], "DOUBLE"), DATETIME: (_DATETIME_MACRO[0], "DOUBLE")}
 )
-"""Kind of a feature -> the macro that feeds it and its type; all other kinds are strings."""
+"""Kind of a feature -> the macro that reads its column, and the SQL type of the macro's result.
+
+Features of other kinds are read by `_STRING_MACRO`, as VARCHAR.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MacroBody:
     """The body of a macro, and the engine function that it calls, if any."""
 
-    kind: str
+    kind: str  # The first output of its function in `OUTPUTS_OF`, or "class".
     sql: str
     function: FunctionSpec | None
 
@@ -118,6 +122,7 @@ def _build_bodies_of_function(
     options: Mapping[str, Any],
     transform: Transform | None,
 ) -> list[MacroBody]:
+    """Build the body of one function's macro; predict_proba has another with a class argument."""
     try:
         prepared = prepare_parts(program, (Part(output),), max_categories=count_inline_categories())
         choice = choose_way(prepared.split.core, options)
@@ -127,7 +132,7 @@ def _build_bodies_of_function(
     used_features = [f for f in features if f.name in prepared.program.inputs]
     if any(f.kind in NESTED for f in used_features):
         message = (
-            "a model that reads lists or maps is scored by a session: sqlml.attach(connection)"
+            "macros cannot score a model that reads lists or maps; use sqlml.attach(connection)"
         )
         return [MacroBody(kind, _build_error(DUCKDB.quote_string(message)), None)]
     spec = FunctionSpec(
@@ -152,7 +157,7 @@ def _build_bodies_of_function(
     positive_class = options.get("positive_class")
     if kind == "proba" and positive_class is not None and len(program.labels) == 1:
         class_index = find_label(program.labels[0], positive_class)
-        message = f"the model has no class {positive_class!r}, as its options say"
+        message = f"option positive_class names {positive_class!r}, which is no class of the model"
         unknown = DUCKDB.quote_string(message)
         result = _build_error(unknown) if class_index is None else DUCKDB.at(call, class_index + 1)
     values = {kind: result}
@@ -179,8 +184,8 @@ _ROW = "sqlml_x"
 def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
     """Wrap `value`, which reads the row `r` as `_ROW`, in a check of the numeric columns' types.
 
-    The check compares the names of all types at once, which the engine folds to a constant. It does
-    not fold the lambda that finds the column for the error message.
+    The check matches one string of all types, which the engine folds to a constant. The engine does
+    not fold lambdas, so a lambda only finds the wrong column for the error message.
     """
     numeric_columns = [f.name for f in used_features if f.kind == "number"]
     if numeric_columns:
@@ -204,7 +209,7 @@ def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
 
 
 def _bind_column(feature: Feature, transform: Transform | None, row: str) -> Bound:
-    """Bind a feature to a field of the row or to an item of TRANSFORM; the field must exist."""
+    """Return the SQL that feeds a feature: a field of `row`, or an item of TRANSFORM over `row`."""
     if transform is not None and feature.name in transform.expressions:
         fields = {name: DUCKDB.field(row, name) for name in transform.columns}
         return Bound(transform.sql(feature.name, fields), transform.expressions[feature.name].type)
@@ -221,6 +226,7 @@ _CLASS_TYPE = DUCKDB.call("typeof", "class")
 
 
 def _build_class_lookup(call: str, labels: Labels) -> str:
+    """Build the SQL of the probability of the class that the parameter `class` names."""
     position = f"coalesce({_build_class_position(labels)}, 0)"
     classes = DUCKDB.quote_string(f"; its classes are {list_classes(labels.values)}")
     class_text = f"coalesce({_CLASS_TEXT}, 'NULL')"

@@ -41,24 +41,21 @@ The engine takes 50 microseconds to plan each test, which does not pay for a que
 
 @dataclass(frozen=True, slots=True)
 class ModelSql:
-    """A model's result as a SQL expression of the user's type.
-
-    `valid_rows` is the condition on rows for which it is valid; None for all rows.
-    """
+    """A model's result as a SQL expression of the type that users see."""
 
     value: str
-    valid_rows: str | None
+    valid_rows: str | None  # The condition for rows that `value` can score; None for all rows.
     estimate: Estimate | None
     reason: str
 
     def with_fallback(self, fallback: str) -> str:
-        """Return the value, replaced with `fallback` in rows for which it is not valid."""
+        """Return the SQL of `value`, or of `fallback` for rows that `value` cannot score."""
         if self.valid_rows is None:
             return self.value
         return f"CASE WHEN {self.valid_rows} THEN {self.value} ELSE {fallback} END"
 
     def to_choice(self, function_choice: Choice) -> Choice:
-        """Return the choice of SQL, with a function for the rows that SQL cannot score."""
+        """Return `function_choice` changed to SQL, with a function only for remaining rows."""
         estimates = () if self.estimate is None else (self.estimate, *function_choice.estimates)
         return replace(
             function_choice,
@@ -87,9 +84,9 @@ class ModelExpression:
     def build_if_cheapest(self, function_choice: Choice, call_count: int = 1) -> ModelSql | None:
         """Build the expression of the model, or return None if a function is cheaper.
 
-        The calls share the function, but each evaluates the expression. Some engines call a
-        function for all rows, whichever branch of a CASE contains it. There the expression cannot
-        fall back on a function, and raises errors itself.
+        `call_count` calls would share the function, but each evaluates an expression. Engines
+        without `lazy_calls` call a function for all rows, whichever branch of a CASE contains it.
+        Their expressions cannot fall back on a function, and raise errors themselves.
         """
         linear_sum = self._weighted_sum
         if linear_sum is None and (self._one_tree is None or not function_choice.estimates):
@@ -137,7 +134,7 @@ class ModelExpression:
     ) -> ModelSql | None:
         """Build the expression of a weighted sum or a small tree; return None for other models.
 
-        Its reason is `guarded_reason` if some rows need the function.
+        Its reason is `guarded_reason` if the function must score some rows, otherwise `reason`.
         """
         if self._weighted_sum is not None:
             value = self._decode(self._weighted_sum.value)
@@ -166,7 +163,7 @@ class ModelExpression:
         return self._decode(self.dialect.array(numbers) if has_array else numbers[0])
 
     def _build_program_sql(self) -> str:
-        """Build the user's value as an expression of the whole Program, or raise BackendError."""
+        """Build the result as an expression of the whole Program, or raise BackendError."""
         names, dialect = list(self.prepared.program.inputs), self.dialect
         reads_once = not all(is_plain(self.bound_inputs[name].sql) for name in names)
         inputs = {
@@ -193,7 +190,7 @@ _MAX_LAMBDA_LENGTH = 20_000
 
 
 def is_in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
-    """Return whether a call stands inside a lambda in which the engine cannot call functions."""
+    """Return whether `call` stands inside a lambda and the engine cannot call functions there."""
     can_call = dialect.calls_in_lambdas or scope.outline.created
     return call.has_local_names and not can_call
 
@@ -201,12 +198,12 @@ def is_in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
 def build_for_lambda(
     model: ModelExpression, options: Mapping[str, Any], scope: Scope, call: ModelCall
 ) -> ModelSql:
-    """Build the expression of the model, the only way inside a lambda, or raise BindError."""
+    """Build the model's expression for a call in a lambda; raise BindError if it is impossible."""
     if allows_sql(options):
         with suppress(BackendError):
             sql = model.build()
             if len(sql.value) <= _MAX_LAMBDA_LENGTH:
-                return replace(sql, reason="a lambda calls no function of Python")
+                return replace(sql, reason="a lambda cannot call Python functions")
     raise BindError(
         f"{model.dialect.name} cannot call Python functions inside a lambda, and the model is "
         "not a short expression; unnest the list first, as in SELECT ... FROM t LATERAL VIEW "

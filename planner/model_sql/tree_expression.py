@@ -42,10 +42,10 @@ _LARGER_INTEGERS = frozenset({"UHUGEINT", "BIGNUM", "VARINT"})
 def build_tree_sql(
     tree: OneTree, columns: Sequence[Bound], packed_type: str, build_leaf: Callable[[Array], str]
 ) -> tuple[str, str | None]:
-    """Build the SQL of a tree, and the condition on rows for which it is valid; None for all rows.
+    """Build the SQL of a tree, and the condition for rows that it can score; None for all rows.
 
-    The model reads numbers as `packed_type`, FLOAT or DOUBLE. The values that `write_leaf` gets
-    have the shape (width,).
+    The model reads numbers as `packed_type`, FLOAT or DOUBLE. `build_leaf` returns the SQL of a
+    leaf, given its values of shape (width,).
     """
     packed_columns, limits = [], []
     for column, value_range in zip(columns, tree.ranges, strict=True):
@@ -111,7 +111,7 @@ class _Column:
         return self._between(sql, float_type, float(low), math.inf)
 
     def within(self, value_range: Range) -> str:
-        """Build the SQL test of whether the model accepts the column's value."""
+        """Build the SQL test that the column's value is in `value_range`; "true" if all are."""
         has_all_values = self._is_integer or self.column.type not in (*_FLOATS, *_LARGER_INTEGERS)
         if has_all_values and value_range.low <= -_MAX_INTEGER and value_range.high >= _MAX_INTEGER:
             return "true" if value_range.missing else f"{self.column.sql} IS NOT NULL"
@@ -129,9 +129,9 @@ class _Column:
         return self.column.type in _INTEGER_BITS
 
     def _to_comparison(self, threshold: float) -> tuple[str, str]:
-        """Return the column and a bound for it, both as SQL.
+        """Return the SQL of the column, perhaps cast, and the SQL of a bound.
 
-        Comparing them is the same as comparing the packed value with `threshold`.
+        Comparing these two is the same as comparing the packed value with `threshold`.
         """
         bits = _INTEGER_BITS.get(self.column.type)
         if bits is not None and math.isfinite(threshold):

@@ -2,9 +2,9 @@
 
 `predict('m', *, plan := 'pro')` calls a model whose plan is always 'pro'. Its trees keep the
 branches that this value reaches (`fold_arguments`), and fewer columns are passed on: a forest of
-100 trees over 10 columns becomes 1.1 to 1.7 times as fast, and 2.3 times with three literals. It is
-a function of its own, which takes milliseconds to make and stays until the process ends. So only
-work of some length is worth it, and a model has at most `function_spec.MAX_CONSTANTS` of them.
+100 trees over 10 columns becomes 1.1 to 1.7 times as fast, and 2.3 times with three literals. But
+the call needs a new function, which takes milliseconds to make and stays until the process ends. So
+only long calls are folded, and a model has at most `function_spec.MAX_CONSTANTS` such functions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sqlml.types import Feature, fold
 
 MAX_NAME_LENGTH = 64  # The maximum length of the constants in a function's name.
 MAX_LITERALS = 4  # The maximum number of literals of a call that become constants of the model.
-MIN_SECONDS = 0.02  # The time of the unchanged model from which constants pay.
+MIN_SECONDS = 0.02  # Faster calls are not worth folding.
 _MAX_EXACT_INTEGER = 1 << 53
 
 _UNFOLDABLE_OPS = TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS | OWNING_BACKENDS.keys()
@@ -49,13 +49,13 @@ _UNFOLDABLE_OPS = TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS | OWNING_B
 
 @dataclass(frozen=True, slots=True)
 class FromColumn:
-    """A column that FROM computes for a call; its `arguments` must bind there."""
+    """A column that FROM computes for a call."""
 
     name: str
     sql: str
-    arguments: str
+    arguments: str  # The expressions in `sql`, which must bind in FROM.
     type: str
-    order: str | None = None
+    order: str | None = None  # The expression by which FROM sorts the rows, if it does.
 
     @staticmethod
     def of_row(packed_sql: str, sql_type: str) -> FromColumn:
@@ -91,7 +91,7 @@ class CallDraft(CallSite):
     """A call with all decisions that the stages have made so far."""
 
     target: Target
-    shared: SharedParts  # The parts that it computes together with other calls on the same row.
+    shared: SharedParts  # The parts that one function computes for several calls on the same row.
     row_in_from: bool  # The packed numbers can be a column of FROM.
     options: Mapping[str, Any]  # The model's options, overridden by the settings of the session.
     max_categories: int | None  # The maximum number of categories of an encoder in SQL.
@@ -145,6 +145,7 @@ class CallDraft(CallSite):
         )
 
     def without_sharing(self) -> CallDraft:
+        """Return the draft of a call whose function computes only the part of this call."""
         shared = SharedParts(parts=(self.target.part,), once=self.shared.once)
         return replace(self, shared=shared).choose_again()
 
@@ -156,7 +157,7 @@ class CallDraft(CallSite):
 def fold_literal_arguments(draft: CallDraft) -> CallDraft:
     """Fold the literal arguments of a call into the model, if it then reads fewer columns."""
     if asks_for_sql(draft.options) or any(p.output == OWN for p in draft.shared.parts):
-        return draft  # The call returns the contributions of its arguments.
+        return draft  # The call returns a contribution of each argument, even of a literal.
     transform = draft.model.transform
     computed = frozenset[str]() if transform is None else transform.expressions.keys()
     values = _find_literals(draft.call, draft.model.columns, draft.used_features - computed)
@@ -203,7 +204,7 @@ def _find_literals(
 
 
 def _parse_literal(literal: Literal, feature_kind: str) -> tuple[float | str | None] | None:
-    """Return the value of a literal in a 1-tuple; None unless it fits a feature of the kind."""
+    """Return (value,), with None for NULL; return None if the literal does not fit the feature."""
     if literal.kind == "word" and literal.text == "NULL":
         return (None,) if feature_kind in ("number", "string") else None
     if feature_kind == "string":  # The engine decides how it spells a number.
@@ -220,7 +221,7 @@ def _parse_literal(literal: Literal, feature_kind: str) -> tuple[float | str | N
 
 
 def _select_constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:
-    """Return a few values that can be folded into `program`; () if it rejects them."""
+    """Return up to `MAX_LITERALS` values to fold into `program`; () if it does not accept them."""
     names = list(program.inputs)
     index = {name: i for i, name in enumerate(names)}
     selected: Constants = ()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FunctionMeasurement:
-    """The measurements of one engine function over all threads; `again` counts remembered rows."""
+    """The sums over all threads for one engine function; `again` counts remembered rows."""
 
     rows: int = 0
     batches: int = 0
@@ -59,6 +59,7 @@ def format_plan(plan: Plan) -> str:
 
 
 def describe_call(plan: Plan, index: int) -> list[tuple[str, str]]:
+    """Return the lines of EXPLAIN for the call `plan.calls[index]`: pairs of a title and a text."""
     return [*_describe_plan_of_call(plan.calls[index]), *_describe_measurement(plan, index)]
 
 
@@ -193,6 +194,7 @@ def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
 
 
 def _list_rarely_computed(idle: Sequence[str], facts: CascadeFacts | FilterFacts) -> str:
+    """List what is computed only for the rows that the small model does not decide."""
     unread_groups = [group.name for group in facts.groups if group.inside and not group.chosen]
     return _join_items([*idle, *unread_groups])
 
@@ -239,21 +241,26 @@ def _describe_estimates(choice: Choice) -> list[tuple[str, str]]:
 
 
 def _describe_measurement(plan: Plan, index: int) -> list[tuple[str, str]]:
+    """Describe what EXPLAIN ANALYZE measured for a call; [] if it called no function.
+
+    Calls that share a function refer to the first of them. For a cascade, another line shows the
+    share of rows for which the small model was confident.
+    """
     call, analysis = plan.calls[index], plan.analysis
-    measured = None if analysis is None else analysis.functions.get(call.spec.name)
-    if analysis is None or measured is None or not call.calls_function:
+    measurement = None if analysis is None else analysis.functions.get(call.spec.name)
+    if analysis is None or measurement is None or not call.calls_function:
         return []
     first_index, *other_indices = plan.functions[call.spec.name]
     if index != first_index:
         return [("measured", f"with call {first_index + 1}, whose function it shares")]
-    text = _describe_function(measured, call.choice.backend == "sql")
+    text = _describe_function(measurement, call.choice.backend == "sql")
     if other_indices:
         text += f", for calls {', '.join(str(k + 1) for k in (first_index, *other_indices))}"
     lines = [("measured", text)]
     if call.small_call is not None and call.cascade is not None:
         small = analysis.functions.get(call.small_call.spec.name)
         if small is not None and small.rows:
-            share, rows = 1 - measured.rows / small.rows, _format_count(small.rows, "row")
+            share, rows = 1 - measurement.rows / small.rows, _format_count(small.rows, "row")
             expected = f"{call.cascade.confident:.1%} expected"
             lines.append(("confident", f"{share:.1%} of {rows}; {expected}"))
     return lines

@@ -1,4 +1,4 @@
-"""The plan of a statement: a value with all decisions of the planner, printed as by EXPLAIN."""
+"""The plan of a statement: an immutable value with all decisions, which EXPLAIN prints."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from sqlml.planner.program.function_spec import FunctionSpec, NamedFunction, Par
 from sqlml.planner.program.prepare_program import SharedParts, prepare_parts, select_parts
 
 SELECTION_PASSES = "inject_selection, push_selection"
-"""The reason if no weight and no split uses a feature.
+"""The passes that drop a feature which no weight and no split of the model uses.
 
-The reason push_selection alone means that a step of the model drops the feature.
+If push_selection alone drops it, a step of the model ignores the feature.
 """
 
 
@@ -59,18 +59,18 @@ class PlannedCall:
     version: int
     output: str
     reads: tuple[tuple[str, Bound], ...]  # Feature or column -> the expression that feeds it.
-    unread: tuple[str, ...]
-    encoded: tuple[str, ...]
+    unread: tuple[str, ...]  # Columns of the model that the call does not read.
+    encoded: tuple[str, ...]  # Features whose category codes are computed in SQL.
     spec: FunctionSpec
     choice: Choice
     sql: str
     type: str
     transformed: tuple[tuple[str, str], ...] = ()  # Features of TRANSFORM -> their expressions.
     feature_count: int = 0  # The number of features that the function gets.
-    texts: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()  # Features that the function gets as strings.
     has_trees: bool = True
     shared: SharedParts | None = None
-    # The Program that `spec` names.
+    # The model's Program, whose hash is in `spec`.
     source: Program | None = field(default=None, repr=False, compare=False)
     rows: RowEstimate = RowEstimate()
     other_columns: tuple[str, ...] = ()  # Columns that a star brings in and that are not features.
@@ -80,12 +80,11 @@ class PlannedCall:
     small_call: PlannedCall | None = None  # The call of the small model that runs first.
     cascade: CascadeFacts | None = None  # The record of the small model as a cascade.
     filtered: FilterFacts | None = None  # The record of the small model as a top-K filter.
-    idle_parts: tuple[
-        str, ...
-    ] = ()  # Parts of the query that are computed only for the full model.
+    # Parts of the query that are computed only for the full model.
+    idle_parts: tuple[str, ...] = ()
     exact_reason: str = ""  # The reason why a call that may be approximated is not approximated.
     is_temporary: bool = False  # The call depends on rows that were read when it was planned.
-    # The functions of a call whose rows name `models`; the other fields describe one of the models.
+    # The functions of a call whose rows name one of `models`; other fields describe one of these.
     functions_of_models: tuple[NamedFunction, ...] = ()
     models: tuple[str, ...] = ()
 
@@ -99,17 +98,17 @@ class PlannedCall:
 
     @property
     def calls_function(self) -> bool:
-        """True if rows may reach the function, unlike with an expression that scores all rows."""
+        """True if rows may reach the function; false if a SQL expression scores all rows."""
         return self.choice.backend != SQL_BACKEND or self.choice.guarded
 
     @property
     def constants(self) -> Mapping[str, float | str | None]:
         names = () if self.source is None else tuple(self.source.inputs)
-        return {names[place]: value for place, value in self.spec.constants}
+        return {names[index]: value for index, value in self.spec.constants}
 
     @property
     def dropped_by(self) -> Mapping[str, str | None]:
-        """Unread feature -> the reason: a pass, "never used" or "other outputs"."""
+        """Unread feature -> a pass, "never used" or "other outputs"; None if that is unknown."""
         if self.source is None or not self.unread:
             return dict.fromkeys(self.unread)
         reasons = find_dropping_passes(self.source, self.spec.parts)
@@ -175,7 +174,7 @@ class Plan:
 
     @property
     def is_temporary(self) -> bool:
-        """True if a later plan of the statement may be better."""
+        """True if the plan must not be cached, since planning again may give a different plan."""
         return any(call.route.is_temporary or call.is_temporary for call in self.calls)
 
     @cached_property
@@ -201,7 +200,7 @@ class Plan:
         return tuple(function for call in self.calls for function in call.functions_of_models)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values; the first call of a function has its measurements."""
+        """Return the plan as plain values; the first call of each function has its measurements."""
         calls = [c.to_dict() for c in self.calls]
         joins = list(self.dropped_joins)
         result: dict[str, Any] = {"sql": self.sql, "calls": calls, "dropped_joins": joins}
@@ -232,7 +231,7 @@ class Plan:
 
 
 def estimate_rows(plan: Plan, ask: EstimateRows) -> Plan:
-    """Return `plan` with the engine's estimated row counts and the times for them, for EXPLAIN."""
+    """Return `plan` with row counts as the engine estimates them, and with times for these rows."""
     return replace(plan, calls=tuple(_estimate_call_rows(call, ask) for call in plan.calls))
 
 

@@ -49,7 +49,7 @@ from sqlml.planner.program.prepare_program import SharedParts, can_reject_rows, 
 from sqlml.planner.program.result_sql import decode_result
 from sqlml.types import fold
 
-ROW_PLACEHOLDER = "sqlml_row"  # For the arguments of a function that scores rows of several models.
+ROW_PLACEHOLDER = "sqlml_row"  # Stands for the arguments of a function that several models share.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ class CallInFrom:
     planned: PlannedCall
     column: FromColumn | None = None  # The column with the function's result.
     row: FromColumn | None = None  # The column with the packed row.
-    # The DOUBLE and the VARCHAR arguments of the function if several models share the SQL, which
-    # then has `ROW_PLACEHOLDER` instead.
+    # The SQL of the function's DOUBLE and VARCHAR arguments if several models share the call's SQL,
+    # which contains `ROW_PLACEHOLDER` instead of them.
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
@@ -74,10 +74,11 @@ def plan_call(
     bound_inputs: Mapping[str, Bound] | None = None,
     by_function: bool = False,
 ) -> CallInFrom:
-    """Plan one call, or raise an error if an argument or an option does not fit.
+    """Plan one call of a model, or raise an error if an argument or an option does not fit.
 
-    With `row_in_from`, the packed numbers can be a column of FROM. With `by_function`, several
-    models will share the SQL, so a function computes all that it can.
+    `bound_inputs` maps features to the SQL that feeds them; without it, the call's arguments are
+    bound. With `row_in_from`, the packed numbers can be a column of FROM. With `by_function`,
+    several models will share the SQL, so a function computes all that it can.
     """
     program, context = target.model.program, site.context
     options = {**target.model.options, **context.settings}
@@ -117,6 +118,7 @@ def _choose_route(options: Mapping[str, Any], row_in_from: bool, context: Contex
 
 
 def bind_arguments(draft: CallDraft) -> CallDraft:
+    """Find the SQL that feeds each feature, from the call's arguments and TRANSFORM."""
     if draft.bound_inputs:
         return draft
     model, transform = draft.model, draft.model.transform
@@ -143,7 +145,7 @@ def choose_layout(draft: CallDraft) -> CallDraft:
 
 
 def find_null_rows(draft: CallDraft) -> CallDraft:
-    """Find features in which NULL makes the result NULL, or unknown categories count as NULL."""
+    """Find features whose NULL makes the result NULL, and replace unknown categories with NULL."""
     inputs = draft.prepared.program.inputs.keys()
     null_features = sorted(find_null_inputs(draft.options, draft.model.program) & inputs)
     known = find_known_categories(draft.options, draft.model.program)
@@ -169,7 +171,7 @@ def find_null_rows(draft: CallDraft) -> CallDraft:
 
 
 def choose_sql_or_function(draft: CallDraft) -> CallDraft:
-    """Write the model as an expression if the user requests it, or it is cheaper or necessary."""
+    """Write the model as a SQL expression if this is requested, cheapest, or needed in a lambda."""
     if draft.for_shared_sql:
         return draft
     expression = _build_expression(draft)
@@ -180,7 +182,7 @@ def choose_sql_or_function(draft: CallDraft) -> CallDraft:
 
 
 def _build_expression(draft: CallDraft) -> ModelSql | None:
-    """Return the model as an expression if options require it, or it is allowed and cheapest."""
+    """Return the model as an expression if options require it, or allow it and it is cheapest."""
     if asks_for_sql(draft.options):
         expression = draft.model_expression.build()
         may_fail = expression.valid_rows is None and can_reject_rows(draft.prepared_alone.program)
@@ -198,7 +200,7 @@ def _build_expression(draft: CallDraft) -> ModelSql | None:
 
 
 def reject_hidden_columns(draft: CallDraft) -> CallDraft:
-    """Reject a star with a column that the engine would read as the select item of that name."""
+    """Raise BindError if `*` stands for a column that a select item of the same name hides."""
     in_place = draft.expression is not None or not (draft.row_in_from or draft.shared.in_from)
     if not draft.dialect.outputs_first or not in_place:
         return draft
@@ -216,7 +218,7 @@ def reject_hidden_columns(draft: CallDraft) -> CallDraft:
 
 
 def choose_backend(draft: CallDraft) -> CallDraft:
-    """Choose the function's backend for the parts that it computes and the expected row count."""
+    """Choose the function's backend again if the estimated number of rows may change the choice."""
     if draft.expression is not None:
         return draft.without_sharing()  # The engine itself shares equal expressions.
     if not depends_on_rows(draft.prepared.split.core, draft.options):
@@ -293,7 +295,7 @@ def _finish_plan(draft: CallDraft) -> CallInFrom:
 def _build_result_sql(
     draft: CallDraft, call_sql: str, by_column: bool, null_condition: str | None
 ) -> str:
-    """Build the SQL of the user's value, which is NULL for rows that meet `null_condition`."""
+    """Build the SQL of the call's value, which is NULL for rows that meet `null_condition`."""
     dialect, target, program = draft.dialect, draft.target, draft.model.program
     value = dialect.value_of(call_sql)
     element = draft.shared.element(value, program, target.part, by_column, dialect)
@@ -339,9 +341,9 @@ def _make_function_spec(draft: CallDraft) -> FunctionSpec:
 def _build_function_call_sql(
     draft: CallDraft, spec: FunctionSpec, null_condition: str | None
 ) -> tuple[str, FromColumn | None, FromColumn | None]:
-    """Return the SQL of the function call, and the columns that FROM must compute for it, if any.
+    """Return the SQL of the function call, the FROM column of its result, and that of its row.
 
-    The first column is the call's result, the second is its packed row.
+    A column is None if FROM does not compute it. The row's column contains the packed numbers.
     """
     dialect, prepared, bound_inputs = draft.dialect, draft.prepared, draft.bound_inputs
     number_type = "FLOAT" if draft.layout == "f32" else "DOUBLE"

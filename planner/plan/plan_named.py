@@ -32,11 +32,12 @@ PlanSingleCall = Callable[[ModelCall, Target], CallInFrom]
 
 @dataclass
 class _ModelGroup:
-    """Models that share their SQL; `numbers` and `texts` map their arguments to indices."""
+    """Models whose calls have the same SQL, apart from the name of the function."""
 
     sql: str
-    example: PlannedCall
+    example: PlannedCall  # The call of one of the models.
     scorers: dict[str, ModelScorer] = field(default_factory=dict)
+    # SQL of a numeric or string argument of any model -> its index among the function's arguments.
     numbers: dict[str, int] = field(default_factory=dict)
     texts: dict[str, int] = field(default_factory=dict)
 
@@ -64,7 +65,7 @@ def plan_named_call(
     plan: PlanSingleCall,
     sorts: bool,
 ) -> CallInFrom:
-    """Plan a call whose rows name their models; with `sorts`, FROM computes it over sorted rows."""
+    """Plan a call whose rows name models; with `sorts`, FROM computes it after sorting by model."""
     assert isinstance(call.model, ModelColumn)
     dialect, name = scope.dialect, f"({scope.text(call.model.span)})"
     groups, errors, planned = _group_models(call, named, plan)
@@ -103,7 +104,11 @@ def _build_groups_sql(
     name: str,
     dialect: Dialect,
 ) -> tuple[str, list[NamedFunction]]:
-    """Return the SQL that scores a row with the model `name`, and the functions that it calls."""
+    """Return the SQL that scores a row with the model it names, and the functions in that SQL.
+
+    `name` is the SQL of the model's name. Another function returns the index of the model's group
+    if there are several groups, or if rows with unknown names are NULL.
+    """
     has_branches = len(groups) > 1 or skips_unknown
     functions = [g.make_function({} if has_branches else errors, has_branches) for g in groups]
     branches = []
@@ -129,7 +134,7 @@ def _build_groups_sql(
 def _group_models(
     call: ModelCall, named: ModelsOfRows, plan: PlanSingleCall
 ) -> tuple[list[_ModelGroup], Mapping[str, SqlmlError], list[PlannedCall]]:
-    """Return the groups of models, the errors of models that cannot be called, and all plans."""
+    """Return the groups of models, the errors of models that cannot be called, and all calls."""
     groups: dict[str, _ModelGroup] = {}
     errors = dict(named.errors)
     call_by_version: dict[object, CallInFrom] = {}

@@ -1,4 +1,4 @@
-"""Models' Programs, ready to run: prepared, split, costed, named, and decoded to users' types.
+"""Everything between a model's Program and a call of it: its backend, function and result.
 
 A Program and the requested parts of its outputs come in. What goes out is the part that SQL
 computes, the part that a function computes, the cheapest backend for it, the name under which

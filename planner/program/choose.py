@@ -1,4 +1,4 @@
-"""Choose backend, strategy and device for a Program: the user's, or else the cheapest.
+"""Choose the backend, strategy and device for a Program: as options request, or the cheapest.
 
 The plan records the choice, with its reason and the estimates of the alternatives.
 """
@@ -39,11 +39,11 @@ SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "approximate": ("true", "false"),
     }
 )
-"""Setting -> its values, for `SET sqlml_...` and, except for route, a model's `OPTIONS (...)`."""
+"""Name of a setting (`SET sqlml_...`) or, except route, an option of a model -> allowed values."""
 
 
 def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
-    """Return the settings of a session with one changed, or removed if `value` is None."""
+    """Return a session's `settings` with `name` set to `value`, or removed if `value` is None."""
     values = SETTINGS.get(name)
     if values is None:
         known = ", ".join(f"sqlml_{option}" for option in SETTINGS)
@@ -58,7 +58,7 @@ def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mappin
 
 
 def read_batch_size(options: Mapping[str, Any]) -> int | None:
-    """Return the option `batch_size`, the maximum number of rows to score at once, or None."""
+    """Return the option `batch_size`, the maximum number of rows per batch; None if not set."""
     batch_rows = options.get("batch_size")
     is_valid = type(batch_rows) is int and 0 < batch_rows <= MAX_BATCH_ROWS
     if batch_rows is not None and not is_valid:
@@ -70,7 +70,7 @@ def read_batch_size(options: Mapping[str, Any]) -> int | None:
 
 
 def may_approximate(options: Mapping[str, Any], argument: bool | None) -> bool:
-    """Return whether a call may be approximated; its own `argument` overrides the options."""
+    """Return the call's `argument` approximate or, if it is None, the option of that name."""
     return str(options.get("approximate")).lower() == "true" if argument is None else argument
 
 
@@ -106,8 +106,8 @@ def choose_way(
 ) -> Choice:
     """Resolve the options `backend`, `strategy` and `device`, each "auto" by default.
 
-    With backend "sql", the choice is for the rows that the expression leaves to a function. The
-    number of rows per call, `batch`, must be large for a GPU to pay. With `by_column`, rows reach
+    With backend "sql", the choice is for the rows that the expression leaves to a function. A GPU
+    is only worth it if `batch`, the number of rows per call, is large. With `by_column`, rows reach
     the function as columns, and not through Arrow.
 
     Raises ConfigError for an unknown name, BackendError if the trees are too large for the
@@ -138,7 +138,7 @@ def choose_way(
 
 
 def _choose_infeasible(program: Program, strategy: str, device: str) -> Choice:
-    """Return a choice for options that no way supports; compiling it raises an error."""
+    """Return a choice for options that no backend supports; compiling it raises the error."""
     is_native = strategy in ("auto", *BACKENDS["native"].strategies)
     backend = "native" if is_native and device != "cuda" else "torch"
     try:
@@ -189,7 +189,7 @@ def _is_supported(program: Program, way: Estimate) -> bool:
 def _choose_for_backend(
     program: Program, backend: str, strategy: str, device: str, reason: str = "requested"
 ) -> Choice:
-    """Return the choice for a given backend; "auto" becomes its best strategy or the CPU."""
+    """Return the choice for `backend`, with its best strategy and the CPU instead of "auto"."""
     load_backend(backend)  # Raises an error if it is not installed.
     strategies = BACKENDS[backend].strategies
     if strategy == "auto":
@@ -208,7 +208,7 @@ _find_refusal = cache_by_program(explain_refusal)
 
 
 def _choose_by_depth(program: Program, strategies: tuple[str, ...]) -> str:
-    """Choose GEMM for shallow trees, PTT up to depth 10, or TT (Hummingbird, section 5.1)."""
+    """Choose the first strategy, or by depth GEMM, PTT or TT (Hummingbird, section 5.1)."""
     ensembles = [Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble"]
     has_category_sets = any(e.has_categories for e in ensembles)
     if "gemm" not in strategies or (strategies[0] == "traverse" and not has_category_sets):
@@ -221,10 +221,10 @@ MIN_ROWS, MAX_ROWS = 1, 1_000_000_000
 
 
 def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
-    """Return whether the best way that the options allow depends on the number of rows.
+    """Return whether the fastest choice that the options allow depends on the number of rows.
 
-    Times are nearly linear in the number of rows, so a way that is best at both ends of the range
-    is best in between.
+    Times are nearly linear in the number of rows, so what is fastest for the fewest and for the
+    most rows is fastest in between.
     """
     names = tuple(str(options.get(name, "auto")).lower() for name in OPTIONS)
     return "auto" in names and _depends_on_rows(program, names)
@@ -238,6 +238,7 @@ def _depends_on_rows(program: Program, names: tuple[str, ...]) -> bool:
 
 
 def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool) -> Choice:
+    """Return `choice` with its estimates for `rows` rows; the chosen one remains the first."""
     if not choice.estimates or choice.rows == rows:
         return choice
     new_estimates = estimate_ways(program, current_costs(), rows, by_column=by_column)
@@ -257,9 +258,9 @@ def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool
 class Route:
     """How rows get from the engine to a function and back.
 
-    With `by_column`, machine code gets each column as an argument and reads it in place, unless it
-    calls Python for each batch because of `python_reason`. Otherwise Arrow passes batches to
-    Python, whose lock only one thread can hold at a time.
+    With `by_column`, machine code gets each column as an argument and reads it in place. If there
+    is a `python_reason`, it calls Python for each batch instead. Without `by_column`, Arrow passes
+    batches to Python, whose lock only one thread can hold at a time.
     """
 
     by_column: bool
@@ -276,7 +277,7 @@ class Route:
 
     @property
     def is_temporary(self) -> bool:
-        """True if there will be a better route when kernels are compiled."""
+        """True if kernels are still being compiled, which will make a better route possible."""
         return self.python_reason == COMPILING
 
     def __str__(self) -> str:

@@ -22,13 +22,13 @@ from sqlml.ir.tree_shape import TreeShape, measure_tree_shape
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.one_tree import build_one_tree
 
-ROWS = 100_000  # The number of rows that is assumed if it is unknown.
+ROWS = 100_000  # The assumed number of rows if the engine estimates none.
 
 BATCH = 2_048
 """The number of rows that the engine passes to a function, and that CPU backends process."""
 
 MARGIN = 2.0
-"""The factor by which another CPU backend must be faster than sqlml's own: estimates are no more
+"""The factor by which another CPU backend must be faster than the native backend: estimates are not
 precise, and the libraries of other backends take seconds to load."""
 
 BLOCK = 512  # Native block kernels take the same time for all smaller numbers of rows.
@@ -71,7 +71,7 @@ def _sort_key(estimate: Estimate) -> float:
 
 
 def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
-    """Estimate a linear model or a tree as an expression; a large tree takes infinite time."""
+    """Estimate a linear model or a tree as a SQL expression; large trees take infinite time."""
     if any(node.op == "tree_ensemble" for node in program.nodes):
         tree, nanoseconds = build_one_tree(program), math.inf
         if tree is not None:
@@ -130,7 +130,7 @@ def _estimate_way(
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """The cost coefficients of one backend by their bare names; unknown coefficients are 0."""
+    """The cost coefficients of `owner`, by name without this prefix; 0 if there is none."""
 
     owner: str
     costs: Costs
@@ -149,6 +149,7 @@ def _count_multiply_adds(node: Node) -> int:
 
 
 def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
+    """Estimate the fastest native kernel: lockstep, or the better of cursor and descent."""
     kernels = estimate_tree_costs(shape, rates.costs)
     block_cost = min(kernels.cursor, kernels.descent) * max(1.0, BLOCK / max(rows, 1))
     block_cost += kernels.batch / max(rows, 1)
@@ -164,7 +165,7 @@ def _estimate_steps(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, 
 
 
 def _estimate_gemm(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
-    """Estimate products with all nodes and leaves of padded trees (Hummingbird, algorithm 1)."""
+    """Estimate trees as matrix products, padded to equal size (Hummingbird, algorithm 1)."""
     nodes = int(shape.nodes.sum(1).max(initial=0))
     numbers = shape.trees * (2 * nodes + 2 * (nodes + 1))
     products = shape.trees * (nodes * (nodes + 1) + (nodes + 1) * shape.values)
@@ -191,7 +192,7 @@ class Way:
     backend: str
     strategy: str
     device: str
-    costs: str  # The owner of its cost coefficients.
+    costs: str  # The prefix of its cost coefficients.
     library: str
     start: float  # The seconds to load the library.
     # Returns the nanoseconds per row and the kernel, given the number of rows per batch.

@@ -1,13 +1,12 @@
-"""The engine functions that score, with names that contain all that is needed to rebuild them.
+"""The engine functions that score rows, with names from which they can be rebuilt.
 
 `NamedFunction` scores rows of several models: `predict(shop_model, *)` calls one function for all
 models that have the same columns and the same kind of result, with the name of the row's model.
 
 A view stores the rewritten statement, so another process must be able to rebuild a function from
-its name: the hash of the Program, the outputs, the layout of packed numbers, and the backend.
-Values of inputs that became part of the model are in the name, too: a number as the bits of its
-DOUBLE without trailing zeros, and a text as its bytes, so that each value has one spelling, in
-letters and digits.
+its name: the hash of the Program, the outputs, the layout of packed numbers, and the backend. The
+name also has the constants, which are inputs that became part of the model. A number is spelled as
+the hex digits of its DOUBLE without trailing zeros, and a string as those of its bytes.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def parse_constants(text: str) -> Constants:
 
 
 def admit_constants(program: Program, constants: Constants) -> bool:
-    """Record a set of constants; return whether it is among a model's first `MAX_CONSTANTS`."""
+    """Record `constants` for `program`; return False if it already has `MAX_CONSTANTS` others."""
     with _lock:
         admitted = _admitted.get(program.hash) or set()
         if constants not in admitted and len(admitted) >= MAX_CONSTANTS:
@@ -90,7 +89,7 @@ def admit_constants(program: Program, constants: Constants) -> bool:
 Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
 FUNCTION_PREFIX = "sqlml_"
 STORED_PREFIX = "sqlml_open_a_session_first_"
-"""The prefix of functions in views and macros: an engine without sqlml shows it in its error."""
+"""The prefix of functions in views and macros: without sqlml, the engine's error shows it."""
 
 HASH_DIGITS = 24
 REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
@@ -136,9 +135,8 @@ class FunctionSpec:
     backend: str
     strategy: str
     device: str
-    remembers_rows: bool = (
-        False  # The same rows recur in another clause, so the function remembers results.
-    )
+    # The same rows recur in another clause, so the function remembers results.
+    remembers_rows: bool = False
     # The number of a copy under another name, for a transaction that cannot see the first function.
     twin: int | None = None
     once: bool = False  # The engine must evaluate the function where it stands, and nowhere else.
@@ -151,6 +149,10 @@ class FunctionSpec:
 
     @property
     def name(self) -> str:
+        """The name in the engine, which `parse_function_name` reads.
+
+        Suffixes: _l max_categories, _r batch_rows, _again remembers_rows, _c by_column, _t twin.
+        """
         prefix = STORED_PREFIX if self.is_stored else FUNCTION_PREFIX
         return (
             f"{prefix}{self.program_hash[:HASH_DIGITS]}"
@@ -217,13 +219,13 @@ Views cannot call these functions, since they end with the process.
 """
 
 UNKNOWN_MODEL = (
-    "a row names model {name!r}, which no row did when the query was planned; run the query again"
+    "a row names model {name!r}, but no row did when the query was planned; run the query again"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ModelScorer:
-    """The function of one model, and the indices of its arguments in a row's numbers and texts."""
+    """The function of one model, with the indices of its inputs in a row's numbers and strings."""
 
     spec: FunctionSpec
     number_positions: tuple[int, ...]
@@ -234,8 +236,8 @@ class ModelScorer:
 class NamedFunction:
     """A function that scores each row with the function of the model that the row names.
 
-    The mappings have the names of models as keys. The function raises an error for rows with a name
-    in `errors`. If there are `groups`, it only returns the number of the model's group.
+    The keys of the mappings are names of models. The function raises an error for rows with a name
+    in `errors`. If there are `groups`, it does not score, but returns the index of the group.
     """
 
     scorers: Mapping[str, ModelScorer] = field(default_factory=lambda: MappingProxyType({}))
@@ -249,7 +251,7 @@ class NamedFunction:
 
     @cached_property
     def name(self) -> str:
-        """The function's name in the engine, which depends on all of its fields."""
+        """The function's name in the engine, with a hash of all fields of this object."""
         identity = [
             sorted(
                 (n, s.spec.name, s.number_positions, s.string_positions)

@@ -25,7 +25,7 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """An output of a model after the model passes, and its split between SQL and function."""
+    """A part of a model after the model passes, and its split between SQL and a function."""
 
     program: Program
     split: Split
@@ -38,9 +38,9 @@ def prepare_output(
     layout: Layout = "f64",
     max_categories: int | None = None,
 ) -> Prepared:
-    """Return the part that computes an output or one column of it.
+    """Return the part of `program` that computes `output`, or one `column` of it.
 
-    Encoders with at most `lookup` categories become SQL.
+    Encoders with at most `max_categories` categories become SQL.
     """
     _require_output(program, output, column)
     return _prepare_output(program, output, column, layout, max_categories)
@@ -55,8 +55,8 @@ def prepare_parts(
 ) -> Prepared:
     """Return the part of `program` that computes `parts`, side by side in the output `ALL_PARTS`.
 
-    A single part keeps its own name. The values of inputs in `constants` become part of the
-    Program. Raises ConfigError for an unknown output or column.
+    If there is only one part, the output has its name. The values of inputs in `constants` become
+    part of the Program. Raises ConfigError for an unknown output or column.
     """
     if constants:
         program = _fold_constants(program, constants)
@@ -70,7 +70,7 @@ def prepare_parts(
 
 
 def _require_output(program: Program, output: str, column: int | None) -> None:
-    """Raise ConfigError unless a model has an output, and the output the column."""
+    """Raise ConfigError if `program` has no such output, or the output no such column."""
     explained = ensure_explained(program, output)
     exists = output in explained.outputs
     if exists and column is not None:
@@ -81,7 +81,7 @@ def _require_output(program: Program, output: str, column: int | None) -> None:
 
 
 def _has_class_blocks(program: Program, output: str) -> bool:
-    """Return whether a column of an output means the block of contributions to one class."""
+    """Return whether a "column" of `output` is the block of contributions to one class."""
     return output == OWN and BY_CLASS in program.outputs
 
 
@@ -96,7 +96,7 @@ def find_part_width(program: Program, part: Part) -> int:
 
 
 def _locate_column(program: Program, output: str, column: int) -> tuple[str, Array]:
-    """Return the name of the output and the indices of its columns that a part's column means."""
+    """Return the output that holds `column`, and the indices of its columns that make it up."""
     if not _has_class_blocks(program, output):
         return output, np.array([column], np.int64)
     block = _find_width(program, output)
@@ -104,15 +104,15 @@ def _locate_column(program: Program, output: str, column: int) -> tuple[str, Arr
 
 
 def is_list(part: Part, width: int) -> bool:
-    """Return whether a part is a list: it has several numbers, or is a list of probabilities."""
+    """Return whether a part of `width` columns is a list in SQL, as probabilities always are."""
     return width > 1 or (part.output == "proba" and part.column is None)
 
 
 def struct_fields(program: Program, parts: tuple[Part, ...], by_column: bool) -> tuple[Field, ...]:
-    """Return the fields of the struct that a function of several parts returns; () for a list.
+    """Return the fields of the struct that a function returns; () if it does not return a struct.
 
-    A field costs the engine nothing, and an element of a list 3 ns per row. But Arrow passes lists
-    faster, and a struct cannot hold an output of several numbers.
+    Reading a field costs the engine nothing, and reading a list element 3 ns per row. But Arrow
+    passes lists faster, and the fields cannot hold a part of several numbers.
     """
     has_list = any(is_list(part, find_part_width(program, part)) for part in parts)
     if len(parts) == 1 or has_list or not by_column:
@@ -133,14 +133,14 @@ def _fold_constants(program: Program, constants: Constants) -> Program:
     return fold_arguments(program, {names[k]: value for k, value in constants}, sums=False)
 
 
-ALL_PARTS: Output = "transform"  # The parts become one row of numbers, as of a transformer.
+ALL_PARTS: Output = "transform"  # The output that holds several parts side by side.
 
 
 @cache_by_program
 def _concatenate_parts(program: Program, parts: tuple[Part, ...]) -> Program:
     for output_name in {part.output for part in parts}:
         program = ensure_explained(program, output_name)
-    builder, values = _copy_nodes(program)
+    builder, values = _copy_retyped_nodes(program)
     columns_of_parts = []
     for part in parts:
         value = values[program.outputs[part.output]]
@@ -186,12 +186,12 @@ def _split(part: Program, layout: Layout, lookup: int | None) -> Prepared:
 
 
 def _select_columns(program: Program, source: str, columns: Array, output: str) -> Program:
-    builder, values = _copy_nodes(program)
+    builder, values = _copy_retyped_nodes(program)
     selected = builder.op("select", values[program.outputs[source]], indices=columns)
     return builder.build({output: selected})
 
 
-def _copy_nodes(program: Program) -> tuple[Builder, list[Value]]:
+def _copy_retyped_nodes(program: Program) -> tuple[Builder, list[Value]]:
     builder = Builder()
     values: list[Value] = []
     for node in program.nodes:

@@ -1,4 +1,4 @@
-"""The SQL that turns the result of an engine function into the user's: labels, maps, lists.
+"""The SQL that turns the result of an engine function into labels, maps and lists for users.
 
 A model of one target returns a label, a MAP of probabilities, or a number. A model of several
 targets returns a list of these, or a struct with the fields t0, t1, ... if the labels of its
@@ -37,10 +37,10 @@ def find_result_type(program: Program, output: str, chosen: ChosenClass | None) 
 
 
 def find_label_type(labels: Labels) -> str:
-    """Return the SQL type of a label, as DuckDB spells it.
+    """Return the DuckDB type of a label.
 
-    >>> label_type(Labels("int64", (0, 1))), label_type(Labels("int64", (0, 1), "TINYINT"))
-    ('BIGINT', 'TINYINT')
+    >>> find_label_type(Labels("int64", (0, 1), "TINYINT"))
+    'TINYINT'
     """
     return labels.sql_type or _LABEL_TYPES[labels.kind]
 
@@ -62,9 +62,10 @@ def decode_result(
     baseline: bool = False,
     errors: bool = False,
 ) -> str:
-    """Build the SQL of the user's value, given the SQL `call` of a function.
+    """Build the SQL of an output's value for users, given the SQL `call` of a function.
 
-    With `errors`, the value holds the standard errors of contributions.
+    With `baseline`, contributions include the baseline. With `errors`, the value has the standard
+    errors of the contributions instead.
     """
     labels = program.labels
     if output == OWN:
@@ -74,8 +75,8 @@ def decode_result(
         return _build_contribution_maps(call, program, value_count, baseline, dialect)
     if output == "label" and labels:
         if len(labels) == 1:
-            # A CASE would call the function too often: DuckDB evaluates its operand for a row of
-            # NULLs under a LEFT JOIN, and Spark once for each WHEN.
+            # A CASE would call the function too often: DuckDB evaluates the operand for a row of
+            # NULLs under a LEFT JOIN, and Spark evaluates it for each WHEN.
             array = label_array(labels[0], dialect)
             return dialect.at(f"({array})", dialect.operator("+", call, "1"))
         return _decode_labels(call, labels, dialect)
@@ -111,6 +112,7 @@ def _build_contribution_maps(
 
 
 def _build_error_maps(call: str, program: Program, value_count: int, dialect: Dialect) -> str:
+    """Build the SQL of MAPs of standard errors, which are 0 if the contributions are exact."""
     num_inputs, block = len(program.inputs), find_block_size(ensure_explained(program, OWN))
     keys = dialect.texts(list(program.inputs))
     zeros = dialect.array(["CAST(0 AS DOUBLE)"] * num_inputs)
@@ -123,7 +125,7 @@ def _build_error_maps(call: str, program: Program, value_count: int, dialect: Di
 
 
 def find_first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
-    """Return the position, from 1 and among all classes, of each target's first class."""
+    """Return the position of each target's first class in the list of all classes, from 1."""
     sizes = [len(s) for s in labels]
     return tuple(int(n) for n in np.cumsum([1, *sizes[:-1]]))
 
@@ -144,7 +146,7 @@ def _build_probability_maps(
 ) -> str:
     """Build the SQL of a MAP of probabilities for each target.
 
-    With `has_one_probability`, `call` only returns the probabilities of the second classes.
+    With `has_one_probability`, `call` only returns the probability of each target's second class.
     """
 
     def map_target(s: Labels, p: str) -> str:
@@ -177,7 +179,7 @@ def _build_class_probabilities(
 
 
 def _build_struct(call: str, parts: Sequence[str], dialect: Dialect) -> str:
-    """Build the SQL of a struct of `parts`, in which `p` is the result of the single `call`."""
+    """Build the SQL of a struct of `parts`, which refer to the result of `call` as `p`."""
     return dialect.let("p", call, dialect.struct({f"t{t}": p for t, p in enumerate(parts)}))
 
 

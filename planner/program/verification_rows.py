@@ -1,8 +1,8 @@
-"""Sample rows on which a model is compared with its source, derived from its Program.
+"""Sample rows on which a model is compared with its source library, derived from its Program.
 
-They hold thresholds of trees and their neighbours, known categories, small integers, and numbers of
-several magnitudes, then the same with missing values, and with unknown categories. They are
-separate frames, since a source library may reject some of them.
+The values are thresholds of trees and their neighbours, known categories, small integers, and
+numbers of several magnitudes. Missing values and unknown categories are in separate frames, since
+the source library may reject them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS = 128
 _MAX_THRESHOLDS = 64
 
 _MICROSECONDS = (-(10**15), 2 * 10**15)
-"""The range of dates and timestamps, from 1938 to 2033."""
+"""The range of sample dates in microseconds since 1970, from 1938 to 2033."""
 
 _UNSEEN = "\N{SNOWMAN} never seen"
 
@@ -55,7 +55,7 @@ def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterato
 
 
 def can_make_samples(features: Sequence[Feature]) -> bool:
-    """Return whether sample rows can be made for all features: not for lists and maps."""
+    """Return whether sample rows can be made; return False if a feature is a list or a map."""
     return not any(f.kind in NESTED for f in features)
 
 
@@ -108,7 +108,7 @@ def _collect_known_values(program: Program) -> dict[str, _KnownValues]:
 
 
 def _trace_columns(node: Node, input_columns: list[list[str | None]]) -> list[str | None]:
-    """Return, for each column of a node, the name of the table's column that it equals, or None."""
+    """Return, for each column of a node, the name of the input that it passes on, or None."""
     if not node.type.rowwise:
         return []
     if node.op == "input":

@@ -7,9 +7,9 @@ and the calls of models in them are planned like the user's own.
 
 Read first:
 
-* `table_function_registry.py`: all table functions, with their writers.
-* `table_function_call.py`: what a writer may ask about the call: model, options, types of columns.
-* `evaluation.py`: the writer of the largest group, on top of `scored_rows.py` (one row per user's
+* `table_function_registry.py`: all table functions, with the builders of their SQL.
+* `table_function_call.py`: the facts that a builder reads: model, options and column types.
+* `evaluation.py`: the builders of the largest group, on top of `scored_rows.py` (one row per user's
   row, with label and prediction), `metric_queries.py` and `curves.py`.
 
 To add a table function, describe its syntax in `FORMS` (`planner/syntax/table_forms.py`), write a

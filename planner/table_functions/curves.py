@@ -1,7 +1,7 @@
 """The queries of ROC, precision-recall and calibration curves and of lift, over `sqlml_scored`.
 
-Each compares one class with all others: the second of two classes, the one that the option `class`
-names, or otherwise each of several classes, whose number is in `k`.
+Each curve compares a positive class with all others. It is the second of two classes, or the class
+that the option `class` names. Otherwise each class has a curve, with its class number in `k`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from sqlml.planner.table_functions.evaluated_model import Grouping
 from sqlml.planner.table_functions.scored_rows import IS_EVALUATED, EvaluationQuery
 
 Ctes = tuple[tuple[str, str], ...]
+"""Pairs of the name of a CTE and its query."""
 
 
 def build_score_ctes(
@@ -19,9 +20,9 @@ def build_score_ctes(
 ) -> tuple[Grouping, Ctes]:
     """Return the grouping of a curve, and the queries that count the rows of each score.
 
-    The last query is `by_score`. It has the score `p`, the weight `pos` of the rows of the positive
-    class, and the weight `neg` of all other rows. Without `class_number`, the positive class is the
-    second of two. With more classes it is each class in turn, and the grouping includes `k`.
+    The last query is `by_score`. It has the score `p`, the total weight `pos` of the rows of the
+    positive class, and `neg` of all other rows. Without `class_number`, the positive class is the
+    second of two, or each of several classes in turn, and then the grouping includes `k`.
     """
     source, score, is_positive = "sqlml_scored", "p1", "y = 1"
     if class_count > 2 and class_number is not None:
@@ -58,9 +59,9 @@ def _build_cumulative_counts(grouping: Grouping) -> str:
 def _build_threshold_query(
     grouping: Grouping, score_ctes: Ctes, max_points: int, select: str
 ) -> EvaluationQuery:
-    """Build a query with the SELECT `select` over `thinned`, which has evenly spaced thresholds.
+    """Build the query `thinned` of evenly spaced thresholds, which the final `select` reads.
 
-    `thinned` has at most `max_points` thresholds per group, or all of them if that is 0.
+    `thinned` has at most `max_points` thresholds per group, or all of them if `max_points` is 0.
     """
     condition = "true"
     if max_points:
@@ -80,7 +81,7 @@ def _build_threshold_query(
 
 
 def build_roc_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> EvaluationQuery:
-    """Build the ROC query with a row per falling threshold, of which the first is infinite."""
+    """Build the ROC query, with a row per threshold in falling order, the first at infinity."""
     select = f"""
         SELECT {grouping.columns} p AS threshold, tps / nullif(all_pos, 0) AS recall,
             fps / nullif(all_neg, 0) AS false_positive_rate, tps AS true_positives,
@@ -97,9 +98,9 @@ def build_roc_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> Ev
 
 
 def build_pr_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> EvaluationQuery:
-    """Build the precision-recall query with a row per falling threshold.
+    """Build the precision-recall query, with a row per threshold in falling order.
 
-    The first row has no threshold. It is the end of the curve at a recall of 0.
+    The first row is the end of the curve at a recall of 0. Its threshold is NULL.
     """
     select = f"""
         SELECT {grouping.columns} p AS threshold,
@@ -116,7 +117,7 @@ def build_pr_curve(grouping: Grouping, score_ctes: Ctes, max_points: int) -> Eva
 def build_calibration_curve(
     grouping: Grouping, score_ctes: Ctes, bin_count: int, by_quantiles: bool
 ) -> EvaluationQuery:
-    """Build the query with a row per bin of equal width, or of equally many rows."""
+    """Build the query with a row per bin, of equal widths or `by_quantiles` of equal row counts."""
     edge_ctes: Ctes = ()
     edges = [repr(float(e)) for e in np.linspace(0, 1, bin_count + 1)[1:-1]]
     source = "by_score"
@@ -176,9 +177,9 @@ def build_quantile_edges(
 
 
 def build_lift(grouping: Grouping, score_ctes: Ctes, bin_count: int) -> EvaluationQuery:
-    """Build the query that splits the rows, by falling score, into `bin_count` equal bins.
+    """Build the query that splits the rows, by falling score, into `bin_count` bins of equal size.
 
-    It has a row per bin. Rows with the same score stay together, in the bin of the first such row.
+    The result has a row per bin. Rows with equal scores are all in the bin of the first of them.
     """
     ranked = f"""
         SELECT *, sum(pos + neg) OVER whole AS total, sum(pos) OVER whole AS all_pos,

@@ -1,9 +1,9 @@
-"""`ml_validate_data_drift` and `ml_validate_data_skew`: the distributions of each column compared.
+"""`ml_validate_data_drift` and `ml_validate_data_skew`: compare the distributions of each column.
 
-Drift compares two tables; skew compares a table with the training rows of a model, of which some
+Drift compares two tables. Skew compares a table with the training rows of a model, of which some
 numbers and names are known, with their frequencies (`training/column_statistics.py`). Numbers are
 compared in bins that have equally many rows of the first table, and names one by one. NULLs are not
-part of a distribution: their shares are columns of their own.
+part of a distribution; other result columns have their shares.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _METRICS: Mapping[str, str] = {
 _CATEGORICAL_METRICS = frozenset({"psi", "jensen_shannon_divergence", "l_infinity"})
 
 _FLOOR = "1e-4"
-"""The share that the population stability index assumes for empty bins: it needs a logarithm."""
+"""The minimum share of a bin in the population stability index, which takes its logarithm."""
 
 _KEYS = Grouping(("k",))
 
@@ -47,11 +47,12 @@ class _DriftOptions:
 
     metrics: tuple[str, str]
     thresholds: tuple[float, float, float]  # For numbers, names, and differences of NULL shares.
-    column_thresholds: Mapping[str, float]
+    column_thresholds: Mapping[str, float]  # Folded column name -> threshold instead of these.
     bins: int
 
 
 def build_drift(call: TableFunctionCall) -> tuple[str, str, str]:
+    """Return the SQL before, between and after the tables `base` (side 0) and `study` (side 1)."""
     base, study = require_column_types(call)
     study_types = {fold(name): sql_type for name, sql_type in study.items()}
     shared = {name: sql_type for name, sql_type in base.items() if fold(name) in study_types}
@@ -69,11 +70,12 @@ def build_drift(call: TableFunctionCall) -> tuple[str, str, str]:
     dialect, options = call.dialect, _read_options(call, [column.name for column in columns])
     items = {column.name: dialect.quote_name(column.name) for column in columns}
     side = _build_side_items(columns, items, dialect)
-    before, after = _wrap_both_sides(columns, options, (), dialect)
-    return f"{before}0 AS side, {side} FROM ", f" UNION ALL SELECT 1 AS side, {side} FROM ", after
+    prefix, suffix = _wrap_both_sides(columns, options, (), dialect)
+    return f"{prefix}0 AS side, {side} FROM ", f" UNION ALL SELECT 1 AS side, {side} FROM ", suffix
 
 
 def build_skew(call: TableFunctionCall) -> tuple[str, str]:
+    """Return the SQL before and after the user's rows, which are compared with training rows."""
     model, dialect = call.model, call.dialect
     if call.training is None:
         raise call.error(
@@ -111,8 +113,8 @@ def build_skew(call: TableFunctionCall) -> tuple[str, str]:
     items = {name: dialect.quote_name(name) for name in index}
     if model.transform is not None:
         items = model.transform.build_feature_sql(index, dialect.quote_name)
-    before, after = _wrap_both_sides(columns, _read_options(call, list(index)), known, dialect)
-    return f"{before}1 AS side, {_build_side_items(columns, items, dialect)} FROM ", after
+    prefix, suffix = _wrap_both_sides(columns, _read_options(call, list(index)), known, dialect)
+    return f"{prefix}1 AS side, {_build_side_items(columns, items, dialect)} FROM ", suffix
 
 
 def _read_options(call: TableFunctionCall, columns: Sequence[str]) -> _DriftOptions:
@@ -176,7 +178,7 @@ def _build_side_items(
 
 
 def _build_cast_list(items: list[str], sql_type: str, dialect: Dialect) -> str:
-    """Build a SQL list of expressions cast to `sql_type`; without any, it contains one NULL."""
+    """Build a SQL list of `items` cast to `sql_type`, or of one NULL if there are no items."""
     type_name = dialect.type(sql_type)
     return dialect.array([f"CAST({item} AS {type_name})" for item in items or ["NULL"]])
 
@@ -231,7 +233,7 @@ def _build_result_items(
 def _build_ctes(
     number_count: int, name_count: int, bin_count: int, has_training: bool
 ) -> dict[str, str]:
-    """Build the queries that count and compare the values of both sides for each column `k`."""
+    """Build the queries that compare the shares of each bin or name on both sides, `p` and `q`."""
     return {
         **_build_long_ctes(number_count, name_count, has_training),
         **_build_number_ctes(bin_count, has_training),
@@ -261,9 +263,9 @@ def _build_ctes(
 
 
 def _build_long_ctes(number_count: int, name_count: int, has_training: bool) -> dict[str, str]:
-    """Build `long_numbers` and `long_names`, which have a row per value.
+    """Build the queries `long_numbers` and `long_names`, which have a row per value.
 
-    Each row has the column's index `k`, the value, and its weights `base` and `study` on the sides.
+    Each row has the column's index `k`, the value, and its number of base and of study rows.
     """
     number_rows = ", ".join(f"({k})" for k in range(max(number_count, 1)))
     name_rows = ", ".join(f"({k})" for k in range(number_count, number_count + max(name_count, 1)))

@@ -19,7 +19,7 @@ _TIME_TYPES = re.compile(r"DATE|TIME.*")
 
 @dataclass(frozen=True, slots=True)
 class DataColumn:
-    """A column of a table; each distinct value of a column of kind "name" is counted."""
+    """A column of a table; if its kind is "name", its distinct values are counted."""
 
     name: str
     type: str
@@ -27,7 +27,7 @@ class DataColumn:
 
 
 def build_description(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of ml_describe_data, which has a row per column."""
+    """Return the SQL before and after the user's rows; the result has a row for each column."""
     (types,) = require_column_types(call)
     columns, dialect = classify_columns(types), call.dialect
     quantile_count = call.read_integer("num_quantiles", 2, 1, 100)
@@ -46,17 +46,17 @@ def build_description(call: TableFunctionCall) -> tuple[str, str]:
     names = dialect.array([dialect.text(c.name) for c in columns])
     type_names = dialect.array([dialect.text(c.type) for c in columns])
     position = dialect.operator("+", "place", "1")
-    before = (
+    prefix = (
         f"(SELECT {dialect.at(names, position)} AS name, {dialect.at(type_names, position)} AS "
         "type, num_rows, num_nulls, num_zeros, least AS min, most AS max, mean, stddev, median, "
         "quantiles, approx_unique, avg_string_length, top_values "
         f"FROM (WITH sqlml_rows AS (SELECT {items} FROM "
     )
-    return before, f"), {query}) AS sqlml_described)"
+    return prefix, f"), {query}) AS sqlml_described)"
 
 
 def require_column_types(call: TableFunctionCall) -> list[Mapping[str, str]]:
-    """Return the column types of each relation of a call, or raise BindError."""
+    """Return the column types of each relation of `call`; raise BindError if they are unknown."""
     for span, rows, types in zip(call.form.rows, call.rows, call.column_types, strict=True):
         if types is None:
             reason = ""
@@ -107,7 +107,7 @@ def _list_aggregates(index: int, column: DataColumn, quantile_count: int) -> lis
 
 
 def _build_quantile(number_sql: str, share: float) -> str:
-    """Build the SQL of an approximate quantile within the range of the numbers."""
+    """Build the SQL of an approximate quantile, clipped to the range of the numbers."""
     quantile = f"approx_quantile({number_sql}, {share!r})"
     return f"least(greatest({quantile}, min({number_sql})), max({number_sql}))"
 

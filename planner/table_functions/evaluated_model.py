@@ -34,7 +34,7 @@ Task = Literal["two classes", "classes", "numbers", "clusters"]
 
 
 def find_task(model: Model) -> Task | None:
-    """Return what a model predicts; None if its predictions cannot be evaluated."""
+    """Return the kind of a model's predictions; None if it does not predict labels or numbers."""
     program = model.program
     if "label" not in program.outputs:
         return None
@@ -88,7 +88,7 @@ class EvaluatedModel:
 
     @property
     def class_labels(self) -> Labels:
-        """The class labels in the order of the class numbers; all targets have the same labels."""
+        """The class labels of each target, by class number in the evaluation (see `is_flipped`)."""
         labels = self.model.program.labels[0]
         return replace(labels, values=labels.values[::-1]) if self.is_flipped else labels
 
@@ -98,7 +98,7 @@ class EvaluatedModel:
 
     @property
     def class_count(self) -> int:
-        """The number of classes of the first target; all targets may have the same classes."""
+        """The number of classes of the first target."""
         return self.class_counts[0]
 
     @cached_property
@@ -147,7 +147,7 @@ class EvaluatedModel:
 
     @property
     def is_flipped(self) -> bool:
-        """True if the first of two classes is positive, so that their numbers are swapped."""
+        """True if the first of two classes is positive, so the evaluation swaps their numbers."""
         return self.task == "two classes" and self.target_count == 1 and self.positive_index == 0
 
     @property
@@ -162,7 +162,7 @@ class EvaluatedModel:
 
     @cached_property
     def grouping(self) -> Grouping:
-        """The groups of the result: those of the option `by`, and the targets."""
+        """The keys that group the result: the columns of option `by`, then the target."""
         by = self.form.options.get("by")
         columns = () if by is None else by.value
         keys = [f"g{n}" for n in range(len(columns))]
@@ -209,7 +209,7 @@ class EvaluatedModel:
 
 
 def find_column_type(name: str, columns: Mapping[str, str]) -> str:
-    """Return the type of the column `name`; raise BindError with a suggestion if it is missing."""
+    """Return the SQL type of the column `name`, or raise BindError if there is no such column."""
     for column, sql_type in columns.items():
         if fold(column) == fold(name):
             return sql_type
@@ -245,7 +245,7 @@ class Grouping:
         return "".join(f"{key}, " for key in self.keys)
 
     def columns_of(self, table: str) -> str:
-        """Return the keys of the joined table `a` as the first select items: `a.g0, a.g1, `."""
+        """Return the keys of `table`, such as `a`, as the first select items: `a.g0, a.g1, `."""
         return "".join(f"{table}.{key}, " for key in self.keys)
 
     @property
@@ -272,9 +272,9 @@ class Grouping:
 
     @property
     def require_rows(self) -> str:
-        """A condition that raises an error if no row was evaluated.
+        """The SQL condition that raises an error if no row was evaluated.
 
-        With keys it is always true, since there is no group without rows.
+        With keys it is always true, since each group has rows.
         """
         if self.keys:
             return "n >= 0"

@@ -17,7 +17,7 @@ from sqlml.types import class_text, fold
 
 _DEFAULT_POINTS, _DEFAULT_BINS = 1000, 10
 _MAX_BINS, _MAX_QUANTILES = 1000, 100
-_MAX_CLASS_COLUMNS = 200  # Classes that are columns of a confusion matrix.
+_MAX_CLASS_COLUMNS = 200  # The maximum number of class columns of a confusion matrix.
 
 
 def build_evaluation(call: TableFunctionCall) -> tuple[str, str]:
@@ -25,7 +25,7 @@ def build_evaluation(call: TableFunctionCall) -> tuple[str, str]:
 
 
 def build_scored_rows(rows: ScoredRows) -> tuple[str, str]:
-    """Return the SQL before and after rows that are scored in a way of their own."""
+    """Return the SQL before and after the rows of an evaluation; `rows` says how to score them."""
     if rows.target_count > 1:
         _reject_options(rows, ("class",), "has several targets")
     return BUILDERS[rows.form.function](rows)
@@ -75,15 +75,16 @@ def _build_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
         return _wrap_rows(rows, query, [actual_label, predicted_label, f"c AS {quote('rows')}"])
     if rows.class_count > _MAX_CLASS_COLUMNS:
         raise rows.error(
-            f"model {rows.model.name!r} has {rows.class_count} classes, too many for a column "
-            "each; pairs := true returns a row for each pair of classes"
+            f"model {rows.model.name!r} has {rows.class_count} classes, but only "
+            f"{_MAX_CLASS_COLUMNS} can be columns; pairs := true returns a row per pair of classes"
         )
     build_matrix = metric_queries.build_confusion_matrix
     query = build_matrix(rows.grouping, rows.class_count, predicted, count_type)
     names = [class_text(label) or "(empty)" for label in rows.class_labels.values]
     if len({fold(name) for name in ("expected_label", *names)}) <= len(names):
         raise rows.error(
-            "names of classes differ only in case, or equal that of a column; use pairs := true"
+            "two result columns would have the same name, since names of classes differ only in "
+            "case or one of them is expected_label; use pairs := true"
         )
     columns = [f"c{k} AS {quote(name)}" for k, name in enumerate(names)]
     return _wrap_rows(rows, query, [actual_label, *columns])
@@ -127,7 +128,7 @@ def _build_curve(
     items: Sequence[str],
     build_query: Callable[[Grouping, curves.Ctes], EvaluationQuery],
 ) -> tuple[str, str]:
-    """Return the SQL of one curve, or of a curve for each class unless the call names one."""
+    """Return the SQL around the rows: one curve, or one per class if three or more are compared."""
     _require_classifier(rows)
     if rows.class_count < 2:
         raise rows.error(f"model {rows.model.name!r} has only one class, so it has no curve")
@@ -159,7 +160,7 @@ def _build_label_item(rows: ScoredRows, class_number: str, name: str) -> str:
 
 
 def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -> tuple[str, str]:
-    """Return the SQL before and after the rows; the result begins with the columns of groups."""
+    """Return the SQL before and after the rows, with the group columns in front of `items`."""
     _reject_equal_names(rows, items)
     labels = rows.dialect.array([rows.dialect.text(name) for name in rows.label_columns])
     target = rows.dialect.at(labels, rows.dialect.operator("+", "t", "1"))
@@ -207,3 +208,4 @@ BUILDERS: Mapping[str, Callable[[ScoredRows], tuple[str, str]]] = {
     "calibration_curve": _build_calibration_curve,
     "lift": _build_lift,
 }
+"""Function name without `ml_` -> builder of the SQL before and after its rows."""

@@ -16,7 +16,7 @@ from sqlml.planner.binding.requested_output import find_label, spell_class
 from sqlml.planner.syntax.table_forms import TableForm
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
-_MAX_FEATURES = 4096  # Whose mean contributions one query computes.
+_MAX_FEATURES = 4096  # The maximum number of features in the result of one query.
 
 
 def build_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
@@ -47,8 +47,8 @@ def build_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
     if errors is not None:
         explain_call = _build_explain_call(form, dialect, "standard_errors := true")
         calls.append(f"{dialect.call('map_values', explain_call)} AS {errors}")
-    before = f"(SELECT {', '.join(items)} FROM (SELECT *, {', '.join(calls)} FROM "
-    return before, ") AS sqlml_rows)"
+    prefix = f"(SELECT {', '.join(items)} FROM (SELECT *, {', '.join(calls)} FROM "
+    return prefix, ") AS sqlml_rows)"
 
 
 def build_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
@@ -58,8 +58,8 @@ def build_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
     if len(features) > _MAX_FEATURES:
         raise call.error(
             f"ml_global_explain takes models of at most {_MAX_FEATURES} features, and model "
-            f"{model.name!r} has {len(features)}; compute the mean of those that matter, as in "
-            "avg(abs(explain('m', *)['a']))"
+            f"{model.name!r} has {len(features)}; average the contributions of some features, as "
+            "in avg(abs(explain('m', *)['a']))"
         )
     positions = range(1, len(features) + 1)
     contributions = dialect.call("map_values", _build_explain_call(call.form, dialect))
@@ -82,8 +82,8 @@ def _check_single_target(call: TableFunctionCall) -> None:
     width = program.output_type("label").width if "label" in program.outputs else 1
     if width > 1:
         raise call.error(
-            f"model {call.model.name!r} predicts {width} values per row, and ml_{call.name} "
-            "explains one; explain('m', *) returns a MAP for each"
+            f"model {call.model.name!r} predicts {width} values per row, but ml_{call.name} "
+            "explains only one; explain('m', *) returns a MAP for each value"
         )
 
 
@@ -106,6 +106,7 @@ def _build_class_argument(form: TableForm, dialect: Dialect) -> list[str]:
 
 
 def _build_predict_proba_call(form: TableForm, model: Model, dialect: Dialect) -> str:
+    """Build the probability of the requested, the positive, or else the most probable class."""
     (labels,) = model.program.labels
     reference = dialect.quote_string(str(form.model))
     class_argument = _build_class_argument(form, dialect)
@@ -122,7 +123,7 @@ def _build_predict_proba_call(form: TableForm, model: Model, dialect: Dialect) -
 def _build_top_attributions(
     features: list[str], contributions: str, errors: str | None, top_count: int, dialect: Dialect
 ) -> str:
-    """Build a list of structs for the features with the largest absolute contributions."""
+    """Build a SQL list of structs for the `top_count` largest absolute contributions of a row."""
     names = dialect.array([dialect.text(name) for name in features])
     positions = dialect.array([str(k) for k in range(1, len(features) + 1)])
     contribution = dialect.at(contributions, "sqlml_k")

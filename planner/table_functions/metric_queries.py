@@ -18,7 +18,7 @@ from sqlml.planner.table_functions.scored_rows import (
 )
 
 _EPSILON = "2.220446049250313e-16"
-"""The distance from 0 and 1 at which log_loss clips probabilities: the epsilon of float64."""
+"""The float64 epsilon: log_loss clips probabilities to this distance from 0 and 1."""
 
 CLUSTER_METRICS = ("mean_squared_distance",)
 CLUSTER_MATCH_METRICS = ("adjusted_rand_score", "homogeneity", "completeness", "v_measure")
@@ -34,8 +34,8 @@ def _build_cumulative_counts_sql(
 ) -> str:
     """Build a query that adds the columns `tps` and `fps` to `source`.
 
-    They are the total weights of the positive and negative rows that score at least as high as the
-    row itself.
+    For each row, they are the total weights of the positive and of the negative rows whose score is
+    at least as high.
     """
     return f"""
         SELECT *, CAST(sum({positive_weight}) OVER by_falling_score AS DOUBLE) AS tps,
@@ -188,7 +188,7 @@ def _build_prediction_counts(grouping: Grouping, has_probabilities: bool) -> dic
 def _build_class_measures(
     grouping: Grouping, max_class_count: int, class_count_sql: str, has_probabilities: bool
 ) -> dict[str, str]:
-    """Build the queries for the inputs of each class's metrics; the last query is `of_class`."""
+    """Build the queries that count, for each class `k`, what its metrics need; see `of_class`."""
     class_grouping = Grouping((*grouping.keys, "k"))
     class_rows = ", ".join(f"({k})" for k in range(max_class_count))
     of_classes = f"""
@@ -223,7 +223,7 @@ def _build_class_measures(
 
 
 def _build_class_means(grouping: Grouping, class_count_sql: str, has_two_classes: bool) -> str:
-    """Build the query of mean metrics over the classes; two classes have those of the second."""
+    """Build the query of mean metrics over classes; of two classes, only the second counts."""
 
     def average(metric: str, mean_sql: str) -> str:
         if not has_two_classes:
@@ -304,6 +304,7 @@ def build_regression_metrics(grouping: Grouping) -> EvaluationQuery:
 
 
 def _build_median_error(grouping: Grouping) -> dict[str, str]:
+    """Build the queries of the weighted median of absolute errors; the last is `medians`."""
     ranked = f"""
         SELECT {grouping.columns} abs(y - hat) AS error, sum(w) OVER ascending AS upto,
             sum(w) OVER whole AS total
@@ -423,6 +424,7 @@ def build_confusion_matrix(
 
 
 def build_confusion_pairs(grouping: Grouping, predicted: str, count_type: str) -> EvaluationQuery:
+    """Build a query that counts the rows of each pair of an actual and a predicted class."""
     select = f"""
         SELECT {grouping.columns} y AS k, {predicted} AS predicted_class,
             CAST(sum(w) AS {count_type}) AS c

@@ -1,4 +1,4 @@
-"""Table functions without rows, such as importances and weights: tables of known values."""
+"""Table functions that read no rows: importances, weights, trees and the training record."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def build_feature_importance(call: TableFunctionCall) -> tuple[str]:
     tree_importances = model_facts.compute_importances(model.program, model.origin.source)
     if tree_importances is not None:
         for facts in tree_importances:
-            means = (_divide(facts.gain, facts.splits), _divide(facts.cover, facts.splits))
+            means = [_mean_of_splits(t, facts.splits) for t in (facts.gain, facts.cover)]
             rows.append((facts.feature, facts.library_importance, facts.splits, *means))
         return _build_table_query(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
     weights = model_facts.read_weights(model.program)
@@ -57,16 +57,16 @@ def build_feature_importance(call: TableFunctionCall) -> tuple[str]:
     return _build_table_query(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
 
 
-def _divide(total: float | None, splits: int) -> float | None:
+def _mean_of_splits(total: float | None, split_count: int) -> float | None:
     if total is None:
         return None
-    return total / splits if splits else 0.0
+    return total / split_count if split_count else 0.0
 
 
 def _importance_sort_key(row: Sequence[Any]) -> float:
-    """Return a key that sorts features by falling importance.
+    """Return a key that sorts rows of ml_feature_importance by falling importance.
 
-    It is the library's own importance, otherwise the mean gain or the number of splits.
+    It is the importance that the library reports, otherwise the mean gain or the split count.
     """
     _, importance, splits, gain, _ = row
     return -float(next((value for value in (importance, gain, splits) if value is not None), 0.0))
@@ -113,7 +113,7 @@ def build_tree(call: TableFunctionCall) -> tuple[str]:
 
 
 def build_training_metrics(call: TableFunctionCall) -> tuple[str]:
-    """Return the metrics on the rows that training held out, or on all rows if it held out none."""
+    """Return the query of the metrics that training recorded, on held-out rows or on all rows."""
     training = _require_training(call)
     columns = {**dict.fromkeys(training.metrics, "DOUBLE"), "rows": "BIGINT", "held_out": "BOOLEAN"}
     metrics = training.metrics.values()
@@ -132,7 +132,7 @@ def build_trial_info(call: TableFunctionCall) -> tuple[str]:
 
 
 def build_feature_info(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_feature_info from the training record or the steps of the model."""
+    """Return the query of ml_feature_info, from the training record or the model's own steps."""
     if call.training is None:
         return _build_table_query(call, _FEATURE_COLUMNS, _read_imported_features(call.model))
     keys = ("name", "type", "min", "max", "mean", "stddev", "distinct", "nulls")
@@ -162,7 +162,7 @@ def _require_training(call: TableFunctionCall) -> TrainingFacts:
 def _build_table_query(
     call: TableFunctionCall, columns: str | Mapping[str, str], rows: Sequence[Sequence[Any]]
 ) -> tuple[str]:
-    """Return a query with the given rows; `columns` are written as in CREATE TABLE."""
+    """Return a query of the literal `rows`; `columns` are written as in CREATE TABLE."""
     if isinstance(columns, str):
         columns = dict(column.split(" ") for column in columns.split(", "))
     try:

@@ -1,8 +1,8 @@
-"""The SQL of `ml_partial_dependence`: predictions if one column of all rows had given values.
+"""The SQL of `ml_partial_dependence`: predictions with one feature set to a value in all rows.
 
-The result has the mean prediction for each value (Friedman, "Greedy function approximation", 2001,
-section 8.2), and quantiles of the predictions of the single rows (Goldstein and others, "Peeking
-inside the black box", 2015).
+For each value of a grid, the result has the mean prediction (Friedman, "Greedy function
+approximation", 2001, section 8.2), and quantiles of the predictions of individual rows (Goldstein
+and others, "Peeking inside the black box", 2015).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def build_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
     count = dialect.operator("-", "count(*) OVER ()", "1")
     shares = {"low": 0.1, "median": 0.5, "high": 0.9}
     quantiles = ", ".join(f"{dialect.quantile('p', q)} AS {name}" for name, q in shares.items())
-    before = "(SELECT * FROM (WITH sqlml_rows AS (SELECT * FROM "
-    after = (
+    prefix = "(SELECT * FROM (WITH sqlml_rows AS (SELECT * FROM "
+    suffix = (
         f"), sqlml_values AS (SELECT {column} AS {quote('value')}, "
         f"{position} AS sqlml_place, {count} AS sqlml_count FROM (SELECT DISTINCT {column} FROM "
         f"sqlml_rows WHERE {column} IS NOT NULL) AS sqlml_distinct), "
@@ -43,7 +43,7 @@ def build_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
         f"{dialect.call('count', 'p')} AS {quote('rows')} FROM sqlml_scored "
         f"GROUP BY {quote('value')} ORDER BY {quote('value')}) AS sqlml_dependence)"
     )
-    return before, after
+    return prefix, suffix
 
 
 def _find_feature(evaluated: EvaluatedModel) -> str:

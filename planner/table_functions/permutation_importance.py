@@ -33,6 +33,8 @@ def build_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ShuffledColumns(EvaluatedModel):
+    """A model whose columns are shuffled one at a time."""
+
     @cached_property
     def features(self) -> list[str]:
         columns = self.model.used_columns
@@ -46,7 +48,7 @@ class ShuffledColumns(EvaluatedModel):
 
     @cached_property
     def metric(self) -> str:
-        """The metric whose decrease is the importance."""
+        """The metric whose decrease by shuffling a column is that column's importance."""
         if self.target_count > 1 or self.task == "clusters":
             raise self.error(
                 f"model {self.model.name!r} does not predict one value per row that could be "
@@ -67,10 +69,16 @@ class ShuffledColumns(EvaluatedModel):
         return str(option.value)
 
     def build_sql(self, repeats: int, seed: int) -> tuple[str, str]:
+        """Return the SQL before and after the user's rows.
+
+        `sqlml_shuffled` numbers the rows in a random order for each repetition. `sqlml_scored`
+        joins each row with the one of the same number there, which provides the shuffled column.
+        `score0` is the score without shuffling, and `score{k}` that with feature k shuffled.
+        """
         call, quote, metric = self.dialect.call, self.dialect.quote_name, self.metric
         (label,) = self.label_columns
         y = self.label_column(label, 0)
-        order = call("hash", "n.place", "r.sqlml_n")
+        shuffle_key = call("hash", "n.place", "r.sqlml_n")
         seed_rows = ", ".join(f"({seed + k})" for k in range(repeats))
         names = ", ".join(f"r.{quote(name)}" for name in self.features)
         shuffled_columns = enumerate((None, *self.features))
@@ -81,16 +89,16 @@ class ShuffledColumns(EvaluatedModel):
         losses = self.dialect.array([self._build_loss(f"mean{k}") for k in positions])
         feature_rows = ", ".join(f"({k})" for k in positions)
         name_array = self.dialect.array([self.dialect.text(name) for name in self.features])
-        before = (
+        prefix = (
             "(SELECT feature, importance, stddev, "
             f"{self.dialect.text(metric)} AS metric FROM (WITH sqlml_rows AS (SELECT *, "
             f"{self.dialect.row_number} AS sqlml_n FROM "
         )
-        after = (
+        suffix = (
             f" WHERE {quote(label)} IS NOT NULL), "
             f"sqlml_shuffled AS (SELECT n.place AS sqlml_repeat, {names}, row_number() OVER "
-            f"(PARTITION BY n.place ORDER BY {order}, r.sqlml_n) AS sqlml_n FROM sqlml_rows AS r "
-            f"CROSS JOIN (VALUES {seed_rows}) AS n(place)), "
+            f"(PARTITION BY n.place ORDER BY {shuffle_key}, r.sqlml_n) AS sqlml_n "
+            f"FROM sqlml_rows AS r CROSS JOIN (VALUES {seed_rows}) AS n(place)), "
             f"sqlml_scored AS (SELECT s.sqlml_repeat, {self._number_label(f'r.{y}')} AS y, "
             f"{', '.join(scores)} FROM sqlml_rows AS r "
             "JOIN sqlml_shuffled AS s ON s.sqlml_n = r.sqlml_n), "
@@ -103,10 +111,10 @@ class ShuffledColumns(EvaluatedModel):
             f"FROM sqlml_worse CROSS JOIN (VALUES {feature_rows}) AS places(place) GROUP BY place"
             ") AS sqlml_importances ORDER BY importance DESC, place)"
         )
-        return before, after
+        return prefix, suffix
 
     def _build_call(self, function: str, shuffled: str | None, *arguments: str) -> str:
-        """Build a call of the model on the row `r`, in which `shuffled` comes from the row `s`."""
+        """Build a call of the model on the row `r`, with the column `shuffled` of the row `s`."""
         quote = self.dialect.quote_name
         rows = {name: "s" if name == shuffled else "r" for name in self.features}
         values = [f"{quote(name)} := {row}.{quote(name)}" for name, row in rows.items()]
@@ -114,7 +122,7 @@ class ShuffledColumns(EvaluatedModel):
         return f"{function}({', '.join([reference, *values, *arguments])})"
 
     def _build_score(self, shuffled: str | None) -> str:
-        """Build the SQL of a prediction's score; the metric is the mean of these scores."""
+        """Build the SQL of one prediction's score; `_build_mean` combines the scores of rows."""
         (label,) = self.label_columns
         y = self._number_label(f"r.{self.label_column(label, 0)}")
         if self.metric == "log_loss":

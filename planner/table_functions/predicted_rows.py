@@ -24,7 +24,7 @@ def build_predicted_rows(call: TableFunctionCall) -> tuple[str, str]:
 def _list_items_by_row(call: TableFunctionCall) -> list[str]:
     """Return the select items for rows that each name a model.
 
-    The table form drops the probabilities if not all models have them.
+    The rewrite rule for table functions removes the probabilities if some of the models have none.
     """
     form = call.form
     assert form.column is not None

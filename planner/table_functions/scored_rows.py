@@ -47,13 +47,16 @@ ROW_COUNT_COLUMNS = (
 )
 
 _ROWS_PLACEHOLDER = "sqlml_scored AS (SELECT 1)"
-"""A placeholder for the rows while templates are spelled, since user names are not spelled."""
+"""Stands for the user's rows while templates are translated, since names must not change."""
 
 
 @dataclass(frozen=True)
 class ScoredRows(EvaluatedModel):
+    """A model, and the SQL of `sqlml_calls` and `sqlml_scored` for the rows that it scores."""
+
     @cached_property
     def calls(self) -> str:
+        """The select items of `sqlml_calls`: groups, labels, the weight and calls of the model."""
         options, quote = self.form.options, self.dialect.quote_name
         group_columns = options["by"].value if "by" in options else ()
         for name in group_columns:
@@ -74,6 +77,7 @@ class ScoredRows(EvaluatedModel):
 
     @cached_property
     def columns(self) -> str:
+        """The select items of `sqlml_scored`."""
         groups = [key for key in self.grouping.keys if key != "t"]
         keys = "".join(f"sqlml_{key} AS {key}, " for key in groups)
         targets = "t AS t, " if self.target_count > 1 else ""
@@ -81,6 +85,7 @@ class ScoredRows(EvaluatedModel):
 
     @property
     def sources(self) -> str:
+        """The FROM clause of `sqlml_scored`, which repeats each row for each target `t`."""
         if self.target_count == 1:
             return "sqlml_calls"
         numbers = ", ".join(f"({n})" for n in range(self.target_count))
@@ -107,8 +112,9 @@ class ScoredRows(EvaluatedModel):
 
     @property
     def _has_probability_map(self) -> bool:
-        is_of_one_class = self.task == "two classes" or "positive_class" in self.model.options
-        return self.target_count > 1 or not is_of_one_class
+        """True if one call returns all probabilities in a MAP, instead of a call for each class."""
+        calls_per_class = self.task == "two classes" or "positive_class" in self.model.options
+        return self.target_count > 1 or not calls_per_class
 
     @property
     def _has_distances(self) -> bool:
@@ -169,9 +175,9 @@ class ScoredRows(EvaluatedModel):
         return {"y": label, "hat": "sqlml_hat", "distance": distance}
 
     def _element(self, values: str, target: int) -> str:
-        """Return one target's element of the result of a call as SQL.
+        """Return the SQL of one target's element of `values`, the result of a call.
 
-        The result is a struct instead of a list if the targets have labels of different types.
+        `values` is a struct instead of a list if the targets have labels of different types.
         """
         if self.target_count == 1:
             return values
@@ -204,9 +210,10 @@ class ScoredRows(EvaluatedModel):
 def build_class_number(
     label: str, labels: Labels, dialect: Dialect, message: str | None = None
 ) -> str:
-    """Build the SQL of a label's class number, from 0.
+    """Build the SQL of the class number, from 0, of the SQL expression `label`.
 
-    For an unknown label, it raises an error that begins with `message`, or is NULL without one.
+    For an unknown label, the SQL raises an error that begins with `message`, itself a SQL string.
+    Without `message`, it returns NULL.
     """
     label_text = f"CAST({label} AS {dialect.type('VARCHAR')})"
     unknown = "NULL"
@@ -225,14 +232,14 @@ def build_class_number(
 class EvaluationQuery:
     """The CTEs and the final SELECT of an evaluation, as templates for `spell_for_engine`."""
 
-    ctes: tuple[tuple[str, str], ...]
+    ctes: tuple[tuple[str, str], ...]  # Pairs of a name and its query.
     select: str
 
     def wrap_rows(self, rows: ScoredRows, items: Sequence[str]) -> tuple[str, str]:
-        """Return the SQL before and after the user's rows, which selects `items` from `select`."""
+        """Return the SQL before and after the user's rows; its select items are `items`."""
         ctes = ", ".join([_ROWS_PLACEHOLDER, *(f"{name} AS ({sql})" for name, sql in self.ctes)])
         query = spell_for_engine(f"WITH {ctes} {self.select}", rows.dialect.name)
         remaining_sql = query.removeprefix(f"WITH {_ROWS_PLACEHOLDER}")
         scored = f"sqlml_scored AS (SELECT {rows.columns} FROM {rows.sources})"
-        before = f"(SELECT {', '.join(items)} FROM (WITH sqlml_calls AS (SELECT {rows.calls} FROM "
-        return before, f"), {scored}{remaining_sql}) AS sqlml_answer)"
+        prefix = f"(SELECT {', '.join(items)} FROM (WITH sqlml_calls AS (SELECT {rows.calls} FROM "
+        return prefix, f"), {scored}{remaining_sql}) AS sqlml_answer)"

@@ -1,4 +1,4 @@
-"""One call of a table function, with everything that the writer of its SQL may ask about it."""
+"""One call of a table function, with the facts from which its SQL is built."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.syntax.table_forms import FORMS, TableForm, find_defined_names, find_names
 
 ColumnTypes = Mapping[str, str] | None
-"""Column name -> type; None if the engine cannot bind the rows yet, as for a CTE's name."""
+"""Column name -> SQL type; None if the engine cannot bind the rows yet, such as those of a CTE."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TableFunctionCall:
 
     @cached_property
     def model(self) -> Model:
-        """The model that the call names; raises an error that points at the name."""
+        """The model that the call names; errors point at this name in the statement."""
         offset = self.form.model_span.start
         message = "a table function takes a model name; a parameter works in predict(?, *)"
         if self.form.column is not None:
@@ -70,7 +70,7 @@ class TableFunctionCall:
         return self.form.read_integer(option, default, min_value, max_value, self.sql)
 
     def error(self, message: str, option: str | None = None) -> BindError:
-        """Return an error that points at `option`, or at the call if it lacks the option."""
+        """Return an error that points at the option, or at the call if it has no such option."""
         named_option = self.form.options.get(option or "")
         return BindError(message, self.sql, (named_option or self.form).span.start)
 

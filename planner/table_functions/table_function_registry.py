@@ -1,4 +1,4 @@
-"""The registry of table functions: the writer of the SQL of each."""
+"""The registry of table functions, with the builder of the SQL of each."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ TABLE_FUNCTIONS: Mapping[str, Builder] = {
     "feature_info": model_tables.build_feature_info,
     "trial_info": model_tables.build_trial_info,
 }
-"""Function name without `ml_` -> writer of its SQL. `FORMS` has the syntax for the same names."""
+"""Function name without `ml_` -> builder of its SQL. `FORMS` has the syntax for the same names."""
 
 
 def build_table_function(call: TableFunctionCall) -> tuple[str, ...]:
     """Return the SQL before, between and after the rows of a call.
 
-    A call without rows is one piece. It is either a query of what the catalog knows about the
-    model, or an evaluation on the rows that its training held out.
+    For a call without rows, return one complete query. It reads what the catalog records about the
+    model, or evaluates the model on the rows that its training held out.
     """
     build = TABLE_FUNCTIONS[call.name]
     takes_no_rows = FORMS[call.name].table_range == (0, 0)
