@@ -36,8 +36,8 @@ class Filler(Protocol):
     """A thread-safe writer of one output of a compiled Program into an array.
 
     A Compiled may have a method `filler(output, columns, width)` that returns a Filler. The Filler
-    reads rows (n, width) of dtype `input`, whose `columns` are the Program's only input. Integer
-    results are at least 0 and less than `below`, unless it is None.
+    reads rows (n, width) of dtype `input`; their columns `columns` are the Program's only input.
+    Integer results are at least 0 and less than `below`, unless `below` is None.
     """
 
     input: np.dtype[Any]
@@ -46,7 +46,7 @@ class Filler(Protocol):
     below: int | None
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write (n, `width`) of `dtype` to `out`; return a number below 0 if no row is rejected."""
+        """Write results (n, `width`) to `out`; return a number below 0 if no row is rejected."""
         ...
 
 
@@ -59,7 +59,7 @@ def find_filler(
 
 
 def find_text_filler(compiled: Compiled, output: str) -> Any:
-    """Return the filler of `output` for a matrix and strings, or None if `compiled` has none."""
+    """Return the filler of `output` for a matrix and string columns, or None if there is none."""
     make_filler = getattr(compiled, "text_filler", None)
     return None if make_filler is None else make_filler(output)
 
@@ -68,7 +68,7 @@ class Backend(Protocol):
     """An engine that runs Programs and never changes them."""
 
     def supports(self, program: Program) -> str | None:
-        """Return None if the backend can run the (lowered) Program, otherwise the reason."""
+        """Return why the backend cannot run the (lowered) Program, or None if it can."""
         ...
 
     def compile(
@@ -82,8 +82,8 @@ class Backend(Protocol):
 class BackendEntry:
     """The module of a backend, and the extra that must be installed for it.
 
-    A backend of `level` "model" runs operators as imported, one of level "tensor" needs lowered
-    operators. Each of the `strategies` for trees is a lowering in `passes` or a kernel.
+    A backend of `level` "model" runs operators as imported; a backend of level "tensor" needs
+    lowered operators. Each of the `strategies` for trees is a lowering in `passes` or a kernel.
     """
 
     module: str
@@ -171,7 +171,7 @@ def require_support(backend: str, reason: str | None, hint: str = "") -> None:
 
 
 def explain_unsupported(program: Program, names: frozenset[str] | set[str]) -> str | None:
-    """Return the reason why a backend that only has the operators `names` cannot run `program`."""
+    """Return why a backend with the operators `names` cannot run `program`; None if it can."""
     missing = sorted({node.op for node in program.nodes} - names)
     if not missing:
         return None

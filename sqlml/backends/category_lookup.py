@@ -1,4 +1,4 @@
-"""`make_encoder`: the `encode` operator as a lookup of many rows at once."""
+"""`make_encoder`: the `encode` operator, which looks up many rows at once."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from sqlml.ir.program import Program
 from sqlml.types import Array
 
 Encoder = Callable[[Array], Array]
-"""A function that maps values (n, 1) to int64 codes (n, 1), and unknown values to -1."""
+"""A function from values (n, 1) to int64 codes (n, 1); unknown values get -1."""
 
 ArrowEncoder = Callable[[Any], Array]
-"""A function that maps an Arrow array of strings to the same codes."""
+"""A function from an Arrow array of strings to int64 codes (n, 1); unknown strings get -1."""
 
 
 def make_encoder(categories: Array, missing_code: int) -> Encoder:
-    """Return a fast equivalent of the reference's `encode`: the last of equal categories counts."""
+    """Return a fast version of the reference's `encode`; of equal categories, the last counts."""
     make_for_dtype = _make_string_encoder if categories.dtype == object else _make_number_encoder
     return make_for_dtype(categories, missing_code)
 
 
 def _make_number_encoder(categories: Array, missing_code: int) -> Encoder:
-    # In reverse order, because `unique` returns the first of equal categories. NaN equals nothing.
+    # NaN is dropped. The order is reversed, because `unique` keeps the first of equal categories.
     indices = np.flatnonzero(categories == categories)[::-1]
     uniques, first_indices = np.unique(categories[indices], return_index=True)
     codes = indices[first_indices].astype(np.int64)
@@ -92,7 +92,7 @@ def make_arrow_encoder(categories: Array, missing_code: int) -> ArrowEncoder | N
 
 
 def make_arrow_encoders(program: Program) -> dict[str, tuple[str, ArrowEncoder]] | None:
-    """Map each output to its input and encoder, or return None if an output is not encoded."""
+    """Map outputs to their input's name and encoder; None if an output is not encoded strings."""
     encoders: dict[str, tuple[str, ArrowEncoder]] = {}
     for output, i in program.outputs.items():
         node = program.nodes[i]

@@ -1,4 +1,4 @@
-"""`Costs`: nanoseconds that a backend needs for elementary steps on one thread.
+"""`Costs`: the nanoseconds that a backend needs for elementary steps, on one thread.
 
 The shipped numbers come from one machine. `sqlml calibrate` measures them again and saves them in
 the user's cache folder, or in the file that SQLML_COSTS names. SQLML_COSTS=default selects the
@@ -98,7 +98,7 @@ def costs_path() -> Path:
 
 @cache
 def current_costs() -> Costs:
-    """Return the costs: those measured on this machine, and default costs for all others."""
+    """Return all costs by name: those measured on this machine, and defaults for the others."""
     configured = os.environ.get("SQLML_COSTS")
     if configured == "default":
         return DEFAULT_COSTS
@@ -133,7 +133,7 @@ def parse_costs(text: str) -> dict[str, float]:
 
 
 def save_costs(measured: Mapping[str, float]) -> Path:
-    """Save measured costs, which this process uses from now on, and return the path of the file."""
+    """Save measured costs, which this process uses from now on; return the path of the file."""
     path = costs_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     own_files.replace(path, (json.dumps(dict(measured), indent=2) + "\n").encode())
@@ -157,16 +157,16 @@ NEAR_BYTES, FAR_BYTES = 12 << 20, 64 << 20
 """Sizes of trees that mostly fit into a processor's caches, and of trees that lie in memory."""
 
 NEAR_BLOCK, FAR_BLOCK = 64 << 10, 1 << 20
-"""Bytes of a block's bins up to which nodes cost nothing extra, and for `WIDE` columns."""
+"""Bytes of a block's bins up to which nodes cost nothing extra, and bytes for `WIDE` columns."""
 
 BLOCK_ROWS = 512
 
 LANES, TOP = 64, 4
-"""Rows of a turned block, and levels of a tree that are tested for all of them (`lockstep.py`)."""
+"""Rows of a transposed block, and upper levels of trees that test all its rows (`lockstep.py`)."""
 
 LOW, TURNED_COLUMNS = 12, 12
-"""Maximum number of levels of trees for turned blocks, and of columns per tree; turning more does
-not pay off."""
+"""Maximum number of levels of trees, and of columns per tree, for which transposing (turning)
+blocks of rows pays off."""
 
 WIDE = 2000
 """Columns of the tables with which far nodes and wide steps are measured. The values of a few rows,
@@ -177,9 +177,10 @@ and the bins of a block, then exceed the near caches."""
 class TreeCosts:
     """Costs of scoring an Ensemble with each kernel, in nanoseconds per row on one thread.
 
-    They are valid for large batches, and infinite if a kernel cannot run the ensemble. `batch` is
-    the extra time of a batch in blocks of rows. `paged` tells whether the cursor kernel reads its
-    bins in pages. `cut`, int64 (T,), is the depth at which the descent begins in each tree.
+    They are valid for large batches, and infinite if a kernel cannot run the ensemble. `turned` is
+    the cost of lockstep in transposed blocks. `batch` is the extra time of a batch in blocks of
+    rows. `paged` tells whether the cursor kernel reads its bins in pages. `cut`, int64 (T,), is the
+    depth at which the descent begins in each tree.
     """
 
     cursor: float
@@ -238,7 +239,7 @@ def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
 
 
 def _estimate_turned(shape: TreeShape, costs: Costs) -> float:
-    """Return the cost of lockstep in turned blocks: the tops of trees, and the steps below them."""
+    """Return the cost of lockstep in transposed blocks: the tops of trees, and steps below them."""
     tree_count, levels = shape.nodes.shape
     if shape.sets or levels > LOW or shape.columns > TURNED_COLUMNS * tree_count:
         return np.inf
@@ -252,7 +253,7 @@ def _estimate_turned(shape: TreeShape, costs: Costs) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cuts:
-    """The costs of walking all trees to the leaves, and of descents from the best cuts `cut`."""
+    """Costs: `cursor` to walk trees to the leaves, `descent` to descend from the depths `cut`."""
 
     cursor: float
     descent: float
@@ -262,10 +263,10 @@ class _Cuts:
 def _find_best_cuts(
     shape: TreeShape, node_cost: float, entry_cost: float, step_cost: float, max_exits: int
 ) -> _Cuts:
-    """Return the costs of walking upper parts of trees and descending from there to the leaves.
+    """Find the cheapest depth at which each tree turns from walking its nodes to descending.
 
-    A node of an upper part costs `node_cost`, and such a part may have at most `max_exits` exits.
-    Starting a descent costs `entry_cost`, and each of its steps costs `step_cost`.
+    A node of an upper part, which is walked, costs `node_cost`; the part may have at most
+    `max_exits` exits. Starting a descent costs `entry_cost`, and each step of it `step_cost`.
     """
     tree_count, levels = shape.nodes.shape
     nodes_tested = np.where(shape.oblivious[:, None], 1, shape.nodes)
@@ -283,7 +284,7 @@ def _find_best_cuts(
 
 
 def _estimate_bin_slowdown(shape: TreeShape) -> float:
-    """Return the time of a bin relative to 100 thresholds; up to 8.5 was measured for 65,000."""
+    """Return the relative time of a bin; 65,000 thresholds took up to 8.5 times as long as 100."""
     return float(1 + 2.6 * np.sqrt(shape.all_thresholds / max(1, shape.columns) / 10_000))
 
 

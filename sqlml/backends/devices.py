@@ -1,4 +1,4 @@
-"""Checks whether libraries and devices are available, without importing slow libraries."""
+"""Check whether libraries and devices are available, without importing slow libraries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_installed(library: str) -> bool:
 
 
 def is_available(device: str) -> bool:
-    """Return whether torch, which is imported if there is a driver, can compute on `device`."""
+    """Return whether torch can compute on `device`; torch is imported only if there is a driver."""
     if device == "cpu":
         return is_installed("torch")
     if not device.startswith("cuda") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
@@ -43,7 +43,7 @@ def parse_cuda_number(device: str) -> int | None:
 
 @cache
 def _has_driver() -> bool:
-    """Return whether NVIDIA's driver can be loaded; it is not started, which would break forks."""
+    """Return whether NVIDIA's driver can be loaded; starting it would break forked processes."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         ctypes.CDLL(name)

@@ -34,7 +34,7 @@ class no_wait:
 
 @contextmanager
 def wait_for_kernels() -> Iterator[None]:
-    """Make all threads wait for kernels in this context, so that compiled code is measured."""
+    """Make all threads wait for kernels in this context, so that timings exclude the reference."""
     global _waiting
     with _LOCK:
         _waiting += 1
@@ -46,6 +46,7 @@ def wait_for_kernels() -> Iterator[None]:
 
 
 def waits_for_kernels() -> bool:
+    """Return whether this thread waits until missing kernels are compiled."""
     must_wait = _waiting > 0 or os.environ.get(WAIT, "0") not in ("", "0")
     return must_wait or not getattr(_THREAD, "no_wait", False)
 

@@ -1,4 +1,4 @@
-"""Files that only the user can have written.
+"""Read and write files that only the user can have written.
 
 A folder is private if it belongs to the user, nobody else may write into it, and nobody else can
 replace it: all folders and links on its path belong to the user or to root, and others may write

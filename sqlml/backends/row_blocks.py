@@ -1,6 +1,6 @@
 """Run a Program in blocks of rows, so that its intermediate values stay small.
 
-`Schedule` has the steps that a set of outputs needs, and frees each value after its last use.
+A `Schedule` runs the steps that a set of outputs needs, and frees each value after its last use.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Batch = Mapping[str, Array]
 """The columns of a batch or block of rows by name, (n,) or (n, width)."""
 
 ScoreBlock = Callable[[Batch], dict[str, Array]]
-"""A function that scores one block; it returns the outputs by name, (n, k)."""
+"""A function that scores one block and returns the outputs (n, k) by name."""
 
 
 def measure_row_bytes(program: Program) -> int:
-    """Return the peak size of the values of one row if each value is freed after its last use."""
+    """Return the peak bytes of the values of one row if each is freed after its last use."""
     last_use = {j: i for i, node in enumerate(program.nodes) for j in node.inputs}
     last_use |= dict.fromkeys(program.outputs.values(), len(program.nodes))
     freed_after: Counter[int] = Counter()
@@ -55,7 +55,7 @@ def run_blocks(
     max_rows: int,
     score_block: ScoreBlock,
 ) -> dict[str, Array]:
-    """Score a batch in blocks of at most `max_rows` rows; every operator works row by row."""
+    """Score a batch in blocks of up to `max_rows` rows, which is exact: operators work by row."""
     arrays, num_rows = collect_columns(inputs, needed)
     if num_rows <= max_rows:
         return score_block(arrays)
@@ -98,7 +98,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps for some outputs; the values of nodes `done[i]` are not read after the i-th step."""
+    """Steps for some outputs; the values of the nodes `done[i]` are freed after the i-th step."""
 
     steps: tuple[Step, ...]
     inputs: Mapping[str, int]
@@ -113,7 +113,7 @@ class Schedule:
 
 
 class Schedules:
-    """The schedules of a Program: those of all outputs and of each output are made at once."""
+    """The schedules of a Program; those of all outputs and of each single output are cached."""
 
     def __init__(self, program: Program, steps: Mapping[int, Step], constants: Collection[int]):
         self._program, self._steps, self._constants = program, steps, constants
@@ -130,7 +130,7 @@ class Schedules:
 def make_schedule(
     program: Program, steps: Mapping[int, Step], outputs: Sequence[str], constants: Collection[int]
 ) -> Schedule:
-    """Return the schedule for `outputs`; a step may bypass nodes, which then do not run."""
+    """Return the schedule for `outputs`; nodes that all steps bypass do not run."""
     output_nodes = {program.outputs[name] for name in outputs}
     needed = set(output_nodes)
     chosen_steps: list[Step] = []

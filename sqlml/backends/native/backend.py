@@ -29,7 +29,7 @@ from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import TEXTUAL, Array
 
 REFERENCE_ROWS = 1024
-"""Rows that the reference scores before kernels are requested again."""
+"""Rows that the reference interpreter scores before kernels are requested again."""
 
 BACK_OFF_FACTOR = 10
 """Length of the pause after a failed attempt to get kernels, as a multiple of that attempt."""
@@ -46,7 +46,7 @@ class NativeCompiled:
         self._next_attempt = 0.0
 
     def run(self, inputs: Batch, outputs: Sequence[str] | None = None) -> dict[str, Array]:
-        """Score columns: with one kernel per output if every output has one, otherwise in steps."""
+        """Score a batch: one kernel per output if each has one, otherwise step by step."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         try:
             return self._get_kernels().run(inputs, names)
@@ -54,7 +54,7 @@ class NativeCompiled:
             return self._run_meanwhile(inputs, names)
 
     def _run_meanwhile(self, inputs: Batch, names: tuple[str, ...]) -> dict[str, Array]:
-        """Score with the reference while kernels compile, and with kernels once they are ready."""
+        """Score with the reference interpreter until kernels are ready, then with kernels."""
         arrays, rows = collect_columns(inputs, [n for n in self.program.inputs if n in inputs])
         results = allocate_results(self.program, names, rows)
         start = 0
@@ -73,11 +73,11 @@ class NativeCompiled:
         return results
 
     def filler(self, output: str, columns: Sequence[int], width: int) -> Filler | None:
-        """Return a filler of an output that reads the columns `columns`; may raise NotReady."""
+        """Return a filler of `output` (`base.find_filler`), or None; may raise NotReady."""
         return self._get_kernels().filler(output, columns, width)
 
     def text_filler(self, output: str) -> TextFiller | None:
-        """Return a filler of an output of a matrix and string columns, if kernels suffice."""
+        """Return a filler of `output` for a matrix and strings; None if kernels do not suffice."""
         return self._get_kernels().text_filler(output)
 
     def _get_kernels(self) -> _Kernels:
@@ -142,7 +142,7 @@ class _Kernels:
         return results
 
     def _run_texts(self, inputs: Batch, output: str) -> Array | None:
-        """Score an output of string columns with kernel calls, and rejected rows in steps.
+        """Score an output of string columns with kernel calls, and rejected rows step by step.
 
         Returns None if kernel calls cannot score the output.
         """
@@ -206,7 +206,7 @@ class _Kernels:
 
 
 class NativeBackend:
-    """Runs every operator of the IR: with its own kernels where they pay, otherwise with numpy."""
+    """Runs every operator of the IR, with compiled kernels where they pay, otherwise with numpy."""
 
     def supports(self, program: Program) -> str | None:
         """Return the reason why an operator cannot run, or None if all operators can run."""

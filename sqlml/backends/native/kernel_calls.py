@@ -1,7 +1,7 @@
-"""`KernelCalls`: an output as a list of kernel calls, which need no Python to run.
+"""`KernelCalls`: the kernel calls that compute an output, recorded so that they run without Python.
 
 A filler (`backends/base.py`) is a Python function around kernels. This module records once which
-kernels it calls for a block of rows, with which constants, and where the numbers of the block go.
+kernels a filler calls for a block of rows, with which constants, and where a block's numbers go.
 The calls are encoded as a table of integers, which machine code follows on any thread without the
 GIL.
 """
@@ -19,18 +19,19 @@ from sqlml.backends.native.jit.call_wrapper import to_words
 from sqlml.backends.native.jit.specialise import find_entry, specialise
 from sqlml.types import Array
 
-# Places where a block's numbers are: the input rows, the output, and the first scratch place.
+# Places of a block's numbers: the input rows, the output, and the first of the scratch places.
 INPUT, RESULT, SCRATCH = 0, 1, 2
 
-# How a word of a call is set for a block: to the address of a place, or to a multiple of the rows.
+# How a word of a call is set for a block: to an address in a place, or to a multiple of the rows.
 ADDRESS, COUNT = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The numbers of a block of n rows at `place`: (n, width), or (n * width,) if `flat`.
+    """An array in a block of n rows: (n, width), or (n * width,) if `flat`.
 
-    They are the columns from column `first` on, in rows of `stride` numbers (0 means `width`).
+    `place` holds rows of `stride` numbers (0 means `width`), and the array begins at their column
+    `first`.
     """
 
     place: int
@@ -50,13 +51,13 @@ class Rows:
         return replace(self, first=self.first + columns.start, width=width, stride=stride)
 
     def line(self, dtype: np.dtype[Any] | None = None) -> Rows:
-        """Return the rows as one line of numbers, viewed as `dtype`, which has the same size."""
+        """Return the rows as a flat array, viewed as `dtype`, whose numbers have the same size."""
         assert self.is_contiguous
         return replace(self, dtype=dtype or self.dtype, flat=True)
 
 
 MEMORY = object()
-"""An argument that stands for all of the memory as one array of bytes, indexed by address."""
+"""An argument that stands for the whole memory, as an array of bytes that addresses index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowKernel:
-    """A kernel from x (n, k) to (n, width) of `dtype`, and its constants.
+    """A kernel that maps x (n, k) to (n, width) of `dtype`, and its constants.
 
-    If `is_zeroed`, the kernel expects that its output is 0 at first.
+    If `is_zeroed`, its output must be filled with zeros before the call.
     """
 
     kernel: Callable[..., Any]
@@ -107,7 +108,7 @@ class RowKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCalls:
-    """Calls in order. If a call returns 0 or more, the following calls are not made."""
+    """Calls in order. A call that returns 0 or more rejects rows, and ends the calls of a block."""
 
     calls: tuple[Call, ...]
 
@@ -125,7 +126,7 @@ class KernelCalls:
         return max((len(_encode_arguments(call)[0]) for call in self.calls), default=0)
 
     def encode(self) -> Array | None:
-        """Encode the calls as a table, int64; None if only numba can run one of the kernels.
+        """Encode the calls as a table, int64; return None if a kernel needs numba to run.
 
         Each call is encoded as the address of its entry, the number of its words, the number of
         words that change, the words, and three integers for each word that changes: its index, how
@@ -150,7 +151,7 @@ _LARGEST = (1 << 63) - 1
 
 
 def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
-    """Return the words of a call's arguments, and the changes to some of them (`encode`)."""
+    """Return the words of a call's arguments, and those that change per block (`encode`)."""
     entry = find_entry(call.kernel)
     assert entry is not None
     words: list[int] = []
@@ -166,7 +167,7 @@ def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
 
 
 def _encode_rows(kind: Kind, rows: Rows, index: int, changes: list[int]) -> Iterator[int]:
-    """Yield the words of an array of rows; append the words that change to `changes`."""
+    """Yield the words of `rows`, from word `index` on; add those that change to `changes`."""
     assert isinstance(kind, ArrayKind) and kind.dtype == rows.dtype
     assert kind.ndim == (1 if rows.flat else 2) and (rows.is_contiguous or kind.layout == "A")
     itemsize = rows.dtype.itemsize

@@ -35,19 +35,19 @@ KERNEL_FLOATS = ("float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A function that computes a node from `inputs`, which may not be the node's own inputs."""
+    """A function that computes a node from the nodes `inputs`, which may lie before its inputs."""
 
     inputs: tuple[int, ...]
     function: Callable[..., Array]
 
 
 Bind = Callable[[Program, int], Bound | None]
-"""Binds node i of a Program; returns None to run the reference's function."""
+"""Binds node i of a Program to a kernel; returns None if the reference's function should run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of a value: its column j is column `columns[j]` of the earlier node `node`."""
+    """The source of a value: column j of the value is column `columns[j]` of the earlier `node`."""
 
     node: int
     columns: Array
@@ -56,7 +56,7 @@ class Source:
 def find_source(program: Program, i: int, dtype: str) -> Source:
     """Return the source of node i's columns, before select, concat and a cast to `dtype`.
 
-    So a kernel that selects its columns reads the batch directly, without intermediate values.
+    A kernel that selects columns itself then reads the batch without intermediate values.
     """
     node = program.nodes[i]
     if node.op == "select":
@@ -64,7 +64,7 @@ def find_source(program: Program, i: int, dtype: str) -> Source:
         return Source(source.node, source.columns[node.attrs["indices"]])
     if node.op == "cast" and node.type.dtype == dtype:
         source = find_source(program, node.inputs[0], dtype)
-        # Only the kernel may round, so the origin must not be a float cast.
+        # The source must hold floats: only the kernel may convert and round them.
         if program.nodes[source.node].type.dtype in KERNEL_FLOATS:
             return source
     if node.op == "concat":
@@ -77,7 +77,7 @@ def find_source(program: Program, i: int, dtype: str) -> Source:
 
 
 def bind_trees(program: Program, i: int, strategy: str = "traverse") -> Bound | None:
-    """Bind trees to a kernel; return None for float16, which the reference runs."""
+    """Bind trees to the kernel that `strategy` names; return None for float16 trees."""
     node = program.nodes[i]
     ensemble = Ensemble.of(node.attrs)
     if not {ensemble.threshold.dtype.name, ensemble.base.dtype.name} <= {*KERNEL_FLOATS}:
@@ -88,11 +88,11 @@ def bind_trees(program: Program, i: int, strategy: str = "traverse") -> Bound | 
 
 
 MakeKernel = Callable[[Node, TensorType], Callable[..., Any] | None]
-"""Makes a node's kernel, given its first input's type; None to run the reference's function."""
+"""Makes a node's kernel, given its first input's type; None if there is no kernel."""
 
 
 def _bind_inputs(make_kernel: MakeKernel) -> Bind:
-    """Return a function that binds a node to a kernel that reads the node's own inputs."""
+    """Return a function that binds a node to its kernel, which reads the node's inputs."""
 
     def bind(program: Program, i: int) -> Bound | None:
         node = program.nodes[i]
@@ -103,11 +103,12 @@ def _bind_inputs(make_kernel: MakeKernel) -> Bind:
 
 
 def _bind_floats(make_kernel: MakeKernel) -> Bind:
-    """Do the same as `_bind_inputs`, but only for an input of float32 or float64."""
+    """Return what `_bind_inputs` does, for nodes whose first input is float32 or float64."""
     return _bind_inputs(lambda node, x: make_kernel(node, x) if x.dtype in KERNEL_FLOATS else None)
 
 
 def _with_attrs(make_kernel: Callable[..., Callable[..., Any] | None], *names: str) -> MakeKernel:
+    """Return a function that calls `make_kernel` with the node's attributes `names`."""
     return lambda node, x: make_kernel(*(node.attrs[name] for name in names))
 
 

@@ -1,4 +1,4 @@
-"""`Stages`: an output as calls of the VM (the register machine), tree kernels and text kernels.
+"""`Stages`: compute an output by calls of the VM (register machine), tree and text kernels.
 
 The VM prepares the columns that an ensemble reads (imputes, scales, makes one-hot columns), the
 tree kernel computes margins, and the VM computes the output from them. Votes and stacks have
@@ -32,7 +32,11 @@ from sqlml.types import ROWS, TEXTUAL, Array, TensorType, numpy_dtype
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """A block of `rows` rows: its string columns by node, and scratch places for its numbers."""
+    """A block of `rows` rows, for which calls are made.
+
+    `places` yields scratch places. `texts` maps string inputs to the addresses where the strings
+    begin and where they end.
+    """
 
     places: Iterator[int]
     rows: int
@@ -40,11 +44,12 @@ class _Block:
 
 
 _MakeCalls = Callable[[Sequence[Rows], Rows, _Block], Iterable[Call]]
+"""Returns the calls of a stage, given the values that it reads, its result, and the block."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stage:
-    """The value (n, width) of `node`, which calls compute from the values of the nodes `reads`."""
+    """Computes the value (n, width) of `node` by calls, from the values of the nodes `reads`."""
 
     node: int
     reads: tuple[int, ...]
@@ -56,7 +61,7 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stages:
-    """The stages of an output. `rows` is the node of its matrix; `texts` are its string nodes."""
+    """The stages of an output; `rows` is the matrix input, and `texts` are the string inputs."""
 
     rows: int
     texts: tuple[int, ...]
@@ -64,7 +69,7 @@ class Stages:
 
     @classmethod
     def of(cls, steps: Stepwise, output: str) -> Stages | None:
-        """Return the stages of an output; None if it needs another kernel, or only the VM."""
+        """Return the stages of `output`; None if they do not suffice or the VM alone does."""
         program, output_node = steps.program, steps.program.outputs[output]
         dtypes = {i: program.nodes[i].type.dtype for i in program.inputs.values()}
         rows, *other_inputs = [i for i, dtype in dtypes.items() if dtype not in TEXTUAL] or [-1]
@@ -90,7 +95,7 @@ class Stages:
         return cls(rows, texts, tuple(stages)) if stages and compute(output_node) else None
 
     def turn(self) -> float:
-        """Return the row count below which other calls fill a block faster."""
+        """Return the row count below which `calls` returns other calls."""
         return min((s.forest.few_rows for s in self.stages if s.forest is not None), default=0)
 
     def calls(
@@ -103,7 +108,7 @@ class Stages:
     ) -> tuple[Call, ...]:
         """Return the calls that fill `out` from contiguous rows `x`, for a block of `rows` rows.
 
-        texts: for each string column, the addresses where its strings begin and where they end.
+        `texts` holds, per string column, the addresses where the strings begin and where they end.
         """
         block = _Block(places, rows, dict(zip(self.texts, texts, strict=True)))
         values, calls, result = {self.rows: x}, list[Call](), x
@@ -166,7 +171,7 @@ def _make_kernel_calls(kernel: RowKernel) -> _MakeCalls:
 
 
 _Summand = TextSums | tuple[int, Array]
-"""A summand of a sparse layer: sums over strings, or a dense node and the weights (k, m) for it."""
+"""A summand of a sparse layer: sums over strings, or a dense node and its weights (k, m)."""
 
 
 def _make_sparse_linear_stage(program: Program, node_index: int) -> _Stage | None:
@@ -191,7 +196,7 @@ def _make_sparse_linear_stage(program: Program, node_index: int) -> _Stage | Non
 def _make_sparse_stage(
     node: int, summands: Sequence[_Summand], start: Array, bias: Array | None
 ) -> _Stage:
-    """Return a stage that adds to `start` (m,) the summands in order, and finally the bias (m,)."""
+    """Return a stage that adds the summands to `start` (m,) in order, and finally `bias` (m,)."""
     reads = tuple(summand[0] for summand in summands if isinstance(summand, tuple))
 
     def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterator[Call]:
@@ -209,7 +214,7 @@ def _make_sparse_stage(
 
 
 def _make_vm_stage(program: Program, node: int, computed: Collection[int]) -> _Stage | None:
-    """Return a stage in which the VM computes a node from `computed` nodes; None if it cannot."""
+    """Return a stage in which the VM computes `node` from `computed` nodes; None if it cannot."""
     needed, reads, nodes_to_compute = {node}, set[int](), list[int]()
     for i in range(node, -1, -1):
         if i not in needed:
@@ -246,7 +251,7 @@ _NAME = "rows"
 
 
 def _make_inputs(input_types: Sequence[TensorType]) -> tuple[list[Node], list[int]]:
-    """Return the first nodes of a segment, and the indices of the nodes with these types."""
+    """Return the first nodes of a Program with these inputs, and the index of each input's node."""
 
     def make_input(input_type: TensorType) -> Node:
         attrs = {"name": _NAME, "dtype": input_type.dtype, "width": input_type.width}
@@ -265,7 +270,7 @@ def _make_inputs(input_types: Sequence[TensorType]) -> tuple[list[Node], list[in
 
 
 def _concatenate(values: Sequence[Rows], places: Iterator[int]) -> tuple[Rows, list[Call]]:
-    """Return rows with the columns of all `values`, and the calls that copy the columns there."""
+    """Return rows with the columns of all `values`, and the calls that copy them side by side."""
     if len(values) == 1:
         return values[0], []
     combined = Rows(next(places), np.dtype(np.float64), sum(value.width for value in values))

@@ -1,6 +1,6 @@
 """Fillers: objects that write an output of a Program in place (`backends/base.py`).
 
-Scoring a row takes only some microseconds, so the work around the kernels matters: fillers look up
+Scoring a row takes only a few microseconds, so the work around the kernels matters: fillers look up
 no names, and copy neither rows nor results.
 """
 
@@ -38,20 +38,19 @@ from sqlml.types import Array, numpy_dtype
 # `follow`: machine code that makes the calls of a table in order (`kernel_calls.py`).
 #
 # DuckDB's row path follows a table for its vectors of rows. `Follower` does the same for rows and
-# strings in Python's memory: with one Python call instead of many, each of which takes some
-# microseconds.
+# strings in Python's memory: with one Python call instead of many calls of some microseconds each.
 
 ALIGN = 64
 
 MAX_BLOCK_ROWS = 512
-"""The most rows of a block; its scratch numbers take at most BLOCK_BYTES."""
+"""The most rows of a block; there are fewer if its scratch space would exceed BLOCK_BYTES."""
 
 
 class Follower:
-    """Makes kernel calls for blocks of rows. Thread-safe.
+    """Makes the kernel calls `calls`, encoded as `table`, for blocks of rows. Thread-safe.
 
-    `table` encodes `calls`. The first `ends` scratch places hold the addresses of the strings. At
-    most `block` rows are scored together.
+    The first `ends` scratch places hold the addresses of the strings. A block has at most `block`
+    rows.
     """
 
     def __init__(self, calls: KernelCalls, table: Array, ends: int) -> None:
@@ -66,7 +65,7 @@ class Follower:
         self._run = specialise(follow_blocks, argument_kinds)
 
     def run(self, x: Array, ends: Array, out: Array, first: int, stop: int, block: int) -> int:
-        """Score rows from `first` on; return the first row of a rejected block, or `stop`.
+        """Score rows `first` to `stop` - 1; return the first row of a rejected block, or `stop`.
 
         x (n, w) and out (n, k) have the dtypes of the calls. `ends`, int64 (m, n), has two rows per
         string column: the addresses where its strings begin, and where they end.
@@ -79,13 +78,17 @@ class Follower:
 
 @inlined_helper
 def align_address(address: Any) -> Any:
-    """Round an address up to the next beginning of a cache line."""
+    """Round an address up to the beginning of a cache line."""
     return (address + ALIGN - 1) // ALIGN * ALIGN
 
 
 @inlined_helper
 def follow(table: Any, calls: Any, rows: Any, places: Any, words: Any) -> Any:
-    """Make the calls of a table for a block of rows; return the first result but -1, or -1."""
+    """Make the calls of a table for a block of rows, until one does not return -1.
+
+    Returns the result of this call, or -1. `places` holds the addresses of the places, and `words`
+    is scratch space.
+    """
     index = 0
     for _ in range(calls):
         address, size, changes = table[index], table[index + 1], table[index + 2]
@@ -145,11 +148,11 @@ def follow_blocks(table: Any, counts: Any, sizes: Any, x: Any, ends: Any, out: A
 
 
 MANY_ROWS = 2048
-"""A row count that does not count as few."""
+"""A row count for which `TextFiller.calls` chooses the kernels for many rows."""
 
 
 class _MatrixFiller:
-    """Fills one output of a Program whose only input is a matrix. Thread-safe; see `Filler`."""
+    """Fills one output of a Program whose only input is a matrix, as a `Filler`. Thread-safe."""
 
     def __init__(self, program: Program, output: str) -> None:
         (self._node,) = program.inputs.values()
@@ -162,7 +165,7 @@ class _MatrixFiller:
 
 
 class StepFiller(_MatrixFiller):
-    """Fills an output step by step, from the columns `columns` of rows with `width` columns."""
+    """Fills an output step by step; its input is `columns` of rows with `width` columns."""
 
     def __init__(self, steps: Stepwise, output: str, columns: Sequence[int], width: int) -> None:
         super().__init__(steps.program, output)
@@ -192,10 +195,10 @@ class StepFiller(_MatrixFiller):
 
 
 class TextFiller:
-    """Fills an output of a matrix and string columns with kernel calls only. Thread-safe.
+    """Fills an output from a matrix and string columns, with kernel calls only. Thread-safe.
 
-    `rows` is the Program's node of the matrix, which has `columns` columns of dtype `input`, and
-    `texts` are the nodes of the strings. The output depends on the matrix only if `reads_rows`.
+    `rows` is the node of the matrix, which has `columns` columns of dtype `input`, and `texts` are
+    the nodes of the string columns. The output depends on the matrix only if `reads_rows`.
     """
 
     def __init__(self, steps: Stepwise, output: str, stages: Stages) -> None:
@@ -212,7 +215,7 @@ class TextFiller:
         self._output: dict[bool, Follower | None] = {}
 
     def follower(self, rows: int) -> Follower | None:
-        """Return the Follower for a batch of `rows` rows; None if only numba can run a kernel."""
+        """Return the Follower for batches of `rows` rows; None if a kernel needs numba to run."""
         is_few = rows < self.turn()
         if is_few not in self._output:
             places = itertools.count(SCRATCH)
@@ -240,8 +243,8 @@ class StagedFiller(StepFiller):
 class TreeFiller(_MatrixFiller):
     """Fills an output of one ensemble of trees with two kernel calls.
 
-    The first call checks the rows and computes margins. The second call is the VM, which turns the
-    margins into probabilities and labels. If the output is the margins, there is no second call.
+    The first call checks the rows and computes margins. The second call, to the VM, turns margins
+    into probabilities or labels. If the output is the margins, there is no second call.
 
     Args:
         columns: an index of the columns that `forest` reads; None means all columns.
@@ -273,7 +276,7 @@ class TreeFiller(_MatrixFiller):
     def of(
         cls, steps: Stepwise, output: str, columns: Sequence[int], width: int
     ) -> TreeFiller | None:
-        """Return a filler, or None if the output is more than a check, one ensemble and a tail."""
+        """Return a filler; None if the output needs more steps than a check, trees and a tail."""
         program, columns_read = steps.program, np.array(columns, np.int64)
         plan = steps.schedule_of((output,)).steps
         tree_steps = [(step, step.function) for step in plan if isinstance(step.function, Forest)]
@@ -328,6 +331,7 @@ class TreeFiller(_MatrixFiller):
         return -1 if tail is None else tail.fill(margins, out)
 
     def turn(self) -> float:
+        """Return the row count below which `calls` returns other calls."""
         return self._forest.few_rows
 
     def calls(self, x: Rows, out: Rows, places: Iterator[int], rows: int) -> tuple[Call, ...]:
@@ -346,7 +350,7 @@ class TreeFiller(_MatrixFiller):
 
 
 def _simplify_index(columns: Array, width: int) -> Any:
-    """Return an index of columns: None for all of them, a slice if they are adjacent."""
+    """Return `columns` as an index: None if they are all `width` columns, a slice if adjacent."""
     if np.array_equal(columns, np.arange(width)):
         return None
     start = int(columns[0]) if columns.size else 0

@@ -26,8 +26,8 @@ FRESH = frozenset({*UFUNCS, "linear"})
 def find_in_place_operators(program: Program) -> dict[int, Callable[..., Array]]:
     """Map nodes to functions that overwrite one of their inputs and return it.
 
-    Chen's thesis, section 3.2: if the only reader of a value computes a value of the same type, the
-    result reuses the memory. So a chain of operators works in one buffer, which stays in the cache.
+    If a value is read only once, by an operator whose result has the same type, the result reuses
+    its memory (Chen's thesis, section 3.2). So a chain of operators works in one cached buffer.
     """
     use_counts = Counter(j for node in program.nodes for j in node.inputs)
     use_counts.update(program.outputs.values())
@@ -57,10 +57,10 @@ chains of injective operators (Chen's thesis, section 4.2). Compared with blocks
 of models ran 0.97 to 1.6 times as fast, 1.13 on average. Fusing in addition gained 0.95 to 1.1."""
 
 FEWEST_ROWS, FEWEST_BYTES = 16, 16 << 20
-"""Blocks of wide rows have at least FEWEST_ROWS, if these take no more memory than FEWEST_BYTES."""
+"""Blocks of wide rows have at least FEWEST_ROWS rows, unless these exceed FEWEST_BYTES."""
 
 TREE_ROWS = 512
-"""The fewest rows of a block with trees, since tree kernels process as many rows at a time."""
+"""The fewest rows of a block with trees, because tree kernels process this many at a time."""
 
 MOST_ROWS = 1 << 15
 

@@ -30,7 +30,7 @@ from sqlml.types import Array
 
 
 def find_providers(device: str) -> list[Any]:
-    """Return onnxruntime's execution providers for a device: "cpu", "cuda", "cuda:1" or "auto"."""
+    """Return onnxruntime's execution providers for `device`: "cpu", "cuda", "cuda:1" or "auto"."""
     if device == "cpu":
         return ["CPUExecutionProvider"]
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
@@ -49,7 +49,7 @@ def find_providers(device: str) -> list[Any]:
 
 
 def open_session_on(model: bytes, device: str) -> Any:
-    """Open a session on `device`; raise BackendError if its CUDA libraries are missing."""
+    """Open a session on `device`; raise BackendError if onnxruntime lacks its CUDA libraries."""
     providers = find_providers(device)
     session = opaque.open_session(model, providers)
     if len(providers) > 1 and "CUDAExecutionProvider" not in session.get_providers():
@@ -67,7 +67,7 @@ FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
 
 Values = dict[int, Array]
 Run = Callable[[Values], None]
-"""A function that runs a stage: it reads values by node, and adds its results to them."""
+"""A function that runs a stage: it reads values by node index, and adds the stage's results."""
 
 
 class _OutOfMemory(Exception):
@@ -111,7 +111,7 @@ class OnnxRuntimeCompiled:
                 block_rows = max(FEWEST_ROWS, block_rows // 2)
 
     def _plan(self, names: tuple[str, ...]) -> tuple[dict[str, int], tuple[Run, ...]]:
-        """Return the nodes of the inputs that outputs `names` need, and the stages to run."""
+        """Return the input nodes, by name, and the stages that compute the outputs `names`."""
         plan = self._plans.get(names)
         if plan is None:  # Two threads may both build it, with equal results.
             program, device = self.program, self.device
@@ -128,6 +128,7 @@ class OnnxRuntimeCompiled:
 
 
 def _runs_on_host(program: Program, index: int) -> bool:
+    """Return whether node `index` runs in numpy, because ONNX or onnxruntime cannot compute it."""
     node = program.nodes[index]
     types = [node.type, *(program.nodes[input_index].type for input_index in node.inputs)]
     if node.op in ("accumulate", "tree_ensemble") and node.type.dtype == "float16":
@@ -136,25 +137,27 @@ def _runs_on_host(program: Program, index: int) -> bool:
 
 
 def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
+    """Build the graph of a stage, and return a function that runs it in one session."""
     graph, names = Graph(), {i: f"n{i}" for i in (*stage.reads, *stage.gives)}
-    values = {i: names[i] for i in stage.reads}
+    graph_values = {i: names[i] for i in stage.reads}
     for i in stage.nodes:
         node = program.nodes[i]
         for j in node.inputs:
-            if program.nodes[j].op == "constant" and j not in values:
-                values[j] = graph.constant(program.nodes[j].attrs["value"])
+            if program.nodes[j].op == "constant" and j not in graph_values:
+                graph_values[j] = graph.constant(program.nodes[j].attrs["value"])
         types = [program.nodes[j].type for j in node.inputs]
-        values[i] = EMIT[node.op](graph, node, [values[j] for j in node.inputs], types)
+        args = [graph_values[j] for j in node.inputs]
+        graph_values[i] = EMIT[node.op](graph, node, args, types)
     for i in stage.gives:
-        graph.rename(values[i], names[i])
-    reads = {names[i]: program.nodes[i].type for i in stage.reads}
-    gives = {names[i]: program.nodes[i].type for i in stage.gives}
-    session = open_session_on(graph.model(reads, gives), device)
+        graph.rename(graph_values[i], names[i])
+    inputs = {names[i]: program.nodes[i].type for i in stage.reads}
+    outputs = {names[i]: program.nodes[i].type for i in stage.gives}
+    session = open_session_on(graph.model(inputs, outputs), device)
 
     def run(values: Values) -> None:
         feed = {names[i]: np.require(values[i], requirements=("C", "A")) for i in stage.reads}
         try:
-            results = session.run(list(gives), feed)
+            results = session.run(list(outputs), feed)
         except Exception as error:  # onnxruntime's exceptions have no other common base.
             raise _convert_error(error, device) from error
         values.update(zip(stage.gives, results, strict=True))
@@ -163,6 +166,7 @@ def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
 
 
 def _convert_error(error: Exception, device: str) -> Exception:
+    """Return the error to raise for an exception of onnxruntime: out of memory, or BackendError."""
     message = f"onnxruntime could not run the graph: {error}"
     if device != "cpu" and any(text in message for text in ("Failed to allocate", "out of memory")):
         return _OutOfMemory(f"device {device!r} has not enough memory ({message})")
@@ -217,7 +221,7 @@ def _make_onnx_graph_function(
 
 
 class OnnxRuntimeBackend:
-    """A backend of ONNX graphs; trees are a TreeEnsemble, or lowered as in Hummingbird."""
+    """Runs Programs as ONNX graphs; trees are TreeEnsemble nodes, or lowered as in Hummingbird."""
 
     def supports(self, program: Program) -> str | None:
         foreign = {op for op, owner in opaque.OWNING_BACKENDS.items() if owner != "onnxruntime"}

@@ -1,7 +1,7 @@
-"""`export_onnx`: a Program as one ONNX file for any ONNX runtime.
+"""`export_onnx`: write a Program as one ONNX file for any ONNX runtime.
 
-Inputs are the model's columns by name, each (N, 1): float64, or strings. The graph rejects the rows
-that the model rejects: ONNX has no operator that fails, so the graph looks the result of a check up
+The graph has one input (N, 1) per column of the model: float64, or strings. It rejects the rows
+that the model rejects. ONNX has no operator that fails, so the graph looks the result of a check up
 in a table with one entry. A rejected row causes an index out of range, and the name of the failing
 node describes the problem.
 """
@@ -23,7 +23,7 @@ from sqlml.types import FLOATS, NESTED, ROWS, DType, Labels, TensorType
 
 
 def _emit_finite_check(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit the numbers; a row with NaN, infinity or a number out of bounds stops the runtime."""
+    """Emit x unchanged; a row with NaN, infinity or a number out of bounds stops the runtime."""
     (x,), dtype = args, types[0].dtype
     fails = graph.add("Equal", graph.add("Abs", x), graph.scalar(np.inf, dtype))
     problem = "infinity"
@@ -33,13 +33,13 @@ def _emit_finite_check(graph: Graph, node: Node, args: Args, types: Types) -> st
     for bound, op in (("low", "Less"), ("high", "Greater")):
         if bound in node.attrs:
             fails = graph.add("Or", fails, graph.add(op, x, graph.constant(node.attrs[bound])))
-            problem = "such a value"
+            problem = "a number out of range"
     name = f"{node.attrs['step']} does not take {problem} in {', '.join(node.attrs['features'])}"
     return graph.add("Add", x, _emit_failing_zeros(graph, fails, name, dtype))
 
 
 def _emit_known_check(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit the codes; an unknown category stops the runtime."""
+    """Emit the codes unchanged; the code of an unknown category stops the runtime."""
     x, dtype = args[0], types[0].dtype
     fails = graph.add("Less", x, graph.scalar(0, dtype))
     node_name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
@@ -47,13 +47,13 @@ def _emit_known_check(graph: Graph, node: Node, args: Args, types: Types) -> str
 
 
 def _emit_failing_zeros(graph: Graph, is_rejected: str, node_name: str, dtype: DType) -> str:
-    """Emit zeros (-0.0, which changes no sum); the runtime stops where `is_rejected` holds."""
+    """Emit -0.0 or 0, which change no sum; where `is_rejected` holds, the runtime stops."""
     zero = graph.constant(np.array([-0.0 if dtype in FLOATS else 0]).astype(dtype))
     return graph.add("Gather", zero, graph.cast(is_rejected, "int64"), name=node_name[:200])
 
 
 NAMES = {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
-"""Map names of the Program's outputs to their names in the graph, if these differ."""
+"""Program output -> its name in the graph, if the names differ."""
 
 _RESERVED = re.compile(r"_[vc]\d+")
 """Names that `Graph` generates."""
@@ -63,7 +63,10 @@ _STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "c
 
 
 def export_onnx(program: Program, stored: bytes = b"") -> bytes:
-    """Return a lowered Program as a ModelProto that contains its original form `stored`."""
+    """Return a lowered Program as a serialized ModelProto.
+
+    `stored`, the serialized Program before lowering, is embedded if given, so sqlml can read it.
+    """
     graph = Graph()
     values: dict[int, str] = {}
     inputs: dict[str, TensorType] = {}
@@ -128,7 +131,7 @@ def _fill(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _encode(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit a lookup of codes, in which the last of equal categories counts."""
+    """Emit the code of each value: the index of the last category that equals it, or else -1."""
     categories, dtype = node.attrs["categories"], types[0].dtype
     if dtype == "string":
         codes = {str(c): k for k, c in enumerate(categories)} or {"": -1}
@@ -157,7 +160,7 @@ def _encode(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _compute_in_float64(formula: Callable[[Graph, str], str]) -> Emit:
-    """Return an emitter of `formula`, computed in float64 as in the reference."""
+    """Return an emitter of `formula`, computed in float64 and rounded to the node's dtype."""
 
     def emit(graph: Graph, node: Node, args: Args, types: Types) -> str:
         dtype = node.type.dtype
@@ -183,9 +186,10 @@ def _cbrt(graph: Graph, x: str) -> str:
 def _decode_labels(
     graph: Graph, value: str, label_type: TensorType, label_sets: Sequence[Labels]
 ) -> tuple[str, TensorType]:
-    """Decode class indices to labels; (N, 1) becomes (N,), but several columns remain.
+    """Emit the labels of class indices, or the indices if `label_sets` is empty.
 
-    Return the name of the value, and its type.
+    Return the graph name of the result, and its type. (N, 1) becomes (N,); a wider value keeps its
+    shape.
     """
     if len(label_sets) > 1:
         raise _make_unsupported_error("it has several targets")

@@ -1,4 +1,4 @@
-"""The tensor operators as ONNX nodes, with the results of the reference.
+"""Emit the tensor operators as ONNX nodes, with the results of the reference interpreter.
 
 If a kernel of onnxruntime disagrees with numpy or is missing (most of int16 and bool), the operator
 is composed of others. TreeEnsemble would add leaf values in another order and in the dtype of the
@@ -31,37 +31,41 @@ _BRANCH_LEQ, _BRANCH_LT = 0, 1
 Args = Sequence[str]
 Types = Sequence[TensorType]
 Emit = Callable[[Graph, Node, Args, Types], str]
-"""A function that appends nodes for an operator to a graph, given the names and types of its
-inputs, and returns the name of the result."""
+"""A function that appends nodes for an operator to a graph, given the graph names and the types of
+its inputs, and returns the graph name of its result."""
 
 
 def accumulate(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Add the values of the trees to the base one by one, with each sum rounded."""
-    trees, values = types[0].shape[1:]
-    flat = graph.add("Reshape", args[0], graph.ints(-1, trees * values)) if trees * values else None
-    return emit_ordered_sum(graph, flat, args[0], node.attrs["base"], node.attrs["target"], values)
+    """Emit sums that add the values of the trees to the base one by one, rounded after each."""
+    trees, values_per_tree = types[0].shape[1:]
+    width, base, target = trees * values_per_tree, node.attrs["base"], node.attrs["target"]
+    leaf_values = graph.add("Reshape", args[0], graph.ints(-1, width)) if width else None
+    return emit_ordered_sum(graph, leaf_values, args[0], base, target, values_per_tree)
 
 
 def emit_ordered_sum(
-    graph: Graph, flat: str | None, rows_of: str, base: Array, target: Array, values: int
+    graph: Graph, leaf_values: str | None, x: str, base: Array, target: Array, values_per_tree: int
 ) -> str:
-    """Emit sums (n, K): each output is its base plus columns of `flat` (n, T * V), added in order.
+    """Emit the outputs (n, K) of T trees: the base (K,) plus leaf values, added in tree order.
 
-    Tree t has columns t*V to t*V + V - 1, and adds them to the outputs from target[t] on.
+    `leaf_values` (n, T * V) holds V = `values_per_tree` columns for each tree; it is None if T * V
+    is 0. Tree t adds its columns to outputs target[t] to target[t] + V - 1. `x` is any value with n
+    rows.
     """
     if base.dtype == np.float16:
         raise BackendError("ONNX has no float16 sum that rounds after each term")
-    output_count, width = base.size, target.size * values
-    rows = graph.add("Shape", rows_of, start=0, end=1)
+    output_count, width = base.size, target.size * values_per_tree
+    rows = graph.add("Shape", x, start=0, end=1)
     # Outputs with fewer terms are padded with -0.0, which changes no sum.
     base_and_padding = graph.constant(np.append(base, -0.0).astype(base.dtype))
     shape = graph.add("Concat", rows, graph.ints(output_count + 1), axis=0)
     all_columns = graph.add("Expand", base_and_padding, shape)
-    if flat is not None:
-        all_columns = graph.add("Concat", flat, all_columns, axis=1)
-    output_of_column = (target[:, None] + np.arange(values)).ravel()
+    if leaf_values is not None:
+        all_columns = graph.add("Concat", leaf_values, all_columns, axis=1)
+    output_of_column = (target[:, None] + np.arange(values_per_tree)).ravel()
     terms = [np.flatnonzero(output_of_column == k) for k in range(output_count)]
     max_terms = max((t.size for t in terms), default=0)
+    # For each output, the columns to add: its base, its terms, and padding.
     order = np.full((output_count, 1 + max_terms), width + output_count, np.int64)
     order[:, 0] = width + np.arange(output_count)
     for row, columns in zip(order, terms, strict=True):
@@ -72,7 +76,7 @@ def emit_ordered_sum(
 
 
 def tree_ensemble(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit a tree_ensemble operator; raise BackendError if it has categorical nodes."""
+    """Emit a tree_ensemble operator; raise BackendError if it tests category sets."""
     ensemble = Ensemble.of(node.attrs)
     if ensemble.has_categories:
         raise BackendError("ONNX has no category sets with the same meaning")
@@ -96,14 +100,14 @@ def tree_ensemble(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _emit_constant_sum(graph: Graph, node: Node, x: str, x_type: TensorType) -> str:
-    """Emit the same value for every row, for trees without tests; `x` may have no columns."""
+    """Emit the constant output of trees without tests, for each row of `x` (n, F); F may be 0."""
     zeros = np.zeros((1, x_type.width), numpy_dtype(x_type.dtype))
     total: Array = reference.FUNCTIONS["tree_ensemble"]([zeros], node.attrs)[0]
     value = graph.constant(total)
     if not x_type.width:
         rows = graph.add("Shape", x, start=0, end=1)
         return graph.add("Expand", value, graph.add("Concat", rows, graph.ints(total.size), axis=0))
-    # This shows the importer of ONNX that there is one value per row.
+    # A constant that depends on x, so sqlml's ONNX importer sees one value per row.
     first_column = graph.add("Gather", x, graph.ints(0), axis=1)
     return graph.add("Where", graph.add("IsNaN", first_column), value, value)
 
@@ -111,6 +115,7 @@ def _emit_constant_sum(graph: Graph, node: Node, x: str, x_type: TensorType) -> 
 def _emit_exit_numbers(
     graph: Graph, ensemble: Ensemble, x: str, dtype: DType, tree_of_leaf: Array, leaf_numbers: Array
 ) -> str:
+    """Emit the number of each row's exit leaf within each tree, (n, T), as `dtype`."""
     # A tree that is a single leaf gets a node with that leaf on both sides.
     single_leaf_trees = np.flatnonzero(ensemble.roots < 0)
     added_nodes = ensemble.nodes + np.arange(single_leaf_trees.size)
@@ -227,7 +232,7 @@ def _mod(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _search_sorted(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit the number of edges of a column below each number; NaN is above all edges."""
+    """Emit how many edges of its column lie below each number of x; NaN is above all edges."""
     (x,) = args
     columns = list(split_points(node.attrs["edges"], node.attrs["offsets"]))
     max_edges = max((edges.size for edges in columns), default=0)
@@ -263,7 +268,7 @@ def _square(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _shift_right(graph: Graph, node: Node, args: Args, types: Types) -> str:
-    """Emit an arithmetic shift; ONNX only shifts unsigned numbers, and its division truncates."""
+    """Emit an arithmetic shift; ONNX shifts only unsigned numbers, and its division truncates."""
     x, by = (graph.cast(a, "int64") for a in args)
     minus_one, zero = graph.scalar(-1, "int64"), graph.scalar(0, "int64")
     powers = graph.constant(np.int64(1) << np.arange(63, dtype=np.int64))
@@ -320,7 +325,7 @@ def _gather(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _mark_nan(graph: Graph, x: str, axis: int) -> tuple[str, str]:
-    """Emit marks of NaN in x, float32 0 or 1, and a bool that tells whether the axis has any."""
+    """Emit a float32 mask of the NaNs in `x`, and a bool: whether a line on `axis` has a NaN."""
     marks = graph.cast(graph.add("IsNaN", x), "float32")
     max_mark = graph.add("ReduceMax", marks, graph.ints(axis), keepdims=1)
     return marks, graph.add("Greater", max_mark, graph.scalar(0, "float32"))
@@ -425,7 +430,7 @@ FUNCTIONS: Mapping[str, Emit] = {
     "batch_matmul": _batch_matmul,
     "tree_ensemble": tree_ensemble,
 }
-"""Map operators to emitters of their ONNX form, for values that are not strings."""
+"""Operator -> its emitter, for values that are not strings."""
 
 
 def _fast_take(graph: Graph, node: Node, args: Args, types: Types) -> str:
@@ -454,4 +459,4 @@ def _fast_select(graph: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 EMIT: Mapping[str, Emit] = {**FUNCTIONS, "take": _fast_take, "select": _fast_select}
-"""`FUNCTIONS` with fast lookups, for sessions."""
+"""Operator -> its emitter, as in `FUNCTIONS`, but with fast lookups, for sessions."""

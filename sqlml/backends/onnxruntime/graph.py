@@ -1,4 +1,4 @@
-"""`Graph`, an ONNX graph under construction, and `stages`, which divide a Program into graphs.
+"""Build ONNX graphs (`Graph`), and divide a Program into graphs (`split_into_stages`).
 
 Strings, checks that raise, and operators without an ONNX equivalent run in numpy; everything
 between them becomes one graph. A node is in stage s if all nodes that it reads are in stages up to
@@ -28,11 +28,11 @@ IR_VERSION = 10
 ELEMENT: Mapping[str, int] = {
     name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("bool", *FLOATS, *INTEGERS)
 } | {"string": TensorProto.STRING}
-"""Map dtypes to their numbers in ONNX."""
+"""Dtype -> its number in ONNX."""
 
 
 class Graph:
-    """A list of nodes and constants; a value is represented by its name in the graph."""
+    """An ONNX graph under construction; each value is represented by its name in the graph."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
@@ -42,7 +42,7 @@ class Graph:
         self._names: set[str] = set()
 
     def constant(self, value: Array) -> str:
-        """Return the name of a constant; equal constants are stored once."""
+        """Add a constant, unless the graph has an equal one, and return its name."""
         value = np.ascontiguousarray(value) if value.ndim else value
         if value.dtype == object:
             return self._store(helper.make_tensor("", TensorProto.STRING, value.shape, list(value)))
@@ -72,6 +72,7 @@ class Graph:
         return self.add("Cast", x, to=ELEMENT[dtype])
 
     def rename(self, x: str, name: str) -> None:
+        """Make the value `x` also available as `name`."""
         self._nodes.append(helper.make_node("Identity", [x], [name]))
 
     def model(
@@ -81,7 +82,7 @@ class Graph:
         description: str = "",
         stored: bytes = b"",
     ) -> bytes:
-        """Return a ModelProto with this description, and with the Program `stored` if given."""
+        """Return the serialized ModelProto, in which the Program `stored` is embedded if given."""
         reads, gives = ([_describe_value(*v) for v in types.items()] for types in (inputs, outputs))
         graph = helper.make_graph(self._nodes, "sqlml", reads, gives, self._constants, description)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
@@ -113,8 +114,8 @@ def _describe_value(name: str, value: TensorType) -> onnx.ValueInfoProto:
 class Stage:
     """Nodes that run together in order, on the host or as one graph.
 
-    A stage reads inputs and nodes of earlier stages, and gives the nodes that later stages or
-    outputs read.
+    `reads` are the inputs and the nodes of earlier stages that the stage needs. `gives` are the
+    nodes whose values it returns, because later stages or outputs need them.
     """
 
     host: bool

@@ -1,4 +1,4 @@
-"""The sql backend: Programs as SQL, which need no function call.
+"""The sql backend: prints Programs as SQL, which needs no function calls.
 
 Read first:
 

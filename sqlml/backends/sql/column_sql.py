@@ -1,4 +1,4 @@
-"""Operators that select, concatenate, reduce, encode and weight the columns of a row, as SQL."""
+"""SQL for operators that select, concatenate, reduce, encode and weight the columns of a row."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sqlml.ir.operators.categories import make_unknown_category_error
 from sqlml.types import FLOATS
 
 _MAX_LENGTH = 58
-"""Maximum number of characters between the quotes, as in `unknown_category.shown`."""
+"""Maximum number of characters between the quotes, as in errors of the reference interpreter."""
 
 
 def format_quoted_value(sql: str, dialect: Dialect) -> str:
-    """Return SQL for a string in quotes: truncated if it is long, and NULL if it is missing."""
+    """Return SQL that quotes the string `sql`, truncated if it is long; NULL gets no quotes."""
     beginning = dialect.call("left", sql, str(_MAX_LENGTH - 3))
     is_long = f"{dialect.call('length', sql)} > {_MAX_LENGTH}"
     quote = dialect.text("'")
@@ -29,7 +29,7 @@ def format_quoted_value(sql: str, dialect: Dialect) -> str:
 
 
 def format_number(number: str, nan: bool, dialect: Dialect) -> str:
-    """Return SQL for the shortest digits of a number; if `nan`, it may be NaN and becomes NULL."""
+    """Return SQL for the shortest digits of `number`, or for NULL if it is NaN (only if `nan`)."""
     digits = f"CAST({number} AS {dialect.type('VARCHAR')})"
     fraction, empty, null = map(dialect.text, ("[.]0$", "", "NULL"))
     without_fraction = dialect.call("regexp_replace", digits, fraction, empty)
@@ -39,7 +39,7 @@ def format_number(number: str, nan: bool, dialect: Dialect) -> str:
 
 
 def _linear_sql(printing: Printing) -> Value:
-    """Return weighted sums, added column by column as in the reference."""
+    """Return x @ weights + bias; each sum adds the columns in order, and then the bias."""
     weights, bias = printing.attrs["weights"], printing.attrs["bias"]
     x = printing.bind(printing.values[0]) if weights.shape[1] > 1 else printing.values[0]
     return tuple(
@@ -51,6 +51,7 @@ def _linear_sql(printing: Printing) -> Value:
 def _dot_product_sql(
     printing: Printing, columns: Sequence[Expression], weights: Sequence[Expression], *added: str
 ) -> Expression:
+    """Return the sum of `columns` times `weights`, followed by the terms `added`."""
     pairs = zip(columns, weights, strict=True)
     terms = [printing.operator("*", column.sql, weight.sql) for column, weight in pairs]
     return Expression(printing.total([*terms, *added]))
@@ -70,7 +71,7 @@ def _make_reduction_printer(name: str) -> Printer:
 
 
 def _extreme_sql(printing: Printing, name: str, line: Value) -> Expression:
-    """Return the greatest or the least of some numbers; it is missing if one of them is missing."""
+    """Return the "greatest" or "least" number of `line`; if one is missing, so is the result."""
     sql = printing.dialect.call(name, *(operand.sql for operand in line))
     nan = any(operand.nan for operand in line)
     # Without a CASE, NaN is the greatest number.
@@ -81,7 +82,7 @@ def _extreme_sql(printing: Printing, name: str, line: Value) -> Expression:
 
 
 def _argmax_sql(printing: Printing) -> Value:
-    """Return the index of the first greatest number; NaN is the greatest, as in numpy."""
+    """Return the index of the first greatest number in each line; NaN is greatest, as in numpy."""
     indices = (_first_greatest_sql(printing, line) for line in printing.lines())
     return tuple(Expression(sql, nan=False) for sql in indices)
 
@@ -100,7 +101,7 @@ def _first_greatest_sql(printing: Printing, line: Value) -> str:
 
 
 def _first_greatest_case_sql(printing: Printing, line: Value) -> str:
-    """Return the index of the first greatest number by a CASE; a missing number is the greatest."""
+    """Return a CASE for the index of the first greatest number; a missing number is greatest."""
     branches = [f"WHEN {printing.missing(e)} THEN {k}" for k, e in enumerate(line) if e.nan]
     for k, operand in enumerate(line[:-1]):
         greatest_test = " AND ".join(f"{operand.sql} >= {other.sql}" for other in line[k + 1 :])
@@ -133,7 +134,7 @@ def _softmax_sql(printing: Printing) -> Value:
 
 
 def _encode_sql(printing: Printing) -> Value:
-    """Return a lookup of a number in the categories; the last of equal categories counts."""
+    """Return the code of a number: the index of the last category that equals it, or else -1."""
     (operand,), dialect = printing.bind(printing.values[0]), printing.dialect
     codes = {float(c): k for k, c in enumerate(printing.attrs["categories"].tolist()) if c == c}
     code = printing.number(-1, "int64")
@@ -190,7 +191,7 @@ def _take_sql(printing: Printing) -> Value:
 
 
 def _matmul_sql(printing: Printing) -> Value:
-    """Multiply (i,) times a constant (i, l), or (t, i) times a constant (t, i, l) for each t."""
+    """Multiply (i,) by a constant (i, l), or each row t of (t, i) by matrix t of (t, i, l)."""
     x, weights = printing.bind(printing.values[0]), printing.values[1]
     *batch, inner, outer = printing.shapes[1]
     products = []
@@ -227,11 +228,11 @@ _METRICS: Mapping[str, Callable[[Printing, str, str], str]] = {
     "sqeuclidean": _square_difference_sql,
     "manhattan": lambda p, x, c: p.dialect.call("abs", p.operator("-", x, c)),
 }
-"""Map metrics to functions that return the SQL of one column's term in the distance."""
+"""Metric -> function that returns the SQL of one column's term in the distance."""
 
 
 def _search_sorted_sql(printing: Printing) -> Value:
-    """Return the number of edges below a number; NaN is above all edges, as in numpy."""
+    """Return where each number belongs among its column's edges; NaN is above all, as in numpy."""
     edges = printing.literals(printing.attrs["edges"], printing.operand)
     offsets = printing.attrs["offsets"].tolist()
     symbol = "<=" if printing.attrs["side"] == "right" else "<"

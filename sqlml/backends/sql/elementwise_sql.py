@@ -1,4 +1,4 @@
-"""Operators that compute each number from the numbers at the same position, as SQL."""
+"""Elementwise operators as SQL: each number depends only on the numbers at its position."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sqlml.ir.operators.imputation import make_not_finite_error
 from sqlml.types import FLOATS
 
 LARGEST = "'3.4028235677973366e38'::DOUBLE"
-"""Smallest float64 that rounds to an infinite float32; the engine's cast raises an error for it."""
+"""The smallest float64 that rounds to an infinite float32; casting it raises an error in DuckDB."""
 
 Form = Callable[[Dialect, str], str]
 """A function that maps a dialect and the SQL of a number to SQL."""
 
 
 def _make_unary_printer(form: Form, twice: bool = False) -> Printer:
-    """Return a printer of `form`; `twice` means that it repeats the number."""
+    """Return a printer that applies `form`; if `twice`, `form` writes its operand several times."""
 
     def to_sql(printing: Printing) -> Value:
         (x,) = printing.values
@@ -38,9 +38,10 @@ def _make_call(name: str) -> Form:
 
 
 def _make_function_printer(form: Form, twice: bool = False, nan: bool = True) -> Printer:
-    """Return a printer of a function of a DOUBLE, rounded once; if `nan`, it may return NaN.
+    """Return a printer that applies `form` to each number as a DOUBLE, and rounds the result once.
 
-    `twice` means that `form` repeats the number.
+    If `twice`, `form` writes its operand several times. If `nan`, the result may be NaN even if the
+    operand is not.
     """
 
     def to_sql(printing: Printing) -> Value:
@@ -71,7 +72,7 @@ def _sigmoid_sql(printing: Printing) -> Value:
 
 
 def _xgboost_sigmoid_sql(printing: Printing, operand: Expression) -> Expression:
-    """Return XGBoost's formula for the sigmoid, as in the reference."""
+    """Return the sigmoid by XGBoost's float32 formula, as the reference interpreter does."""
     dialect = printing.dialect
     clipped = dialect.call("least", dialect.negated(operand.sql), printing.number(88.7))
     if operand.nan:
@@ -101,7 +102,7 @@ def _square_sql(printing: Printing) -> Value:
 
 
 def _quotient_sql(printing: Printing) -> Value:
-    """Return quotients; if the engine rejects x / 0, divisors that are not literals need a CASE."""
+    """Return quotients; a CASE guards each divisor that may be 0 if the engine rejects x / 0."""
     needs_case = printing.dialect.missing_is_null
     quotients = []
     for a, b in printing.broadcast_operands(bound=needs_case):
@@ -126,7 +127,7 @@ def _mod_sql(printing: Printing) -> Value:
     remainders = []
     for a, b in pairs:
         if not _parse_literal(b) or b.sql.startswith("'-"):
-            raise BackendError("mod is printed as SQL only by a positive number")
+            raise BackendError("mod is printed as SQL only if the divisor is a positive literal")
         remainder = printing.dialect.operator("%", a.sql, b.sql)
         adjusted = printing.dialect.operator("+", remainder, b.sql)
         sql = f"CASE WHEN {remainder} < 0 THEN {adjusted} ELSE {remainder} END"
@@ -135,10 +136,10 @@ def _mod_sql(printing: Printing) -> Value:
 
 
 def _remainder_sql(printing: Printing, a: Expression, b: Expression) -> Expression:
-    """Return a remainder without the operator, which few engines support for fractions.
+    """Return a - floor(a / b) * b, because few engines support the operator % for fractions.
 
-    The quotient may be rounded up to the next integer; then the remainder is negative. The model
-    rejects numbers whose integer quotient times the divisor may exceed 53 bits, so the difference
+    If the quotient is rounded up to the next integer, the difference is negative, and b is added.
+    The model rejects numbers whose integer quotient times b may exceed 53 bits, so the difference
     is exact (Sterbenz, Floating-Point Computation, 1974, theorem 4.3.1), or rounded once, as in
     numpy.
     """
@@ -167,7 +168,7 @@ def _parse_literal(operand: Expression) -> float | None:
 
 
 def _make_duckdb_printer(name: str) -> Printer:
-    """Return a printer of a function that other engines support with another type of result."""
+    """Return a printer of calls of `name`; it rejects dialects with another result type."""
     printer = _make_unary_printer(_make_call(name))
 
     def print_if_supported(printing: Printing) -> Value:
@@ -190,7 +191,7 @@ def _sign_sql(printing: Printing) -> Value:
 
 
 def _make_extreme_printer(name: str) -> Printer:
-    """Return a printer of the greatest or least of two numbers; missing if one of them is."""
+    """Return a printer of the greatest or least of two numbers, missing if either is missing."""
 
     def to_sql(printing: Printing) -> Value:
         must_guard = name == "least" or printing.dialect.missing_is_null
@@ -207,7 +208,11 @@ def _make_extreme_printer(name: str) -> Printer:
 
 
 def _make_comparison_printer(symbol: str, suspects: str) -> Printer:
-    """Return a printer of a comparison that tests the sides in `suspects` ("a", "b") for NaN."""
+    """Return a printer of the comparison a `symbol` b, which never holds for NaN, except `<>`.
+
+    In DuckDB, NaN is the greatest number. So the sides named in `suspects`, "a" or "b", are also
+    tested for NaN; if missing values are NULL, both sides are.
+    """
 
     def to_sql(printing: Printing) -> Value:
         has_nan = any(e.nan for value in printing.values for e in value)
@@ -265,16 +270,17 @@ def _cast_sql(printing: Printing) -> Value:
 
 
 def _narrowed_sql(printing: Printing, operand: Expression) -> Expression:
-    """Return a cast of a float64 to float32 in which large numbers become infinite."""
-    size_test = f"{printing.dialect.call('abs', operand.sql)} < {LARGEST}"
-    size_test += f" OR {printing.missing(operand)}" if operand.nan else ""
+    """Return a cast of a float64 to float32; numbers that are too large become infinite."""
+    fits_test = f"{printing.dialect.call('abs', operand.sql)} < {LARGEST}"
+    fits_test += f" OR {printing.missing(operand)}" if operand.nan else ""
     low, high = (printing.number(np.inf * sign) for sign in (-1, 1))
-    infinite = f"WHEN {operand.sql} > 0 THEN {high} ELSE {low}"
+    overflow_branches = f"WHEN {operand.sql} > 0 THEN {high} ELSE {low}"
     narrowed = printing.dialect.narrowed(operand.sql)
-    return operand.with_sql(f"CASE WHEN {size_test} THEN {narrowed} {infinite} END")
+    return operand.with_sql(f"CASE WHEN {fits_test} THEN {narrowed} {overflow_branches} END")
 
 
 def _require_finite_sql(printing: Printing) -> Value:
+    """Return the numbers, with errors for those that are missing, infinite or out of range."""
     checked = []
     step, allow_nan = printing.attrs["step"], printing.attrs["allow_nan"]
     x = printing.bind(printing.values[0])
@@ -294,6 +300,7 @@ def _require_finite_sql(printing: Printing) -> Value:
 
 
 def _list_range_conditions(printing: Printing, sql: str, low: float, high: float) -> list[str]:
+    """Return conditions, one of which holds if a number is infinite or outside `low` to `high`."""
     if math.isfinite(high) and low == -high:
         return [f"{printing.dialect.call('abs', sql)} > {printing.number(high)}"]
     is_bounded = math.isfinite(low) and math.isfinite(high)
@@ -325,7 +332,7 @@ def _log_sql(dialect: Dialect, x: str) -> str:
 
 
 def _log1p_sql(dialect: Dialect, x: str) -> str:
-    """Return log(1 + x) by Kahan's formula, whose quotient repeats the rounding of 1 + x."""
+    """Return log(1 + x) by Kahan's formula; its quotient cancels the rounding error of 1 + x."""
     one_plus_x = dialect.operator("+", "1", x)
     # The quotient is about 1, so no product overflows.
     quotient = dialect.operator("/", x, dialect.operator("-", one_plus_x, "1"))
@@ -339,6 +346,7 @@ def _log1p_sql(dialect: Dialect, x: str) -> str:
 
 
 def _expm1_sql(dialect: Dialect, x: str) -> str:
+    """Return exp(x) - 1 by Kahan's formula (u - 1) * x / log(u), where u is exp(x)."""
     exponential = dialect.call("exp", x)
     difference = dialect.operator("-", exponential, "1")
     quotient = dialect.operator("/", x, dialect.call("ln", exponential))

@@ -1,6 +1,7 @@
-"""`Expression`, a number of a row as SQL, `Bindings`, which name long expressions, and `Printing`.
+"""Building blocks of a model as SQL: `Expression`, `Bindings` and `Printing`.
 
-A value that is read several times is bound to a name first, by a lambda over a list of one struct:
+An `Expression` is one number of a row. `Bindings` gives a name to each value that is read several
+times, by a lambda over a list of one struct:
 `list_transform([{'v1': a + b}], lambda row: row.v1 * row.v1)[1]`. A missing number is NaN and never
 NULL here, as in a Program. In the engine, NaN equals itself and is greater than all numbers, so an
 expression that may be NaN is marked, and comparisons take account of it.
@@ -30,11 +31,11 @@ TYPES = {
     "int8": "TINYINT",
     "bool": "BOOLEAN",
 }
-"""Map dtypes to the engine's types."""
+"""Dtype -> DuckDB's type."""
 
 
 def number_literal(value: float, dtype: str = "float64", dialect: Dialect = DUCKDB) -> str:
-    """Return a number as a SQL literal of its exact value and type; a bare 0.1 would be a DECIMAL.
+    """Return `value` as a SQL literal of its exact value and type; a bare 0.1 would be a DECIMAL.
 
     >>> number_literal(0.1), number_literal(0.1, "float32")
     ("'0.1'::DOUBLE", "'0.1'::FLOAT")
@@ -54,7 +55,7 @@ def number_literal(value: float, dtype: str = "float64", dialect: Dialect = DUCK
 
 
 def string_literal(text: str, dialect: Dialect = DUCKDB) -> str:
-    """Return a string as a SQL literal.
+    """Return `text` as a SQL literal.
 
     >>> string_literal("it's")
     "'it''s'"
@@ -72,10 +73,11 @@ LONGEST_SUM = 400
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A number of a row as SQL: `cheap` if it may be written several times, `nan` if it may be NaN.
+    """One number of a row as SQL.
 
-    `raw` is a cheaper form that is NULL or NaN if this expression is NaN. `category` is SQL for the
-    category of a code, for error messages.
+    `cheap` SQL is so short that printers may repeat it. `nan` tells whether the number may be NaN.
+    `raw` is an even shorter form, which is NULL or NaN wherever the number is NaN. If the number is
+    the code of a category, `category` is SQL that shows the category in error messages.
     """
 
     sql: str
@@ -85,16 +87,16 @@ class Expression:
     category: str | None = None
 
     def with_sql(self, sql: str) -> Expression:
-        """Return another number, which may be NaN if this one may be NaN."""
+        """Return an Expression of `sql`, which may be NaN if this Expression may be NaN."""
         return Expression(sql, nan=self.nan)
 
 
 Value = tuple[Expression, ...]
-"""The columns of a value."""
+"""A node's result: its numbers in C order."""
 
 
 def literals(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
-    """Return numbers of one dtype as literals, in C order.
+    """Return `values` as literals of `dtype`, in C order.
 
     >>> literals(np.array([0.5]), "float64")[0].sql
     "'0.5'::DOUBLE"
@@ -106,17 +108,17 @@ def literals(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
 
 
 SumTrees = Callable[[Ensemble, Value], str]
-"""A function that maps trees and the columns that they test to SQL for the list of their sums."""
+"""A function from an ensemble and the columns of its input to SQL for a list of the outputs."""
 
 
 @dataclass(slots=True)
 class Bindings:
-    """Named expressions, in the order in which they were bound.
+    """Expressions that are bound to the names v1, v2, ..., in this order.
 
-    They become stages, because engines take exponential time to bind nested lambdas: each stage is
-    a lambda over a list with the struct of the previous stage. `row` is the lambda's parameter.
-    `rejected` has the conditions under which the model rejects a row, if the SQL itself does not
-    raise errors. `sum_trees`, if given, sums trees outside of the expression.
+    `wrap` arranges them in stages, because engines take exponential time to bind nested lambdas.
+    Each stage is a lambda over a list with the struct of the previous stage, and `row` is the name
+    of the lambda's parameter. If the SQL cannot raise errors, `rejected` collects the conditions
+    under which the model rejects a row. `sum_trees`, if given, sums trees outside the expression.
     """
 
     row: str = "sqlml"
@@ -126,7 +128,7 @@ class Bindings:
     sum_trees: SumTrees | None = None
 
     def bind(self, value: Sequence[Expression]) -> Value:
-        """Return cheap expressions with the same results, after binding `value` to a name."""
+        """Bind `value` to a name unless it is cheap, and return cheap expressions that read it."""
         if all(operand.cheap for operand in value):
             return tuple(value)
         name = self.name(self.dialect.array([operand.sql for operand in value]))
@@ -139,11 +141,12 @@ class Bindings:
         return self.bind(value)
 
     def name(self, sql: str) -> str:
+        """Bind `sql` to the next name, and return SQL that reads it."""
         self.bound.append(sql)
         return self._read(len(self.bound))
 
     def total(self, terms: Sequence[str], dtype: str) -> str:
-        """Return the sum of numbers of a dtype from left to right; very many are added in groups.
+        """Return the sum of `terms` from left to right; more than LONGEST_SUM are added in groups.
 
         >>> from sqlml.dialects import SPARK
         >>> Bindings(dialect=SPARK).total(["a", "b", "c"], "float64")
@@ -164,6 +167,7 @@ class Bindings:
         dialect, expressions = self.dialect, [*self.bound, sql]
         pattern = re.compile(re.escape(self._read("@")).replace("@", r"(\d+)\b"))
         reads_of = [{int(n) - 1 for n in pattern.findall(sql_text)} for sql_text in expressions]
+        # The stage of an expression follows the stages of all names that it reads.
         stages: list[int] = []
         for needed in reads_of:
             stages.append(1 + max((stages[j] for j in needed), default=0))
@@ -183,7 +187,7 @@ class Bindings:
 
 
 VALUE = "\x01"
-"""Placeholder in a message for a value that only the engine knows."""
+"""Placeholder in an error message for a value that only the engine knows."""
 
 
 def get_row_shape(tensor_type: TensorType) -> tuple[int, ...]:
@@ -192,9 +196,10 @@ def get_row_shape(tensor_type: TensorType) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Printing:
-    """A node that is being printed: its operator, the values that it reads, and its type.
+    """A node that is being printed as SQL.
 
-    `operands` are the types of the values, which are flat, in C order. Shapes are those of one row.
+    `type` is the type of the node's result. `values` are the node's inputs, each with its numbers
+    in C order, and `operands` are the types of these inputs. Shapes are those of one row.
     """
 
     op: str
@@ -210,7 +215,7 @@ class Printing:
 
     @property
     def operand(self) -> str:
-        """The dtype of the first value."""
+        """The dtype of the first input."""
         return self.operands[0].dtype
 
     @property
@@ -225,9 +230,9 @@ class Printing:
         return self.bindings.bind(value)
 
     def broadcast_operands(self, bound: bool = False) -> list[Value]:
-        """Broadcast the values as numpy does, and return the operands of each number of the result.
+        """Broadcast the inputs as numpy does; return the operands of each number of the result.
 
-        If `bound`, they may be written several times.
+        If `bound`, long operands are bound to names, so the printer may repeat them.
         """
         size = math.prod(self.shape)
         operands = []
@@ -240,7 +245,7 @@ class Printing:
         return list(zip(*operands, strict=True))
 
     def lines(self) -> list[Value]:
-        """Return the lines of the first value along `axis`, in the order of the results."""
+        """Return the operands of each result of a reduction: lines of the first input on `axis`."""
         (shape, *_) = self.shapes
         indices = np.arange(len(self.values[0])).reshape(shape)
         along = np.moveaxis(indices, self.attrs["axis"] - 1, -1)
@@ -248,13 +253,14 @@ class Printing:
         return [tuple(self.values[0][i] for i in line) for line in flat]
 
     def missing(self, operand: Expression) -> str:
+        """Return a condition that holds if `operand` is missing."""
         return "false" if not operand.nan else self.dialect.is_missing(operand.sql)
 
     def number(self, value: float, dtype: str | None = None) -> str:
         return number_literal(value, dtype or self.dtype, self.dialect)
 
     def literals(self, values: Array, dtype: str | None = None) -> Value:
-        """Return numbers as literals of `dtype` (default: the node's), in C order."""
+        """Return `values` as literals of `dtype` (default: the node's dtype), in C order."""
         return literals(values, dtype or self.dtype, self.dialect)
 
     @property
@@ -266,20 +272,22 @@ class Printing:
         return TYPES["float64" if narrow else dtype]
 
     def operator(self, symbol: str, a: str, b: str) -> str:
-        """Return SQL for an arithmetic operation, rounded to the node's type."""
+        """Return SQL for a `symbol` b, rounded to the node's dtype."""
         sql = self.dialect.operator(symbol, a, b)
         return self.dialect.rounded(sql) if self.dtype == "float32" else sql
 
     def total(self, terms: Sequence[str]) -> str:
-        """Return the sum of numbers of the node's type from left to right, or 0 without terms."""
+        """Return the sum of `terms`, of the node's dtype, from left to right; 0 without terms."""
         return self.bindings.total(terms, self.dtype) if terms else self.number(0)
 
     def reject_when(
         self, operand: Expression, whens: Sequence[tuple[str, str]], nan: bool
     ) -> Expression:
-        """Return a number that the model rejects under conditions.
+        """Return `operand`, guarded by the conditions under which the model rejects it.
 
-        `whens` has pairs of a condition and SQL that raises its error.
+        `whens` lists pairs of a condition and SQL that raises its error. If missing values are
+        NULL, the conditions are added to `Bindings.rejected` instead. If `nan`, the result may be
+        NaN.
         """
         if self.dialect.missing_is_null:
             self.bindings.rejected += [condition for condition, _ in whens]
@@ -292,11 +300,11 @@ class Printing:
         message = f"{type(error).__name__}: {error.message}"
         if "\0" in message:
             raise BackendError(f"{message!r} contains a NUL character, which SQL cannot represent")
-        before, separator, after = message.partition(VALUE)
+        prefix, separator, suffix = message.partition(VALUE)
         if not separator or value is None:
             return self.dialect.error(self.dialect.text(message))
-        text, rest = self.dialect.text(before), self.dialect.text(after)
-        return self.dialect.error(self.dialect.call("concat", text, value, rest))
+        parts = (self.dialect.text(prefix), value, self.dialect.text(suffix))
+        return self.dialect.error(self.dialect.call("concat", *parts))
 
     @property
     def dialect(self) -> Dialect:
@@ -304,4 +312,4 @@ class Printing:
 
 
 Printer = Callable[[Printing], Value]
-"""A function that prints a node."""
+"""A function that returns a node's result as SQL."""

@@ -1,4 +1,4 @@
-"""`print_layers`: outputs of a Program as columns of queries, each over the previous query.
+"""`print_layers`: print a Program as a chain of queries, each of which reads the previous one.
 
 A value that DuckDB binds in a lambda is a column here, which the next query reads. So expressions
 are short, and none is written twice.
@@ -16,7 +16,7 @@ from sqlml.dialects.portable import Portable
 from sqlml.ir.program import Program
 
 LONGEST_SUM = 40
-"""Number of terms of a sum in one expression, unless more fit into `SHORT_SUM`."""
+"""Maximum number of terms of a sum in one expression; a sum within `SHORT_SUM` may have more."""
 
 SHORT_SUM = 8_000
 """Maximum number of characters of a sum with more than `LONGEST_SUM` terms."""
@@ -25,18 +25,18 @@ MAX_CONDITIONS = 100
 """Maximum number of conditions in one expression."""
 
 ROUNDED_SUM = "sqlml_rounded_sum"
-"""Placeholder of a sum that is rounded after each addition, which would be deeply nested."""
+"""Placeholder function for a sum that is rounded after each addition; as SQL it nests deeply."""
 
 _COLUMN = re.compile(r"'(?:[^']|'')*'|\bsqlml_v(\d+)\b")
 """A string literal, which contains no columns, or a column."""
 
 
 class Verbatim(str):
-    """SQL of the database itself instead of the portable form."""
+    """SQL that is already in the dialect of the database, not in the portable form."""
 
 
 class Layers(Bindings):
-    """Named expressions that are columns of queries."""
+    """Bindings whose names are columns of queries instead of fields of a struct."""
 
     def bind(self, value: Sequence[Expression]) -> Value:
         return tuple(
@@ -52,7 +52,7 @@ class Layers(Bindings):
         )
 
     def total(self, terms: Sequence[str], dtype: str) -> str:
-        """Return the sum from left to right, rounded after each addition if it is float32."""
+        """Return the sum of `terms` from left to right; float32 is rounded after each addition."""
         group_size = max(LONGEST_SUM, SHORT_SUM // max(map(len, terms)))
         if dtype == "float32":
             group_size = self._portable.roundings + 1
@@ -64,6 +64,7 @@ class Layers(Bindings):
         return total
 
     def _add_few(self, terms: Sequence[str], dtype: str) -> str:
+        """Return the sum of so few terms that they fit into one expression."""
         if dtype != "float32":
             return self.dialect.total(terms)
         if len(terms) == 2:
@@ -81,10 +82,11 @@ class Layers(Bindings):
 
 @dataclass(frozen=True)
 class PrintedLayers:
-    """Queries in their order, the first of which reads the inputs.
+    """A Program as a chain of queries, the first of which reads the inputs.
 
-    `layers` has, for each query, its columns by name. In terms of the last query, `values` has the
-    columns of each output, and `rejected` is the condition under which a row is rejected, or "".
+    `layers` holds one mapping per query, from the names of its columns to their SQL. `values` maps
+    outputs to expressions, and `rejected` is the condition under which a row is rejected, or "".
+    Both read the columns of the last query.
     """
 
     layers: tuple[Mapping[str, str], ...]
@@ -92,7 +94,7 @@ class PrintedLayers:
     rejected: str
 
     def inlined_size(self, sql: str) -> int:
-        """Return the length of an expression once each column is replaced by its definition."""
+        """Return the length of `sql` once each column is replaced by its definition."""
         sizes: dict[str, int] = {}
 
         def measure(text: str) -> int:
@@ -111,11 +113,11 @@ def print_layers(
     refused: Sequence[str] = (),
     sum_trees: SumTrees | None = None,
 ) -> PrintedLayers:
-    """Return outputs of `program` as layers of queries, in which a missing value is NULL.
+    """Print `outputs` of `program` as layers of queries, in which a missing value is NULL.
 
-    `inputs` has the columns of each input in the first query. `refused` has conditions under which
-    a row is rejected, in addition to those of the model. `sum_trees` sums trees that should not
-    become CASEs.
+    `inputs` maps input names to the columns that the first query reads. `refused` lists conditions
+    under which a row is rejected, in addition to those of the model. `sum_trees`, if given, sums
+    the trees instead of nested CASEs.
     """
     bindings = Layers(dialect=dialect, sum_trees=sum_trees)
     columns = print_columns(program, [program.outputs[name] for name in outputs], inputs, bindings)
@@ -146,10 +148,11 @@ def _find_columns(sql: str) -> list[int]:
 
 
 def _arrange_layers(bound: Sequence[str], final_expressions: Sequence[str]) -> list[dict[str, str]]:
-    """Return the columns of each query.
+    """Return, for each query, the SQL of its columns by name.
 
-    Each column is computed as late as possible, so that few exist at a time, and is passed on until
-    its last use.
+    `bound` are the expressions of the columns, and `final_expressions` read the last query. Each
+    column is computed as late as possible, so that few exist at a time, and is passed on until its
+    last use.
     """
     columns_read_by = [_find_columns(sql) for sql in bound]
     layer_of_column: list[int] = []

@@ -1,8 +1,8 @@
-"""Models that consist of one weighted sum as SQL expressions, which are faster than function calls.
+"""Print models with one weighted sum as SQL expressions, which are faster than function calls.
 
-A NULL, NaN or infinity makes the sum NULL, NaN or infinite, because each column is a term of it,
-and the caller then runs the Program, whose errors name the column. So no operator before the sum
-may turn such a value into a number, except impute, for values that no previous step rejects.
+Each column is a term of the sum, so a NULL, NaN or infinity makes the sum NULL, NaN or infinite.
+The caller then runs the Program, whose errors name the column. So no operator before the sum may
+turn such a value into a number, except impute, for values that no previous step rejects.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from sqlml.dialects import DUCKDB
 from sqlml.ir.program import Attrs, Program
 
 MAX_COLUMNS = 256
-"""Maximum number of columns; the sum, which contains each column, is written two or three times."""
+"""Maximum number of columns; the sum of all columns is written two or three times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """SQL for the output `value`, which is correct if the weighted sum `sum` is finite."""
+    """SQL of a model: its output `value` is valid in rows whose weighted sum `sum` is finite."""
 
     value: str
     sum: str
 
 
 def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
-    """Return the SQL of a model with one sum, or None if the model cannot be printed.
+    """Print a model that consists of one weighted sum; return None if it has another form.
 
-    `columns` are cheap expressions of type DOUBLE for the columns of its only input.
+    `columns` are short expressions of type DOUBLE for the columns of the model's only input.
     """
     if len(program.inputs) != 1 or len(program.outputs) != 1 or len(columns) > MAX_COLUMNS:
         return None
@@ -81,6 +81,7 @@ _NAN_PRESERVING = frozenset("select concat cast require_finite impute add sub mu
 Values = list[str]
 """One expression for each column of a value."""
 Printer = Callable[[Sequence[Values], Attrs], Values | None]
+"""Prints an operator, given its inputs; returns None if its attributes are not supported."""
 
 
 def _cast_sql(args: Sequence[Values], attrs: Attrs) -> Values | None:
@@ -115,7 +116,7 @@ def _weighted_sum_sql(args: Sequence[Values], attrs: Attrs) -> Values | None:
 
 
 def _format_number(value: float) -> str:
-    """Return a literal that is a DOUBLE without a cast, which the engine parses faster."""
+    """Return `value` as a literal such as 0.5e0: a DOUBLE without a cast, which parses faster."""
     if not math.isfinite(value):
         return number_literal(value)
     text = repr(value)

@@ -1,4 +1,4 @@
-"""`print_sql`: a Program as expressions that the engine computes without sqlml.
+"""`print_sql`: print a Program as SQL expressions that the engine computes without sqlml.
 
 `print_encoders` looks categories up in a constant MAP. With 256 categories and 300K strings in
 DuckDB 2.0, this took 22 ms; list_position took 55 ms, CASE 65, and a TRY_CAST to an ENUM 1300.
@@ -24,7 +24,7 @@ MAX_TEXT = 16 << 20
 """Maximum number of characters of one expression."""
 
 _LONGEST_TEXT = 200
-"""Maximum number of characters of an expression that is repeated to report its value."""
+"""Maximum number of characters of a string expression that is repeated to report its value."""
 
 
 def print_encoders(
@@ -33,10 +33,11 @@ def print_encoders(
     dialect: Dialect = DUCKDB,
     unknown: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return an expression for each output of `program`, whose operators are in `TEXT_PRINTERS`.
+    """Print a Program of string operators; return the SQL expression of each output by name.
 
-    `inputs` are expressions of type VARCHAR. `unknown` maps outputs to the SQL function that
-    returns the code of an unknown string; for other outputs, this code is -1.
+    `inputs` maps input names to expressions of type VARCHAR. `unknown` maps output names to the SQL
+    function that returns the code of an unknown string; for other outputs, this code is -1. Raise
+    BackendError if an operator is not in `TEXT_PRINTERS`.
     """
     unknown_functions = {program.outputs[name]: f for name, f in (unknown or {}).items()}
     node_sql: list[str] = []
@@ -86,13 +87,14 @@ def _isnan_sql(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str
 
 
 TEXT_PRINTERS = {"fill": _fill_sql, "encode": _encode_sql, "isnan": _isnan_sql}
-
+"""Operator on strings -> its printer."""
 
 PRINTERS: Mapping[str, Printer] = {
     **elementwise_sql.PRINTERS,
     **column_sql.PRINTERS,
     "tree_ensemble": print_trees,
 }
+"""Operator on numbers -> its printer."""
 
 
 def explain_unprintable(program: Program) -> str | None:
@@ -107,7 +109,7 @@ def print_sql(
 ) -> str:
     """Return an output of `program` as a SQL expression: a number, or a list if it is wider than 1.
 
-    `inputs` has a cheap expression for each column of each input; numbers may be of any type, and
+    `inputs` maps input names to a short expression for each column, of any numeric type and maybe
     NULL. Raise BackendError if an operator cannot be printed.
     """
     used_names = " ".join(c.lower() for columns in inputs.values() for c in columns)

@@ -1,8 +1,8 @@
 """Trees as nested CASEs: a few small trees as an expression, or each tree as columns of queries.
 
-A row goes right if a test does not hold; in SQL, a comparison of NULL or NaN does not hold. In
-`print_tree_columns`, a deep tree needs several columns: in each of them, a row passes some levels,
-from subtree to subtree, until it reaches a leaf.
+A row goes right if a test does not hold; in SQL, a comparison of NULL or NaN does not hold.
+`print_tree_columns` splits a deep tree into several columns. Each column takes the row some levels
+down, to a leaf or to a subtree that the next column continues from.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_LEVELS = 200
 
 
 def print_trees(printing: Printing) -> Value:
-    """Return the sums of the leaf values in their dtype, from the first tree to the last."""
+    """Return the sum of each output, added in the leaves' dtype from the first tree to the last."""
     ensemble = Ensemble.of(printing.attrs)
     if ensemble.has_categories:
         raise BackendError("trees that test category sets are not printed as SQL")
     if ensemble.nodes > MAX_NODES or ensemble.depth > MAX_LEVELS:
         raise BackendError(
-            f"{ensemble.nodes} nodes in trees of depth {ensemble.depth} are too many for an "
-            f"expression: at most {MAX_NODES}, of depth {MAX_LEVELS}"
+            f"the trees are too large for a SQL expression: {ensemble.nodes} nodes, depth "
+            f"{ensemble.depth} (the limits are {MAX_NODES} nodes and depth {MAX_LEVELS})"
         )
     x = printing.bind(printing.values[0])
     sums, literals = _list_literals(printing, ensemble)
@@ -53,7 +53,7 @@ def print_trees(printing: Printing) -> Value:
 def _list_literals(
     printing: Printing, ensemble: Ensemble
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """Return a list with the base of each output, and a list with the values of each leaf."""
+    """Return literals: for each output a list that holds its base, and for each leaf its values."""
     dtype, leaf_dtype = str(ensemble.base.dtype), str(ensemble.leaf_values.dtype)
     leaf_values = ensemble.leaf_values.tolist()
     return (
@@ -71,9 +71,9 @@ def print_node(
     levels: int = MAX_LEVELS + 1,
     print_rest: Callable[[int], str] = str,
 ) -> str:
-    """Print `levels` levels of a subtree as nested CASEs; `print_rest` prints the nodes below them.
+    """Print the upper `levels` levels of the subtree at node `index`, or at ~leaf, as nested CASEs.
 
-    `leaves` has the SQL of each leaf.
+    `leaves` maps leaves to their SQL. `print_rest` prints the nodes below the upper levels.
     """
     if index < 0:
         return leaves[~index]
@@ -91,7 +91,10 @@ def print_node(
 
 
 def _right_test_sql(printing: Printing, ensemble: Ensemble, index: int, x: Value) -> str | None:
-    """Return a test of rows that go right; None unless missing numbers are NULL and go left."""
+    """Return a test that holds for the rows that go right, or None to use `_left_test_sql`.
+
+    If missing numbers are NULL and go left, this test is shorter, because it never holds for NULL.
+    """
     column, threshold = x[int(ensemble.feature[index])], float(ensemble.threshold[index])
     tests_set = ensemble.categorical is not None and ensemble.categorical[index]
     may_be_null = column.nan and printing.dialect.missing_is_null
@@ -103,6 +106,7 @@ def _right_test_sql(printing: Printing, ensemble: Ensemble, index: int, x: Value
 
 
 def _left_test_sql(printing: Printing, ensemble: Ensemble, index: int, x: Value) -> str:
+    """Return a test that holds for the rows that go left at node `index`."""
     column = x[int(ensemble.feature[index])]
     threshold = float(ensemble.threshold[index])
     symbol = "<" if ensemble.compare == "lt" else "<="
@@ -124,7 +128,7 @@ def _left_test_sql(printing: Printing, ensemble: Ensemble, index: int, x: Value)
 
 
 def _member_test_sql(ensemble: Ensemble, index: int, number: str) -> str:
-    """Return the condition that a number, without its fraction, is in the node's set."""
+    """Return the condition that `number`, without its fraction, is in the set of node `index`."""
     codes = ensemble.set_members(index)
     if not codes.size:
         return "1 = 0"
@@ -132,6 +136,7 @@ def _member_test_sql(ensemble: Ensemble, index: int, number: str) -> str:
 
 
 def _compare_with_infinity(printing: Printing, number: str, symbol: str, threshold: float) -> str:
+    """Compare `number` with an infinite threshold, without a literal for infinity."""
     largest = float(np.finfo("float64").max)
     match symbol, threshold > 0:
         case "<", True:
@@ -144,11 +149,11 @@ def _compare_with_infinity(printing: Printing, number: str, symbol: str, thresho
 
 
 BRANCHES = 8
-"""Number of branches per level in a search for the number of a leaf."""
+"""Number of branches of each CASE in `_select_by_number`."""
 
 
 def print_tree_columns(printing: Printing) -> Value:
-    """Return what `print_trees` returns, with each tree in columns of queries."""
+    """Print trees as `print_trees` does, but with each tree bound to columns of queries."""
     ensemble = Ensemble.of(printing.attrs)
     x = printing.bind(printing.values[0])
     if printing.bindings.sum_trees is not None:
@@ -173,7 +178,11 @@ def print_tree_columns(printing: Printing) -> Value:
 def _bind_leaf_positions(
     printing: Printing, ensemble: Ensemble, root: int, x: Value, leaves: Sequence[int]
 ) -> str | None:
-    """Bind a row's position in `leaves` to a column; return None if one expression suffices."""
+    """Bind the position in `leaves` of a row's leaf to columns, and return the last column.
+
+    Return None if the tree is so low that one expression suffices. A column that has not reached a
+    leaf holds `len(leaves)` plus the index of the subtree from which the next column continues.
+    """
     positions = {leaf: str(position) for position, leaf in enumerate(leaves)}
     assert isinstance(printing.dialect, Portable)
     levels = printing.dialect.levels
@@ -201,7 +210,7 @@ def _bind_leaf_positions(
 
 
 def _select_by_number(column: str, expressions: Sequence[str], first: int) -> str:
-    """Return SQL that selects one of `expressions` by number; the first one has number `first`."""
+    """Return SQL that selects one of `expressions`, numbered from `first` on, by `column`."""
     if len(expressions) == 1:
         return expressions[0]
     size = 1

@@ -31,7 +31,7 @@ from sqlml.types import TEXTUAL, Array
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device "cpu", "cuda", "cuda:1", ... or, for "auto", a GPU if there is one."""
+    """Return the torch device for "cpu", "cuda", "cuda:1" or "auto", which prefers a GPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cpu":
@@ -134,7 +134,7 @@ class TorchCompiled:
         return run_blocks(self.program, inputs, schedule.inputs, names, self._block_rows, score)
 
     def run_tensors(self, inputs: Mapping[str, Tensor], output: str) -> Tensor:
-        """Score rows on the device and the current stream; the result (n, k) is not copied."""
+        """Score tensors on the device, in its current stream; return the tensor `output`."""
         schedule = self._schedule_of((output,))
         values = {i: inputs[name] for name, i in schedule.inputs.items()} | self._constants
         with torch.inference_mode(), np.errstate(all="ignore"):
@@ -175,7 +175,7 @@ def _to_host(value: Tensor | Array) -> Array:
 
 
 class TorchBackend:
-    """A backend of tensor operators; trees are lowered as in Hummingbird, or fused on a GPU."""
+    """Runs Programs with torch; trees are lowered as in Hummingbird, or fused on a GPU."""
 
     def supports(self, program: Program) -> str | None:
         nodes = enumerate(program.nodes)

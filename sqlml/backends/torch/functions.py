@@ -1,7 +1,7 @@
-"""The tensor operators in torch, with the results of the reference.
+"""Tensor operators in torch, with the results of the reference interpreter.
 
 Elementary functions are computed in float64 and rounded once, as in the reference; rounding to
-integers is exact in any dtype. `FUNCTIONS` maps each operator to a function that binds a node.
+integers is exact in any dtype.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from sqlml.types import FLOATS, INTEGERS, Array
 
 Function = Callable[..., Tensor]
 Put = Callable[[Array], Tensor]
+"""A function that copies a numpy array to the device."""
 Bind = Callable[[Node, Put], Function]
+"""A function that returns the function of a node, with the node's constants on the device."""
 
 
 def _ignore_node(function: Callable[..., Any]) -> Bind:
@@ -39,7 +41,7 @@ def _compute_in_float64(function: Callable[..., Tensor]) -> Bind:
 
 
 def _cbrt(x: Tensor) -> Tensor:
-    """Return the cube root: a power, and a step of Newton's method if this cannot overflow."""
+    """Return the cube root: a power, refined by a step of Newton's method unless it overflows."""
     root = torch.copysign(torch.pow(torch.abs(x), 1 / 3), x)
     improved = root - (root * root * root - x) / (3 * root * root)
     can_improve = (torch.abs(x) > 1e-280) & torch.isfinite(x)
@@ -80,7 +82,7 @@ def _interpolate(node: Node, put: Put) -> Function:
 
 
 def _interpolate_column(x: Tensor, points: Tensor, values: Tensor) -> Tensor:
-    """Interpolate as `np.interp` does: on the line that starts at the last point not above x."""
+    """Interpolate as `np.interp` does, on the line from the last point at or below x."""
     position = torch.searchsorted(points, x, right=True) - 1
     low = position.clamp(0, max(0, points.shape[0] - 2))
     high = (low + 1).clamp(max=points.shape[0] - 1)
@@ -116,6 +118,7 @@ def _bspline(node: Node, put: Put) -> Function:
 
 
 def _evaluate_basis(knots: Tensor, x: Tensor, span: Tensor, degree: int) -> Tensor:
+    """Return the B-splines that are not 0 at x; `span` is the index of the knot at or below x."""
     zero = torch.zeros_like(x)
     basis = [torch.ones_like(x)]
     for j in range(1, degree + 1):
@@ -131,16 +134,16 @@ def _evaluate_basis(knots: Tensor, x: Tensor, span: Tensor, degree: int) -> Tens
 
 
 Terms = tuple["slice | Array | None", ...]
-"""For each output, the columns of (n, trees * values) that are added to it in order, or None."""
+"""For each output, the columns of (n, trees * values) to add to it in order; None if none."""
 
 
 def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
-    """Bind `accumulate`, which adds the values of the trees in the source's order.
+    """Bind `accumulate`, which adds the values of the trees in the order of the source library.
 
-    No sum of torch has that order, and an addition per tree dominates small batches. On the CPU,
-    numpy's `add.reduce` over the outer axis of (trees, rows) is one call, which adds the rows of
-    that array one by one. (It adds pairwise along the fast axis, so one row of data uses
-    `add.accumulate`.) Measured with 100 trees: 1 row 4 us (241 by additions), 3,000 rows 205 (437).
+    torch's sums add in another order, and one addition per tree dominates small batches. On the
+    CPU, numpy's `add.reduce` over the outer axis of (trees, rows) adds the trees one by one in one
+    call. (Along the inner axis it adds pairwise, so a batch of one row uses `add.accumulate`.) With
+    100 trees, 1 row took 4 us instead of 241, and 3,000 rows took 205 us instead of 437.
     """
     host_base, targets = node.attrs["base"], node.attrs["target"]
     base_values = put(host_base)
@@ -183,7 +186,7 @@ def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _find_runs(targets: Array, values_per_tree: int) -> list[tuple[int, int]]:
-    """Return runs of trees with consecutive targets, whose values one addition can add."""
+    """Return ranges of trees with adjacent outputs; one addition can add all values of a range."""
     edges = np.flatnonzero(np.diff(targets) != values_per_tree) + 1
     return list(zip([0, *edges], [*edges, targets.size], strict=True)) if targets.size else []
 
@@ -292,6 +295,7 @@ def _weighted_median(node: Node, put: Put) -> Function:
 
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply float32 matrices in float64 if the GPU would round their numbers to TF32."""
     if a.is_cuda and a.dtype == torch.float32 and _rounds_products():
         return torch.matmul(a.to(torch.float64), b.to(torch.float64)).to(torch.float32)
     return torch.matmul(a, b)
@@ -323,6 +327,7 @@ def _pairwise(node: Node, put: Put) -> Function:
 
 
 def _bind_check(node: Node, find_rejected: Callable[..., Tensor]) -> Function:
+    """Return a function that returns x, or raises the reference's error if a row is rejected."""
     attrs, raise_error = node.attrs, reference.FUNCTIONS[node.op]
 
     def check(x: Tensor, *other_inputs: Tensor) -> Tensor:
@@ -413,3 +418,4 @@ FUNCTIONS: Mapping[str, Bind] = {
     "require_known": lambda node, put: _bind_check(node, lambda x: x < 0),
     "torch_module": _torch_module,
 }
+"""Operator -> function that binds a node."""

@@ -1,10 +1,10 @@
-"""`bind_trees`: a tree_ensemble as two kernel launches per block of rows.
+"""`bind_trees`: run a tree_ensemble on a GPU as two kernel launches.
 
-A GPU is fast if it reads few bytes. So each value becomes its rank among the thresholds of its
-column: `y <= threshold` is exactly `rank(y) <= rank(threshold)` (see `ir/tree_shape.py` for y, x or
--x). NaN has a rank above all others; a test that never holds has rank -1. Trees with few
-levels are padded to perfect trees, so a step reads 4 bytes and no child. Other trees are stored
-level by level, with both children of a node side by side.
+A GPU is fast if it reads few bytes. So the first kernel replaces each value with its rank among the
+thresholds of its column: `y <= threshold` is exactly `rank(y) <= rank(threshold)`, where y is x or
+-x (`ir/tree_shape.py`). NaN has a rank above all others; a test that never holds has rank -1. Trees
+with few levels are padded to perfect trees, so a step reads 4 bytes and no child. Other trees are
+stored level by level, with both children of a node side by side.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
 NARROW = np.iinfo(np.int16).max
-"""Largest column, rank and code that fits into 16 bits, so that a node fits into 32 bits."""
+"""Largest column, rank or category code that fits into 16 bits, so a node fits into 32 bits."""
 
 MAX_EDGES = 1 << 28
-"""Maximum number of thresholds if all columns had as many as the column with the most."""
+"""Maximum number of thresholds after all columns are padded to the column with the most."""
 
 MAX_WORDS = 1 << 24
-"""Maximum number of words (4 bytes) of category sets if all sets of a feature were equally long.
+"""Maximum number of words (4 bytes) of category sets, padded to one length for each feature.
 Their number of bits, a multiple of 32 up to 2^29, is exact in float32."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """The C columns that nodes test, numeric columns before categorical columns, and the tests.
+    """The C columns that nodes test, numeric columns before categorical ones, and the M tests.
 
-    Each column has a `feature`, int32, and may be `negated`, int8. A numeric column has `size` -1
-    and contains ranks among its `edges` (C, 2^steps - 1), which are padded with infinity; NaN has
-    rank `missing`. A categorical column contains trunc(x) for 0 <= x < size (int32), size for other
-    numbers, and size + 1 for NaN. Each inner node has a `column` and a `test`, int64 (M,). The test
-    is a rank, or for `categorical` nodes (bool) the first word of its set in `words` (uint32), with
-    a bit per code. If `narrow`, ranks, codes and columns fit into 16 bits.
+    Column c is made from input `feature[c]` (int32), negated if `negated[c]` (int8). A numeric
+    column has `size` -1 (int32) and holds ranks among the column's `edges` (C, 2^steps - 1), which
+    are padded with infinity; NaN has rank `missing`. A categorical column holds trunc(x) for
+    0 <= x < size, `size` for other numbers, and `size` + 1 for NaN.
+
+    Inner node i tests `column[i]` with `test[i]`, both int64. The test is a rank, or if
+    `categorical[i]` the index in `words` (uint32) where the node's set begins, with a bit per code.
+    If `narrow`, ranks, codes and columns fit into 16 bits.
     """
 
     feature: Array
@@ -65,7 +67,7 @@ class Columns:
 
 
 def collect_columns(ensemble: Ensemble) -> Columns:
-    """Return the columns that the nodes of `ensemble` test, if they need few edges and words."""
+    """Return the columns that `ensemble` tests; raise BackendError if the tables are too large."""
     decisions = unify_decisions(ensemble)
     no_nodes = np.zeros(ensemble.nodes, bool)
     categorical = no_nodes if ensemble.categorical is None else ensemble.categorical
@@ -92,8 +94,8 @@ def collect_columns(ensemble: Ensemble) -> Columns:
     edge_dtype = np.float64 if ensemble.threshold.dtype == np.float64 else np.float32
     if feature.size << steps > MAX_EDGES:
         raise BackendError(
-            f"strategy fused gives all {feature.size} columns as many thresholds as the one with "
-            f"the most, {max_edges} (the limit is {MAX_EDGES} in all); use strategy='tt'"
+            f"strategy fused pads the thresholds of all {feature.size} columns to the most of any "
+            f"column, {max_edges} (the limit is {MAX_EDGES} in all); use strategy='tt'"
         )
     edges = np.full((max(1, feature.size), (1 << steps) - 1), np.inf, edge_dtype)
     for row, values in zip(edges, edges_of_columns, strict=False):
@@ -118,7 +120,7 @@ def collect_columns(ensemble: Ensemble) -> Columns:
 def _lay_out_sets(
     ensemble: Ensemble, column: Array, test: Array, num_numeric: int
 ) -> tuple[Array, Array, Array]:
-    """Set `column` and `test` of categorical nodes; return features, sizes and words of sets."""
+    """Fill in `column` and `test` of categorical nodes; return features, sizes and set words."""
     empty = np.zeros(0, np.int64)
     if ensemble.categorical is None or ensemble.set_offsets is None or ensemble.set_words is None:
         return empty, empty, np.zeros(1, np.uint32)
@@ -131,8 +133,8 @@ def _lay_out_sets(
     begin = np.concatenate([[0], np.cumsum(max_counts[feature_of_node] + 1)])
     if begin[-1] > MAX_WORDS:
         raise BackendError(
-            f"strategy fused gives all sets of a feature the same length, and that is {begin[-1]} "
-            f"words (the limit is {MAX_WORDS}); use strategy='tt'"
+            f"strategy fused pads all category sets of a feature to the same length, {begin[-1]} "
+            f"words in all (the limit is {MAX_WORDS}); use strategy='tt'"
         )
     words = np.zeros(max(1, int(begin[-1])), np.uint32)
     for position, node in enumerate(nodes):
@@ -145,7 +147,7 @@ def _lay_out_sets(
 
 PERFECT_DEPTH = 10
 PERFECT_GROWTH = 8
-"""Largest depth, and largest growth of the number of nodes, for which trees become perfect."""
+"""Trees are padded to perfect trees up to this depth and this growth of the number of nodes."""
 
 PERFECT_BYTES = 1 << 28
 """Maximum number of bytes of the leaf values of perfect trees."""
@@ -158,11 +160,13 @@ WIDEST = 128
 class Layout:
     """The arrays of trees and of groups of outputs that the kernel reads.
 
-    Each tree, int32 (T,), has a `depth`, a first slot and, if `perfect`, a first row of `values`
-    (rows, V). Each slot has a `node`, packed by `_pack_nodes`, and unless perfect a `child`: ~leaf,
-    or the slot of the child for rows that fail the test, relative to the tree's first slot (the
-    other child follows it). Group g sums `count[g]` outputs from `output[g]` on, over `terms`
-    (tree, first value of a leaf), int32 (Q, 2), from `begin[g]` to `begin[g+1] - 1`.
+    Each tree has a `depth`, a `first_slot` and, if `perfect`, the row `first_value` of `values`
+    (rows, V) where its leaf values begin; all three are int32 (T,). Each slot holds a `node`,
+    packed by `_pack_nodes`. Unless `perfect`, it also holds a `child`: ~leaf, or the slot of the
+    child for rows that fail the test, counted from the tree's first slot. The child for rows that
+    pass the test follows it. Group g sums `count[g]` outputs from `output[g]` on, over the terms
+    from `begin[g]` to `begin[g + 1] - 1`; a row of `terms`, int32 (Q, 2), is a tree and the column
+    of `values` to add to the first of these outputs.
     """
 
     perfect: bool
@@ -202,9 +206,9 @@ def make_layout(ensemble: Ensemble, columns: Columns) -> Layout:
 
 
 def _pack_nodes(columns: Columns) -> Array:
-    """Return one integer per node: its column (~column for categories), then its test.
+    """Return one integer per node, with the column in the high half and the test in the low half.
 
-    Both have 16 bits, or both have 32.
+    A half has 16 or 32 bits. Nodes that test a category set have ~column instead of the column.
     """
     column = np.where(columns.categorical, ~columns.column, columns.column)
     if columns.narrow and not columns.categorical.any():
@@ -215,6 +219,7 @@ def _pack_nodes(columns: Columns) -> Array:
 def _lay_out_perfect(
     ensemble: Ensemble, children: Array, packed: Array, depth: Array
 ) -> tuple[Array, Array, Array, Array]:
+    """Pad trees to perfect trees; return node, values, first_slot and first_value of a `Layout`."""
     leaf_counts = 1 << depth
     first_slot = np.cumsum(leaf_counts - 1) - (leaf_counts - 1)
     first_value = np.cumsum(leaf_counts) - leaf_counts
@@ -237,6 +242,7 @@ def _lay_out_perfect(
 def _lay_out_by_level(
     ensemble: Ensemble, children: Array, packed: Array
 ) -> tuple[Array, Array, Array]:
+    """Number slots by tree and by level; return node, child and first_slot of a `Layout`."""
     level, tree = ensemble.roots.astype(np.int64), np.arange(ensemble.trees)
     levels, trees, first_child = [level], [tree], []
     entry_count = level.size
@@ -265,9 +271,9 @@ def _lay_out_by_level(
 
 
 def _group_outputs(ensemble: Ensemble) -> tuple[Array, Array, Array, Array]:
-    """Return groups of at most WIDEST outputs to which the same trees add.
+    """Divide the outputs into groups of at most WIDEST outputs to which the same trees add.
 
-    The result has the arrays `output`, `count`, `begin` and `terms` of a `Layout`.
+    Return the arrays `output`, `count`, `begin` and `terms` of a `Layout`.
     """
     values = ensemble.leaf_values.shape[1]
     targets = np.unique(ensemble.target)
@@ -296,7 +302,7 @@ Put = Callable[[Array], Tensor]
 
 WARPS = 4
 _LAUNCH_LOCK = threading.Lock()
-"""Lock for launches: the first launch compiles a kernel, which two threads must not do at once."""
+"""Held while launching: the first launch compiles, which two threads must not do at once."""
 
 COLUMNS = 32
 """Number of columns that one program ranks, so that it reads its rows from memory only once."""
@@ -304,12 +310,12 @@ TILE = 8192
 """Maximum number of sums of one program of the kernel, which need 64 registers per thread."""
 
 ROWS = ((1 << 18, 512), (1 << 16, 256), (0, 128))
-"""Pairs (minimum rows of a batch, rows per program). Small batches should fill more processors of
-the GPU; large batches should read the trees less often."""
+"""Pairs: a batch of at least this many rows, and the rows per program. Small batches should fill
+more processors of the GPU; large batches should read the trees less often."""
 
 
 def is_interpreted() -> bool:
-    """Return whether Triton interprets its kernels on the CPU, which is slow and for tests."""
+    """Return whether Triton interprets its kernels on the CPU, which is slow, for tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -347,7 +353,7 @@ def bind_trees(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
 def _bind_kernels(
     ensemble: Ensemble, c: Columns, layout: Layout, base: Tensor, put: Put
 ) -> Callable[[Tensor, Tensor], None]:
-    """Return a function that writes the sums of rows (n, F) to a tensor (n, K)."""
+    """Return a function that launches both kernels for x (n, F) and fills out (n, K)."""
     # Triton is available only with a GPU.
     from sqlml.backends.torch.triton_kernels import rank_columns, sum_trees
 

@@ -1,4 +1,4 @@
-"""`Overlap`: a batch on a GPU in blocks, with transfers that overlap computation.
+"""`Overlap`: score a batch on a GPU in blocks, with transfers that overlap computation.
 
 Rows are sent on one stream, operators run on a second, and results return on a third, so the bus
 works in both directions. Each call has its own streams, for the engine's threads.
@@ -64,12 +64,12 @@ def run_in_blocks(
     start: Callable[[Loaded, int, int], Store],
     release: Callable[[], None] = torch.cuda.empty_cache,
 ) -> None:
-    """Score rows in blocks of `block_rows`, which is halved after `release` while memory is short.
+    """Score `rows` rows in blocks of `block_rows`.
 
-    `load(a, b)` sends rows a to b - 1 to the device, and `start(loaded, a, b)` computes them. While
-    a block is computed, the next block is sent and the results of the previous block are returned,
-    so both functions must return before their work is done. Raise BackendError if `min_rows` rows
-    do not fit.
+    `load(a, b)` sends rows a to b - 1 to the device, and `start(loaded, a, b)` computes them. Both
+    only start their work, so that one block is computed while the next one is sent and the results
+    of the previous one are returned. If memory runs out, `release` is called and the blocks are
+    halved. Raise BackendError if `min_rows` rows do not fit.
     """
     begin = 0
     next_block: Loaded | None = None
@@ -108,7 +108,7 @@ def run_in_blocks(
 
 
 SHARE = 4
-"""A block may use a quarter of the free memory, because two are in progress, and so are threads."""
+"""A block may use 1 / SHARE of the free memory, for two blocks at a time and for other threads."""
 
 FEWEST_ROWS, SMALL_ROWS, MOST_ROWS = 16, 1 << 16, 1 << 18
 """Minimum, small and maximum number of rows of a block. 65,536 rows keep a GPU busy; with more than
@@ -123,6 +123,8 @@ Compute = Callable[[Values], Mapping[str, Any]]
 
 
 class Overlap:
+    """Scores batches of `program` on `device`; a row needs `row_bytes` bytes of its memory."""
+
     def __init__(self, program: Program, device: torch.device, row_bytes: int) -> None:
         self._program = program
         self._device = device
@@ -135,7 +137,7 @@ class Overlap:
         outputs: Sequence[str],
         compute: Compute,
     ) -> dict[str, Array]:
-        """Score a batch; `needed` maps the names of inputs to their nodes."""
+        """Score a batch; `needed` maps input names to nodes, and `compute` runs the Program."""
         arrays, rows = collect_columns(inputs, needed)
         results = allocate_results(self._program, outputs, rows)
         nodes = {i: self._program.nodes[i] for i in needed.values()}
@@ -156,7 +158,7 @@ class Overlap:
         return results
 
     def _choose_block_rows(self, rows: int, needed: Mapping[str, int]) -> int:
-        """Return the number of rows of a block: an eighth of a batch if this is efficient."""
+        """Return the rows per block: an eighth of the batch, if speed and memory allow."""
         input_types = [self._program.nodes[i].type for i in needed.values()]
         sent = sum(8 * t.width for t in input_types if t.dtype not in TEXTUAL)
         target_rows = min(max(-(-rows // 8), SMALL_ROWS), MOST_ROWS, PINNED_BYTES // max(1, sent))
@@ -185,7 +187,7 @@ class _Batch:
         self._results, self._compute = results, compute
 
     def load(self, begin: int, end: int) -> tuple[Values, Any]:
-        """Send rows to the device; return their values by node, and the event of their arrival."""
+        """Start sending rows; return their values by node, and an event for their arrival."""
         rows = {name: a[begin:end] for name, a in self._arrays.items()}
         values: Values = {}
         with torch.cuda.stream(self._upload):
@@ -195,7 +197,7 @@ class _Batch:
             return values, self._upload.record_event()
 
     def start(self, loaded: tuple[Values, Any], begin: int, end: int) -> Store:
-        """Start the computation of sent rows, and the return of their results."""
+        """Start computing the loaded rows and fetching the results; return how to store these."""
         values, sent = loaded
         with torch.cuda.stream(self._work), torch.inference_mode(), np.errstate(all="ignore"):
             self._work.wait_event(sent)
@@ -221,7 +223,7 @@ class _Batch:
         return store
 
     def _send(self, array: Array) -> Tensor:
-        """Start a copy to the device on the current stream, and return the copy."""
+        """Start copying `array` to the device on the current stream, and return the copy."""
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
         pinned = torch.empty(array.shape, dtype=dtype, pin_memory=True)
         if array.flags.writeable and array.flags.aligned and min(array.strides) >= 0:
@@ -232,7 +234,7 @@ class _Batch:
 
 
 def _start_fetch(value: Any, stream: Any) -> Any:
-    """Start a copy to pinned memory on `stream`, and return it; return host arrays unchanged."""
+    """Start copying a tensor to pinned memory, and return the copy; return numpy arrays as is."""
     if not isinstance(value, Tensor):
         return value
     value.record_stream(stream)

@@ -1,4 +1,4 @@
-"""The Triton kernels of strategy `fused`: rows to ranks, and ranks to sums of whole ensembles.
+"""Triton kernels of strategy `fused`: one maps rows to ranks, the other sums all trees.
 
 With TRITON_INTERPRET=1, numpy interprets them, so that tests run without a GPU. They are long and
 have many parameters because Triton passes each array and constant on its own and cannot call small
@@ -29,7 +29,7 @@ def _rank_columns(
     EACH: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> None:
-    """Write EACH columns of ROWS rows of `x` to `staged` (blocks, columns, ROWS); see `Columns`."""
+    """Write ranks of EACH columns of ROWS rows to `staged` (blocks, columns, ROWS) (`Columns`)."""
     block = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, ROWS)
     row = block * ROWS + lane
@@ -83,9 +83,9 @@ def _sum_trees(
 ) -> None:
     """Send ROWS rows through all trees of one group of outputs; see `fused_trees.Layout`.
 
-    The sums stay in registers. Each sum adds its terms in the source's order and is rounded in the
-    leaves' dtype after each. A leaf has `leaf_values` values. If PACKED, a node has 32 bits instead
-    of 64. No group has more outputs than WIDTH.
+    The sums stay in registers. Each sum adds its terms in the order of the source library and is
+    rounded to the leaves' dtype after each term. A leaf has `leaf_values` values. A node has 32
+    bits if PACKED, otherwise 64. No group has more than WIDTH outputs.
     """
     program = tl.program_id(0)  # Other dimensions of a grid are limited to fewer programs.
     block = (program // groups).to(tl.int64)

@@ -1,4 +1,4 @@
-"""Describe the types of kernels' arguments without numba.
+"""Describe the types of kernel arguments without numba.
 
 A process that finds all its kernels on disk never imports numba.
 """
@@ -22,7 +22,7 @@ Layout = Literal["A", "C"]
 
 @dataclass(frozen=True, slots=True)
 class ArrayKind:
-    """Arrays of a dtype in native byte order; C-contiguous, or with layout "A" of any strides."""
+    """Arrays of a dtype in native byte order: contiguous (layout "C"), or of any strides ("A")."""
 
     dtype: np.dtype[Any]
     ndim: int
@@ -36,7 +36,7 @@ Kind = ArrayKind | Literal["count", "flag", "nothing"] | tuple["Kind", ...]
 Signature = tuple[Kind, ...]
 """The kinds of a kernel's arguments."""
 
-# The kinds of a bool, of an int (int64 in the kernel), and of None, which takes no code.
+# The kinds of a bool, of an int (int64 in the kernel), and of None, which needs no code.
 FLAG: Kind = "flag"
 COUNT: Kind = "count"
 NOTHING: Kind = "nothing"
@@ -72,7 +72,7 @@ def _kind_of(value: Any) -> Kind:
 
 
 def spell_kind(kind: Kind) -> str:
-    """Return a kind as a string, which is the same in every process.
+    """Return `kind` as a string that is the same in every process.
 
     >>> spell_kind((COUNT, reads("f4", 2), writes([("a", "u4")], 1)))
     "('count', ['A2r', '<f4'], ['C1w', [('a', '<u4')]])"
@@ -90,7 +90,7 @@ def parse_kind(text: str) -> Kind:
 
 
 def _to_literal(kind: Kind) -> Any:
-    """Return a kind as literals: an array as a list, a tuple as a tuple."""
+    """Return `kind` as a Python literal, in which an array is a list and a tuple is a tuple."""
     if isinstance(kind, ArrayKind):
         layout = f"{kind.layout}{kind.ndim}{'r' if kind.readonly else 'w'}"
         return [layout, np.lib.format.dtype_to_descr(kind.dtype)]
@@ -125,10 +125,10 @@ ENTRY = "sqlml_kernel"
 """The symbol of a kernel's entry for Python."""
 
 FIELDS = {"data": 16, "nd": 24, "dimensions": 32, "strides": 40, "descr": 56, "flags": 64}
-"""Offsets in an array object, in bytes."""
+"""Field of an array object -> its offset in bytes."""
 
 BYTE_ORDER, TYPE_NUMBER = 26, 28
-"""Offsets in an array's dtype."""
+"""Offsets of fields of an array's dtype, in bytes."""
 
 OBJECT_TYPE = 8
 """The offset of the type in any Python object."""
@@ -137,7 +137,7 @@ C_CONTIGUOUS, WRITEABLE = 0x1, 0x400
 """Flags of an array."""
 
 SWAPPED = ord(">" if sys.byteorder == "little" else "<")
-"""The byte order character of numbers that the processor cannot read."""
+"""The character that marks a dtype of the opposite byte order, which kernels reject."""
 
 
 @cache

@@ -1,7 +1,7 @@
 """Compile kernels in another process, while this process scores without them.
 
-numba holds the GIL while it compiles, so a thread of this process would keep all others from
-scoring. The process is a `Child`: it runs no module of the user's, and ends with this one.
+numba holds the GIL while it compiles, so a compiling thread would keep all other threads from
+scoring. The process is a `Child`: it runs no module of the user, and ends with this process.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sqlml.backends.no_wait import NotReady
 from sqlml.child_process import Child, ChildEnded, ChildFailed, Conversation
 
 IDLE_SECONDS = 10.0
-"""The process ends when no kernel is requested for this long."""
+"""The compiling process ends when no kernel is requested for this long."""
 
 
 @dataclass(slots=True)
 class _Job:
-    """A requested kernel. `code` is its machine code, or None if it is not done or has failed."""
+    """A requested kernel. `code` is None until it is compiled, and if compiling fails."""
 
     line: bytes
     name: str
@@ -65,7 +65,7 @@ def count_pending() -> int:
 
 
 def _describe_kernel(function: Callable[..., Any], signature: Signature) -> bytes | None:
-    """Return the kernel's line; None if another process cannot find the kernel by its name."""
+    """Return the kernel's line (`KnownKernel`); None if no module has it under its name."""
     from sqlml.backends.native.jit.compile_ahead import KnownKernel
 
     kernel = KnownKernel(function.__module__, function.__name__, signature)

@@ -1,4 +1,4 @@
-"""The entries of a kernel's machine code, which do not need numba.
+"""Emit the entries of a kernel, through which it can be called without numba.
 
 The entry for Python has CPython's METH_FASTCALL form, `PyObject *entry(self, args, nargs)`, where
 self is the tuple (numpy.ndarray, None, TypeError). It checks the kinds of the arguments, reads the
@@ -10,7 +10,8 @@ arrays' fields as in numpy's C API, and runs the kernel without the GIL:
     state = PyEval_SaveThread(); status = kernel(&result, x, ...); PyEval_RestoreThread(state)
     return PyLong_FromLongLong(result)
 
-Kernels allocate memory with numba's runtime. The parts that they need are emitted here, on malloc.
+Kernels allocate memory with numba's runtime. The functions that they need are emitted here, too;
+they use malloc.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from llvmlite import ir
 from sqlml.backends.native.jit import argument_kinds as layout
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, Signature, to_numba_type
 
-# Values in LLVM IR that both entries use: numbers, functions, arrays.
+# Helpers that emit LLVM IR, for both entries and for intrinsics.
 
 BYTE, INT, LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = BYTE.as_pointer()
@@ -36,7 +37,7 @@ def long(value: int) -> Any:
 
 
 def declare_function(module: Any, name: str, result_type: Any, *args: Any) -> Any:
-    """Declare the process's function `name`, with the argument types of `args`."""
+    """Declare the function `name` of the process, whose argument types are those of `args`."""
     function_type = ir.FunctionType(result_type, [argument.type for argument in args])
     return module.globals.get(name) or ir.Function(module, function_type, name)
 
@@ -67,6 +68,7 @@ def _pack_integers(builder: Any, array_type: Any, values: list[Any]) -> Any:
 
 
 def array_data(context: Any, b: Any, signature: Any, arguments: Any, *indices: int) -> list[Any]:
+    """Return the data pointers of the arguments `indices`, which are arrays."""
     return [context.make_array(signature.args[i])(context, b, arguments[i]).data for i in indices]
 
 
@@ -113,13 +115,13 @@ WORDS_ENTRY = "sqlml_kernel_words"
 """The symbol of the entry for machine code."""
 
 NUMBERS_ENTRY = "sqlml_kernel_numbers"
-"""The symbol of the entry of a kernel of counts: a plain C function of int64."""
+"""The symbol of the entry of a kernel whose arguments are all counts: a C function of int64."""
 
 NO_MEMORY = -(1 << 63)
 
 
 def to_words(kind: Kind, value: Any) -> Iterator[int]:
-    """Yield the words of a constant argument. The caller keeps the arrays alive.
+    """Yield the words of the argument `value`; the caller must keep its arrays alive.
 
     >>> list(to_words("count", 3)), list(to_words(("flag", "nothing"), (True, None)))
     ([3], [1])
@@ -186,11 +188,11 @@ def _emit_numbers_entry(module: Any, words_entry: Any, count: int) -> None:
 
 
 _HEADER = 64
-"""Bytes before the numbers of an array that a kernel allocates; NRT_MemInfo has up to 48 bytes."""
+"""Bytes reserved for NRT_MemInfo (up to 48) before the numbers of an array of a kernel."""
 
 
 def emit_entries(result: Any, signature: Signature) -> str:
-    """Return the entries of a kernel that numba compiled, as LLVM IR."""
+    """Return LLVM IR for the entries of a kernel; `result` is numba's compile result."""
     context, fndesc = result.target_context, result.fndesc
     module = context.codegen().create_library("entry").create_ir_module("entry")
     kernel = context.declare_function(module, fndesc)
@@ -201,7 +203,7 @@ def emit_entries(result: Any, signature: Signature) -> str:
 
 
 class _PythonEntry:
-    """Writes the entry for Python."""
+    """Emits the entry of a kernel for Python."""
 
     def __init__(self, module: Any, context: Any) -> None:
         self._module, self._context = module, context
@@ -301,6 +303,7 @@ class _PythonEntry:
         return make_array_value(self._context, b, kind, data, lengths, strides)
 
     def _require(self, condition: Any) -> None:
+        """Emit a jump to the block that raises TypeError, unless `condition` holds."""
         after = self._entry.append_basic_block()
         self._builder.cbranch(condition, after, self._fail)
         self._builder.position_at_end(after)
@@ -326,7 +329,7 @@ class _PythonEntry:
 
 
 def list_type_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Return numpy's type numbers for a dtype: several C types may have the same bits.
+    """Return all of numpy's type numbers for `dtype`; several C types may have the same bits.
 
     >>> list_type_numbers(np.dtype(bool))
     (0,)

@@ -1,4 +1,4 @@
-"""Machine code on disk: kernels that this machine compiled, and kernels that the package ships.
+"""Store machine code on disk, and find kernels that this machine compiled or the package ships.
 
 A file name encodes everything that the kernel's code depends on. Files are in NUMBA_CACHE_DIR if it
 is set, otherwise next to the source or in the user's cache folder. Whoever writes these files runs
@@ -33,7 +33,7 @@ from sqlml.backends.native.jit.object_code import ObjectCode, find_level
 SUFFIX = ".kernel"
 
 MIN_AGE_SECONDS = 86_400.0
-"""The age from which files of other versions of sqlml, or partly written files, are deleted."""
+"""Files of other versions of sqlml, and partly written files, are deleted from this age on."""
 
 _BACKEND = Path(__file__).parent.parent
 _MAGIC = b"sqlml kernel 2\n"
@@ -41,7 +41,7 @@ _SIZE = struct.Struct("<Q")
 
 
 def folders() -> Iterator[Path]:
-    """Yield the folders where files may be, with the best folder first."""
+    """Yield the folders that may hold kernels, with the best folder first."""
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named:
         yield Path(named) / "sqlml"
@@ -52,7 +52,7 @@ def folders() -> Iterator[Path]:
 
 
 def read(name: str) -> ObjectCode | None:
-    """Return the code in a file; None if the file is missing, damaged or not the user's own."""
+    """Return the code in the file `name`; None if it is missing, damaged or not the user's own."""
     for folder in filter(own_files.is_private, folders()):
         with suppress(OSError):
             code = unpack(name, own_files.read(folder / name))
@@ -137,7 +137,7 @@ def read_shipped(function: Callable[..., Any], signature: Signature) -> ObjectCo
 
 
 def name_shipped(function: Callable[..., Any], signature: Signature) -> str:
-    """Return the name of a kernel's file for the level of this process."""
+    """Return the file name of a kernel that is shipped for the level of this process."""
     path, name = Path(function.__code__.co_filename), function.__name__
     source = digest_sources(None if path.is_relative_to(_BACKEND) else path.parent)
     key = (function.__module__, name, describe_constants(function), spell_kind(signature))

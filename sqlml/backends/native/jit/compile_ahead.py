@@ -28,7 +28,7 @@ _R = TypeVar("_R")
 
 
 def map_in_processes(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-    """Yield the result of `work` for each item, from several processes: compiling holds the GIL."""
+    """Yield the result of `work` for each item, from new processes, as compiling holds the GIL."""
     if not items:
         return
     num_processes = min(len(items), os.cpu_count() or 1)
@@ -44,7 +44,7 @@ used. `tests/contract/test_known_kernels.py` reports missing lines."""
 
 @dataclass(frozen=True, slots=True)
 class KnownKernel:
-    """A function of a module, and the signature for which it is compiled."""
+    """A kernel, as the name of a function in a module, and the signature to compile it for."""
 
     module: str
     name: str
@@ -56,7 +56,7 @@ class KnownKernel:
         return function
 
     def compile(self) -> ObjectCode:
-        """Compile the kernel for other processes; raise NotLoadable if only numba can run it."""
+        """Compile the kernel for other processes; raise NotLoadable if it needs numba to run."""
         for name in getattr(importlib.import_module(self.module), "CALLED", ()):
             # numba needs an address for the functions of the engine.
             if llvm.address_of_symbol(name) is None:
@@ -64,7 +64,7 @@ class KnownKernel:
         return object_code.compile_kernel(self.function, self.signature)
 
     def to_line(self) -> str:
-        """Return the kernel's line in the file.
+        """Return the line that describes the kernel in the file.
 
         >>> KnownKernel("rows.column_kernels", "_take", ("count",)).to_line()
         "rows.column_kernels _take ('count',)"
@@ -77,7 +77,7 @@ def known_kernels() -> tuple[KnownKernel, ...]:
 
 
 def parse_line(line: str) -> KnownKernel:
-    """Return the kernel of a line.
+    """Parse a line of the file into a kernel.
 
     >>> parse_line("rows.column_kernels _take ('count',)").signature
     ('count',)
@@ -91,8 +91,8 @@ def parse_line(line: str) -> KnownKernel:
 def compile_ahead(begin: Callable[[int], None]) -> int:
     """Compile the known kernels that this machine lacks; return how many were compiled.
 
-    `begin` is first called with the number of missing kernels. Raises OSError if there is no
-    private folder to keep them in.
+    `begin` is called first, with the number of missing kernels. Raises OSError if there is no
+    private folder to store them in.
     """
     missing = [k for k in known_kernels() if not is_on_disk(k.function, k.signature)]
     if missing and not code_store.has_writable_folder():
@@ -108,7 +108,7 @@ def compile_ahead(begin: Callable[[int], None]) -> int:
 
 
 def _compile(kernel: KnownKernel) -> bool:
-    """Compile and store one kernel; return False if only numba can run it."""
+    """Compile and store one kernel; return False if it needs numba to run."""
     with suppress(object_code.NotLoadable):
         store(kernel.function, kernel.signature, kernel.compile())
         return True
@@ -119,9 +119,9 @@ def _compile(kernel: KnownKernel) -> bool:
 #
 #     python -m sqlml.backends.native.jit.compile_ahead FOLDER [all]
 #
-# It runs while the wheel of a release is built (`hatch_build.py`), in processes of its own, because
-# numba reads the processor level from environment variables. The level is this machine's; with
-# `all`, every level of `object_code.LEVELS`, one after the other.
+# It runs while the wheel of a release is built (`hatch_build.py`), and compiles in new processes,
+# because numba reads the processor level from environment variables. The level is that of this
+# machine; with `all`, every level of `object_code.LEVELS` is compiled.
 
 
 def build_kernels(folder: Path, levels: Sequence[str], kernels: Sequence[KnownKernel]) -> None:

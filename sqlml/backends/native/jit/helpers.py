@@ -1,4 +1,4 @@
-"""Functions that kernels call; numba sees them only when a kernel has to be compiled.
+"""Mark functions that kernels call; numba sees them only when a kernel has to be compiled.
 
 numba's own decorators import it, which takes longer than loading a kernel from disk. Here a
 decorated function is a `Deferred`, which `resolve_helpers` replaces with the result of numba's

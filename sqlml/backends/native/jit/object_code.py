@@ -1,4 +1,4 @@
-"""Machine code of kernels as bytes: compiled once by numba, and loaded by LLVM.
+"""Compile kernels with numba to bytes of machine code, and load such bytes with LLVM.
 
 numba's own loader needs numba, whose import takes longer than everything else.
 """
@@ -26,10 +26,8 @@ from sqlml.backends.native.jit.argument_kinds import ENTRY, Signature, to_numba_
 from sqlml.backends.native.jit.call_wrapper import NUMBERS_ENTRY, WORDS_ENTRY
 from sqlml.backends.native.jit.helpers import resolve_helpers
 
-# Check object files before loading: LLVM trusts them.
-#
-# LLVM reads wherever a file points. It ends the process if such a place is invalid, or if there is
-# no function with a name that the file calls.
+# Object files are checked before they are loaded, because LLVM trusts them: it follows every offset
+# in a file, and ends the process if an offset is invalid or if the file calls an unknown function.
 
 
 class DamagedError(Exception):
@@ -61,7 +59,7 @@ def read_symbols(content: bytes, sample: bytes) -> Symbols:
 
 
 _LOADER_SYMBOLS = frozenset({".TOC.", "_GLOBAL_OFFSET_TABLE_"})
-"""Names that are defined by the loader of a file."""
+"""Names that the loader defines."""
 
 
 def _require(condition: bool) -> None:
@@ -175,11 +173,11 @@ LEVELS: Mapping[str, frozenset[str]] = {
     "x86-64-v4": _V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"},
     "x86-64-v3": _V3,
 }
-"""LLVM's names of the levels and of their features, with the best level first."""
+"""LLVM's name of a level -> its features, with the best level first."""
 
 
 def settings_for_level(level: str) -> dict[str, str]:
-    """Return the environment variables that make numba compile for a level."""
+    """Return the environment variables that make numba compile for `level`, a key of LEVELS."""
     features = ",".join(f"+{feature}" for feature in sorted(LEVELS[level]))
     return {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": features}
 
@@ -213,7 +211,7 @@ def find_level() -> str | None:
 
 
 def has_feature(feature: str) -> bool:
-    """Return True if kernels may use a feature, which is given by LLVM's name.
+    """Return True if kernels may use `feature`, such as "avx2", as LLVM spells it.
 
     Returns False if NUMBA_CPU_NAME or NUMBA_CPU_FEATURES select something other than a level.
     """
@@ -232,7 +230,7 @@ _FASTCALL = 0x80
 """CPython's METH_FASTCALL."""
 
 _NUMBA_PREFIXES = ("NRT_", "numba_", "_ZN5numba")
-"""Prefixes of functions that only numba has."""
+"""Prefixes of the names of functions that only numba defines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +270,7 @@ _IMMORTAL: list[Any] = []
 
 
 def describe_processor() -> tuple[str, ...]:
-    """Return what machine code depends on besides its source: processor, libraries, settings."""
+    """Return what machine code depends on besides the source: processor, libraries, settings."""
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -287,7 +285,7 @@ def describe_processor() -> tuple[str, ...]:
 
 
 def compile_kernel(function: Callable[..., Any], signature: Signature) -> ObjectCode:
-    """Compile a kernel, without fastmath, because the order of sums is part of a model.
+    """Compile `function` for `signature`, without fastmath: the order of sums is part of a model.
 
     Raises NotLoadable if the kernel needs functions of numba that its entry does not contain.
     """
@@ -311,7 +309,7 @@ def compile_kernel(function: Callable[..., Any], signature: Signature) -> Object
 
 
 def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
-    """Load a kernel, which runs without the GIL.
+    """Load a kernel as a Python function called `name`, which runs without the GIL.
 
     Raises NotLoadable if the code is damaged, or if a function that it calls is missing.
     """
@@ -337,7 +335,7 @@ def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
 
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
-    """Pause the garbage collector, which would take a fifth of the time while numba compiles."""
+    """Pause the garbage collector, which would take a fifth of the time that numba compiles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -348,7 +346,7 @@ def _pause_garbage_collection() -> Iterator[None]:
 
 
 def _find_callees(code: ObjectCode) -> list[str]:
-    """Return the functions that machine code calls in the process; NotLoadable if it is damaged."""
+    """Return the functions of the process that `code` calls; raise NotLoadable if it is damaged."""
     try:
         kernel, entry = (read_symbols(c, _make_empty_object()) for c in (code.kernel, code.entry))
     except DamagedError as error:

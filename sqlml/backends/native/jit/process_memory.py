@@ -1,6 +1,6 @@
-"""Intrinsics for arrays at addresses, and for functions of the process.
+"""numba intrinsics that view memory as arrays, and that call functions of the process.
 
-An intrinsic of numba is a function that emits LLVM IR.
+An intrinsic is a function that emits LLVM IR for its calls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _make_array_intrinsic(dtype: str) -> Any:
 
 
 def _make_array_generator(kind: ArrayKind, i: int) -> Any:
-    """Return a generator of an array, whose address and length are arguments i and i + 1."""
+    """Return an IR generator for an array whose address and length are arguments i and i + 1."""
 
     def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
         data, size = b.inttoptr(arguments[i], POINTER), ir.Constant(LONG, kind.dtype.itemsize)

@@ -73,13 +73,13 @@ if hasattr(os, "register_at_fork"):  # a child must not wait for a thread that i
 
 
 def specialise(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
-    """Compile `function` to machine code for `signature`, without the GIL; once per process.
+    """Compile `function` for `signature`, once per process; the kernel runs without the GIL.
 
     The kernel takes positional arguments, and raises TypeError if an argument is of another kind.
     It may return None, a bool or an int. Floating-point arithmetic is as written (no fastmath): the
     order of sums is part of a model.
 
-    Raises NotReady while the kernel is being compiled, if the caller need not wait (`no_wait.py`).
+    Within `no_wait`, raises NotReady while another process compiles the kernel.
     """
     kernel = _COMPILED.get((function, signature))
     if kernel is not None:
@@ -110,14 +110,14 @@ def list_kernels_in_use() -> tuple[tuple[Callable[..., Any], Signature], ...]:
 
 
 def find_entry(kernel: Callable[..., Any]) -> Entry | None:
-    """Return the entry of a kernel from `specialise`; None if only numba can run the kernel."""
+    """Return the entry of a kernel from `specialise`; None if the kernel needs numba to run."""
     return _ENTRIES.get(kernel)
 
 
 def _load_or_compile(
     function: Callable[..., Any], signature: Signature, must_wait: bool
 ) -> LoadedKernel | None:
-    """Load the kernel's machine code from disk, or compile it; None if only numba can run it."""
+    """Load the kernel's machine code from disk, or compile it; None if it needs numba to run."""
     for code in _find_stored(function, signature):
         with suppress(object_code.NotLoadable):  # this process lacks a function
             return object_code.load_kernel(code, function.__name__)
@@ -161,7 +161,7 @@ def store(function: Callable[..., Any], signature: Signature, code: ObjectCode) 
 
 
 def _compile_with_numba(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
-    """Compile a kernel that only numba can run; each process compiles it again."""
+    """Compile a kernel that needs numba to run; each process compiles it again."""
     from numba import njit
 
     dispatcher: Any = njit(nogil=True, error_model="numpy")(helpers.resolve_helpers(function))

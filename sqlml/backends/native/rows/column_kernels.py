@@ -24,7 +24,7 @@ def make_converter(source: np.dtype[Any], target: np.dtype[Any]) -> Callable[[Ar
 
 
 def call_take(x: Rows, columns: Array, out: Rows) -> Call:
-    """Return the call that copies the columns `columns`, int64, possibly to another dtype."""
+    """Return the call that copies `columns`, int64, of `x` to `out`, and converts their dtype."""
     columns = np.ascontiguousarray(columns, np.int64)
     out_kind = writes(out.dtype, 2) if out.is_contiguous else ArrayKind(out.dtype, 2, "A", False)
     argument_kinds = (reads(x.dtype, 2), *kinds_of(columns), out_kind)
@@ -32,7 +32,7 @@ def call_take(x: Rows, columns: Array, out: Rows) -> Call:
 
 
 def call_shift(x: Rows, offsets: Array, out: Rows) -> Call:
-    """Return the call that adds `offsets` int64 (k,) to the columns of rows."""
+    """Return the call that writes the columns of `x` plus `offsets`, int64 (k,), to `out`."""
     return RowKernel.of(_shift, x.dtype, (offsets,), out.width, out.dtype).call(x, out)
 
 
@@ -111,7 +111,7 @@ def call_check(x: Rows, allow_nan: bool) -> Call:
 
 
 def make_finite_checker(dtype: np.dtype[Any], allow_nan: bool) -> Callable[[Array], bool]:
-    """Return a predicate: does x (n, k) have an infinity, or NaN unless `allow_nan`?"""
+    """Return a function that tells whether x (n, k) has an infinity, or NaN unless `allow_nan`."""
     has_non_finite = specialise(_has_nan_times_zero, (reads(dtype, 2),))
     has_infinity = specialise(_has_infinity, (reads(dtype, 2),))
     return lambda x: bool(has_non_finite(x)) and (not allow_nan or bool(has_infinity(x)))
@@ -139,9 +139,9 @@ def _has_infinity(x: Any) -> bool:
 
 
 def make_range_checker(low: Array, high: Array, allow_nan: bool) -> Callable[[Array], bool]:
-    """Return a predicate: is a value of x (n, k) outside `low` (k,) to `high` (k,)?
+    """Return a function that tells whether a number in x (n, k) is outside `low` (k,) to `high`.
 
-    NaN counts as outside unless `allow_nan`.
+    Infinity counts as outside, and so does NaN unless `allow_nan`.
     """
     dtype = low.dtype
     largest = np.finfo(dtype).max
@@ -164,7 +164,7 @@ def _is_outside(x: Any, low: Any, high: Any, allow_nan: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineKernel:
-    """A kernel that reads contiguous rows as one line of numbers; its constants. Thread-safe."""
+    """A kernel that reads contiguous rows as a line of numbers, with its constants. Thread-safe."""
 
     kernel: Callable[..., Any]
     constants: tuple[Any, ...]
@@ -185,19 +185,20 @@ class LineKernel:
 
 
 def find_line_kernel(program: Program, output: str) -> LineKernel | None:
-    """Return a kernel that computes `output` from the only input, or None if there is none."""
+    """Return a kernel that computes `output`; None unless it is a `_MAPS` entry or row norms."""
     return _match_column_map(program, output) or _match_row_norms(program, output)
 
 
 MAX_NORM_COLUMNS = 128
-"""The most columns of `_match_row_norms`: numpy sums wider rows in another order."""
+"""The most columns for `_normalise`; numpy sums wider rows in another order."""
 
 _NORM_CODES = {("sum", "square"): 0, ("sum", "abs"): 1, ("max", "abs"): 2}
+"""Reduction and the operator below it -> code of the norm: L2, L1 or max."""
 _U = np.uint64
 
 
 def _match_row_norms(program: Program, output: str) -> LineKernel | None:
-    """Return the kernel if `output` scales each row to norm 1 (`Normalizer`), otherwise None."""
+    """Return a kernel if `output` scales each row to norm 1, as `Normalizer` does; else None."""
     nodes = program.nodes
 
     def first_input(node: Node) -> Node:
@@ -235,6 +236,7 @@ def _match_row_norms(program: Program, output: str) -> LineKernel | None:
 
 
 def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
+    """Divide each row by its norm, unless it is tiny; return True if a number is not finite."""
     width, norm_code, tiny_limit = _U(settings[0]), settings[1], limits[0]
     lanes = width - width % _U(8)
     sums = np.empty(8)
@@ -271,14 +273,14 @@ def _normalise(x: Any, settings: Any, limits: Any, out: Any) -> Any:
     return False
 
 
-# Scalers and binarizers: a map of checked rows with parameters a (k,) and b (k,) per column,
-# (x - a) / b, or x * a + b, or 1 where x > a and else 0.
+# Scalers and binarizers map checked rows, with parameters a and b per column, to (x - a) / b, to
+# x * a + b, or to 1 where x > a and otherwise 0.
 #
 # A row is too short for vector instructions. So the parameters are repeated for each row of a
 # block, and the block is processed as one long line of numbers.
 
 LINE = 1024
-"""The most numbers in a block."""
+"""The most numbers in a block, unless a single row has more."""
 
 SUB_DIV, MUL_ADD, ABOVE = 0, 1, 2
 
@@ -295,7 +297,7 @@ _MAPS: dict[tuple[str, ...], Callable[..., tuple[int, Any, Any]]] = {
 
 
 def _match_column_map(program: Program, output: str) -> LineKernel | None:
-    """Return the kernel if `output` applies a map of `_MAPS` to checked rows, otherwise None."""
+    """Return a kernel if `output` applies a map of `_MAPS` to checked rows; else None."""
     nodes, node = program.nodes, program.nodes[program.outputs[output]]
     if node.type.dtype != "float64":
         return None
@@ -328,6 +330,7 @@ def _match_column_map(program: Program, output: str) -> LineKernel | None:
 
 
 def _map(x: Any, a: Any, b: Any, map_code: Any, allow_nan: Any, out: Any) -> Any:
+    """Write the map of x to `out`, block by block; return True if a number is rejected."""
     # With unsigned indices, numba omits the test for negative indices.
     size, end, start = _U(a.size), _U(x.size), _U(0)
     while start < end:

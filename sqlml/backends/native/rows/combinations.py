@@ -1,4 +1,4 @@
-"""`look_up_combinations`: look up values of combinations of categories, each in a hash table.
+"""`look_up_combinations`: look up the values of combinations of categories in hash tables.
 
 The tables of many combinations exceed the cache, and successive rows read unrelated slots. So for a
 block of rows, all slots are first computed and prefetched; then the keys are found, and their
@@ -28,7 +28,7 @@ _WHOLE = float(MAX_EXACT_INTEGER)
 
 
 def make_combination_kernel(attrs: Attrs) -> RowKernel:
-    """Return a kernel that looks up combinations in x (n, k), float64, as the reference does."""
+    """Return a kernel that looks up the values of the combinations in float64 x (n, k)."""
     width, dtype = int(attrs["widths"].sum()), attrs["values"].dtype
     arrays = (attrs["keys"], attrs["values"], attrs["columns"])
     tables = cache_by_arrays("combinations", arrays, lambda: _make_tables(attrs))
@@ -38,14 +38,14 @@ def make_combination_kernel(attrs: Attrs) -> RowKernel:
 def _make_tables(attrs: Attrs) -> tuple[Any, ...]:
     """Build the tables of `find_combinations`: its arguments columns, slots and values.
 
-    columns: the columns of x that are read; the positions of each combination's columns among them,
-    concatenated; and where each combination's positions end.
-    slots: the keys by slot; where each combination's slots begin; by how many bits a hash is
-    shifted to give a slot; and the key that marks empty slots.
-    values: the values by slot; where each combination's values begin; and the values per slot.
+    columns: the columns of x that are read; for each combination, the positions of its columns in
+    this list; and where the positions of each combination end.
+    slots: the keys by slot; for each combination, where its slots begin, by how many bits a hash is
+    shifted to give a slot, and the key that marks empty slots.
+    values: the values by slot; for each combination, where they begin and how many a slot has.
 
-    Empty slots have the values of an absent combination. So a row whose hash equals the key of
-    empty slots gets these values as well.
+    Empty slots hold the values of an absent combination, so a row whose key happens to equal the
+    key of empty slots also gets these values.
     """
     combinations = list(unpack_combinations(attrs))
     bits = np.array([max(1, int(1.5 * c.keys.size).bit_length()) for c in combinations], np.int64)
@@ -72,6 +72,7 @@ def _make_tables(attrs: Attrs) -> tuple[Any, ...]:
 
 
 def _find_absent_key(keys: Array) -> int:
+    """Return a number that is not among the sorted `keys`."""
     if not keys.size or keys[-1] < np.iinfo(np.int64).max:
         return int(keys[-1]) + 1 if keys.size else 0
     gap = np.flatnonzero(keys[1:] - 1 > keys[:-1])
@@ -84,7 +85,7 @@ def _choose_first_slot(key: Any, shift: Any) -> Any:
 
 
 def fill_slots(sources: Any, slots: Any, values: Any) -> None:
-    """Put each key and its values into an empty slot of its combination."""
+    """Put each key and its values into an empty slot of the combination's table."""
     keys, ends, source_values = sources
     stored_keys, starts, shifts, empty_keys = slots
     stored_values, value_starts, widths = values

@@ -1,7 +1,7 @@
-"""Distances to fixed points, and the search for the nearest points, with pruned trees.
+"""Compute distances to fixed points, and search for the nearest points with pruned trees.
 
 The arithmetic and its order are those of `ir/operators/distances.py` and `neighbours.py`, so the
-results are the same bits. Metrics that are not in `METRIC_CODES` run in numpy.
+results are bit-identical. Metrics that are not in `METRIC_CODES` run in numpy.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from sqlml.ir.operators.neighbours import select_nearest, to_true_distances
 from sqlml.ir.program import Attrs
 from sqlml.types import Array
 
-# Expanded distances (`ir/operators/distances.py`), and the nearest points by them.
+# Expanded distances (`ir/operators/distances.py`), and the search for the nearest points by them.
 #
 # One tile of a matrix product gives all distances from a few rows to a few points. A search passes
-# these distances to the heaps of the rows at once. So no distance is written to memory, and each
+# them to the heaps of the rows at once. So no distance is written to memory, and each
 # point is read once for `HIGH` rows.
 
 _CACHED_BYTES = 1 << 18
-"""Bytes of points that all rows are compared with before the next points, so they stay cached."""
+"""Bytes of points per pass: all rows are compared with these points while they are cached."""
 
 _ROWS = (reads(np.float64, 2, "C"), reads(np.float64, 1, "C"))
-"""The kinds of rows (n, k) and of their squared norms (n,), or of numbers used instead of them."""
+"""The kinds of rows (n, k), and of their squared norms (n,) or numbers that replace the norms."""
 
 _HEAPS = (writes(np.float64, 2), writes(np.int64, 2))
 """The kinds of distances and indices, both (n, neighbours)."""
 
 Search = Callable[[Array, Array, Array], None]
-"""Fills the heaps (n, neighbours) of distances and of int64 indices, unsorted, for rows (n, k)."""
+"""Fills heaps (n, neighbours) of distances and int64 indices for rows (n, k); they are unsorted."""
 
 
 def make_expanded_search(points: Array) -> Search | None:
@@ -73,7 +73,7 @@ def make_expanded_search(points: Array) -> Search | None:
 
 
 def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array], Array] | None:
-    """Return a function from x (n, k) to squared or cosine distances (n, m), if `FUSES`."""
+    """Return a function from x (n, k) to squared or cosine distances (n, m); None unless FUSES."""
     if not FUSES:
         return None
     count = len(points)
@@ -95,6 +95,7 @@ def _make_expanded_distances(points: Array, is_cosine: bool) -> Callable[[Array]
 
 
 def _distances(x: Any, row_norms: Any, points: Any, point_norms: Any, out: Any) -> None:
+    """Write the expanded distances from all rows to all points to `out`, tile by tile."""
     rows, count = out.shape
     tile, zeros = np.empty(HIGH * WIDTH), np.zeros(HIGH)
     for panel in range(points.shape[0]):
@@ -116,6 +117,7 @@ def _search(
     distances: Any,
     indices: Any,
 ) -> None:
+    """Fill the heaps of the rows with their nearest points, one pass of panels after another."""
     rows = distances.shape[0]
     tile, max_distances = np.empty(HIGH * WIDTH), np.empty(HIGH)
     for start in range(0, points.shape[0], panels_per_pass):
@@ -143,6 +145,7 @@ def _search(
 
 @inlined_helper
 def _replace_top(heap: Any, heap_indices: Any, distance: Any, point: Any) -> None:
+    """Replace the largest distance of a max-heap, and its point, with a smaller one."""
     k, parent = heap.shape[0], 0
     while True:
         child = 2 * parent + 1
@@ -158,6 +161,7 @@ def _replace_top(heap: Any, heap_indices: Any, distance: Any, point: Any) -> Non
 
 
 METRIC_CODES: Mapping[str, int] = {"sqeuclidean": 0, "manhattan": 1, "chebyshev": 2, "dot": 3}
+"""Metric -> its code in the kernels."""
 BLOCK_DISTANCES = 1 << 16
 """Distances that are computed at a time, so that they stay in the processor's cache."""
 
@@ -165,7 +169,7 @@ MAX_INSERTION_SORTED = 64
 """The most neighbours for which an insertion sort is used."""
 
 STACK_SIZE = 128
-"""Capacity of the stack: two nodes for each level of a tree with at most 2^62 nodes."""
+"""Capacity of the stack of `_nearest`: two nodes per level of a tree of at most 2^62 nodes."""
 
 
 def make_pairwise_function(attrs: Attrs) -> Callable[[Array], Array] | None:
@@ -188,7 +192,7 @@ def make_pairwise_function(attrs: Attrs) -> Callable[[Array], Array] | None:
 def make_nearest_function(attrs: Attrs) -> Callable[[Array], Array] | None:
     """Return a function that finds the nearest points of x (n, k), or None if numpy must search.
 
-    Its result (n, 2 * neighbours) has the distances, followed by the indices.
+    The function returns (n, 2 * neighbours): the distances, followed by the indices.
     """
     ties, metric, k = attrs["ties"], attrs["metric"], int(attrs["k"])
     if ties == "partition":
@@ -218,7 +222,7 @@ def make_nearest_function(attrs: Attrs) -> Callable[[Array], Array] | None:
 
 
 def _make_partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """Return a search with `numpy.argpartition`, which has its own choice among equal distances."""
+    """Return a search with `numpy.argpartition`, so that ties are broken as in numpy."""
     k = int(attrs["k"])
     compute_distances = make_pairwise_function(attrs)
     if compute_distances is None:
@@ -298,7 +302,7 @@ def _pairwise(x: Any, points: Any, metric_code: Any, out: Any) -> None:
 
 @compiled_helper
 def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
-    """Return a * b + c, rounded once, as `expanded.fused` does."""
+    """Return a * b + c, rounded once, with the method of `ir/operators/distances.py`."""
     product = a * b
     high_a, high_b = a * SPLIT, b * SPLIT
     high_a, high_b = high_a - (high_a - a), high_b - (high_b - b)
@@ -317,7 +321,7 @@ def _nearest(
     """Fill each row's heap with its k nearest points, by descending a tree of points.
 
     Expanded distances (`ir/operators/distances.py`) are computed only for points that may enter
-    the heap. The loops are one long function because they share the heap and the stack.
+    the heap. This is one long function because all loops share the heap and the stack.
 
     Args:
         x: rows (n, width).
@@ -326,7 +330,7 @@ def _nearest(
             settings: the metric, the kind of tree (0: none, 1: boxes, 2: balls), and whether
             distances expand.
         row_norms, point_norms: the squared norms of the rows (n,) and of the points (m,).
-        slack: the rounding slack of each row (n,).
+        slack: (n,), bounds of the rounding errors of each row's distances.
         distances, indices: the heaps (n, k) of distances and of point indices.
     """
     points, order, node_ranges, node_bounds, settings = tree

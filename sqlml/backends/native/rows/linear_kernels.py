@@ -1,6 +1,6 @@
-"""Linear scores that sum each row in one order, whatever its position in the batch.
+"""Compute linear scores with one order of summation, whatever a row's position in the batch.
 
-BLAS sums a row in different orders at different positions of a batch, so equal rows could score one
+BLAS sums rows in different orders at different positions of a batch, so equal rows could score one
 bit apart, and `WHERE predict(...) = (SELECT max(predict(...)) ...)` could return nothing.
 """
 
@@ -32,7 +32,7 @@ def make_wide_linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
 
 
 def make_squared_distances(points: Array) -> Callable[[Array], Array]:
-    """Return a function from x (n, k), float64, to squared distances (n, m) to points (m, k)."""
+    """Return a function from float64 x (n, k) to squared distances (n, m) to `points` (m, k)."""
     return _make_tiled(_distances, points.T, np.zeros(len(points)))
 
 
@@ -74,7 +74,7 @@ def _fill_tiles(x: Any, right: Any, bias: Any, gaps: Any, out: Any) -> None:
 
 
 LANES = 8
-"""Rows that are summed side by side in one pass over the weights, to hide addition latency."""
+"""Rows that are summed side by side in one pass over the weights, to hide the latency of adds."""
 
 
 def make_linear_function(weights: Array, bias: Array) -> Callable[[Array], Array]:

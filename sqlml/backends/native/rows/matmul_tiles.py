@@ -1,11 +1,11 @@
-"""Tiles of a matrix product, kept in registers while their columns are summed.
+"""Compute tiles of a matrix product, whose sums stay in registers.
 
-K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3),
-2008, sections 4 and 5: the right factor is stored in panels, and a tile that fills the registers
-reads each of its numbers once. Each sum runs over the columns one by one, so it does not depend on
-a row's position in the batch. `distance_tile` and `square_tile` round each product and sum once (a
-fused multiply-add), as `ir/operators/distances.py` does; `rounded_tile` also rounds the product, as
-`linear` and `pairwise` do.
+The method is that of K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication", ACM TOMS 34(3), 2008, sections 4 and 5: the right factor is stored in panels, and a
+tile that fills the registers reads each number of a panel once. Each sum adds the columns one by
+one, so it does not depend on a row's position in the batch. `distance_tile` and `square_tile` round
+each product and sum once (a fused multiply-add), as `ir/operators/distances.py` does;
+`rounded_tile` also rounds the product, as `linear` and `pairwise` do.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ HIGH = 4 if _LANES == 4 else 8
 """Rows of a tile: AVX2 has 16 registers, AVX-512 and ARM have 32."""
 WIDTH = _LANES * _VECTORS
 """Columns of a tile and of a panel."""
-# Kinds of summands: products rounded once with their sum, rounded products, squared differences.
+# Kinds of summands: products rounded only with the sum, rounded products, squared differences.
 _FUSED, _ROUNDED, _GAPS = 0, 1, 2
 
 
 def make_panels(right: Array) -> Array:
-    """Copy a matrix (k, m) into panels (panels, k, WIDTH); pad the last panel with 0."""
+    """Copy a matrix (k, m) into panels (panels, k, WIDTH); the last panel is padded with zeros."""
     k, m = right.shape
     panels = np.zeros((-(-m // WIDTH), k, WIDTH))
     for panel_index, panel in enumerate(panels):
@@ -55,7 +55,7 @@ def make_panels(right: Array) -> Array:
 
 
 def pad_rows(left: Array) -> Array:
-    """Return contiguous rows (n, k), padded with rows of 0 to a multiple of HIGH rows."""
+    """Return `left` (n, k) as contiguous rows, padded with zeros to a multiple of HIGH rows."""
     n, k = left.shape
     if n % HIGH == 0:
         return np.ascontiguousarray(left)
@@ -100,10 +100,11 @@ def distance_tile(
     worst: Any,
     out: Any,
 ) -> Any:
-    """Emit max(0, row_norms[row + r] - 2 * sum + point_norms[panel * WIDTH + w]) into `out`.
+    """Emit the distances max(0, row_norms[row + r] - 2 * s + point_norms[panel * WIDTH + w]).
 
-    out is (HIGH * WIDTH,), and the sums of products are those of `rounded_tile`. The result is
-    an int64, in which bit r is set if a distance of row r is less than worst[r]; NaN is never less.
+    They are written to out[r * WIDTH + w]; s is the sum of products of `rounded_tile`, fused. The
+    result is an int64, in which bit r is set if a distance of row r is less than worst[r]; NaN is
+    never less.
     numba requires one parameter per argument of an intrinsic.
     """
     from numba import types  # only to compile
@@ -149,7 +150,7 @@ def distance_tile(
 def square_tile(
     typing: Any, left: Any, row: Any, count: Any, right: Any, panel: Any, out: Any
 ) -> Any:
-    """Emit out[w] += the squares of the sums in rows r < count of the tile, added one by one."""
+    """Emit out[w] += the squares of the tile's sums in rows r < `count`, added one by one."""
     from numba import types  # only to compile
 
     integer = types.int64
@@ -182,9 +183,10 @@ def _sum_products(
     argument_indices: tuple[int, int, int, int] = (0, 1, 2, 3),
     summand_kind: int = _FUSED,
 ) -> list[Any]:
-    """Emit the sums of a tile as vectors, row by row; `summand_kind` is _FUSED, _ROUNDED or _GAPS.
+    """Emit the sums of a tile; return them as vectors, row by row.
 
-    argument_indices: the indices of the arguments left, row, right and panel.
+    `argument_indices` are the indices of left, row, right and panel in `arguments`. `summand_kind`
+    is _FUSED, _ROUNDED or _GAPS.
     """
     left_index, row_index, right_index, panel_index = argument_indices
     vector = ir.VectorType(ir.DoubleType(), _LANES)
@@ -257,10 +259,10 @@ def _vector_at(builder: Any, array: Any, index: Any, offset: int, vector: Any) -
 
 
 def find_quadratic(program: Program, i: int) -> tuple[int, Callable[[Array], Array]] | None:
-    """Match sum node i and the operators below it; return None if they differ from the pattern.
+    """Return the node of the rows, and a kernel for node i, if it computes squared lengths.
 
-    Otherwise returns the node of the rows, and a function from x (n, k) to the squared lengths
-    (n, classes, 1); both are float64.
+    The kernel maps x (n, k) to (n, classes, 1), both float64. Return None if the operators below
+    node i differ from those of QuadraticDiscriminantAnalysis.
     """
     nodes = program.nodes
     if nodes[i].attrs["axis"] != 2 or nodes[i].type.dtype != "float64" or not FUSES:

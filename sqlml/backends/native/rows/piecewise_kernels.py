@@ -1,7 +1,7 @@
-"""Kernels for sorted points per column: searches, interpolation, and B-splines.
+"""Kernels for columns with sorted points: searches, interpolation, and B-splines.
 
-The halving steps of a search pass over a block of rows of one column at a time and run as vector
-instructions, because no step depends on what another row finds.
+A search halves the points for a block of rows of one column at a time. Each halving step runs as
+vector instructions, because the rows do not depend on each other.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _INT64 = np.dtype(np.int64)
 def make_search_kernel(
     edges: Array, offsets: Array, side: str, dtype: np.dtype[Any] = _INT64
 ) -> RowKernel:
-    """Return a kernel that searches each column's edges, as `numpy.searchsorted` does.
+    """Return a kernel that searches the edges of each column, as `numpy.searchsorted` does.
 
-    It reads x (n, k) of the edges' dtype. The edges of column c are
-    edges[offsets[c]:offsets[c + 1]]. The results (n, k) have the dtype `dtype`.
+    The edges of column c are edges[offsets[c]:offsets[c + 1]]. The kernel maps x (n, k) of the
+    edges' dtype to (n, k) of `dtype`.
     """
     constants = (*map(np.ascontiguousarray, (edges, offsets)), side != "left")
     return RowKernel.of(_search, edges.dtype, constants, offsets.size - 1, dtype)
@@ -46,10 +46,10 @@ def make_interpolation_kernel(points: Array, values: Array, offsets: Array) -> R
 
 @inlined_helper
 def _count_below(x: Any, points: Any, start: Any, stop: Any, right: Any, counts: Any) -> None:
-    """Set counts[r] to `start` plus the number of points from `start` to `stop` below x[r].
+    """Set counts[r] to `start` plus the number of points in points[start:stop] below x[r].
 
-    If `right`, points equal to x[r] count as well. For NaN, all points count. With unsigned
-    indices, numba omits the test for negative indices.
+    If `right`, points equal to x[r] also count. For NaN, all points count. Indices are unsigned, so
+    that numba omits the test for negative ones.
     """
     rows = _U(x.size)
     counts[:] = start
@@ -114,7 +114,7 @@ def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, ou
 
 
 def make_bspline_function(knots: Array, degree: int) -> Callable[[Array], Array]:
-    """Return a function from float64 x (n, k) to basis functions (n, k * functions)."""
+    """Return a function from float64 x (n, k) to the values of all B-splines (n, k * functions)."""
     functions = knots.shape[1] - degree - 1
     scratch = writes(np.float64, 1)
     signature = (reads(np.float64, 2), *kinds_of(knots), scratch, scratch, writes(np.float64, 3))
@@ -130,7 +130,7 @@ def make_bspline_function(knots: Array, degree: int) -> Callable[[Array], Array]
 
 
 def _bspline(x: Any, knots: Any, basis: Any, previous: Any, out: Any) -> None:
-    """Write the basis functions of x (n, k) to out (n, k, functions).
+    """Write the values of the B-splines at x (n, k) to out (n, k, functions), which is 0 at first.
 
     `basis` and `previous` (degree + 1,) are scratch space for the functions that are not 0 at a
     value.

@@ -27,7 +27,7 @@ def make_sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
 
 
 def make_row_normalizer(norm: str, dtype: Any) -> Callable[[Csr], Any]:
-    """Return a function that normalizes sparse rows in one pass, as `csr.normalise` does."""
+    """Return a function that divides sparse rows by their norm, as `csr.normalise` does."""
     kernel = specialise(_normalise, (*_row_kinds(dtype)[::2], FLAG, writes(dtype, 1)))
 
     def normalise(x: Csr) -> Csr:
@@ -79,13 +79,13 @@ def _add(row: Any, out: Any) -> None:
 
 
 def _linear(data: Any, indices: Any, indptr: Any, weights: Any, bias: Any, out: Any) -> None:
-    columns = out.shape[1]
+    outputs = out.shape[1]
     for r in range(out.shape[0]):
         for j in range(indptr[r], indptr[r + 1]):
-            value, column = data[j], indices[j]
-            for m in range(columns):
-                out[r, m] += value * weights[column, m]
-        for m in range(columns):
+            value, feature = data[j], indices[j]
+            for m in range(outputs):
+                out[r, m] += value * weights[feature, m]
+        for m in range(outputs):
             out[r, m] += bias[m]
 
 

@@ -1,4 +1,4 @@
-"""`hash_categories`: CityHash64 of strings and of digits, with the letters of Google's city.cc."""
+"""`hash_categories`: CityHash64 of strings and of integers' digits; names are as in city.cc."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DIGITS = 24
 
 
 def make_text_hasher() -> Callable[[Any], Array]:
-    """Return a function that hashes strings or objects (n, 1) to float64 (n, 1); NaN if missing."""
+    """Return a function that hashes strings (n, 1) to float64 (n, 1); missing strings give NaN."""
     kernel = _compile_text_kernel()
 
     def hash_values(values: Any) -> Array:
@@ -82,6 +82,7 @@ def _shift_mix(value: Any) -> Any:
 
 @compiled_helper
 def _hash_pair(u: Any, v: Any) -> Any:
+    """Return `HashLen16` of Google's city.cc."""
     a = _shift_mix((u ^ v) * _MUL)
     return _shift_mix((v ^ a) * _MUL) * _MUL
 
@@ -111,6 +112,7 @@ def _hash_up_to_32(data: Any, start: Any, size: Any) -> Any:
 
 @compiled_helper
 def _hash_half(first: Any, z: Any, second: Any, third: Any) -> Any:
+    """Return vf and vs, or wf and ws, of `HashLen33to64` in Google's city.cc."""
     a, b, c = first, _rotate(first + z, _U(52)), _rotate(first, _U(37))
     a += second
     c += _rotate(a, _U(7))
@@ -135,6 +137,7 @@ def _hash_up_to_64(data: Any, start: Any, size: Any) -> Any:
 
 @compiled_helper
 def _hash_32_bytes(data: Any, start: Any, a: Any, b: Any) -> Any:
+    """Return `WeakHashLen32WithSeeds` of Google's city.cc; a and b are the seeds."""
     a += _read_8(data, start)
     z = _read_8(data, start + 24)
     b = _rotate(b + a + z, _U(21))
@@ -186,7 +189,7 @@ def hash_texts(data: Any, start: Any, stop: Any, out: Any) -> None:
 
 
 def hash_numbers(x: Any, out: Any) -> None:
-    """Write to out (n, 1) the hash of the digits of each integer in x (n, 1); NaN for others."""
+    """Write to out (n, 1) the hash of the digits of each number in x (n, 1); NaN for fractions."""
     digits = np.empty(_DIGITS, np.uint8)
     for r in range(out.shape[0]):
         value = x[r, 0]

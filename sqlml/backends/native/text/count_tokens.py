@@ -1,13 +1,13 @@
 """Split texts into tokens and count them, without a Python object per text or token.
 
-A text is read character by character from its UTF-8 bytes, lowered, and split into word characters,
-spaces and others by tables made with Python's own `re` and `str.lower`. The n-grams of a text are
-ranges of one byte buffer, hashed with MurmurHash3 and looked up in an open-addressing table of the
-vocabulary.
+A text is read character by character from its UTF-8 bytes. Tables made with Python's `re` and
+`str.lower` give each character's lower case, and mark word characters and spaces. The n-grams of a
+text are ranges of one byte buffer, hashed with MurmurHash3 and looked up in an open-addressing
+table of the vocabulary.
 
 Python itself prepares texts that the tables do not support: texts with accents, or with characters
 whose lower case depends on their neighbours or is longer than one character. It also finds the
-tokens of patterns other than runs of word characters.
+tokens if the pattern is not a run of word characters.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from sqlml.ir.utf8_column import CODEC, TextColumn, pack_words, unpack_words
 from sqlml.types import Array
 
 CHUNK = 1 << 16
-"""Bytes of texts that are split and counted at a time, so that tokens stay in the cache."""
+"""Bytes of texts that are processed at a time, so that their tokens stay in the cache."""
 
 _EMPTY = np.zeros(0, np.uint8)
 
 Count = Callable[..., Any]
-"""A function from text columns (TextColumn or objects (n, 1)) to the counts of their tokens."""
+"""A function from text columns (TextColumn, or objects (n, 1)) to token counts (Csr)."""
 
 
 def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
-    """Return a function that computes `count_tokens`, or `hash_tokens` if `hashed`."""
+    """Return a function that computes the operator `count_tokens`, or `hash_tokens` if `hashed`."""
     analyzer = make_analyzer(attrs)
     dtype = np.dtype(str(attrs["dtype"]))
     uses_table = is_cut_by_table(analyzer)
@@ -96,15 +96,15 @@ def make_token_counter(attrs: Attrs, hashed: bool) -> Count:
 
 
 Table = tuple[Array, Array, Array, Array]
-"""A hash table of packed words: the words, their ends, the slots, and the hashes by slot."""
+"""A hash table of packed words: the words, their ends, the word or -1 and the hash of each slot."""
 
 Vocabulary = tuple[Table, int, bool, bool]
-"""A table of words, the number of columns, whether hashes are signed, and whether hashes are used
-instead of the table."""
+"""A table of words, the number of columns, whether hashes have signs, and whether a token's hash
+gives its column instead of the table."""
 
 
 def make_vocabulary(attrs: Attrs, hashed: bool) -> Vocabulary:
-    """Return the vocabulary of `count_tokens`, or of `hash_tokens` if `hashed`."""
+    """Return the vocabulary of a `count_tokens` operator, or of `hash_tokens` if `hashed`."""
     if hashed:
         words, ends, width = _EMPTY, np.zeros(0, np.int64), int(attrs["width"])
     else:
@@ -113,7 +113,7 @@ def make_vocabulary(attrs: Attrs, hashed: bool) -> Vocabulary:
 
 
 def is_cut_by_table(analyzer: Analyzer) -> bool:
-    """Return True if kernels can find the tokens; other patterns than word runs need Python."""
+    """Return True if kernels can find the tokens; patterns other than word runs need Python."""
     return analyzer.kind != "word" or analyzer.pattern in WORD_RUN_PATTERNS
 
 
@@ -135,7 +135,7 @@ def _count_in_vocabulary(
 
 
 class _CutSettings:
-    """The arguments of the kernel that splits texts."""
+    """An analyzer's settings for the kernels that split texts, which may be `prepared`."""
 
     def __init__(self, analyzer: Analyzer, prepared: bool) -> None:
         self.kind = analyzer.kind
@@ -149,7 +149,7 @@ class _CutSettings:
 
 
 def _split_chunks(texts: TextColumn) -> Iterator[TextColumn]:
-    """Split the texts into consecutive groups of up to CHUNK bytes, or of one longer text."""
+    """Yield consecutive groups of texts, each of up to CHUNK bytes or with one longer text."""
     total_bytes = np.cumsum(texts.stop - texts.start)
     start = 0
     while start < len(texts):
@@ -162,7 +162,7 @@ def _split_chunks(texts: TextColumn) -> Iterator[TextColumn]:
 def _count_ngrams(
     texts: TextColumn, settings: _CutSettings, vocabulary: tuple[Any, ...]
 ) -> tuple[Array, Array, Array]:
-    """Count n-grams; return indptr, int64 (n + 1,), and columns and counts, int32 (stored,)."""
+    """Count n-grams; return indptr, int64 (n + 1,), and int32 arrays of columns and counts."""
     rows, size = len(texts), int((texts.stop - texts.start).sum())
     groups = np.arange(rows + 1)
     if settings.kind == "whole":
@@ -189,12 +189,12 @@ def _count_ngrams(
 
 
 BLOCK_CHARACTERS = 64
-"""How many characters are lowered together."""
+"""Characters that are lowered together, to skip blocks without letter case."""
 
 
 @cache
 def make_character_tables() -> tuple[Array, Array]:
-    """Return the lower case, int32, and the marks, uint8, of every code point."""
+    """Return two arrays by code point: the lower case, int32, and the marks, uint8."""
     lower = np.arange(CODE_POINTS, dtype=np.int32)
     all_characters = lower.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
     marks = np.zeros(CODE_POINTS, np.uint8)
@@ -216,7 +216,7 @@ def make_character_tables() -> tuple[Array, Array]:
 
 
 def _find_hard_texts(texts: TextColumn, analyzer: Analyzer) -> Array:
-    """Return which texts Python must prepare, bool (n,)."""
+    """Return a mask, bool (n,), of the texts that Python must prepare."""
     if not (analyzer.lowercase or analyzer.accents):
         return np.zeros(len(texts), bool)
     if texts.data.size == 0 or texts.data.max() < 0x80:
@@ -234,20 +234,20 @@ def _prepare_texts(texts: TextColumn, rows: Array, analyzer: Analyzer) -> TextCo
     return TextColumn.from_values(values)
 
 
-def _merge_rows(parts: Sequence[Csr], rows: Sequence[Array], count: int) -> Csr:
-    """Move each part's entries to their rows in `rows`, and add up entries of the same cell."""
-    row = np.concatenate(rows)
-    column = np.concatenate([part.indices for part in parts])
+def _merge_rows(parts: Sequence[Csr], part_rows: Sequence[Array], row_count: int) -> Csr:
+    """Merge parts whose entries are in the rows `part_rows`; sum entries that share a cell."""
+    rows = np.concatenate(part_rows)
+    columns = np.concatenate([part.indices for part in parts])
     data = np.concatenate([part.data for part in parts])
-    order = np.lexsort((column, row))
-    row, column, data = row[order], column[order], data[order]
-    is_first = np.ones(row.size, bool)
-    is_first[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1])
+    order = np.lexsort((columns, rows))
+    rows, columns, data = rows[order], columns[order], data[order]
+    is_first = np.ones(rows.size, bool)
+    is_first[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
     first_entries = np.flatnonzero(is_first)
     sums = np.add.reduceat(data, first_entries) if first_entries.size else data
-    indptr = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(row[first_entries], minlength=count), out=indptr[1:])
-    return Csr(sums, column[first_entries], indptr, parts[0].width)
+    indptr = np.zeros(row_count + 1, np.int64)
+    np.cumsum(np.bincount(rows[first_entries], minlength=row_count), out=indptr[1:])
+    return Csr(sums, columns[first_entries], indptr, parts[0].width)
 
 
 def _to_arrays(texts: TextColumn) -> tuple[Array, Array, Array]:
@@ -257,8 +257,8 @@ def _to_arrays(texts: TextColumn) -> tuple[Array, Array, Array]:
 def make_word_table(words: Array, ends: Array) -> Table:
     """Return a hash table of packed words.
 
-    It has the words, their ends, the slots, int32 (2**k,), with -1 for an empty slot, and the hash
-    of the word in each slot, uint32.
+    Its slots, int32 (2**k,), hold the index of a word, or -1 if empty; its hashes, uint32 (2**k,),
+    hold the hash of the word in each slot.
     """
     words, ends = np.ascontiguousarray(words), np.ascontiguousarray(ends)
     size = 4

@@ -1,11 +1,11 @@
-"""A linear layer over the counted tokens of texts, in one pass and without Python.
+"""Compute a linear layer over the token counts of texts, in one pass and without Python.
 
 This does for one text after another what `count_tokens.py` and the operators of sparse rows do for
-a batch: split, count, look up, weight, normalize, and add to the sums. Every sum has the same order
-and every step the same rounding as in the operators.
+a batch: split, count, look up, weight, normalize, and add to the sums. Every sum has the same
+order, and every step the same rounding, as in these operators.
 
 Python scores a block that contains a text that Python must prepare (`is_hard`), a text that the
-model rejects, a text of MOST_TOKENS or more, or the logarithm of a count of LOGS or more.
+model rejects, a text of MAX_TOKENS or more, or the logarithm of a count >= LOG_TABLE_SIZE.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ WORDS, CHARACTERS, WITHIN = range(3)
 _KINDS = {"word": WORDS, "char": CHARACTERS, "char_wb": WITHIN}
 
 SCALE, LOG, ONE, POSITIVE, L1, L2, FINITE, CAST, SELECT = range(9)
-"""Operators of stored numbers (`ir/operators/sparse_rows.py`), and `select`, whose factors are the
-new positions of columns, or -1."""
+"""Codes of operators on stored numbers (`ir/operators/sparse_rows.py`), and of `select`, whose
+factors are the new positions of columns, or -1."""
 
 _MAPS = {"sublinear": LOG, "one": ONE, "positive": POSITIVE}
 _NORMS = {"l1": L1, "l2": L2}
 
 MAX_TOKENS = 1 << 24
-"""float32 represents counts below this exactly."""
+"""Texts with fewer tokens have counts that float32 represents exactly."""
 
 LOG_TABLE_SIZE = 1024
-"""Logarithms of counts below this come from a table made by numpy: others may differ in a bit."""
+"""Logarithms of counts below this come from numpy; another library's may differ in the last bit."""
 
 _cut_words, _drop_words = compiled_helper(kernels.cut_words), compiled_helper(kernels.drop_words)
 _cut_characters = compiled_helper(kernels.cut_characters)
@@ -66,7 +66,7 @@ class TextSums:
 
     @classmethod
     def of(cls, program: Program, i: int, weights: Array | None = None) -> TextSums | None:
-        """Return the sums for the sparse rows of node `i`, or None if Python must compute them."""
+        """Return the sums over the sparse rows of node `i`; None if no kernel can compute them."""
         stored: list[tuple[int, int, int, int]] = []
         factors: list[Array] = [np.empty(0)]
         node = program.nodes[i]
@@ -92,7 +92,7 @@ class TextSums:
         return cls(node.inputs[0], node, table, np.concatenate(factors), weights)
 
     def calls(self, start: Rows, stop: Rows, out: Rows) -> Iterator[Call]:
-        """Yield the call that adds the sums to `out`, for texts between the given addresses."""
+        """Yield the call that adds to `out` the sums over texts between the addresses."""
         attrs = self.counted.attrs
         analyzer = make_analyzer(attrs)
         min_length = WORD_RUN_PATTERNS[analyzer.pattern] if analyzer.kind == "word" else 1
@@ -112,7 +112,7 @@ class TextSums:
 
 
 def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
-    """Return the code of an operator (None if unsupported) and its factors, for `width` columns."""
+    """Return the code (None if unsupported) and the factors of an operator on `width` columns."""
     no_factors = np.empty(0)
     if node.op == "scale_stored":
         return SCALE, node.attrs["factors"].astype(np.float64)
@@ -129,7 +129,7 @@ def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
 
 
 def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
-    """Return log(x) + 1 of all counts below LOGS, float64, as numpy computes it in `dtype`."""
+    """Return log(x) + 1, computed in `dtype`, of counts below LOG_TABLE_SIZE, as float64."""
     with np.errstate(divide="ignore"):
         values = np.log(np.arange(LOG_TABLE_SIZE, dtype=dtype)) + dtype.type(1)
     logs: Array = values.astype(np.float64)
@@ -138,7 +138,7 @@ def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
 
 @compiled_helper
 def _cut_texts(texts: Any, tables: Any, settings: Any, stop: Any, groups: Any, cut: Any) -> None:
-    """Split texts into units, and write which groups each text has."""
+    """Split texts into units (`cut`), and write to `groups` where each text's groups begin."""
     kind, lowering, _, min_length = settings
     for row in range(groups.size):
         groups[row] = row
@@ -154,10 +154,10 @@ def _cut_texts(texts: Any, tables: Any, settings: Any, stop: Any, groups: Any, c
 
 @compiled_helper
 def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> Any:
-    """Apply the operators to the counts of one text; return how many columns remain, or -1.
+    """Apply the operators to the counts of one text; return how many columns remain.
 
-    -1 means that the model rejects the text. `values` is float64 (count,), rounded to float32 after
-    each float32 operator.
+    Returns -1 if Python must score the text. `columns` and `values` (count,) are overwritten;
+    values are float64, and are rounded to float32 after each float32 operator.
     """
     codes, factors, logs = operators
     for k in range(codes.shape[0]):
@@ -202,9 +202,9 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
 
 @compiled_helper
 def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, hard: Any) -> Any:
-    """Return the end of the chunk that begins at text `begin`, and its first hard text, or -1.
+    """Return the end of the chunk that begins at text `begin`, and its first hard text or -1.
 
-    A chunk has up to CHUNK bytes, or one longer text. `hard` is the mark of hard characters, and
+    A chunk has up to CHUNK bytes, or one longer text. `hard` holds the mark of hard characters, and
     whether all characters beyond ASCII are hard.
     """
     mark, accents = hard
@@ -218,13 +218,13 @@ def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, 
 
 
 def add_text_sums(memory: Any, start: Any, stop: Any, layer: Any, out: Any) -> Any:
-    """Add the products of the texts' values and the weights to out (n, m), or write the values.
+    """Add each text's values times the weights to out (n, m), or without weights write the values.
 
     Returns -1, or the index of a text that Python must score (0 if memory runs out). This is one
-    long function: a chunk of texts passes through all steps while it is in the cache.
+    long function, so that a chunk of texts passes all steps while it is in the cache.
 
     Args:
-        memory: all of the memory as uint8; start, stop: int64 (n,), addresses of the texts.
+        memory: the whole memory as uint8. start, stop: int64 (n,), addresses of the texts.
         layer: the tables of `token_kernels`; how to split texts, whether to lower them, whether to
             strip accents, and the fewest characters of a word; whether stop words are dropped, and
             their table; grams and vocabulary of `token_kernels.count`; the operators, their factors

@@ -5,11 +5,11 @@ or not, a word counter is only half as fast.
 
 Arguments that belong together are tuples:
 
-texts: data uint8, start and stop int64 (n,).
+texts: data, uint8, and start and stop, int64 (n,): text i is data[start[i]:stop[i]].
 table: packed words and their ends, slots and hashes (`count_tokens.Table`).
-tables: lower case int32 and marks uint8 of each code point.
-cut: out, uint8; first and last, where unit u is out[first[u]:last[u]]; and heads, where text (or
-group) i has the units heads[i] up to heads[i + 1].
+tables: the lower case, int32, and the marks, uint8, of each code point.
+cut: out, uint8; first and last: unit u is out[first[u]:last[u]]; and heads: text (or group) i has
+the units from heads[i] up to heads[i + 1].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sqlml.backends.native.jit.helpers import compiled_helper
 
 CODE_POINTS = sys.maxunicode + 1
 WORD, SPACE, HARD = 1, 2, 4
-"""Marks of a character; only Python can lower a HARD character."""
+"""Marks of a character: a word character, a space, or one that only Python can lower."""
 
 _U = np.uint64
 _MASK, _C1, _C2 = _U(0xFFFFFFFF), _U(0xCC9E2D51), _U(0x1B873593)
@@ -65,7 +65,7 @@ def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
 
 @compiled_helper
 def find_word(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
-    """Return the index of the word data[start:stop], or -1, and the slot where it is or belongs."""
+    """Find the word data[start:stop] with hash `h`; return its index or -1, and its slot."""
     words, ends, slots, hashes = table
     last = slots.size - 1
     slot = np.int64(h) & last
@@ -84,7 +84,7 @@ def find_word(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
 
 
 def look_up(texts: Any, table: Any, words: Any) -> None:
-    """Write the index of the word that equals each text, or -1, to words, int64 (n,)."""
+    """Write to `words`, int64 (n,), the index of the word that equals each text, or -1."""
     data, start, stop = texts
     for i in range(start.size):
         h = hash_bytes(data, start[i], stop[i])
@@ -92,9 +92,10 @@ def look_up(texts: Any, table: Any, words: Any) -> None:
 
 
 def build(keys: Any, table: Any) -> None:
-    """Fill the table. If words are equal, it finds the last of them. `keys` is a copy of `words`.
+    """Fill the hash table of packed words; of equal words, it holds the last.
 
-    The copy gives `find_word` the types that it has in `count`, so it is compiled only once.
+    `keys` is a copy of the words that has the type of `out` in `count`, so that `find_word` is
+    compiled only once.
     """
     _, ends, slots, hashes = table
     start = np.int64(0)
@@ -108,7 +109,7 @@ def build(keys: Any, table: Any) -> None:
 
 @compiled_helper
 def _decode(data: Any, position: Any, stop: Any) -> Any:
-    """Return the code point of a character, U+FFFD if it is damaged, and the index after it."""
+    """Return the code point at `position`, or U+FFFD if it is damaged, and the index after it."""
     first = np.int64(data[position])
     if first < 0x80:
         return first, position + 1
@@ -130,7 +131,7 @@ def _decode(data: Any, position: Any, stop: Any) -> Any:
 
 @compiled_helper
 def _encode(code: Any, out: Any, index: Any) -> Any:
-    """Write a code point as UTF-8; return the index after it."""
+    """Write a code point to `out` from `index` on, as UTF-8; return the index after it."""
     if code < 0x80:
         out[index] = code
         return index + 1
@@ -151,10 +152,10 @@ def _encode(code: Any, out: Any, index: Any) -> Any:
 
 
 def measure_capacity(size: Any, rows: Any) -> Any:
-    """Return the most units that texts of `size` bytes can have, and the most bytes of these units.
+    """Return the most units, and the most bytes of units, for `rows` texts of `size` bytes in all.
 
-    A byte that is not a character becomes the three bytes of U+FFFD. Lower case adds at most half
-    of a character. `cut_within` puts a space before and after each word.
+    A byte that is not a character becomes the three bytes of U+FFFD. Lower case makes a character
+    at most half as long again. `cut_within` puts a space before and after each word.
     """
     return 2 * size + 2 * rows + 8, 3 * size + 2 * rows + 8
 
@@ -174,14 +175,14 @@ def is_hard(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: An
 
 
 def scan(texts: Any, marks: Any, mark: Any, accents: Any, is_marked: Any) -> None:
-    """Write which texts are hard to is_marked, bool (n,)."""
+    """Write to is_marked, bool (n,), which texts `is_hard` holds for."""
     data, start, stop = texts
     for row in range(start.size):
         is_marked[row] = is_hard(data, start[row], stop[row], marks, mark, accents)
 
 
 def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, cut: Any) -> None:
-    """Write the words of the texts to `out`, separated by spaces; the units are words."""
+    """Write the words of at least `min_length` characters to `out`; the units are words."""
     data, start, stop = texts
     lower, marks = tables
     out, first, last, heads = cut
@@ -213,7 +214,7 @@ def cut_words(texts: Any, tables: Any, lowering: Any, min_length: Any, cut: Any)
 
 
 def drop_words(cut: Any, table: Any) -> None:
-    """Remove the words of a table from the output of `cut_words`, and close the gaps."""
+    """Remove the stop words in `table` from the output of `cut_words`, and close the gaps."""
     out, first, last, heads = cut
     units, size = 0, 0
     for row in range(heads.size - 1):
@@ -262,9 +263,9 @@ def cut_characters(texts: Any, tables: Any, lowering: Any, cut: Any) -> None:
 
 
 def cut_within(texts: Any, tables: Any, lowering: Any, cut: Any, groups: Any) -> None:
-    """Write each word of the texts, enclosed in spaces; the units are characters.
+    """Write each word of the texts to `out`, enclosed in spaces; the units are characters.
 
-    Each word is a group; text i has the groups groups[i] up to groups[i + 1].
+    Each word is a group; text i has the groups from groups[i] up to groups[i + 1].
     """
     data, start, stop = texts
     lower, marks = tables
@@ -318,9 +319,9 @@ def _sort(keys: Any, size: Any) -> None:
 
 @compiled_helper
 def find_keys(cut: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys: Any) -> Any:
-    """Write the sorted keys of the n-grams in groups `begin` up to `end`; return their number.
+    """Write the sorted keys of the n-grams in groups `begin` to `end` - 1; return their number.
 
-    A key is twice a column, plus 1 where the n-gram counts as -1. The arguments are those of
+    A key is 2 * column, plus 1 if the n-gram counts as -1. The other arguments are those of
     `count`.
     """
     out, first, last, heads = cut
@@ -357,35 +358,35 @@ def find_keys(cut: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys:
 
 @compiled_helper
 def count_keys(keys: Any, key_count: Any, columns: Any, counts: Any) -> Any:
-    """Write the columns and counts of sorted keys (`find_keys`); return the number of columns."""
-    stored = 0
+    """Write each column of sorted `keys`, and the sum of its signs (low bits); return how many."""
+    column_count = 0
     for k in range(key_count):
         column = keys[k] >> 1
         sign = 1 - 2 * (keys[k] & 1)
         if k and column == keys[k - 1] >> 1:
-            counts[stored - 1] += sign
+            counts[column_count - 1] += sign
         else:
-            columns[stored] = column
-            counts[stored] = sign
-            stored += 1
-    return stored
+            columns[column_count] = column
+            counts[column_count] = sign
+            column_count += 1
+    return column_count
 
 
 def count(cut: Any, groups: Any, grams: Any, vocabulary: Any, keys: Any, result: Any) -> None:
-    """Count the n-grams of each text; the columns of a text are in order.
+    """Count the n-grams of each text as sparse rows, with sorted columns.
 
     Args:
         groups: int64 (n + 1,), as `cut_within` writes them.
-        grams: whether groups are words (a word that is shorter than an n-gram then counts once, as
-            a whole), the smallest n, and the largest n.
+        grams: whether groups are words, the smallest n, and the largest n. A word that is too short
+            for an n-gram counts once, as a whole.
         vocabulary: a table, the number of columns, whether hashes are signed, and whether hashes
             replace the table.
         keys: int64 scratch space for the n-grams of one text.
         result: indptr, which starts with 0, indices and counts.
     """
     indptr, indices, counts = result
-    stored = 0
+    size = 0
     for row in range(groups.size - 1):
         key_count = find_keys(cut, groups[row], groups[row + 1], grams, vocabulary, keys)
-        stored += count_keys(keys, key_count, indices[stored:], counts[stored:])
-        indptr[row + 1] = stored
+        size += count_keys(keys, key_count, indices[size:], counts[size:])
+        indptr[row + 1] = size

@@ -1,4 +1,4 @@
-"""The node tests of an Ensemble as comparisons of small integers."""
+"""Turn the node tests of an Ensemble into comparisons of small integers (bins and ranks)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from sqlml.ir.tree_shape import find_largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-# `SetBins`: tests for membership in a set, as columns of bins: 0 for members, 1 for non-members.
+# `SetBins`: columns of bins for tests of membership in a set: 0 for members, 1 for non-members.
 #
-# A category is an integer. Each set is a table of bytes over the integers up to the largest
-# category in any set of its column, followed by an entry for other numbers and one for NaN. So a
-# number is converted to a code once per column, and each set costs one look-up per row.
+# A category is an integer. Each set becomes a table of bytes: one per integer up to the largest
+# category in any set of its column, then one for other numbers and one for NaN. So a number is
+# converted to a code once per column, and each set costs one look-up per row.
 
 MAX_TABLE_BYTES = 32 << 20
-"""The most bytes of the tables of one ensemble."""
+"""The most bytes that the set tables of an ensemble may take."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetBins:
     """The bins of S distinct sets over F columns."""
 
-    columns: Array  # int64 (F,), of the ensemble's input.
-    limit: Array  # int64 (F,), codes for numbers of a column.
+    columns: Array  # int64 (F,), column numbers in the ensemble's input.
+    limit: Array  # int64 (F,), a column's numbers from 0 to limit - 1 are their own codes.
     table: Array  # uint8, the concatenated tables of the sets.
     begin: Array  # int64 (S,), where each set's table begins.
-    owner: Array  # int64 (S,), the set's column among the F.
+    owner: Array  # int64 (S,), the index in `columns` of the column that a set tests.
     of_node: Array  # int64 (M,), each node's set, -1 for a numeric node.
 
     def arrays(self) -> tuple[Array, ...]:
@@ -40,7 +40,7 @@ class SetBins:
 
 
 def make_set_bins(e: Ensemble) -> SetBins | None:
-    """Return the bins of an ensemble's sets; None if their tables take too much memory.
+    """Return the bins of an ensemble's sets; None if they take more than MAX_TABLE_BYTES bytes.
 
     An ensemble without set tests has 0 sets.
     """
@@ -84,12 +84,12 @@ def make_set_bins(e: Ensemble) -> SetBins | None:
 
 @inlined_helper
 def fill_set_bins(x: Any, start: Any, sets: Any, value: Any, code: Any, panel: Any) -> None:
-    """Fill the end of `panel` (S * rows) with the bins of rows from `start` of x, set after set.
+    """Fill the last S * rows bins of `panel` with the set bins of x from row `start` on.
 
     Args:
         sets: the columns of x, int64 (F,), and `SetBins.arrays()`.
-        value, code: scratch space (rows,) of the tests' dtype, to which x is rounded, and of
-        uint32.
+        value: scratch space (rows,) of the tests' dtype, to which x is rounded.
+        code: scratch space (rows,) of uint32.
 
     Rows after the end of x repeat its last row.
     """
@@ -117,12 +117,12 @@ def fill_set_bins(x: Any, start: Any, sets: Any, value: Any, code: Any, panel: A
 
 # `Ranks`: the bin of a value is the number of its column's thresholds that are below the value.
 #
-# Every node test then compares two small integers, a bin and the rank of a threshold, and has the
-# same result as the float test. A booster trained on histograms has at most 255 thresholds per
+# Every node test then compares two small integers, a bin and the rank of a threshold, with the same
+# result as the float test. A booster trained on histograms has at most 255 thresholds per
 # column, so a bin is a byte.
 #
 # A look-up and a short search find the bin: a column's range is cut into equal cells, a table says
-# how many thresholds lie in lower cells, and the few in the value's own cell are searched by
+# how many thresholds lie in lower cells, and the few thresholds in the value's cell are searched by
 # halving without a branch. The cell is a rounded product, but rounding is monotonic, and the cells
 # of the thresholds come from the same product, so a threshold of a lower cell is below the value.
 # Columns with crowded thresholds have one cell and are searched only by halving.
@@ -131,7 +131,7 @@ MAX_CELLS = 16384
 """The most cells of a column: 64 KB. With 4,096, 10,000 thresholds took 1.5 times as long."""
 
 SPARE_STEPS = 2
-"""Halving steps that a table of cells must save to be worth its look-up."""
+"""Halving steps that a table of cells must save to be worth the look-up in it."""
 
 FEW = 16
 """In columns with up to this many thresholds, each value is compared with all of them."""
@@ -140,33 +140,33 @@ TILE = 16
 """Columns whose values are read together: a cache line holds this many float32 numbers."""
 
 PAGE = 255
-"""The most thresholds of a page: a bin of one byte can count up to them."""
+"""The most thresholds of a page, because a bin of one byte counts up to 255."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
     """Tables that turn C columns into bins of `dtype`, uint8 or uint16, in `width` panel columns.
 
-    NaN has the bin `nan_bin` in the panel column `high`. In the panel column `least`, it has bin 0,
-    and `shift` is added to other bins. Columns whose nodes send NaN both ways need both. A column
-    whose bins exceed a byte may take several consecutive panel columns: page p has the part of a
-    bin between PAGE * p and PAGE * (p + 1).
+    In the panel column `high`, NaN has the bin `nan_bin`. A column whose nodes send NaN both ways
+    also has a panel column `least`, in which NaN has bin 0 and `shift` is added to other bins. If
+    bins exceed a byte, a column may take several consecutive panel columns (pages): page p holds
+    the part of a bin between PAGE * p and PAGE * (p + 1).
     """
 
     dtype: np.dtype[Any]
     width: int
     thresholds: Array  # (T,) of the tests' dtype, column by column, each padded with infinities.
     begin: Array  # int64 (C,), where a column's thresholds begin.
-    steps: Array  # int64 (C,) of halving.
+    steps: Array  # int64 (C,), halving steps of a search.
     low: Array  # (C,) of the tests' dtype: `low` and `scale` map a value to its cell.
     scale: Array
     top: Array  # (C,) of the tests' dtype, the index of the last cell.
     cells: Array  # int32, how many thresholds lie below each cell.
     first: Array  # int64 (C,), where a column's cells begin.
     high: Array  # int64 (C,).
-    least: Array  # int64 (C,), or -1.
+    least: Array  # int64 (C,), -1 if there is no such panel column.
     nan_bin: Array  # int64 (C,).
-    count: Array  # int64 (C,), thresholds of a column.
+    count: Array  # int64 (C,), the number of thresholds of a column.
     shift: Array  # int64 (C,), 0 or 1.
     pages: Array  # int64 (C,).
 
@@ -183,15 +183,15 @@ def make_ranks(
     threshold_dtype: np.dtype[Any],
     paged: bool = False,
 ) -> Ranks | None:
-    """Build tables for `columns` of sorted, distinct thresholds of `threshold_dtype`.
+    """Build tables for columns, given the sorted, distinct thresholds of each.
 
     Returns None if a bin needs more than 16 bits.
 
     Args:
         nan_bin: int64 (C,), the bin of NaN.
         least: bool (C,), the columns with a second panel column, where NaN is the lowest number.
-        shifted: bool (C,), the columns whose other bins are one higher in that panel column, so
-            that a test can tell NaN from every number.
+        shifted: bool (C,), the columns in whose second panel column the bins of numbers are one
+            higher, so that a test can tell NaN from every number.
         paged: make every bin a byte.
     """
     counts = np.array([thresholds.size for thresholds in columns], np.int64)
@@ -226,7 +226,7 @@ def make_ranks(
 
 
 def _find_starts(sizes: Sequence[int] | Array) -> Array:
-    """Return the offset at which each run begins when runs of these lengths are concatenated."""
+    """Return where each array begins if arrays of these sizes are concatenated."""
     sizes = np.asarray(sizes, np.int64)
     return np.cumsum(sizes) - sizes
 
@@ -242,6 +242,7 @@ class _Grid:
 
 
 def _make_grid(thresholds: Array) -> _Grid:
+    """Return the grid that needs the fewest halving steps, or one cell if a grid saves too few."""
     number_type = thresholds.dtype.type
     zero = number_type(0)
     single_cell = _Grid(zero, zero, np.zeros(1, np.int64), _count_halvings(thresholds.size))
@@ -271,11 +272,11 @@ def _count_halvings(count: int) -> int:
 
 @inlined_helper
 def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any) -> None:
-    """Fill `panel` (width * rows) with the bins of rows from `start` of x, column by column.
+    """Fill `panel` (width * rows) with the bins of x from row `start` on, column by column.
 
     Args:
         tables: the columns of x, int64 (C,), and `Ranks.arrays()`.
-        tile, rank: scratch space (TILE * rows,) of the tests' dtype and (rows,) of uint32.
+        tile, rank: scratch space, (TILE * rows,) of the tests' dtype and (rows,) of uint32.
 
     Rows after the end of x repeat its last row. With unsigned indices, numba omits the test for
     negative indices. If rows are contiguous, TILE columns are read at a time: a cache line holds
@@ -346,24 +347,25 @@ def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any)
 
 
 PanelArrays = tuple[tuple[Array, ...], tuple[Array, ...] | None]
+"""The arrays of `fill_bins`, and those of `fill_set_bins` or None."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binned:
-    """Node tests: a row goes right at node i if panel column `slot[i]` is at least `rank[i]`."""
+    """Node tests: a row goes right at node i if its bin in panel column `slot[i]` >= `rank[i]`."""
 
     tables: Ranks  # The bins of numeric tests.
-    columns: Array  # int64 (C,), the ensemble's columns that they are made from.
+    columns: Array  # int64 (C,), the columns of the ensemble's input for `tables`.
     sets: SetBins  # Bins of set tests, which follow in the panel.
-    slot: Array  # int64 (M,), as is `rank`.
-    rank: Array
+    slot: Array  # int64 (M,).
+    rank: Array  # int64 (M,).
 
     @property
     def width(self) -> int:
         return self.tables.width + self.sets.begin.size
 
     def arrays(self, columns: Array | None) -> PanelArrays:
-        """Return the arrays for `fill_bins`, and those for `fill_set_bins` (None without sets).
+        """Return the arrays for `fill_bins`, and those for `fill_set_bins` or None without sets.
 
         Column j of the ensemble's input is column `columns[j]` of the batch (default: j).
         """
@@ -378,7 +380,7 @@ class Binned:
 
 
 def bin_tests(e: Ensemble, paged: bool = False) -> Binned | None:
-    """Return the tests of `e` (`paged`: with bins of bytes); None if it has too many thresholds."""
+    """Return the tests of `e`, with bins of one byte if `paged`; None if the bins are too large."""
     sets = make_set_bins(e)
     if sets is None:
         return None
@@ -416,10 +418,10 @@ def bin_tests(e: Ensemble, paged: bool = False) -> Binned | None:
 
 
 def _find_nan_bin(rank: Array, goes_left: Array) -> int | None:
-    """Return a bin that every node sends the same way as NaN, or None if there is no such bin.
+    """Return a bin of numbers that each node sends the same way as NaN; None if there is none.
 
-    For features without missing values in training, some libraries send NaN with zero, or with the
-    most rows.
+    Such a bin often exists: if a feature had no missing values in training, some libraries send NaN
+    the same way as zero, or the way of most rows.
     """
     bin = int(rank[~goes_left].max(initial=0))
     return bin if bin < rank[goes_left].min(initial=np.iinfo(np.int64).max) else None

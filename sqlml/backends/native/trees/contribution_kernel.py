@@ -1,14 +1,14 @@
-"""`contributions`: Shapley values of the columns of a sum of trees, a block of rows at a time.
+"""`contributions`: Shapley values of the players (columns) of a sum of trees, by blocks of rows.
 
-`ir/operators/contributions.py` defines them: for each leaf an integral over t, by quadrature. Leaf
+`ir/operators/contributions.py` defines them: each leaf adds an integral over t, by quadrature. Leaf
 by leaf that takes 2 m ceil(m / 2) multiplications a row for m players on the path. Here a walk over
-each tree does it edge by edge, as Linear TreeSHAP does with polynomials (Yu, Xu, Kuang and others,
+each tree works edge by edge, as Linear TreeSHAP does with polynomials (Yu, Xu, Kuang and others,
 2022): on the way down it carries the product of the path's factors at each point of t, and on the
 way up the sums of the leaves below. An edge that tests player k then adds, for all leaves below it
-at once, the sum times (o - z) / (z (1 - t) + o t), where o says whether the row passes all tests of
-k so far and z is the share of the training rows that do. If k was tested above, the part that was
-added there for these leaves is subtracted. So an edge costs ceil(m / 2) times five operations a
-row, in vectors over rows.
+at once, the sum times (o - z) / (z (1 - t) + o t), where o is 1 if the row passes all tests of k
+so far, else 0, and z is the share of the training rows that pass them. If k was tested above, the
+part that was added there for these leaves is subtracted. So an edge costs ceil(m / 2) times five
+operations a row, in vectors over rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS, FEWEST = 256, 8
 """The most and fewest rows of a block: long vectors, while a tree's numbers stay in the cache."""
 
 WIDE = 1 << 21
-"""The most numbers of a block's result: blocks of wide rows have fewer rows."""
+"""The most numbers in the result of a block; blocks of wide rows have fewer rows."""
 
 _U = np.uint64
 
@@ -72,9 +72,9 @@ def make_contribution_kernel(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
 
 
 def _count_points(ensemble: Ensemble, owner: Array) -> Array:
-    """Return, for each tree, how many points of t make the quadrature exact, int32 (T,).
+    """Return the number of points that makes the quadrature of each tree exact, int32 (T,).
 
-    `owner` (M,) is the player whose column a node tests.
+    `owner` (M,) holds the player whose column each node tests.
     """
     max_players = np.zeros(ensemble.trees, np.int32)
     parent_of = np.full(ensemble.nodes, -1, np.int64)
@@ -98,7 +98,7 @@ def _count_points(ensemble: Ensemble, owner: Array) -> Array:
 
 
 def _compute_expected(e: Ensemble, share: Array) -> Array:
-    """Return the trees' expected outputs, float64 (K,), without the base, if no column is known."""
+    """Return the expected sum of the trees for each output, (K,), if no column is known."""
     reached = np.zeros(e.nodes)
     leaf = np.zeros(e.leaf_values.shape[0])
     inner = e.roots >= 0
@@ -154,9 +154,9 @@ def _evaluate_test(tests: Any, sets: Any, node: Any, column: Any, size: Any, out
 def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
     """Set `out` to the product of the path's factors and the factors of one more edge.
 
-    `edge` has five parts: 1 where a row passed the player's earlier tests; 1 where it also passes
-    this test; whether the edge is the first of its player; whether it leads to a left child; and
-    how many rows to compute.
+    `edge` is a tuple: an array with 1 where a row passed the player's earlier tests; one with 1
+    where it also passes this test; whether this is the player's first edge on the path; whether the
+    edge leads to a left child; and the number of rows. `factors` come from `_compute_factors`.
     """
     before, passed, first, _, size = edge
     pass_factor, fail_factor, failed_factor = factors
@@ -171,10 +171,10 @@ def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
 
 @inlined_helper
 def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
-    """Add an edge's contribution to `out`, and the sum of the leaves below the edge to `sums`.
+    """Add an edge's contribution to `out`, and `below`, the sum of its leaves, to `sums`.
 
-    If the edge is not the first of its player, this also subtracts the part that an edge above has
-    added.
+    If this is not the player's first edge on the path, the part that the edge above has added for
+    these leaves is subtracted. `edge` is that of `_extend_product`.
     """
     before, passed, first, is_left, size = edge
     pass_weight, fail_weight = weights
@@ -200,7 +200,7 @@ def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
 def _add_leaf(
     product: Any, value: Any, edge: Any, factors: Any, weights: Any, out: Any, sums: Any
 ) -> None:
-    """Do what `_extend_product` and `_add_edge` do, for an edge that leads to a leaf."""
+    """Do the work of `_extend_product` and `_add_edge` for an edge to a leaf of value `value`."""
     before, passed, first, is_left, size = edge
     pass_factor, fail_factor, failed_factor = factors
     pass_weight, fail_weight = weights
@@ -230,7 +230,7 @@ def _add_leaf(
 
 @inlined_helper
 def _transpose(x: Any, start: Any, rows: Any, size: Any, columns: Any) -> None:
-    """Write rows of x to the columns of a block; its other rows are 0."""
+    """Write `rows` rows of x to columns[c, r], and 0 for the padding rows up to `size`."""
     for c in range(x.shape[1]):
         for r in range(rows):
             columns[c, r] = x[start + r, c]
@@ -242,7 +242,7 @@ def _transpose(x: Any, start: Any, rows: Any, size: Any, columns: Any) -> None:
 def _enter_node(
     tests: Any, sets: Any, owner: Any, level: Any, columns: Any, size: Any, path: Any
 ) -> None:
-    """Evaluate the last node of the path, and find the level above that tests the same player."""
+    """Evaluate the test of the path's last node, and find the level above with the same player."""
     feature = tests[0]
     node_at, _, earlier, _, goes_left, _ = path
     node = node_at[level]
@@ -255,7 +255,7 @@ def _enter_node(
 
 @inlined_helper
 def _follow_child(share: Any, level: Any, size: Any, path: Any) -> None:
-    """Go to the left or the right child; update which rows pass, and the share of training rows."""
+    """Take the edge to the next child; update which rows pass, and the share that passes."""
     node_at, stage, earlier, shares, goes_left, passed = path
     earlier_level, side = earlier[level], stage[level]
     passes, goes = passed[level], goes_left[level]
@@ -275,7 +275,10 @@ def _follow_child(share: Any, level: Any, size: Any, path: Any) -> None:
 
 @inlined_helper
 def _compute_factors(t: Any, z_before: Any, z: Any) -> Any:
-    """Return the path's factors for rows that pass, that fail now, and that failed before."""
+    """Return an edge's factors at point t for rows that pass, fail now, and failed before.
+
+    z and `z_before` are the shares of the training rows that pass with and without this test.
+    """
     scale = 1.0 / (z_before * (1.0 - t) + t)
     failed_factor = z / z_before if z_before > 0.0 else 0.0
     return (z * (1.0 - t) + t) * scale, z * (1.0 - t) * scale, failed_factor
@@ -283,7 +286,7 @@ def _compute_factors(t: Any, z_before: Any, z: Any) -> Any:
 
 @inlined_helper
 def _compute_weights(t: Any, z_before: Any, z: Any) -> Any:
-    """Return what an edge contributes per unit below it, for rows that pass and rows that fail."""
+    """Return an edge's weights at point t, per unit below it, for rows that pass and that fail."""
     scale = 1.0 / (z_before * (1.0 - t) + t)
     return (z_before - z) * scale / (z * (1.0 - t) + t), -scale / (1.0 - t)
 
@@ -291,10 +294,10 @@ def _compute_weights(t: Any, z_before: Any, z: Any) -> Any:
 def contributions(
     x: Any, tests: Any, sets: Any, nodes: Any, leaves: Any, rule: Any, game: Any, out: Any
 ) -> None:
-    """Write the contributions and expected value of each output to out (n, K * (players + 1)).
+    """Write the contributions and the expected value of each output to out (n, K * (players + 1)).
 
-    This is one long function, because the walk keeps its state in local arrays. Each argument is a
-    group of arrays.
+    This is one long function, because the walk keeps its state in local arrays. Every argument but
+    x and `out` is a tuple.
 
     Args:
         x: (n, k) rows in the dtype of the thresholds.
@@ -302,8 +305,8 @@ def contributions(
         sets: categorical (M,), set_offsets, set_words; empty without categories.
         nodes: roots (T,), left, right (M,) as an Ensemble has them, and share (B, M, 2).
         leaves: leaf_values (L, V), target (T,), and base (K,) with the expected values.
-        rule: points (T,), the number of points for a tree, and the points t and weights (counts,
-            points) for each number of points.
+        rule: points (T,), the number of quadrature points of each tree; then for each number of
+            points a row with the points t, and a row with their weights.
         game: the player whose column a node tests (M,), the number of players, the tests on the
             longest path, and how many rows are processed together, a multiple of 8.
     """

@@ -34,18 +34,18 @@ from sqlml.types import Array
 #
 # The leaves of a tree are numbered from left to right. A row's cursor is the rightmost leaf that it
 # may still reach, at first the last one. Parents come before children; `last` is the rightmost leaf
-# below a node, and `step` leads from there to the rightmost leaf of its left child. Rows with
-# cursor `last` are at this node, and those among them with a bin below `rank` move by `step`. After
-# the last node the cursor is the exit leaf. This is the GEMM strategy of Hummingbird (section 4.1),
-# each node for each row, with comparisons of bytes instead of a product.
+# below a node, and `last` + `step` is the rightmost leaf below its left child. Rows with cursor
+# `last` are at this node, and those among them with a bin below `rank` move by `step`. After the
+# last node the cursor is the exit leaf. As in the GEMM strategy of Hummingbird (section 4.1), each
+# node tests each row, but with comparisons of bytes instead of a matrix product.
 #
 # The speed depends on the cost per node. A node and its two children are processed together
 # (`walk.py`): their steps are computed before the rows at the node are known, so one comparison of
 # cursors serves all three nodes.
 #
 # Oblivious trees, as CatBoost grows them, test one condition per level and need no `last`: the
-# results are the bits of the exit leaf's number, the root's the highest. So a tree of depth 6 costs
-# 6 comparisons instead of 63.
+# results are the bits of the exit leaf's number, with the root's result as the highest bit. So a
+# tree of depth 6 costs 6 comparisons instead of 63.
 
 
 def score(
@@ -60,19 +60,19 @@ def score(
     base: Any,
     out: Any,
 ) -> None:
-    """Write base plus the exit leaves' values to out (n, K), summed tree by tree in out's dtype.
+    """Write base plus the exit leaves' values to out (n, K), added tree by tree in out's dtype.
 
-    This is one function with many arguments: each array is an argument, and a block of rows
-    passes all trees while its panel is in the cache.
+    This is one long function with one argument per array, so that a block of rows passes all trees
+    while its panel of bins is in the cache.
 
     Args:
         width: the number of panel columns.
         leaf_width: the numbers per leaf in `values`, which are all added at once. If it is 0,
-            `values` has one table per tree and output, concatenated, each with PADDING.
+            `values` has one row of all leaves per output of a tree, each followed by PADDING.
         tables, sets: as `fill_bins` and `fill_set_bins` read them.
-        nodes: as `walk` reads them, and starts int64 (2 * trees + 1,).
+        nodes: the arrays that `walk` reads; starts is int64 (2 * trees + 1,).
         leaves: int64 (trees + 1,), the first leaf of each tree; target int64 (trees,); and bool
-            (trees,), whether a tree is oblivious (`count`).
+            (trees,), whether a tree is oblivious, so that `count` tests its nodes.
     """
     first_leaf, target, oblivious = leaves
     rank, starts = nodes[1], nodes[5]
@@ -126,8 +126,8 @@ def compile_cursor_forest(
 ) -> RowKernel | None:
     """Compile `e` for input of dtype `source` (float32 or float64).
 
-    Column j of the ensemble's input is column `columns[j]` of the input (default: j). Returns None
-    if a tree has more than 65,536 leaves.
+    Column j of the ensemble is column `columns[j]` of the input (default: j). Returns None if a
+    tree has more than 65,536 leaves.
     """
     leaves = number_exits(e)
     dtype = choose_cursor_dtype(tests, leaves)
@@ -156,7 +156,7 @@ def _keep_first_of_levels(e: Ensemble, leaves: Exits, oblivious: Array) -> Exits
 
 
 def count_padded_values(e: Ensemble) -> int:
-    """Return the padded numbers per leaf if all values of a leaf are added at once; otherwise 0."""
+    """Return the padded number of values per leaf if they are added at once, otherwise 0."""
     values = int(e.leaf_values.shape[1])
     if values < TOGETHER or values != e.outputs:
         return 0
@@ -175,7 +175,7 @@ def choose_cursor_dtype(tests: Binned, exits: Exits) -> np.dtype[Any] | None:
 def make_upper_nodes(
     e: Ensemble, tests: Binned, exits: Exits, dtype: np.dtype[Any], counted: Array | None = None
 ) -> tuple[Array, ...]:
-    """Return the arrays of the upper nodes for `walk`, or for `count` in the trees `counted`."""
+    """Return the arrays `nodes` of `walk`; the trees `counted` get the steps for `count`."""
     rows = BLOCK_BYTES // dtype.itemsize
     positions = np.full(e.nodes + 1, exits.node.size)  # the entry for no node follows the last
     positions[exits.node] = np.arange(exits.node.size)

@@ -17,7 +17,7 @@ from sqlml.backends.native.vm.register_machine import LINE_BYTES, fetch
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-# The descent kernel: deep trees, whose upper levels use leaf cursors.
+# The descent kernel is for deep trees; only their upper levels use leaf cursors.
 #
 # In a deep tree most nodes see few rows, so a kernel that tests all rows at each node is slow, and
 # a kernel that descends row by row reads memory at random. Here cursors (`cursor_forest.py`) walk
@@ -25,25 +25,25 @@ from sqlml.types import Array
 # their loads overlap. A leaf is its own child, so no step branches; every few levels the rows that
 # have arrived are dropped.
 #
-# A node is one 64-bit number, so a step reads one cache line of the tree: where its column begins
-# in the panel (24 bits), its rank (16) and the first of its two adjacent children (24). Bins take
-# two bytes at most, so a block's panel stays in the cache, too.
+# A node is one 64-bit number, so a step reads one cache line of the tree. It holds where the node's
+# column begins in the panel (24 bits), its rank (16) and the first of its two adjacent children
+# (24). Bins take at most two bytes, so the panel of a block also stays in the cache.
 
 PASS_BLOCKS = 8
 """Blocks that pass a tree before the next tree, so that a tree is read from memory less often.
 For 30 columns, their panels fill an eighth of a usual second-level cache."""
 
 LEVELS = 4
-"""Levels between two checks for rows that have arrived."""
+"""Levels between two checks for rows that have arrived at a leaf."""
 
 OFFSET_SHIFT, RANK_SHIFT, CHILD_BITS = 40, 24, 24
 
 
 @inlined_helper
 def descend(panel: Any, nodes: Any, cursor: Any, state: Any, row: Any, arrived: Any) -> None:
-    """Move each row from node cursor + 1 of `nodes` to a leaf, and write it to `arrived` (rows,).
+    """Move row r from nodes[cursor[r] + 1] down to a leaf, and write its index to arrived[r].
 
-    `arrived` is uint32; `state` and `row`, uint32 (rows,), are scratch space.
+    `arrived`, `state` and `row` are uint32 (rows,); the latter two are scratch space.
     """
     child = np.uint64((1 << CHILD_BITS) - 1)
     for r in range(cursor.size):
@@ -81,19 +81,19 @@ def score(
     base: Any,
     out: Any,
 ) -> None:
-    """Write base plus the exit leaves' values to out (n, K), summed tree by tree in out's dtype.
+    """Write base plus the exit leaves' values to out (n, K), added tree by tree in out's dtype.
 
-    This is one function of many arguments: each array is an argument of its own, and PASS_BLOCKS
-    blocks pass a tree while it is in the cache.
+    This is one long function with one argument per array, so that PASS_BLOCKS blocks pass a tree
+    while it is in the cache.
 
     Args:
         width: the number of panel columns.
         outputs: the values per leaf in `values`, unless `leaf_width` is not 0.
         tables, sets: as `fill_bins` and `fill_set_bins` read them.
-        upper: offset, rank, flipped, last, step and starts, as `find_exits` reads them.
-        lower: nodes, uint64, for each tree an unused node, its exits and all nodes below them;
-            leaf, uint32, the number of the leaf at a node; begin, int64 (trees,), each tree's first
-            node.
+        upper: the arrays `nodes` of `find_exits`.
+        lower: nodes, uint64: for each tree an unused node, the exits, and all nodes below them;
+            leaf, uint32, the leaf at each of these nodes; and begin, int64 (trees,), the first node
+            of each tree.
         target: int64 (trees,).
     """
     rank = upper[1]
@@ -176,7 +176,7 @@ def compile_descent_forest(
 def _make_lower_nodes(
     e: Ensemble, tests: Binned, exits: Exits, rows: int
 ) -> tuple[Array, Array, Array] | None:
-    """Return the arrays nodes, leaf and begin of `score`; None if they are too large."""
+    """Return the argument `lower` of `score`; None if an offset or index needs too many bits."""
     places = number_siblings(exits.exit, np.diff(exits.first), e.left, e.right)
     max_places = int(np.diff(places.begin).max(initial=0)) + 1
     if max_places > 1 << CHILD_BITS or tests.width * rows > 1 << (64 - OFFSET_SHIFT):

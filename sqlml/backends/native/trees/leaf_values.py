@@ -23,25 +23,25 @@ from sqlml.backends.native.jit.helpers import intrinsic, literal_intrinsic
 from sqlml.backends.native.jit.object_code import has_feature
 
 TOGETHER = 3
-"""From this many values on, all values of a leaf are added at once."""
+"""If leaves have at least this many values, all values of a leaf are added at once."""
 
 PADDING = 256
-"""Entries after a table that are read but never chosen."""
+"""Entries after a table that may be loaded into registers, but are never selected."""
 
 _PERMUTES = has_feature("avx512f")
 SMALL = 64
 _SIZES = {32: (0, SMALL, 256), 64: (0, SMALL, 128)}
-"""For each number of bits: the entries of a table in memory (0), of a small table in registers, and
-of the largest table in registers."""
+"""Bits of a number -> entries of a table in registers, for each `size` of `add_leaves`: 0 means a
+table in memory; then a small table, and the largest table."""
 
 
 @literal_intrinsic
 def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: Any) -> Any:
     """Emit sums[r] += table[row + cursor[r]] for all r.
 
-    table (T,) and sums (rows,) have one float dtype, rows is a multiple of 16; cursor (rows,) is
-    unsigned. `size` is a literal: 1 if each cursor is below SMALL, 2 if it is below 1024 divided by
-    the bytes of a number, otherwise 0.
+    table (T,) and sums (rows,) have the same float dtype, and rows is a multiple of 16; cursor
+    (rows,) is unsigned. `size` is a literal: 1 if all cursors are below SMALL, 2 if they are below
+    1024 divided by the bytes of a number, otherwise 0.
     """
     from numba import types  # only to compile
 
@@ -91,7 +91,7 @@ def add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size: 
 
 
 def _permute(builder: Any, registers: list[Any], chosen: Any, bits: int, lanes: int) -> Any:
-    """Emit the entries `chosen` of the table in `registers`; an instruction reads two registers."""
+    """Emit the entries `chosen` of a table in `registers`; one instruction reads two of them."""
     table, index = registers[0].type, chosen.type
     name = f"llvm.x86.avx512.vpermi2var.{'ps' if bits == 32 else 'pd'}.512"
     level = []
@@ -110,7 +110,7 @@ def _permute(builder: Any, registers: list[Any], chosen: Any, bits: int, lanes: 
 
 
 def pad_count(values: int, itemsize: int) -> int:
-    """Return the padded size of a leaf with `values` numbers, if its numbers are added at once.
+    """Return the size of a leaf with `values` numbers, padded for `add_rows`.
 
     >>> pad_count(3, 8), pad_count(8, 8), pad_count(9, 4)
     (8, 8, 16)
@@ -123,7 +123,8 @@ def pad_count(values: int, itemsize: int) -> int:
 def add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: Any) -> Any:
     """Emit sums[r * width + k] += table[(row + cursor[r]) * width + k] for all r and k < `width`.
 
-    table and sums have one float dtype, `width` comes from `pad_count`; cursor (rows,) is unsigned.
+    table and sums have the same float dtype, `width` is a result of `pad_count`, and cursor (rows,)
+    is unsigned.
     """
     from numba import types  # only to compile
 

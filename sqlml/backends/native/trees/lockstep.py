@@ -1,10 +1,10 @@
 """The lockstep kernel: rows descend trees side by side, with the original float tests.
 
-A step waits for the node that the previous step found, so one row in one tree leaves a processor
-idle. Here many pairs of a row and a tree take their steps in turns, and their loads overlap. This
-works for one row in hundreds of trees as well as for hundreds of rows in one tree. Nothing is
-prepared per batch. That suits few rows, and also trees with so many thresholds that a search among
-them takes longer than the descent.
+A step must wait for the node that the previous step loads, so one row in one tree leaves the
+processor idle. Here many pairs of a row and a tree take turns, and their loads overlap. This works
+for one row in hundreds of trees as well as for hundreds of rows in one tree. Nothing is prepared
+per batch, which suits few rows, and also trees with so many thresholds that a search among them
+takes longer than the descent.
 
 A node is one record, of 8 bytes for float32 and otherwise of 16: the threshold of its `<=` test,
 and a link. The high bits of the link are the column, and its low bits are the distance to the right
@@ -53,12 +53,12 @@ def make_top_levels(
 
     Args:
         roots: int64 (trees,), positions of the roots.
-        column, threshold: by position.
-        right: int64 (positions,), the position of the right child, after the left one; a leaf's
-            own.
+        column, threshold: (positions,), the tests.
+        right: int64 (positions,), the position of the right child, which follows the left child;
+            for a leaf, its own position.
 
     Returns three arrays: where the column of each node begins in a transposed block, uint32
-    (trees * NODES,), level by level; the threshold of each node, NaN below a leaf; and the
+    (trees * NODES,), level by level; the thresholds of these nodes, NaN below a leaf; and the
     positions where rows continue, uint32 (trees * EXITS,).
     """
     columns = np.zeros((roots.size, NODES), np.uint32)
@@ -76,7 +76,7 @@ def make_top_levels(
 
 @inlined_helper
 def transpose_rows(flat: Any, first: Any, stride: Any, rows: Any, transposed: Any) -> None:
-    """Transpose `rows` rows of `stride` numbers, from row `first` on, to `transposed`."""
+    """Copy `rows` rows of `stride` numbers, from row `first` on, to the columns of `transposed`."""
     square_rows = rows - rows % SIDE
     for r in range(0, square_rows, SIDE):
         begin = (first + r) * stride
@@ -92,7 +92,7 @@ def transpose_rows(flat: Any, first: Any, stride: Any, rows: Any, transposed: An
 
 @inlined_helper
 def pass_top_levels(transposed: Any, tops: Any, t: Any, scratch: Any, positions: Any) -> None:
-    """Find the positions (LANES,) at which the rows of a transposed block leave the top of tree t.
+    """Write to `positions` (LANES,) where the rows of a transposed block leave the top of tree t.
 
     `tops` is the result of `make_top_levels`; `scratch` is uint64 (NODES,) and int32 (LANES,).
     """
@@ -101,6 +101,7 @@ def pass_top_levels(transposed: Any, tops: Any, t: Any, scratch: Any, positions:
     first = _U(t * NODES)
     for k in range(_U(NODES)):
         w[k] = _above(transposed, _U(columns[first + k]), thresholds[first + k])
+    # The bits of a, b, c and d tell which rows go right at the first four levels.
     a = w[0]
     b = _select_bits(a, w[1], w[2])
     c = _select_bits(b, _select_bits(a, w[3], w[5]), _select_bits(a, w[4], w[6]))
@@ -120,7 +121,7 @@ def _select_bits(where: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def _above(typing: Any, numbers: Any, begin: Any, threshold: Any) -> Any:
-    """Emit a word whose bits tell which of LANES numbers from `begin` on are not <= a threshold."""
+    """Emit a word; bit r is set unless numbers[begin + r] <= threshold, for r < LANES."""
     from numba import types  # only to compile
 
     return types.uint64(numbers, types.uint64, numbers.dtype), _generate_above
@@ -137,7 +138,7 @@ def _generate_above(context: Any, b: Any, signature: Any, arguments: Any) -> Any
 
 @intrinsic
 def _spread(typing: Any, a: Any, b: Any, c: Any, d: Any, to: Any) -> Any:
-    """Emit LANES numbers of TOP bits; their lowest bits come from the first word."""
+    """Write to `to` LANES numbers of TOP bits; number r has bit r of each word, `a` the lowest."""
     from numba import types
 
     words = [types.uint64] * TOP
@@ -159,19 +160,19 @@ PAIRS = 256
 """Pairs of a row and a tree that descend together."""
 
 WINDOW, FEW_ROWS = 256, 64
-"""How many trees of a window are walked by depth, and the most rows for which this is done."""
+"""Trees of a window, which descend in order of depth, and the most rows for which this is done."""
 
 ROW_NUMBERS = 1 << 16
-"""The most numbers of the rows that descend together, so that they stay in the L1 or L2 cache."""
+"""The most numbers in rows that descend together, so that they stay in the L1 or L2 cache."""
 
 PAYLOAD, LONG_PAYLOAD = 22, 51
-"""Free bits of a quiet NaN of 32 and of 64 bits."""
+"""Bits of a quiet NaN, of 32 and of 64 bits, that can hold a leaf's number."""
 
 LEVELS, LOOKS = 12, 4
-"""The upper levels, where no pairs are dropped, and the levels between two later checks."""
+"""The upper levels, where no pairs are dropped, and the levels between two checks below them."""
 
 PASS_NUMBERS = 1 << 17
-"""Numbers of the rows that descend a tree before the next tree. They fill a quarter of a usual
+"""Numbers in the rows that descend one tree before the next tree. They fill a quarter of a usual
 second-level cache, which also holds a tree of 10,000 nodes and the next tree."""
 
 ANY, FINITE, FINITE_OR_NAN = 0, 1, 2
@@ -190,10 +191,10 @@ def _descend_level(
     begin: Any,
     count: Any,
 ) -> None:
-    """Replace each of the first `count` positions in `state` with the position of a child.
+    """Move each of the first `count` positions in `state` to the child that its row goes to.
 
-    `begin` says where the row of each position begins in `rows`. The other arguments are those of
-    `score`. They are not tuples, because unpacking them makes one row 40% slower.
+    begin[i] is the index in `rows` where the row of state[i] begins; the other arguments are those
+    of `score`. They are not tuples, because unpacking tuples makes one row 40% slower.
     """
     distance = nodes.link.dtype.type((1 << bits) - 1)
     shift = nodes.link.dtype.type(bits)
@@ -243,10 +244,10 @@ def _descend_to_leaves(
     count: Any,
     scratch: Any,
 ) -> None:
-    """Replace each of the first `count` positions in `state` with the position of a leaf.
+    """Move each of the first `count` positions in `state` down to a leaf.
 
-    Pairs that have arrived are dropped at every check. `scratch` is three times as long as `state`;
-    the other arguments are those of `_descend_level`.
+    Every LOOKS levels, pairs that have arrived at a leaf are dropped. `scratch` is three times as
+    long as `state`; the other arguments are those of `_descend_level`.
     """
     distance = nodes.link.dtype.type((1 << bits) - 1)
     size = scratch.size // 3
@@ -269,11 +270,11 @@ def _descend_to_leaves(
 def _score_transposed(
     rows: Any, tops: Any, trees: Any, nodes: Any, bits: Any, leaves: Any, out: Any
 ) -> None:
-    """Add the leaf values of some rows to `out`, in blocks of LANES rows.
+    """Add the leaf values of rows without NaN to `out`, in transposed blocks of LANES rows.
 
-    No row has a NaN where NaN goes left. `rows` are `flat`, the first row, the number of rows, the
-    stride, and scratch space for transposed blocks. `leaves` are leaf, target and values of
-    `score`.
+    NaN is also allowed if it goes left nowhere. `rows` is a tuple: `flat`, the first row, the
+    number of rows, the stride, and scratch space for transposed blocks. `leaves` is the tuple of
+    `leaf`, `target` and `values`. The other arguments are those of `score`.
     """
     flat, pass_start, row_count, stride, transposed = rows
     leaf, target, values = leaves
@@ -309,7 +310,7 @@ def _score_transposed(
 
 @inlined_helper
 def _fetch_tree(trees: Any, t: Any, nodes: Any, part: Any, parts: Any) -> None:
-    """Prefetch part number `part` of tree t, which is divided into `parts` parts."""
+    """Prefetch part `part` of the nodes of tree t, which are divided into `parts` parts."""
     line_nodes = LINE_BYTES // nodes.itemsize
     root, lines = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (parts * line_nodes) + 1
     for line in range(part * lines, (part + 1) * lines):
@@ -318,14 +319,14 @@ def _fetch_tree(trees: Any, t: Any, nodes: Any, part: Any, parts: Any) -> None:
 
 @inlined_helper
 def _leaf_number_mask(leaf: Any) -> Any:
-    """Return the bits of a leaf's threshold that are its number in its tree."""
+    """Return a mask of the bits of a leaf's threshold that hold the leaf's number in its tree."""
     payload = PAYLOAD if leaf.itemsize == 4 else LONG_PAYLOAD
     return leaf.dtype.type((_U(1) << _U(payload)) - _U(1))
 
 
 @inlined_helper
 def _count_special(flat: Any, begin: Any, end: Any) -> Any:
-    """Count the numbers from `begin` to `end` that are infinite, and those that are NaN."""
+    """Return how many numbers in flat[begin:end] are infinite, and how many are NaN."""
     non_finite_count, nan_count = 0, 0
     for i in range(_U(begin), _U(end)):
         non_finite_count += 1 if flat[i] * 0 != 0 else 0
@@ -354,29 +355,30 @@ def score(
     base: Any,
     out: Any,
 ) -> Any:
-    """Write base plus the exit leaves' values to out (n, K), summed tree by tree in out's dtype.
+    """Write base plus the exit leaves' values to out (n, K), added tree by tree in out's dtype.
 
-    Returns -1, or a row at or before the first row with a number that is not `allowed`; then `out`
-    is invalid. This is one function with many arguments: each array is an argument of its own, and
+    Returns -1, or, if a number is not `allowed`, a row at or before the first row with such a
+    number; then `out` is invalid. This is one long function with one argument per array, so that
     rows pass all trees of a window while they are in the cache.
 
     Args:
         flat: the rows, each `stride` numbers long.
-        tested: `flat` without `columns`; otherwise an empty array of the dtype of the tests.
-        columns: None if column c of a test is column c of the rows; otherwise int64, and it is
-            column `columns[c]`, converted to the dtype of `tested`.
-        trees: uint32 (trees, 5): root and depth of the i-th deepest tree of its window; tree i's
-            index in that order, first leaf and number of positions.
-        moving: uint32 (windows, LEVELS + 1), how many trees have nodes at a level.
+        tested: `flat` if `columns` is None; otherwise an empty array of the dtype of the tests.
+        allowed: ANY, FINITE or FINITE_OR_NAN.
+        columns: None if column c of a test is column c of the rows. Otherwise int64: column c of a
+            test is column `columns[c]` of the rows, converted to the dtype of `tested`.
+        trees: uint32 (trees, 5). Row i has the root and depth of the i-th deepest tree of a window;
+            then, for tree i, its index in that order, its first leaf and its number of positions.
+        moving: uint32 (windows, LEVELS + 1), how many trees of a window have nodes at a level.
         nodes: records (positions,), tree by tree; the last `bits` bits of a link are the distance
             to the right child.
-        leaf: `nodes` as unsigned numbers of a threshold's size.
-        left: uint8 (positions,), whether NaN goes left; empty if it goes left nowhere and `sets` is
-            None.
-        sets: None, or the first word and the number of categories of each node's set, uint32
-            (positions,), and the words; then the lowest bit of a link's column marks a set test.
+        leaf: `nodes`, viewed as unsigned integers of a threshold's size.
+        left: uint8 (positions,), whether NaN goes left; empty if NaN goes left nowhere and `sets`
+            is None.
+        sets: None, or the first word and the number of categories of each node's set, (positions,),
+            and the words; then the lowest bit of a link's column marks a set test.
         tops: None, or the result of `make_top_levels`.
-        target: int64 (trees,), the output of a tree's first value.
+        target: int64 (trees,), the output to which a tree's first value is added.
         values: (leaves, V), tree by tree.
     """
     n, count, outputs = out.shape[0], trees.shape[0], values.shape[1]

@@ -28,11 +28,11 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Siblings:
-    """A numbering of P positions, tree by tree and level by level; all arrays are int64."""
+    """Positions (P) of nodes and leaves, tree by tree and level by level; all arrays are int64."""
 
     reference: Array  # (P,), the inner node at a position, or ~leaf.
-    # (P,), the position of an inner node's left child, which the right child follows; or a leaf's
-    # own position.
+    # (P,), the position of a node's left child, which the right child follows; for a leaf, the
+    # leaf's position.
     first: Array
     begin: Array  # (T + 1,), the first position of each tree.
 
@@ -42,10 +42,10 @@ class Siblings:
 
 
 def number_siblings(starts: Array, trees: Array, left: Array, right: Array) -> Siblings:
-    """Number `starts`, which are in order of their trees, and all nodes and leaves below them.
+    """Number the nodes (or ~leaves) `starts`, in order of their trees, and all that is below them.
 
-    `trees`, int64, says how many starts each tree has. `left` and `right` are the children of the
-    inner nodes.
+    trees[t] is the number of starts in tree t. `left` and `right` are the children of the inner
+    nodes.
     """
     level, owner = starts.astype(np.int64), np.repeat(np.arange(trees.size), trees)
     references, owners, children = [level[:0]], [owner[:0]], [level[:0]]
@@ -86,7 +86,7 @@ class LockstepForest:
         return out
 
     def fill(self, x: Array, out: Array, allowed: int) -> int:
-        """Write scores to `out`; return -1, or a row up to the first that is not `allowed`."""
+        """Write scores to `out`; return -1, or a row at or before one that is not `allowed`."""
         flat = x.ravel()
         tested = flat if self.copied is None else self.copied
         failed: int = self.kernel(flat, tested, x.shape[1], allowed, *self.arguments, out)
@@ -144,7 +144,7 @@ def _order_by_depth(e: Ensemble, siblings: Siblings) -> tuple[Array, Array]:
 
 
 def _count_leaves_before(siblings: Siblings) -> Array:
-    """Return how many leaves lie before each position, and before the end; int64."""
+    """Return how many leaves precede each position, int64 (P + 1,); the last is the total."""
     return np.concatenate([[0], np.cumsum(~siblings.inner, dtype=np.int64)])
 
 
@@ -185,7 +185,7 @@ def _make_upper_levels(
 
 
 def _find_nan_left(e: Ensemble, siblings: Siblings) -> Array:
-    """Return where NaN goes left, uint8; empty if there are neither such nodes nor set tests."""
+    """Return the argument `left` of `lockstep.score`."""
     if not e.default_left.any() and not e.has_categories:
         return np.zeros(0, np.uint8)
     goes_left = np.zeros(siblings.inner.size, np.uint8)

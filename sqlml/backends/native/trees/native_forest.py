@@ -1,4 +1,4 @@
-"""`Forest`: an Ensemble with the fastest kernel for its shape and for the batch.
+"""`Forest`: run an Ensemble with the fastest kernel for the ensemble and the batch.
 
 Each kernel is built and compiled when it is first needed. So a model opens quickly, and a batch of
 a few rows never waits for the kernel for large batches.
@@ -28,7 +28,7 @@ from sqlml.types import Array
 
 
 class Forest:
-    """An Ensemble for input of dtype `source`; its column j is input column `columns[j]`.
+    """An Ensemble for input of dtype `source`; column `columns[j]` of the input is its column j.
 
     The first batch raises BackendError if the kernel named by `strategy` cannot run the trees.
     """
@@ -55,7 +55,8 @@ class Forest:
     ) -> tuple[Call, ...]:
         """Return the calls that write the scores of rows `x` to `out`, for a block of `rows` rows.
 
-        The calls end at a number that is not `allowed`. `places` yields scratch places.
+        A number that is not `allowed` (`lockstep.ANY`, ...) ends the calls. `places` yields scratch
+        places.
         """
         first_calls: tuple[Call, ...] = ()
         uses_lockstep = self.uses_lockstep(rows)
@@ -79,7 +80,7 @@ class Forest:
 
     @cached_property
     def blocks(self) -> RowKernel | LockstepForest:
-        """The kernel for many rows: bins and leaf cursors, or lockstep for trees without bins."""
+        """The kernel for many rows: cursor or descent, or lockstep if that is faster."""
         block_forest = self._make_block_forest()
         if block_forest is None and self._strategy != "traverse":
             raise BackendError(
@@ -98,7 +99,7 @@ class Forest:
 
     @cached_property
     def few_rows(self) -> float:
-        """The row count from which a whole block is as cheap as lockstep."""
+        """The row count below which the lockstep kernel is faster than a whole block."""
         if self._strategy != "traverse":
             return np.inf if self._strategy == "lockstep" else 0
         costs = self._costs

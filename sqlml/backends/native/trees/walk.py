@@ -1,7 +1,7 @@
 """`walk` and `count`: test a block of rows at nodes, with cursors in vector registers.
 
-numba cannot keep the array of a loop in registers, so these loops are written in LLVM IR, which has
-vectors for every processor.
+numba cannot keep an array in registers during a loop, so these loops are written in LLVM IR, which
+has vectors for every processor.
 
 Processors with AVX-512 compare bytes into mask registers, at half the rate of plain arithmetic or
 less. The average of a bin and the complement of a rank, (bin + 255 - rank + 1) / 2, has its highest
@@ -33,10 +33,10 @@ from sqlml.backends.native.jit.object_code import VECTOR_BYTES, has_feature
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-# `Exits`: the upper part of each tree, and where rows leave it.
+# `Exits`: the upper part of each tree, and the exits where rows leave it.
 #
-# An exit is a leaf, or a subtree below the cut. Exits are numbered from left to right, tree by
-# tree, so a row leaves at the leftmost exit that its tests allow.
+# An exit is a leaf, or the root of a subtree below the cut. Exits are numbered from left to right,
+# tree by tree.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,13 +44,13 @@ class Exits:
     """The upper parts of T trees, with U inner nodes and E exits; all arrays are int64."""
 
     first: Array  # (T + 1,), the first exit of each tree.
-    exit: Array  # (E,), the inner node below it, or ~leaf.
+    exit: Array  # (E,), the inner node at which an exit arrives, or ~leaf.
     node: Array  # (U,), inner nodes of the Ensemble, tree by tree and parents before children.
-    starts: Array  # (T + 1,), the first of `node` of each tree.
-    # Exits below a node, (U,), counted from the tree's first.
-    lo: Array  # The leftmost one.
-    mid: Array  # The leftmost one below the right child.
-    last: Array  # The rightmost one.
+    starts: Array  # (T + 1,), where the nodes of each tree begin in `node`.
+    # Exits below each inner node, (U,), counted from the first exit of the tree.
+    lo: Array  # The leftmost exit.
+    mid: Array  # The leftmost exit below the right child.
+    last: Array  # The rightmost exit.
 
 
 def number_exits(e: Ensemble, cut: Array | None = None) -> Exits:
@@ -99,23 +99,23 @@ def number_exits(e: Ensemble, cut: Array | None = None) -> Exits:
 
 # `order_triples`: the order in which `walk` tests nodes, three at a time where it can.
 #
-# A node and its two children are tested together, and the rows at the node are found once. From the
-# root down, two levels of a tree at a time become triples; the second may lack a child. The
-# remaining nodes without inner children come one by one, as do all nodes of a small tree.
+# A triple is a node and its two children, one of which may be missing. They are tested together, so
+# the rows at the node are found once. From the root down, two levels of a tree at a time become
+# triples. Nodes without inner children remain single, as do all nodes of a small tree.
 
 NONE = -1
 """Marks a child that is an exit."""
 
 MAX_SINGLE_NODES = 4
-"""Trees with up to this many nodes use a single loop: a second loop costs more than it saves."""
+"""Trees with up to this many nodes have no triples: a second loop would cost more than it saves."""
 
 
 def order_triples(e: Ensemble, exits: Exits, single: Array | None = None) -> tuple[Array, Array]:
-    """Return the upper nodes of `e`, and the position where each tree's nodes begin; both int64.
+    """Return the upper nodes of `e` in the order of `walk`, and `starts`; both are int64.
 
-    For tree t, entries starts[2t] to starts[2t + 1] are triples (a node, its left and its right
-    child, or NONE); entries up to starts[2t + 2] are single nodes. Parents come before children.
-    `single`, bool (T,), marks trees whose nodes are all single.
+    For tree t, the nodes from starts[2t] up to starts[2t + 1] are triples: a node, its left child
+    and its right child, each child maybe NONE. The nodes up to starts[2t + 2] are single. Parents
+    come before children. `single`, bool (T,), marks trees whose nodes are all single.
     """
     node, sizes = exits.node, np.diff(exits.starts)
     tree = np.repeat(np.arange(e.trees), sizes)
@@ -141,7 +141,7 @@ def order_triples(e: Ensemble, exits: Exits, single: Array | None = None) -> tup
 
 
 VECTORS = 8
-"""Vectors of cursors that a walk carries: half of the registers of the smaller processors."""
+"""Vectors of cursors that a walk carries, half of the 16 registers of smaller processors."""
 
 BLOCK_BYTES = VECTORS * VECTOR_BYTES
 """Bytes of cursors in a block: as many rows with bins of one byte, half as many with two."""
@@ -192,7 +192,7 @@ class _Block:
 
 
 class _Loop:
-    """A loop over nodes, `size` at a time, that carries the cursors to the next iteration."""
+    """Emits a loop over nodes, `size` at a time, that carries the cursors between iterations."""
 
     def __init__(self, block: _Block, first: Any, end: Any, size: int, cursors: list[Any]) -> None:
         builder = block.builder
@@ -227,10 +227,10 @@ def walk(
 ) -> Any:
     """Emit a walk over triples of nodes from `begin`, and single nodes from `singles` to `end`.
 
-    The walk writes the cursors of a block of rows. panel (C * rows,) and cursor (rows,) have the
-    same unsigned dtype. `nodes` are the arrays offset (uint32, where a node's column begins in the
-    panel); rank, flipped (~rank), last (one more than nodes) and step, of the panel's dtype; and
-    starts, which is not read.
+    The walk writes to `cursor` (rows,) the exit of each row. panel (C * rows,) and `cursor` have
+    the same unsigned dtype. `nodes` is a tuple of arrays: offset (uint32, where a node's column
+    begins in the panel); rank, flipped (~rank), last (with one more entry) and step, of the panel's
+    dtype; and starts, which is not read.
     """
     from numba import types  # only to compile
 
@@ -283,9 +283,9 @@ def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -
 
 @intrinsic
 def count(typing: Any, panel: Any, nodes: Any, begin: Any, end: Any, cursor: Any) -> Any:
-    """Emit tests of rows at nodes: a bin of `rank` or more sets the bits `step` in the cursor.
+    """Emit tests at the nodes `begin` to `end` - 1, for oblivious trees.
 
-    The arguments are those of `walk`.
+    A bin of `rank` or more sets the bits `step` of the row's cursor. See `walk` for the arguments.
     """
     from numba import types  # only to compile
 
@@ -311,6 +311,6 @@ def _generate_count(context: Any, builder: Any, signature: Any, arguments: Any) 
 
 @inlined_helper
 def find_exits(panel: Any, nodes: Any, tree: Any, cursor: Any) -> None:
-    """Write to `cursor` where the rows of a block leave tree `tree` (see `walk`)."""
+    """Write to `cursor` the exit at which each row of a block leaves tree `tree` (see `walk`)."""
     starts = nodes[5]
     walk(panel, nodes, starts[2 * tree], starts[2 * tree + 1], starts[2 * tree + 2], cursor)

@@ -24,13 +24,13 @@ EXACT_OPERATORS = frozenset(
     "input select concat reshape require_finite require_known require impute where cast "
     "one_hot".split()
 )
-"""Operators that never round, so they also work on float32."""
+"""Operators that never round, so float64 registers give exact float32 results."""
 
 INTEGER_OPERATORS = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "maximum", "minimum", "take"})
 """Operators that are exact on integers, if float64 represents the integers exactly."""
 
 ROUNDED_OPERATORS = frozenset({"add", "sub", "mul", "div", "sqrt", "exp", "sigmoid", "softmax"})
-"""Operators whose float32 result is the rounded float64 result; inner steps are rounded, too."""
+"""Operators whose float64 result (and each inner step) is rounded to give the float32 result."""
 
 FLOAT32_OPERATORS = frozenset(
     (*EXACT_OPERATORS, *ROUNDED_OPERATORS, *"constant maximum minimum neg abs max min".split())
@@ -42,7 +42,7 @@ MAX_WIDTH = 2048
 
 @dataclass(frozen=True, slots=True)
 class _RuleContext:
-    """The arguments of a rule: Program, assembler, node, and the registers of its inputs."""
+    """The arguments of a rule; `args` are the registers of the inputs of `node`."""
 
     program: Program
     asm: Assembler
@@ -59,10 +59,10 @@ class _UnsupportedError(Exception):
 
 
 def assemble(program: Program, output: str, single: bool = False) -> Code | None:
-    """Return the bytecode of an output; None if the VM cannot compute it.
+    """Return the bytecode that computes `output`; None if the VM cannot compute it.
 
-    The Program's only input must be a float matrix. `single` allows operators that round to float32
-    and an output of float32.
+    The Program's only input must be a float matrix. `single` also allows operators that round to
+    float32, and an output of float32.
     """
     output_node = program.outputs[output]
     needed = program.find_needed_nodes([output_node])
@@ -102,7 +102,7 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
 
 
 def find_upper_bound(program: Program, i: int) -> int | None:
-    """Return an upper bound of the non-negative integers of node i, or None if it is unknown."""
+    """Return a number that all values of node i, integers from 0 on, are below; None if unknown."""
     node = program.nodes[i]
     if node.op == "argmax":
         return program.nodes[node.inputs[0]].type.width
@@ -145,7 +145,7 @@ def _map_registers(work: _RuleContext, function: Callable[..., int], *args: Arra
 
 
 def _broadcast(registers: Array, row_shape: tuple[int, ...]) -> Array:
-    """Broadcast registers to the shape of a row; a constant may also have an axis for rows."""
+    """Broadcast registers to `row_shape`; a constant may have an extra first axis of length 1."""
     if registers.ndim > len(row_shape):
         if registers.ndim != len(row_shape) + 1 or registers.shape[0] != 1:
             raise _UnsupportedError
@@ -206,7 +206,7 @@ def _require_finite(work: _RuleContext) -> Array:
 
 
 def _check_range(work: _RuleContext, checked: Array, low: float, high: float) -> Array:
-    """Make the VM stop if a register is out of range; return the rule's first argument."""
+    """Make the VM stop if a `checked` register is out of range; return the node's first input."""
     limits = work.asm.store_numbers(low, high, 0.0)
     for register in checked.ravel().tolist():
         work.asm.emit("check", register, 0, limits)
@@ -252,7 +252,7 @@ def _impute(work: _RuleContext) -> Array:
 
 
 def _list_reduced_registers(work: _RuleContext) -> list[list[int]]:
-    """Return lists of the registers along the last axis, which must be the axis that is reduced."""
+    """Return the registers to reduce for each result; only the last axis can be reduced."""
     (x,) = work.args
     if work.node.attrs.get("axis", x.ndim) != x.ndim or not x.shape[-1]:
         raise _UnsupportedError
@@ -285,6 +285,7 @@ def _softmax(work: _RuleContext) -> Array:
 
 
 def _multiply(work: _RuleContext, weights: Array, bias: Array) -> Array:
+    """Return weights (m, k) times the columns (k,), plus bias (m,)."""
     columns = [work.asm.find_one_hot(r) for r in work.args[0].tolist()]
     if not any(columns) or not np.isfinite(weights).all():  # 0 * inf is NaN
         return _emit_lists(work, "linear", weights, work.asm.store(bias))
@@ -294,7 +295,7 @@ def _multiply(work: _RuleContext, weights: Array, bias: Array) -> Array:
 def _multiply_with_lookups(
     work: _RuleContext, weights: Array, bias: Array, columns: Sequence[OneHot | None]
 ) -> Array:
-    """Multiply; the product of one-hot columns is a look-up of the weight where the 1 is."""
+    """Multiply as `_multiply`; the product of one-hot columns is a look-up of one weight."""
     asm = work.asm
     is_plain = np.array([c is None for c in columns])
     groups: dict[int, list[int]] = {}
@@ -327,7 +328,7 @@ def _pairwise(work: _RuleContext) -> Array:
 
 
 def _emit_lists(work: _RuleContext, op: str, numbers: Array, biases: int) -> Array:
-    """Emit one result for each row of `numbers` (m, k), computed from all k columns."""
+    """Emit `op` over all k columns for each row of `numbers` (m, k); biases start at `biases`."""
     columns = work.args[0].tolist()
     columns += [work.asm.constant(0.0)] * (-len(columns) % LISTED)
     padded = np.zeros((len(numbers), len(columns)))
@@ -384,3 +385,4 @@ RULES: Mapping[str, Rule] = {
     "linear": lambda work: _multiply(work, work.node.attrs["weights"].T, work.node.attrs["bias"]),
     "pairwise": _pairwise,
 }
+"""Operator -> its rule."""

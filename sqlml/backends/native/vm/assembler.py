@@ -1,7 +1,7 @@
 """`Assembler`: write bytecode for `register_machine.py`, and allocate its registers.
 
-While code is being written, each instruction writes to a new register, and equal instructions are
-written only once. `finish` reuses registers that are no longer read, and merges adjacent
+While code is being written, each instruction gets a new result register, and equal instructions are
+written only once. `finish` then reuses registers that are no longer read, and merges adjacent
 instructions whose fields differ by a constant step.
 """
 
@@ -19,12 +19,13 @@ from sqlml.backends.native.vm.register_machine import FIELDS, OPCODES
 from sqlml.types import Array
 
 OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCODES)})
+"""Instruction -> its opcode."""
 LIST_OPCODES = frozenset({OPS["linear"], OPS["sqeuclidean"]})
 NUMBER_OPCODES = frozenset({OPS["sum"], OPS["compare"], OPS["check"], OPS["take"], *LIST_OPCODES})
 """Instructions whose field c is the index of a number, not a register."""
 
 _ONE_HOT = 1 << 40
-"""The first of the register numbers that stand for one-hot columns."""
+"""The first register number of one-hot columns; see `Assembler.make_one_hot`."""
 
 MAX_REGISTERS = 4096
 MAX_INSTRUCTIONS = 8192
@@ -33,8 +34,7 @@ BLOCK_BYTES = 160 << 10
 """Bytes of a block's registers, which stay in the second-level cache."""
 
 MOST_ROWS, FEWEST_ROWS, ROWS_STEP = 128, 32, 32
-"""The most and the fewest rows of a block; an unrolled loop of vector instructions processes
-ROWS_STEP rows."""
+"""The most and the fewest rows of a block. An unrolled loop processes ROWS_STEP rows at a time."""
 
 
 class TooLargeError(Exception):
@@ -62,17 +62,17 @@ class OneHot:
 
 _P = (-0.964399179425052238628, -99.2877231001918586564, -1614.68768441708447952)
 _Q = (112.811678491632931402, 2235.48839060100448583, 4844.06305325125486048)
-"""Coefficients of `tanh.c` of Cephes."""
+"""Coefficients of the rational approximation in Cephes' `tanh.c`."""
 
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(20, 1, -1))
 """Coefficients of exp, from the 20th power down to the second."""
 
 
 class Assembler:
-    """Writes instructions.
+    """Writes instructions for rows with `inputs` columns.
 
-    Registers from 0 up are inputs, followed by results; registers from -1 down are constants. A
-    one-hot column has a number that stands for a register, which is written only on demand.
+    Registers 0 and up hold the inputs, followed by results; registers -1 and down hold constants. A
+    one-hot column has a number of its own, and gets a register only if an instruction reads it.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -93,32 +93,33 @@ class Assembler:
         return -1 - self._constants.setdefault(key, len(self._constants))
 
     def store_numbers(self, *values: float) -> int:
-        """Store numbers, unless they are already stored; return the index of the first number."""
+        """Store `values`, unless they are stored already; return the index of the first one."""
         if values not in self._places:
             self._places[values] = self.store(np.array(values, np.float64))
         return self._places[values]
 
     def store(self, values: Array) -> int:
-        """Store an array of numbers; return the index of the first number."""
+        """Store an array of numbers; return the index of the first one."""
         self._numbers.append(np.ravel(values))
         self._stored += values.size
         return self._stored - values.size
 
     def make_one_hot(self, code: int, count: int) -> list[int]:
-        """Return the numbers of one-hot columns: column k is 1 where the register `code` is k."""
+        """Return register numbers of `count` columns; column k is 1 where register `code` is k."""
         first = _ONE_HOT + len(self._one_hot)
         self._one_hot.update({first + k: OneHot(code, k, count) for k in range(count)})
         return list(range(first, first + count))
 
     def find_one_hot(self, register: int) -> OneHot | None:
+        """Return the one-hot column with this register number, or None if it has another origin."""
         return self._one_hot.get(register)
 
     def emit_take(self, code: int, values: Sequence[float]) -> int:
-        """Return a register with values[code], or with 0 for a code out of range."""
+        """Return a register that holds values[code], or 0 if `code` is out of range."""
         return self._write(OPS["take"], code, 0, self.store_numbers(float(len(values)), *values))
 
     def resolve(self, number: int) -> int:
-        """Return the register that a number stands for; a one-hot column is written first."""
+        """Return a register that instructions can read; a one-hot column is written first."""
         column = self._one_hot.get(number)
         if column is None:
             return number
@@ -126,12 +127,15 @@ class Assembler:
         return self._write(OPS["compare"], column.code, self.constant(float(column.place)), index)
 
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
-        """Write an instruction, and return its result register; c may be the index of a number."""
+        """Write an instruction; return its result. For NUMBER_OPCODES, c is a number's index."""
         third = c if OPS[op] in NUMBER_OPCODES else self.resolve(c)
         return self._write(OPS[op], self.resolve(a), self.resolve(b), third)
 
     def emit_list(self, op: str, columns: Sequence[int], b: int, c: int) -> int:
-        """Write an instruction that reads a list of registers; return its result register."""
+        """Write `linear` or `sqeuclidean` over the registers `columns`; return the result register.
+
+        `b` is the index of the first weight, and `c` that of the bias.
+        """
         columns = list(map(self.resolve, columns))
         list_index = self._lists.setdefault(tuple(columns), len(self._lists))
         return self._write(OPS[op], list_index, b, c)
@@ -150,7 +154,7 @@ class Assembler:
         return register
 
     def finish(self, inputs: Sequence[int], results: Sequence[int], is_integer: bool) -> Code:
-        """Return the code. `inputs` are columns of the rows, and `results` are registers."""
+        """Return the code that reads the columns `inputs` of the rows; `results` are registers."""
         results = list(map(self.resolve, results))
         lists = list(self._lists)
         self._code = self._drop_unused(lists, results)
@@ -190,8 +194,8 @@ class Assembler:
     ) -> list[tuple[int, int, int, int, int]]:
         """Return the code without instructions whose results are never read.
 
-        The VM writes two results of a list at once, so they must not share a register. A register
-        that is never read would be free for the next result.
+        `linear` and `sqeuclidean` write two results at once. If one of these were never read, its
+        register would be free for the other one.
         """
         registers_read = set(results)
         used_instructions = []
@@ -205,7 +209,7 @@ class Assembler:
     def _allocate_registers(
         self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
     ) -> tuple[dict[int, int], int]:
-        """Return a map from this assembler's registers to the VM's, and the VM's register count."""
+        """Map the assembler's registers to registers of the VM; also return how many it needs."""
         last_reads = dict.fromkeys(results, len(self._code))
         for i in range(len(self._code) - 1, -1, -1):
             for register in self._list_operands(i, lists):
@@ -239,7 +243,7 @@ class Assembler:
     # The following methods compose instructions; arguments and results are registers.
 
     def add(self, a: int, b: int, factor: float = 1.0) -> int:
-        """Return a + b * factor; products with `factor`, such as 1 or -1, must be exact."""
+        """Return a + b * factor; the product must be exact, as for a factor of 1 or -1."""
         return self.emit("sum", a, b, self.store_numbers(factor))
 
     def compare(self, a: int, b: int, above: float, equal: float) -> int:
@@ -262,9 +266,9 @@ class Assembler:
         return self.add(self.constant(1.0), a, -1.0)
 
     def sum_registers(self, x: Sequence[int]) -> int:
-        """Return the sum of registers in numpy's order.
+        """Return the sum of registers, added in the order of `numpy.sum`.
 
-        Eight partial sums add every eighth number each; more than 128 numbers are first halved.
+        Each of eight partial sums adds every eighth number; more than 128 numbers are first halved.
         """
         n = len(x)
         if n > 128:
@@ -293,7 +297,7 @@ class Assembler:
         return self.negative(self.largest([self.negative(r) for r in x]))
 
     def argmax(self, x: Sequence[int]) -> int:
-        """Return the index of the first maximum or NaN, searched from the last column down."""
+        """Return the index of the first maximum, or of the first NaN if there is one."""
         index, best = self.constant(float(len(x) - 1)), x[-1]
         for j in range(len(x) - 2, -1, -1):
             best = self.emit("maximum", x[j], best)
@@ -301,7 +305,7 @@ class Assembler:
         return index
 
     def _is_maximum(self, x: int, best: int) -> int:
-        """Return 1 if x equals the maximum or is NaN; another NaN maximum is in a later column."""
+        """Return 1 where x equals `best` or is NaN; if only `best` is NaN, return 0."""
         is_equal = self.compare(x, best, 0.0, 1.0)
         is_number = self.compare(x, x, 0.0, 1.0)
         return self.emit("where", is_number, is_equal, self.constant(1.0))
@@ -311,7 +315,7 @@ class Assembler:
         return self.emit("div", one, self.add(one, self.emit("exp", self.negative(a))))
 
     def single_sigmoid(self, a: int) -> int:
-        """Return 1 / (1 + exp(-a)), with each step rounded to float32, as in XGBoost's math.h."""
+        """Return 1 / (1 + exp(-a)) as XGBoost's math.h does, rounded to float32 after each step."""
         one = self.constant(1.0)
         exponent = self.minimum(self.negative(a), self.constant(float(np.float32(88.7))))
         total = self.emit("single", self.emit("exp", exponent))
@@ -320,7 +324,7 @@ class Assembler:
         return self.emit("div", one, total)
 
     def tanh(self, x: int) -> int:
-        """Return tanh(x): from exp where |x| >= 0.625, else Cephes' quotient of polynomials."""
+        """Return tanh(x), from exp where |x| >= 0.625 and otherwise from Cephes' polynomials."""
         one, two, zero = self.constant(1.0), self.constant(2.0), self.constant(0.0)
         absolute_x = self.absolute(x)
         exponential = self.emit("exp", self.add(absolute_x, absolute_x))
@@ -346,7 +350,7 @@ class Assembler:
         return self.emit("where", is_small, self.add(x, higher_terms), large_result)
 
     def _polynomial(self, x: int, coefficients: Sequence[float]) -> int:
-        """Return a polynomial, whose coefficients begin with that of the highest power."""
+        """Return a polynomial of x; `coefficients` begin with that of the highest power."""
         value = self.constant(coefficients[0])
         for number in coefficients[1:]:
             value = self.add(self.emit("mul", value, x), self.constant(number))
@@ -363,7 +367,7 @@ def _merge_steps(rows: list[list[int]]) -> list[list[int]]:
 
 
 def _try_merge(previous: list[int], row: list[int]) -> bool:
-    """Extend the instruction `previous` by `row` if that is its next step; return whether it is."""
+    """Extend the instruction `previous` if `row` is its next step; return whether it is."""
     if previous[0] != row[0]:
         return False
     count = previous[1]

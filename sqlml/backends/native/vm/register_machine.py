@@ -1,13 +1,13 @@
 """A register machine (VM) for models other than trees: rows are lanes, columns are registers.
 
-Vectorised interpretation (P. Boncz, M. Zukowski and N. Nes, "MonetDB/X100: Hyper-Pipelining Query
-Execution", CIDR 2005). A block of rows is transposed so that each column lies in one register of
-float64, and each instruction works on whole registers: only the rows and the results go through
-memory, and the VM is compiled once for all models. The arithmetic is that of the reference,
-operation by operation; `exp` and `log` are defined below.
+It interprets bytecode in vectors (P. Boncz, M. Zukowski and N. Nes, "MonetDB/X100: Hyper-Pipelining
+Query Execution", CIDR 2005). A block of rows is transposed so that each column lies in one register
+of float64, and each instruction works on whole registers: only the rows and the results go through
+memory, and the VM is compiled once for all models. The arithmetic is that of the reference
+interpreter, operation by operation; `exp` and `log` are defined below.
 
 An instruction is a row of bytecode, as `assembler.py` writes it. There are only a few instructions,
-and none has a function of its own, because each loop takes 0.1 s to compile:
+all in one function, because each loop takes 0.1 s to compile:
 
 ===========  =================================================================================
 sum          a + b * (number k)
@@ -49,9 +49,9 @@ from sqlml.backends.native.jit.specialise import reads, specialise, writes
 
 # `fetch`: prefetch numbers before they are needed.
 #
-# A kernel that computes on a block and then reads the next one leaves the memory idle, and then
-# waits for it. With prefetching, rows in memory score as fast as rows in the cache: 500,000 rows of
-# 20 floats took a linear model 11 ns per row instead of 19.
+# A kernel that computes on a block before it reads the next one first leaves the memory idle, and
+# then waits for it. With prefetching, rows in memory score as fast as rows in the cache: a linear
+# model took 11 ns per row instead of 19 for 500,000 rows of 20 floats.
 
 LINE_BYTES = 64
 """Bytes of a cache line on almost all processors; on others, too many lines are prefetched."""
@@ -82,7 +82,7 @@ def _fetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 # Functions" (1980), chapters 5 and 6; the coefficients of log are those of fdlibm (`e_log.c`).
 
 _MAGIC = 6755399441055744.0
-"""1.5 * 2^52: a sum with it is rounded to an integer, which is then its last bits."""
+"""1.5 * 2^52: adding it rounds a number to an integer, which the last bits of the sum hold."""
 
 _MAGIC_BITS = int(np.float64(_MAGIC).view(np.int64))
 _LOG2_E = 1.0 / math.log(2.0)
@@ -98,6 +98,7 @@ _L6, _L7 = 0.1531383769920937332, 0.1479819860511658591
 
 @compiled_helper
 def exponential(x: Any) -> Any:
+    """Return exp(x) as 2^k * exp(r), where |r| <= log(2) / 2 and exp(r) is a polynomial."""
     bound = min(max(x, -746.0), 710.0) if x == x else 0.0
     shifted = bound * _LOG2_E + _MAGIC
     k = np.float64(shifted).view(np.int64) - _MAGIC_BITS
@@ -125,7 +126,7 @@ def exponential(x: Any) -> Any:
 
 @compiled_helper
 def logarithm(x: Any, shift: Any) -> Any:
-    """Return log(shift + x) of a float64, with shift 0 or 1, exact for small x."""
+    """Return log(shift + x) for shift 0 or 1; for shift 1, it is also accurate near x = 0."""
     total = shift + x
     lost = x - (total - shift)
     tiny = total < 2.2250738585072014e-308
@@ -148,7 +149,7 @@ def logarithm(x: Any, shift: Any) -> Any:
 
 # `transpose`: 8 rows of 8 adjacent columns become 8 columns of 8 rows.
 #
-# A loop over single numbers takes a load, a conversion and a store for each. This loads 8 vectors,
+# A loop over single numbers needs a load, a conversion and a store for each. This loads 8 vectors,
 # interleaves them three times (r[i] with r[i + 4], which transposes a square of 8 by 8), and stores
 # them.
 
@@ -160,9 +161,9 @@ SIDE = 8
 def transpose(
     typing: Any, rows: Any, first: Any, width: Any, target: Any, start: Any, step: Any
 ) -> Any:
-    """Emit the transposition of a square from index `first` of `rows` (flat, `width` numbers each).
+    """Emit the transposition of a square that begins at rows[first]; a row has `width` numbers.
 
-    Row r and column c of the square go to target[start + c * step + r], possibly widened.
+    The number in row r and column c goes to target[start + c * step + r], possibly widened.
     """
     from numba import types  # only to compile
 
@@ -176,11 +177,11 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
     target_type = context.get_data_type(kinds[3].dtype)
 
     source, target = array_data(context, builder, signature, arguments, 0, 3)
-    place, width, start, step = (arguments[i] for i in (1, 2, 4, 5))
+    first, width, start, step = (arguments[i] for i in (1, 2, 4, 5))
     vector = ir.VectorType(source_type, SIDE)
     vectors = []
     for r in range(SIDE):
-        index = builder.add(place, builder.mul(width, long(r)))
+        index = builder.add(first, builder.mul(width, long(r)))
         pointer = vector_pointer(builder, source, index, vector)
         vectors.append(builder.load(pointer, align=kinds[0].dtype.bitwidth // 8))
     half = SIDE // 2
@@ -208,13 +209,14 @@ OPCODES = (
 FIELDS = 10
 """Fields of an instruction: opcode, number of runs, and a, b, c and result, each with its step.
 
-After each run a register advances by its step. `check`, `compare`, `sum` and `take` have k for c.
-The columns of `linear` and `sqeuclidean` are listed from a on, as many as its step says, a multiple
-of LISTED; their numbers begin at b, the biases at c, and they run once per result.
+After each run, every register number advances by its step. In `check`, `compare`, `sum` and `take`,
+c is the index k of a number. `linear` and `sqeuclidean` run once per result: their columns are
+listed from index a on, and the step of a is the length of this list, a multiple of LISTED; their
+weights begin at number b, and their biases at number c.
 """
 
 LISTED = 3
-"""Columns that one loop adds: with more, LLVM would have to compare too many addresses."""
+"""Columns that one loop adds; with more, LLVM would check too many addresses for overlap."""
 
 AHEAD = 64
 """How many rows ahead to prefetch; at the end of a block, these are rows of the next block."""
@@ -229,20 +231,20 @@ _LIMIT = 2.0**63
 def _run(
     single: Any, double: Any, code: Any, columns: Any, numbers: Any, shape: Any, out: Any
 ) -> Any:
-    """Fill `out`; return -1, or the first row of a block in which a check fails.
+    """Run the bytecode for all rows; return -1, or the first row of a block in which a check fails.
 
-    This is one long function, because a loop over rows in a function of its own takes longer to
-    compile than this whole VM.
+    This is one long function: a separate function per loop would take longer to compile than the
+    whole VM.
 
     Args:
-        single, double: the rows, concatenated (n * k,), as float32 or float64; the other is empty.
+        single, double: the rows, concatenated (n * k,), as float32 or as float64; one is empty.
         code: bytecode (instructions, FIELDS).
         columns: the columns of the rows that registers 0, 1, ... hold, followed by the registers of
             the results, and by the lists of registers that instructions read.
         numbers: the values of the constants, followed by weights and points.
         shape: the counts of columns read, constants, registers, rows per block and results, whether
             the results are integers, and the count of columns of the rows.
-        out: (n * results,); int64 is written as its bits.
+        out: float64 (n * results,); integer results are written as the bits of an int64.
     """
     inputs, constants, results, is_integer = shape[0], shape[1], shape[4], shape[5]
     rows, width = out.size // results, shape[6]

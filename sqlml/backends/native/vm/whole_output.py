@@ -24,10 +24,10 @@ COPIED_ROWS = 2048
 
 
 class Fused:
-    """One output of a Program whose only input is a matrix of floats. Thread-safe; see `Filler`.
+    """A `Filler` of one output of a Program whose only input is a float matrix. Thread-safe.
 
-    `node` and `name` belong to the input, which has `columns` columns. A block has up to `rows`
-    rows.
+    `node` and `name` are the node and the name of the input, which has `columns` columns. The VM
+    processes blocks of up to `rows` rows.
     """
 
     def __init__(self, node: Node, code: Code, dtype: np.dtype[Any], below: int | None) -> None:
@@ -49,7 +49,7 @@ class Fused:
 
     @classmethod
     def of(cls, program: Program, output: str, single: bool = False) -> Fused | None:
-        """Return the fused output; None if the VM cannot compute it (`single`: see `assemble`)."""
+        """Return `output` fused; None if the VM cannot compute it (see `assemble` for `single`)."""
         code = assemble(program, output, single)
         if code is None:
             return None
@@ -60,7 +60,7 @@ class Fused:
         return fused
 
     def select_columns(self, columns: Sequence[int], width: int) -> Fused:
-        """Return this kernel for rows with `width` columns, of which it reads `columns`."""
+        """Return a copy for rows with `width` columns; its input is their columns `columns`."""
         if list(columns) == list(range(width)):
             return self
         narrowed = copy(self)
@@ -121,7 +121,7 @@ class Fused:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeTail:
-    """Computes an output from the margins, which are the value of node `trees`. Thread-safe."""
+    """Computes an output from the margins of the ensemble at node `trees`. Thread-safe."""
 
     trees: int
     machine: Fused
@@ -133,7 +133,7 @@ class TreeTail:
 
     @classmethod
     def of(cls, program: Program, output: str) -> TreeTail | None:
-        """Return the tail of an output; None if margins of one ensemble do not determine it."""
+        """Return the tail of `output`; None if margins of one ensemble do not determine it."""
         needed = program.find_needed_nodes([program.outputs[output]])
         ensembles = [i for i in needed if program.nodes[i].op == "tree_ensemble"]
         if len(ensembles) != 1 or ensembles[0] == needed[-1]:
