@@ -49,7 +49,7 @@ _PROPERTIES = {
     "stored_bytes": "Bytes stored",
     "created_at": "Created",
 }
-"""Titles of the properties of DESCRIBE MODEL."""
+"""Property of DESCRIBE MODEL -> its title in the report."""
 
 _STATISTICS = {
     "min": "Min",
@@ -58,11 +58,11 @@ _STATISTICS = {
     "stddev": "Std. deviation",
     "categories_count": "Categories",
 }
-"""Titles of the columns of ml_feature_info."""
+"""Column of ml_feature_info -> its title in the report."""
 
 
 def describe_model(subject: Subject) -> Section:
-    """Describe the model, its columns and its versions."""
+    """Make the section about the model: its properties, its columns and its versions."""
     description = subject.description
     pairs = [
         (_PROPERTIES[name], _format_property(name, text))
@@ -92,15 +92,15 @@ def _format_count(count: int, noun: str) -> str:
 
 
 def _list_columns(subject: Subject) -> Part:
-    """List the inputs of the model; the inputs that it uses come first."""
+    """Make a table of the model's inputs with their statistics; unused inputs come last."""
     rows = subject.query_models(f"FROM ml_feature_info(MODEL {subject.quoted})")
-    info = {fold(str(next(iter(row.values())))): row for row in rows}
+    info_by_column = {fold(str(next(iter(row.values())))): row for row in rows}
     inputs = subject.description.inputs
     shown = sorted(inputs, key=lambda name: inputs[name] == NOT_USED)[:_MAX_COLUMNS]
-    facts = {name: info.get(fold(name), {}) for name in shown}
-    known_keys = {key for row in facts.values() for key, value in row.items() if value is not None}
+    info = {name: info_by_column.get(fold(name), {}) for name in shown}
+    known_keys = {key for row in info.values() for key, value in row.items() if value is not None}
     titles = {key: title for key, title in _STATISTICS.items() if key in known_keys}
-    cells = [[name, inputs[name], *(row.get(key) for key in titles)] for name, row in facts.items()]
+    cells = [[name, inputs[name], *(row.get(key) for key in titles)] for name, row in info.items()]
     notes = [note_left_out(len(inputs) - len(shown), "more columns")]
     if titles:
         notes.append("The numbers are those of the training data, where they are known.")

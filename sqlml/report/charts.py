@@ -1,8 +1,8 @@
 """Plots of a report: charts of Altair, drawn as SVG without scripts, fonts or links.
 
-Series differ in dashes as well as in colors. Colors are variables of the page's style sheet, so one
-drawing works in light mode, in dark mode and in print. People with red-green color blindness can
-distinguish any two neighboring colors.
+Series differ in dashes as well as in colors. Colors are variables of the page's style sheet, so the
+same drawing works in light mode, in dark mode and in print. People with red-green color blindness
+can distinguish any two neighboring colors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ATTRIBUTES = frozenset(
     "stroke-width stroke-opacity stroke-dasharray stroke-miterlimit stroke-linecap opacity "
     "text-anchor font-size font-weight".split()
 )
-"""SVG attributes that affect the drawing; all others name roles and classes of Vega."""
+"""SVG attributes that affect the drawing; all others are removed, such as Vega's class names."""
 
 _ELEMENTS = frozenset("svg g path line rect circle text tspan".split())
 
@@ -47,7 +47,7 @@ def draw_svg(chart: Any) -> str:
 
 
 def _strip_markup(element: ElementTree.Element) -> None:
-    """Remove elements that draw nothing, and all content that is not part of the drawing."""
+    """Remove elements and attributes that do not affect the drawing, and round long decimals."""
     for child in list(element):
         name = str(child.tag).removeprefix(f"{{{_SVG}}}")
         if name not in _ELEMENTS or child.get("display") == "none" or _is_blank(name, child):
@@ -64,16 +64,16 @@ def _strip_markup(element: ElementTree.Element) -> None:
 
 
 def _is_blank(name: str, element: ElementTree.Element) -> bool:
-    """Return whether a path is a background without colors."""
+    """Return whether an element, whose tag is `name`, is a background path without a color."""
     is_colorless = name == "path" and not {"fill", "stroke"} & element.attrib.keys()
     return is_colorless and element.get("class") in ("background", "foreground")
 
 
 WIDTH, HEIGHT = 310, 220
-"""Size of the plotting area in pixels: it fits on a phone, with readable letters."""
+"""Size of the plotting area in pixels: on the screen of a phone, letters are still readable."""
 
 COLORS = tuple(f"var(--c{n})" for n in range(1, 7))
-"""Colors of the series, in order."""
+"""Colors of the series, in order, as variables of the page's style sheet."""
 
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4])
 
@@ -91,7 +91,10 @@ def draw_lines(
     diagonal: bool = False,
     dots: bool = False,
 ) -> str:
-    """Draw lines through points (series, x, y) of the unit square; `x` and `y` title the axes."""
+    """Draw a line per series through `points` (series, x, y), from 0 to 1 on both axes.
+
+    `x` and `y` are the titles of the axes.
+    """
     alt = _import_altair()
     rows = [{"s": name, "x": x0, "y": y0, "i": i} for i, (name, x0, y0) in enumerate(points)]
     unit_scale = alt.Scale(domain=[0, 1], nice=False)
@@ -113,7 +116,7 @@ def draw_lines(
 
 
 def draw_bars(values: Sequence[tuple[str, float]], x: str, rule: float | None = None) -> str:
-    """Draw a horizontal bar for each (name, value), from top to bottom; `rule` marks a value."""
+    """Draw a horizontal bar for each (name, value), from top to bottom; a line marks `rule`."""
     alt = _import_altair()
     rows = [{"name": name, "x": value} for name, value in values]
     bars = _make_chart(rows).mark_bar(fill=COLORS[0], height=_BAR_PITCH - 7)
@@ -149,7 +152,7 @@ def draw_intervals(
 def _draw_histogram(
     bins: Mapping[str, Sequence[tuple[float, float, float]]], x: str, y: str
 ) -> str:
-    """Draw an outline over the bins (low, high, height) of each series."""
+    """Draw a histogram per series; `bins` maps each series to its bins (low, high, height)."""
     alt = _import_altair()
     rows = []
     for name, series in bins.items():
@@ -219,7 +222,7 @@ def _make_chart(rows: list[dict[str, Any]]) -> Any:
 
 
 def _draw_diagonal(low: float, high: float) -> Any:
-    """Return the dashed line from (low, low) to (high, high)."""
+    """Make the chart of a dashed line from (low, low) to (high, high)."""
     corners = _make_chart([{"x": low, "y": low}, {"x": high, "y": high}])
     return corners.mark_line(stroke=_INK, strokeWidth=1, strokeDash=[3, 3])
 
@@ -235,7 +238,7 @@ def _cycle_values(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
 
 
 def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any]:
-    """Return the encoding that distinguishes the series, with a legend if there are several."""
+    """Return Altair encodings with a color, or also a dash pattern, for each distinct series."""
     alt = _import_altair()
     names = list(dict.fromkeys(series))
     legend = None
@@ -258,8 +261,8 @@ def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any
 
 
 def _draw(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> str:
-    """Draw a chart in the colors and the size of the page."""
-    # The padding leaves room for a font that is wider than the one the labels were measured with.
+    """Draw a chart as SVG in the style of the page; `names` label the y axis, if there are any."""
+    # The reader's font may be wider than the font with which vl_convert measures the labels.
     label_width = min(max(map(len, names), default=0) * _LETTER_WIDTH, _MAX_NAME_WIDTH)
     padding = {"left": 4 + label_width // 8, "top": 4, "right": 8, "bottom": 4}
     return draw_svg(
@@ -297,9 +300,9 @@ def plot_histogram(
 ) -> Part:
     """Plot a histogram of the column `x` of `rows`, a parenthesized query, in bins of equal width.
 
-    The bins span the values within three times the range from the 1% to the 99% quantile. The first
-    and the last bin also count the values beyond, and the page says so. `series` maps the values of
-    the column `s` to names; each series is then plotted as shares of its own rows.
+    The bins extend beyond the 1% and 99% quantiles by the distance between them, at most to the
+    extreme values. The first and the last bin include the values farther out, and the text says so.
+    `series` maps the values of the column `s` to names; heights are then shares of each series.
     """
     (extent,) = subject.query_tables(
         f"""
@@ -349,7 +352,7 @@ def plot_histogram(
 def _count_bins(
     subject: Subject, rows: str, series: Mapping[int, str] | None, low: float, width: float
 ) -> dict[str, list[int]]:
-    """Return the row count of each bin for each series name; without series, the name is "Rows"."""
+    """Return the row counts of the bins by name of the series; without series, it is "Rows"."""
     names = {0: "Rows"} if series is None else series
     counts = {name: [0] * _BINS for name in names.values()}
     for row in subject.query_tables(

@@ -22,14 +22,14 @@ from sqlml.report.subject import MAX_TARGETS, Subject, build_sample_condition
 _MAX_COLUMNS = 20
 _MAX_FEATURES = 4096
 _BACKGROUND, _MAX_PREDICTIONS = 25, 2_000_000
-"""Limits for models other than tree ensembles and linear models: background rows, predictions."""
+"""Limits for models that are neither trees nor linear: rows of the background, and predictions."""
 
 _ORDERS = 64
-"""Minimum number of pairs of column permutations that `explain` samples."""
+"""The minimum number of column permutations that `explain` samples, in pairs."""
 
 
 def measure_importance(subject: Subject) -> Section:
-    """Show each column's contributions to the scores of the sample, and its stored importance."""
+    """Make the section about the columns: contributions in the sample, and stored importances."""
     parts = [*_explain_sample(subject), *_show_library_importance(subject)]
     lead = "A contribution is what a column adds to the score of a row, or subtracts from it."
     return Section("importance", "Which columns matter", lead, tuple(parts))
@@ -55,7 +55,7 @@ def _explain_sample(subject: Subject) -> list[Part]:
 
 
 def _explain_rows(subject: Subject, num_rows: int, background: str) -> list[Part]:
-    """Plot the contributions to the first targets, for `num_rows` rows of the sample."""
+    """Plot contributions to the first targets; `background` is SQL for an argument of `explain`."""
     call = f"explain({subject.quoted}, *{background})"
     if subject.targets == 1:
         return [_plot_contributions(subject, call, num_rows, "")]
@@ -67,7 +67,7 @@ def _explain_rows(subject: Subject, num_rows: int, background: str) -> list[Part
 
 
 def _plot_contributions(subject: Subject, call: str, num_rows: int, prefix: str) -> Part:
-    """Plot the range of each column's contributions, which the SQL expression `call` returns."""
+    """Plot the range of each column's contributions; the SQL expression `call` computes them."""
     features = list(subject.model.program.inputs)
     summary = _summarize_contributions(subject, call, num_rows, len(features))
     if not summary or not summary[0]["size"]:
@@ -100,15 +100,15 @@ def _plot_contributions(subject: Subject, call: str, num_rows: int, prefix: str)
 def _summarize_contributions(
     subject: Subject, call: str, num_rows: int, num_features: int
 ) -> list[dict[str, Any]]:
-    """Return the mean size and the quantiles of each column's contributions.
+    """Return a row per column with the mean size and the quantiles of its contributions.
 
-    The key `k` of a returned row is the position of its column, counted from 1.
+    The key `k` of a row is the position of the column among the inputs, from 1.
     """
     query = (
         f"SELECT {DUCKDB.call('map_values', call)} AS c FROM "
         f"(SELECT * FROM {subject.sample} LIMIT {num_rows}) AS sqlml_sample"
     )
-    subject.tables.session.plan(query)  # fail before an open transaction is affected
+    subject.tables.session.plan(query)  # an error here does not abort the user's transaction
     with subject.tables.store_briefly("contributions", query) as table:
         numbers = ", ".join(f"({k})" for k in range(1, num_features + 1))
         summary = subject.query_tables(
@@ -126,6 +126,7 @@ def _summarize_contributions(
 
 
 def _show_library_importance(subject: Subject) -> list[Part]:
+    """Plot the importances that the source library stored in the model; a note if it has none."""
     try:
         rows = subject.query_models(f"FROM ml_feature_importance(MODEL {subject.quoted})")
     except SqlmlError as error:
@@ -155,11 +156,11 @@ def _show_library_importance(subject: Subject) -> list[Part]:
 
 
 _MAX_VALUES = 50_000_000
-"""Maximum number of values to compare; it limits the number of rows."""
+"""The maximum number of values to compare: rows times features."""
 
 
 def measure_drift(subject: Subject) -> Section:
-    """Compare the columns of the data with those of the training data (ml_validate_data_skew)."""
+    """Make the section that compares the data with the training data (ml_validate_data_skew)."""
     return Section("drift", "Drift since training", "", (_compare_with_training(subject),))
 
 
@@ -188,6 +189,7 @@ def _compare_with_training(subject: Subject) -> Part:
 
 
 def _plot_drift(drifts: list[dict[str, Any]], sample_sentence: str) -> Part:
+    """Plot the columns with the largest divergences; `drifts` are sorted, the largest first."""
     shown = drifts[:_MAX_COLUMNS]
     anomaly_count = sum(row["is_anomaly"] for row in drifts)
     names = make_distinct([clip(str(row["input"]), 40) for row in shown])

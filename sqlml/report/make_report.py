@@ -27,7 +27,7 @@ from sqlml.statements.connection_models import Models
 _FRAME_STYLE = "width:100%;height:80vh;min-height:480px;border:1px solid;border-radius:4px"
 
 _HEAD_IN_FRAME = '<head><base href="about:srcdoc">'
-"""Makes links lead to sections of the page; otherwise they would lead to the notebook."""
+"""Makes links in the frame lead to sections of the page instead of the notebook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Report:
         return file
 
     def _repr_html_(self) -> str:
-        """Return the page in an isolated frame, which cannot run code or reach the notebook."""
+        """Return the page for notebooks, in a frame that cannot run code or reach the notebook."""
         page = self.html.replace("<head>", _HEAD_IN_FRAME, 1)
         return (
             f'<iframe title="{escape(self.title)}" sandbox="" style="{_FRAME_STYLE}" '
@@ -62,11 +62,11 @@ class Report:
 
 
 _MIN_ROWS_FOR_RATE = 100_000
-"""Minimum number of rows for a rate: loading the model then takes a negligible share."""
+"""The minimum number of rows for which a rate is shown, so that loading hardly counts."""
 
 
 def show_cost(subject: Subject) -> Section:
-    """Show the plan of a prediction over the data, and the time that scoring took."""
+    """Make the section about cost: the plan of a prediction, and the time that scoring took."""
     prediction = build_call_sql(subject.model, subject.reference)
     plan = subject.tables.session.plan(f"SELECT {prediction} FROM {subject.source}")
     calls = [] if plan is None else [planned_call.to_dict() for planned_call in plan.calls]
@@ -127,7 +127,10 @@ def make_report(
     by: str | Sequence[str] | None,
     report_progress: Callable[[str], None],
 ) -> Report:
-    """Make the report on model `name` and the rows of `data`, a query or the name of a table."""
+    """Make the report about model `name` on the rows of `data`, a query or the name of a table.
+
+    `label` and `by` name the columns with the true values and with the groups, if any.
+    """
     for library in ("altair", "jinja2", "vl_convert"):
         try:
             import_module(library)
@@ -147,7 +150,7 @@ def make_report(
 
 
 def _summarize(subject: Subject) -> str:
-    """Return the line below the title: what the model is, and how many rows it was given."""
+    """Return the line below the title: the class and task of the model, and the row count."""
     model, facts = subject.model, subject.facts
     num_classes = len(model.program.labels[0]) if model.program.labels else 0
     summary = clip(model.origin.source.rpartition(".")[2], 80)

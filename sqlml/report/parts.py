@@ -1,4 +1,4 @@
-"""The parts of a page: plain values, which the template prints and escapes."""
+"""The parts of a page, such as tables and plots, as plain values that the template escapes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def format_number(value: float, padded: bool = False) -> str:
 
 
 def clip(text: str, length: int = MAX_LENGTH) -> str:
-    r"""Truncate a text to `length`, and replace unprintable characters by U+FFFD.
+    r"""Truncate `text` to `length` characters, and replace unprintable ones by U+FFFD.
 
     >>> clip("a\tb\x00c"), clip("abcdef", 4)
     ('a b�c', 'abc…')
@@ -70,7 +70,7 @@ def _make_printable(character: str) -> str:
 
 
 def make_distinct(texts: Sequence[str]) -> tuple[str, ...]:
-    """Number repeated names, because each position on the axis of a plot needs its own name.
+    """Add numbers to repeated texts: on the axis of a plot, each position needs a distinct name.
 
     >>> make_distinct(["a", "b", "a"])
     ('a', 'b', 'a (2)')
@@ -96,7 +96,7 @@ def join_first(texts: Sequence[str], count: int) -> str:
 
 
 def note_left_out(count: int, description: str) -> str:
-    """Return a sentence about `count` items that are not shown, or "" if there are none."""
+    """Return a sentence such as "3 more columns are left out.", or "" if `count` is 0 or less."""
     return f"{count:,} {description} are left out." if count > 0 else ""
 
 
@@ -109,10 +109,7 @@ _MAX_TABLE_WIDTH, _MAX_CELL_WIDTH = 66, 24
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of texts; None is shown as NULL.
-
-    `numbers` states for each column whether it is numeric, and therefore right-aligned.
-    """
+    """A table of strings; None is shown as NULL. Columns with True in `numbers` align right."""
 
     kind: ClassVar[str] = "table"
     caption: str
@@ -147,7 +144,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """A list of names with their values or descriptions."""
+    """A list of names, each with a value or description."""
 
     kind: ClassVar[str] = "pairs"
     pairs: tuple[tuple[str, str], ...]
@@ -183,7 +180,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the page with a heading; `name` is the anchor of its link."""
+    """A section of the page; links use `name` as the anchor, and `lead` is its first sentence."""
 
     name: str
     title: str
@@ -199,7 +196,7 @@ def make_table(
     note: str = "",
     none: str | None = None,
 ) -> Table:
-    """Make a Table of formatted values; `none` replaces None, which is otherwise shown as NULL."""
+    """Make a Table of formatted values; with `none`, None is shown as this text instead of NULL."""
     values_by_column = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     texts_by_column = [
         _format_numbers(values) if _are_numbers(values) else list(map(format_value, values))
@@ -212,7 +209,7 @@ def make_table(
 
 
 def make_code(title: str, text: str) -> Code:
-    """Make a Code of the beginning of a text, with unprintable characters replaced by U+FFFD."""
+    """Make a Code of the first `_MAX_CODE` characters of `text`; U+FFFD marks unprintable ones."""
     shown = "".join(c if c in "\n\t" else _make_printable(c) for c in text[:_MAX_CODE])
     return Code(title, shown + ("\n…" if len(text) > _MAX_CODE else ""))
 
@@ -229,6 +226,6 @@ def _are_percentages(values: Sequence[Any]) -> bool:
 
 
 def _format_numbers(values: Sequence[Any]) -> list[str | None]:
-    """Format a column of numbers: as integers if all are, otherwise with trailing zeros."""
+    """Format the numbers of a column alike: as integers if all are, else with trailing zeros."""
     are_integers = all(v is None or (math.isfinite(v) and v == int(v)) for v in values)
     return [None if v is None else format_number(float(v), padded=not are_integers) for v in values]

@@ -1,4 +1,4 @@
-"""The section about the quality of the model on rows with labels."""
+"""Make the section about the quality of the model on rows with labels."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from sqlml.types import fold
 
 MAX_CURVES = 6
 CurveRows = Sequence[tuple[str, dict[str, Any]]]
-"""Points of curves: the name of the class, and the row that describes the point."""
+"""Points of curves, as pairs of the class name and a result row of a function like ml_roc_curve."""
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
     """The classes of a model with one target.
 
-    `names` are distinct display names, and `by_frequency` has the indices of the classes, the most
-    frequent first. Rows are counted by label if the data has labels, or else by prediction.
+    `names` are distinct display names. `by_frequency` has the indices of the classes, the most
+    frequent first. `counts` are rows per label, or if the data has no labels, per prediction.
     """
 
     values: tuple[Any, ...]
@@ -50,7 +50,7 @@ class Classes:
 
     @property
     def is_binary(self) -> bool:
-        """True if there are two classes, so the second one is positive."""
+        """True if there are two classes, of which the second is the positive one."""
         return len(self.values) == 2
 
     @property
@@ -59,12 +59,12 @@ class Classes:
 
     @property
     def count_with_rows(self) -> int:
-        """The number of classes that have rows."""
+        """The number of classes with at least one row."""
         return sum(count > 0 for count in self.counts)
 
 
 def count_classes(subject: Subject) -> Classes:
-    """Return the classes of a model with one target, with the number of scored rows of each."""
+    """Count the scored rows of each class, for a model with one target."""
     scores = subject.known_scores
     values = scores.rows.class_labels.values
     names = make_distinct([clip(spell_class(value) or "(empty)", 30) for value in values])
@@ -81,14 +81,14 @@ def count_classes(subject: Subject) -> Classes:
 
 _CURVE_POINTS = 200
 _TABLE_ROWS, _TABLE_ROWS_PER_CLASS = 11, 6
-"""Numbers of points in the table beside a curve: for a single class, and for each of several."""
+"""How many points a table beside a curve lists: of a single class, or of each of several."""
 
 _MAX_MATRIX_CLASSES = 12
 _MAX_CONFUSIONS = 20
 
 
 def _plot_classifier(subject: Subject) -> list[Part]:
-    """Return the plots of a classifier with one target, and notes that explain missing plots."""
+    """Plot a classifier with one target; notes explain which plots are missing, and why."""
     scores = subject.known_scores
     classes = count_classes(subject)
     confusion = _plot_confusion(subject, classes)
@@ -123,7 +123,7 @@ def _extract_points(rows: CurveRows, x: str, y: str) -> list[tuple[str, float, f
 
 
 def _pick_evenly(rows: CurveRows) -> CurveRows:
-    """Return evenly spaced rows of each class for a table."""
+    """Pick evenly spaced points of each class, always with the first and last, for a table."""
     by_class = [list(series) for _, series in groupby(rows, itemgetter(0))]
     count = _TABLE_ROWS if len(by_class) == 1 else _TABLE_ROWS_PER_CLASS
     picked = []
@@ -138,9 +138,9 @@ def _pick_evenly(rows: CurveRows) -> CurveRows:
 def _make_curve_table(
     classes: Classes, caption: str, rows: CurveRows, columns: Mapping[str, str]
 ) -> Table:
-    """Make a table of curve points; `columns` maps titles to keys of a row.
+    """Make a table of curve points; `columns` maps titles to keys of a point's row.
 
-    If there are more than two classes, a column names the class of each point.
+    With more than two classes, the first column names the class of each point.
     """
     cells = [[name, *(row[key] for key in columns.values())] for name, row in rows]
     if classes.is_binary:
@@ -202,7 +202,7 @@ def _plot_calibration(subject: Subject, classes: Classes) -> Part:
 
 
 def _plot_confusion(subject: Subject, classes: Classes) -> Part:
-    """Show the confusion matrix, or the most frequent confusions if there are too many classes."""
+    """Show the confusion matrix, or the most frequent confusions if it would be too large."""
     index_of = {value: k for k, value in enumerate(classes.values)}
     pairs: Counter[tuple[int, int]] = Counter()
     for row in subject.evaluate("confusion_matrix", pairs=True):
@@ -256,7 +256,7 @@ def _plot_regressor(subject: Subject) -> list[Part]:
 def _plot_target(subject: Subject, condition: str, prefix: str) -> list[Part]:
     """Plot the labels and the residuals of one target.
 
-    `condition` selects its rows of `sqlml_scored`; `prefix` starts the titles of the plots.
+    `condition` selects the target's rows of the table of scores; titles start with `prefix`.
     """
     scores = subject.known_scores.table
     residuals = charts.plot_histogram(
@@ -318,16 +318,16 @@ METRICS: Mapping[str, str] = {
     "completeness": "Completeness",
     "v_measure": "V measure",
 }
-"""Titles of the metrics of ml_evaluate, the most important first."""
+"""Metric of ml_evaluate -> its title in the report, the most important first."""
 
 _MAX_CLASSES = 20
-"""Maximum number of classes or targets in the table of metrics."""
+"""The maximum number of classes or targets in a table of metrics."""
 
 _MAX_TILES = 4
 
 
 def measure_quality(subject: Subject) -> Section:
-    """Show the metrics, and the plots of a classifier or a regressor."""
+    """Make the section about quality: metrics, and the plots of a classifier or regressor."""
     obstacle = _find_obstacle(subject)
     if obstacle is not None:
         return Section("quality", "Quality", "", (Note(obstacle),))
@@ -352,7 +352,7 @@ def measure_quality(subject: Subject) -> Section:
 
 
 def _find_obstacle(subject: Subject) -> str | None:
-    """Return the reason why the quality cannot be measured, or None if it can."""
+    """Return a sentence that says why the quality cannot be measured, or None if it can."""
     scores = subject.scores
     if scores is None:
         return "The model transforms or scores rows; it predicts nothing that could be checked."
@@ -370,7 +370,7 @@ def _find_obstacle(subject: Subject) -> str | None:
 
 
 def _make_lead(subject: Subject, metrics: Mapping[str, Any]) -> str:
-    """Return a sentence about the measured rows, and a warning if training has seen some."""
+    """Say which rows were measured, and warn if the model was trained on some of them."""
     sentence = f"Measured on {metrics['rows']:,} rows"
     if subject.known_scores.count < subject.count:
         sentence += f", sampled evenly from {subject.count:,}"
@@ -385,7 +385,7 @@ def _make_lead(subject: Subject, metrics: Mapping[str, Any]) -> str:
 
 
 def _warn_of_training_rows(subject: Subject) -> str:
-    """Return a warning if the data reads a table that training also read."""
+    """Return a warning if the data and the training query read the same table, otherwise ""."""
     if subject.facts is None:
         return ""
     connection = subject.tables.session.connection
@@ -405,7 +405,7 @@ def _warn_of_training_rows(subject: Subject) -> str:
 
 
 def _compare_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> Part:
-    """Compare the metrics on the data with the metrics that training measured."""
+    """Make a table of the metrics, next to those that training measured, if they are known."""
     names = [name for name in METRICS if any(row.get(name) is not None for row in metrics)]
     rows = [[METRICS[name], *(row.get(name) for row in metrics[:_MAX_CLASSES])] for name in names]
     if len(metrics) > 1:

@@ -1,4 +1,4 @@
-"""The subject of a report: a model, its data in temporary tables, and its predictions.
+"""Load the subject of a report: a model, its data in temporary tables, and its predictions.
 
 The query of the data runs once, so all numbers of a page are about the same rows, even if the query
 is volatile (`USING SAMPLE`, `now()`) or other connections write to its tables meanwhile. No
@@ -37,7 +37,7 @@ from sqlml.types import fold
 
 
 class QueryRunner(Protocol):
-    """The methods of a session that a report uses. Its statements may call models."""
+    """The methods of a Session that a report uses. The queries that they run may call models."""
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection: ...
@@ -50,7 +50,7 @@ class QueryRunner(Protocol):
 
 
 class Tables:
-    """The temporary tables of one report. They also work in a read-only database."""
+    """The temporary tables of one report, which also work in a read-only database."""
 
     def __init__(self, session: QueryRunner) -> None:
         self.session = session
@@ -58,7 +58,7 @@ class Tables:
         self._names: list[str] = []
 
     def store(self, name: str, query: str) -> tuple[str, int]:
-        """Store the rows of a query, which may call models. Return the table and its row count."""
+        """Store the rows of `query`, which may call models; return the table and its row count."""
         table = f"{self._prefix}_{name}"
         self.session.execute(f"CREATE TEMP TABLE {table} AS {query}")
         self._names.append(table)
@@ -68,7 +68,7 @@ class Tables:
 
     @contextmanager
     def store_briefly(self, name: str, query: str) -> Iterator[str]:
-        """Store the rows of a query while the block runs; yield the table's name."""
+        """Store the rows of `query` in a table while the block runs; yield the table's name."""
         table, _ = self.store(name, query)
         try:
             yield table
@@ -76,7 +76,7 @@ class Tables:
             self._drop(table)
 
     def close(self) -> None:
-        """Drop all tables that exist; a failed transaction has already dropped its tables."""
+        """Drop the tables that still exist; a failed transaction has already dropped its tables."""
         for table in self._names:
             self._drop(table)
 
@@ -89,7 +89,7 @@ _NOWHERE = Span(0, 0)
 
 
 class StoredRows(ScoredRows):
-    """Rows that are already scored and stored in a table with the columns of `sqlml_scored`."""
+    """Rows that are already scored: a stored table with the columns of the CTE `sqlml_scored`."""
 
     calls = "*"
     columns = "*"
@@ -103,21 +103,21 @@ def _make_call_node(function: str, reference: str, options: Mapping[str, Any]) -
 
 
 MAX_SCORES = 20_000_000
-"""Maximum number of stored scores if a row has several; it limits the number of scored rows."""
+"""The maximum number of stored scores, which limits the scored rows if a row has several scores."""
 
 SCORES = ("score", "samples")
 """Outputs that `predict_score` returns."""
 
 _HASH_PARTS = 1_000_003
-"""Number of hash buckets; a sample contains the rows of some of them."""
+"""The number of hash buckets of rows; a sample contains the rows of the first buckets."""
 
 
 @dataclass(frozen=True)
 class Scores:
     """The predictions of the model for the rows of the data.
 
-    `rows` is the SQL that computed the predictions; `table`, which has the columns of
-    `sqlml_scored`, stores them. `count` is the number of scored rows: all rows, or an even sample.
+    `rows` builds the SQL that computed the predictions, and `table` stores them, with the columns
+    of the CTE `sqlml_scored`. `count` is the number of scored rows: all rows, or an even sample.
     """
 
     rows: ScoredRows
@@ -133,8 +133,8 @@ class Scores:
         options = options if label is None else {"label": label.value, **options}
         form = _make_call_node(function, str(rows.form.model), options)
         stored = StoredRows(form, rows.model, rows.dialect, "", rows.columns_of_rows)
-        before, after = build_scored_rows(stored)
-        return f"SELECT * FROM {before}{self.table}{after}"
+        prefix, suffix = build_scored_rows(stored)
+        return f"SELECT * FROM {prefix}{self.table}{suffix}"
 
 
 def score_rows(
@@ -146,7 +146,10 @@ def score_rows(
     labels: tuple[str, ...],
     groups: int,
 ) -> Scores:
-    """Score `rows`, a table and its row count; `columns` maps its columns to their types."""
+    """Score `rows`, a pair of a table and its row count, and store the predictions in `tables`.
+
+    `columns` maps the columns to SQL types; `groups` is the number of group columns.
+    """
     placeholders, options = name_placeholder_labels(model), dict[str, Any]()
     if labels or find_task(model) != "clusters":
         options["label"] = labels or tuple(placeholders)
@@ -159,7 +162,7 @@ def score_rows(
     try:
         calls = scored_rows.calls
     except BindError as error:
-        raise BindError(error.message) from None  # the error's statement is not the user's
+        raise BindError(error.message) from None  # without the internal SQL
     (table, count), targets = rows, count_targets(model)
     width = max([targets, *(len(labels) for labels in model.program.labels if len(labels) > 2)])
     sample = build_sample_condition(count, MAX_SCORES // width) if width > 1 else ""
@@ -174,7 +177,7 @@ def score_rows(
 
 
 def build_sample_condition(count: int, limit: int) -> str:
-    """Build a WHERE clause that samples about `limit` of `count` rows; "" if all rows fit."""
+    """Build a WHERE clause that samples about `limit` of `count` rows, or "" for all rows."""
     if count <= limit:
         return ""
     bucket = DUCKDB.operator("%", DUCKDB.call("hash", "rowid"), str(_HASH_PARTS))
@@ -182,7 +185,7 @@ def build_sample_condition(count: int, limit: int) -> str:
 
 
 def build_call_sql(model: Model, reference: str) -> str:
-    """Build a call of the model: of predict, or else of predict_score or transform."""
+    """Build a call of predict, or if the model has no label, of predict_score or transform."""
     outputs = model.program.outputs
     function = "predict" if "label" in outputs else "predict_score"
     if not {"label", *SCORES} & outputs.keys():
@@ -191,19 +194,19 @@ def build_call_sql(model: Model, reference: str) -> str:
 
 
 def count_targets(model: Model) -> int:
-    """Count the values that a model predicts per row; 1 if it predicts nothing."""
+    """Return how many values a model predicts per row, or 1 if it predicts nothing."""
     program = model.program
     width = program.output_type("label").width if "label" in program.outputs else 1
     return len(program.labels) or width
 
 
 def name_group_column(n: int) -> str:
-    """Return the name of group column `n`; no column of a result has this name."""
+    """Return the name of group column `n` in internal tables, which no other column has."""
     return f"sqlml_group_{n}"
 
 
 def name_placeholder_labels(model: Model) -> dict[str, str]:
-    """Return the names and types of placeholder label columns, for data without labels."""
+    """Map the names of label columns to SQL types; they hold NULL if the data has no labels."""
     sql_types: Sequence[str] = [find_label_type(labels) for labels in model.program.labels]
     sql_types = sql_types or ["DOUBLE"] * count_targets(model)
     return {f"sqlml_no_label_{n}": sql_type for n, sql_type in enumerate(sql_types)}
@@ -214,7 +217,7 @@ EngineParser = Callable[[str], Sequence[Any]]
 
 
 def to_from_item(data: str, parse: EngineParser) -> str:
-    """Convert the data to a FROM item: a parenthesized query, or a table name as written."""
+    """Convert `data`, a query or table name, to a FROM item; a query gets parentheses."""
     if not isinstance(data, str):
         raise ConfigError(
             "a report needs a query or the name of a table as a string; to name a frame, use "
@@ -296,13 +299,13 @@ class Subject:
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """The names of the targets: the label columns, or "target 0", "target 1", ..."""
+        """The names of the targets: the label columns, or else "target 0", "target 1", ..."""
         if self.scores is not None and self.scores.is_labelled:
             return make_distinct([clip(name, 30) for name in self.labels])
         return tuple(f"target {t}" for t in range(self.targets))
 
     def note_more_targets(self) -> list[Note]:
-        """Return a note about the targets that no plot shows, in a list; empty if all are shown."""
+        """Return [a note about the targets beyond `MAX_TARGETS`], or [] if there are none."""
         note = note_left_out(self.targets - MAX_TARGETS, "more targets")
         return [Note(note)] if note else []
 
@@ -313,13 +316,13 @@ class Subject:
 
     @property
     def known_scores(self) -> Scores:
-        """The scores; the model must be known to predict something."""
+        """The scores of a model that predicts something; do not use it for other models."""
         assert self.scores is not None
         return self.scores
 
     @property
     def sample_sentence(self) -> str:
-        """A sentence about the number of scored rows if they are a sample, otherwise ""."""
+        """A sentence about the scored rows if they are a sample of all rows, otherwise ""."""
         if self.scores is None or self.scores.count >= self.count:
             return ""
         return f"For {self.scores.count:,} rows, sampled evenly from {self.count:,}."
@@ -330,7 +333,7 @@ class Subject:
         return _fetch_rows(self.tables.session.connection)
 
     def query_tables(self, template: str) -> list[dict[str, Any]]:
-        """Return the rows of an internal query in plain SQL (`spell_for_engine`)."""
+        """Return the rows of an internal query, spelled with DuckDB's built-in functions only."""
         return self._run_query(spell_for_engine(template))
 
     def evaluate(self, function: str, **options: Any) -> list[dict[str, Any]]:
@@ -411,7 +414,7 @@ def load_subject(
 
 @contextmanager
 def _errors_in_user_text(source: str, data: str) -> Iterator[None]:
-    """Make errors in an internal query around `source` point into `data`, the user's text."""
+    """Make errors in an internal query around `source` point into `data`, which the user wrote."""
     try:
         yield
     except SqlmlError as error:
@@ -431,7 +434,7 @@ def _to_tuple(names: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _find_column(name: str, columns: Mapping[str, str]) -> str:
-    """Return the column of the data with this name, ignoring case; raise BindError without one."""
+    """Return the column that has this name, ignoring case; raise BindError if there is none."""
     find_column_type(name, columns)
     return name if name in columns else next(c for c in columns if fold(c) == fold(name))
 
@@ -439,7 +442,7 @@ def _find_column(name: str, columns: Mapping[str, str]) -> str:
 def _find_labels(
     facts: TrainingFacts | None, columns: Mapping[str, str], label: str | Sequence[str] | None
 ) -> tuple[str, ...]:
-    """Return the label columns: `label` if it is given, or else the label that sqlml trained on."""
+    """Return the label columns: `label` if it is set, or else the column of the training label."""
     if label is not None:
         return tuple(_find_column(name, columns) for name in _to_tuple(label))
     training_label = None if facts is None else facts.options.get("label")
@@ -455,7 +458,10 @@ def _build_rows_query(
     groups: Sequence[str],
     source: str,
 ) -> str:
-    """Build the query that selects the columns that the report reads from the data."""
+    """Build the query that reads the data: inputs, labels, groups and NULL placeholder labels.
+
+    If the data lacks a column that the model uses, the query selects all columns.
+    """
     quote = DUCKDB.quote_name
     items = ["*"]
     if {fold(name) for name in model.used_columns} <= {fold(name) for name in columns}:

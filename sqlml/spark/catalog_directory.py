@@ -8,7 +8,7 @@
 A change writes the next index, which only one session can create. No file is ever overwritten. The
 last ten indexes and their Programs are kept for sessions that are still reading them.
 
-`Mirror` keeps the catalog in tables of a DuckDB database in this process, so that the code that
+`Mirror` copies the catalog to tables of a DuckDB database in this process, so that the code that
 reads and changes catalogs works unchanged. It loads the newest index before each read.
 """
 
@@ -36,10 +36,11 @@ FORMAT = 1
 """Version of the index format. A later version of sqlml must read all earlier formats."""
 
 RETAINED_INDEXES = 10
+"""How many of the newest indexes are kept, including the current one."""
 
 
 class Directory:
-    """The files of one catalog."""
+    """The indexes and Programs of one catalog, as files."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -47,11 +48,11 @@ class Directory:
         self.place: str = files.place
 
     def newest(self) -> int:
-        """Return the number of the newest index; 0 without one."""
+        """Return the number of the newest index, or 0 if there is none."""
         return max(self._numbers(), default=0)
 
     def index(self, number: int) -> dict[str, Any]:
-        """Read index `number`: a list of rows, as dicts, for each table."""
+        """Read index `number`: a map from each table to its rows, as dicts."""
         path = f"{self.place}/{_index_path(number)}"
         content = self._files.read(_index_path(number))
         if content is None:
@@ -71,12 +72,12 @@ class Directory:
         return tables
 
     def write_index(self, number: int, tables: dict[str, Any]) -> bool:
-        """Write the tables as index `number`; return False if another session was faster."""
+        """Write `tables` as index `number`; return False if another session has written it."""
         content = json.dumps({"sqlml_catalog": FORMAT, **tables}, indent=1, default=str).encode()
         if not self._files.add(_index_path(number), content):
             return False
         if self.newest() >= number + RETAINED_INDEXES:
-            # Other sessions have written, and already removed, an index of this number.
+            # Other sessions had already written and removed an index of this number.
             self._files.remove(_index_path(number))
             return False
         for digest, program in self._added.items():  # another session may have removed the file
@@ -99,12 +100,12 @@ class Directory:
         return f"{self.place}/{_program_path(digest)}"
 
     def add_program(self, digest: str, content: bytes) -> None:
-        """Store a Program that the next index will name."""
+        """Store a Program to which the next index will refer."""
         self._added[digest] = content
         self._files.add(_program_path(digest), content)
 
     def _sweep(self, newest: int, tables: dict[str, Any]) -> None:
-        """Remove old indexes, and the Programs that no other index names."""
+        """Remove old indexes, and the Programs to which no remaining index refers."""
         numbers = self._numbers()
         old_numbers = [number for number in numbers if number <= newest - RETAINED_INDEXES]
         unused = {digest for n in old_numbers for digest in _list_programs(self.index(n))}
@@ -143,7 +144,7 @@ def _index_path(number: int) -> str:
 
 
 class FilePrograms:
-    """The Programs in the files of a catalog directory, which are named after their hashes."""
+    """The Programs of a catalog directory by hash; `loaded` caches those of this session."""
 
     def __init__(self, directory: Directory, loaded: Loaded) -> None:
         self._directory = directory
@@ -178,7 +179,7 @@ class FilePrograms:
         return self._directory.program_bytes(digest) or 0
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """Do nothing: a Program is removed with the last index that names it (`Directory`)."""
+        """Do nothing: `Directory` removes a Program with the last index that refers to it."""
 
 
 _ATTEMPTS = 20
@@ -190,7 +191,7 @@ _OPTIONAL_TABLES = ("small_models", "trainings")
 
 
 class Mirror(Connection):
-    """The tables of a directory's catalog, for one session and one thread at a time."""
+    """A connection to a copy of a directory's catalog, for one session and one thread at a time."""
 
     def __init__(self, directory: Directory) -> None:
         super().__init__(duckdb.connect())
@@ -207,7 +208,10 @@ class Mirror(Connection):
         return super().find_type(name)
 
     def run_atomically(self, work: Callable[[], None], is_open: bool | None = None) -> None:
-        """Run `work`, and write the changed tables as the next index."""
+        """Run `work` on the newest tables, and write the changed tables as the next index.
+
+        If another session has changed the catalog meanwhile, start again with its tables.
+        """
         for _ in range(_ATTEMPTS):
             self.catch_up_with_directory()
             with self._without_reading():
@@ -237,6 +241,7 @@ class Mirror(Connection):
             self._number = newest
 
     def _load(self, tables: dict[str, Any] | None) -> None:
+        """Replace the tables by those of an index, or remove them if there is no index (None)."""
         run = self.native.execute
         run("BEGIN TRANSACTION")
         try:
@@ -274,7 +279,7 @@ class Mirror(Connection):
 
     @contextmanager
     def _without_reading(self) -> Iterator[None]:
-        """Do not read the directory while the block uses the loaded tables."""
+        """Keep reads in the block from loading a newer index, which would replace the tables."""
         self._busy = True
         try:
             yield

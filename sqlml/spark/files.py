@@ -1,7 +1,7 @@
-"""The files in one directory, on this machine or on a file system of Hadoop.
+"""Read and write files below one directory, on this machine or on a file system of Hadoop.
 
-A catalog needs two guarantees: only one of several writers can create a file, and no reader ever
-sees a partly written file.
+Catalogs need two guarantees: only one of several writers can create a file, and no reader ever sees
+a partly written file.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class LocalFiles:
-    """The files in a directory of this machine, by relative paths such as `index/1.json`.
+    """The files below a directory of this machine, by relative paths such as `index/1.json`.
 
-    `place` is the directory as messages show it. File system errors are CatalogErrors.
+    `place` is the directory as messages show it. File system errors become CatalogErrors.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -31,7 +31,7 @@ class LocalFiles:
         self.place: str = str(folder)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; an empty list if it is missing."""
+        """Return the names of the entries of a folder, or [] if the folder is missing."""
         return list(self._read(folder, os.listdir) or ())
 
     def read(self, path: str) -> bytes | None:
@@ -45,7 +45,7 @@ class LocalFiles:
         return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else None
 
     def _read(self, path: str, action: Callable[[Path], Any]) -> Any:
-        """Return the result of an action, or None if the path does not exist."""
+        """Return the result of `action` on the full path, or None if the path does not exist."""
         try:
             return action(self._folder / path)
         except FileNotFoundError:
@@ -61,7 +61,7 @@ class LocalFiles:
             return file.read()
 
     def add(self, path: str, content: bytes) -> bool:
-        """Add a complete file; return False if it exists. Only one process can make the link."""
+        """Write a new file by linking a complete temporary one; return False if `path` exists."""
         target = self._folder / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ class LocalFiles:
 
 
 class HadoopFiles:
-    """The files in a directory that Spark's Hadoop libraries can reach (hdfs, s3a, gs, ...)."""
+    """The files below a directory that Spark's Hadoop libraries can reach (hdfs, s3a, gs, ...)."""
 
     def __init__(self, folder: str, spark: SparkSession) -> None:
         self.place: str = folder.rstrip("/")
@@ -120,7 +120,7 @@ class HadoopFiles:
         return int(status.getLen()) if status is not None and status.isFile() else None
 
     def _read(self, path: str, action: Callable[[Any], Any]) -> Any:
-        """Return the result of an action, or None if the path does not exist."""
+        """Return the result of `action` on the full path, or None if the path does not exist."""
         try:
             return action(self._path(path))
         except Exception as error:
@@ -136,7 +136,7 @@ class HadoopFiles:
             stream.close()
 
     def add(self, path: str, content: bytes) -> bool:
-        """Add a complete file; return False if it exists, because then the rename fails."""
+        """Write a new file by renaming a complete temporary one; return False if `path` exists."""
         target = self._path(path)
         temporary = self._hadoop.Path(target.getParent(), f".{uuid4().hex}.new")
         try:
@@ -172,7 +172,7 @@ Files = LocalFiles | HadoopFiles
 
 
 def open_files(folder: str, spark: SparkSession) -> Files:
-    """Return the files below a path or URI."""
+    """Return the files below `folder`, a path of this machine or a URI."""
     scheme, _, rest = folder.partition(":")
     if scheme == "file":
         if not rest.startswith("/"):
@@ -185,7 +185,7 @@ def open_files(folder: str, spark: SparkSession) -> Files:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file without waiting for a writer, if it is a pipe."""
+    """Open a file; if it is a pipe, do not wait until a process writes to it."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

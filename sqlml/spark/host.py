@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def insert_literals(sql: str, values: Any) -> str:
-    """Replace the parameters of `sql` by literals.
+    """Replace the parameters of `sql` by literals of `values`.
 
-    The values of `?` parameters are a sequence, and those of `:name` parameters a mapping.
+    `values` is a sequence for `?` parameters and a mapping for `:name` parameters.
 
     >>> insert_literals("SELECT 'a?', :b", {"b": 1.5}), insert_literals("SELECT ?", ["it's"])
     ("SELECT 'a?', 1.5D", "SELECT 'it\\\\'s'")
@@ -48,7 +48,7 @@ def insert_literals(sql: str, values: Any) -> str:
             position += 1
     for token, value in reversed(edits):
         text = literal(value)
-        # Without parentheses, a minus before a negative number would start a comment.
+        # Without parentheses, "x-?" with the value -1 would become "x--1", which is a comment.
         text = f"({text})" if text.startswith("-") else text
         sql = sql[: token.start] + text + sql[token.end :]
     return sql
@@ -93,13 +93,13 @@ def literal(value: Any) -> str:
 
 
 class SparkHost:
-    """A SparkSession's files and rows (`Host`); plain paths are on the driver's machine."""
+    """The files and rows of a SparkSession as a `Host`; plain paths are on the driver's machine."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Return the name and size of the file at `path`; an empty list if it is missing."""
+        """Return [(path, size in bytes)] for the file at `path`, or [] if it is missing."""
         files, name = self._find(path)
         size = files.size(name)
         return [] if size is None else [(path, size)]
@@ -112,8 +112,8 @@ class SparkHost:
         return content
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Write one regular file, replacing an existing one."""
-        check_regular(path)  # The next lines would replace an irregular file.
+        """Write a file, replacing an existing regular file."""
+        check_regular(path)  # do not replace a pipe or device
         files, name = self._find(path)
         if not files.add(name, content):
             files.remove(name)

@@ -1,9 +1,9 @@
 """Functions that each call a single model in plain `spark.sql`, such as `predict_churn(tenure)`.
 
-They are temporary functions of Spark whose bodies are the planner's SQL for a call, so that Spark
-prunes columns through them and shares evaluations as in every query. Their parameters are the
-features of the model's default version, in order and by name. `SparkQueries` plans these calls and
-all queries of a session.
+They are temporary SQL functions of Spark. Their bodies are the planner's SQL for a call, so Spark
+prunes columns and shares evaluations as in queries of a session. Their parameters are the features
+of the model's default version, in order and by name. `SparkQueries` plans these calls and all
+queries of a session.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SparkQueries(PlanCache):
         self.host = host
 
     def runnable(self, sql: str) -> str:
-        """Rewrite a query, which may call models, to SQL that Spark can run."""
+        """Rewrite a query that may call models to SQL for Spark, and register its functions."""
         plan = self.plan(sql, None)
         return sql if plan is None else self.register(plan)
 
@@ -59,18 +59,18 @@ class SparkQueries(PlanCache):
 
 
 MAX_MODELS = 100
-"""Maximum number of models for which a new session makes functions."""
+"""The maximum number of models for which a new session makes functions."""
 
 _TYPES = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP", "any": "VARCHAR"}
 
 _open_sessions: Counter[str] = Counter()
-"""Number of open sessions by model directory."""
+"""Model directory -> the number of open sessions on it."""
 
 
 class PlainFunctions:
     """The functions that a session makes for the models in its directory.
 
-    While a session is open, sessions on other directories do not replace its functions.
+    While the session is open, sessions on other directories do not replace these functions.
     """
 
     def __init__(
@@ -88,21 +88,21 @@ class PlainFunctions:
         self._directory = directory
 
     def make_all(self) -> None:
-        """Make the functions of all models, unless there are too many models."""
+        """Make the functions of all models, or of none if there are more than `MAX_MODELS`."""
         names = self._catalog.names()
         _open_sessions[self._directory] += 1
         for name in names if len(names) <= MAX_MODELS else ():
             self._update(name, names)
 
     def refresh(self, name: str) -> None:
-        """Update the functions of a model and of the models that share function names with it."""
+        """Update the functions of model `name` and of models that share function names with it."""
         names = self._catalog.names()
         self._update(name, names)
         for other in find_rivals(name, names):
             self._update(other, names)
 
     def release(self) -> None:
-        """Let other sessions replace the functions, because this session is closed."""
+        """Let sessions on other directories replace the functions: this session is closed."""
         _open_sessions[self._directory] -= 1
 
     def _update(self, name: str, names: Sequence[str]) -> None:
@@ -117,11 +117,10 @@ class PlainFunctions:
             self._make(model, names)
 
     def _make(self, model: Model, names: Sequence[str]) -> None:
-        """Make the functions of a model's default version, and drop functions that it cannot have.
+        """Make the functions of a model's default version, and drop those that it cannot have.
 
-        A model that reads lists or maps has no functions. If two of the models in `names` would
-        share a function name, neither gets it. Functions of other owners are not changed
-        (`_may_replace`).
+        A model that reads lists or maps has no functions. If two models in `names` would have
+        functions of the same name, neither gets it. `_may_replace` protects functions of others.
         """
         other_names = [fold(name) for name in names if fold(name) != fold(model.name)]
         taken_names = {f"{function}_{name}" for name in other_names for function in OUTPUTS_OF}
@@ -141,7 +140,7 @@ class PlainFunctions:
         return json.dumps({"sqlml": self._directory, "model": fold(model)})
 
     def _create(self, function: str, model: Model) -> bool:
-        """Create a function of a model; return False if that is not possible."""
+        """Create the function `function` of a model; return False if that is not possible."""
         if not any(output in model.program.outputs for output in OUTPUTS_OF[function]):
             return False
         types = {feature.name: SPARK.type(_TYPES[feature.kind]) for feature in model.features}
@@ -168,7 +167,7 @@ class PlainFunctions:
 
 
 def find_rivals(name: str, names: Sequence[str]) -> list[str]:
-    """Return the models in `names` that share the name of a function with the model `name`.
+    """Return the models in `names` that have a function name in common with model `name`.
 
     >>> find_rivals("m", ["m", "proba_m", "x"]), find_rivals("score_a", ["a", "b"])
     (['proba_m'], ['a'])
@@ -179,7 +178,10 @@ def find_rivals(name: str, names: Sequence[str]) -> list[str]:
 
 
 def _may_replace(owner: str, existing_owner: str) -> bool:
-    """Return whether `owner` may replace a function of `existing_owner`."""
+    """Return whether `owner` may replace a function of `existing_owner`.
+
+    It may if they are equal, or if no session is open on the directory of `existing_owner`.
+    """
     if existing_owner == owner:
         return True
     try:

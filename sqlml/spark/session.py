@@ -40,12 +40,12 @@ _REMEDIES: Mapping[str, str] = {
     "INVALID_INLINE_TABLE": "no models in VALUES; write SELECT ... UNION ALL SELECT ...",
     "INVALID_TEMP_OBJ_REFERENCE": "models are temporary functions; CREATE TEMPORARY VIEW",
 }
-"""Hints that are added to Spark's messages, by error condition."""
+"""Error condition of Spark -> hint that is added to its message."""
 
 
 @contextmanager
 def reworded_errors(rewritten: str, written: str) -> Iterator[None]:
-    """Raise errors about the user's query instead of Spark's errors about the rewritten one."""
+    """Turn Spark's errors about the query `rewritten` into errors about `written`, the user's."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
@@ -65,11 +65,11 @@ _REWORDINGS = (
     (r"Please make the temporary object `sqlml_\w+` persistent, or make", "Please make"),
     (r"`?\bsqlml_\w+`?", "a model's function"),
 )
-"""Patterns of generated SQL and names, with replacements for messages, in order."""
+"""Pairs of a pattern for generated SQL in messages and its replacement, applied in order."""
 
 
 def _reword(error: Exception, rewritten: str, written: str) -> str:
-    """Return the first line of Spark's message in the user's terms, with hint and position."""
+    """Return the first line of Spark's message without generated names, with hint and position."""
     lines = str(error).strip().splitlines()
     first_line = next((line for line in lines if line.strip()), "")
     position = _POSITION.search(str(error))
@@ -198,7 +198,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._mirror.native.close()
 
     def _calling(self) -> AbstractContextManager[object]:
-        """Return the lock that lets only one thread at a time use the catalog and make plans."""
+        """Return a lock, so that only one thread at a time uses the catalog and makes plans."""
         return self._lock
 
     def _before_change(self) -> None:
@@ -260,7 +260,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
 
 
 def _parse(query: str, args: Any) -> tuple[Statement, ...]:
-    """Parse a text to statements, with the values of its parameters inserted."""
+    """Parse `query` to statements, after replacing its parameters by the values in `args`."""
     sql = insert_literals(query, args)
     return classify_text(sql, SPARK.name).statements or (Query(sql),)
 
@@ -300,7 +300,7 @@ _ARROW_BACKED = ("spark.plugins", "spark.sql.extensions", "spark.sql.cache.seria
 
 
 def _prefer_rows(conf: Any) -> None:
-    """Make Spark send rows instead of columns to Python, unless the user has configured it.
+    """Make Spark send rows instead of columns to Python, unless one of these settings is set.
 
     Spark 4.3 reads the columns of its Parquet reader value by value, so a query takes 25% longer
     than with rows (docs/spark.md).
@@ -312,5 +312,5 @@ def _prefer_rows(conf: Any) -> None:
     try:
         conf.get(_COLUMNAR)
     except PySparkException:
-        return  # Earlier versions of Spark always write rows.
+        return  # earlier versions of Spark always send rows
     conf.set(_COLUMNAR, "false")

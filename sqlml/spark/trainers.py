@@ -1,8 +1,8 @@
 """Train models on the rows of Spark's queries.
 
-XGBoost's boosted trees are trained in the executors, where the rows are, by `xgboost.spark`. The
-driver then only receives counts, the names of categories, and a sample for the checks and the
-metrics. All other models are trained in the driver, which fetches up to `MAX_FETCHED_ROWS` rows.
+`xgboost.spark` trains XGBoost's boosted trees in the executors, where the rows are. The driver then
+only receives counts, the names of categories, and a sample for the checks and the metrics. All
+other models are trained in the driver, which fetches up to `MAX_FETCHED_ROWS` rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class SparkTrainers:
-    """Trains models on the rows of a SparkSession's queries (`Trainers`)."""
+    """Implements `Trainers`: trains models on the rows of a SparkSession's queries."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -52,7 +52,7 @@ class SparkTrainers:
     def train_model_type(
         self, query: str, request: Request, transform: Sequence[str] | None
     ) -> TrainedModel:
-        """Train a model of a model type."""
+        """Train the model type of `request` on the rows of `query`, in executors or the driver."""
         if transform is not None:
             raise ConfigError(
                 "TRANSFORM uses DuckDB's functions and is not available in Spark; compute the "
@@ -67,13 +67,13 @@ class SparkTrainers:
             return _forget_positions(train(host, _FETCHED, request, inlines=False, identity=query))
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
-        """Fit a Python estimator on rows that the driver fetches."""
+        """Fit `estimator` on the rows of `query`, which the driver fetches."""
         rows, request = training_rows.add_positions(self._open_rows(query), request)
         with _fetch_rows(rows, type(estimator).__name__) as host:
             return _forget_positions(train_estimator(host, _FETCHED, estimator, request))
 
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
-        """Return the rows that training held out; in Spark, models have no TRANSFORM."""
+        """Return the rows that training held out; `query` is unused, as Spark has no TRANSFORM."""
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
 
@@ -93,7 +93,7 @@ class SparkTrainers:
 
 
 def _forget_positions(trained: TrainedModel) -> TrainedModel:
-    """Remove the position column of a random split, because a later training adds a new one."""
+    """Remove the position column of a random split, which each training adds to its rows."""
     is_random = trained.split.method == "random"
     return replace(trained, split=replace(trained.split, column=None)) if is_random else trained
 
@@ -103,7 +103,7 @@ _FETCHED = "SELECT * FROM sqlml_fetched"
 
 @contextmanager
 def _fetch_rows(rows: DataFrame, model: str) -> Iterator[DuckDBHost]:
-    """Fetch the rows into a database in memory, where `_FETCHED` queries them.
+    """Fetch `rows` into a DuckDB database in memory, whose host runs the query `_FETCHED`.
 
     `model` is the name of the model in messages.
     """
@@ -124,7 +124,7 @@ _NOT_IN_SPARK = ("n_jobs", "enable_categorical")
 
 
 def _is_distributed(request: Request) -> bool:
-    """Return whether a request is trained in the executors; the driver trains all others."""
+    """Return whether the executors train the model of `request`; the driver trains all others."""
     kind = request.model_type.removeprefix("boosted_tree_")
     return (
         kind in ("classifier", "regressor")
@@ -150,7 +150,7 @@ def _train_distributed(rows: DataFrame, request: Request) -> TrainedModel:
 
 
 class _Training:
-    """One training on rows that Spark has persisted."""
+    """One training of XGBoost in the executors, on rows that Spark has persisted."""
 
     def __init__(self, rows: DataFrame, request: Request, log: TrainingLog) -> None:
         self._request = request
@@ -159,6 +159,7 @@ class _Training:
         self._rows = training_rows.SparkRows(rows, request)
 
     def train(self, start: float) -> TrainedModel:
+        """Choose the columns, split the rows, train, and measure; `start` is when work began."""
         import pyspark
 
         request, rows, columns = self._request, self._rows, self._rows.columns
@@ -209,7 +210,7 @@ class _Training:
         )
 
     def _count_workers(self, rows: int) -> int:
-        """Return the number of workers: the requested one, or one per executor."""
+        """Return the number of workers: as requested, or one per executor, but at most `rows`."""
         requested = self._request.num_workers
         if requested is not None:
             if 1 <= requested <= rows:
@@ -227,7 +228,7 @@ class _Training:
         workers: int,
         holds_out: bool,
     ) -> Any:
-        """Train in Spark; return XGBoost's own estimator with the trees that the executors grew."""
+        """Train on the `learned` columns among `features`; return a plain XGBoost estimator."""
         from xgboost import spark as xgboost_spark
 
         request, log = self._request, self._log
@@ -268,7 +269,7 @@ class _Training:
         for number, loss in enumerate(losses[0]):
             log.add_past(float(loss), float(losses[1][number]) if losses[1] else None)
         booster = fitted.get_booster()
-        booster.feature_names = None  # They are f0, f1, ...
+        booster.feature_names = None  # Spark's names are f0, f1, ...
         # Leave out early_stopping_rounds, so that a clone can be fitted without held-out rows.
         estimator = estimator_class(**parameters)
         estimator.load_model(booster.save_raw("ubj"))
@@ -294,7 +295,7 @@ def _group_features(features: Sequence[TrainingColumn]) -> FeatureGroups:
 
 
 def _make_example(groups: FeatureGroups, names: Mapping[str, Sequence[str]]) -> Any:
-    """Make a row with known categories, to which the transformer is fitted."""
+    """Make a frame of one row with known categories, on which a transformer can be fitted."""
     import pandas as pd
 
     columns: dict[str, Any] = {name: [0.0] for name in groups.numbers}

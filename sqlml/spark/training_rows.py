@@ -1,4 +1,4 @@
-"""Prepare the rows of a DataFrame for XGBoost: count, encode, split and weight them.
+"""Prepare the rows of a Spark DataFrame for XGBoost: count, encode, split and weight them.
 
 The driver only receives counts, the names of categories, and a sample of each side of the split.
 """
@@ -37,9 +37,9 @@ POSITION = "sqlml_place"
 
 
 def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request]:
-    """Add a column of positions for a random split to the rows, and name it in the request.
+    """Add the column `POSITION` for a random split to the rows, and name it in the request.
 
-    All models then hold out the same rows of a query, whichever engine trains them.
+    All models of a query then hold out the same rows, whether executors or the driver train them.
     """
     if request.split.method not in ("auto", "random"):
         return rows, request
@@ -65,8 +65,8 @@ def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request
 class SplitRows:
     """Labelled rows for XGBoost; the BOOLEAN column `HELD_OUT` marks the rows that are held out.
 
-    `fitted` and `held_out` are row counts. The rows of `rescued` classes are all fitted, because
-    otherwise only held-out rows would have these classes.
+    `fitted` and `held_out` are row counts. `rescued` are the classes that only held-out rows would
+    have; all their rows are fitted instead.
     """
 
     frame: DataFrame
@@ -76,7 +76,7 @@ class SplitRows:
 
 
 class SparkRows:
-    """The rows of a DataFrame in Spark, described by `measure`.
+    """The rows of a DataFrame, whose statistics, categories and classes `measure` reads.
 
     columns: the columns to learn from. statistics: the statistics of each feature. labelled: the
     number of rows with a label; `unlabelled` is the number without one. names: the sorted
@@ -109,7 +109,7 @@ class SparkRows:
         return column.alias(name)
 
     def measure(self) -> list[str]:
-        """Read statistics, categories and classes; return the columns with too many categories."""
+        """Read statistics, categories and classes; return columns with over `MAX_CATEGORIES`."""
         self._count()
         too_many = self._read_names()
         self._sample_numbers()
@@ -160,7 +160,7 @@ class SparkRows:
         self.labelled, self.unlabelled = count, total - count
 
     def _read_names(self) -> list[str]:
-        """Read the categories of each column; return the columns that have too many categories."""
+        """Read the categories of each column; return columns with more than `MAX_CATEGORIES`."""
         f, too_many = self._f, []
         labelled = f.when(self._col(str(self._request.label)).isNotNull(), 1)
         for column in (c for c in self.columns.features if c.role == "category"):
@@ -178,7 +178,7 @@ class SparkRows:
         return too_many
 
     def _sample_numbers(self) -> None:
-        """Add a sample of each column's numbers, from all partitions, to the statistics."""
+        """Add a sample of the numbers of each column, from all partitions, to its statistics."""
         numbers = [c for c in self.columns.features if c.role == "number"]
         if not numbers:
             return
@@ -226,7 +226,7 @@ class SparkRows:
         return self._f.coalesce(number.cast("double"), self._f.lit(float("nan")))
 
     def _code(self, value: Column, names: Sequence[Any]) -> Any:
-        """Build the index of a value in `names`, or NaN if it is not among them."""
+        """Build a column with the index of `value` in `names`, or NaN if it is not in the list."""
         f = self._f
         if not names:
             return f.lit(float("nan"))
@@ -234,7 +234,7 @@ class SparkRows:
         return f.when(position > 0, (position - 1).cast("double")).otherwise(f.lit(float("nan")))
 
     def split(self, features: Sequence[TrainingColumn], split: Split) -> SplitRows:
-        """Split the labelled rows into rows to fit and rows to hold out."""
+        """Split the labelled rows into rows to fit and rows to hold out, as `split` says."""
         f, key = self._f, self._f.col(HELD_OUT)
         frame = self._assemble(features)
         if split.method == "none":
@@ -259,7 +259,7 @@ class SparkRows:
         return SplitRows(frame, rescued, frame.count() - held_out, held_out)
 
     def _assemble(self, features: Sequence[TrainingColumn]) -> DataFrame:
-        """Select the labelled rows for XGBoost; `HELD_OUT` is the split's column."""
+        """Select codes, label and weight of the labelled rows; `HELD_OUT` is the split's column."""
         f, request = self._f, self._request
         label = self._label()
         codes = [self._feature(column).alias(f"f{n}") for n, column in enumerate(features)]
@@ -274,7 +274,7 @@ class SparkRows:
         return rows.select(*codes, y.alias(LABEL), weight.alias(WEIGHT), key.alias(HELD_OUT))
 
     def _mark_last(self, frame: DataFrame, split: Split) -> Any:
-        """Build a column that marks the rows after the last fitted row, ordered by `HELD_OUT`."""
+        """Mark the last rows to hold out, ordered by `HELD_OUT`, the split's column, NULL last."""
         f, key = self._f, self._f.col(HELD_OUT)
         count = frame.count()
         num_trained = split.count_trained(count)
@@ -287,7 +287,7 @@ class SparkRows:
     def sample(
         self, rows: SplitRows, features: Sequence[TrainingColumn], split: Split
     ) -> TrainingRows:
-        """Sample up to `MAX_MEASURED_ROWS` rows of each side, for checks and metrics."""
+        """Fetch up to `MAX_MEASURED_ROWS` rows per side of the split, for checks and metrics."""
         width, is_held_out = len(features), self._f.col(HELD_OUT)
         held_out_rows = rows.frame.where(is_held_out)
         held_out = self._fetch(held_out_rows, width, rows.held_out) if rows.held_out else None
@@ -320,7 +320,7 @@ class SparkRows:
         return Side(X, label, weight, None, rows)
 
     def weigh_classes(self, frame: DataFrame, sample: TrainingRows) -> DataFrame:
-        """Multiply the weights of the fitted rows by the weights of their classes."""
+        """Multiply the weight of each fitted row in `frame` by the weight of its class."""
         f, request = self._f, self._request
         if request.class_weights is None or sample.classes is None:
             return frame

@@ -1,8 +1,8 @@
 """The command line: `sqlml [DATABASE] [SQL | -f FILE]`, the prompt, and further commands.
 
-Each further command, such as `sqlml report`, is a function that parses its own arguments and
-returns the exit status: 0, 1 after an error, or 2 for usage. It imports what it needs when it runs,
-so that the shell starts quickly.
+Each further command, such as `sqlml report`, is a function that parses its arguments and returns
+the exit status: 0, 1 after an error, or 2 for wrong usage. It imports its dependencies when it
+runs, so that the shell starts quickly.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def dbt(arguments: Sequence[str]) -> int:
 
 
 def _add_macros(project: Path) -> Path:
-    """Write `macros/sqlml.sql`, with the materialization `ml_model`, and return its path."""
+    """Write `macros/sqlml.sql` into a dbt project and return its path; keep a user's file."""
     if not (project / "dbt_project.yml").is_file():
         raise FileNotFoundError(f"no dbt_project.yml in {project.resolve()}")
     text = (files("sqlml.tools.connectors") / "dbt_macros.sql").read_text(encoding="utf-8")
@@ -107,7 +107,7 @@ def demo(arguments: Sequence[str]) -> int:
         "in SQL, and compare and time every score with the source libraries.",
     )
     add = parser.add_argument
-    add("--database", type=Path, metavar="FILE", help="keep the database here (default: nowhere)")
+    add("--database", type=Path, metavar="FILE", help="keep the database in this new file")
     add("--rows", type=int, metavar="N", help="use only N of the 336,776 flights (at least 1000)")
     options = parser.parse_args(arguments)
     try:
@@ -123,8 +123,8 @@ def native(arguments: Sequence[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="sqlml native",
-        description="Say whether DuckDB calls models without Python on this machine, by an "
-        "extension that sqlml installs in DuckDB's own folder when it first needs it.",
+        description="Report whether DuckDB calls models without Python on this machine. This needs "
+        "an extension, which sqlml installs in DuckDB's folder on first use.",
         epilog=f"With the environment variable {extension.OFF}=0 it is neither installed nor used.",
     )
     parser.add_argument("--remove", action="store_true", help="remove what was installed")
@@ -194,7 +194,7 @@ def _make_report_parser() -> argparse.ArgumentParser:
 
 
 def _find_write_error(path: Path) -> int | None:
-    """Return the errno if a file cannot be written, so that the error precedes the long report."""
+    """Return the errno if a file cannot be written, as a check before a long report, or None."""
     if path.is_dir():
         return errno.EISDIR
     if not path.parent.is_dir():
@@ -213,9 +213,9 @@ def warm(arguments: Sequence[str]) -> int:
     argparse.ArgumentParser(
         prog="sqlml warm",
         description="Compile the kernels that models need and install DuckDB's native functions, "
-        "so that no first query waits for them: for the image of a container, or a cache of CI.",
-        epilog="The exit status is 1 if kernels cannot be kept or native functions cannot be "
-        f"installed. With the environment variable {OFF}=0 the latter are left out.",
+        "so that no first query waits for them, for example in a container image or a CI cache.",
+        epilog="The exit status is 1 if kernels cannot be saved or native functions cannot be "
+        f"installed. With the environment variable {OFF}=0, native functions are not installed.",
     ).parse_args(arguments)
     return max(_compile_kernels(), _install_functions())
 
@@ -273,7 +273,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)")
     add("sql", nargs="?", metavar="SQL", help="run this SQL and exit")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("-c", "-s", "--command", metavar="SQL", help="the same")
+    source.add_argument("-c", "-s", "--command", metavar="SQL", help="run this SQL and exit")
     source.add_argument("-f", "--file", metavar="FILE", help="run the SQL of this file and exit")
     add_mode = partial(add, dest="mode", action="store_const")
     for name, mode in MODES.items():
@@ -326,13 +326,13 @@ def _run(arguments: list[str]) -> int:
             return prompt(shell) if sql is None else shell.run(sql, options.file or "")
         except Leave as leave:
             return leave.status
-        except BrokenPipeError:  # for example in `| head`, so the rest is discarded
+        except BrokenPipeError:  # for example in `| head`: discard the rest
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
 
 
 def _suggest_command(database: str) -> str | None:
-    """Return a message if the name of a new database is most likely a misspelled command."""
+    """Return a message if `database` looks like a misspelled command, otherwise None."""
     is_new_word = database.isalpha() and not Path(database).exists()
     command = closest(database, COMMANDS) if is_new_word else None
     if command is None:
@@ -344,7 +344,7 @@ def _suggest_command(database: str) -> str | None:
 
 
 def _read_sql(path: str | None) -> str | None:
-    """Read a file or the standard input; if that fails, print the reason and return None."""
+    """Read a file, or standard input if `path` is None; on failure, print it and return None."""
     try:
         content = sys.stdin.buffer.read() if path is None else Path(path).read_bytes()
         return content.decode("utf-8-sig")

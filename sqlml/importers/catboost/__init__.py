@@ -2,7 +2,7 @@
 
 `importer.py` is the entry point: it reads the document of an estimator or file (`document.py`),
 computes the columns that the trees (`forest.py`) read, and ends with the steps of
-`importers/boosters.py`. `features.py` reads the columns, tests and statistics of
-categories. catboost itself is not imported, except by the child process of `binary.py`. To cover
-another loss function, add a row to `LOSSES` and a test against CatBoost.
+`importers/boosters.py`. `features.py` reads the columns, the splits and the statistics of
+categories. Only the child process of `binary.py` imports catboost. To cover another loss function,
+add a row to `LOSSES` and a test against CatBoost.
 """

@@ -1,4 +1,4 @@
-"""CatBoost's binary format, which CatBoost itself converts to JSON in a child process."""
+"""Convert CatBoost's binary format to JSON, with CatBoost itself in a child process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def convert_to_json(content: bytes) -> bytes:
 
 
 def run_conversion(content: bytes) -> Generator[bytes, bytes, None]:
-    """Yield the document; this runs in the child process."""
+    """Yield the model as a JSON document; this runs in the child process."""
     import catboost
 
     with tempfile.TemporaryDirectory() as folder:

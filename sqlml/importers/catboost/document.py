@@ -1,6 +1,6 @@
-"""CatBoost's JSON document, checked and turned into arrays.
+"""Read CatBoost's JSON document, check it, and convert it to arrays.
 
-CatBoost.save_model(..., format="json") writes it. Source: CatBoost
+CatBoost.save_model(..., format="json") writes the document. Source: CatBoost
 catboost/libs/model/model_export/json_model_helpers.cpp.
 """
 
@@ -26,9 +26,9 @@ from sqlml.types import Array
 
 
 def compact(entry: dict[str, Any]) -> dict[str, Any]:
-    """Replace leaves and hash tables by arrays while the document is parsed, to save memory.
+    """Replace the lists of leaves and hash tables in `entry` by arrays, in place, to save memory.
 
-    Values that cannot become an array stay, and the readers reject them.
+    The JSON parser calls this for each object. `read_document` rejects the lists that remain.
     """
     for name in ("leaf_values", "leaf_weights", "hash_map"):
         if isinstance(values := entry.get(name), list):
@@ -49,9 +49,9 @@ class CatBoostModel:
         scale, bias: raw values are `scale * sum + bias`, with bias float64 (K,).
         categorical: maps each categorical column to the 32-bit hashes that splits test, int64.
         lookups: the statistics, which trees read as columns after the columns of the table.
-        category_names: maps hashes to the categories, as far as the file states them.
-        class_of: the index of each output's class.
-        threshold: the probability above which a row is in the second of two classes.
+        category_names: maps hashes to categories; files may state only some of the names.
+        class_of: the index of each output's class in `classes`.
+        threshold: a row whose probability is above it belongs to the second of two classes.
     """
 
     written_by: str
@@ -70,7 +70,7 @@ class CatBoostModel:
 
     @property
     def outputs(self) -> int:
-        """The number K of raw values per row."""
+        """K, the number of raw values per row."""
         return int(self.bias.size)
 
 
@@ -130,7 +130,7 @@ def _convert_document(document: Any, is_file: bool) -> CatBoostModel:
 def _attach_lookups(
     trees: Ensemble, columns: Columns, ctr_data: Any, is_file: bool
 ) -> tuple[Ensemble, tuple[Lookup, ...]]:
-    """Return the trees, renumbered to read the statistics, and the look-ups of these statistics."""
+    """Build the look-ups of the statistics that trees read; renumber their columns to match."""
     used_columns = np.unique(trees.feature)
     statistic_indices = (used_columns[used_columns >= columns.count] - columns.count).tolist()
     if is_file:
@@ -161,7 +161,7 @@ def _read_scale_and_bias(entry: Any, outputs: int | None) -> tuple[float, Array]
         is_exact_integer = type(number) is int and abs(number) <= features.MAX_EXACT_INTEGER
         if type(number) is not float and not is_exact_integer:
             raise ArtifactError("scale or bias of the CatBoost model is not a number")
-    if biases is not bias_list and biases != 0:  # CatBoost would ignore such a bias.
+    if biases is not bias_list and biases != 0:  # CatBoost ignores a bias that is not in a list.
         raise ArtifactError("the bias of the CatBoost model is not a list")
     bias = np.array(bias_list, np.float64)
     size = bias.size if outputs is None else outputs
@@ -176,7 +176,7 @@ def _read_scale_and_bias(entry: Any, outputs: int | None) -> tuple[float, Array]
 
 
 def _read_classes(params: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tuple[int, ...]]:
-    """Return the class names in the order of the model, and the index of each output's class."""
+    """Return the class names in the order of the file, and the index of each output's class."""
     if not params:
         return None, ()
     names: Sequence[Any] = params.get("class_names") or list(range(max(2, outputs)))
@@ -203,7 +203,7 @@ def _read_classes(params: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tu
 
 
 def _read_class_of(numbers: Sequence[Any], outputs: int, classes: int) -> tuple[int, ...]:
-    """Return the index of each output's class, which older files write as a float."""
+    """Convert the class index of each output, which older files write as a float, to int."""
     is_valid = len(set(numbers)) == len(numbers) == outputs and all(
         type(n) in (int, float) and 0 <= n < classes and n == int(n) for n in numbers
     )
@@ -223,10 +223,10 @@ def _read_threshold(entry: Any) -> float | None:
 
 
 def _check_nesting(entry: Any) -> None:
-    """Check the nesting of a string that CatBoost may parse as JSON again, without a limit."""
+    """Reject a deeply nested JSON string: CatBoost may parse it again, without a depth limit."""
     if isinstance(entry, str) and entry.count("[") + entry.count("{") > 500:
         try:
-            with suppress(ValueError):  # CatBoost stops reading it, too.
+            with suppress(ValueError):  # CatBoost also stops at invalid JSON.
                 json.loads(entry)
         except RecursionError:
             raise ArtifactError(

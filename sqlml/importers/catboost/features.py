@@ -1,8 +1,8 @@
-"""The features of a CatBoost model: its columns, the tests of its splits, and its statistics.
+"""Read the features of a CatBoost model: its columns, the tests of its splits, and its statistics.
 
-A combination has the values of some categorical columns and the outcomes of some tests. A
-statistic of the target by category (CTR) is a number for each combination in the training rows.
-CatBoost finds the combination by its hash, and computes the number in float32 from counts of the
+A combination consists of the values of some categorical columns and the outcomes of some tests. A
+statistic of the target by category (CTR) has a number for each combination in the training rows.
+CatBoost finds a combination by its hash, and computes the number in float32 from counts of the
 training rows (catboost/libs/model/static_ctr_provider.cpp, online_ctr.h):
 
     ((good + prior) / (total + denominator) + shift) * scale
@@ -24,22 +24,22 @@ from sqlml.ir.operators.categories import MULTIPLIER
 from sqlml.types import Array
 
 MEANS = frozenset({"BinarizedTargetMeanValue", "FloatTargetMeanValue"})
-"""Statistics that are the mean of the target."""
+"""Kinds of statistics that are the mean of the target."""
 COUNTERS = frozenset({"Counter", "FeatureFreq"})
-"""Statistics that are the frequency of the combination."""
+"""Kinds of statistics that are the frequency of the combination."""
 SHARES = frozenset({"Borders", "Buckets"})
-"""Statistics that are the share of targets above a border, or between two borders."""
+"""Kinds of statistics that are the share of targets above a border, or between two borders."""
 
 MAX_EXACT_INTEGER = 1 << 53
 """CatBoost misreads larger numbers without a decimal point."""
 _MAX_COUNT = (1 << 31) - 1
 _MAX_HASH = 0xFFFFFFFF
 _EMPTY_SLOT_HASH = (1 << 64) - 1
-"""The hash in an empty slot of CatBoost's table, which no lookup finds."""
+"""CatBoost's mark of an empty slot in a hash table."""
 
 
 def read_floats(values: Sequence[Any]) -> Array:
-    """Convert a list of numbers to float64 (n,); reject integers that CatBoost would misread."""
+    """Convert numbers to float64 (n,); reject integers above `MAX_EXACT_INTEGER`."""
     numbers = np.array(values)
     is_mixed = isinstance(values, list) and bool in set(map(type, values))
     if numbers.ndim != 1 or numbers.dtype.kind not in "iuf" or is_mixed:
@@ -51,14 +51,14 @@ def read_floats(values: Sequence[Any]) -> Array:
 
 
 def check_index(value: Any) -> int:
-    """Return `value`, which must be an integer that is not negative."""
+    """Return `value`; raise ArtifactError unless it is a non-negative integer."""
     if type(value) is not int or value < 0:
-        raise ArtifactError(f"a number of the CatBoost model is {value!r}")
+        raise ArtifactError(f"an index in the CatBoost model is {value!r}")
     return value
 
 
 def read_hash(value: Any) -> int:
-    """Return a 32-bit hash as an unsigned number; documents have signed and unsigned hashes."""
+    """Return a 32-bit hash as an unsigned number; documents may store it as a signed one."""
     if type(value) is not int or not -(1 << 31) <= value <= _MAX_HASH:
         raise ArtifactError(f"a hash of the CatBoost model is {value!r}")
     return value & _MAX_HASH
@@ -66,14 +66,14 @@ def read_hash(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HashTable:
-    """Maps the hashes of combinations, ascending int64 bit patterns, to float64 counts (k, m)."""
+    """Maps `hashes` of combinations, ascending int64 bit patterns, to float64 `counts` (k, m)."""
 
     hashes: Array
     counts: Array
 
     @classmethod
     def read(cls, entries: Sequence[Any], stride: Any) -> HashTable:
-        """Read a "hash_map": each hash as a string, followed by its `stride` - 1 numbers."""
+        """Read a "hash_map", in which each hash, a string, is followed by `stride` - 1 counts."""
         if type(stride) is not int or stride < 2 or not entries or len(entries) % stride:
             raise ArtifactError("a table of the CatBoost model does not fit its stride")
         texts = entries[::stride]
@@ -91,7 +91,10 @@ class HashTable:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A test of column `feature`: above `border`, or equal to the category `code` if it is set."""
+    """A test of column `feature`: x > `border`, or if `code` is not None, x == `code`.
+
+    `nan_is_true` is the outcome of x > `border` for NaN.
+    """
 
     feature: int
     border: np.float32
@@ -105,7 +108,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The parts of a combination: the indices of categorical columns in the table, and tests."""
+    """The parts of a combination: indices of categorical columns of the table, and tests."""
 
     categories: tuple[int, ...]
     tests: tuple[Split, ...]
@@ -113,7 +116,10 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A statistic with float32 parameters; `table` is the name of the table with its counts."""
+    """A statistic with float32 parameters; `table` is the name of the table with its counts.
+
+    `target_border` is the index of the border of the target that `SHARES` compare with.
+    """
 
     projection: Projection
     kind: str
@@ -125,12 +131,12 @@ class Statistic:
     scale: Any
 
     def compute(self, good: Array | float, total: Array | float) -> Any:
-        """Compute the statistic from counts, in float32."""
+        """Compute the statistic from the counts `good` and `total`, in float32."""
         share: Any = (np.float32(good) + self.prior) / (np.float32(total) + self.denominator)
         return (share + self.shift) * self.scale
 
     def compute_all(self, table: HashTable, total: int) -> tuple[Array, Any]:
-        """Compute the statistic of each hash, float32 (k,), and of an unknown combination."""
+        """Compute the statistic of each hash and of others; `COUNTERS` divide by `total`."""
         numbers = table.counts
         if self.kind in COUNTERS:
             _check_counts(numbers.shape[1] == 1, numbers)
@@ -159,7 +165,7 @@ def _check_counts(fits: bool, counts: Array) -> None:
 class Lookup:
     """The statistics of one projection: `values`, float32 (k + 1, statistics).
 
-    Row i belongs to `hashes[i]`, ascending int64. The last row is for an unknown combination.
+    Row i belongs to `hashes[i]`, ascending int64. The last row is for all other combinations.
     """
 
     projection: Projection
@@ -167,7 +173,7 @@ class Lookup:
     values: Array
 
     def find_category_hashes(self) -> Array:
-        """Return the 32-bit hashes of the categories, int64; empty unless there is one column."""
+        """Return the 32-bit hashes of a single categorical column; empty for other projections."""
         if len(self.projection.categories) != 1 or self.projection.tests:
             return np.zeros(0, np.int64)
         hashes = (self.hashes.view(np.uint64) * _INVERSE_MULTIPLIER).view(np.int64)
@@ -175,13 +181,13 @@ class Lookup:
 
 
 _INVERSE_MULTIPLIER = np.uint64(pow(MULTIPLIER, -2, 1 << 64))
-"""The inverse of the two multiplications in the hash of a single element."""
+"""Undoes the two multiplications in the hash of a combination with a single element."""
 
 
 def build_lookups(
     statistics: Sequence[Statistic], used_indices: Sequence[int], ctr_data: Mapping[str, Any]
 ) -> tuple[tuple[Lookup, ...], dict[int, int]]:
-    """Build the look-ups of the statistics at `used_indices`; also map each index to its column."""
+    """Build a look-up per projection; also map each used index to its column in their values."""
     by_projection: dict[Projection, list[int]] = {}
     for index in used_indices:
         by_projection.setdefault(statistics[index].projection, []).append(index)
@@ -211,7 +217,7 @@ def _find_table(data: Mapping[str, Any], name: str) -> tuple[HashTable, int]:
 
 
 def check_distinct_tables(parameters: Any) -> None:
-    """Reject a model that has one name for two tables with different borders of the target."""
+    """Reject two statistics of one type with different target borders, which share one name."""
     params = parameters.get("cat_feature_params") if isinstance(parameters, Mapping) else None
     if not isinstance(params, Mapping):
         return
@@ -231,12 +237,12 @@ def check_distinct_tables(parameters: Any) -> None:
 
 
 class Columns:
-    """The columns of a model.
+    """The columns that splits of a model can test.
 
     `floats` and `categories` map a column's number among the float or categorical columns to its
-    index in the table. In splits, the statistics follow the `count` columns of the table:
-    statistic k is column `count` + k. `category_names` maps hashes to the categories, as far as
-    the document states them.
+    index in the table. For splits, the statistics follow the `count` columns of the table:
+    statistic k is column `count` + k. `category_names` maps hashes to the categories that the
+    document names.
     """
 
     def __init__(self) -> None:
@@ -252,7 +258,7 @@ class Columns:
 
     @classmethod
     def read(cls, info: Mapping[str, Any], limit: int) -> Columns:
-        """Read "features_info", of at most `limit` columns."""
+        """Read the entry "features_info" of a document; allow at most `limit` columns."""
         self = cls()
         names: dict[int, str] = {}
         for feature in info.get("float_features") or []:
@@ -292,7 +298,7 @@ class Columns:
         return self
 
     def _read_position(self, feature: Mapping[str, Any], names: dict[int, str]) -> int:
-        """Return the index of the column in the table, and add its name to `names`."""
+        """Return the index of a column in the table; add its name to `names` under this index."""
         position = check_index(feature["flat_feature_index"])
         name = feature.get("feature_id") or feature.get("feature_name") or ""
         if position in names or not isinstance(name, str):
@@ -303,7 +309,7 @@ class Columns:
         return position
 
     def read_split(self, entry: Mapping[str, Any]) -> Split:
-        """Read a split of the document and check that it is the test that its index refers to."""
+        """Read a split, and check that it equals the test to which its split_index refers."""
         split_type: Any = entry.get("split_type")
         index: Any = entry.get("split_index")
         tests = self._indexed_tests
@@ -344,19 +350,19 @@ class Columns:
     def _read_statistic(self, entry: Mapping[str, Any]) -> Statistic:
         ctr_type, name = entry["ctr_type"], entry["identifier"]
         if ctr_type not in MEANS | COUNTERS | SHARES:
-            raise UnsupportedModelError(f"CatBoost's statistics {ctr_type!r} are not supported")
+            raise UnsupportedModelError(f"CatBoost's CTR type {ctr_type!r} is not supported")
         if json.loads(name) != {"identifier": entry["elements"], "type": ctr_type}:
             raise ArtifactError("a statistic of the CatBoost model does not match its name")
         fields = ("prior_numerator", "prior_denomerator", "shift", "scale")
         numbers = read_floats([entry[field] for field in fields]).astype(np.float32)
         if not np.isfinite(numbers).all():
-            raise ArtifactError("a statistic of the CatBoost model has a number that is not finite")
-        border = check_index(entry["target_border_idx"])
+            raise ArtifactError("a statistic of the CatBoost model contains a non-finite number")
+        border_index = check_index(entry["target_border_idx"])
         projection = self._read_projection(entry["elements"])
-        return Statistic(projection, ctr_type, name, border, *numbers)
+        return Statistic(projection, ctr_type, name, border_index, *numbers)
 
     def _read_projection(self, elements: Any) -> Projection:
-        """Read a combination: its categories, float tests and category tests, in hashing order."""
+        """Read a combination: categories, float tests and category tests, in hashing order."""
         categories, float_tests, category_tests = list[int](), list[Split](), list[Split]()
         for element in elements:
             element_type = element["combination_element"]
@@ -381,12 +387,12 @@ class Columns:
         return Projection(tuple(categories), (*float_tests, *category_tests))
 
     def find_tested_values(self) -> dict[int, Array]:
-        """Map each column to the hashes that splits test, int64, in the order of their codes."""
+        """Map each categorical column to the hashes that splits test, int64, in code order."""
         return {column: np.array(list(codes), np.int64) for column, codes in self._codes.items()}
 
 
 def _read_number(feature: Mapping[str, Any], previous: Mapping[int, Any]) -> int:
-    """Return a column's number among the columns of its kind; a wrong order crashes CatBoost."""
+    """Return a column's number, above those of `previous`; any other order crashes CatBoost."""
     number = check_index(feature["feature_index"])
     if number <= max(previous, default=-1):
         raise ArtifactError("the columns of the CatBoost model are not in order")

@@ -1,8 +1,8 @@
-"""CatBoost's trees, symmetric or not, from the document to an Ensemble.
+"""Convert CatBoost's trees, symmetric or not, from the document to an Ensemble.
 
-A float split is true for `x > border` in float32. The IR tests `x <= border`, so "false" goes left.
-A one-hot split is true if the hash of a category equals the split's value. The IR tests whether the
-code is in a set, so "true" goes left.
+A float split is true for `x > border` in float32. The IR tests `x <= border`, so the false branch
+becomes the left child. A one-hot split is true if the hash of a category equals the split's value.
+The IR tests whether the code is in a set, so the true branch becomes the left child.
 
 NaN counts as -inf (nan_value_treatment AsFalse) or +inf (AsTrue) in a column that had NaN in
 training. In other columns every comparison with NaN is false
@@ -25,9 +25,9 @@ MAX_SYMMETRIC_DEPTH = 30
 
 
 def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble, int | None]:
-    """Read the trees; return an Ensemble with base 0 and the number of values per leaf.
+    """Read the trees; return an Ensemble with base 0, and the number of values per leaf.
 
-    The number is None if there are no trees.
+    The number is None if the model has no trees.
     """
     nodes = _NodeBuffer()
     num_outputs: int | None = None
@@ -42,7 +42,7 @@ def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble
 
 
 def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuffer) -> int:
-    """Read a tree with one split per level; bit d of a leaf's index is the outcome of split d."""
+    """Add a tree with one split per level; bit d of a leaf's index is 1 if split d is true."""
     splits = [columns.read_split(s) for s in tree["splits"] or []]
     depth = len(splits)
     values = read_floats(tree["leaf_values"])
@@ -51,7 +51,7 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
         raise ArtifactError(f"{values.size} leaf values of a CatBoost tree with {depth} splits")
     inner_count = leaf_count - 1
     node_count = inner_count + leaf_count
-    # The tree becomes a heap with the last split at its root, so that leaves are in order.
+    # Store the tree as a heap, with the last split at the root, so that leaves keep their order.
     feature, border = np.zeros(node_count, np.int32), np.zeros(node_count, np.float32)
     nan_goes_left, false_goes_left = np.zeros(node_count, bool), np.ones(node_count, bool)
     sets: dict[int, int] = {}
@@ -89,7 +89,7 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
 
 
 def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuffer) -> int:
-    """Read a tree of nodes {"split", "left", "right"} or {"value"}; a false split goes left."""
+    """Add a tree of nodes {"split", "left", "right"} or {"value"}; "left" is the false branch."""
     splits, values = list[Split | None](), list[Array | None]()
     left, right, weights = list[int](), list[int](), list[float]()
     sets: dict[int, int] = {}
@@ -124,7 +124,7 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
     for node_value, leaf_value in zip(value, values, strict=True):
         if leaf_value is not None:
             node_value[:] = leaf_value
-    for i in reversed(range(len(splits))):  # A child's index is above its parent's.
+    for i in reversed(range(len(splits))):  # Children come after their parents.
         if splits[i] is not None:
             weights[i] = weights[left[i]] + weights[right[i]]
     nodes.append(
@@ -142,7 +142,7 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
 
 
 class _NodeBuffer:
-    """Collects the nodes of trees and passes them on to `collector` in batches."""
+    """Collects the nodes of trees, and passes them to `collector` in batches to save memory."""
 
     def __init__(self) -> None:
         self.collector = TreeCollector(np.dtype(np.float64))
@@ -156,7 +156,7 @@ class _NodeBuffer:
         self.size = 0
 
     def append(self, sets: Mapping[int, int], **arrays: Array) -> None:
-        """Add a tree whose root is node 0; `sets` maps categorical nodes to codes that go left."""
+        """Add a tree with root 0; `sets` maps one-hot nodes to the category code that goes left."""
         self.trees += 1
         self.roots.append(self.size)
         for name, array in arrays.items():

@@ -1,7 +1,7 @@
 """Import CatBoost's estimators and files.
 
-A model file may state only the hashes of its categories. The hashes of many integers are then
-tried: the categories are integers if each of their hashes is the hash of an integer.
+A model file may contain only the hashes of its categories. They are then compared with the hashes
+of many integers. If all of them match, the categories are these integers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LOSSES: Mapping[str, Objective] = {
     "RMSEWithUncertainty": Objective("regression", "variance"),
     **dict.fromkeys(_IDENTITY, REGRESSION),
 }
-"""The supported loss functions.
+"""Name of a loss function -> its task and link.
 
 Source: catboost/libs/eval_result/eval_helpers.cpp, and CatBoostRegressor's default prediction."""
 
@@ -74,7 +74,7 @@ def file_schema(model: CatBoostModel) -> Schema:
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import CatBoostClassifier, with the labels of `classes_`; `score` is RawFormulaVal."""
+    """Import CatBoostClassifier; the output `score` is CatBoost's prediction type RawFormulaVal."""
     document = _read_model(model)
     if _find_loss(document).task == "multilabel":
         return _import_multilabel(document, frame)
@@ -83,7 +83,7 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import CatBoostRegressor, with the default prediction type of its loss function."""
+    """Import CatBoostRegressor, which predicts the default prediction type of its loss function."""
     document = _read_model(model)
     links: dict[str, Link] = {"RawFormulaVal": "identity", "Exponent": "exp"}
     links["RMSEWithUncertainty"] = "variance"
@@ -91,7 +91,7 @@ def import_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def import_raw(model: Any, frame: Frame) -> Outputs:
-    """Import CatBoostRanker or CatBoost, which predict raw values unless the loss has classes."""
+    """Import CatBoostRanker or CatBoost: raw values, or classes if the loss is a classifier's."""
     document = _read_model(model)
     if _find_loss(document).task != "regression":
         return import_saved_model(document, frame)
@@ -99,7 +99,7 @@ def import_raw(model: Any, frame: Frame) -> Outputs:
 
 
 def import_saved_model(model: CatBoostModel, frame: Frame) -> Outputs:
-    """Import a file as CatBoostClassifier or CatBoostRegressor, depending on the loss function."""
+    """Import a file like a CatBoostClassifier or CatBoostRegressor, depending on its loss."""
     loss = _find_loss(model)
     if loss.task == "multilabel":
         return _import_multilabel(model, frame)
@@ -118,7 +118,7 @@ def _read_model(model: Any) -> CatBoostModel:
         path = Path(folder, "model.json")
         try:
             model.save_model(str(path), format="json")
-        except Exception as error:  # A CatBoostError, whose class is not imported here.
+        except Exception as error:  # CatBoostError, whose class cannot be imported here.
             raise UnsupportedModelError(
                 f"CatBoost cannot write this {type(model).__name__} as JSON, which sqlml reads: "
                 f"{error}"
@@ -127,7 +127,7 @@ def _read_model(model: Any) -> CatBoostModel:
 
 
 def _find_loss(model: CatBoostModel) -> Objective:
-    if not model.loss:  # CatBoost predicts raw values if a file states no loss.
+    if not model.loss:  # Without a loss, CatBoost predicts raw values.
         return REGRESSION
     return boosters.find_objective(LOSSES, model.loss, "CatBoost's loss function")
 
@@ -164,7 +164,7 @@ def _import_classes(model: CatBoostModel, frame: Frame, link: Link) -> Outputs:
 
 
 def _arrange_by_class(model: CatBoostModel, raw: Value, frame: Frame, num_classes: int) -> Value:
-    """Return raw values in the order of the class names, -inf for classes without training rows."""
+    """Reorder raw values to one per class name; classes without training rows get -inf."""
     b = frame.builder
     output_of = {name: k for k, name in enumerate(model.class_of or range(model.outputs))}
     if num_classes == model.outputs and list(output_of) == list(range(num_classes)):
@@ -178,7 +178,7 @@ def _arrange_by_class(model: CatBoostModel, raw: Value, frame: Frame, num_classe
 
 
 def _compute_raw(model: CatBoostModel, frame: Frame) -> Value:
-    """Return RawFormulaVal, (n, K) float64: scale * (sum of the leaves, tree by tree) + bias."""
+    """Build RawFormulaVal, float64 (n, K): scale * (sum of the leaves, tree by tree) + bias."""
     boosters.check_width(frame, model.features, "CatBoost")
     b = frame.builder
     trees = replace(model.trees, base=np.zeros(model.outputs))  # K may be known without trees.
@@ -196,10 +196,10 @@ _FIRST_COLUMN = np.zeros(1, np.int32)
 
 
 def _compute_tree_inputs(model: CatBoostModel, frame: Frame) -> Value:
-    """Compute the columns that the trees of a model read, (n, F) float32.
+    """Build the columns that the trees of a model read, float32 (n, F).
 
-    Categories that splits test become codes. The columns with the statistics of categories
-    (`features.py`) come last.
+    Categories that splits test become codes. The statistics of categories (`features.py`) follow
+    the columns of the table.
     """
     b = frame.builder
     integer_columns = _find_integer_columns(model, frame)
@@ -225,7 +225,7 @@ def _compute_tree_inputs(model: CatBoostModel, frame: Frame) -> Value:
 
 
 def _find_integer_columns(model: CatBoostModel, frame: Frame) -> frozenset[int]:
-    """Return the categorical columns all of whose categories in the model are integers."""
+    """Return the categorical columns whose categories in the model are all integers."""
     categories = {i: list(values) for i, values in model.categorical.items()}
     for lookup in model.lookups:
         for i in lookup.projection.categories:
@@ -238,7 +238,7 @@ def _find_integer_columns(model: CatBoostModel, frame: Frame) -> frozenset[int]:
 
 
 def _map_hashes_to_codes(hashes: Array) -> Combination:
-    """Make a look-up that maps each 32-bit hash to its position, and other hashes to -1."""
+    """Make a look-up from each 32-bit hash to its index in `hashes`, and from all others to -1."""
     signed = np.where(hashes >> 31, hashes - (1 << 32), hashes)
     keys = hash_combinations(signed[:, None] * 1.0, _FIRST_COLUMN)
     order = np.argsort(keys)
@@ -247,7 +247,7 @@ def _map_hashes_to_codes(hashes: Array) -> Combination:
 
 
 def _encode_column(frame: Frame, i: int, names: tuple[str, ...], is_integer: bool) -> Value:
-    """Return column `i` as codes in the order of `names`; NULL is an error, as in CatBoost."""
+    """Encode column `i` as indices into `names`, float32; scoring rejects NULL, like CatBoost."""
     b, count = frame.builder, len(names)
     if is_integer:
         numbers = np.array([float(name) for name in names])
@@ -263,7 +263,7 @@ def _encode_column(frame: Frame, i: int, names: tuple[str, ...], is_integer: boo
 
 
 def _hash_column(frame: Frame, i: int, is_integer: bool) -> Value:
-    """Return the hashes of column `i`, (n, 1) float64; NULL is an error, as in CatBoost."""
+    """Build the hashes of column `i`, float64 (n, 1); scoring rejects NULL, as CatBoost does."""
     b, name = frame.builder, frame.names[i]
     check_attrs = {"features": (name,), "allow_nan": False, "step": STEP}
     if not is_integer:
@@ -281,11 +281,11 @@ def _hash_column(frame: Frame, i: int, is_integer: bool) -> Value:
 def _compute_statistics(
     frame: Frame, lookups: Sequence[Lookup], columns: Value, hashes: Mapping[int, Value]
 ) -> Value:
-    """Return the statistics as (n, S) float32; `hashes` has the hashes of categorical columns."""
+    """Build the statistics, float32 (n, S); `hashes` maps categorical columns to their hashes."""
     b = frame.builder
     test_groups: dict[str, list[Split]] = {"gt": [], "le": [], "eq": []}
     for test in dict.fromkeys(test for lookup in lookups for test in lookup.projection.tests):
-        # "le" is negated below, so that NaN passes.
+        # A test that NaN passes is built as not (x <= border).
         op = "eq" if test.code is not None else "le" if test.nan_is_true else "gt"
         test_groups[op].append(test)
     blocks = list(hashes.values())
@@ -310,18 +310,17 @@ def _compute_statistics(
 
 
 COMMON_INTEGERS = range(-1000, 65_536)
-"""Integers whose hashes are always tried for a hash without a name."""
+"""Integers whose hashes are always compared with hashes that have no name."""
 
 LONG_DIGITS, MIN_HASHES = (5, 6), 3
-"""Integers with these numbers of digits are also tried if there are at least MIN_HASHES hashes.
+"""Integers of LONG_DIGITS digits are also compared if a column has at least MIN_HASHES hashes.
 
-One in 4,000 hashes of other strings is by chance the hash of such an integer, but several at once
-are not.
+The hash of another string is that of such an integer in one of 4,000 cases, so one is not enough.
 """
 
 
 def _find_names(hashes: Iterable[int], name_of: Mapping[int, str]) -> tuple[str, ...] | None:
-    """Return the names of categories, or None if a hash has no name and is not an integer's."""
+    """Return the category of each hash: its name, or an integer; None if a hash has neither."""
     hashes = list(hashes)
     if all(h in name_of for h in hashes):
         return tuple(name_of[h] for h in hashes)
@@ -338,13 +337,13 @@ def _find_names(hashes: Iterable[int], name_of: Mapping[int, str]) -> tuple[str,
 
 
 def _are_all_integers(hashes: Iterable[int], name_of: Mapping[int, str]) -> bool:
-    """Return whether there are categories and all of them are integers."""
+    """Return whether `hashes` is not empty and belongs to integers only."""
     names = _find_names(hashes, name_of) or ()
     return len(names) > 0 and all(map(_INTEGER_NAME.fullmatch, names))
 
 
 _INTEGER_NAME = re.compile(r"0|-?[1-9][0-9]{0,14}")
-"""CatBoost's format of integers that float64 represents."""
+"""How CatBoost writes integers that float64 represents exactly."""
 
 
 @lru_cache(maxsize=1)
@@ -354,9 +353,9 @@ def _hash_common_integers() -> dict[int, int]:
 
 @lru_cache(maxsize=1)
 def _hash_long_integers() -> tuple[Array, Array]:
-    """Return the sorted hashes of all integers with LONG_DIGITS digits, and the integers.
+    """Return the sorted hashes of all integers with LONG_DIGITS digits, and their integers.
 
-    The hash is the lower half of CityHash64 (`ir/hashes.py`).
+    The hash is the lower half of CityHash64 of 4 to 7 characters, vectorized (`ir/hashes.py`).
     """
     multiplier = np.uint64(0x9DDFEA08EB382D69)
 

@@ -1,4 +1,4 @@
-"""LightGBM's text format, checked and turned into arrays.
+"""Read LightGBM's text format, check it, and convert it to arrays.
 
 Booster.model_to_string and save_model write it. Source: LightGBM src/boosting/gbdt_model_text.cpp
 and src/io/tree.cpp. Each tree of n leaves has n - 1 inner nodes; a child c is inner node c, or
@@ -27,8 +27,8 @@ from sqlml.types import Array
 class LinearLeaves:
     """The linear models in the L leaves of all trees (linear_tree=True).
 
-    A leaf predicts its constant plus the sum of its terms, each a weight times a feature. `begin`
-    has the index of each leaf's first term, int64 (L + 1,).
+    A leaf predicts its constant plus the sum of its terms, each a weight times a feature. The terms
+    of leaf i are those from `begin[i]` to `begin[i + 1]`, int64 (L + 1,).
     """
 
     const: Array
@@ -39,7 +39,7 @@ class LinearLeaves:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """The arrays of T trees, concatenated.
+    """The nodes of T trees, as concatenated arrays.
 
     Attributes:
         leaf_counts: the number of leaves of each tree, int64 (T,).
@@ -72,8 +72,8 @@ class LightGBMModel:
     """The parts of a LightGBM model that affect predictions.
 
     Attributes:
-        objective: its name and options, for example ("binary", "sigmoid:1"); empty if custom.
-        outputs: the number of trees per iteration.
+        objective: the name and options, for example ("binary", "sigmoid:1"); empty if custom.
+        outputs: the number of scores per row, and of trees per iteration.
         feature_infos: the range or the categories of each feature in training, as in the file.
         is_average: whether predictions are the mean of the trees (boosting=rf).
         categorical: the indices of the features that were trained as categories.
@@ -100,10 +100,10 @@ _STRING_KEYS = (
     "Tree num_leaves num_cat is_linear cat_boundaries cat_threshold leaf_const num_features "
     "leaf_features leaf_coeff"
 ).split()
-"""The other keys of a tree that are read, as strings."""
+"""Keys of a tree whose values stay strings until they are needed."""
 _INNER_STATISTICS = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _LEAF_STATISTICS = ("leaf_weight", "leaf_count", "leaf_parent")
-"""Statistics of inner nodes and of leaves, whose lengths LightGBM does not check."""
+"""Statistics of inner nodes and of leaves; LightGBM does not check how many there are."""
 _READ_KEYS = (*_INTEGER_KEYS, *_FLOAT_KEYS, *_STRING_KEYS)
 _KNOWN_KEYS = frozenset((*_READ_KEYS, *_INNER_STATISTICS, *_LEAF_STATISTICS, "shrinkage"))
 _END_LINE = "end of trees"
@@ -116,7 +116,7 @@ def read_text(content: str) -> LightGBMModel:
 
 
 def read_lines(lines: Iterable[str]) -> LightGBMModel:
-    """Parse and check the lines of a model, with the text of only one tree in memory at a time."""
+    """Parse and check the lines of a model, keeping the text of one tree in memory at a time."""
     with report_damage("the LightGBM model", "save it again with save_model"):
         return _parse_model(line.rstrip("\r\n") for line in lines)
 
@@ -161,7 +161,7 @@ def _parse_model(lines: Iterator[str]) -> LightGBMModel:
 
 
 def _read_header_and_trees(lines: Iterator[str]) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Read the header and the trees, and check the stated size of each tree in bytes."""
+    """Read the header and the trees; check that each tree has its stated size in bytes."""
     if next(lines, "") != "tree":
         raise ArtifactError("this is not a LightGBM model: its first line is not 'tree'")
     header: dict[str, str] = {}
@@ -176,7 +176,7 @@ def _read_header_and_trees(lines: Iterator[str]) -> tuple[dict[str, str], list[d
             if current is not header:
                 trees.append(_read_tree(current, lines))
             if is_old_end:
-                sizes[-1] -= 1  # A blank line precedes it.
+                sizes[-1] -= 1  # the blank line before the end is not part of the tree
             if line == _END_LINE or is_old_end:
                 break
             current = {}
@@ -199,7 +199,7 @@ def _make_truncation_error() -> ArtifactError:
 
 
 def _read_outputs(header: Mapping[str, str], objective: tuple[str, ...]) -> int:
-    """Return the number of trees per iteration, which must equal the number of classes."""
+    """Return the number of trees per iteration; reject a different number of classes."""
     stated_count = header["num_tree_per_iteration"]
     num_outputs = check_count(stated_count, MAX_OUTPUTS, "LightGBM", "trees per iteration")
     num_classes = check_count(header["num_class"], MAX_OUTPUTS, "LightGBM", "classes")
@@ -215,17 +215,17 @@ def _read_outputs(header: Mapping[str, str], objective: tuple[str, ...]) -> int:
 
 
 def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> None:
-    """Check a line of a tree; LightGBM reads a tree up to the first blank line."""
+    """Check a line that follows the entries `tree`; LightGBM ends a tree at a blank line."""
     if not line:
         return
-    # Python parses some strings as numbers that LightGBM does not.
+    # Python accepts numbers that LightGBM rejects: underscores, and digits outside ASCII.
     is_foreign = "_" in value or not value.isascii()
     if "" in tree or key not in _KNOWN_KEYS or "=" not in line or is_foreign:
         raise ArtifactError(f"{line[:40]!r} is not a line of a LightGBM tree")
 
 
 def _read_tree(entries: Mapping[str, str], remaining_lines: Iterator[str]) -> dict[str, Any]:
-    """Parse the entries of a tree; `remaining_lines` are the lines after the tree."""
+    """Parse the entries of a tree; `remaining_lines` show whether a damaged file is truncated."""
     try:
         float(entries.get("shrinkage", 1))
         num_leaves = int(entries["num_leaves"])
@@ -246,24 +246,25 @@ def _read_tree(entries: Mapping[str, str], remaining_lines: Iterator[str]) -> di
 
 
 def _looks_like_numbers(text: str, count: int) -> bool:
-    """Return whether `text` looks like `count` numbers, without parsing them."""
+    """Return whether `text` has the characters of `count` numbers; this is faster than parsing."""
     other_bytes = text.encode().translate(None, b"0123456789-+.e ")
     return text.count(" ") + 1 == count and not other_bytes.translate(None, b"infaINFA")
 
 
 def _join_trees(trees: Sequence[dict[str, Any]], num_features: int) -> Nodes:
-    leaves = np.array([int(tree["num_leaves"]) for tree in trees], np.int64)
-    if (leaves < 1).any():
+    """Concatenate the arrays of all trees, and check them; remove them from `trees` meanwhile."""
+    leaf_counts = np.array([int(tree["num_leaves"]) for tree in trees], np.int64)
+    if (leaf_counts < 1).any():
         raise ArtifactError("a tree of the LightGBM model has no leaves")
-    leaf_counts = leaves.tolist()
-    linear = _read_linear_leaves(trees, leaf_counts, num_features)
-    join = partial(_pop_and_join, trees, leaf_counts)
-    join_statistic = partial(_join_statistic, trees, leaf_counts)
+    count_list = leaf_counts.tolist()
+    linear = _read_linear_leaves(trees, count_list, num_features)
+    join = partial(_pop_and_join, trees, count_list)
+    join_statistic = partial(_join_statistic, trees, count_list)
     left, right = join("left_child"), join("right_child")
-    tree_size = np.repeat(leaves.astype(np.int32), leaves - 1)
+    tree_size = np.repeat(leaf_counts.astype(np.int32), leaf_counts - 1)
     for child in (left, right):
         if ((child >= tree_size - 1) | (~child >= tree_size)).any():
-            raise ArtifactError("a child number of the LightGBM model is out of range")
+            raise ArtifactError("a child index of the LightGBM model is out of range")
     del tree_size
     feature = join("split_feature")
     if feature.size and (feature.min() < 0 or feature.max() >= num_features):
@@ -275,14 +276,14 @@ def _join_trees(trees: Sequence[dict[str, Any]], num_features: int) -> Nodes:
     if ((decision < 0) | (decision > 15)).any():
         raise ArtifactError("a node of the LightGBM model has an unknown decision type")
     return Nodes(
-        leaf_counts=leaves,
+        leaf_counts=leaf_counts,
         feature=feature,
         threshold=threshold,
         decision=decision,
         left=left,
         right=right,
         value=join("leaf_value", per_leaf=True),
-        sets=_read_category_sets(trees, leaves, threshold, decision),
+        sets=_read_category_sets(trees, leaf_counts, threshold, decision),
         linear=linear,
         count=join_statistic("internal_count"),
         leaf_count=join_statistic("leaf_count", per_leaf=True),
@@ -293,9 +294,9 @@ def _join_trees(trees: Sequence[dict[str, Any]], num_features: int) -> Nodes:
 def _pop_and_join(
     trees: Sequence[dict[str, Any]], leaf_counts: Sequence[int], name: str, per_leaf: bool = False
 ) -> Array:
-    """Remove the array `name` from all trees and concatenate it.
+    """Remove the array `name` from all trees, and return the concatenation.
 
-    It has an entry per inner node, or per leaf if `per_leaf` is true.
+    Each array must have an entry per inner node, or with `per_leaf`, an entry per leaf.
     """
     arrays = [np.zeros(0, np.int32 if name in _INTEGER_KEYS else np.float64)]
     for tree, num_leaves in zip(trees, leaf_counts, strict=True):
@@ -311,10 +312,10 @@ def _pop_and_join(
 def _join_statistic(
     trees: Sequence[dict[str, Any]], leaf_counts: Sequence[int], name: str, per_leaf: bool = False
 ) -> Array | None:
-    """Concatenate an array that may be missing, or return None; trees of one leaf may lack it."""
+    """Concatenate the statistic `name`, or return None if a tree with several leaves lacks it."""
     has_all = all(name in tree for tree, n in zip(trees, leaf_counts, strict=True) if n > 1)
-    for tree, leaves in zip(trees, leaf_counts, strict=True):
-        if leaves == 1 and per_leaf:
+    for tree, num_leaves in zip(trees, leaf_counts, strict=True):
+        if num_leaves == 1 and per_leaf:
             tree[name] = np.ones(1)
     return _pop_and_join(trees, leaf_counts, name, per_leaf) if has_all else None
 
@@ -322,21 +323,24 @@ def _join_statistic(
 def _read_linear_leaves(
     trees: Sequence[Mapping[str, Any]], leaf_counts: Sequence[int], num_features: int
 ) -> LinearLeaves | None:
-    """Read the linear models of the leaves, or return None; plain trees only have constants."""
+    """Read the linear models of the leaves, or return None if no tree has any.
+
+    The leaves of other trees get their value as the constant, and no terms.
+    """
     if not any(int(tree.get("is_linear", "0")) for tree in trees):
         return None
     all_constants: list[float] = []
     term_counts, all_features, all_weights = [], [], []
-    for tree, leaves in zip(trees, leaf_counts, strict=True):
+    for tree, num_leaves in zip(trees, leaf_counts, strict=True):
         if int(tree.get("is_linear", "0")):
             constants = [float(v) for v in tree["leaf_const"].split()]
             num_terms = [int(v) for v in tree["num_features"].split()]
             leaf_features = [int(v) for v in tree["leaf_features"].split()]
             leaf_weights = [float(v) for v in tree["leaf_coeff"].split()]
         else:
-            constants, num_terms = tree["leaf_value"].tolist(), [0] * leaves
+            constants, num_terms = tree["leaf_value"].tolist(), [0] * num_leaves
             leaf_features, leaf_weights = [], []
-        if len(constants) != leaves or len(num_terms) != leaves or min(num_terms) < 0:
+        if len(constants) != num_leaves or len(num_terms) != num_leaves or min(num_terms) < 0:
             raise ArtifactError("the linear models in the leaves do not fit the tree")
         if not len(leaf_features) == len(leaf_weights) == sum(num_terms):
             raise ArtifactError("a linear model in a leaf has more or fewer terms than stated")
@@ -357,7 +361,7 @@ def _read_linear_leaves(
 
 
 def _is_readable(number: float) -> bool:
-    """Return whether LightGBM can read a number of a linear model; it aborts on other numbers."""
+    """Return whether LightGBM can parse a number of a linear model: not subnormal or infinite."""
     return number == 0 or _MIN_NORMAL <= abs(number) < float("inf")
 
 
@@ -365,14 +369,14 @@ _MIN_NORMAL = float(np.finfo(np.float64).tiny)
 
 
 def _read_category_sets(
-    trees: Sequence[Mapping[str, Any]], leaves: Array, threshold: Array, decision: Array
+    trees: Sequence[Mapping[str, Any]], leaf_counts: Array, threshold: Array, decision: Array
 ) -> dict[int, Array]:
     """Map each categorical inner node to the categories that go left.
 
-    The threshold of such a node is the index of its bit set.
+    The file stores a bit set per node; the threshold of the node is the index of its set.
     """
     sets: dict[int, Array] = {}
-    first_nodes = np.cumsum(leaves - 1) - (leaves - 1)
+    first_nodes = np.cumsum(leaf_counts - 1) - (leaf_counts - 1)
     categorical = np.flatnonzero(decision & 1)
     owners = np.searchsorted(first_nodes, categorical, side="right") - 1
     bit_sets = {i: _read_bit_sets(tree) for i, tree in enumerate(trees) if int(tree["num_cat"])}
@@ -388,7 +392,7 @@ def _read_category_sets(
 
 
 def _check_parameters(trailing_lines: Sequence[str]) -> None:
-    """Check the parameters: LightGBM expects a colon in each line between the two markers."""
+    """Check the lines between the markers of the parameters: LightGBM expects "[name: value]"."""
     markers = ["parameters:", "end of parameters"]
     present_markers = [line for line in trailing_lines if line in markers]
     if not present_markers:
@@ -415,7 +419,11 @@ def _read_bit_sets(tree: Mapping[str, Any]) -> tuple[list[int], Array]:
 
 
 def _read_categorical(trailing_lines: Sequence[str], infos: Sequence[str]) -> tuple[int, ...]:
-    """Return the features that a parameter lists as categorical, or all without a range."""
+    """Return the indices of the categorical features.
+
+    The parameter categorical_feature lists them. Without a valid list, they are the features whose
+    entry in `infos` is neither a range nor "none".
+    """
     prefix = "[categorical_feature: "
     for line in trailing_lines:
         if line.startswith(prefix) and line.endswith("]"):

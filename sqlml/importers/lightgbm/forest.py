@@ -1,14 +1,14 @@
-"""LightGBM's trees as an Ensemble, with its three missing types reduced to one.
+"""Convert LightGBM's trees to an Ensemble, and its three missing types to one rule.
 
-The IR has one rule: `default_left` directs NaN. LightGBM's nodes (include/LightGBM/tree.h,
-NumericalDecision and CategoricalDecision) are converted to that rule:
+In an Ensemble, `default_left` says where NaN goes. LightGBM's nodes (include/LightGBM/tree.h,
+NumericalDecision and CategoricalDecision) are converted to this rule:
 
 * missing type None: NaN counts as 0, so `default_left` is `0 <= threshold`;
-* missing type Zero: the node's default directs NaN and |x| <= ZERO. Such nodes read a copy of the
-  column in which those values are NaN;
-* missing type NaN: the same rule;
-* categorical: NaN and negative numbers go right. -0.5 is truncated first and becomes category 0,
-  so such nodes read a truncated copy.
+* missing type Zero: NaN and |x| <= ZERO take the default branch. Such nodes read a copy of the
+  column in which these values are NaN;
+* missing type NaN: NaN takes the default branch, as in an Ensemble;
+* categorical: NaN and negative numbers go right. LightGBM truncates first, so that -0.5 is category
+  0. Such nodes read a truncated copy of the column.
 
 LightGBM treats |x| <= ZERO in every row as 0. A threshold inside that range is moved to its edge,
 which gives the same branches without changing the rows.
@@ -29,14 +29,14 @@ ZERO = float(np.float32(1e-35))
 """LightGBM's kZeroThreshold, a float32."""
 
 PLAIN, ZERO_MISSING, TRUNCATED = 0, 1, 2
-"""The treatments of a column before nodes read it."""
+"""How a column is prepared for nodes: unchanged, zeros as NaN, or truncated to integers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """An Ensemble over `columns`: pairs of a feature and a treatment, sorted by treatment.
+    """An Ensemble over `columns`: pairs (feature, treatment), sorted by treatment.
 
-    If leaves have linear models, the outputs are the index of each tree's exit leaf.
+    If leaves have linear models, the outputs are the leaf index that a row reaches in each tree.
     """
 
     ensemble: Ensemble
@@ -46,7 +46,7 @@ class Forest:
 def build_forest(
     nodes: Nodes, num_features: int, num_outputs: int, encoded_features: frozenset[int]
 ) -> Forest:
-    """Build the Ensemble; `encoded_features` are already codes or NaN."""
+    """Build the Ensemble; `encoded_features` contain only codes or NaN and need no truncation."""
     is_categorical = (nodes.decision & 1).astype(bool)
     default_left = (nodes.decision & 2).astype(bool)
     missing_type = (nodes.decision >> 2) & 3
@@ -93,7 +93,7 @@ def _build_raw_trees(
     roots = starts.astype(np.int32)
     first_inner = np.repeat(roots, inner_counts)
     first_leaf = np.repeat(roots + inner_counts.astype(np.int32), leaf_counts)
-    # The positions of the file's inner nodes and leaves among all nodes.
+    # The index of each inner node and of each leaf of the file among all nodes.
     inner_positions = first_inner + _concatenate_ranges(inner_counts)
     leaf_positions = first_leaf + _concatenate_ranges(leaf_counts)
 

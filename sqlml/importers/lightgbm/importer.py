@@ -40,7 +40,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     "multiclass": Objective("multiclass", "softmax"),
     "multiclassova": Objective("multiclass", "sigmoid"),
 }
-"""The supported objectives. Source: LightGBM src/objective, ConvertOutput."""
+"""Name of an objective -> its task and link. Source: LightGBM src/objective, ConvertOutput."""
 
 MAX_FIRST_CLASS_SCORE = 1.5 * 2.0**-53
 """The largest score whose float64 sigmoid is not above 0.5, because exp(-x) + 1 rounds to 2.
@@ -50,8 +50,9 @@ Scores are compared instead of probabilities, so labels do not depend on the las
 
 @dataclass(frozen=True, slots=True)
 class _ScaledObjective:
-    """An objective with its options: `scale` multiplies scores before a sigmoid, and
-    `is_squared` undoes reg_sqrt."""
+    """An objective with its options.
+
+    `scale` multiplies scores before a sigmoid. `is_squared` squares them to undo reg_sqrt."""
 
     name: str
     objective: Objective
@@ -60,7 +61,7 @@ class _ScaledObjective:
 
     @classmethod
     def parse(cls, line: tuple[str, ...]) -> _ScaledObjective:
-        """Parse the name and options of the "objective" line, empty for a custom objective."""
+        """Parse the words of the "objective" line, which is empty for a custom objective."""
         name = line[0] if line else "custom"
         objective = boosters.find_objective(OBJECTIVES, name, "LightGBM objective")
         scale = 1.0
@@ -81,7 +82,7 @@ class _ScaledObjective:
         return b.op("mul", score, b.constant(np.array([self.scale])))
 
     def predict(self, b: Builder, score: Value) -> Value:
-        """Convert scores to the predictions of Booster.predict, (n, K) float64."""
+        """Convert scores to what Booster.predict returns, float64 (n, K)."""
         if self.objective.link == "sigmoid":
             score = self.scale_score(b, score)
         if self.objective.link == "identity" and self.is_squared:
@@ -111,7 +112,7 @@ def import_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def import_saved_model(model: LightGBMModel, frame: Frame) -> Outputs:
-    """Import all iterations; if the objective has classes, the labels are 0 ... k-1."""
+    """Import a model with all its iterations; a classifier gets the labels 0 ... k-1."""
     if _ScaledObjective.parse(model.objective).objective.task == "regression":
         return _import_regression(model, frame)
     return _import_classes(model, frame, Labels("int64", tuple(range(max(model.outputs, 2)))))
@@ -129,7 +130,7 @@ def _read_model(model: Any) -> LightGBMModel:
     if params.get("pred_early_stop"):
         reason = "pred_early_stop stops at a tree that depends on the row; set it to False"
         raise UnsupportedModelError(reason)
-    # model_to_string would keep the whole text in memory three times. A file is read by tree.
+    # model_to_string keeps the whole text in memory three times; a file is read tree by tree.
     with tempfile.TemporaryDirectory(prefix="sqlml") as folder:
         path = Path(folder, "model.txt")
         booster.save_model(str(path))
@@ -138,7 +139,7 @@ def _read_model(model: Any) -> LightGBMModel:
 
 
 def _import_regression(model: LightGBMModel, frame: Frame) -> Outputs:
-    """Return K numbers per row; K is above 1 for a custom objective with several outputs."""
+    """Import a regressor; custom objectives may have several outputs per row."""
     objective = _ScaledObjective.parse(model.objective)
     score = _compute_score(model, frame)
     label = objective.predict(frame.builder, _average_trees(model, frame, score))
@@ -165,7 +166,7 @@ def _import_classes(model: LightGBMModel, frame: Frame, labels: Labels) -> Outpu
 
 
 def _average_trees(model: LightGBMModel, frame: Frame, score: Value) -> Value:
-    """Return the score that predictions use: the mean of the trees for boosting=rf, or the sum."""
+    """Convert `score`, the sum of the trees, to their mean if the model is a random forest."""
     iterations = model.nodes.leaf_counts.size // model.outputs
     if not model.is_average or iterations < 2:
         return score
@@ -174,7 +175,7 @@ def _average_trees(model: LightGBMModel, frame: Frame, score: Value) -> Value:
 
 
 def _compute_score(model: LightGBMModel, frame: Frame) -> Value:
-    """Return the raw scores, (n, K) float64."""
+    """Build the raw scores, the sum of the trees, float64 (n, K)."""
     boosters.check_width(frame, model.features, "LightGBM")
     categories = _assign_categories(model)
     forest = build_forest(model.nodes, model.features, model.outputs, frozenset(categories))
@@ -206,9 +207,9 @@ def _add_linear_leaves(
     categories: dict[int, Array],
     exit_leaves: Value,
 ) -> Value:
-    """Add the linear models of the exit leaves, tree by tree; they read |x| <= ZERO as 0.
+    """Build the sum of the linear models in the leaves that a row reaches, tree by tree.
 
-    `leaves` has the index of each tree's exit leaf.
+    `exit_leaves` has the index of the leaf of each tree. The models read |x| <= ZERO as 0.
     """
     b, used_features = frame.builder, np.unique(linear.feature)
     x = _read_columns(frame, used_features.tolist() or [0], categories)
@@ -235,22 +236,22 @@ def _read_columns(frame: Frame, features: list[int], categories: dict[int, Array
 
 
 def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
-    """Map each feature with pandas categories to these categories.
+    """Map each feature that was a pandas category column to its categories.
 
-    LightGBM lists the categories in the order of the frame's category columns, but does not list
-    the columns. They are the categorical features and the features with ordered categories, which
-    LightGBM reads as numbers.
+    LightGBM stores the lists of categories in the order of these columns, but not the columns. They
+    are the categorical features, and features with ordered categories, which LightGBM treats as
+    numbers.
     """
     category_lists, features = model.categories, list(model.categorical)
     if len(category_lists) > len(features):
-        # Some categories are ordered. Every column whose values could be codes is a candidate.
+        # Some categories are ordered. Any feature whose values could be codes is a candidate.
         max_count = max((len(c) for c in category_lists), default=0)
         could_be_codes = [_could_be_codes(info, max_count) for info in model.feature_infos]
         features = [i for i, fits in enumerate(could_be_codes) if fits or i in model.categorical]
     counts = map(len, category_lists)
     infos = [model.feature_infos[i] for i in features]
-    fits = len(infos) == len(category_lists) and all(map(_could_be_codes, infos, counts))
-    if category_lists and not fits:
+    lists_match = len(infos) == len(category_lists) and all(map(_could_be_codes, infos, counts))
+    if category_lists and not lists_match:
         raise UnsupportedModelError(
             "this LightGBM model was trained on pandas categories, and its text does not say on "
             "which columns; train on unordered categories and leave categorical_feature='auto'"
@@ -260,7 +261,7 @@ def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
 
 
 def _could_be_codes(info: str, num_codes: int) -> bool:
-    """Return whether all values of a feature in training could be codes below `count`."""
+    """Return whether a feature with the range or categories `info` could be codes < `num_codes`."""
     if info == "none":
         return True
     try:
@@ -277,7 +278,7 @@ IMPORTERS: Mapping[str, Leaf] = {
     "lightgbm.sklearn.LGBMClassifier": import_classifier,
     "lightgbm.sklearn.LGBMRegressor": import_regressor,
     "lightgbm.sklearn.LGBMRanker": import_regressor,
-    # Includes the iterations up to the best one.
+    # save_model, which `_read_model` calls, stops after the best iteration.
     "lightgbm.basic.Booster": lambda model, frame: import_saved_model(_read_model(model), frame),
     FILE: import_saved_model,
 }

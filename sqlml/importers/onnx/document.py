@@ -27,15 +27,15 @@ DTYPES: Mapping[int, DType] = {
     10: "float16",
     11: "float64",
 }
-"""The dtype of each ONNX element type that sqlml can compute with, by its number."""
+"""Number of an ONNX element type -> dtype, for the types that sqlml can compute with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
     """An input or output of the graph.
 
-    `dtype` is None for a sequence, or for a type that is not in `DTYPES`. A dimension of `shape` is
-    None if it is not fixed, and `shape` is None if the file states none.
+    `dtype` is None for a sequence, or for a type that is not in `DTYPES`. `shape` is None if the
+    file does not state it, and has None for each open axis.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Port:
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The shape after the row axis; the port must be one that `count_features` accepts."""
+        """The shape without the row axis, for a port that `count_features` accepts."""
         return tuple(length for length in (self.shape or ())[1:] if length is not None)
 
 
@@ -62,7 +62,7 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnnxModel:
-    """An ONNX model: its ports, nodes in order and constants; `content` is the file itself."""
+    """An ONNX model: inputs, outputs, nodes in order and constants; `content` is the file."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -74,7 +74,7 @@ class OnnxModel:
     fixed_rows: int | None = None
     """The number of rows that the file fixes, or None. The ports always have an open row axis."""
     program: Program | None = None
-    """The Program that sqlml exported the graph from, if the file contains it."""
+    """The Program from which sqlml exported the graph, if the file contains it."""
 
 
 def import_onnx() -> Any:
@@ -98,7 +98,7 @@ def read_onnx(content: bytes) -> OnnxModel:
 
 
 def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
-    """Check an onnx.ModelProto; `content` is its serialized form if that is already checked."""
+    """Check an onnx.ModelProto, and convert it; `content` is its serialized form, if checked."""
     try:
         if content is None:
             content = proto.SerializeToString()
@@ -136,9 +136,9 @@ def _convert_model(proto: Any, content: bytes) -> OnnxModel:
 
 
 def _find_fixed_rows(graph: Any) -> int | None:
-    """Return the number of rows if all inputs fix the same one, otherwise None.
+    """Return the number of rows that the inputs fix, or None if they leave it open or disagree.
 
-    Inputs with a single axis fix it only if it is 1, because the axis may be the columns of a row.
+    A single axis may be the columns of one row, so it counts as the rows only if its length is 1.
     """
     constants = {t.name for t in graph.initializer}
     shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
@@ -151,7 +151,7 @@ def _find_fixed_rows(graph: Any) -> int | None:
 
 
 def _open_row_axis(proto: Any, fixed_rows: int) -> Any:
-    """Copy a ModelProto with `fixed_rows` rows, and let the copy accept any number of rows."""
+    """Return a copy of a ModelProto made for `fixed_rows` rows that accepts any number of rows."""
     copy = type(proto)()
     copy.CopyFrom(proto)
     del copy.graph.value_info[:]  # onnxruntime infers them again
@@ -185,7 +185,7 @@ def read_tensor(proto: Any) -> Array:
 
 
 def _check_order(model: OnnxModel) -> None:
-    """Check that each value is computed once, and before the nodes that read it."""
+    """Check that each value is computed only once, and before any node reads it."""
     available_names = {p.name for p in model.inputs} | set(model.constants)
     for node in model.nodes:
         for name in node.inputs:
@@ -205,7 +205,7 @@ def _check_order(model: OnnxModel) -> None:
 
 
 def _read_length(dim: Any) -> int | None:
-    """Return the length of an axis; None if it is open, which some converters write as -1."""
+    """Return the length of an axis, or None if it is open; some converters write -1 for open."""
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value != -1 else None
 
 
@@ -240,5 +240,5 @@ _ATTRIBUTE_READERS: Mapping[int, Callable[[Any], Any]] = {
     7: lambda a: np.array(a.ints, np.int64),
     8: lambda a: [s.decode("utf-8") for s in a.strings],
 }
-"""Readers by type of AttributeProto. Graphs and types, which are missing here, occur only in
-operators that sqlml does not import."""
+"""Type of an AttributeProto -> function that reads its value. Graphs and type protos are missing,
+because they occur only in operators that sqlml does not import."""

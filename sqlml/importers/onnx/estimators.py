@@ -1,6 +1,6 @@
-"""Linear models and scalers of ai.onnx.ml, which compute in float32.
+"""Convert linear models and scalers of ai.onnx.ml, which compute in float32.
 
-post_transform converts scores to outputs with the float32 formulas of onnxruntime
+The attribute post_transform converts scores to outputs. Its formulas are those of onnxruntime
 (core/providers/cpu/ml/ml_common.h).
 """
 
@@ -28,7 +28,7 @@ def read_post_transform(call: Call) -> str:
 
 
 def apply_transform(call: Call, score: Value, transform: str) -> Value:
-    """Apply the post_transform `name` to scores (n, k) of float32 or float64."""
+    """Apply the post_transform `transform` to scores (n, k), in their dtype."""
     if transform == "SOFTMAX":
         return call.op("softmax", score, sum_dtype=score.type.dtype)
     functions = {"LOGISTIC": _build_logistic, "PROBIT": _build_probit}
@@ -62,7 +62,7 @@ def _build_probit(call: Call, x: Value) -> Value:
 
 
 def _build_softmax_zero(call: Call, x: Value) -> Value:
-    """Build the softmax of the scores that are not 0; scores of 0, up to 1e-7, stay close to 0."""
+    """Build SOFTMAX_ZERO: a softmax in which scores up to 1e-7 count as 0 and stay close to 0."""
     max_score = call.op("max", x, axis=1)
     is_nonzero = call.op("gt", call.op("abs", x), call.scalar(1e-7, x.type.dtype))
     exponential = call.op("exp", call.op("sub", x, max_score))
@@ -72,9 +72,10 @@ def _build_softmax_zero(call: Call, x: Value) -> Value:
 
 
 def expand_score(call: Call, score: Value, transform: str, may_be_negative: bool) -> Value:
-    """Expand a single score (n, 1) to the scores of two classes, as onnxruntime does.
+    """Expand the score of the second class, (n, 1), to the scores of both classes, (n, 2).
 
-    The score of the first class is -score if scores may be negative, otherwise 1 - score.
+    As in onnxruntime, LOGISTIC gives (sigmoid(-score), sigmoid(score)). Otherwise, the first score
+    is -score if scores may be negative, and 1 - score if not; `transform` is not applied.
     """
     if transform == "PROBIT":
         raise Uncovered("post_transform PROBIT of a single score")
@@ -87,9 +88,9 @@ def expand_score(call: Call, score: Value, transform: str, may_be_negative: bool
 
 
 def build_argmax(call: Call, scores: Value, axis: int = 1) -> Value:
-    """Build the index of the largest number along a column axis; the first one wins a tie.
+    """Build the index of the largest number along a column axis; the first of equal numbers wins.
 
-    As in onnxruntime, NaN is skipped, except that a NaN in the first column is the largest number.
+    As in onnxruntime, a NaN in the first column wins, and other NaN never do.
     """
     dtype = scores.type.dtype
     if dtype not in FLOATS:
@@ -108,7 +109,7 @@ def _read_float_table(call: Call, i: int = 0) -> Value:
 
 
 def _read_coefficients(call: Call, num_features: int, num_scores: int) -> tuple[Array, Array]:
-    """Read the weights (width, rows) and the intercepts (rows,) of a linear model."""
+    """Read weights (num_features, num_scores) and intercepts (num_scores,) of a linear model."""
     weights = call.vector("coefficients")
     if not num_features or not num_scores or weights.size != num_features * num_scores:
         raise call.error(f"it has {weights.size} coefficients, not {num_scores} x {num_features}")
@@ -157,7 +158,7 @@ def convert_scaler(call: Call) -> Item:
 
 
 def convert_imputer(call: Call) -> Item:
-    """Convert Imputer, which replaces NaN or another number in each column, to (n, k)."""
+    """Convert Imputer: replace NaN, or another number that marks missing values, in each column."""
     x = call.table(0)
     if x.dtype == "int64":
         fill = call.vector("imputed_value_int64s", "int64")
@@ -175,7 +176,10 @@ def convert_imputer(call: Call) -> Item:
 
 
 def convert_normalizer(call: Call) -> Item:
-    """Convert Normalizer, which divides rows (n, k) by their maximum, L1 norm or L2 norm."""
+    """Convert Normalizer, which divides each row by its maximum, L1 norm or L2 norm.
+
+    Rows whose norm is 0 stay as they are.
+    """
     x = _read_float_table(call)
     norm, zero = call.text("norm", "MAX"), call.scalar(0, "float32")
     if norm not in ("MAX", "L1", "L2"):

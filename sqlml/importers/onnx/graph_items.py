@@ -18,14 +18,14 @@ from sqlml.types import ROWS, Array, DType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const:
-    """A value that is the same for all rows, with ONNX's own shape and dtype."""
+    """A value that is the same for all rows, in the shape and dtype that ONNX gives it."""
 
     value: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
-    """Strings of shape (n, *inner); each element of a row is a separate (n, 1) value."""
+    """Strings of shape (n, *inner). `columns` has a value (n, 1) for each element of a row."""
 
     columns: tuple[Value, ...]
     inner: tuple[int, ...]
@@ -33,18 +33,18 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A label or a table entry per row: the entry of `values` (k,) at `index` (n, 1)."""
+    """A label or table entry per row: one of k constants, `values[index]`, with `index` (n, 1)."""
 
     index: Value
     values: Array
     inner: tuple[int, ...]
     cached_numbers: list[Value] = field(default_factory=list)
-    """The chosen entries as numbers, after `Call.numbers` has computed them; empty before."""
+    """The chosen numbers, as one Value, once `Call.numbers` has computed them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dims:
-    """The shape of a value that has rows, with ROWS in place of the number of rows."""
+    """The ONNX shape of a value that has rows, which has ROWS instead of the number of rows."""
 
     shape: tuple[int, ...]
 
@@ -61,7 +61,10 @@ def to_strings(values: list[str]) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A node with its inputs, which a function of the operator tables converts to an Item."""
+    """A node and its inputs, as passed to the converter of its operator.
+
+    Methods raise Uncovered for unsupported inputs, and ArtifactError if ONNX forbids the node.
+    """
 
     builder: Builder
     node: GraphNode
@@ -87,7 +90,7 @@ class Call:
         return item.value
 
     def ints(self, i: int) -> list[int]:
-        """Return input `i`, which must be a constant of integers, as a flat list."""
+        """Return input `i`, which must be a constant tensor of integers, as a flat list."""
         value = self.const(i)
         if value.dtype.kind not in "iu" or value.size > 1 << 16:
             raise self.error(f"input {i} is {value.dtype}, not integers")
@@ -104,7 +107,7 @@ class Call:
         return x
 
     def numbers(self, item: Item) -> Rows:
-        """Convert an item to numbers per row; a Choice becomes its chosen numbers."""
+        """Convert `item` to numbers per row; a Choice of numbers is looked up in its table."""
         if isinstance(item, Choice):
             if item.values.dtype == object:
                 raise Uncovered("it computes with strings")
@@ -144,7 +147,7 @@ class Call:
         return np.asarray(value).astype(dtype)
 
     def vector_or_tensor(self, name: str) -> Array:
-        """Return attribute `name`_as_tensor (k,), or attribute `name` if it is missing."""
+        """Return attribute `name`_as_tensor as an array (k,), or `name` if there is no tensor."""
         tensor = self.attr(f"{name}_as_tensor")
         return self.vector(name) if tensor is None else np.asarray(tensor).ravel()
 
@@ -158,16 +161,16 @@ class Call:
             raise self.error(f"attribute {name} is not {expected_type}")
 
     def error(self, reason: str) -> ArtifactError:
-        """Return the error for a node that violates ONNX's rules."""
+        """Make the error for a node that violates ONNX's rules; the caller raises it."""
         return ArtifactError(f"operator {self.node.op}: {reason}")
 
     def axis(self, default: int, rank: int) -> int:
-        """Return the attribute `axis`, which refers to `rank` axes, counted from the front."""
+        """Return attribute `axis` of a tensor with `rank` axes, as an index from the front."""
         axis = self.integer("axis", default)
         return axis + rank if axis < 0 else axis
 
     def axes(self, rank: int) -> list[int] | None:
-        """Return `axes`, an attribute or input 1, counted from the front; None if it is missing."""
+        """Return `axes`, an attribute or input 1, as indices from the front, or None if missing."""
         axes: Any = self.attr("axes")
         if axes is None and self.optional_item(1) is not None:
             axes = self.ints(1)
@@ -184,9 +187,9 @@ class Call:
 
 
 def apply_to_grid(call: Call, item: Item, change: Callable[[Array], Array]) -> Item:
-    """Rearrange the elements of each row of an item, or of a constant, by a numpy function.
+    """Rearrange the elements of each row of `item` with the numpy function `change`.
 
-    `change` takes and returns a row (1, *inner); it must keep the first axis.
+    `change` maps an array (1, *inner) to an array (1, ...). A constant is passed to it as a whole.
     """
     if isinstance(item, Const):
         return Const(np.asarray(change(item.value)))
@@ -203,20 +206,20 @@ def apply_to_grid(call: Call, item: Item, change: Callable[[Array], Array]) -> I
 
 
 def apply_elementwise(call: Call, op: str, items: Sequence[Item] | None = None) -> Rows:
-    """Apply `op` to `items`, or to all inputs of the node, after broadcasting."""
+    """Apply `op` to `items`, which are broadcast; they default to all inputs of the node."""
     values, inner = align(call, items)
     return Rows(call.op(op, *values), inner)
 
 
 def align(call: Call, items: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
-    """Broadcast `items`, or all inputs of the node; also return their shape after the rows."""
+    """Broadcast `items`, by default all inputs; also return their common shape after the rows."""
     items = [call.item(i) for i in range(len(call.inputs))] if items is None else items
     operands = [item.value if isinstance(item, Const) else call.numbers(item) for item in items]
     return row_tensors.broadcast_operands(call.builder, operands)
 
 
 def find_shape(item: Item) -> tuple[int, ...]:
-    """Return the ONNX shape of an item, with ROWS in place of the number of rows."""
+    """Return the ONNX shape of an item, with ROWS instead of the number of rows."""
     if isinstance(item, Const):
         return item.value.shape
     if isinstance(item, Dims):

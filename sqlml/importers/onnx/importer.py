@@ -50,11 +50,11 @@ FUNCTIONS: Mapping[str, Function] = {
     "TreeEnsembleRegressor": tree_ensembles.convert_regressor,
     "ZipMap": lambda call: call.item(0),
 }
-"""Converters by operator name. The two domains of operators have no name in common."""
+"""Operator name -> converter. No name occurs in both domains, ai.onnx and ai.onnx.ml."""
 
 
 def _fold_constants(call: Call) -> Item | None:
-    """Compute an operator whose inputs are all constants; return None if it cannot be folded."""
+    """Compute an operator on numeric constants; return None for other inputs or operators."""
     compute = NUMPY_FUNCTIONS.get(call.node.op)
     if compute is None or not call.inputs:
         return None
@@ -79,16 +79,16 @@ NUMPY_FUNCTIONS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = {
     "Sub": np.subtract,
     "Sum": lambda *values: functools.reduce(np.add, values),
 }
-"""The functions that compute operators on constants, in the dtype of the operands."""
+"""Operator name -> numpy function that computes it on constants, in the dtype of the operands."""
 
 
 def convert_graph(
     model: OnnxModel, builder: Builder, inputs: Mapping[str, Item], column_names: Sequence[str]
 ) -> dict[str, Item]:
-    """Convert the nodes of a graph one by one; return the item that each name stands for.
+    """Convert the nodes of a graph in order; return the item of every named value of the graph.
 
-    `inputs` maps the graph's inputs to their items; messages name the columns in `column_names`.
-    Raises Uncovered if the IR cannot express an operator, or the way it is used.
+    `inputs` maps the graph's inputs to their items. Messages use the names in `column_names`.
+    Raises Uncovered if the IR cannot express an operator or its attributes.
     """
     constants = {name: Const(value) for name, value in model.constants.items()}
     item_of: dict[str, Item] = {**inputs, **constants}
@@ -118,8 +118,8 @@ MAX_FEATURES = 1 << 16
 def file_schema(model: OnnxModel) -> Schema:
     """Return the schema of an ONNX file, with a column for each number that it reads per row.
 
-    If the width of an input is open, the user names the columns; by default, there are as many as
-    the operators need.
+    If the width of an input is open, the user may name any number of columns. The default names
+    cover the columns that the operators need, as far as these are known.
     """
     widened = probe.widen_inputs(model)
     open_ports = [p for p in model.inputs if probe.has_open_width(p)]
@@ -146,7 +146,7 @@ def file_schema(model: OnnxModel) -> Schema:
 
 
 def import_saved_model(model: OnnxModel, frame: Frame) -> Outputs:
-    """Import an ONNX file: its graph, or the Program that sqlml exported it from."""
+    """Import an ONNX file; if sqlml exported the file, copy the Program stored in it."""
     if model.program is not None:
         return _copy_program(model.program, frame)
     model = probe.widen_inputs(model, frame.width)
@@ -170,6 +170,7 @@ def import_saved_model(model: OnnxModel, frame: Frame) -> Outputs:
 
 
 def _copy_program(program: Program, frame: Frame) -> Outputs:
+    """Copy the nodes of `program` to the builder of `frame`, with the column names of `frame`."""
     check_model(program)
     names = dict(zip(program.inputs, frame.names, strict=True))
     b, values = frame.builder, list[Value]()
@@ -214,9 +215,10 @@ _LABELS = frozenset((*INTEGERS, "bool"))
 
 
 def _convert_to_choice(label: Rows, classes: Array | None, b: Builder) -> Choice | None:
-    """Convert integers or booleans (n, 1) to a choice among `classes`.
+    """Convert integers or booleans (n, 1) to a Choice among `classes`.
 
-    Without classes, return None unless the operator that computes the label limits its values.
+    If `classes` is None or holds strings, use the possible values of the operator that computes
+    `label`; return None if they are unknown.
     """
     if classes is None or classes.dtype == object:
         return to_choice(b, label)
@@ -227,10 +229,10 @@ def _convert_to_choice(label: Rows, classes: Array | None, b: Builder) -> Choice
 def _build_classifier_outputs(
     choice: Choice, scores: Mapping[str, Rows], keys_of: Mapping[str, Array], b: Builder
 ) -> Outputs:
-    """Build the label, and the probabilities or scores, of a classifier.
+    """Build the outputs of a classifier: "label", and "proba" or "score" if there are scores.
 
-    Probabilities are separate outputs that are named after the classes, or an output with a number
-    per class.
+    `scores` and `keys_of` map graph outputs to their numbers and to the keys of their ZipMap.
+    Probabilities are outputs named after the classes, or one output with a number per class.
     """
     class_keys = next((keys_of[name].tolist() for name in scores if name in keys_of), None)
     index, class_labels = labels.number_labels(choice.index, choice.values.tolist(), class_keys, b)

@@ -1,4 +1,4 @@
-"""Labels and categories of ai.onnx.ml: class lists, LabelEncoder, OneHotEncoder, CategoryMapper.
+"""Convert labels and categories of ai.onnx.ml: LabelEncoder, OneHotEncoder and CategoryMapper.
 
 The child process that runs onnxruntime imports this module, so it must stay light.
 """
@@ -30,7 +30,7 @@ from sqlml.types import FLOATS, INTEGERS, Array, DType, Labels, dtype_of
 
 
 def read_class_values(call: Call, integer_name: str, string_name: str) -> Array:
-    """Return the class labels, which must be distinct, from one of two attributes."""
+    """Return the distinct class labels: those of attribute `string_name`, else `integer_name`."""
     names = call.texts(string_name)
     values = to_strings(names) if names else call.vector(integer_name, "int64")
     if len(set(values.tolist())) != values.size or not values.size:
@@ -39,7 +39,7 @@ def read_class_values(call: Call, integer_name: str, string_name: str) -> Array:
 
 
 def cast_labels(values: Array, dtype: DType) -> Array:
-    """Convert labels to another dtype, as Cast does, if it can represent them."""
+    """Convert labels to `dtype` as Cast does; raise Uncovered if `dtype` cannot represent them."""
     if dtype == "string":
         if values.dtype != object and values.dtype.kind not in "iu":
             raise Uncovered(f"it converts {values.dtype} labels to strings")
@@ -60,7 +60,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 def find_class_list(node: GraphNode) -> Array | None:
-    """Return the class labels that a node has as an attribute, if any: int64 or strings."""
+    """Return the class labels in the attributes of `node`, int64 or strings, or None."""
     for name in ("classlabels_strings", "classlabels_int64s", "classlabels_ints"):
         value = node.attrs.get(name)
         if isinstance(value, list) and value:
@@ -71,7 +71,7 @@ def find_class_list(node: GraphNode) -> Array | None:
 
 
 def find_probability_keys(model: OnnxModel) -> dict[str, Array]:
-    """Return the class labels that key each map of probabilities, by the name of the output."""
+    """Map each output of a ZipMap node to the class labels that are its keys."""
     maps = (node for node in model.nodes if node.op == "ZipMap" and node.outputs)
     keys_by_name = {node.outputs[0]: find_class_list(node) for node in maps}
     return {name: keys for name, keys in keys_by_name.items() if keys is not None}
@@ -80,15 +80,16 @@ def find_probability_keys(model: OnnxModel) -> dict[str, Array]:
 def number_labels(
     index: Value, values: Sequence[Any], keys: Sequence[Any] | None, b: Builder
 ) -> tuple[Value, Labels]:
-    """Return the class index, int64 (n, 1), and the distinct labels that it refers to.
+    """Return the class index of each row, int64 (n, 1), and the distinct labels in class order.
 
-    `index` refers to `values`, which may repeat. `keys` are the labels in the order of the scores.
+    `index` (n, 1) is an index into `values`, which may repeat labels. The class order is that of
+    `keys`, the labels in the order of the scores, or the order of `values` if `keys` is None.
     """
     order = list(dict.fromkeys(values))
     if keys is not None:
         if not set(order) <= set(keys):
             raise Uncovered(f"its labels {order[:3]} are not the keys of its probabilities")
-        # True and 1 are equal keys: use the label itself.
+        # True == 1 in Python, so a key may differ from its label in type. Keep the label's type.
         label_of = {label: label for label in order}
         order = [label_of.get(key, key) for key in keys]
     positions = {label: i for i, label in enumerate(order)}
@@ -99,7 +100,7 @@ def number_labels(
 
 
 def _read_attribute(call: Call, prefix: str) -> Array | None:
-    """Return the attribute that starts with `prefix`, in any of its types; None without one."""
+    """Return attribute `prefix`_int64s, _floats, _strings or _tensor, as an array (k,), or None."""
     for suffix, dtype in (("int64s", "int64"), ("floats", "float32")):
         if call.attr(f"{prefix}_{suffix}") is not None:
             return call.vector(f"{prefix}_{suffix}", dtype)
@@ -110,7 +111,7 @@ def _read_attribute(call: Call, prefix: str) -> Array | None:
 
 
 def _read_default(call: Call, values: Array) -> Array:
-    """Return the value for unknown keys (1,), in the dtype of `values`."""
+    """Return the LabelEncoder's value for unknown keys, (1,) in the dtype of `values`."""
     tensor = call.attr("default_tensor")
     if tensor is not None:
         return np.asarray(tensor).ravel()[:1].astype(values.dtype)
@@ -122,7 +123,7 @@ def _read_default(call: Call, values: Array) -> Array:
 
 
 def convert_label_encoder(call: Call) -> Item:
-    """Convert LabelEncoder, which maps keys to values, and all other inputs to a default."""
+    """Convert LabelEncoder, which maps keys to values and any other input to a default."""
     classes = call.attr("classes_strings")
     if classes is not None:
         strings = to_strings(call.texts("classes_strings"))
@@ -142,6 +143,7 @@ def convert_category_mapper(call: Call) -> Item:
 
 
 def _map_numbers_or_strings(call: Call, numbers: Array, strings: Array) -> Item:
+    """Map strings to `numbers` if input 0 has strings, otherwise numbers to `strings`."""
     item = call.item(0)
     if isinstance(item, Texts) or (isinstance(item, Choice) and item.values.dtype == object):
         default = np.array([call.integer("default_int64", -1)], np.int64)
@@ -151,7 +153,7 @@ def _map_numbers_or_strings(call: Call, numbers: Array, strings: Array) -> Item:
 
 
 def _map_keys(call: Call, keys: Array, values: Array) -> Item:
-    """Map keys to values; the last entry of `values` is for inputs that are not keys."""
+    """Map input 0 from `keys` to `values`, whose extra last entry is the default."""
     item = call.item(0)
     item = to_choice(call.builder, item) or item
     lookup: dict[object, int] = {}
@@ -165,7 +167,7 @@ def _map_keys(call: Call, keys: Array, values: Array) -> Item:
         positions = [lookup.get(v, keys.size) for v in item.values.tolist()]
         return Choice(item.index, values[positions], item.inner)
     distinct = np.array(list(lookup.values()), np.int64)
-    # _encode returns an index into `table`, whose last entries are for NaN and unknown inputs.
+    # `_encode` returns an index into `table`, whose last entries are for NaN and unknown inputs.
     table = np.concatenate([distinct, [nan_position, keys.size]])
     categories = keys[distinct]
     columns = _split_columns(call, item, keys)
@@ -180,7 +182,7 @@ def _map_keys(call: Call, keys: Array, values: Array) -> Item:
 
 
 def _split_columns(call: Call, item: Item, keys: Array) -> list[Value]:
-    """Split an item into columns (n, 1) in the dtype of the keys."""
+    """Split `item`, which is input 0, into columns (n, 1) in the dtype of `keys`."""
     if isinstance(item, Texts):
         if keys.dtype != object:
             raise Uncovered("it looks strings up among numbers")
@@ -196,7 +198,7 @@ def _split_columns(call: Call, item: Item, keys: Array) -> list[Value]:
 
 
 def _encode(call: Call, x: Value, categories: Array, count: int) -> Value:
-    """Build the category index (n, 1): `count` for NaN, and `count + 1` for unknown values."""
+    """Build the index of `x` in `categories`, (n, 1): `count` for NaN, `count + 1` if unknown."""
     missing = call.builder.constant(np.array([count], np.int64))
     if not categories.size:
         if x.type.dtype not in FLOATS:
@@ -210,9 +212,9 @@ def _encode(call: Call, x: Value, categories: Array, count: int) -> Value:
 
 
 def convert_one_hot_encoder(call: Call) -> Item:
-    """Convert OneHotEncoder to float32 (n, c, categories).
+    """Convert OneHotEncoder to float32 (n, columns, categories).
 
-    A value that is not a category gives zeros, or an error when scoring if the node says so.
+    An unknown category becomes zeros if attribute `zeros` is 1. Otherwise, scoring it fails.
     """
     item = call.item(0)
     strings = call.texts("cats_strings")
@@ -231,14 +233,14 @@ def convert_one_hot_encoder(call: Call) -> Item:
 
 
 def is_score_name(name: str) -> bool:
-    """Return whether the name of an output says that its numbers are scores, not probabilities."""
+    """Return whether an output is named like scores, as opposed to probabilities."""
     return name.lower().startswith("score")
 
 
 def find_label_columns(names: Collection[str], labels: Sequence[Any]) -> list[str]:
-    """Return the outputs that skl2onnx named after the labels ("s" + label), in their order.
+    """Return the output among `names` that skl2onnx named after each label ("s" or "i" + label).
 
-    The list is empty unless each label has such an output.
+    Return [] unless every label has an output.
     """
     if not 1 < len(labels) <= len(names):
         return []

@@ -1,8 +1,8 @@
-"""Try an ONNX model in a child process, and relate the inputs of a graph to features.
+"""Run an ONNX model in a child process for a trial, and map the inputs of a graph to features.
 
-A malicious graph may crash or hang onnxruntime, or fill the memory. The trial finds the types of
-the outputs, and whether rows are independent of each other. The child imports numpy, onnxruntime,
-and onnx if it is installed.
+The trial runs in a child process because a malicious graph may crash or hang onnxruntime, or fill
+the memory. It finds the types of the outputs, and whether the result for a row depends on other
+rows. The child imports numpy, onnxruntime, and onnx if it is installed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from sqlml.types import INTEGERS, Array
 
 
 def has_open_width(port: Port) -> bool:
-    """Return whether an input is a table with an open number of columns."""
+    """Return whether an input has shape (n, k) with an open number of columns k."""
     return port.dtype is not None and port.shape is not None and port.shape[1:] == (None,)
 
 
 def widen_inputs(model: OnnxModel, columns: int | None = None) -> OnnxModel:
-    """Return the model with the open widths of its inputs set to what the operators need.
+    """Return the model with the open widths of its inputs replaced by the widths that nodes need.
 
-    `columns` is the number of columns of all inputs: a single input of unknown width gets the rest.
+    `columns` is the number of columns of all inputs together, if the user names them. If the width
+    of a single input remains unknown, this input gets the columns that are left over.
     """
     widths = {p.name: find_width_in_graph(model, p.name) for p in model.inputs if has_open_width(p)}
     if not widths:
@@ -58,9 +59,9 @@ def widen_inputs(model: OnnxModel, columns: int | None = None) -> OnnxModel:
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """The number of columns of a table.
+    """The number of columns of a table: exactly `columns`, or at least `columns` if not `is_exact`.
 
-    If it is not exact, the table has at least `columns` columns; 0 means that nothing is known.
+    Width(0, False) means that nothing is known.
     """
 
     columns: int
@@ -90,17 +91,17 @@ _KEEP_WIDTH = frozenset(
     "Abs Add BatchNormalization Binarizer Cast Clip Div Dropout Exp Identity Imputer IsNaN "
     "LabelEncoder Log Mul Neg Normalizer Relu Scaler Sigmoid Sqrt Sub Tanh Where".split()
 )
-"""The operators whose result is as wide as their input."""
+"""Operators whose output has as many columns as their first input."""
 
 _PER_COLUMN_ATTRIBUTES = ("offset", "scale", "imputed_value_floats", "imputed_value_int64s")
-"""The attributes with a number per column, or a single number for all columns."""
+"""Attributes with one number per column, or a single number for all columns."""
 
 _CLASS_LISTS = ("intercepts", "classlabels_ints", "classlabels_strings")
-"""The attributes with an entry per row of coefficients."""
+"""Attributes of LinearClassifier with one entry per row of `coefficients`."""
 
 
 def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) -> Width:
-    """Find the width of the input of a node at `position` from its weights and attributes."""
+    """Find the width of the input at `position` of `node` from its attributes and constants."""
     attrs = node.attrs
     columns = attrs.get("nodes_featureids")
     if columns is not None:
@@ -134,21 +135,21 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
 
 
 def _find_matrix_width(entries: Array | None, num_rows: int) -> Width:
-    """Return the width of a matrix that is stored as a list, row by row."""
+    """Return the number of columns of a matrix of `num_rows` rows, whose `entries` are one list."""
     if entries is None or num_rows < 1 or not len(entries) or len(entries) % num_rows:
         return Width(0, False)
     return Width(len(entries) // num_rows, True)
 
 
 def count_features(port: Port) -> int:
-    """Return the number of features that an input stands for."""
+    """Return the number of features of an input; reject inputs of an open or unknown shape."""
     shape = port.shape
     if port.dtype is None or shape is None:
         problem = "is not a tensor of a known shape"
     elif not shape or None in shape[1:]:
         problem = f"has an open shape {shape}; export it with a fixed number of columns"
     elif shape[0] is not None:
-        problem = f"has a fixed shape {shape}, whose first axis is not plainly the rows"
+        problem = f"has a fixed shape {shape}, whose first axis may not be the rows"
         problem += "; export it with an open first axis"
     else:
         return math.prod(port.inner)
@@ -156,7 +157,7 @@ def count_features(port: Port) -> int:
 
 
 def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Frame]]:
-    """Yield each input with its columns of `frame`, in order."""
+    """Yield each input with its columns, as the inputs divide the columns of `frame` in order."""
     start = 0
     for port in ports:
         count = count_features(port)
@@ -165,7 +166,7 @@ def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Fra
 
 
 def read_numbers(columns: Frame, port: Port) -> Value:
-    """Return the columns of a numeric input in its dtype; reject NULL as an integer or boolean."""
+    """Return a numeric input in its dtype; NULL and fractions are errors in an integer input."""
     assert port.dtype is not None
     value = columns.matrix("float64")
     if port.dtype in INTEGERS or port.dtype == "bool":
@@ -176,16 +177,16 @@ def read_numbers(columns: Frame, port: Port) -> Value:
 
 
 def _check_exact(columns: Frame, port: Port, value: Value) -> Value:
-    """Check that the port's dtype, which ONNX requires, represents `value` exactly."""
+    """Add a check that `port.dtype` represents every number of `value`; return `value`."""
     b = columns.builder
     low, high = (0, 1) if port.dtype == "bool" else _INTEGER_RANGES[str(port.dtype)]
     clipped = b.op("minimum", value, b.constant(np.array([float(high)])))
     exact = b.op("trunc", b.op("maximum", clipped, b.constant(np.array([float(low)]))))
-    # The largest distance of a column from a number of this dtype; 0 if all columns are exact.
+    # The largest rounding error of a row; 0 if the dtype represents all its numbers.
     distance = b.op("max", b.op("abs", b.op("sub", value, exact)), axis=1)
     message = (
         f"the ONNX model reads {', '.join(columns.names[:12])} as {port.dtype}, and a row has a "
-        "number that does not fit; round it in SQL, for instance with CAST(... AS BIGINT)"
+        "number that does not fit; round it in SQL, for example with CAST(... AS BIGINT)"
     )
     is_exact = b.op("eq", distance, b.constant(np.zeros(1)))
     return b.op("require", value, is_exact, message=message)
@@ -196,15 +197,18 @@ _INTEGER_RANGES = {dtype: (np.iinfo(dtype).min, np.iinfo(dtype).max) for dtype i
 _INTEGER_RANGES["int64"] = (-(2**63), 2**63 - 1024)
 
 ROWS = 5
+"""The number of rows of a trial."""
 
 WORDS = ("", "a", "one", "Two words", "3")
+"""The strings from which a trial draws string inputs."""
 
 
 def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs: list[str]) -> Any:
-    """Run a model on a few rows; return {"outputs": {name: [dtype, width]}} or {"error": reason}.
+    """Run a model on a few random rows in a child process, and check that rows are independent.
 
-    `inputs` maps each input to its numpy dtype (or "string") and its shape after the rows. The
-    result is {"missing": True} if onnxruntime is not installed.
+    `inputs` maps each input to its numpy dtype (or "string") and its shape after the row axis.
+    Return {"outputs": {name: [dtype, width]}}, {"error": reason}, or {"missing": True} if
+    onnxruntime is not installed.
     """
     request = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
     try:
@@ -217,12 +221,12 @@ def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs:
 
 
 def run_trial(request: bytes, model: bytes) -> Generator[bytes, bytes, None]:
-    """Run the model in the child process, and return the result as JSON."""
+    """Yield the result of `_try_model` as JSON; this runs in the child process."""
     yield json.dumps(_try_model(json.loads(request), model)).encode()
 
 
 def _accept_unknown_categories(model: bytes) -> bytes:
-    """Return the model with one-hot encoders that accept any category."""
+    """Return the model with OneHotEncoder nodes that accept unknown categories (zeros = 1)."""
     try:
         import onnx
     except ModuleNotFoundError:
@@ -236,7 +240,7 @@ def _accept_unknown_categories(model: bytes) -> bytes:
 
 
 def _try_model(request: Any, model: bytes) -> dict[str, Any]:
-    """Run the model on a batch and on single rows; return the result as in `probe`."""
+    """Run the model on a batch and on each row alone; return what `probe` documents."""
     import numpy as np
 
     try:
@@ -248,7 +252,7 @@ def _try_model(request: Any, model: bytes) -> dict[str, Any]:
     options.log_severity_level = 4
     names = request["outputs"]
     errors = []
-    # Random values may fail because a graph looks them up in a table: also try zeros.
+    # Random values may fail where a graph looks them up: then try zeros, and any category.
     for scale, modify_model in ((1.0, None), (0.0, None), (1.0, _accept_unknown_categories)):
         content = model if modify_model is None else modify_model(model)
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

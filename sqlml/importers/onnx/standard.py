@@ -1,4 +1,4 @@
-"""Operators of ai.onnx that compute: elementwise operators, reductions, and matrix products."""
+"""Convert the arithmetic of ai.onnx: elementwise operators, reductions and matrix products."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from sqlml.types import FLOATS, INTEGERS
 Function = Callable[[Call], Item]
 
 MAX_FACTORS = 64
-"""Maximum number of factors of a ReduceProd, which becomes a sequence of products."""
+"""The maximum number of columns of a ReduceProd, which becomes a chain of multiplications."""
 
 
 def _make_unary(op: str, read_input: Callable[[Call, int], Rows] = Call.rows) -> Function:
-    """Make the converter of an elementwise operator with one input, which `read` returns."""
+    """Make a converter for a unary elementwise operator, which becomes `op` of the IR.
+
+    `read_input` reads input 0 of the node and rejects unsupported dtypes.
+    """
 
     def convert(call: Call) -> Item:
         x = read_input(call, 0)
@@ -32,7 +35,7 @@ def _make_unary(op: str, read_input: Callable[[Call, int], Rows] = Call.rows) ->
 
 
 def _read_floats(call: Call, i: int) -> Rows:
-    """Return input `i`, which must be floating-point numbers per row."""
+    """Return input `i`; raise Uncovered unless it is floating-point numbers per row."""
     x = call.rows(i)
     if x.dtype not in FLOATS:
         raise Uncovered(f"it computes with {x.dtype}")
@@ -40,7 +43,7 @@ def _read_floats(call: Call, i: int) -> Rows:
 
 
 def _make_variadic(op: str) -> Function:
-    """Make the converter of an operator with any number of operands: Sum, Max, Min or Add."""
+    """Make a converter for Add, Sum, Max or Min, which combines the operands by `op` in order."""
 
     def convert(call: Call) -> Item:
         operands, inner = align(call, [item for item in call.inputs if item is not None])
@@ -79,7 +82,7 @@ def _convert_pow(call: Call) -> Item:
 
 
 def _convert_power_of_constant(call: Call, base: Const) -> Item:
-    """Raise a constant to per-row exponents, in the dtype of the constant."""
+    """Convert Pow with a constant base and an exponent per row, in the dtype of `base`."""
     operands, inner_shape = align(call)
     dtype = operands[0].type.dtype
     if dtype not in FLOATS:
@@ -146,7 +149,7 @@ def _convert_cast(call: Call) -> Item:
         if dtype == "string" or item.value.dtype == object:
             raise Uncovered("it converts strings")
         return Const(item.value.astype(dtype))
-    if isinstance(item, Choice):  # labels stay labels
+    if isinstance(item, Choice):  # Casting the values keeps the label recognizable.
         return Choice(item.index, cast_labels(item.values, dtype), item.inner)
     x = call.rows(0)
     if dtype == "string":
@@ -163,7 +166,10 @@ def _convert_softmax(call: Call) -> Item:
 
 
 def _read_axes(call: Call, x: Rows) -> list[int]:
-    """Return the axes of a reduction, which exclude the rows; empty if it reduces nothing."""
+    """Return the sorted axes of a reduction of `x`, or an empty list if it is a no-op.
+
+    Raises Uncovered if the reduction includes the row axis.
+    """
     axes = sorted(set(call.axes(x.rank) or ()))
     if not axes and not call.integer("noop_with_empty_axes", 0):
         raise Uncovered("it reduces over the rows")
@@ -173,7 +179,7 @@ def _read_axes(call: Call, x: Rows) -> list[int]:
 
 
 def _make_reduction(reduce_axis: Callable[[Call, Value, int], Value]) -> Function:
-    """Make the converter of a reduction; `reduce_axis` reduces a single axis."""
+    """Make a converter for a reduction; `reduce_axis(call, value, axis)` reduces one axis."""
 
     def convert(call: Call) -> Item:
         x = call.rows(0)
@@ -187,7 +193,7 @@ def _make_reduction(reduce_axis: Callable[[Call, Value, int], Value]) -> Functio
 
 
 def _chain_operators(*ops: str) -> Callable[[Call, Value, int], Value]:
-    """Make a function that applies `ops` in order; operators of `_REDUCTIONS` reduce the axis."""
+    """Make a function that applies `ops` in order; those in `_REDUCTIONS` get the axis."""
 
     def apply(call: Call, x: Value, axis: int) -> Value:
         for op in ops:
@@ -218,7 +224,7 @@ def _build_log_sum_exp(call: Call, x: Value, axis: int) -> Value:
 
 def _build_product(call: Call, x: Value, axis: int) -> Value:
     if axis != 1 or x.type.width > MAX_FACTORS:
-        raise Uncovered("its product has too many factors, or another axis than the columns")
+        raise Uncovered(f"it does not multiply at most {MAX_FACTORS} columns")
     result = call.op("select", x, indices=np.zeros(1, np.int64))
     for i in range(1, x.type.width):
         result = call.op("mul", result, call.op("select", x, indices=np.array([i], np.int64)))
@@ -226,22 +232,24 @@ def _build_product(call: Call, x: Value, axis: int) -> Value:
 
 
 def _make_arg_extreme(sign: int) -> Function:
-    """Make the converter of ArgMax, or of ArgMin if `sign` is -1, whose results are int64."""
+    """Make the converter for ArgMax (`sign` 1) or ArgMin (`sign` -1)."""
 
     def convert(call: Call) -> Item:
         x = call.rows(0)
         axis = call.axis(0, x.rank)
-        if not 0 < axis < x.rank or call.integer("select_last_index", 0):
-            raise Uncovered("it searches along the rows, or for the last of several equal numbers")
+        if not 0 < axis < x.rank:
+            raise Uncovered("it searches along the rows, or an axis that does not exist")
+        if call.integer("select_last_index", 0):
+            raise Uncovered("select_last_index is not supported")
         if x.dtype not in FLOATS and x.dtype not in INTEGERS:
             raise Uncovered(f"it searches {x.dtype} values")
 
-        def find_first(values: Value, value_axis: int) -> Value:
+        def build_extreme(values: Value, value_axis: int) -> Value:
             values = values if sign > 0 else call.op("neg", values)
             return build_argmax(call, values, axis=value_axis)
 
         keep = bool(call.integer("keepdims", 1))
-        return reduce_axes(call.builder, x, [axis], find_first, keep=keep)
+        return reduce_axes(call.builder, x, [axis], build_extreme, keep=keep)
 
     return convert
 

@@ -78,7 +78,7 @@ def _convert_reshape(call: Call) -> Item:
         return Const(item.value.reshape(lengths))
     if not lengths or lengths[0] not in (ROWS, call.fixed_rows):
         raise Uncovered("it does not keep the rows")
-    # If -1 follows the row axis, the file has 0 for the rows, and -1 is the remaining length.
+    # A -1 after the row axis stands for the length that is left over, so the row axis is 0.
     inner = fill_shape(lengths[1:], math.prod(item.inner))
     return apply_to_grid(call, item, lambda grid: grid.reshape(1, *inner))
 
@@ -145,9 +145,9 @@ def _convert_gather(call: Call) -> Item:
 
 
 def look_up(call: Call, table: Array, indices: Item) -> Item:
-    """Look up entries of a constant `table` (k, ...) by computed indices.
+    """Look up entries of a constant `table` (k, ...) by indices that are computed per row.
 
-    The result is a Choice, which may be a label, if there is a single entry per row.
+    Return a Choice, which can become the label, if each row gets a single number or string.
     """
     choice = to_choice(call.builder, indices)
     size = len(table)
@@ -176,9 +176,9 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
 
 
 def to_choice(b: Builder, item: Item) -> Choice | None:
-    """Convert an item with one value per row to a Choice, if its values are known.
+    """Convert `item` to a Choice, or return None if its possible values are unknown.
 
-    They are known for a Choice, an argmax and a comparison. For other items, return None.
+    They are known for a Choice, and for a single argmax or comparison per row.
     """
     if isinstance(item, Choice):
         return item
@@ -202,7 +202,7 @@ def _convert_gather_elements(call: Call) -> Item:
 
 
 def _normalize_index(call: Call, index: Value, size: int) -> Value:
-    """Build int64 indices counted from the start; scoring fails if an index is out of range."""
+    """Convert indices into `size` entries to indices from the start; scoring rejects other ones."""
     if find_max_value(call.builder, index) < size:
         return index
     zero, size_value = call.scalar(0, "int64"), call.scalar(size, "int64")
@@ -215,7 +215,7 @@ def _normalize_index(call: Call, index: Value, size: int) -> Value:
 
 
 def find_max_value(b: Builder, index: Value) -> float:
-    """Return the largest possible result of an argmax or a comparison; otherwise infinity."""
+    """Return the largest possible value of an argmax or comparison, and infinity for others."""
     while b.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT_TYPES:
         index = b.value(b.node(index).inputs[0])
     node = b.node(index)
@@ -225,7 +225,7 @@ def find_max_value(b: Builder, index: Value) -> float:
 
 
 _EXACT_TYPES = frozenset({"int32", "int64", "float32", "float64"})
-"""The types that represent the index of every column exactly."""
+"""Dtypes to which an index can be cast without rounding."""
 
 
 def _convert_array_feature_extractor(call: Call) -> Item:
@@ -292,7 +292,7 @@ def _convert_concat(call: Call) -> Item:
 
 
 def _to_rows(call: Call, item: Item, like: Item) -> Rows:
-    """Convert an item to numbers per row; a constant row is repeated for the rows of `like`."""
+    """Convert `item` to numbers per row; a constant (1, ...) is repeated for each row of `like`."""
     if not isinstance(item, Const):
         return call.numbers(item)
     if item.value.shape[:1] != (1,) or item.value.dtype == object:
@@ -301,6 +301,7 @@ def _to_rows(call: Call, item: Item, like: Item) -> Rows:
         raise Uncovered("it joins a constant and labels")
     column = call.op("select", like.value, indices=np.zeros(1, np.int64))
     row = call.builder.constant(item.value.ravel().astype(like.dtype))
+    # Both branches are the constant: only the number of rows comes from `like`.
     return Rows(call.op("where", call.op("eq", column, column), row, row), item.value.shape[1:])
 
 
@@ -322,7 +323,7 @@ def _convert_expand(call: Call) -> Item:
 
 
 def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
-    """Expand a constant to all rows: it stays a constant with one row, which stands for all."""
+    """Expand a constant to `shape`, whose first axis must be the rows; store one row, (1, ...)."""
     count, *inner = shape.shape
     row = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
     if count != ROWS or ROWS in inner or row.shape[:1] != (1,):

@@ -1,8 +1,8 @@
-"""TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble of ai.onnx.ml.
+"""Convert TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble of ai.onnx.ml.
 
-They have onnxruntime's semantics (core/providers/cpu/ml/tree_ensemble_aggregator.h): leaves are
-added tree by tree from 0, and base_values last. NaN fails every test except `!=`, unless
-missing_value_tracks_true sends it to the true branch.
+Results equal those of onnxruntime (core/providers/cpu/ml/tree_ensemble_aggregator.h): the sum
+starts at 0, the leaves are added tree by tree, and base_values are added last. NaN fails every test
+except `!=`, unless missing_value_tracks_true sends it to the true branch.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from sqlml.ir.trees import RawTrees, build_ensemble
 from sqlml.types import Array, DType
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
-"""The modes of a node. TreeEnsemble stores these numbers, except LEAF."""
+"""The modes of a node: a comparison, by its number in TreeEnsemble, or LEAF."""
 _TESTS = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 _MODES = {"LEAF": LEAF, **{f"BRANCH_{test}": mode for mode, test in enumerate(_TESTS)}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """The N nodes of all trees, as arrays (N,).
+    """The N nodes of all trees, inner nodes and leaves, as arrays (N,).
 
-    `true` and `false` are the indices of the children, -1 at a leaf; `roots` has an index per tree.
+    Node i of tree `tree[i]` compares feature `feature[i]` with `split[i]`, as `mode[i]` says.
+    `true` and `false` are the indices of the children, -1 at a leaf. `roots` has the index of each
+    tree's root. `sets` maps MEMBER nodes to the values that pass the test.
     """
 
     tree: Array
@@ -46,7 +48,7 @@ class Nodes:
 
 
 def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int, int], int]]:
-    """Read the nodes; also return the index of each node by its (tree id, node id)."""
+    """Read the nodes of the older operators; also map each (tree id, node id) to its node index."""
     tree = call.vector("nodes_treeids", "int64")
     node_count = tree.size
     modes = [_MODES.get(m, -1) for m in call.texts("nodes_modes")]
@@ -94,10 +96,11 @@ def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int,
 
 
 def _merge_chains(nodes: Nodes, split: Array) -> None:
-    """Merge chains of `x == a, else x == b, ...` that share their true branch into sets, in place.
+    """Merge each chain `x == a, else x == b, ...` into one MEMBER node, in place.
 
-    onnxmltools writes the categorical splits of LightGBM as such chains. Only the first node of a
-    chain keeps its parent. `split` contains the tested numbers in the dtype of the file.
+    The nodes of a chain share their true branch. onnxmltools writes LightGBM's categorical splits
+    this way. The first node becomes the MEMBER node, and the others are no longer reached. `split`
+    has the tested numbers in the dtype of the file.
     """
     mode, feature, true, false = nodes.mode, nodes.feature, nodes.true, nodes.false
     is_equality = mode == EQ
@@ -117,7 +120,7 @@ def _merge_chains(nodes: Nodes, split: Array) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaves:
-    """E weights of leaves, as arrays (E,): the node, the output column, and the weight itself."""
+    """The weights of all leaves: leaf `node[i]` adds `weight[i]` to output column `column[i]`."""
 
     node: Array
     column: Array
@@ -144,9 +147,10 @@ def read_classic_leaves(
 
 
 def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
-    """Read the trees of a TreeEnsemble.
+    """Read the nodes and leaves of a TreeEnsemble.
 
-    The file counts leaves separately; here their indices follow the indices of the inner nodes.
+    The file numbers inner nodes and leaves separately, both from 0. In the returned Nodes, the
+    leaves come after the inner nodes.
     """
     roots = call.vector("tree_roots", "int64")
     feature = call.vector("nodes_featureids", "int64")
@@ -170,10 +174,14 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
             raise call.error("a branch leads to a node that does not exist")
         children[side] = np.where(is_leaf == 1, n + position, position)
     sizes = (modes.size, arrays["nodes_splits"].size, tracks_true.size)
-    if set(sizes) != {n} or column.size != leaf_count or not roots.size:
-        raise call.error("its arrays have different lengths, or it has no trees")
-    if n == 0 or modes.min() < 0 or modes.max() > 6 or roots.min() < 0 or roots.max() >= n:
-        raise call.error("a node has an unknown mode, or a root does not exist")
+    if set(sizes) != {n} or column.size != leaf_count:
+        raise call.error("its arrays have different lengths")
+    if not roots.size or n == 0:
+        raise call.error("it has no trees")
+    if modes.min() < 0 or modes.max() > 6:
+        raise call.error("a node has an unknown mode")
+    if roots.min() < 0 or roots.max() >= n:
+        raise call.error("a root does not exist")
     has_single_child = children["true"] == children["false"]
     if has_single_child.any():  # the form of a tree with a single leaf: copy the leaf
         shared_leaf = children["false"][has_single_child]
@@ -199,7 +207,7 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
 
 
 def _find_trees(call: Call, roots: Array, children: dict[str, Array], num_leaves: int) -> Array:
-    """Return the tree of each node, found level by level; raise ArtifactError for a cycle."""
+    """Return the index of each node's tree; raise ArtifactError if a node is reached twice."""
     tree = np.zeros(num_leaves + children["true"].size, np.int64)
     tree[roots] = np.arange(roots.size)
     level = roots
@@ -216,7 +224,7 @@ def _find_trees(call: Call, roots: Array, children: dict[str, Array], num_leaves
 
 
 def _read_member_sets(call: Call, modes: Array) -> dict[int, Array]:
-    """Return the set of each BRANCH_MEMBER node; NaN separates the sets in membership_values."""
+    """Return the set of each BRANCH_MEMBER node; NaN ends each set in membership_values."""
     member_nodes = np.flatnonzero(modes == MEMBER)
     if not member_nodes.size:
         return {}
@@ -232,11 +240,11 @@ def _read_member_sets(call: Call, modes: Array) -> dict[int, Array]:
 
 
 MAX_CATEGORY = 1 << 16
-"""The largest category that a test for equality may name."""
+"""The largest integer in a test for equality."""
 
 
 def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, num_outputs: int) -> Value:
-    """Build the sum (n, outputs) of the weights of the leaves that a row reaches."""
+    """Build the sum of the weights of the leaves that a row reaches, (n, num_outputs)."""
     x, raw, compare = _build_tests(call, x, nodes)
     if ((leaves.column < 0) | (leaves.column >= num_outputs)).any():
         raise call.error("a leaf adds to an output that does not exist")
@@ -265,10 +273,10 @@ def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, num_outputs:
 
 
 def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, str]:
-    """Build the tests of the nodes in the form of an Ensemble.
+    """Convert the tests of the nodes to those of an Ensemble, which has one comparison for all.
 
-    Returns the input, in which columns that are tested for equality are prepared, the trees without
-    values, and the comparison of all numeric splits: "lt" or "le".
+    Returns (input, trees, compare): `x` prepared for tests of equality, the trees without leaf
+    values, and the comparison of all numeric splits, "lt" or "le".
     """
     mode, split = nodes.mode, nodes.split
     is_inner = mode != LEAF
@@ -277,7 +285,7 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
         raise call.error("it tests a feature that does not exist")
     if np.isnan(split[is_inner]).any():
         raise Uncovered("a threshold is NaN")
-    # The branches of x >= t are those of x < t, swapped.
+    # x >= t is the test x < t with its branches swapped. The same holds for x > t and x != t.
     is_swapped = np.isin(mode, (GTE, GT, NEQ))
     is_strict = np.isin(mode, (LT, GTE))
     is_reached = _find_reached_nodes(nodes)
@@ -288,7 +296,7 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
         if np.isneginf(split[is_strict & is_inner]).any():
             raise Uncovered("a threshold is minus infinity")
         split = np.where(is_strict, np.nextafter(split, split.dtype.type(-np.inf)), split)
-    # `!=` holds for NaN regardless of missing_value_tracks_true.
+    # x != t is true for NaN, whatever missing_value_tracks_true says.
     default_left = (is_swapped ^ nodes.tracks_true) & (mode != NEQ)
     sets: dict[int, Array] = {}
     if is_exact.any():
@@ -320,10 +328,10 @@ def _find_reached_nodes(nodes: Nodes) -> Array:
 def _build_exact_columns(
     call: Call, x: Value, nodes: Nodes, is_exact: Array, is_ordered: Array
 ) -> tuple[Value, dict[int, Array]]:
-    """Build the input and the sets for tests of equality with integers.
+    """Prepare `x` for tests of equality with integers; also return the set of each such node.
 
-    In the tested columns of the input, numbers that are not integers become -1. `is_exact`
-    and `is_ordered` are masks of the nodes that test for equality and for order.
+    In the columns with such tests, numbers that are not integers become -1, which fails all tests.
+    `is_exact` and `is_ordered` are masks of the nodes that test for equality and for order.
     """
     category_features = np.unique(nodes.feature[is_exact])
     if np.isin(category_features, nodes.feature[is_ordered]).any():
@@ -341,12 +349,13 @@ def _build_exact_columns(
 
 
 def _read_input(call: Call) -> Value:
+    """Return input 0, a table of numbers: float64 is kept, other dtypes become float32."""
     x = call.table(0)
     return x.value if x.dtype == "float64" else call.cast(x.value, "float32")
 
 
 def _aggregate(call: Call, x: Value, name: str, width: int, nodes: Nodes, leaves: Leaves) -> Value:
-    """Build the sum, average, minimum or maximum of the trees, without base_values."""
+    """Build the SUM, AVERAGE, MIN or MAX of the trees, as `name` says, without base_values."""
     if name in ("SUM", "AVERAGE"):
         total = _sum_leaves(call, x, nodes, leaves, width)
         if name == "SUM":
@@ -360,7 +369,7 @@ def _aggregate(call: Call, x: Value, name: str, width: int, nodes: Nodes, leaves
     is_weighted[leaves.node] = True
     if not is_weighted[nodes.mode == LEAF].all():
         raise Uncovered(f"{name} over trees with leaves without a weight")
-    # Give each tree an output column of its own.
+    # Write each tree to a separate column, then reduce the columns.
     leaves = Leaves(leaves.node, nodes.tree[leaves.node], leaves.weight)
     results = _sum_leaves(call, x, nodes, leaves, nodes.roots.size)
     return call.op(name.lower(), results, axis=1)
@@ -375,7 +384,7 @@ def _add_base(call: Call, total: Value, base: Array) -> Value:
 
 
 def _transform_targets(call: Call, total: Value, name: str) -> Value:
-    """Apply a post_transform to targets; onnxruntime applies only PROBIT to a single target."""
+    """Apply the post_transform `name`; like onnxruntime, only PROBIT affects a single target."""
     return apply_transform(call, total, name) if total.type.width > 1 or name == "PROBIT" else total
 
 
@@ -419,9 +428,9 @@ def convert_classifier(call: Call) -> tuple[Item, ...]:
 
 
 def _has_weight_for_every_class(nodes: Nodes, leaves: Leaves, num_classes: int) -> bool:
-    """Return whether every row gets a weight for every class.
+    """Return whether every row gets a weight for every class, from at least one tree.
 
-    Otherwise onnxruntime computes other scores than a sum of trees.
+    If it does not, the scores of onnxruntime are not the sums of the weights.
     """
     has_weight = np.zeros((nodes.mode.size, num_classes), bool)
     has_weight[leaves.node, leaves.column] = True
@@ -434,7 +443,10 @@ def _has_weight_for_every_class(nodes: Nodes, leaves: Leaves, num_classes: int) 
 def _convert_binary(
     call: Call, x: Value, nodes: Nodes, leaves: Leaves, base: Array, values: Array
 ) -> tuple[Item, ...]:
-    """Convert a classifier of two classes with a single score, that of the second class."""
+    """Convert a classifier whose leaves only have a score of the second of two classes.
+
+    onnxruntime predicts the second class above 0.5 if no weight is negative, otherwise above 0.
+    """
     if base.size > 1:
         raise Uncovered("it has base_values for each of two classes")
     if not _has_weight_for_every_class(nodes, leaves, 1):

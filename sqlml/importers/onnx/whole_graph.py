@@ -1,4 +1,4 @@
-"""Import an ONNX model that the IR cannot express as a single operator, run by onnxruntime."""
+"""Import an ONNX model whose graph the IR cannot express, as one operator that onnxruntime runs."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from sqlml.ir.program import Program
 from sqlml.types import DTYPES, FLOATS, INTEGERS, Array
 
 _PASS_THROUGH = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Flatten"})
-"""The operators that pass labels through unchanged."""
+"""Operators through which `_find_classes` traces a label back to the node that chooses it."""
 
 LABEL = "sqlml_label"
-"""The name of an added output with the labels (n,); strings are encoded as class indices."""
+"""The name of an added graph output: the labels (n,), or class indices if labels are strings."""
 SCORES = "sqlml_scores"
-"""The name of an added output (n, classes), which joins the separate outputs of classes."""
+"""The name of an added graph output (n, classes), used if the graph has one output per class."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Endpoints:
-    """The outputs to read: the labels, and the scores in one output or in an output per class.
+    """The graph outputs to read: the label, and one output of scores or one per class.
 
-    `classes` are the possible labels, if they are known.
+    `classes` are the possible labels, or None if they are unknown.
     """
 
     label: str | None
@@ -54,7 +54,7 @@ class _Endpoints:
 
 
 def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
-    """Import the whole model as one operator; `reason` says why its nodes cannot be converted."""
+    """Import the model as one operator; errors quote `reason`, why nodes cannot be converted."""
     endpoints = _find_endpoints(model)
     content, names = _rewrite_endpoints(model, endpoints), endpoints.outputs
     ports = [column for port in model.inputs for column in _split_port(port)]
@@ -82,9 +82,10 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
 
 
 def try_graphs(program: Program) -> None:
-    """Run each ONNX graph of a Program that was read from a file once, in a child process.
+    """Try the ONNX graphs of a Program that was read from a file, each in a child process.
 
-    A graph is rejected if it crashes, mixes rows, or returns another type than the Program states.
+    Reject a graph that crashes, whose result for a row depends on other rows, or whose output does
+    not have the dtype and width that the Program states.
     """
     for node in program.nodes:
         if node.op != "onnx_graph":
@@ -96,7 +97,8 @@ def try_graphs(program: Program) -> None:
         trial = probe(attrs["model"].tobytes(), inputs, [attrs["output"]])
         output = trial.get("outputs", {}).get(attrs["output"])
         if "missing" not in trial and output != [attrs["dtype"], attrs["width"]]:
-            reason = trial.get("error", f"it returns {output}, unlike its record")
+            stated = [attrs["dtype"], attrs["width"]]
+            reason = trial.get("error", f"it returns {output}, but the model states {stated}")
             raise UnsupportedModelError(
                 f"onnxruntime cannot run the ONNX graph of this stored model: {reason}; create it "
                 "again from the ONNX file"
@@ -104,7 +106,7 @@ def try_graphs(program: Program) -> None:
 
 
 def _split_port(port: Port) -> list[Port]:
-    """Return the inputs that replace `port`: each column of strings becomes a separate input."""
+    """Return the graph inputs that replace `port`: one per column of strings, otherwise `port`."""
     if port.dtype != "string" or port.inner == (1,):
         return [port]
     names = [f"sqlml_{port.name}_{i}" for i in range(count_features(port))]
@@ -112,6 +114,7 @@ def _split_port(port: Port) -> list[Port]:
 
 
 def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
+    """Return a value for each input of the rewritten graph, in order."""
     operands: list[Value] = []
     for port, columns in split_frame(model.inputs, frame):
         if port.dtype == "string":
@@ -125,6 +128,7 @@ def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
 
 
 def _build_outputs(b: Builder, endpoints: _Endpoints, values: list[Value]) -> Outputs:
+    """Build the outputs of the model from `values`, which are the `endpoints.outputs` in order."""
     scores = b.cast(values[-1], "float64") if endpoints.scores else None
     if endpoints.label is None:
         assert scores is not None
@@ -147,6 +151,7 @@ def _build_outputs(b: Builder, endpoints: _Endpoints, values: list[Value]) -> Ou
 
 
 def _find_endpoints(model: OnnxModel) -> _Endpoints:
+    """Find the graph outputs with the label and the scores, and the classes, if it lists them."""
     producers = {name: node for node in model.nodes for name in node.outputs}
     keys_of = find_probability_keys(model)
     label = next((p for p in model.outputs if p.dtype in _LABELS), None)
@@ -181,9 +186,10 @@ _LABELS = frozenset({"int64", "int32", "string", "bool"})
 def _find_classes(
     model: OnnxModel, producers: dict[str, GraphNode], label: Port, keys: Array | None
 ) -> Array | None:
-    """Return the distinct labels among which the graph chooses, if it lists them.
+    """Return the distinct values of the output `label`, or None if the graph does not list them.
 
-    `producers` maps each value to the node that computes it. An ArgMax chooses among the `keys`.
+    `producers` maps the name of each value to the node that computes it. `keys` are the classes of
+    the probabilities, if known; an ArgMax returns an index into them.
     """
     if label.dtype == "bool":
         return np.array([False, True])
@@ -206,7 +212,7 @@ def _find_classes(
 
 
 def _check_labels(labels: Array | None, keys: Array) -> None:
-    """Check that all labels are keys of the probabilities, so that both have the same classes."""
+    """Check that every label is also a key of the probabilities; `labels` may be unknown (None)."""
     key_set = set(keys.tolist())
     unlisted = [] if labels is None else [v for v in labels.tolist() if v not in key_set]
     if unlisted:
@@ -218,7 +224,10 @@ def _check_labels(labels: Array | None, keys: Array) -> None:
 
 
 def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
-    """Rewrite the graph so that its inputs and outputs are tensors of numbers or string columns."""
+    """Serialize the model with the inputs of `_split_port` and the outputs of `endpoints.outputs`.
+
+    Every output is a tensor of numbers, and every input is a tensor of numbers or a string column.
+    """
     onnx = import_onnx()
     proto = onnx.ModelProto.FromString(model.content)
     graph = proto.graph
@@ -229,7 +238,7 @@ def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
     del graph.output[:]
     if endpoints.label is not None:
         flat_name = f"{LABEL}_text" if endpoints.has_string_labels else LABEL
-        # Some graphs return labels as one row (1, n).
+        # Some graphs return the labels as a single row, (1, n).
         _append_reshape(onnx, graph, endpoints.label, (-1,), flat_name)
         if endpoints.has_string_labels:
             assert endpoints.classes is not None
@@ -254,7 +263,10 @@ def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
 
 
 def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
-    """Replace string inputs by an input per column, which new first nodes concatenate."""
+    """Replace each input of several string columns by one input per column.
+
+    New nodes at the start of the graph concatenate the columns to the former input.
+    """
     new_nodes, helper = list[Any](), onnx.helper
     for port in model.inputs:
         columns = _split_port(port)
@@ -276,13 +288,14 @@ def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
 
 
 def _append_reshape(onnx: Any, graph: Any, name: str, shape: tuple[int, ...], result: str) -> None:
+    """Append a node that reshapes the value `name` to `shape` and names the outcome `result`."""
     shape_name = f"{result}_shape"
     graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape, np.int64), shape_name))
     graph.node.append(onnx.helper.make_node("Reshape", [name, shape_name], [result]))
 
 
 def _raise_ml_version(onnx: Any, proto: Any) -> None:
-    """Raise the version of ai.onnx.ml to at least 2, which added keys to LabelEncoder."""
+    """Set the version of ai.onnx.ml in `proto` to at least 2, as a LabelEncoder with keys needs."""
     for opset in proto.opset_import:
         if opset.domain == "ai.onnx.ml":
             opset.version = max(int(opset.version), 2)

@@ -1,8 +1,8 @@
 """Read the learned values of stages from objects, or from the tables of a saved pipeline.
 
-An attribute of a fitted object has the same name as the saved column with its value, so `LEARNED`
-serves both. `Stage.data` maps these names to the values. Trees have `nodes` (TreeNodes), `weights`
-(T,), numFeatures and numClasses; linear models have coefficients, (F,) or (K, F), and intercepts.
+The attributes of a fitted object have the names of the columns that Spark saves, so `LEARNED` reads
+both. `Stage.data` maps these names to values. Trees have `nodes` (TreeNodes), `weights` (T,),
+numFeatures and numClasses; linear models have coefficients, (F,) or (K, F), and intercepts.
 
 A row goes left at a numeric split if `feature <= threshold`, so NaN goes right. At a categorical
 split, Spark stores the smaller of the two sets of categories. A value in neither set (NaN, a larger
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 MAX_CATEGORIES = 1 << 27
-"""Maximum number of categories in all splits of a model together."""
+"""The maximum number of categories in all splits of a model together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,9 +39,9 @@ class TreeNodes:
 
     `tree`, `left`, `right`, `feature` and `categories` are int64 (N,), and `prediction` is float64
     (N,). `stats`, float64 (N, K), has the number of training rows of each class at the node. `left`
-    and `right` are node numbers within the tree, -1 at a leaf; `categories` is -1 at a numeric
-    split. The threshold of node i, or the categories that go left, are
-    `split_values[split_begin[i]:split_begin[i + 1]]`.
+    and `right` are indices within the tree, -1 at a leaf. `categories` is the number of categories
+    of the feature, -1 at a numeric split. The threshold of node i, or the categories that go left,
+    are `split_values[split_begin[i]:split_begin[i + 1]]`.
     """
 
     tree: Array
@@ -56,7 +56,7 @@ class TreeNodes:
     num_trees: int
 
     def build_ensemble(self, values: Array, num_features: int) -> Ensemble:
-        """Build an Ensemble with `values` (N, V) at the leaves; sums start from 0."""
+        """Build an Ensemble with base 0 whose leaves have their rows of `values` (N, V)."""
         raw = replace(self._build_raw_trees(num_features), value=values)
         target, base = np.zeros(self.num_trees, np.int32), np.zeros(values.shape[1])
         try:
@@ -72,6 +72,7 @@ class TreeNodes:
         return np.unique(self.feature[(self.left >= 0) & (self.categories >= 0)])
 
     def _build_raw_trees(self, num_features: int) -> RawTrees:
+        """Check the nodes, and convert them to RawTrees whose leaves have the value 0."""
         is_leaf = self.left < 0
         if (is_leaf != (self.right < 0)).any():
             raise _make_damage_error("a node has one child")
@@ -111,7 +112,7 @@ class TreeNodes:
         )
 
     def _find_sets(self, is_categorical: Array) -> tuple[dict[int, Array], Array]:
-        """Return the smaller set of each categorical split, and a mask of sets that go right."""
+        """Map categorical nodes to their smaller set; also return a mask of sets that go right."""
         sets: dict[int, Array] = {}
         is_swapped = np.zeros(is_categorical.size, bool)
         numeric_columns = self.feature[(self.left >= 0) & ~is_categorical]
@@ -141,7 +142,7 @@ def _make_damage_error(reason: str) -> ArtifactError:
 ReadTable = Callable[[str], "pa.Table"]
 Metadata = Mapping[str, Any]
 Get = Callable[[str], Any]
-"""Returns the attribute of a name, either as a pyspark object or in the form that Spark saves."""
+"""A function that returns the value of an attribute of a stage, or of the column with its name."""
 
 MAX_TREES = 1_000_000
 
@@ -155,7 +156,7 @@ def _read_row(read_table: ReadTable) -> dict[str, Any]:
 
 
 def _read_vector(fields: Any) -> Array:
-    """Convert a pyspark vector, or its saved form, to an array."""
+    """Convert a pyspark vector, or the struct that Spark saves for a vector, to an array."""
     if hasattr(fields, "toArray"):
         return np.asarray(fields.toArray())
     values = _to_floats(fields["values"])
@@ -177,7 +178,7 @@ def _expand_sparse(values: Array, indices: Array, size: int) -> Array:
 
 
 def _read_matrix(fields: Any) -> tuple[Array, bool]:
-    """Convert a pyspark matrix, or its saved form; also return whether it was sparse."""
+    """Convert a pyspark matrix, or its saved struct, to an array; also return if it was sparse."""
     if hasattr(fields, "toArray"):
         is_dense = type(fields).__name__ == "DenseMatrix"
         return np.ascontiguousarray(fields.toArray(), np.float64), not is_dense
@@ -236,11 +237,11 @@ LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = {
     "StandardScalerModel": _read_vectors("std", "mean"),
     "StringIndexerModel": lambda get: {"labels": tuple(map(tuple, get("labelsArray")))},
 }
-"""Readers of `Stage.data` for stages whose learned values are attributes or saved columns."""
+"""Class of a stage -> reader of `Stage.data`, if its learned values are attributes or columns."""
 
 
 def read_saved_data(kind: str, read_table: ReadTable, metadata: Metadata) -> dict[str, Any]:
-    """Read `Stage.data` of a saved stage from its tables and the numbers in its metadata."""
+    """Read `Stage.data` of a saved stage of class `kind`, from its tables and its metadata."""
     if kind in SINGLE_TREES:
         nodes = read_tree_nodes(read_table("data"), 1)
         return {**_read_sizes(metadata), "nodes": nodes, "weights": np.ones(1)}
@@ -290,7 +291,7 @@ def _read_sizes(metadata: Metadata) -> dict[str, Any]:
 
 
 def _flatten_struct(table: pa.Table, struct: str) -> pa.Table:
-    """Replace the column `struct` of a table by a column for each of its fields."""
+    """Replace the column `struct` of a table by one column per field of the struct."""
     import pyarrow as pa
 
     column = table.column(struct).combine_chunks()
@@ -300,7 +301,7 @@ def _flatten_struct(table: pa.Table, struct: str) -> pa.Table:
 
 
 def read_tree_nodes(table: pa.Table, num_trees: int) -> TreeNodes:
-    """Read the nodes of trees as Spark has saved them since 3.0.
+    """Read a table of tree nodes, in the format that Spark has used since 3.0.
 
     The table of a single tree has no column treeID.
     """
@@ -353,7 +354,7 @@ def _to_array(column: pa.Array, dtype: type = np.int64) -> Array:
 
 
 def _join_lists(column: pa.ListArray) -> tuple[Array, Array]:
-    """Return the offsets of the lists in a column, and their concatenated numbers."""
+    """Return the offset of each list in a column, and the concatenated numbers of all lists."""
     if column.null_count or column.flatten().null_count:
         raise ValueError("a list of a tree contains NULL")
     sizes = column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)

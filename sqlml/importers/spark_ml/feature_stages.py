@@ -1,8 +1,8 @@
 """Import the stages of Spark ML that compute features: assemblers, encoders, imputers and scalers.
 
-The sources are the files of the classes in `org/apache/spark/ml/feature`. Scalers multiply by 1 /
-deviation where scikit-learn divides, and return 0 for a constant column (StandardScaler.scala and
-others).
+The formulas are those of the classes in `org/apache/spark/ml/feature`. Unlike scikit-learn, Spark's
+scalers multiply by 1 / deviation instead of dividing, and return 0 for a constant column
+(StandardScaler.scala and others).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.types import Array
 
 
 def import_vector_assembler(stage: Stage, columns: Columns) -> None:
-    """Concatenate columns to a vector; NULL becomes NaN with "keep", otherwise it is an error."""
+    """Concatenate columns to a vector; handleInvalid "keep" turns NULL into NaN, not an error."""
     keep = stage.get_handle_invalid("error", "keep") == "keep"
     blocks: list[Frame] = []
     raw_columns: list[Frame] = []  # adjacent columns that are not checked yet
@@ -50,7 +50,7 @@ def import_vector_assembler(stage: Stage, columns: Columns) -> None:
 
 
 def import_binarizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Import Binarizer: 1 above the threshold, otherwise 0, also for NULL and NaN."""
+    """Import Binarizer: 1 if x is above the threshold, otherwise 0; NULL and NaN become 0."""
     pairs = stage.columns
     threshold = stage.number("threshold", 0.0)
     thresholds = stage.numbers("thresholds") if "inputCols" in stage.params else None
@@ -90,9 +90,10 @@ def import_bucketizer(stage: Stage, columns: Columns, needed: Collection[str]) -
 
 
 def import_string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Import StringIndexer: the index of a string among the labels.
+    """Import StringIndexer, which returns the index of a string in the list of labels.
 
-    With "keep", NULL and unknown strings get the number of labels; otherwise they are errors.
+    With handleInvalid "keep", NULL and unknown strings get the index after the last label;
+    otherwise they are errors.
     """
     keep = stage.get_handle_invalid("error", "keep") == "keep"
     labels = stage.data["labels"]
@@ -123,9 +124,9 @@ def import_string_indexer(stage: Stage, columns: Columns, needed: Collection[str
 
 
 def import_one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Import OneHotEncoder: a vector that is 1 at the index of the category.
+    """Import OneHotEncoder, which returns a vector with a 1 at the index of the category.
 
-    With "keep", unknown numbers have an index of their own; otherwise they are errors.
+    With handleInvalid "keep", unknown numbers get a separate index; otherwise they are errors.
     """
     keep = stage.get_handle_invalid("error", "keep") == "keep"
     sizes = stage.data["sizes"]
@@ -147,8 +148,8 @@ def import_one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[st
 
 
 def _check_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
-    """Convert numbers to codes below `size`; others become `size` with "keep", otherwise errors."""
-    # Spark treats a raw NULL as NULL and NaN as another category; SQL cannot distinguish them.
+    """Convert numbers to codes below `size`; `keep` turns others into `size`, not into errors."""
+    # Spark distinguishes NULL from NaN, which is an unknown category. SQL does not: reject both.
     x = check_array(column.frame, stage.kind) if column.raw else column.frame.matrix()
     is_nonnegative = b.op("ge", x, b.constant(np.zeros(1)))
     is_below_size = b.op("lt", x, b.constant(np.full(1, float(size))))
@@ -161,7 +162,7 @@ def _check_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool
 
 
 def import_imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Import ImputerModel, which replaces NULL and NaN by a number per column."""
+    """Import ImputerModel, which replaces NULL and NaN by a constant for each column."""
     missing = stage.params.get("missingValue", math.nan)
     if not (missing == "NaN" or isinstance(missing, float) and math.isnan(missing)):
         raise stage.unsupported(
@@ -189,14 +190,14 @@ def import_imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> N
 
 
 def import_standard_scaler(stage: Stage, frame: Frame) -> Value:
-    """Build (x - mean) * (1 / std)."""
+    """Build (x - mean) * (1 / std), without the parts that withMean and withStd switch off."""
     shift = stage.vector("mean") if stage.flag("withMean", False) else None
     scale = _invert_nonzero(stage.vector("std"), 0.0) if stage.flag("withStd", True) else None
     return _shift_and_scale(stage, frame, shift, scale)
 
 
 def import_robust_scaler(stage: Stage, frame: Frame) -> Value:
-    """Build (x - median) * (1 / range)."""
+    """Build (x - median) * (1 / range), each part only if withCentering or withScaling is set."""
     shift = stage.vector("median") if stage.flag("withCentering", False) else None
     scale = _invert_nonzero(stage.vector("range"), 0.0) if stage.flag("withScaling", True) else None
     return _shift_and_scale(stage, frame, shift, scale)
@@ -208,7 +209,7 @@ def import_max_abs_scaler(stage: Stage, frame: Frame) -> Value:
 
 
 def import_min_max_scaler(stage: Stage, frame: Frame) -> Value:
-    """Build (x - low) * ((max - min) / (high - low)) + min; constant columns become the center."""
+    """Build (x - low) * ((max - min) / (high - low)) + min, or (min + max) / 2 if low == high."""
     low, high = stage.vector("originalMin"), stage.vector("originalMax")
     new_min, new_max = stage.number("min", 0.0), stage.number("max", 1.0)
     if low.shape != high.shape:
@@ -250,7 +251,7 @@ def _invert_nonzero(x: Array, default: float) -> Array:
 
 
 def _shift_and_scale(stage: Stage, frame: Frame, shift: Array | None, scale: Array | None) -> Value:
-    """Build (x - shift) * scale, either of which may be left out."""
+    """Build (x - shift) * scale; None leaves out the shift or the scale."""
     b, value = frame.builder, frame.matrix()
     for op, factors in (("sub", shift), ("mul", scale)):
         if factors is not None:

@@ -1,4 +1,4 @@
-"""Read the files that `model.write().save(path)` of pyspark.ml writes, as a SparkModel.
+"""Read a SparkModel from the files that `model.write().save(path)` of pyspark.ml writes.
 
 ```
 metadata/part-00000...            one line of JSON: class, uid, parameters
@@ -7,8 +7,8 @@ treesMetadata/...                 for forests
 stages/0_<uid>/metadata, data ... for a pipeline
 ```
 
-Neither Spark nor Java is needed: pyarrow reads the tables, in a child process, because a damaged
-file may crash it with an uncaught C++ exception, or fill its memory.
+Neither Spark nor Java is needed. pyarrow reads the tables in a child process, because a damaged
+file may crash pyarrow with an uncaught C++ exception, or fill the memory.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 MAX_ROWS = MAX_CONSTANT_VALUES >> 4
-"""Maximum number of rows of a table, such as the nodes of all trees."""
+"""The maximum number of rows of a table, for example of nodes."""
 
 Parts = Mapping[str, Sequence[bytes]]
-"""The files of each folder; together they have the rows of a table."""
+"""Folder -> the contents of its files, which together have the rows of one table."""
 
 
 def read_tables_in_child(folders: Parts) -> dict[str, pa.Table]:
-    """Read the table of each folder in a child process."""
+    """Read one table per folder, in a child process; return the tables by folder."""
     if not folders:
         return {}
     import pyarrow as pa
@@ -69,14 +69,14 @@ def read_tables_in_child(folders: Parts) -> dict[str, pa.Table]:
 
 
 def read_tables(folders: Parts) -> dict[str, pa.Table]:
-    """Read the tables in this process, which must have written the files itself."""
+    """Read one table per folder in this process; only safe for files that this process wrote."""
     return {folder: _join_table(files, folder) for folder, files in folders.items()}
 
 
 def run_reader(counts: bytes, *files: bytes) -> Generator[bytes, bytes, None]:
-    """Read the tables in the child process; yield them, concatenated in Arrow's stream format.
+    """Yield all tables, concatenated in Arrow's stream format; this runs in the child process.
 
-    `counts` is a list of folders with their numbers of files, as JSON.
+    `counts` is a JSON list of pairs: a folder, and how many of the `files` belong to it.
     """
     import pyarrow as pa
 
@@ -109,7 +109,7 @@ def _join_table(contents: Sequence[bytes], folder: str) -> pa.Table:
 
 
 def _count_values(metadata: Any) -> int:
-    """Return the number of values that a file states for its columns, including values in lists."""
+    """Sum the numbers of values, also in lists, that the metadata of a Parquet file states."""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     columns = range(metadata.num_columns)
     return sum(group.column(i).num_values for group in groups for i in columns)
@@ -118,7 +118,7 @@ def _count_values(metadata: Any) -> int:
 MAX_FILES = 100_000
 MAX_METADATA = 1 << 26
 MAX_NAME = 200
-"""Maximum number of characters of a class or uid that messages repeat."""
+"""The maximum length of a class name or uid; the rest is cut off."""
 
 _MAX_DEPTH = 10
 _VERSION = re.compile(r"[34]\.\d+[\w.+-]{0,40}", re.ASCII)
@@ -144,7 +144,7 @@ def read_folder(
 
 
 def _find_parts(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
-    """Return the files that Spark reads, in their order, by folder."""
+    """Return the files that Spark reads, sorted by name, for each folder."""
     folders: dict[str, list[bytes]] = {}
     for path in sorted(files):
         folder, _, name = path.rpartition("/")
@@ -163,7 +163,7 @@ def _read_stages(
 ) -> Iterator[Stage]:
     """Yield the stages in the folder `root`, including the stages of nested pipelines.
 
-    Appends the Spark version of each stage to `versions`.
+    Append the Spark version of each stage to `versions`. `depth` is the level of nesting.
     """
     metadata = _read_metadata(folders, root)
     name, uid = str(metadata["class"])[:MAX_NAME], str(metadata["uid"])[:MAX_NAME]
@@ -214,12 +214,13 @@ def _read_metadata(folders: Parts, folder: str) -> dict[str, Any]:
     if not content:
         raise ArtifactError(f"the Spark model has no metadata in its folder {folder or '.'!r}")
     if len(content) > MAX_METADATA:
-        raise ArtifactError(f"the metadata in {folder or '.'!r} has {len(content)} bytes")
+        size = f"{len(content)} bytes; the limit is {MAX_METADATA}"
+        raise ArtifactError(f"the metadata in {folder or '.'!r} is too large ({size})")
     return _require_object(read_json(content, strict=True))
 
 
 def _list_stage_folders(folders: Parts, folder: str, uids: Sequence[Any]) -> Iterator[str]:
-    """Yield the folders of a pipeline's stages, which are named after their numbers and uids."""
+    """Yield the folder of each stage of a pipeline, `stages/<number>_<uid>`."""
     if not isinstance(uids, list) or len(uids) > pipeline_stages.MAX_STAGES:
         raise ValueError("stageUids does not list the stages")
     prefix = _join_path(folder, "stages") + "/"

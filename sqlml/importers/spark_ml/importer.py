@@ -1,8 +1,8 @@
 """Import fitted pipelines and stages of pyspark.ml, from objects or folders.
 
-The Program computes the last predictor; its labels are those of the IndexToString that reads its
-prediction. Without a predictor, the Program computes the last stage (`transform`). Stages that
-neither needs, such as the StringIndexer of the label column, are omitted.
+The Program computes the outputs of the last predictor. If an IndexToString reads the prediction,
+the Program has its labels. Without a predictor, it computes the last stage (`transform`). Stages on
+which these outputs do not depend, such as the StringIndexer of the label column, are omitted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlml.ir.builder import Value
 from sqlml.types import Labels
 
 Transform = Callable[[Stage, Columns, Collection[str]], None]
-"""A function that adds the needed output columns of a stage to the columns."""
+"""A function that computes the needed output columns of a stage, and adds them to the Columns."""
 Predict = Callable[[Stage, Columns], Outputs]
 
 COLUMN_WISE: Mapping[str, Transform] = {
@@ -31,7 +31,7 @@ COLUMN_WISE: Mapping[str, Transform] = {
     "OneHotEncoderModel": feature_stages.import_one_hot_encoder,
     "StringIndexerModel": feature_stages.import_string_indexer,
 }
-"""The stages that compute an output column for each input column."""
+"""Class of a stage that computes an output column for each input column -> its importer."""
 
 VECTOR_WISE: Mapping[str, Callable[[Stage, Frame], Value]] = {
     "MaxAbsScalerModel": feature_stages.import_max_abs_scaler,
@@ -40,7 +40,7 @@ VECTOR_WISE: Mapping[str, Callable[[Stage, Frame], Value]] = {
     "RobustScalerModel": feature_stages.import_robust_scaler,
     "StandardScalerModel": feature_stages.import_standard_scaler,
 }
-"""The stages that compute a vector from a vector."""
+"""Class of a stage that computes a vector from a vector -> its importer."""
 
 PREDICTORS: Mapping[str, Predict] = {
     "DecisionTreeClassificationModel": predictors.import_tree_classifier,
@@ -63,15 +63,16 @@ _WIDTHS: Mapping[str, str] = {
     "RobustScalerModel": "range",
     "StandardScalerModel": "std",
 }
-"""The learned value with a number per feature, by class of the stage."""
+"""Class of a stage -> a learned value that has a number per feature."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The stages that the outputs need, each with the output columns that are needed later.
+    """The stages on which the outputs of a model depend, and the columns that they read.
 
-    `inputs` are the columns that no stage computes, in the order of their use. If the only input is
-    a vector, `vector` is its name and `width` its width. `label_stage` is the IndexToString that
+    `steps` pairs each stage, in order, with those of its output columns that are needed. `inputs`
+    are the columns that no stage computes, in the order of their use. If the only input is a
+    vector, `vector` is its name and `width` its width. `label_stage` is the IndexToString that
     converts the predictions to labels, if any.
     """
 
@@ -85,7 +86,7 @@ class Plan:
 
 
 def make_plan(model: SparkModel) -> Plan:
-    """Find the stages that the outputs of a model need."""
+    """Find the stages on which the outputs of a model depend, from the last stage backwards."""
     stages = model.stages
     if not stages:
         raise UnsupportedModelError("this PipelineModel has no stages")
@@ -119,7 +120,7 @@ def make_plan(model: SparkModel) -> Plan:
 
 
 def _find_label_stage(predictor: Stage, later_stages: Sequence[Stage]) -> Stage | None:
-    """Return the last IndexToString that reads the prediction, if any."""
+    """Return the last IndexToString that reads the prediction of `predictor`, or None."""
     prediction = predictor.text("predictionCol", "prediction")
     candidates = (stage for stage in reversed(later_stages) if stage.kind == "IndexToString")
     return next((stage for stage in candidates if stage.text("inputCol") == prediction), None)
@@ -159,7 +160,7 @@ def _find_width(stage: Stage) -> int:
 
 
 def build_schema(model: SparkModel) -> Schema:
-    """Return the schema of a model: its column names, or only their number if it reads a vector."""
+    """Return the schema of a model: column names, or only the width if it reads a vector."""
     plan = make_plan(model)
     if plan.vector is not None:
         return Schema(None, plan.width)
@@ -167,7 +168,7 @@ def build_schema(model: SparkModel) -> Schema:
 
 
 def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
-    """Import all stages that the outputs need; return the outputs of the last one."""
+    """Import the stages of a model's Plan; return the predictions, or the last stage's columns."""
     plan = make_plan(model)
     columns = Columns(frame, plan.vector)
     for stage, needed in plan.steps:
@@ -215,7 +216,7 @@ def _check_columns(stage: Stage, outputs: Outputs) -> None:
 
 
 def _set_labels(outputs: Outputs, label_stage: Stage | None) -> Outputs:
-    """Return the outputs with the labels of an IndexToString instead of class numbers."""
+    """Return `outputs` with the labels of `label_stage`, an IndexToString, if there is one."""
     if label_stage is None:
         return outputs
     labels = outputs.labels
@@ -228,7 +229,7 @@ def _set_labels(outputs: Outputs, label_stage: Stage | None) -> Outputs:
     names = label_stage.texts("labels")
     if len(names) < len(labels) or len(set(names[: len(labels)])) < len(labels):
         raise label_stage.unsupported(
-            f"it has {len(set(names))} labels for {len(labels)} classes; give each its own"
+            f"it has {len(set(names))} labels for {len(labels)} classes; give each a different one"
         )
     return Outputs(outputs.values, Labels("string", names[: len(labels)]))
 

@@ -1,8 +1,8 @@
 """Read a fitted pyspark.ml object of this process as a SparkModel.
 
-Parameters and small arrays come from the object's own attributes. Tree nodes have no such
-attributes: Spark's own `NodeData.build` converts them to the rows that it would save, which are
-fetched as a JSON text per tree.
+Parameters and small arrays are attributes of the object. Tree nodes are not: Spark's internal
+`NodeData.build` converts them to the rows that Spark would save, and Java returns these rows as one
+JSON string per tree.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def read_object(model: Any, *, trees: bool = True) -> SparkModel:
-    """Read a PipelineModel or a single fitted stage; the nodes of trees only if `trees` is true."""
+    """Read a PipelineModel or a fitted stage; `trees=False` leaves out nodes, for a schema."""
     from pyspark import __version__
 
     return SparkModel(tuple(_read_stages(model, trees)), f"pyspark {__version__}")
@@ -75,7 +75,7 @@ def _read_trees(model: Any, trees: bool) -> dict[str, Any]:
 
 
 def _fetch_nodes(trees: list[Any]) -> pa.Table:
-    """Fetch the nodes of Java's trees, as the table that Spark would save."""
+    """Fetch the nodes of `trees`, which are Java objects, as the table that Spark would save."""
     import pyarrow as pa
     from py4j.protocol import Py4JError
 
@@ -100,7 +100,7 @@ def _fetch_nodes(trees: list[Any]) -> pa.Table:
 
 
 def _fetch_json(trees: list[Any]) -> Iterator[str]:
-    """Yield the rows of each tree as JSON, which Java's Jackson makes from their fields."""
+    """Yield the nodes of each tree as JSON, which Jackson, a Java library, writes."""
     from pyspark import SparkContext
 
     context: Any = SparkContext._active_spark_context

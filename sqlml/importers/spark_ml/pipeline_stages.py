@@ -1,6 +1,6 @@
-"""`SparkModel`: the stages of a fitted pipeline, in one form for both readers.
+"""`SparkModel`, the stages of a fitted pipeline, as both readers return them.
 
-`folder.py` reads the files of `model.write().save(path)`, and `live.py` the objects of a process.
+`folder.py` reads the files of `model.write().save(path)`, and `live.py` reads live objects.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STAGES = {
 PACKAGES: Mapping[str, str] = dict(
     sorted((kind, package) for package, kinds in _STAGES.items() for kind in kinds.split())
 )
-"""The package below `org.apache.spark.ml` and `pyspark.ml` of each supported stage class."""
+"""Supported class of a stage -> its package in `org.apache.spark.ml` and `pyspark.ml`."""
 
 SINGLE_TREES = frozenset(("DecisionTreeClassificationModel", "DecisionTreeRegressionModel"))
 FORESTS = frozenset(
@@ -45,12 +45,12 @@ FORESTS = frozenset(
 PIPELINES = frozenset((f"{SCALA}PipelineModel", f"{PYTHON}pipeline.PipelineModel"))
 
 MAX_STAGES = 10_000
-"""Maximum number of stages of a pipeline, including the stages of nested pipelines."""
+"""The maximum number of stages of a pipeline, including the stages of nested pipelines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A fitted stage, of a class in `PACKAGES`; `contents.py` describes its learned data."""
+    """A fitted stage of the class `kind` in `PACKAGES`; `contents.py` describes its `data`."""
 
     kind: str
     uid: str
@@ -61,7 +61,7 @@ class Stage:
         return ArtifactError(f"the {self.kind} {self.uid} is damaged: {reason}")
 
     def unsupported(self, reason: str) -> UnsupportedModelError:
-        """Return the error for a setting that sqlml does not support; `reason` names the fix."""
+        """Make the error for an unsupported setting; `reason` also says what the user can do."""
         return UnsupportedModelError(f"{self.kind} {self.uid}: {reason}")
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -113,12 +113,12 @@ class Stage:
         """Return a vector in the learned data, (k,) float64, which must be finite."""
         value: Array = self.data[name]
         if value.ndim != 1 or not np.isfinite(value).all():
-            raise self.damaged(f"its {name} has a number that is not finite")
+            raise self.damaged(f"its {name} contains a number that is not finite")
         return value
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of an input and an output column."""
+        """Pairs (input column, output column)."""
         if "inputCols" not in self.params:
             return ((self.text("inputCol"), self.text("outputCol")),)
         inputs, outputs = self.texts("inputCols"), self.texts("outputCols")
@@ -127,7 +127,7 @@ class Stage:
         return tuple(zip(inputs, outputs, strict=True))
 
     def get_handle_invalid(self, *allowed: str) -> str:
-        """Return the parameter handleInvalid, which must be one of `allowed`; "skip" never is."""
+        """Return handleInvalid; raise UnsupportedModelError unless it is one of `allowed`."""
         value = self.text("handleInvalid", "error")
         if value == "skip":
             raise self.unsupported(
@@ -144,19 +144,19 @@ class Stage:
 
 
 _NOT_FINITE = frozenset(("NaN", "Infinity", "-Infinity", "Inf", "-Inf"))
-"""Spark's JSON spelling of infinities and NaN."""
+"""How Spark writes infinities and NaN in JSON."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparkModel:
-    """The stages of a fitted pipeline, including nested pipelines, or a single fitted stage."""
+    """The stages of a fitted pipeline and its nested pipelines, or a single fitted stage."""
 
     stages: tuple[Stage, ...]
     written_by: str
 
 
 def make_unsupported_error(name: str, uid: str) -> UnsupportedModelError:
-    """Return the error for a stage of an unsupported class, with advice."""
+    """Make the error for a stage of the unsupported class `name`, with advice for the user."""
     short = name.rsplit(".", 1)[-1]
     if short in ("CrossValidatorModel", "TrainValidationSplitModel"):
         advice = f"{short} contains the models that it tried; register its bestModel"
@@ -170,10 +170,10 @@ def make_unsupported_error(name: str, uid: str) -> UnsupportedModelError:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of Spark: a scalar, whose frame has one column, or a vector.
+    """A column of Spark: a scalar, whose `frame` has one column, or a vector.
 
-    A `raw` column comes directly from the table, so it may be NULL or infinite. `codes` are the
-    same numbers as int64 (n, 1), if all are known to be below `categories`.
+    A `raw` column comes directly from the table, so it may be NULL or infinite. If the column is
+    known to be category codes from 0 to `categories` - 1, `codes` has them as int64 (n, 1).
     """
 
     frame: Frame
@@ -187,7 +187,7 @@ class Columns:
     """The columns of Spark's table by name: inputs of the model, and results of stages."""
 
     def __init__(self, frame: Frame, vector: str | None) -> None:
-        """Start with the columns of `frame`: the vector named `vector`, or else scalars."""
+        """Start with `frame` as the vector named `vector`, or if this is None, as scalars."""
         self.builder: Builder = frame.builder
         self._by_name = {} if vector is None else {vector: Column(frame, True, True)}
         for i, name in enumerate(frame.names if vector is None else ()):
@@ -196,11 +196,11 @@ class Columns:
     def put(
         self, name: str, value: Value, names: tuple[str, ...], *, vector: bool, raw: bool = False
     ) -> None:
-        """Add a column of (n, k) numbers that a stage computed."""
+        """Add the column `name`, whose numbers `value` (n, k) a stage has computed."""
         self._by_name[name] = Column(Frame.from_value(self.builder, value, names), vector, raw)
 
     def put_codes(self, name: str, codes: Value, categories: int, source: str) -> None:
-        """Add a column of category codes below `categories`, computed from the column `source`."""
+        """Add the column `name` with codes below `categories`, computed from column `source`."""
         value = self.builder.op("cast", codes, dtype="float64")
         frame = Frame.from_value(self.builder, value, (source,))
         self._by_name[name] = Column(frame, False, False, codes, categories)
@@ -215,7 +215,7 @@ class Columns:
         return column
 
     def vector(self, name: str, stage: str, width: int | None = None) -> Frame:
-        """Return a vector column, whose numbers are finite or NaN, of the required `width`."""
+        """Return the vector `name`, whose infinities scoring rejects; check its width if given."""
         column = self._by_name[name]
         frame = column.frame
         if not column.vector:

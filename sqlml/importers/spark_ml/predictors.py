@@ -1,7 +1,7 @@
 """Import the predictors of pyspark.ml, which compute prediction, rawPrediction and probability.
 
 The outputs of a classifier are `label` (prediction), `score` (rawPrediction) and `proba`
-(probability); its labels are the numbers 0.0, 1.0, ..., as in Spark. The first class wins a tie.
+(probability). Its labels are the numbers 0.0, 1.0, ..., as in Spark. The first class wins a tie.
 With `thresholds`, the class with the largest probability / threshold is predicted
 (`ProbabilisticClassificationModel.probability2prediction`).
 """
@@ -30,7 +30,7 @@ def import_linear_regression(stage: Stage, columns: Columns) -> Outputs:
 
 
 def import_logistic_regression(stage: Stage, columns: Columns) -> Outputs:
-    """Import a logistic regression; its scores are -m and m if it is binomial."""
+    """Import a logistic regression; with two classes and margin m, the scores are -m and m."""
     weights, num_classes = stage.data["coefficients"], stage.count("numClasses", MAX_OUTPUTS)
     num_rows = len(weights)
     if num_classes < 2 or np.isinf(stage.data["intercepts"]).any():
@@ -43,7 +43,7 @@ def import_logistic_regression(stage: Stage, columns: Columns) -> Outputs:
     b = columns.builder
     x = _read_features(stage, columns, weights.shape[1])
     if num_rows > 1 and stage.data["sparse"]:
-        # Spark skips the zeros of a sparse matrix, so 0 * NaN is 0 there.
+        # Spark skips the zeros of a sparse matrix, so that 0 * NaN is 0. Reject NaN instead.
         names = tuple(columns.vector(stage.text("featuresCol"), stage.kind).names)
         x = b.op("require_finite", x, features=names, allow_nan=False, step=stage.kind)
     margin = b.op("linear", x, weights=np.ascontiguousarray(weights.T), bias=bias)
@@ -83,7 +83,7 @@ def import_tree_classifier(stage: Stage, columns: Columns) -> Outputs:
 
 
 def import_forest_classifier(stage: Stage, columns: Columns) -> Outputs:
-    """Import a forest; its scores are the sums of the class fractions of its trees."""
+    """Import a random forest; its scores are sums of the class fractions in the trees' leaves."""
     b, (x, nodes, stats) = columns.builder, _read_class_trees(stage, columns)
     total = np.cumsum(stats, axis=1)[:, -1:]  # cumsum adds in Spark's order
     votes = np.divide(stats, total, out=np.zeros_like(stats), where=total != 0)
@@ -92,7 +92,7 @@ def import_forest_classifier(stage: Stage, columns: Columns) -> Outputs:
 
 
 def import_boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
-    """Import boosted trees; scores are -m and m, and class 0 has probability sigmoid(-2 m)."""
+    """Import boosted trees with margin m: scores are -m and m, probabilities sigmoid(-2m), ..."""
     b, margin = columns.builder, _sum_trees(stage, columns)
     score = b.op("concat", b.op("neg", margin), margin)
     double = b.op("mul", margin, b.constant(np.full(1, -2.0)))
@@ -100,7 +100,7 @@ def import_boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
 
 
 def import_forest_regressor(stage: Stage, columns: Columns) -> Outputs:
-    """Import a forest, which predicts the mean of its trees, or a single tree."""
+    """Import a random forest, which predicts the mean of its trees, or a single tree."""
     b, value = columns.builder, _sum_trees(stage, columns, weighted=False)
     if stage.kind != "DecisionTreeRegressionModel":
         value = b.op("div", value, b.constant(np.full(1, float(stage.data["nodes"].num_trees))))
@@ -152,7 +152,7 @@ def _read_features(stage: Stage, columns: Columns, width: int) -> Value:
 
 
 def _read_class_trees(stage: Stage, columns: Columns) -> tuple[Value, TreeNodes, Array]:
-    """Return the features, the trees, and the number of rows of each class at each node (N, K)."""
+    """Return the features, the trees, and the training rows of each class at each node (N, K)."""
     nodes: TreeNodes = stage.data["nodes"]
     num_classes = stage.count("numClasses", MAX_OUTPUTS)
     if nodes.stats.shape[1] != num_classes:
@@ -163,7 +163,7 @@ def _read_class_trees(stage: Stage, columns: Columns) -> tuple[Value, TreeNodes,
 
 
 def _sum_trees(stage: Stage, columns: Columns, weighted: bool = True) -> Value:
-    """Build the weighted sum (n, 1) of the values of the trees, added in their order."""
+    """Build the sum (n, 1) of the trees' predictions in order, weighted if `weighted` is true."""
     nodes: TreeNodes = stage.data["nodes"]
     values = nodes.prediction[:, None]
     if weighted:
@@ -174,7 +174,7 @@ def _sum_trees(stage: Stage, columns: Columns, weighted: bool = True) -> Value:
 
 
 def _prepare_tree_features(stage: Stage, columns: Columns) -> Value:
-    """Build the features, in which category columns have NaN instead of non-integers."""
+    """Build the features; numbers in category columns that are not integers become NaN."""
     nodes: TreeNodes = stage.data["nodes"]
     width = stage.count("numFeatures", MAX_FEATURES)
     b, x = columns.builder, _read_features(stage, columns, width)
@@ -187,7 +187,7 @@ def _prepare_tree_features(stage: Stage, columns: Columns) -> Value:
 
 
 def _find_integer_columns(b: Builder, x: Value) -> list[bool]:
-    """Return for each column whether it is known to contain integers, such as category codes."""
+    """Return, for each column of `x`, whether it contains only integers, such as codes."""
     node = b.node(x)
     inputs = [b.value(i) for i in node.inputs]
     if node.op == "concat":
@@ -208,12 +208,12 @@ def _divide_by_sum(b: Builder, score: Value) -> Value:
 
 
 def _add_complement(b: Builder, first_proba: Value) -> Value:
-    """Build the probabilities (n, 2) of both classes from that of class 0 (n, 1)."""
+    """Build the probabilities (n, 2) of two classes from `first_proba`, that of class 0 (n, 1)."""
     return b.op("concat", first_proba, b.op("sub", b.constant(np.ones(1)), first_proba))
 
 
 def _build_outputs(stage: Stage, b: Builder, score: Value, proba: Value) -> Outputs:
-    """Build the outputs of a classifier; the label depends on the thresholds, if there are any."""
+    """Build the outputs; the label has the largest score, or with thresholds, proba / threshold."""
     num_classes, criterion = score.type.width, score
     thresholds = stage.numbers("thresholds")
     if thresholds is not None:

@@ -1,7 +1,7 @@
 """Convert the aten operators of an exported module to operators of the IR.
 
-Results equal those of eager torch up to rounding in their dtype: torch sums products in blocks, and
-its float32 functions are its own approximations.
+Results equal those of eager torch except for rounding: torch sums products in blocks, and
+approximates float32 functions with its own formulas.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _make_bitwise(op: str) -> Rule:
 
 
 def _to_bool(m: Maker, x: Operand) -> Any:
-    """Convert numbers to booleans, which are true unless the number is 0."""
+    """Convert numbers to booleans: false for 0, otherwise true."""
     if isinstance(x, Rows):
         return x if x.dtype == "bool" else m.elementwise("ne", x, 0)
     return np.asarray(x).astype(bool)
@@ -96,6 +96,8 @@ def _convert_reciprocal(m: Maker, a: Arguments) -> Rows:
 
 
 def _make_reduction(op: str, mean: bool = False) -> Rule:
+    """Make the rule for a reduction by `op` over column axes; `mean` divides by their length."""
+
     def rule(m: Maker, a: Arguments) -> Rows:
         x = read_rows(a, "self")
         dims = a.get("dim")
@@ -143,7 +145,7 @@ _WITH_SCALARS: Mapping[str, Rule] = {
     "true_divide": _convert_division,
     "rsub": _convert_reverse_subtraction,
 }
-"""The operators whose second operand is a tensor or a number, with an overload for each case."""
+"""Operator -> rule for both of its overloads: the second operand is a tensor, or a number."""
 
 RULES: Mapping[str, Rule] = {
     **{f"aten.{name}.default": _make_unary(name) for name in _FLOAT_FUNCTIONS},
@@ -179,9 +181,9 @@ RULES: Mapping[str, Rule] = {
 
 
 def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
-    """Convert a graph, which reads the columns of `frame`, to its result (n, k).
+    """Build the result (n, k) of an exported module that reads the columns of `frame`.
 
-    Raises Uncovered if the IR cannot express an operator, or the way it is used.
+    Raises Uncovered if the IR cannot express an operator or its arguments.
     """
     maker = Maker(frame.builder)
     values: dict[str, Any] = dict(graph.constants)
@@ -212,7 +214,7 @@ def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
 
 
 def read_inputs(graph: ExportedModule, frame: Frame) -> Iterator[tuple[Input, Value]]:
-    """Yield each input of the module, in order, with its columns of `frame` in its dtype."""
+    """Yield each input of the module with its value: the next columns of `frame`, in its dtype."""
     start = 0
     for tensor in graph.inputs:
         columns = frame.select(range(start, start + tensor.width))
@@ -227,10 +229,11 @@ def read_inputs(graph: ExportedModule, frame: Frame) -> Iterator[tuple[Input, Va
 
 
 def _get_functional_name(call: Call, use_counts: Counter[str], producers: dict[str, Call]) -> str:
-    """Return the operator of `call`, or the functional form of an in-place operator.
+    """Return the operator of `call`, without the final underscore if it works in place.
 
-    The functional form, whose name lacks the underscore, has the same result if no other operator
-    reads the overwritten memory, under any name. Otherwise, raise Uncovered.
+    An in-place operator has the same result as its functional form if no other operator reads the
+    overwritten memory. Raise Uncovered if one may: if the tensor, or a tensor of which it may be a
+    view, is used more than once or is an input or constant.
     """
     if not _is_in_place(call):
         return call.target
@@ -246,10 +249,10 @@ def _get_functional_name(call: Call, use_counts: Counter[str], producers: dict[s
 def overwrites_dropout(graph: ExportedModule) -> bool:
     """Return whether an in-place operator may overwrite memory that a dropout shares.
 
-    The decompositions of torch 2.13 copy the input of a disabled dropout, which would change the
-    result of such a module.
+    Such a module must not be decomposed: the decompositions of torch 2.13 copy the input of a
+    disabled dropout, so the in-place operator would no longer change it.
     """
-    representative_of: dict[str, str] = {}  # a name for all names that share memory
+    representative_of: dict[str, str] = {}  # tensor -> the first tensor that shares its memory
     shared_with_dropout: set[str] = set()  # representatives
     for call in graph.calls:
         target = _get_first_tensor(call)
@@ -271,7 +274,7 @@ def _is_in_place(call: Call) -> bool:
 
 
 def _get_first_tensor(call: Call) -> str | None:
-    """Return the name of the first argument if it is a tensor."""
+    """Return the name of the first argument of `call` if it is a tensor, otherwise None."""
     target = call.arguments.get(call.positional[0]) if call.positional else None
     return target.name if isinstance(target, Ref) else None
 

@@ -1,4 +1,7 @@
-"""The aten operators as rules: layout, activations, products, normalization and embeddings."""
+"""Rules that convert aten operators: layout, activations, products, normalization, embeddings.
+
+A rule gets the Maker `m` and the arguments `a` of a call, by name, and returns its result.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def _convert_transpose(m: Maker, a: Arguments) -> Tensor:
 
 
 def _require_rows(tensors: Any) -> list[Rows]:
-    """Return tensors that are to be joined, which must have rows, and equal dtypes and ranks."""
+    """Return the operands of a concatenation; they must have rows, and equal dtypes and ranks."""
     if not tensors or not all(isinstance(tensor, Rows) for tensor in tensors):
         raise Uncovered("a concatenation of rows and constants")
     if len({(tensor.dtype, tensor.rank) for tensor in tensors}) > 1:
@@ -89,7 +92,7 @@ def _convert_stack(m: Maker, a: Arguments) -> Rows:
 
 
 def _select_columns(m: Maker, x: Rows, axis: int, selection: Any) -> Rows:
-    """Select a slice, a list of indices, or a single index of an axis; an index drops the axis."""
+    """Apply `selection`, a slice, a list of indices or an index, to `axis`; an index drops it."""
     return apply_to_columns(m.b, x, lambda grid: grid[(slice(None),) * axis + (selection,)])
 
 
@@ -188,7 +191,7 @@ def _convert_size(m: Maker, a: Arguments) -> Any:
 
 
 DROPOUTS = frozenset(f"aten.{op}.default" for op in ("dropout", "alpha_dropout", "feature_dropout"))
-"""The dropout operators. If they are disabled, they return their input itself."""
+"""The dropout operators. In eval mode, the result of each is its input itself, not a copy."""
 
 _COPIES = ("clone", "contiguous", "alias", "detach", "detach_", "lift_fresh_copy")
 _SPLITS = ("chunk.default", "split.Tensor", "split_with_sizes.default")
@@ -215,7 +218,7 @@ LAYOUT: Mapping[str, Rule] = {
 }
 """Rules for operators whose results may share memory with their inputs.
 
-In-place operators depend on this.
+`aten_graph.py` uses this list to decide whether an in-place operator is safe to import.
 """
 
 
@@ -255,7 +258,7 @@ def _convert_leaky_relu(m: Maker, a: Arguments) -> Rows:
 def _convert_prelu(m: Maker, a: Arguments) -> Rows:
     x, weight = read_rows(a, "self"), cast(Array, read_constant(a, "weight"))
     if weight.size > 1 and weight.ndim == 1 and x.rank != 2:
-        raise Uncovered("a slope for each index of one of several column axes")
+        raise Uncovered("a slope per channel of a tensor with several column axes")
     negative_part = m.elementwise("mul", x, weight)
     return m.where(m.elementwise("gt", x, 0), x, negative_part)
 
@@ -292,7 +295,7 @@ def _convert_log_sigmoid(m: Maker, a: Arguments) -> Rows:
 
 def _convert_mish(m: Maker, a: Arguments) -> Rows:
     x = read_rows(a, "self")
-    # exp overflows for large x, for which log1p(exp(x)) equals x to the last bit.
+    # exp overflows for large x, where log1p(exp(x)) rounds to x.
     softplus = m.where(m.elementwise("gt", x, 80), x, m.unary("log1p", m.unary("exp", x)))
     return m.elementwise("mul", x, m.unary("tanh", softplus))
 
@@ -330,7 +333,7 @@ ACTIVATIONS: Mapping[str, Rule] = {
 
 
 def _read_softmax_input(m: Maker, a: Arguments) -> Rows:
-    """Return the input of a softmax over the columns, as floating-point numbers."""
+    """Return the input of a softmax, in floating point; the softmax must be over the columns."""
     x = m.to_floating(read_rows(a, "self"))
     if resolve_column_axis(a["dim"], x) != 1 or x.rank != 2:
         raise Uncovered("a softmax over more than one column axis")
@@ -352,7 +355,7 @@ def _convert_log_softmax(m: Maker, a: Arguments) -> Rows:
 
 
 def _multiply_with_bias(m: Maker, x: Rows, weights: Array, bias: Array | None) -> Rows:
-    """Build x (n, k) @ weights (k, w) + bias, which is (w,), a single number, or None."""
+    """Build x @ weights + bias for x (n, k), weights (k, w) and a bias (w,), (1,) or None."""
     if bias is None:
         return apply_linear(m.b, x, weights)
     if bias.size not in (1, weights.shape[-1]) or bias.dtype != weights.dtype:
@@ -366,7 +369,7 @@ def _convert_linear(m: Maker, a: Arguments) -> Rows:
 
 
 def _make_matmul(rows_name: str, weights_name: str) -> Rule:
-    """Make the rule of a matrix product; the names are those of its arguments."""
+    """Make the rule for a product of the arguments `rows_name` and `weights_name`, a constant."""
 
     def rule(m: Maker, a: Arguments) -> Rows:
         x, weights = read_rows(a, rows_name), cast(Array, read_constant(a, weights_name))
@@ -390,7 +393,7 @@ def _convert_batch_norm(m: Maker, a: Arguments) -> Rows:
     if a.get("training") or mean is None or variance is None or x.rank != 2:
         reason = "batch normalization with statistics of the batch; call eval() before exporting"
         raise Uncovered(reason)
-    # torch on the CPU also computes a factor and an offset per column, but not in float64.
+    # Like torch on the CPU, compute a factor and an offset per column, but in float64.
     weight, bias = read_constant(a, "weight"), read_constant(a, "bias")
     factor = 1 / np.sqrt(variance.astype(np.float64) + a["eps"])
     factor = factor if weight is None else factor * weight
@@ -421,7 +424,7 @@ def _convert_embedding(m: Maker, a: Arguments) -> Rows:
     table, x = cast(Array, read_constant(a, "weight")), read_rows(a, "indices")
     if table.ndim != 2 or not table.shape[0] or x.rank > 2:
         raise Uncovered("an embedding of tensors with several axes")
-    # torch rejects an index that is too large; -1 marks it for `_check_codes`.
+    # torch rejects an index that is too large, so it becomes -1, which `_check_codes` rejects.
     codes = m.where(m.elementwise("lt", x, table.shape[0]), x, -1).value
     codes = _check_codes(m, x, codes, table.shape[0])
     inner = (*x.inner, table.shape[1])
@@ -430,7 +433,7 @@ def _convert_embedding(m: Maker, a: Arguments) -> Rows:
 
 
 def _check_codes(m: Maker, x: Rows, codes: Value, size: int) -> Value:
-    """Check that no code (n, k), computed from `x`, is -1; the error names the user's column."""
+    """Add a check that no code (n, k) is -1; its error names the column from which `x` comes."""
     step = f"{EMBEDDING} (0 to {size - 1})"
     names = _find_input_columns(m.b, x.value)
     if len(names) < 2:
@@ -444,9 +447,9 @@ def _check_codes(m: Maker, x: Rows, codes: Value, size: int) -> Value:
 
 
 def _find_input_columns(b: Builder, value: Value, depth: int = 20) -> list[str]:
-    """Return the input column that each column of `value` is computed from.
+    """Return the name of the input column from which each column of `value` is computed.
 
-    The list is empty if a column depends on several input columns, or if it cannot be found.
+    Return [] if a column depends on several input columns, or after `depth` operators.
     """
     node = b.node(value)
     inputs = [b.value(i) for i in node.inputs]
@@ -463,7 +466,7 @@ def _find_input_columns(b: Builder, value: Value, depth: int = 20) -> list[str]:
 
 
 _COLUMNWISE = frozenset(("cast", "concat", "require_finite", "select", "trunc"))
-"""The operators whose result columns each depend on a single input column."""
+"""Operators whose output columns each depend on a single input column."""
 
 
 LAYERS: Mapping[str, Rule] = {

@@ -1,13 +1,13 @@
 """Import torch.nn.Module, torch.export.ExportedProgram and .pt2 files.
 
-A module is a regressor: its result for a row, (n,) or (n, k), is the row's `label`, including any
-softmax or sigmoid at its end. It reads one matrix, or several tensors that divide the columns.
+A module is imported as a regressor: its result, (n,) or (n, k), becomes the output `label`, after
+any softmax or sigmoid at its end. It reads one matrix, or several tensors that divide the columns.
 
-If operators of the IR can express the graph of a module, it is converted to them. float64 modules
-then agree with torch within 1e-12, float32 modules within about 1e-6 of the largest number in a
-sum. Otherwise the module is kept whole as the operator `torch_module`, after a trial has shown that
-rows are independent. A malicious archive may crash or hang torch, or fill the memory, so files are
-tried in a child process.
+If the IR can express the graph of a module, the graph is converted operator by operator. float64
+modules then agree with torch within 1e-12, float32 modules within about 1e-6 of the largest number
+in a sum. Otherwise the module is kept whole as the operator `torch_module`, after a trial has shown
+that no row's result depends on other rows. The trial of a file runs in a child process, because a
+malicious archive may crash or hang torch, or fill the memory.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from sqlml.ir.operators.torch_module import make_runner
 from sqlml.ir.torch_archive import ExportedModule, read_exported
 
 ROWS = 5
+"""The number of rows of a trial."""
 
 
 def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
-    """Run the module of an archive on a few rows, and check that no result depends on other rows.
+    """Run a module on a few random rows; raise an error if a row's result depends on other rows.
 
-    `attrs` are the attributes of the operator `torch_module`.
+    `archive` is a .pt2 file, and `attrs` are the attributes of the operator `torch_module`.
     """
     run = make_runner(archive, attrs)
     import torch
@@ -81,11 +82,11 @@ WIDTH_ATTRIBUTES = {
     "torch.nn.modules.linear.Linear": "in_features",
     "torch.nn.modules.batchnorm.BatchNorm1d": "num_features",
 }
-"""The attribute with the number of input columns of layers that may come first."""
+"""Class of a layer -> the attribute with its number of input columns."""
 
 
 def module_schema(model: Any) -> Schema:
-    """Return the schema of a module: the width of its first layer, or any number of columns."""
+    """Return the schema of a module: the width of its first layer with parameters, if known."""
     for layer in model.modules():
         if next(iter(layer.children()), None) is None and any(True for _ in layer.parameters()):
             path = f"{type(layer).__module__}.{type(layer).__qualname__}"
@@ -95,7 +96,7 @@ def module_schema(model: Any) -> Schema:
 
 
 def import_module(model: Any, frame: Frame) -> Outputs:
-    """Export a torch.nn.Module for the number of columns of `frame`, and import the program."""
+    """Export a torch.nn.Module for as many columns as `frame` has, and import the program."""
     import torch
 
     if isinstance(model, torch.jit.ScriptModule):
@@ -130,7 +131,7 @@ def import_module(model: Any, frame: Frame) -> Outputs:
 
 
 def _differs_in_training(layer: Any) -> bool:
-    """Return whether a layer of torch itself computes a different result in training mode."""
+    """Return whether a layer of torch.nn computes a different result in training mode."""
     from torch.nn import modules
 
     if isinstance(layer, modules.batchnorm._NormBase):
@@ -149,12 +150,12 @@ def import_program(model: Any, frame: Frame) -> Outputs:
     except Uncovered:
         if overwrites_dropout(archive):
             return _import_whole(archive, frame, check_rows)
-        # Decomposed by torch, the program consists of fewer operators.
+        # torch's decompositions replace many operators by combinations of a few basic ones.
         return _import_archive(_save_archive(model.run_decompositions()), frame, check_rows)
 
 
 def import_saved(model: ExportedModule, frame: Frame) -> Outputs:
-    """Import a file of torch.export.save as operators of the IR, or as a whole module."""
+    """Import a .pt2 file, as operators of the IR if they can express it, or as a whole module."""
     _check_width(model, frame)
     return _import_archive(model, frame, check_rows_in_child)
 
@@ -167,7 +168,7 @@ def _import_archive(model: ExportedModule, frame: Frame, check: Check) -> Output
 
 
 def _read_first_line(error: Exception) -> str:
-    """Return the first line of an exception's message; tracing appends pages to it.
+    """Return the first line of an exception's message, which may go on for pages after tracing.
 
     >>> _read_first_line(ValueError("no\\nway")), _read_first_line(ValueError())
     ('no', 'without a message')
@@ -195,7 +196,7 @@ def _check_width(model: ExportedModule, frame: Frame) -> None:
 
 
 def _build_label_output(frame: Frame, value: Value) -> Outputs:
-    """Return the result of a module as the output `label`, in a floating-point dtype."""
+    """Return `value`, the result of a module, as the output `label`, in a floating-point dtype."""
     if not is_floating(value.type.dtype):
         value = frame.builder.cast(value, "float64")
     return Outputs({"label": value})
@@ -205,7 +206,7 @@ Check = Callable[[bytes, Mapping[str, Any]], None]
 
 
 def _import_whole(model: ExportedModule, frame: Frame, check: Check) -> Outputs:
-    """Import the whole module as one operator, after `check` has accepted it."""
+    """Import the module as one operator, `torch_module`, after `check` has tried it on rows."""
     if not model.width:
         raise UnsupportedModelError("the torch module returns no number for a row")
     dtype = model.dtype
@@ -230,4 +231,4 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
     FILE: lambda archive: Schema(None, archive.features),
 }
 FAMILIES: frozenset[str] = frozenset((MODULE,))
-"""The classes whose subclasses, which users write, have the same importer."""
+"""Classes whose importer also serves their subclasses, which users write."""

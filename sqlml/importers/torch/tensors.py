@@ -1,7 +1,8 @@
-"""The tensors of a torch graph during its conversion: numbers per row, or constants.
+"""Operators on the tensors of a torch graph, which are numbers per row (Rows) or constants.
 
-torch promotes by category: a number or a tensor without axes adapts to a tensor of its category
-(bool < integer < floating), https://docs.pytorch.org/docs/stable/tensor_attributes.html.
+torch promotes dtypes by category, bool < integer < floating. A Python number or a tensor without
+axes changes the dtype of a tensor only if its category is higher
+(https://docs.pytorch.org/docs/stable/tensor_attributes.html).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ Tensor = Rows | Array
 Operand = Rows | Array | int | float | bool
 
 Arguments = Mapping[str, Any]
+"""The arguments of a call by name: Rows, arrays, numbers, None, or lists of these."""
 
 
 def _get_category(dtype: str) -> int:
@@ -32,7 +34,7 @@ def is_floating(dtype: str) -> bool:
 
 
 def promote(operands: list[Operand]) -> DType:
-    """Return the dtype to which torch promotes `operands`, which are tensors or numbers."""
+    """Return the dtype in which torch computes an elementwise operator on `operands`."""
     tensor_dtypes, scalar_dtypes = list[str](), list[str]()
     number_category = 0
     for x in operands:
@@ -42,7 +44,7 @@ def promote(operands: list[Operand]) -> DType:
             (tensor_dtypes if x.ndim else scalar_dtypes).append(x.dtype.name)
         else:
             number_category = max(number_category, [bool, int, float].index(type(x)))
-    # The largest dtype of the highest category; tensors without axes only raise the category.
+    # Take the largest dtype of the highest category. Scalars matter only if theirs is higher.
     by_size = sorted(tensor_dtypes, key=lambda dtype: np.dtype(dtype).itemsize, reverse=True)
     promoted = max(by_size, key=_get_category, default="")
     for dtype in scalar_dtypes:
@@ -56,13 +58,13 @@ def promote(operands: list[Operand]) -> DType:
 
 
 class Maker:
-    """Adds operators on tensors to a Builder, with torch's rules for dtypes and broadcasting."""
+    """Adds operators to the Builder `b`, with torch's rules for dtypes and broadcasting."""
 
     def __init__(self, builder: Builder) -> None:
         self.b = builder
 
     def op(self, op: str, x: Rows, **attrs: Any) -> Rows:
-        """Add an operator of the IR whose result has as many numbers as its input."""
+        """Add an operator of the IR whose result has the shape of `x`."""
         return Rows(self.b.op(op, x.value, **attrs), x.inner)
 
     def cast(self, x: Rows, dtype: DType) -> Rows:
@@ -70,12 +72,12 @@ class Maker:
         return Rows(self.b.cast(x.value, dtype), x.inner)
 
     def elementwise(self, op: str, *operands: Operand, dtype: DType | None = None) -> Rows:
-        """Apply `op` to operands that are promoted to one dtype, or cast to `dtype`."""
+        """Cast `operands` to `dtype`, by default their promoted dtype, and apply `op`."""
         dtype = dtype or promote(list(operands))
         return self._apply(op, [self._convert(x, dtype) for x in operands])
 
     def where(self, condition: Rows, yes: Operand, no: Operand) -> Rows:
-        """Choose `yes` where the condition holds, otherwise `no`; both may be constants."""
+        """Choose `yes` where `condition` holds and `no` elsewhere; both may be constants."""
         dtype = promote([yes, no])
         condition = self.cast(condition, "bool")
         choices = [self._convert(yes, dtype), self._convert(no, dtype)]
@@ -92,15 +94,15 @@ class Maker:
         return Rows(self.b.op(op, *values), inner)
 
     def to_floating(self, x: Rows) -> Rows:
-        """Cast integers and booleans to float32, as functions such as exp do."""
+        """Cast integers and booleans to float32, as torch does before functions such as exp."""
         return x if is_floating(x.dtype) else self.cast(x, "float32")
 
     def unary(self, op: str, x: Rows) -> Rows:
-        """Apply a floating-point function; integers and booleans become float32 first."""
+        """Apply a floating-point function to `x`; integers and booleans become float32 first."""
         return self.op(op, self.to_floating(x))
 
     def reduce(self, op: str, x: Rows, axes: list[int], keep: bool = True) -> Rows:
-        """Reduce column axes, which are kept with length 1 or dropped."""
+        """Reduce column axes by `op`; keep them with length 1 if `keep`, otherwise drop them."""
 
         def reduce_axis(value: Value, axis: int) -> Value:
             return self.b.op(op, value, axis=axis)
@@ -109,14 +111,14 @@ class Maker:
 
 
 def resolve_axis(dim: Any, rank: int) -> int:
-    """Return the axis `dim`, which may be negative, counted from the front."""
+    """Return `dim`, which is negative if it counts from the end, as an axis from the front."""
     if type(dim) is not int or not -rank <= dim < rank:
         raise Uncovered(f"dimension {dim!r} of a tensor with {rank} axes")
     return dim % rank
 
 
 def resolve_column_axis(dim: Any, x: Rows) -> int:
-    """Return the axis `dim` of `x`, counted from the front; it must not be the row axis."""
+    """Return `dim` as an axis of `x` from the front; raise Uncovered if it is the row axis."""
     axis = resolve_axis(dim, x.rank)
     if axis == 0:
         raise Uncovered("an operator across the rows of the batch")
@@ -124,11 +126,11 @@ def resolve_column_axis(dim: Any, x: Rows) -> int:
 
 
 Rule = Callable[[Maker, Arguments], Any]
-"""A function that converts an operator, given its arguments, to a result or a tuple of results."""
+"""A function that builds the result of an operator, or a tuple of results, from its arguments."""
 
 
 def read_rows(a: Arguments, name: str) -> Rows:
-    """Return argument `name`, which must be a tensor with rows."""
+    """Return argument `name`; raise Uncovered unless it has a row axis."""
     x = a[name]
     if not isinstance(x, Rows):
         raise Uncovered("an operator on constants only")
@@ -136,7 +138,7 @@ def read_rows(a: Arguments, name: str) -> Rows:
 
 
 def read_constant(a: Arguments, name: str) -> Array | None:
-    """Return argument `name`, which must be a tensor without rows, or None."""
+    """Return argument `name`, a constant or None; raise Uncovered if it depends on the rows."""
     x = a.get(name)
     if isinstance(x, Rows):
         raise Uncovered(f"argument {name} that depends on the rows")

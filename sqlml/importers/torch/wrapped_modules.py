@@ -1,8 +1,8 @@
 """Import networks that wrap a torch module: skorch's, and sqlml's DNNClassifier and DNNRegressor.
 
-The module is imported like any torch module; its results are then converted to probabilities in
-their own dtype. skorch's rules are in its files `classifier.py`, `regressor.py` and `utils.py`
-(`_infer_predict_nonlinearity`). sqlml's networks are those of `sqlml/training/estimators/dnn.py`.
+The module is imported like any torch module. For a classifier, its results are then converted to
+probabilities in the same dtype. skorch's rules are in its files `classifier.py`, `regressor.py` and
+`utils.py` (`_infer_predict_nonlinearity`), sqlml's in `sqlml/training/estimators/dnn.py`.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from sqlml.ir.builder import Builder, Value
 
 
 def build_softmax(b: Builder, x: Value) -> Value:
-    """Build the probabilities (n, k) of the classes from their scores (n, k)."""
+    """Build the softmax of scores `x` (n, k): the probability of each class."""
     return b.op("softmax", x, sum_dtype=x.type.dtype)
 
 
 def build_sigmoid(b: Builder, x: Value) -> Value:
-    """Build the probabilities (n, 2) of both classes from the score (n, 1) of the second class."""
+    """Build the probabilities (n, 2) of two classes from `x`, the score (n, 1) of the second."""
     return add_complement(b, b.op("sigmoid", x))
 
 
 def add_complement(b: Builder, second: Value) -> Value:
-    """Build the probabilities (n, 2) of both classes from that of the second class (n, 1)."""
+    """Build the probabilities (n, 2) of two classes from `second`, that of the second (n, 1)."""
     return b.op("concat", b.op("sub", make_constant_like(b, 1, second), second), second)
 
 
 def make_constant_like(b: Builder, number: float, like: Value) -> Value:
-    """Build a constant in the dtype of `like`."""
+    """Build the constant `number` in the dtype of `like`."""
     return b.constant(np.array([number], like.type.dtype))
 
 
 def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import DNNClassifier, which predicts the first of the most probable classes."""
+    """Import DNNClassifier, which predicts the most probable class, and the first one in a tie."""
     scores = import_module(_copy_module(model), frame).values["label"]
     proba = (build_sigmoid if scores.type.width == 1 else build_softmax)(frame.builder, scores)
     label = argmax_label(frame.builder, proba)
@@ -54,7 +54,7 @@ def import_dnn_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import NeuralNetClassifier, which predicts the class with the largest probability."""
+    """Import skorch's NeuralNetClassifier, which predicts the most probable class."""
     proba = _apply_net(model, frame)
     if proba.type.width < 2:
         raise UnsupportedModelError(
@@ -66,7 +66,7 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import NeuralNetBinaryClassifier, which predicts 1 above a threshold."""
+    """Import skorch's NeuralNetBinaryClassifier: 1 if the probability is above `threshold`."""
     proba = _apply_net(model, frame)
     if proba.type.width != 2:
         raise UnsupportedModelError(
@@ -82,7 +82,7 @@ def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import NeuralNetRegressor, which predicts the result of the module, (n, targets)."""
+    """Import skorch's NeuralNetRegressor, which predicts the module's output (n, targets)."""
     return Outputs({"label": _apply_net(model, frame)})
 
 
@@ -99,7 +99,10 @@ def _copy_module(model: Any) -> Any:
 
 
 def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value] | None:
-    """Return the function that skorch applies to the module's output; reject a user's function."""
+    """Return what skorch applies to the module's output to get probabilities, or None.
+
+    Raises UnsupportedModelError if the user has set a function, which sqlml cannot read.
+    """
     setting = model.predict_nonlinearity
     if setting is None:
         return None
@@ -118,7 +121,7 @@ NONLINEARITIES: Mapping[str, Callable[[Builder, Value], Value]] = {
     "torch.nn.modules.loss.BCEWithLogitsLoss": build_sigmoid,
     "torch.nn.modules.loss.BCELoss": add_complement,
 }
-"""The function that converts the module's output to probabilities, by class of the criterion."""
+"""Class of the criterion -> function that converts the module's output to probabilities."""
 
 IMPORTERS: Mapping[str, Leaf] = {
     "skorch.classifier.NeuralNetClassifier": import_classifier,

@@ -1,4 +1,4 @@
-"""XGBoost's model document, checked and turned into arrays.
+"""Read XGBoost's model document, check it, and convert it to arrays.
 
 JSON files, UBJSON files and Booster.save_raw contain the same document.
 Source: XGBoost doc/model.schema, src/learner.cc, src/tree/tree_model.cc.
@@ -24,12 +24,12 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True)
 class StoredNames:
-    """The offsets and bytes of category names outside ASCII, as a model stores them.
+    """The offsets and bytes of non-ASCII category names, as a model stores them.
 
     Up to 3.2, XGBoost's reader of pandas frames counts characters where it should count bytes, so
     names are split in the wrong places and the last bytes are lost (npstr_to_arrow_strarr; fixed by
-    https://github.com/dmlc/xgboost/pull/12371). Frames of other libraries are stored correctly,
-    and nothing in the model distinguishes the two cases.
+    https://github.com/dmlc/xgboost/pull/12371). Names from frames of other libraries are stored
+    correctly, and the model does not say which library it was.
     """
 
     offsets: tuple[int, ...]
@@ -39,14 +39,14 @@ class StoredNames:
         return len(self.offsets) - 1
 
     def sort_keys(self) -> list[bytes]:
-        """Return keys that sort like the names in XGBoost, which compares signed bytes."""
+        """Return a key per name; the keys sort as XGBoost sorts names, by their signed bytes."""
         signed = self.content.translate(bytes(byte ^ 0x80 for byte in range(256)))
         return [signed[start:end] for start, end in pairwise(self.offsets)]
 
     def match_names(self, names: Sequence[str]) -> Array | None:
         """Return `names` in the order of the model, or None if the model stores other names.
 
-        The model has them in the given order, or in the order in which pandas sorts categories.
+        The order of the model is that of `names`, or the sorted order of pandas categories.
         """
         for ordered in (list(names), sorted(names)):
             content = "".join(ordered).encode()
@@ -67,8 +67,8 @@ class XGBoostModel:
     Attributes:
         categories: for each feature, its categories (objects or float64), `StoredNames` if XGBoost
             may have split the names in the wrong places, or None if the feature is a number.
-        base_score: float32 (K,) for K outputs (classes or `targets`), in the space of predictions.
-        estimates_base_score: whether training should have estimated base_score.
+        base_score: float32 (K,) for K outputs (classes or `targets`), on the scale of predictions.
+        estimates_base_score: whether training was to estimate base_score in its first round.
         attributes: strings that the user or an estimator attached to the Booster.
         forest: the trees; None for gblinear.
         weights: for gblinear, float32 (features + 1, K) with the biases last; otherwise None.
@@ -89,12 +89,12 @@ class XGBoostModel:
 
     @property
     def outputs(self) -> int:
-        """The number K of margins per row."""
+        """K, the number of margins per row."""
         return int(self.base_score.size)
 
     @property
     def estimator_type(self) -> str | None:
-        """The kind of estimator that saved the file: "classifier", "regressor" or "ranker"."""
+        """The estimator that saved the file, such as "classifier"; None if a Booster did."""
         try:
             estimator_type = json.loads(self.attributes["scikit_learn"])["_estimator_type"]
         except (KeyError, TypeError, ValueError, RecursionError):
@@ -103,7 +103,7 @@ class XGBoostModel:
 
     @property
     def best_iteration(self) -> int | None:
-        """The iteration at which early stopping found the best score."""
+        """The iteration with the best score; None if training had no early stopping."""
         try:
             return int(self.attributes["best_iteration"])
         except (KeyError, TypeError, ValueError):
@@ -196,7 +196,7 @@ def _read_names(names: Any, num_features: int) -> tuple[str, ...] | None:
 
 
 def _read_base_score(entry: Any, num_outputs: int) -> Array:
-    """Read the base scores, a string with a number ("5E-1", up to 3.0) or a list ("[5E-1]")."""
+    """Read the base scores, stored as "5E-1" up to XGBoost 3.0 and as "[5E-1,...]" since then."""
     values = json.loads(entry) if isinstance(entry, str) else entry
     if not isinstance(values, list):
         values = [values]
@@ -216,7 +216,7 @@ def _read_base_score(entry: Any, num_outputs: int) -> Array:
 def _read_categories(
     cats: Any, num_features: int, names: Sequence[str] | None
 ) -> tuple[Array | StoredNames | None, ...]:
-    """Read the categories of the training frame, which XGBoost has stored since 3.1."""
+    """Read the categories of each feature, which XGBoost has stored since 3.1."""
     encodings = list(cats["enc"]) if cats else []
     if not encodings:
         return (None,) * num_features
@@ -235,7 +235,7 @@ def _read_column_categories(encoding: Mapping[str, Any], column: str) -> Array |
     offsets = np.asarray(encoding["offsets"], np.int64).tolist()
     if len(offsets) < 2:
         return None
-    # The bytes of the strings are written as signed integers.
+    # The document has the bytes of all strings as a list of signed integers.
     content = (values.astype(np.int64) & 0xFF).astype(np.uint8).tobytes()
     if offsets != sorted(offsets) or offsets[0] < 0 or offsets[-1] > len(content):
         raise ArtifactError(f"the categories of column {column!r} are damaged")
@@ -246,7 +246,7 @@ def _read_column_categories(encoding: Mapping[str, Any], column: str) -> Array |
 
 
 def _check_order(cats: Any, categories: Sequence[Array | StoredNames | None]) -> None:
-    """Check the offsets and the sort order of the categories, on which XGBoost relies."""
+    """Check the offsets and the sort order of the categories, which XGBoost trusts unchecked."""
     sizes = [0 if values is None else len(values) for values in categories]
     present_categories = [values for values in categories if values is not None]
     keys = [v.sort_keys() if isinstance(v, StoredNames) else v.tolist() for v in present_categories]

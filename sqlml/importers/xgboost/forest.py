@@ -1,4 +1,4 @@
-"""The trees of XGBoost's gbtree and dart boosters, from the document to an Ensemble."""
+"""Convert the trees of XGBoost's gbtree and dart boosters from the document to an Ensemble."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ MAX_NODES = 1 << 30
 """The largest number of nodes in all trees together, so that node numbers fit int32."""
 
 MAX_CATEGORY = 1 << 24
-"""The limit of category codes, which are float32. XGBoost rejects larger codes
-(common/categorical.h)."""
+"""Category codes must be below this limit, because they are float32 (common/categorical.h)."""
 
 _NODE_DTYPES = {
     **dict.fromkeys(("left_children", "right_children", "parents", "split_indices"), "int32"),
     **dict.fromkeys(("split_type", "default_left"), "bool"),
     "split_conditions": "float32",
 }
-"""The arrays with one entry per node, and the dtype of each."""
+"""Key of an array with one entry per node -> its dtype."""
 
 _NO_NODE = np.iinfo(np.int32).max
-"""The feature index of a node that pruning has removed. Also the parent of a root, if not -1."""
+"""The feature index of a node that pruning has removed. A root has this parent, or -1."""
 
 _STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
-"""Float arrays over the nodes; predictions do not read them if each leaf has one value."""
+"""Keys of float arrays over the nodes that predictions ignore if each leaf has one value."""
 
 _CATEGORY_KEYS = ("categories_nodes", "categories", "categories_segments", "categories_sizes")
 """Keys of the arrays with the categories that nodes test; they are empty in most trees."""
 
 _CHECKED_ARRAY = "checked"
-"""Replaces an array that `compact` has checked and dropped."""
+"""Stands for an array that `compact` has checked and dropped."""
 
 MAX_SET_WORDS = 1 << 26
 """The largest size of the bit sets of all categorical nodes together, in 32-bit words."""
@@ -49,10 +48,10 @@ MAX_SET_WORDS = 1 << 26
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """T trees with absolute node numbers.
+    """T trees, whose child indices count the nodes of all trees.
 
     Attributes:
-        output_index: the index of the output that each tree adds to, int32 (T,).
+        output_index: the index of the output to which each tree adds, int32 (T,).
         iteration_starts: the index of the first tree of each iteration, then T; int64.
         tree_weights: the weights of dart, float32 (T,), or None for gbtree.
     """
@@ -64,7 +63,7 @@ class Forest:
     features: int
 
     def count_trees(self, best_iteration: int | None) -> int:
-        """Count the trees of the iterations 0 ... best_iteration; all trees if it is None."""
+        """Count the trees up to `best_iteration`, inclusive; None or an unknown one means all."""
         if best_iteration is None or not 0 <= best_iteration < self.iteration_starts.size - 1:
             return int(self.output_index.size)
         return int(self.iteration_starts[best_iteration + 1])
@@ -72,9 +71,9 @@ class Forest:
     def build_ensemble(self, tree_count: int, base: Array, is_inplace: bool) -> Ensemble:
         """Build an Ensemble of the first `tree_count` trees on the margin `base`, float32 (K,).
 
-        Dart scales each tree. Its `inplace_predict`, which the estimators use, adds the base
+        Dart scales each tree. XGBoost's `inplace_predict`, which the estimators use, adds the base
         margin to a tree and subtracts it again before scaling, which rounds twice. With
-        `is_inplace` this function does the same, so that margins are equal bit for bit.
+        `is_inplace`, this function does the same, so that margins are equal bit for bit.
         """
         raw_trees, node_values = self.nodes, self.nodes.value
         if self.tree_weights is not None:
@@ -96,9 +95,9 @@ class Forest:
 
 
 def compact(entry: dict[str, Any]) -> dict[str, Any]:
-    """Replace the lists of a tree by arrays while the document is parsed, to save memory.
+    """Replace the lists of a tree, `entry`, by arrays in place, to save memory.
 
-    A list that cannot become an array stays, and `read_forest` rejects it.
+    The parser calls this for each object. `read_forest` rejects the lists that remain.
     """
     if "left_children" not in entry:
         return entry
@@ -123,11 +122,11 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 _DAMAGE_ERRORS = (ArtifactError, AttributeError, LookupError, TypeError, ValueError, OverflowError)
-"""Errors raised by a tree that XGBoost did not write; `read_forest` reports them."""
+"""Errors that an invalid tree may cause in `compact`; later, `read_forest` reports them."""
 
 
 def _read_leaf_width(tree: Mapping[str, Any]) -> int:
-    """Check the stated number of nodes of a tree, and return its number of values per leaf."""
+    """Return the number of values per leaf of a tree; reject a wrong number of nodes."""
     params = tree["tree_param"]
     if int(params["num_nodes"]) != len(tree["left_children"]):
         raise ArtifactError("a tree of the XGBoost model has more or fewer nodes than stated")
@@ -135,7 +134,7 @@ def _read_leaf_width(tree: Mapping[str, Any]) -> int:
 
 
 def _check_statistic(tree: Mapping[str, Any], name: str, values_per_node: int) -> None:
-    """Check the length and type of a float array, whose length XGBoost does not check."""
+    """Check the type and length of the float array `name`; XGBoost does not check the length."""
     values = tree[name]
     if values is _CHECKED_ARRAY:
         return
@@ -148,7 +147,7 @@ def _check_statistic(tree: Mapping[str, Any], name: str, values_per_node: int) -
 
 
 def _to_array(values: Any, dtype: str) -> Array:
-    """Convert a list or array of a document to `dtype`; reject integers that do not fit."""
+    """Convert a list or array to `dtype`; reject non-numbers, and integers that do not fit."""
     if isinstance(values, np.ndarray) and values.dtype == dtype:
         return values
     array = np.asarray(values)
@@ -169,7 +168,7 @@ def _to_array(values: Any, dtype: str) -> Array:
 def read_forest(
     model: Mapping[str, Any], tree_weights: Any, num_features: int, num_outputs: int
 ) -> Forest:
-    """Read the `model` entry of a gbtree document, and remove its arrays from it to save memory."""
+    """Read `model`, an entry of a gbtree document; remove its arrays meanwhile, to save memory."""
     trees = _read_trees(model)
     num_trees = len(trees)
     sizes = np.array([len(t["left_children"]) for t in trees], np.int64)
@@ -195,7 +194,7 @@ def read_forest(
         model, tree_weights, num_trees, leaf_width, num_outputs
     )
     sets = _read_category_sets(trees, sizes, starts)
-    # XGBoost sends the categories in the set to the right, an Ensemble sends them to the left.
+    # XGBoost sends categories in the set to the right, but an Ensemble sends them to the left.
     is_swapped = np.zeros(left.size, bool)
     is_swapped[np.fromiter(sets, np.int64, len(sets))] = True
     if (join("split_type") != is_swapped).any():
@@ -236,7 +235,7 @@ def _read_trees(model: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
 
 
 def _pop_and_join(trees: Sequence[dict[str, Any]], sizes: Array, name: str) -> Array:
-    """Remove the array `name` from all trees and return its concatenation."""
+    """Remove the array `name` from all trees, and return the concatenation."""
     dtype = _NODE_DTYPES.get(name, "float32")
     joined = np.empty(int(sizes.sum()), dtype)
     start = 0
@@ -252,11 +251,11 @@ def _pop_and_join(trees: Sequence[dict[str, Any]], sizes: Array, name: str) -> A
 def _check_children(
     parents: Array, left: Array, right: Array, is_leaf: Array, sizes: Array
 ) -> None:
-    """Check all children and parents. Parents are unused here, but XGBoost does not check them."""
+    """Check that children and parents match: XGBoost follows parents without checking them."""
     tree_size = np.repeat(sizes.astype(np.int32), sizes)
     for child in (left, right):
         if (~is_leaf & ((child < 0) | (child >= tree_size))).any():
-            raise ArtifactError("a child number of the XGBoost model is out of range")
+            raise ArtifactError("a child index of the XGBoost model is out of range")
     starts = np.cumsum(sizes) - sizes
     roots = np.repeat(starts.astype(np.int32), sizes)
     inner = np.flatnonzero(~is_leaf)
@@ -271,7 +270,7 @@ def _check_children(
 def _read_outputs_and_weights(
     model: Mapping[str, Any], entry: Any, num_trees: int, leaf_width: int, num_outputs: int
 ) -> tuple[Array, Array | None]:
-    """Return the output that each tree adds to, and for dart, the weight of each tree."""
+    """Return the output to which each tree adds, and the weight of each tree, None for gbtree."""
     outputs = _to_array(model["tree_info"], "int32")
     if (
         outputs.shape != (num_trees,)
@@ -294,7 +293,7 @@ def _check_features(trees: Trees, nodes: RawTrees, num_features: int) -> None:
 
 
 def _read_common_width(trees: Trees) -> int:
-    """Check the statistics of all nodes, and return the number of values per leaf."""
+    """Return the number of values per leaf, the same in all trees; check the node statistics."""
     widths = {_read_leaf_width(t) for t in trees} or {1}
     if len(widths) > 1:
         raise ArtifactError("trees of the XGBoost model have different numbers of values per leaf")
@@ -307,7 +306,7 @@ def _read_common_width(trees: Trees) -> int:
 def _read_leaf_values(
     trees: Trees, width: int, sizes: Array, is_leaf: Array, right: Array, threshold: Array
 ) -> Array:
-    """Return the values of all nodes, (nodes, width).
+    """Return the values of all nodes, (nodes, width); only those of leaves matter.
 
     A scalar leaf stores its value in split_conditions. A vector leaf (multi_output_tree) stores its
     values in a row of leaf_weights, and the index of that row in right_children.
@@ -361,10 +360,9 @@ def _read_category_sets(trees: Trees, sizes: Array, starts: Array) -> dict[int, 
 def _read_iteration_starts(
     model: Mapping[str, Any], num_trees: int, num_outputs: int, leaf_width: int
 ) -> Array:
-    """Return the index of the first tree of each iteration, then the number of trees.
+    """Return the index of the first tree of each iteration, followed by the number of trees.
 
-    XGBoost has stored them since 2.0. For older models they follow from the number of trees per
-    iteration.
+    XGBoost has stored them since 2.0. Older models have equally many trees in each iteration.
     """
     num_parallel = int(model["gbtree_model_param"].get("num_parallel_tree", 1))
     if num_parallel < 1:

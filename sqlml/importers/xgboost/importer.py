@@ -1,8 +1,8 @@
 """Import XGBoost's estimators, Boosters and model files.
 
-All of them go through the document of `document.py`. Estimators differ from a Booster in four ways
-(measured with 3.2): they stop at `best_iteration`, map `missing` to NaN, accept infinities (they
-predict in place, whereas a DMatrix rejects infinity), and turn predictions into labels.
+All of them are first converted to the document of `document.py`. Estimators differ from a Booster
+in four ways (as measured with 3.2): they stop at `best_iteration`, map `missing` to NaN, accept
+infinities (a Booster reads a DMatrix, which rejects them), and turn predictions into labels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OBJECTIVES: Mapping[str, Objective] = {
     "binary:hinge": Objective("binary", "step"),
     **dict.fromkeys(("multi:softmax", "multi:softprob"), Objective("multiclass", "softmax")),
 }
-"""The supported objectives. Source: XGBoost src/objective."""
+"""Name of a supported objective -> its task and links. Source: XGBoost src/objective."""
 
 MAX_FIRST_CLASS_MARGIN = 1.5 * 2.0**-24
 """The largest margin whose float32 sigmoid is not above 0.5, because exp(-x) + 1 rounds to 2.
@@ -49,7 +49,7 @@ Margins are compared instead of probabilities, so labels do not depend on the la
 
 
 def schema(model: Any) -> Schema:
-    """Return the columns of an estimator, Booster or file; the default names are f0, f1, ..."""
+    """Return the schema of an estimator, Booster or file; without names, columns are f0, f1, ..."""
     is_file = isinstance(model, XGBoostModel)
     source = model if is_file else _require_booster(model)
     names = source.names if is_file else source.feature_names
@@ -60,17 +60,17 @@ def schema(model: Any) -> Schema:
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import XGBClassifier or XGBRFClassifier, with labels 0 ... k-1 or several labels per row."""
+    """Import XGBClassifier or XGBRFClassifier: a label 0 ... k-1, or several labels, per row."""
     return _import_classifier(_read_model(model), frame, float(model.missing))
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import XGBRegressor (also with several targets or quantiles), XGBRFRegressor or XGBRanker."""
+    """Import XGBRegressor, XGBRFRegressor or XGBRanker, also with several targets or quantiles."""
     return _import_regressor(_read_model(model), frame, float(model.missing))
 
 
 def import_booster(model: Any, frame: Frame) -> Outputs:
-    """Import a Booster with all its trees, as a classifier if its objective has classes."""
+    """Import a Booster with all its trees; it is a classifier if its objective has classes."""
     return _import_raw(_read_model(model), frame)
 
 
@@ -135,8 +135,8 @@ def _import_classes(
 ) -> Outputs:
     prediction = boosters.apply_link(b, objective.link, margin)
     if model.targets == 1 and model.outputs > 1:
-        # Booster.predict compares the margins in softmax and the probabilities in softprob, where
-        # two margins may round to the same probability. The first of equal classes wins.
+        # Booster.predict compares margins for softmax and probabilities for softprob. Different
+        # margins may round to the same probability, and then the first of these classes wins.
         class_scores = margin if model.objective == "multi:softmax" else prediction
         labels = Labels("int64", tuple(range(model.outputs)))
         return boosters.import_multiclass(b, class_scores, prediction, margin, labels)
@@ -157,7 +157,7 @@ def _compute_margin(
     boosters.check_width(frame, model.features, "XGBoost")
     base = compute_base_margin(objective, model.base_score)
     if model.estimates_base_score and not model.rounds:
-        # Without rounds, base_score was not estimated. XGBoost predicts it as a margin.
+        # Without rounds, base_score was never estimated, and XGBoost uses it as a margin.
         base = model.base_score
     if model.weights is not None:
         x = _read_features(model, frame, missing, reject_infinite=True)
@@ -172,7 +172,7 @@ def _compute_margin(
 
 
 def compute_base_margin(objective: Objective, base_score: Array) -> Array:
-    """Convert `base_score`, float32 (K,), to a margin in XGBoost's float32 arithmetic."""
+    """Convert `base_score`, float32 (K,), to a margin, with the float32 arithmetic of XGBoost."""
     base = base_score.astype(np.float32)
     with np.errstate(all="ignore"):
         if objective.base_link == "logit":
@@ -190,7 +190,7 @@ def _log_in_float64(x: Array) -> Array:
 def _read_features(
     model: XGBoostModel, frame: Frame, missing: float, reject_infinite: bool
 ) -> Value:
-    """Return all features as (n, F) float32, with NaN for missing values."""
+    """Build all features, float32 (n, F); the value `missing` becomes NaN."""
     b = frame.builder
     if frame.sparse == "with zeros":
         raise UnsupportedModelError(
@@ -198,7 +198,7 @@ def _read_features(
             "these cases apart and a column cannot; use DictVectorizer(sparse=False) and fit again"
         )
     if frame.sparse:
-        # A sparse matrix stores no zeros, and XGBoost reads cells that are not stored as missing.
+        # XGBoost treats the zeros of a sparse matrix, which are not stored, as missing values.
         if frame.has_sparse_rows:
             dense = b.op("densify", frame.matrix("float64", "sparse"), fill=math.nan)
         else:
@@ -246,7 +246,7 @@ _ENUM = re.compile(r"ENUM\s*\(\s*('(?:[^']|'')*'(?:\s*,\s*'(?:[^']|'')*')*)\s*\)
 
 
 def _add_linear_terms(weights: Array, x: Value, base: Array, b: Builder) -> Value:
-    """Return the margins of gblinear, summed in float32 feature by feature, as XGBoost does."""
+    """Build the margins of gblinear: like XGBoost, sum feature by feature in float32."""
     x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1, np.float32)), x)
     total = b.constant((weights[-1] + base)[None, :])
     for feature, feature_weights in enumerate(weights[:-1]):

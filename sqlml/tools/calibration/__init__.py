@@ -1,1 +1,1 @@
-"""Measure costs on this machine, to be used instead of those that sqlml ships."""
+"""Measure costs on this machine, which then replace the costs that sqlml ships."""

@@ -1,7 +1,7 @@
-"""Measure the costs of the backends that `backends.costs` ships.
+"""Measure the costs of the backends, for which `backends.costs` has defaults.
 
-Every coefficient is the slope between two runs that differ in one thing: the depth of trees, the
-number of columns, or the values per leaf. Runs are short, and the fastest of several runs counts.
+Every cost is the slope between two runs that differ in one thing: the depth of trees, the number of
+columns, or the values per leaf. Runs are short, and the fastest of several runs counts.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ROWS, COLUMNS, TREES = 4_096, 16, 64
 ROUNDS = 5
 
 PADDED = 1.2
-"""Cost of a node of a grown tree, relative to full trees: some triples lack a child."""
+"""Cost of a node of a real tree relative to a full tree, because some nodes lack a child."""
 
 
 def measure_backends() -> dict[str, float]:
-    """Return the costs of each installed backend in nanoseconds, by name."""
+    """Return the costs of each installed backend in nanoseconds, by names such as "torch.step"."""
     costs = _measure_native()
     for library, backend, device, owner in (
         ("onnxruntime", "onnxruntime", "cpu", "onnxruntime"),
@@ -46,7 +46,10 @@ def measure_backends() -> dict[str, float]:
 def make_perfect_trees(
     depth: int, trees: int, columns: int, thresholds: int, values: int = 1, seed: int = 0
 ) -> Ensemble:
-    """Build trees that are full to `depth`, with random tests at some thresholds per column."""
+    """Build trees that are full to `depth`, with random tests at `thresholds` values per column.
+
+    Each leaf has `values` numbers.
+    """
     rng = np.random.default_rng(seed)
     size, leaves = (1 << depth) - 1, 1 << depth
     left, right = np.zeros(size, np.int64), np.zeros(size, np.int64)
@@ -77,7 +80,7 @@ def make_perfect_trees(
 
 
 class _TreeTimer:
-    """Measures the native tree kernels on perfect trees, in nanoseconds per row."""
+    """Measures native tree kernels, one per method, on perfect trees, in nanoseconds per row."""
 
     def __init__(self) -> None:
         self.tables = {n: _make_rows(ROWS, n).astype(np.float32) for n in (4, COLUMNS, WIDE)}
@@ -113,30 +116,31 @@ class _TreeTimer:
 DEEP_TREES, SHORT_TREES, WIDE_TREES = 16, 512, 1024
 
 BINS, WIDE_BINS = 100, 400
-"""Thresholds per column that need bins of one byte, and of two."""
+"""Thresholds per column for which bins need one byte, or two bytes."""
 
 
 def _measure_native() -> dict[str, float]:
+    # A full tree has 7 tests down to depth 3 and 63 down to depth 6, so the difference is 56.
     timer = _TreeTimer()
     cursor, descent, lockstep = timer.cursor, timer.descent, timer.lockstep
     node = PADDED * (cursor(6, BINS) - cursor(3, BINS)) / (TREES * 56)
-    # Low trees have as many thresholds in each column as tall ones only if there are many trees.
+    # With many trees, low trees have as many distinct thresholds per column as tall ones.
     tall, low = (cursor(depth, WIDE_BINS, 4, SHORT_TREES) for depth in (6, 3))
     short = PADDED * (tall - low) / (SHORT_TREES * 56)
     bin_cost = (cursor(6, BINS) - cursor(6, BINS, 4)) / (COLUMNS - 4)
     tree = (cursor(3, BINS) - TREES * 7 * node - COLUMNS * bin_cost) / TREES
-    # The kernel counts its rows every 4 levels, so 6 levels below the cut cost as much as 8.
+    # The kernel checks its rows every 4 levels, so 6 levels below the cut cost as much as 8.
     step = (descent(11) - descent(9)) / (DEEP_TREES * 4)
     wide_step = (descent(11, columns=WIDE) - descent(9, columns=WIDE)) / (DEEP_TREES * 4)
     leaf = (descent(9, 3) - descent(9)) / (DEEP_TREES * 2)
     above = DEEP_TREES * 31 * short + COLUMNS * bin_cost
     descent_cost = (descent(9) - above) / DEEP_TREES - 4 * step - leaf
     pair_step = (lockstep(8) - lockstep(3)) / (TREES * 5)
-    # So many rows go down in transposed blocks, unless there are too few trees for the columns.
+    # With this many rows and trees, the kernel transposes blocks of rows.
     top_time, wide_top_time = (lockstep(4, n, ROWS, SHORT_TREES) for n in (COLUMNS, WIDE))
     transposed = (wide_top_time - top_time) / (WIDE - COLUMNS)
     wide_transposed_step = lockstep(8, WIDE, ROWS, SHORT_TREES) - wide_top_time
-    # So many trees test every column, whether they are short or tall.
+    # This many trees test every column, at both depths.
     far_time = cursor(6, BINS, WIDE, WIDE_TREES) - cursor(3, BINS, WIDE, WIDE_TREES)
     return {
         "native.node": node,
@@ -144,7 +148,7 @@ def _measure_native() -> dict[str, float]:
         "native.wide_step": wide_step,
         "native.wide_pair_step": (lockstep(8, WIDE, ROWS) - lockstep(3, WIDE, ROWS)) / (TREES * 5),
         "native.short_node": short,
-        # It compares bytes, but the pages of real forests are in the second-level cache.
+        # This kernel compares bytes, but the nodes of real forests are in the second-level cache.
         "native.paged_node": (node + short) / 2,
         "native.bin": bin_cost,
         "native.tree": tree / 4,
@@ -175,6 +179,7 @@ def _measure_library(backend: str, device: str, owner: str) -> dict[str, float]:
 
 
 def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
+    """Return the costs of an operator call, of an elementwise number, and of a multiplication."""
     strategy = "traverse" if backend != "torch" else "tt"
 
     def measure(width: int, outputs: int, rows: int, steps: int) -> float:
@@ -196,7 +201,7 @@ def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
 
 
 def _measure_byte(backend: str, device: str) -> float:
-    """Return the cost of copying a byte to the device and back."""
+    """Return the cost of copying one byte to the device or back, in nanoseconds."""
     b = Builder()
     program = b.build({"score": b.op("cast", b.input("x", "float64", 64), dtype="float32")})
     run = _compile(program, backend, "tt", device)
@@ -214,7 +219,7 @@ def _make_rows(rows: int, columns: int) -> Array:
 
 
 def _time_rows(run: Callable[[Array], Any] | None, x: Array) -> float:
-    """Return nanoseconds per row, the best of several rounds."""
+    """Return the best time of `run` on `x` over several rounds, in nanoseconds per row."""
     assert run is not None
     run(x)
     best = math.inf

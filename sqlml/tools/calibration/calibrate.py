@@ -1,8 +1,8 @@
 """Measure the costs of this machine, which replace the default costs of `backends.costs`.
 
-`backends.py` measures the costs of the backends, and this module those of DuckDB. Every coefficient
-is the slope between two queries over the same rows that differ in one thing: the number of columns
-in a sum or in a function's argument, the depth of trees, or the number of categories.
+`backends.py` measures the costs of the backends, and this module those of DuckDB. Every cost is the
+slope between two queries over the same rows that differ in one thing: the number of columns in a
+sum or in a function's argument, the depth of trees, or the number of categories.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sqlml.udfs.duckdb.native.extension import NativeConnection, Unavailable, op
 from sqlml.udfs.make_function import make_engine_function
 
 MAX_RATIO = 50.0
-"""A measured cost is dropped as noise if it differs from the default by more than this factor."""
+"""A measured cost is ignored as noise if it differs from the default by more than this factor."""
 
 
 def calibrate() -> dict[str, float]:
@@ -76,7 +76,7 @@ def _measure_engine() -> dict[str, float]:
         sums = ", ".join(f"sum({name})" for name in names)
 
         def measure(value: str) -> float:
-            """Return nanoseconds per row for an expression; all columns are read in any case."""
+            """Return the ns per row of summing the SQL expression `value` and all columns."""
             return _time_query(connection, f"SELECT sum({value}), {sums} FROM t")
 
         def measure_packed(count: int) -> float:
@@ -89,7 +89,7 @@ def _measure_engine() -> dict[str, float]:
         number_cost = (high - low) / added_columns
         few_columns_time = measure_packed(FEW_COLUMNS)
         argument_cost = (measure_packed(COLUMNS) - few_columns_time) / added_columns
-        # A row passes 5 levels of a full tree, and 2 tests of a chain.
+        # Both have 31 tests. A row passes 5 levels of the full tree, and 2 tests of the chain.
         low, high = measure(_build_full_tree(names[:3])), measure(_build_full_tree(names[:5]))
         level_cost = (high - measure(_build_chain(names, 31))) / 3
 
@@ -121,7 +121,7 @@ def _measure_native_calls(
     names: Sequence[str],
     baseline: float,
 ) -> dict[str, float]:
-    """Measure the costs of native functions, which take columns; empty if they are unavailable."""
+    """Measure the costs of native functions, whose arguments are columns; {} if unavailable."""
     try:
         native = open_native_connection(connection)
     except Unavailable:
@@ -141,12 +141,12 @@ def _name_categories(count: int) -> list[str]:
 
 
 def _build_category_code(count: int) -> str:
-    """Build the SQL of a category's code among `count` categories, as `backends.sql` does."""
+    """Build the SQL of the index of column `c` among `count` categories, as `backends.sql` does."""
     return DUCKDB.place_of("c", [DUCKDB.quote_string(name) for name in _name_categories(count)])
 
 
 def _create_lookup(connection: duckdb.DuckDBPyConnection) -> str:
-    """Create a function that looks up a category among many, and return its name."""
+    """Create a function that encodes one of `CATEGORIES` categories, and return its name."""
     b = Builder()
     names = np.array(_name_categories(CATEGORIES), object)
     code = b.op("encode", b.input("c", "string"), categories=names, missing=-1)
@@ -164,7 +164,7 @@ def _build_weighted_sum(names: Sequence[str]) -> str:
 
 
 def _build_full_tree(names: Sequence[str], leaf: int = 1) -> str:
-    """Build the SQL of a tree that tests one column per level, with distinct values in its leaves.
+    """Build the SQL of a full tree that tests one column per level; all its leaves differ.
 
     >>> _build_full_tree(["a"])
     'CASE WHEN a <= 0.0 THEN 2.0 ELSE 3.0 END'
@@ -176,7 +176,7 @@ def _build_full_tree(names: Sequence[str], leaf: int = 1) -> str:
 
 
 def _build_chain(names: Sequence[str], tests: int) -> str:
-    """Build the SQL of a chain of `tests` tests, each of which matches half of the remaining rows.
+    """Build the SQL of a chain of tests, each of which matches half of the remaining rows.
 
     >>> _build_chain(["a"], 2)
     'CASE WHEN a <= 0.0 THEN 1.0 ELSE CASE WHEN a <= 0.5 THEN 2.0 ELSE 0.0 END END'
@@ -212,7 +212,7 @@ def _register_sum(native: NativeConnection, columns: int) -> str:
 
 
 def _time_query(connection: duckdb.DuckDBPyConnection, query: str) -> float:
-    """Return the time of a query in nanoseconds per row, the best of several rounds."""
+    """Return the best time of a query over several rounds, in nanoseconds per row."""
     best = math.inf
     for _ in range(ROUNDS + 1):
         start = time.perf_counter_ns()

@@ -1,14 +1,14 @@
 {# Made by `sqlml dbt`, which writes it anew: models as models of dbt. docs/dbt.md explains it. #}
 
 {#
-  A machine-learning model. The file has what follows the name in CREATE MODEL, or, with ml_config,
-  the query to train on:
+  A machine-learning model. The dbt file contains the rest of CREATE MODEL, after the model's name,
+  or if ml_config is set, the query to train on:
 
     {{ config(materialized='ml_model', ml_config={'model_type': 'logistic_reg', 'label': 'churned'}) }}
     SELECT * FROM {{ ref('customers') }}
 
-  With if_exists='keep' a model that exists is left as it is, except by --full-refresh; by default
-  it is replaced. What ref(..) names is a view with the row that sqlml.models has for the model.
+  By default, an existing model is replaced. With if_exists='keep', only --full-refresh replaces it.
+  ref(...) of the model is a view that contains the model's row of sqlml.models.
 #}
 {% materialization ml_model, adapter='duckdb' %}
   {%- set if_exists = config.get('if_exists', 'replace') -%}
@@ -52,7 +52,7 @@
   {{ (adapter.quote(model.database) ~ '.' if other else '') ~ adapter.quote(model.identifier) }}
 {%- endmacro %}
 
-{# OPTIONS (..) of a mapping. #}
+{# Format a mapping as OPTIONS (name = value, ...). #}
 {% macro ml_options(options) -%}
   OPTIONS (
   {%- for name, value in options.items() -%}
@@ -61,7 +61,7 @@
   )
 {%- endmacro %}
 
-{# A value as a literal of SQL. #}
+{# Format a value as a SQL literal. #}
 {% macro ml_value(value) -%}
   {%- if value is none -%} NULL
   {%- elif value is boolean -%} {{ 'true' if value else 'false' }}

@@ -1,6 +1,6 @@
 """The dbt-duckdb plugin, enabled in profiles.yml with `plugins: [{module: sqlml}]`.
 
-dbt-duckdb creates it by the name `sqlml.Plugin`. Its macros are in `dbt_macros.sql`.
+dbt-duckdb finds the class under the name `sqlml.Plugin`. The macros are in `dbt_macros.sql`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MODULE = "sqlml"
 
 
 class Plugin(BasePlugin):
-    """Gives dbt's threads Sessions instead of cursors.
+    """Gives dbt's threads Sessions instead of DuckDB cursors.
 
     It has one setting: `allow_pickle`, false by default.
     """
@@ -32,7 +32,7 @@ class Plugin(BasePlugin):
         LocalEnvironment.initialize_cursor = classmethod(_initialize_cursor)
 
     def configure_connection(self, conn: Any) -> None:
-        """Put a Session on the connection that all cursors come from."""
+        """Open a Session on `conn`, from which dbt-duckdb makes all cursors."""
         self.session = attach(conn, allow_pickle=self.allow_pickle)
 
 
@@ -42,7 +42,7 @@ _initialize_dbt_cursor = LocalEnvironment.initialize_cursor.__func__
 def _initialize_cursor(
     cls: Any, creds: Any, cursor: Any, plugins: Any = None, registered_df: Any = None
 ) -> Any:
-    """Set up a cursor of the Session. No hook of dbt-duckdb can replace a cursor."""
+    """Set up a cursor of the plugin's Session; dbt-duckdb has no hook that replaces a cursor."""
     for plugin in (plugins or {}).values():
         if isinstance(plugin, Plugin):
             cursor = plugin.session.cursor()

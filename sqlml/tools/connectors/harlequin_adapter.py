@@ -1,7 +1,7 @@
 """The adapter for harlequin, a SQL editor in the terminal: `harlequin -a sqlml`.
 
-Harlequin finds it by the entry point `harlequin.adapter`. It works like harlequin's adapter for
-DuckDB, but on a Session. The catalog shows models above the schemas.
+Harlequin finds the adapter through the entry point `harlequin.adapter`. It works like harlequin's
+adapter for DuckDB, but on a Session. The catalog shows models above the schemas.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SqlmlAdapter(DuckDbAdapter):
         self.allow_pickle: bool = str(allow_pickle).lower() == "true"
 
     def connect(self) -> SqlmlConnection:
-        """Open the database as harlequin's own adapter does, including the init script."""
+        """Open a Session; DuckDB's adapter opens the database and runs the init script."""
         connection = super().connect()
         session = attach(connection.conn, allow_pickle=self.allow_pickle)
         return SqlmlConnection(session, connection.init_message)
@@ -74,20 +74,20 @@ class SqlmlCursor(DuckDbCursor):
 
 
 class SqlmlConnection(DuckDbConnection):
-    """Harlequin's connection to DuckDB, on a Session."""
+    """A connection of harlequin's DuckDB adapter that runs statements on a Session."""
 
     def __init__(self, session: Session, init_message: str = "") -> None:
         super().__init__(cast(Any, session), init_message)
         self.session = session
 
     def execute(self, query: str) -> SqlmlCursor | None:
-        """Run a statement; return None if it has no rows."""
+        """Run a statement; return a cursor on its rows, or None if it has no result."""
         with _harlequin_errors():
             cursor = super().execute(query)
         return None if cursor is None else SqlmlCursor(self, cursor.relation)
 
     def validate_sql(self, text: str) -> str:
-        """Return the text, or "" if it is not a valid statement."""
+        """Return `text`, or "" if it contains an invalid statement."""
         try:
             statements = parse(text)
         except SqlmlError:
@@ -103,7 +103,7 @@ class SqlmlConnection(DuckDbConnection):
     def search_catalog(
         self, term: str, kind: CatalogSearchKind = "all"
     ) -> list[CatalogSearchResult]:
-        """Find the entries whose names contain the term; models count as relations."""
+        """Find entries whose names contain `term`, including models unless `kind` is "columns"."""
         results = super().search_catalog(term, kind)
         if kind == "columns":
             return results
@@ -128,7 +128,7 @@ class SqlmlConnection(DuckDbConnection):
         ]
 
     def models(self, database: str) -> list[ModelItem]:
-        """Return the models of a database; empty if they cannot be read."""
+        """Return the models of a database, or [] if they cannot be read."""
         with suppress(duckdb.Error, SqlmlError):
             cursor = self.session.cursor()
             ((current,),) = cursor.execute("SELECT system.main.current_database()").fetchall()
@@ -187,7 +187,7 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
 
     @classmethod
     def from_name(cls, name: str, database: str | None, connection: SqlmlConnection) -> ModelItem:
-        """Return the catalog item of a model; a database of None is the current one."""
+        """Return the catalog item of model `name`; None stands for the current database."""
         names = [name] if database is None else [database, name]
         reference = ".".join(names)
         return cls(
@@ -225,7 +225,7 @@ class DatabaseItem(DatabaseCatalogItem):
     """A database in the catalog."""
 
     def fetch_children(self) -> list[Any]:
-        """Return the database's models, if any, and its schemas."""
+        """Return the schemas of the database, after an item with its models if it has any."""
         schemas = super().fetch_children()
         assert isinstance(self.connection, SqlmlConnection)
         models = self.connection.models(self.label)

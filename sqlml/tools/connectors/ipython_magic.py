@@ -31,9 +31,9 @@ class SqlmlMagics(Magics):
         "database",
         nargs="?",
         help="a DuckDB file, or the name of a variable: a session, or a connection of DuckDB, "
-        "SQLAlchemy or ibis; it stays the session of further cells",
+        "SQLAlchemy or ibis; later cells use the same session",
     )
-    @argument("-o", "--out", metavar="NAME", help="keep the result in a variable, and show nothing")
+    @argument("-o", "--out", metavar="NAME", help="store the result in a variable; show nothing")
     @line_cell_magic
     def sqlml(self, line: str, cell: str | None = None) -> Any:
         """Run a cell of SQL in a session of sqlml; the last result is shown.
@@ -62,7 +62,7 @@ class SqlmlMagics(Magics):
         return result
 
     def _open_session(self, database: str) -> Session:
-        """Open a session on the connection in the variable `database`, or else on a file."""
+        """Open a session on the connection in the notebook's variable `database`, or on a file."""
         connection = unwrap_connection(self.shell.user_ns.get(database))
         if connection is None:
             return connect(database)
@@ -72,7 +72,7 @@ class SqlmlMagics(Magics):
             raise UsageError(f"{database}: {error}") from None
 
     def _run_statement(self, session: Session, sql: str) -> Any:
-        """Run a statement; return its relation, or None after printing its effect."""
+        """Run a statement; return its relation, or print a message and return None."""
         with progress_bar(session, sql):
             result = run_sql(session, sql, partial(self._run_in_scope, session))
         if not isinstance(result, str):
@@ -82,12 +82,12 @@ class SqlmlMagics(Magics):
         return None
 
     def _run_in_scope(self, session: Session, sql: str) -> Any:
-        """Run a statement with the user's names in scope, where DuckDB finds data frames."""
+        """Run a statement in the notebook's scope, so that DuckDB finds the user's data frames."""
         return eval("__sqlml__()", self.shell.user_ns, {"__sqlml__": partial(session.sql, sql)})
 
 
 def _hide_traceback(error: Exception) -> Exception:
-    """Make IPython show only the message: the trace leads through sqlml, not the user's SQL."""
+    """Make IPython show only the message of an error, because the traceback is inside sqlml."""
     text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
     lines = [escape_controls(text)]
     vars(error)["_render_traceback_"] = lambda: lines  # where IPython looks for it

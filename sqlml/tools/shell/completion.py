@@ -1,4 +1,4 @@
-"""Complete the text at the prompt: SQL keywords, names, options, settings, and their values."""
+"""Complete SQL at the prompt: keywords, names, options and settings, and values of the latter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEYWORDS = frozenset(
     "MODEL MODELS VERSION VERSIONS OPTIONS INPUT OUTPUT VERIFY EXPORT ALIAS TAGS CASCADE "
     "RETRAIN PROMOTE".split()
 )
-"""Keywords of statements about models that are missing from DuckDB's own list."""
+"""Keywords of statements about models that DuckDB's list of keywords lacks."""
 
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
@@ -68,7 +68,7 @@ _VALUES: Mapping[str, Sequence[str]] = {
     "on_null": ("error", "null"),
     "on_missing_column": ("error", "null"),
 }
-"""Words that an option or setting accepts."""
+"""Option or setting -> the words that it accepts."""
 
 _BOOLEAN = frozenset(
     {name for name, (types, _) in TRAINING_OPTIONS.items() if types == (bool,)}
@@ -76,16 +76,18 @@ _BOOLEAN = frozenset(
 )
 
 Candidate = tuple[str, str]
+"""A completion, and the description that the menu shows beside it."""
 Sources = Mapping[str, Sequence[str]]
+"""Table or alias -> columns."""
 
 
 @dataclass(frozen=True)
 class Names:
     """The names that a session knew when they were last read.
 
-    `tables` maps each table or view to its columns. In `models`, a model is followed by its aliases
-    (`churn@champion`). `keywords` are in upper case; `reserved` keywords, which are folded, must be
-    quoted if they are used as names.
+    `tables` maps each table or view to its columns. `models` has the name of each model, followed
+    by its aliases (`churn@champion`). `keywords` are in upper case. `reserved` has the folded
+    keywords that must be quoted if they are used as names.
     """
 
     tables: Sources = field(default_factory=dict)
@@ -96,13 +98,13 @@ class Names:
     settings: Sequence[str] = ()
 
     def quote(self, name: str) -> str:
-        """Return a name as SQL needs it: quoted if it is a reserved keyword or not a plain name."""
+        """Quote `name` if it is a reserved keyword or not a plain name; otherwise return it."""
         is_plain = _PLAIN_NAME.fullmatch(fold(name)) and fold(name) not in self.reserved
         return name if is_plain else DUCKDB.quote_name(name)
 
 
 def read_names(session: Any) -> Names:
-    """Read the names of a session; in a transaction that has failed, there are none."""
+    """Read the names of a session; return empty Names if its transaction has failed."""
     query = session.connection.sql
     try:
         tables: dict[str, list[str]] = {}
@@ -134,7 +136,7 @@ def _list_models(session: Any) -> Iterator[str]:
 
 
 def _list_versions(session: Any, model: str) -> list[str]:
-    """Return references to the versions of a model, such as `churn/3`; empty if it is unknown."""
+    """Return references to the versions of a model, such as `churn/3`, or [] for an unknown one."""
     try:
         versions = session.sql(f"SHOW VERSIONS IN MODEL {DUCKDB.quote_name(model)}")
     except (duckdb.Error, SqlmlError):
@@ -143,14 +145,14 @@ def _list_versions(session: Any, model: str) -> list[str]:
 
 
 class ModelCompleter(Completer):
-    """Completes a statement or dot command with the names of the session, which it reads lazily."""
+    """Completes statements and dot commands; it reads the names of `session` when needed."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
         self._names: Names | None = None
 
     def forget(self) -> None:
-        """Read the names again at the next completion: a statement may have changed them."""
+        """Forget the names, which a statement may have changed; the next completion reads them."""
         self._names = None
 
     def get_completions(self, document: Document, _: object) -> Iterable[Completion]:
@@ -184,14 +186,14 @@ def _complete_command(text_before: str) -> Iterator[Completion]:
 
 
 def _fold_unquoted(name: str) -> str:
-    """Return a name without quotes and folded, to compare it with typed text."""
+    """Remove the quotes of `name` and fold it, so that it can be compared with typed text."""
     return fold(name.strip("\"'")).replace('""', '"')
 
 
 def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Candidate]]:
-    """Return the word at the cursor, and its completions.
+    """Return the word that ends at the cursor, and its possible completions.
 
-    `before` is the text up to the cursor, and `text` the whole text.
+    `before` is the part of `text` up to the cursor.
     """
     match = _BEFORE_QUOTE.match(before)
     open_quote = before[match.end() :] if match is not None else ""
@@ -223,7 +225,7 @@ def find_candidates(before: str, text: str, names: Names) -> tuple[str, list[Can
 
 
 def _list_names_in_scope(word: str, sources: Sources, names: Names) -> list[Candidate]:
-    """Return columns, tables, functions and keywords, as candidates for any place in a query."""
+    """Return columns of `sources`, tables, functions and keywords, as in a query's SELECT list."""
     in_scope = sources or names.tables  # before FROM is typed, any table may be meant
     keywords = sorted({*names.keywords, *KEYWORDS})
     return [
@@ -236,12 +238,12 @@ def _list_names_in_scope(word: str, sources: Sources, names: Names) -> list[Cand
 
 
 def _complete_option_name(rest: str, text: str) -> list[Candidate] | None:
-    """Return the names of options if the cursor is inside OPTIONS (...), otherwise None."""
+    """Return names of options if `rest` ends inside OPTIONS (...), otherwise None."""
     inside = _IN_OPTIONS.search(rest)
     if inside is None:
         return None
     if inside[1].strip() and not inside[1].rstrip().endswith(","):
-        return []  # an option follows a comma
+        return []  # the next option needs a comma
     candidates = [
         *((name, "option") for name in TRAINING_OPTIONS),
         *((name, "parameter") for name in _list_parameters(text)),
@@ -252,7 +254,7 @@ def _complete_option_name(rest: str, text: str) -> list[Candidate] | None:
 
 
 def _list_parameters(text: str) -> list[str]:
-    """Return the parameters of the model type that the statement names."""
+    """Return the parameters of the model type in `text`, or [] if it names none."""
     match = _MODEL_TYPE.search(text)
     model_type = None if match is None else MODEL_TYPES.get(match[1].lower())
     names: list[str] = []
@@ -264,7 +266,7 @@ def _list_parameters(text: str) -> list[str]:
 
 
 def _complete_option_value(rest: str, text: str, names: Names) -> list[Candidate] | None:
-    """Return the values of an option if the cursor follows its name and "=", otherwise None."""
+    """Return the values of an option if `rest` ends with its name and "=", otherwise None."""
     inside = _IN_OPTIONS.search(rest)
     item = None if inside is None else _ITEM.fullmatch(inside[1].rpartition(",")[2])
     if item is None:
@@ -280,7 +282,7 @@ def _complete_option_value(rest: str, text: str, names: Names) -> list[Candidate
 
 
 def _complete_setting(rest: str, names: Names) -> list[Candidate] | None:
-    """Return the settings after SET or RESET, or the values of a setting of sqlml, if any."""
+    """Return the settings after SET or RESET, or the values after a setting; otherwise None."""
     match = _SETTING.search(rest)
     if match is None:
         return None
@@ -294,7 +296,7 @@ def _complete_setting(rest: str, names: Names) -> list[Candidate] | None:
 
 
 def _find_sources(text: str, names: Names) -> Sources:
-    """Return the columns of each table that a statement reads, by its name and by its alias."""
+    """Map each table in the FROM clauses of `text`, and its alias, to the table's columns."""
     tables = {fold(table): columns for table, columns in names.tables.items()}
     sources: dict[str, Sequence[str]] = {}
     for table, alias in _SOURCES.findall(text):

@@ -1,4 +1,4 @@
-"""The commands that begin with a dot, with the names of DuckDB's shell, and psql's synonyms."""
+"""The dot commands of the shell, named as in DuckDB's shell, and their synonyms from psql."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Arguments = Sequence[str]
 
 
 class UsageError(Exception):
-    """Raised for a dot command that does not exist or has wrong arguments."""
+    """Raised if a dot command is unknown or gets wrong arguments."""
 
 
 class Leave(Exception):
-    """Raised by `.exit`: the shell ends with this status."""
+    """Raised by `.exit` to end the shell with the exit status `status`."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -33,7 +33,7 @@ class Leave(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A dot command; `.help` shows its usage and what it is `about`."""
+    """A dot command. `.help` shows its arguments, `usage`, and its description, `about`."""
 
     usage: str
     about: str
@@ -43,8 +43,11 @@ class Command:
 
 
 def run_command(shell: Shell, line: str) -> None:
-    """Run a dot command, a command of psql, or `help`, `exit` or `quit`; `.exit` raises Leave."""
-    # Quotes hold words together, and a backslash is a plain character.
+    """Run a dot command or a synonym of one, such as `\\d` or `quit`.
+
+    Raises UsageError for a wrong command, and Leave for `.exit`.
+    """
+    # Quotes group words, but a backslash escapes nothing, as in Windows paths.
     lexer = shlex.shlex(line.rstrip(";"), posix=True, punctuation_chars=False)
     lexer.escape, lexer.commenters, lexer.whitespace_split = "", "", True
     try:
@@ -87,7 +90,7 @@ def _run_tables(shell: Shell, arguments: Arguments) -> None:
 
 
 def _build_name_condition(arguments: Arguments) -> str:
-    """Build a condition: `name` matches the pattern in `arguments`, if any, ignoring case."""
+    """Build the condition that `name` is LIKE the parameter, ignoring case, or true without one."""
     return f"{builtin('~~')}({fold_in_sql('name')}, {fold_in_sql('?')})" if arguments else "true"
 
 
@@ -133,7 +136,7 @@ def _run_mode(shell: Shell, arguments: Arguments) -> None:
 
 
 def _make_switch(setting: str, about: str, name: str = "") -> Command:
-    """Make a command that turns a setting on or off, or toggles it without an argument."""
+    """Make a command `name` that sets a boolean of the Display, or toggles it without argument."""
     name = name or setting
 
     def run(shell: Shell, arguments: Arguments) -> None:
@@ -163,7 +166,7 @@ def _run_read(shell: Shell, arguments: Arguments) -> None:
 
 
 def open_output(path: str) -> TextIO:
-    """Open a file for results, in UTF-8 and with line ends as written."""
+    """Open a file for results, in UTF-8 and without converting line ends."""
     return open(path, "w", encoding="utf-8", newline="")
 
 
@@ -205,22 +208,22 @@ COMMANDS: Mapping[str, Command] = {
     "databases": Command("", "list the attached databases, and their files", _run_databases),
     "describe": Command("NAME", "show the columns of a table, or a model", _run_describe, 1, 1),
     "exit": Command("[STATUS]", "leave (also .quit, exit, Ctrl-D)", _run_exit, 0, 1),
-    "headers": _make_switch("header", "write names of columns or not", "headers"),
+    "headers": _make_switch("header", "write column names, or not", "headers"),
     "help": Command("", "show this text", _run_help, 0, 1),
     "mode": Command("[MODE]", f"write results as {', '.join(MODES)}", _run_mode, 0, 1),
-    "models": Command("[PATTERN]", "list models, all or those like a pattern", _run_models, 0, 1),
+    "models": Command("[PATTERN]", "list models, or only those like PATTERN", _run_models, 0, 1),
     "nullvalue": Command("TEXT", "write TEXT for NULL", _run_null, 1, 1),
     "once": Command("FILE", "write the next result to a file", _run_once, 1, 1),
-    "open": Command("[FILE]", "leave this database and open another", _run_open, 0, 1),
+    "open": Command("[FILE]", "close this database and open another", _run_open, 0, 1),
     "output": Command("[FILE]", "write results to a file, or here again", _run_output, 0, 1),
-    "pager": _make_switch("pager", "show what does not fit in a pager or not"),
+    "pager": _make_switch("pager", "use a pager for results that do not fit the screen, or not"),
     "quit": Command("", "leave", _run_exit),
     "read": Command("FILE", "run the statements and commands of a file", _run_read, 1, 1),
     "schema": Command("[PATTERN]", "show CREATE statements of tables and views", _run_schema, 0, 1),
     "tables": Command(
-        "[PATTERN]", "list tables and views, or those like a pattern", _run_tables, 0, 1
+        "[PATTERN]", "list tables and views, or only those like PATTERN", _run_tables, 0, 1
     ),
-    "timer": _make_switch("timer", "show how long each statement takes or not"),
+    "timer": _make_switch("timer", "show how long each statement takes, or not"),
 }
 
 _SYNONYMS = {
@@ -232,4 +235,4 @@ _SYNONYMS = {
     "\\i": "read",
     "\\o": "output",
 }
-"""Synonyms of dot commands, such as the commands of psql."""
+"""Synonym, such as a command of psql -> the dot command that it runs."""

@@ -1,4 +1,4 @@
-"""The prompt of prompt_toolkit, which edits the lines of a statement together."""
+"""The prompt with prompt_toolkit, where all lines of a statement can be edited until it is run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlml.tools.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
 
 
 class ModelSqlLexer(SqlLexer):  # type: ignore[misc]  # Pygments has no types
-    """Pygments' SQL lexer, extended by sqlml's words."""
+    """Pygments' SQL lexer, which also knows the functions and keywords of models."""
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
         for position, token_type, word in super().get_tokens_unprocessed(text):
@@ -32,7 +32,7 @@ class ModelSqlLexer(SqlLexer):  # type: ignore[misc]  # Pygments has no types
 
 
 def make_editor(shell: Shell, history: Path) -> Callable[[], str]:
-    """Return a function that reads a statement, with completion and the history of a file."""
+    """Return a function that reads a statement; `history` is the file with earlier statements."""
     completer = ModelCompleter(shell.session)
     session: PromptSession[str] = PromptSession(
         message=FIRST,
@@ -57,7 +57,7 @@ def make_editor(shell: Shell, history: Path) -> Callable[[], str]:
 
 
 def _open_history(file: Path) -> History:
-    """Return the history of a private file, or of this session only if it cannot be created."""
+    """Return the history in `file`, private to the user, or in memory if that cannot be created."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.touch(mode=0o600)
@@ -67,7 +67,7 @@ def _open_history(file: Path) -> History:
 
 
 def _bind_keys() -> KeyBindings:
-    """Run a complete statement on Enter, or start a new line in the middle of one."""
+    """Bind Enter to run a complete statement or start a line, and Tab to complete or indent."""
     keys = KeyBindings()
 
     @keys.add("enter", filter=~completion_is_selected)

@@ -1,4 +1,4 @@
-"""The output modes of the shell (`MODES`).
+"""Write results in the output modes of the shell, which are listed in `MODES`.
 
 DuckDB converts all values to text, so numbers, dates and lists look exactly as in DuckDB.
 """
@@ -41,13 +41,13 @@ class Display:
 
 
 MAX_PAGER_ROWS, MAX_SCREEN_ROWS = 10_000, 40
-"""Maximum rows of a box in a pager, which is DuckDB's own limit, and without a pager."""
+"""The maximum number of rows of a box: in a pager, where it is DuckDB's limit, and without one."""
 
 _UNLIMITED_WIDTH = 1_000_000
 
 
 def draw_box(relation: Relation, use_pager: bool) -> str:
-    """Return DuckDB's box of a result: all of it for a pager, otherwise what fits."""
+    """Return a result as DuckDB's box: all columns for a pager, otherwise what fits the screen."""
     rows, width = MAX_SCREEN_ROWS, shutil.get_terminal_size().columns
     if use_pager and find_pager() is not None:
         rows, width = MAX_PAGER_ROWS, _UNLIMITED_WIDTH
@@ -58,7 +58,7 @@ def draw_box(relation: Relation, use_pager: bool) -> str:
 
 
 def show(text: str, use_pager: bool, out: TextIO) -> None:
-    """Write a text to a terminal, or show it in the pager if it does not fit."""
+    """Write `text` to the terminal `out`, or show it in the pager if it does not fit."""
     text = escape_controls(text)  # a pager writes to the terminal itself
     columns, lines = shutil.get_terminal_size()
     text_lines = text.splitlines()
@@ -73,7 +73,7 @@ def show(text: str, use_pager: bool, out: TextIO) -> None:
 
 
 def find_pager() -> list[str] | None:
-    """Return the command of the user's pager (SQLML_PAGER, PAGER, or less), or None."""
+    """Return the user's pager as words: SQLML_PAGER, PAGER or less; None if it is missing."""
     words = shlex.split(os.environ.get("SQLML_PAGER") or os.environ.get("PAGER") or "less")
     return words if words and shutil.which(words[0]) else None
 
@@ -93,7 +93,7 @@ def draw_plan(plan: str, width: int) -> str:
 
 
 def wrap_model_plan(text: str, width: int) -> str:
-    """Wrap the long lines of a model plan, aligned with its column of values."""
+    """Wrap the long lines of a model plan to `width`, aligned with the plan's column of values."""
     wrap = partial(textwrap.wrap, width=max(width, 40), subsequent_indent=" " * 20)
     return "\n".join(wrapped for line in text.splitlines() for wrapped in wrap(line) or [""])
 
@@ -133,14 +133,14 @@ Row = Sequence[str | None]
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """An output mode: a function that writes a relation, and its description for `.help`."""
+    """An output mode: the function that writes a relation, and a description for `--help`."""
 
     about: str
     write: Callable[[Relation, Display, TextIO], None]
 
 
 def fetch_texts(relation: Relation) -> Iterator[Row]:
-    """Yield the rows of a relation as the engine's text of each value; NULL is None."""
+    """Yield the rows of a relation, with each value as DuckDB's text, or None for NULL."""
     return _fetch(relation.project("CAST(COLUMNS(*) AS VARCHAR)"))
 
 
@@ -163,7 +163,7 @@ def _write_separated(
 
 
 def _quote_csv(text: str) -> str:
-    """Quote a CSV field if needed (RFC 4180). An empty string is quoted, but NULL is not."""
+    """Quote a CSV field if needed (RFC 4180), or if it is empty, to distinguish it from NULL."""
     if text and not any(c in text for c in '",\r\n') and text == text.strip():
         return text
     return '"' + text.replace('"', '""') + '"'
@@ -185,7 +185,7 @@ def _write_json_lines(relation: Relation, display: Display, out: TextIO) -> None
 
 
 def _encode_objects(relation: Relation) -> Iterator[str]:
-    """Yield the rows as JSON objects, with the engine's digits; NaN and infinity become strings."""
+    """Yield the rows as JSON objects, with DuckDB's digits; NaN and infinity become strings."""
     names = [json.dumps(name, ensure_ascii=False) + ":" for name in relation.columns]
     numeric_columns = _find_numeric_columns(relation)
     json_sql = f"CAST({builtin('to_json')}(COLUMNS(*)) AS VARCHAR)"
@@ -199,7 +199,7 @@ def _encode_objects(relation: Relation) -> Iterator[str]:
 
 
 def _encode_value(text: str | None, json_text: str, is_numeric: bool) -> str:
-    """Return the JSON of a value, given its text and DuckDB's own JSON."""
+    """Return the JSON of a value from DuckDB's text and JSON; nested NaN become strings."""
     if text is None:
         return "null"
     if is_numeric and text not in ("nan", "inf", "-inf"):
@@ -237,7 +237,7 @@ def _write_markdown(relation: Relation, display: Display, out: TextIO) -> None:
 
 
 def _write_box(relation: Relation, display: Display, out: TextIO) -> None:
-    """Write a box of all rows, even if it does not fit a terminal."""
+    """Write a box of all rows to a file or pipe, as wide as it needs to be."""
     rows = [list(relation.columns)]
     for row in fetch_texts(relation):
         rows.append(["NULL" if text is None else text.replace("\n", "\\n") for text in row])
@@ -271,7 +271,7 @@ def _pad(row: Sequence[str], widths: Sequence[int], align_right: Sequence[bool])
 
 
 def _measure(text: str) -> int:
-    """Return the width of a text in a terminal, in columns."""
+    """Return how many columns of a terminal a text takes up."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
@@ -287,4 +287,4 @@ MODES: Mapping[str, Mode] = {
     "markdown": Mode("a table of Markdown", _write_markdown),
     "tabs": Mode("values between tabs", partial(_write_separated, separator="\t")),
 }
-"""Modes by name, for `.mode` and for the options of `sqlml`."""
+"""Name of a mode -> Mode; the names are arguments of `.mode` and options of `sqlml`."""

@@ -1,6 +1,6 @@
-"""Read statements from a terminal, with history, completion and colors (prompt_toolkit).
+"""Read statements from a terminal and run them.
 
-Without the extra `cli` this is a plain prompt.
+The extra `cli` (prompt_toolkit) adds history, completion and colors to the plain prompt.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sqlml.tools.shell.dot_commands import Leave
 from sqlml.tools.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
 
 Reader = Callable[[], str]
-"""Reads a statement; raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
+"""A function that reads a statement; raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
 
 
 def prompt(shell: Shell) -> int:
-    """Run what is typed until the user leaves; return the exit status."""
+    """Run statements as they are typed, until the user leaves; return the exit status."""
     print(f"sqlml {__version__} on DuckDB {duckdb.__version__}")
     print("Statements end with a semicolon; .help lists commands; Ctrl-D leaves.")
     read_statement = _choose_reader(shell)
@@ -61,7 +61,7 @@ def _choose_reader(shell: Shell) -> Reader:
 
 
 def _read_plain() -> str:
-    """Read a statement with `input`, line by line."""
+    """Read lines with `input` until they form a statement or command; return them."""
     with suppress(ImportError):
         import_module("readline")  # from now on `input` edits lines
     text = ""

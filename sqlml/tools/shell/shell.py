@@ -1,4 +1,4 @@
-"""The shell: run SQL scripts with dot commands on one session, and write the results."""
+"""Run scripts of SQL and dot commands on a session, and write the results."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from sqlml.tools.shell.output_modes import MODES, Display
 
 
 def run_sql(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
-    """Run a statement with `run`; return its relation, or a message if it has no rows to show."""
+    """Run `sql` with the function `run`; return its relation, or a message if it has no result."""
     relation = run(sql)
     if relation is None or relation.columns == ["Success"]:
         rows = () if relation is None else relation.fetchall()
-        if not rows:  # the engine returns this for a statement without a result
+        if not rows:  # DuckDB returns an empty "Success" for statements without a result
             return _describe_change(sql)
     if relation.columns == ["Count"] and _changes_rows(session, sql):
         counts = [count for (count,) in relation.fetchall()]
@@ -44,7 +44,7 @@ def run_sql(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
 
 
 def _changes_rows(session: Session, sql: str) -> bool:
-    """Return whether the result of a statement is only the number of changed rows."""
+    """Return whether the result of a statement is just the number of changed rows."""
     if "returning" in sql.lower():
         return False
     try:
@@ -55,7 +55,7 @@ def _changes_rows(session: Session, sql: str) -> bool:
 
 
 def _describe_change(sql: str) -> str:
-    """Describe the effect of a statement about a model; return "" for other statements."""
+    """Return a message such as "created model churn", or "" unless `sql` changes one model."""
     parsed = classify_text(sql).statements
     if len(parsed) != 1 or not isinstance(parsed[0], statements.OfModel):
         return ""
@@ -76,14 +76,14 @@ _VERBS = {
 
 FIRST, NEXT = "sqlml> ", "   ..> "
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-"""Matches a line; `splitlines` would also split at other characters, such as a form feed."""
+"""Matches a line. Unlike `splitlines`, it does not split at characters such as form feed."""
 
 WORDS = frozenset({"exit", "quit", "help"})
 """Words that users type to leave or to get help, and that are not SQL statements."""
 
 
 class Piece(NamedTuple):
-    """A statement without its semicolon, or a dot command; `line` is its first line, from 1."""
+    """A statement without its semicolon, or a dot command, and its line in the script, from 1."""
 
     text: str
     line: int
@@ -112,7 +112,7 @@ def split_pieces(text: str) -> Iterator[Piece]:
 
 
 def _split_statements(text: str, first_line: int) -> Iterator[Piece]:
-    """Yield the statements of a text that begins in line `first_line`."""
+    """Yield the statements of `text`, which begins in line `first_line` of the script."""
     for piece in split_tokens(text, "duckdb"):
         start = piece.tokens[0].start
         yield Piece(text[start : piece.tokens[-1].end + 1], first_line + text.count("\n", 0, start))
@@ -124,7 +124,7 @@ def is_command(line: str) -> bool:
 
 
 def is_complete(text: str) -> bool:
-    """Return whether a text ends with a complete statement: its last token is a semicolon.
+    """Return whether `text` ends with a complete statement: its last token is a semicolon.
 
     >>> is_complete("SELECT 1;  -- done"), is_complete("SELECT ';"), is_complete("SELECT 1")
     (True, False, False)
@@ -142,14 +142,17 @@ PATIENCE, _INTERVAL = 2.0, 0.2
 
 @contextmanager
 def progress_bar(session: Any, sql: str) -> Iterator[None]:
-    """Draw the progress of a query while the block runs, if tqdm is installed and it is visible."""
+    """Draw the progress of the query `sql` while the block runs it.
+
+    Nothing is drawn without tqdm, without a terminal, or for statements about models.
+    """
     try:
         from tqdm import tqdm
     except ImportError:
         yield
         return
     stream = watched_stream()
-    # Training draws its own bar.
+    # Statements about models draw their own progress, for example in training.
     parsed = classify_text(sql).statements
     if stream is None or not all(isinstance(statement, Query) for statement in parsed):
         yield
@@ -188,10 +191,10 @@ _ERRORS = (UsageError, SqlmlError, duckdb.Error, OSError, RuntimeError)
 
 
 class Shell:
-    """Runs statements and dot commands on `session`, and writes their results.
+    """Runs statements and dot commands on `session`, and writes their results to `out`.
 
-    If a user watches the terminal (`is_watched`), results are fitted to the screen, and a statement
-    without a result prints a message. `once` is the target of the next result only.
+    If `out` is a terminal that a user watches (`is_watched`), results are fitted to the screen, and
+    a statement without a result prints a message. `once` replaces `out` for the next result.
     """
 
     def __init__(
@@ -211,10 +214,10 @@ class Shell:
         self._connect = connect
 
     def run(self, text: str, file: str = "") -> int:
-        """Run a script of statements and dot commands, and return the exit status.
+        """Run a script of statements and dot commands; return the exit status.
 
-        The status is 0, 1 after an error, which ends the script, or 130 after Ctrl-C. Errors name
-        the `file` and the line. `.exit` raises Leave.
+        The status is 0, or 1 after an error, which ends the script, or 130 after Ctrl-C. Error
+        messages name the line if the script comes from a `file`. `.exit` raises Leave.
         """
         try:
             self.run_all(text, file)
@@ -233,7 +236,7 @@ class Shell:
         return 0
 
     def run_all(self, text: str, file: str = "") -> None:
-        """Run a script; raise the first error, with a note on its file and line."""
+        """Run a script; raise the first error, with a note about its line if there is a `file`."""
         for piece in split_pieces(text):
             try:
                 if is_command(piece.text):
@@ -259,11 +262,11 @@ class Shell:
             self.print_message(f"{seconds:.3f} s")
 
     def write(self, relation: Any) -> None:
-        """Write a result in the mode, and to the target, that the user has set."""
+        """Write a result in the user's output mode to the user's target."""
         self._show(self._write_result(relation))
 
     def _write_result(self, relation: Any, sql: str = "") -> str:
-        """Write a result to its target; return the text instead if the target is the terminal."""
+        """Write a result to its target; return boxes and plans for the terminal as text instead."""
         out, self.once = self.once or self.out, None
         relation = Relation(unwrap(relation), self.session.connection.interrupt)
         is_shown = self.is_watched and out is self._standard_out
@@ -294,7 +297,7 @@ class Shell:
             output_modes.show(text, self.display.pager, self._standard_out)
 
     def _fit_plans(self, plans: Sequence[str], sql: str) -> str:
-        """Return the plans of EXPLAIN as text, wrapped or drawn as a tree if they are too wide."""
+        """Fit the plans of EXPLAIN to the terminal: wrap sqlml's plan, draw DuckDB's as a tree."""
         width = shutil.get_terminal_size().columns
         json_query = output_modes.build_json_explain_sql(sql)
         fitted_plans = []
@@ -323,7 +326,7 @@ class Shell:
         self.out = out
 
     def open(self, database: str) -> None:
-        """Close this database and open another; if opening fails, this one stays open."""
+        """Open another database, then close the current one, which stays open after an error."""
         session = self._connect(database)
         self.session.close()
         self.session = session
@@ -336,7 +339,7 @@ class Shell:
 
 
 def _is_interruption(error: BaseException) -> bool:
-    """Return whether Ctrl-C caused an error, even if the engine has wrapped it in another error."""
+    """Return whether Ctrl-C caused `error`, even if DuckDB has wrapped it in another error."""
     if isinstance(error, KeyboardInterrupt | duckdb.InterruptException):
         return True
     text = str(error)
