@@ -41,7 +41,7 @@ _TOKEN = re.compile(r"sqlml-failure-(\d+)")
 _ERROR_CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
     {cls.__name__: cls for cls in (MissingValueError, UnknownCategoryError)}
 )
-"""Error classes that `backends.sql.printing.Printing.error` writes, by name."""
+"""Map the names that `backends.sql.printing.Printing.error` writes to the error classes."""
 _SQL_ERROR = re.compile(rf"Invalid Input Error: ({'|'.join(_ERROR_CLASSES)}): (.*)", re.DOTALL)
 _MAX_PARKED = 100
 _counter = itertools.count(1)
@@ -54,11 +54,11 @@ class ParkedFailure(Exception):
 
 
 def park_error(error: Exception) -> ParkedFailure:
-    """Park `error` and return the exception to raise in its place.
+    """Park `error`, and return the exception to raise instead, whose message has the token.
 
-    An error that is not sqlml's own becomes the cause of a ScoringError that asks for a report.
-    Tracebacks are dropped, because they would keep the batch and the model alive for as long as the
-    error is not claimed.
+    An error other than a SqlmlError becomes the cause of a ScoringError that asks for a report.
+    Tracebacks are dropped, because they would keep the batch and the model alive until the error is
+    claimed.
     """
     if not isinstance(error, SqlmlError):
         scoring_error = ScoringError(
@@ -134,13 +134,13 @@ class LastRows:
         self._lock = threading.Lock()
 
     def twin(self) -> LastRows:
-        """Return an instance that shares the remembered rows but has a count of its own."""
+        """Return an instance that shares the remembered rows, but counts its found rows itself."""
         twin = LastRows()
         twin._last_batches, twin._lock = self._last_batches, self._lock
         return twin
 
     def find(self, rows: Array) -> Array | None:
-        """Return the results (n, outputs) of `rows` (n, k) if the last batch has all of them."""
+        """Return the results (n, outputs) of `rows` (n, k), or None if a row is not remembered."""
         with self._lock:
             last_batch = self._last_batches.get(threading.get_ident())
         if last_batch is None or last_batch[0].shape[1] != rows.shape[1] or not rows.size:
@@ -171,7 +171,7 @@ def _view_bits(rows: Array) -> Array:
 
 
 def find(known_rows: Any, rows: Any, positions: Any) -> Any:
-    """Write the position of each row in `known_rows`, in order; return whether all exist."""
+    """Set `positions` to the indices of `rows` in `known_rows`; return False if one is missing."""
     position, width = 0, rows.shape[1]
     for row in range(rows.shape[0]):
         while True:
@@ -265,7 +265,7 @@ class BatchFunction:
         return _make_lists(numbers, np.arange(0, row_count * row_length + 1, row_length))
 
     def score_in_parts(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Score any number of rows as `score_matrix` does, at most `most` rows at a time."""
+        """Score any number of rows as `score_matrix` does, at most `max_rows` at a time."""
         row_count, max_rows = matrix.shape[0], self.max_rows
         if max_rows is None or row_count <= max_rows:
             return self.score_matrix(matrix, texts)
@@ -277,7 +277,7 @@ class BatchFunction:
         return pa.concat_arrays(results)
 
     def score_numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Return the results, flattened row by row; use a slower path while kernels compile."""
+        """Return the results, flattened row by row, without waiting for kernels if possible."""
         try:
             with no_wait():
                 return self._compute_numbers(matrix, texts)
@@ -328,7 +328,10 @@ class BatchFunction:
         return filler if fits else None
 
     def _score_with_filler(self, matrix: Array) -> pa.Array | None:
-        """Score directly into Arrow's memory; return None if that is impossible."""
+        """Score directly into Arrow's memory.
+
+        Return None if the model has no fitting filler, or if the filler rejects a row.
+        """
         filler = self._filler
         if filler is None or self.class_offsets or not matrix.flags.aligned:
             return None
@@ -368,7 +371,7 @@ def arrow_type(sql_type: str) -> pa.DataType:
 
 
 def split_text_lists(lists: pa.Array | pa.ChunkedArray, column_count: int) -> list[TextColumn]:
-    """Split lists of strings (bytes or NULL) into columns; a single chunk is not copied."""
+    """Split one list of `column_count` strings per row, bytes or NULL, into text columns."""
     lists = join_chunks(lists)
     list_type = lists.type
     predicates = (pa.types.is_list, pa.types.is_large_list, pa.types.is_list_view)
@@ -396,8 +399,8 @@ def join_chunks(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(values.chunks) if values.num_chunks else values.combine_chunks()
 
 
-def _make_lists(values: pa.Array, ends: Array) -> pa.ListArray:
-    return pa.ListArray.from_arrays(to_arrow(ends, pa.int32()), values)
+def _make_lists(values: pa.Array, offsets: Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(to_arrow(offsets, pa.int32()), values)
 
 
 def to_arrow(values: Array, arrow_type: pa.DataType) -> pa.Array:
@@ -414,7 +417,7 @@ def to_arrow(values: Array, arrow_type: pa.DataType) -> pa.Array:
 
 
 def unpack_rows(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
-    """Convert a fixed-size list array to a matrix (n, width); only NULLs cause a copy."""
+    """Convert an array of fixed-size lists to a matrix (n, width), copied only if it has NULLs."""
     packed = join_chunks(packed)
     list_type, is_fixed_size = packed.type, pa.types.is_fixed_size_list(packed.type)
     if not is_fixed_size or (list_type.list_size, list_type.value_type) != (width, _FLOATS[dtype]):

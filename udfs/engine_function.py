@@ -53,7 +53,7 @@ def register_functions(
     """Register the functions of a plan; return the registered name of each function."""
     names: dict[str, str] = {}
     for name, spec in plan.specs.items():
-        # If the SQL does not contain the call, SQL alone computes all of its rows.
+        # A function that the SQL does not call is not needed: SQL expressions compute its rows.
         if f"{name}(" in plan.sql:
             registered = engine.find_registered(name)
             names[name] = registered or engine.register(spec, program(spec.program_hash))

@@ -63,9 +63,10 @@ def name_refused_value(
     encoders: Program | None = None,
     dialect: Dialect = DUCKDB,
 ) -> UnknownCategoryError:
-    """Return `error`, which `core` raised, with the first refused value or a query that finds it.
+    """Return `error`, raised by `core`, with the first value that the model refuses in its message.
 
-    `encoders` is the Program that encoded the strings, if the strings are no longer available.
+    If only SQL saw the strings, `encoders` is the Program that encoded them, and the message has a
+    query for the refused values instead. `error` is returned unchanged if neither can be found.
     """
     if error.feature is None or error.step is None:
         return error
@@ -103,6 +104,7 @@ def format_value(value: Any) -> str:
 def _find_refused_row(
     core: Program, inputs: Mapping[str, Any], feature: str, step: str
 ) -> int | None:
+    """Return the first row in which the check of `feature` by `step` fails; None if unknown."""
     code_nodes = {
         str(i): node.inputs[0]
         for i, node in enumerate(core.nodes)
@@ -166,7 +168,7 @@ _lock = threading.Lock()
 
 
 def _encode_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a code for each string (n,), or -1 for a string that is not remembered."""
+    """Return a code for each of the first strings, which are remembered, and -1 for the others."""
     remembered = texts.slice(0, _MAX_BATCH_TEXTS).to_pylist()
     with _lock:
         codes = list(_remember_texts(remembered))
@@ -174,6 +176,7 @@ def _encode_texts(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _remember_texts(texts: list[str | None]) -> Iterator[int]:
+    """Remember each string, and yield its code; the caller holds `_lock`."""
     for text in texts:
         if text is None:
             yield _NULL_CODE
@@ -187,7 +190,7 @@ def _remember_texts(texts: list[str | None]) -> Iterator[int]:
 
 
 def find_refused_text(code: float) -> tuple[str | None] | None:
-    """Return a tuple with the string (or None for NULL) behind a code; None for an unknown code."""
+    """Return a tuple with the string of a code, (None,) for NULL; None for an unknown code."""
     if code == _NULL_CODE:
         return (None,)
     with _lock:
@@ -230,7 +233,7 @@ class CompiledOnUse:
 def make_engine_function(
     spec: FunctionSpec, program: Program, on_use: bool = False, dialect: Dialect = DUCKDB
 ) -> EngineFunction:
-    """Compile the parts of `program` that `spec` selects; with `on_use`, when first called.
+    """Make the function `spec`, which scores with `program`; with `on_use`, compile it when called.
 
     `dialect` is the SQL dialect of the queries in error messages. Raises ConfigError or
     BackendError if the backend is unknown or cannot run the Program.
@@ -280,7 +283,7 @@ def make_engine_function(
 
 
 def _share_last_rows(spec: FunctionSpec) -> LastRows:
-    """Return a function's row memory, which its volatile variant in WHERE shares."""
+    """Return the last rows of the function `spec`; its volatile variant in WHERE shares them."""
     last_rows = LastRows()
     shared = _shared_last_rows.setdefault(replace(spec, once=False).name, last_rows)
     return last_rows if shared is last_rows else shared.twin()
@@ -306,6 +309,7 @@ def _build_lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None
 
 
 def _make_explainer(prepared: Prepared, dialect: Dialect) -> Explain:
+    """Make the function that adds the refused value to an error about an unknown category."""
     split = prepared.split
     number_positions = {c.name: k for k, c in enumerate(split.columns) if not c.is_encoded}
     codes = {c.name: k for k, c in enumerate(split.columns) if c.is_strict and not c.is_looked_up}

@@ -1,8 +1,8 @@
 """Count the rows, the batches and the time of functions in one analyzed query.
 
-An analyzed query calls twins of its functions, which no other query calls at the same time. So a
-query that is not analyzed pays nothing. Later analyses reuse the twins, since an engine never
-forgets a function.
+An analyzed query calls twins: copies of its functions that measure, and that no other query calls
+at the same time. So a query that is not analyzed pays nothing. Later analyses reuse the twins,
+since an engine never forgets a function.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Meter:
 
 
 class Twin:
-    """A function under another name, used by at most one analysis at a time.
+    """A copy of a function under another name, which measures one analyzed query at a time.
 
-    It keeps the scoring function only during an analysis, since the engine keeps the twin forever.
+    The engine keeps a twin forever, so the twin keeps its scoring function only during an analysis.
     """
 
     def __init__(self, function: EngineFunction, number: int) -> None:
@@ -89,7 +89,7 @@ class Twin:
         return self._analysis[1]
 
     def start_batch(self) -> None:
-        # By thread number: to Python, an engine's thread is a new one each time.
+        # Keyed by thread number, because Python sees an engine's thread as a new one each time.
         if self._analysis is not None:
             meter = self._analysis[0]
             self._started[threading.get_ident()] = meter, meter.start_batch()

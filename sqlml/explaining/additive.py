@@ -48,7 +48,7 @@ class Additive:
         return self._players + 1
 
     def get_contributions(self, i: int) -> Value | None:
-        """Return the contributions to node i, (n, width * block) float64, or None if unknown."""
+        """Return the contributions to node i, float64 (n, width * block); None if not additive."""
         if i not in self._cache:
             self._cache[i] = self._compute_contributions(i)
         return self._cache[i]
@@ -65,7 +65,7 @@ class Additive:
         return contributions
 
     def explain_output(self, i: int) -> Value | None:
-        """Return the contributions to an explained node; without a background, only of sums."""
+        """Return the contributions to node i; without a background, None unless it is a sum."""
         rule = _RULES.get(self._program.nodes[i].op)
         has_rule = rule is not None and rule(self, self._program.nodes[i]) is not None
         return self.get_contributions(i) if has_rule or self._background is not None else None
@@ -84,7 +84,7 @@ class Additive:
         return self._subtract_background_mean(contributions)
 
     def _subtract_background_mean(self, blocks: Value) -> Value:
-        """Center each input's own term on its mean over the background."""
+        """Move each input's mean contribution over the background to the expected value."""
         if self._background is None:
             return blocks
         mean = self._score_background(blocks).mean(axis=0).reshape(-1, self.block)
@@ -104,7 +104,7 @@ class Additive:
         return self._b.linear(self._b.cast(x, "float64"), weights, bias)
 
     def explain_columns(self, i: int, chosen: Array) -> Value | None:
-        """Return the contributions to some columns of node i only."""
+        """Return the contributions to only the columns `chosen` of node i, or None if unknown."""
         node = self._program.nodes[i]
         if node.op == "tree_ensemble" and not node.attrs["target"].any():
             attrs = dict(node.attrs)
@@ -164,6 +164,7 @@ class Additive:
         return self._divide_shared(contributions, shared_sets) if shared_sets else contributions
 
     def _divide_shared(self, blocks: Value, shared_sets: list[frozenset[int]]) -> Value | None:
+        """Divide the contribution of each set of inputs equally among the inputs in the set."""
         wide_block_size = self.block + len(shared_sets)
         share_matrix = np.zeros((wide_block_size, self.block))
         share_matrix[: self._players, : self._players] = np.eye(self._players)
@@ -177,7 +178,7 @@ class Additive:
         return self._append_linear(blocks, weights, np.zeros(outputs * self.block))
 
     def explain_linear(self, node: Node) -> Value | None:
-        """Return the contributions to a weighted sum, of columns with owners or of other sums."""
+        """Return the contributions to a weighted sum of columns with one owner each, or of sums."""
         weights: Array = np.asarray(node.attrs["weights"], np.float64)
         source, (columns, outputs) = node.inputs[0], weights.shape
         owner = self._owners[source]
@@ -235,7 +236,7 @@ class Additive:
         return None if blocks is None else self._scale_blocks(node.op, blocks, scaling[1])
 
     def _match_constant_factor(self, node: Node) -> tuple[int, Array] | None:
-        """Return the node that is multiplied or divided by a constant, and a factor per column."""
+        """If `node` scales a node by a constant, return its index and a factor per column."""
         is_constant = [self._program.nodes[j].op == "constant" for j in node.inputs]
         if sum(is_constant) != 1 or (node.op == "div" and is_constant[0]):
             return None
@@ -278,6 +279,7 @@ _UNUSED_STATISTICS = frozenset(STATISTICS) - {"cover", "leaf_cover"}
 contributions node only keeps the columns that the trees test."""
 
 _MAX_WEIGHTS, _MAX_NODE_ROWS = 1 << 24, 1 << 26
+"""Maximum size of a weight matrix, and of the product of background rows and tree nodes."""
 
 _MAX_PATH_COLUMNS = 1024
 """Maximum number of columns that the tests of one path may read."""

@@ -41,6 +41,7 @@ def estimate_blocks(
 
     The result is (n, width * (2 * inputs + 1)): for each column of the output, the contributions of
     the inputs, the mean over the background rows, and the standard errors of the contributions.
+    It is None if no output can be explained. `pairs` counts the pairs of orders per background row.
     """
     name = find_explained_output(program)
     if name is None:
@@ -60,7 +61,7 @@ def estimate_blocks(
             strings[:, k] = ["" if value is None else str(value) for value in values]
         else:
             numbers[:, k] = values.astype(np.float64)
-    if pairs is None:  # 64 per explained row, and at least 2 per background row
+    if pairs is None:  # at least 64 pairs in all, and at least 2 per background row
         pairs = max(2, -(-64 // num_rows))
     return b.op(
         "sampled_contributions",
@@ -98,7 +99,10 @@ errors."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassContributions:
-    """Assigns the blocks of the explained output, scores or probabilities, to classes."""
+    """Assigns the blocks of the explained output, scores or probabilities, to classes.
+
+    `values` are the nodes of `program` in the builder `b`, and `block` is the size of a block.
+    """
 
     program: Program
     b: Builder
@@ -143,7 +147,7 @@ class ClassContributions:
         return self.b.op("select", blocks, indices=columns)
 
     def _complement(self, blocks: Value) -> Value:
-        """Derive the blocks of the first of two classes from the blocks of the second class."""
+        """Return the blocks of the first of two classes, given `blocks` of the second class."""
         inputs = len(self.program.inputs)
         offset, sign = np.zeros(self.block), np.ones(self.block)
         sign[: inputs + 1] = -1
@@ -151,6 +155,7 @@ class ClassContributions:
         return self.b.op("add", offset, self.b.op("mul", blocks, sign))
 
     def _select_predicted_block(self, blocks: Value, classes: int, target: int) -> Value:
+        """Return the block of each row's predicted class, by a sum with zero for other blocks."""
         if "label" not in self.program.outputs:
             raise UnsupportedModelError(_NO_CLASS_MATCH)
         label = self.values[self.program.outputs["label"]]
@@ -162,7 +167,7 @@ class ClassContributions:
         return self.b.linear(product, np.tile(np.eye(self.block), (classes, 1)))
 
     def _has_score_per_class(self) -> bool:
-        """Return whether the explained columns are classes, whose argmax is the label."""
+        """Return whether there is one explained column per class, with the label as argmax."""
         name = find_explained_output(self.program)
         if name == "proba" or "label" not in self.program.outputs:
             return name == "proba"
@@ -253,7 +258,7 @@ def _compute_exact_blocks(program: Program, b: Builder, additive: Additive) -> V
 
 
 def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | None:
-    """If a node is a monotone function, return its input and if it increases; otherwise None."""
+    """If a node is a monotone function, return (its input, if it increases); otherwise None."""
     node = program.nodes[index]
     rowwise_inputs = [j for j in node.inputs if program.nodes[j].type.rowwise]
     if len(rowwise_inputs) != 1:

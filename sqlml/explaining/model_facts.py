@@ -1,7 +1,7 @@
-"""Facts that a Program contains about its model, as rows of table functions.
+"""Facts that a Program contains about its model, for SQL's table functions.
 
-They are the ranges and statistics of features in training, the importance of features, linear
-weights, and the nodes of trees.
+The facts are ranges and statistics of features in training, feature importances, linear weights,
+and the nodes of trees.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ class Importance:
 
 
 def compute_importances(program: Program, source: str) -> list[Importance] | None:
-    """Return one entry per input, in order, computed as the library of the class `source` does.
+    """Return the importance of each input, computed as the library of the class `source` does.
 
-    Columns that belong to one input, such as its categories, are added up. Return None if there are
-    no trees, or if columns depend on several inputs.
+    The importances of all columns of an input, such as its categories, are added up. Return None if
+    the Program has no trees, or if a tested column depends on several inputs.
     """
     owners_of_nodes = find_owners(program)
     nodes = [node for node in program.nodes if node.op == "tree_ensemble"]
@@ -195,7 +195,7 @@ class Weight:
 
 
 def read_weights(program: Program) -> list[Weight] | None:
-    """Return the weights of the weighted sum behind the explained output; None without one."""
+    """Return the weights of the linear model behind the explained output; None if unknown."""
     inputs, node = list(program.inputs), _find_last_sum(program)
     if node is None:
         return None
@@ -234,7 +234,7 @@ MISSING = "missing"
 
 
 def find_column_names(program: Program, i: int) -> list[str | None]:
-    """Return a name for each column of node i, such as its category or word, or None."""
+    """Return the category, word or MISSING that each column of node i stands for, or None."""
     node = program.nodes[i]
     if node.op == "concat":
         return [name for j in node.inputs for name in find_column_names(program, j)]

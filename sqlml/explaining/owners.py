@@ -75,6 +75,7 @@ def _find_hashed_columns(program: Program, i: int) -> Array:
 
 
 def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
+    """Return the owner of each column of `node`, given the owners of its inputs' columns."""
     width = node.type.shape[-1] if node.type.shape else 1
     if not input_owners:
         return np.full(width, NONE, np.int32)

@@ -62,7 +62,7 @@ class Builder:
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
 
     def input_of(self, node: Node, name: str | None = None) -> Value:
-        """Add a copy of the input `node` of another Program, renamed if `name` is given."""
+        """Add and return the input `node` of another Program, renamed to `name` if it is given."""
         return self.input(**{**node.attrs, "name": name or str(node.attrs["name"])})
 
     def input_kind(self, name: str) -> str | None:
@@ -101,7 +101,7 @@ class Builder:
         return self.op("linear", x, weights=weights, bias=bias_vector)
 
     def first_columns(self, concat: Value) -> Array:
-        """Return the first column of each input of a concat, then its width, int64; cached."""
+        """Return the column at which each input of `concat` starts, then the total width, int64."""
         if concat.index not in self._first_columns:
             widths = [self._nodes[i].type.width for i in self._nodes[concat.index].inputs]
             self._first_columns[concat.index] = np.cumsum([0, *widths], dtype=np.int64)
@@ -111,7 +111,7 @@ class Builder:
         return value if value.type.dtype == dtype else self.op("cast", value, dtype=dtype)
 
     def copy_node(self, node: Node, inputs: Sequence[Value]) -> Value:
-        """Append `node` with inputs of the same types, without inferring its type again."""
+        """Append a copy of `node` that reads `inputs`, which have the types of its old inputs."""
         if node.op == "input":
             name = str(node.attrs["name"])
             if name in self._inputs:
@@ -225,6 +225,6 @@ def make_pass(*ops: str) -> Callable[[Rule], Callable[[Program], Program]]:
 
 
 def copy_retyped(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
-    """Append the operator of `node` with inputs of other types, and infer its type again."""
+    """Append a copy of `node` that reads `inputs` of any types, and infer its type again."""
     is_input = node.op == "input"
     return builder.input_of(node) if is_input else builder.op(node.op, *inputs, **node.attrs)

@@ -76,6 +76,7 @@ def _hash_up_to_32(s: bytes) -> int:
 def _hash_up_to_64(s: bytes) -> int:
     size = len(s)
 
+    # The original writes these steps twice, for the first and the last 32 bytes.
     def mix_half(a: int, z: int, middle: int, end: int) -> tuple[int, int]:
         b, c = _rotate(a + z, 52), _rotate(a, 37)
         a += middle
@@ -93,6 +94,7 @@ def _hash_up_to_64(s: bytes) -> int:
 
 
 def _hash_32_with_seeds(s: bytes, offset: int, a: int, b: int) -> tuple[int, int]:
+    """Hash the 32 bytes of `s` from `offset` on (`WeakHashLen32WithSeeds` of CityHash)."""
     a += _read_word(s, offset)
     z = _read_word(s, offset + 24)
     b = _rotate(b + a + z, 21)

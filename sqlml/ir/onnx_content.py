@@ -33,7 +33,7 @@ MESSAGES: Mapping[str, Mapping[int, str]] = {
     "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
     "TensorProto": {},
 }
-"""Map each message of onnx.proto to its fields that lead to tensors, and their messages."""
+"""Map each message type of onnx.proto to {number of a field that leads to tensors: its type}."""
 
 _OP_TYPE, _DOMAIN, _EXTERNAL_DATA, _DATA_LOCATION = 4, 7, 13, 14
 """Field numbers: two of a NodeProto, then two of a TensorProto."""
@@ -98,7 +98,7 @@ def check_content(content: bytes) -> None:
 
 
 def _read_varint(content: bytes, offset: int, end: int) -> tuple[int, int]:
-    """Return a number that is stored in 7 bits per byte, and the offset after it."""
+    """Return the variable-length integer at `offset` (7 bits per byte), and the offset after it."""
     value = shift = 0
     while offset < end and shift < 70:
         byte = content[offset]
@@ -110,12 +110,12 @@ def _read_varint(content: bytes, offset: int, end: int) -> tuple[int, int]:
     raise _make_damage_error("a number is truncated")
 
 
-def _check_message(outer_message: str, message: str) -> None:
-    if message == "FunctionProto":
+def _check_message(parent_type: str, message_type: str) -> None:
+    if message_type == "FunctionProto":
         raise UnsupportedModelError(
             "the ONNX model defines its own functions; inline them with onnx.inliner"
         )
-    if (outer_message, message) == ("GraphProto", "SparseTensorProto"):
+    if (parent_type, message_type) == ("GraphProto", "SparseTensorProto"):
         raise UnsupportedModelError("the ONNX model has sparse weights; store them dense")
 
 

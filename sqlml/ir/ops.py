@@ -172,7 +172,7 @@ def verify(program: Program) -> Program:
 
 
 def find_invalid_unicode(program: Program) -> str | None:
-    """Return a string with half of a surrogate pair, which databases reject, or None."""
+    """Return a string with an unpaired surrogate, which databases reject; None without one."""
     values = (value for node in program.nodes for value in node.attrs.values())
     strings = (text for value in values for text in _iterate_strings(value))
     return next((text for text in strings if not is_unicode(text)), None)

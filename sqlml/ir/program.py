@@ -55,8 +55,8 @@ class Program:
     index, or the regression value), `proba` (n, classes), `score` (decision function), `samples`
     (score_samples) and `transform` (n, width). `labels` has one set of classes per target; it is
     empty for a regressor or a transformer. A model of T targets has a `label` of T columns, and a
-    `proba` with the classes of all targets side by side, or with the second class of each
-    (`has_one_probability_per_target`).
+    `proba` with the probabilities of all targets' classes side by side. If
+    `has_one_probability_per_target`, it has only the second class of each (binary) target.
     """
 
     nodes: tuple[Node, ...]
@@ -83,7 +83,7 @@ class Program:
         return len(self.nodes)
 
     def find_needed_nodes(self, targets: Iterable[int]) -> list[int]:
-        """Return the indices of `targets` and of all nodes that they need, in order."""
+        """Return the indices of the nodes `targets` and of all nodes that they read, ascending."""
         needed = set(targets)
         for i in range(max(needed, default=-1), -1, -1):
             if i in needed:
@@ -120,31 +120,31 @@ class Program:
         """The sha256 of all nodes, inputs, outputs and labels, as 64 hexadecimal digits."""
         digest = hashlib.sha256()
 
-        def update(value: object) -> None:
+        def update_digest(value: object) -> None:
             if isinstance(value, np.ndarray):
                 digest.update(f"array {value.dtype} {value.shape};".encode())
                 if value.dtype == object:
                     for item in value.ravel():
-                        update(item)
+                        update_digest(item)
                 else:
                     digest.update(np.ascontiguousarray(value).data)
             elif isinstance(value, tuple):
                 digest.update(f"tuple {len(value)};".encode())
                 for item in value:
-                    update(item)
+                    update_digest(item)
             else:
                 text = repr(value).encode("utf-8", "surrogatepass")
                 digest.update(f"{type(value).__name__} {len(text)} ".encode() + text + b";")
 
         for node in self.nodes:
-            update((node.op, node.inputs, node.type.dtype, node.type.shape))
+            update_digest((node.op, node.inputs, node.type.dtype, node.type.shape))
             for key in sorted(node.attrs):
-                update(key)
-                update(node.attrs[key])
-        update(tuple(self.inputs.items()))
-        update(tuple(self.outputs.items()))
+                update_digest(key)
+                update_digest(node.attrs[key])
+        update_digest(tuple(self.inputs.items()))
+        update_digest(tuple(self.outputs.items()))
         label_keys = ((s.kind, *s.values, *filter(None, [s.sql_type])) for s in self.labels)
-        update(tuple(label_keys))
+        update_digest(tuple(label_keys))
         return digest.hexdigest()
 
     @property
@@ -166,7 +166,7 @@ characters of an attribute."""
 
 
 def render(program: Program) -> str:
-    """Return a string with a line per node: number, type, operator, inputs, shortened attributes.
+    """Return one line per node: its index, type, operator, inputs and abbreviated attributes.
 
     >>> from sqlml.ir.builder import Builder
     >>> b = Builder()
@@ -210,7 +210,7 @@ def _summarize_trees(ensemble: Ensemble) -> str:
 
 
 def _abbreviate(value: Any, limit: int = 6) -> str:
-    """Return the repr of `value`; of long arrays, return dtype and shape; truncate long strings."""
+    """Return the repr of `value`, shortened: a long array is replaced by its dtype and shape."""
     if isinstance(value, np.ndarray):
         text = repr(value.tolist()) if value.size <= limit else ""
         if text and len(text) <= MAX_PRINTED_CHARACTERS:
@@ -219,13 +219,13 @@ def _abbreviate(value: Any, limit: int = 6) -> str:
         return f"{dtype}{list(value.shape)}"
     if isinstance(value, tuple):
         max_characters = MAX_PRINTED_CHARACTERS // (limit if len(value) > 1 else 1)
-        items = [_truncate_string(item, max_characters) for item in value[:limit]]
+        items = [_short_repr(item, max_characters) for item in value[:limit]]
         ellipsis = [f"... {len(value)}"] if len(value) > limit else []
         return f"({', '.join([*items, *ellipsis])}{',' if len(value) == 1 else ''})"
-    return _truncate_string(value, MAX_PRINTED_CHARACTERS)
+    return _short_repr(value, MAX_PRINTED_CHARACTERS)
 
 
-def _truncate_string(value: Any, max_characters: int) -> str:
+def _short_repr(value: Any, max_characters: int) -> str:
     if isinstance(value, str) and len(value) > max_characters:
         return f"{value[:max_characters]!r}..."
     return repr(value)

@@ -58,7 +58,7 @@ def run(
 
 
 def compute_node(program: Program, known_values: Mapping[int, Array], target: int) -> Array | None:
-    """Compute node `target` from `known_values`; None if it also needs an input or a check."""
+    """Compute node `target` from the values of other nodes; None if it needs an input or check."""
     values = dict(known_values)
     pending = [target]
     while pending:

@@ -60,7 +60,7 @@ STORABLE_DTYPES: Mapping[str, tuple[str, ...]] = {
 
 
 def pack_array(array: Array) -> tuple[bytes, str, bool]:
-    """Return the bytes that store `array`, their dtype, and whether they are shuffled."""
+    """Return the stored bytes of `array`, their dtype, and whether they are shuffled."""
     narrowed = _narrow_array(np.ascontiguousarray(array))
     flat, size = narrowed.reshape(-1), narrowed.dtype.itemsize
     if size == 1 or flat.size < 16:
@@ -73,7 +73,10 @@ def pack_array(array: Array) -> tuple[bytes, str, bool]:
 def unpack_array(
     stored: memoryview, dtype: str, shape: tuple[int, ...], stored_dtype: str, shuffled: bool
 ) -> Array:
-    """Return the array at the beginning of `stored`; raise ValueError if it is not valid."""
+    """Return the array whose bytes `stored` starts with; raise ValueError if it does not fit.
+
+    The other parameters are the array's dtype and shape, and how `pack_array` stored it.
+    """
     if dtype not in STORABLE_DTYPES or stored_dtype not in (dtype, *STORABLE_DTYPES[dtype]):
         raise ValueError(f"an array of {dtype} stored as {stored_dtype}")
     np_dtype = np.dtype(stored_dtype)
@@ -123,8 +126,8 @@ FOREIGN_MODELS: Mapping[str, tuple[str, Callable[[bytes], object]]] = {
     "onnx_graph": ("model", check_content),
     "torch_module": ("archive", read_exported),
 }
-"""Map each operator that another runtime runs to the attribute with its model, and the check of the
-model."""
+"""Map each operator that another runtime runs to the attribute with the bytes of its model, and to
+a function that raises UnsupportedModelError if sqlml would not import these bytes."""
 _MAX_RATIO = 33_000
 """Largest compression ratio of zstandard (a block of 128 KiB in 4 bytes); a stated length beyond it
 is a decompression bomb."""
@@ -184,7 +187,7 @@ def _compress(content: bytes | bytearray) -> bytes:
 
 
 def _encode_header(text: bytes) -> bytes:
-    """Return the bytes that store a header, compressed if that is shorter."""
+    """Return the JSON `text` of a header as it is stored, compressed if that is shorter."""
     frame = _compress(text)
     if len(frame) + 5 >= len(text) or len(text) > len(frame) * _MAX_HEADER_RATIO:
         return text
@@ -232,8 +235,8 @@ def loads(blob: bytes) -> Program:
 
 
 def _check_foreign_models(program: Program) -> None:
-    """Repeat the checks that imports make of models that other runtimes run."""
-    # A model may have several nodes, one for each of its outputs.
+    """Check the ONNX graphs and torch modules in `program` again, as their importers did."""
+    # A foreign model may have several nodes, one for each of its outputs.
     nodes = [node for node in program.nodes if node.op in FOREIGN_MODELS]
     for op, content in {(n.op, n.attrs[FOREIGN_MODELS[n.op][0]].tobytes()) for n in nodes}:
         try:
@@ -266,6 +269,7 @@ def _parse_program(blob: bytes) -> Program:
 
 
 def _split_blob(blob: bytes) -> tuple[Any, memoryview]:
+    """Check the format, checksum and sizes of a stored model; return its header and payload."""
     if len(blob) < _PREAMBLE.size + _PAYLOAD_SIZE.size + _DIGEST_SIZE or not blob.startswith(MAGIC):
         raise ArtifactError("this is not a stored sqlml model: it lacks the magic bytes")
     _, version, header_size = _PREAMBLE.unpack_from(blob)
@@ -289,7 +293,7 @@ def _split_blob(blob: bytes) -> tuple[Any, memoryview]:
 
 
 class _PayloadReader:
-    """Unpacks the values of a header, whose arrays are in the payload."""
+    """Unpacks the attribute values of a header; their arrays are read from the payload."""
 
     def __init__(self, payload: memoryview) -> None:
         self._payload, self._unpacked_size = payload, 0
@@ -342,15 +346,15 @@ def _read_labels(reader: _PayloadReader, kind: Any, values: Any, *sql_type: Any)
 
 
 PROGRAM_KEY = f"sqlml.program.{FORMAT_VERSION}"
-"""Metadata key of the Program. A Program of another format is ignored."""
+"""Key of the Program in an ONNX file's metadata. A Program of another format is ignored."""
 GRAPH_DIGEST_KEY = "sqlml.graph.sha256"
-"""Metadata key of the graph's digest."""
+"""Key of the digest (`_hash_graph`) of the graph that the Program describes."""
 MAX_PROTO_BYTES = (1 << 31) - 1
 """Size limit of a protobuf message, and so of an ONNX file."""
 
 
 def embed_program(proto: Any, stored: bytes) -> None:
-    """Add a stored Program to the onnx.ModelProto `proto`, unless the file gets too large."""
+    """Add a Program from `dumps` to the onnx.ModelProto `proto` unless that gets too large."""
     text = base64.b64encode(stored).decode("ascii")
     if proto.ByteSize() + len(text) + 1024 > MAX_PROTO_BYTES:
         return

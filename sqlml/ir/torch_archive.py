@@ -27,12 +27,12 @@ DTYPES: Mapping[int, str] = {
     **dict(enumerate("uint8 int8 int16 int32 int64 float16 float32 float64".split(), start=1)),
     12: "bool",
 }
-"""Map torch's number of a dtype in archives to its name."""
+"""Map the number that stands for a dtype in archives to numpy's name of the dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """The name of a tensor or a number in the graph."""
+    """A reference to a tensor or a number of the graph by its name."""
 
     name: str
 
@@ -216,13 +216,14 @@ class _ArchiveReader:
         return self.zip.read(self.names[name])
 
     def read_entries(self, folder: str, file_prefix: str) -> dict[str, tuple[str, Any]]:
-        """Map the name of each weight to its file in the archive and its metadata."""
+        """Map the name of each tensor in a folder to (file in the archive, metadata)."""
         prefix = f"data/{folder}/"
         configs = self.find_names(prefix + file_prefix, ".json")
         metadata_of = json.loads(self.read_bytes(configs[0]))["config"] if configs else {}
         return {name: (prefix + about["path_name"], about) for name, about in metadata_of.items()}
 
     def read_tensor(self, entry: tuple[str, Any]) -> Array:
+        """Read a tensor by its offset and strides, after a check that these stay in its file."""
         name, metadata = entry
         if metadata["use_pickle"] is not False:
             raise UnsupportedModelError(
@@ -271,7 +272,7 @@ def _check_names(defined: set[Any], calls: tuple[Call, ...], output: str) -> Non
 
 
 def _read_dtype_and_shape(meta: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """Return the dtype and the shape in a tensor's metadata; a dimension that varies is ROWS."""
+    """Return the dtype and shape in a tensor's metadata; ROWS stands for a dynamic dimension."""
     dtype = DTYPES.get(meta["dtype"])
     if dtype is None:
         problem = f"the module uses torch dtype number {meta['dtype']}"

@@ -112,7 +112,7 @@ def find_oblivious_trees(ensemble: Ensemble) -> Array:
 
 
 def _number_sets(ensemble: Ensemble) -> Array:
-    """Number the set of each node; equal sets get one number, and nodes without a set get -1."""
+    """Return a number for each node's set: the same for equal sets, and -1 without a set."""
     numbers = np.full(ensemble.nodes, -1, np.int64)
     if ensemble.categorical is None or ensemble.set_offsets is None or ensemble.set_words is None:
         return numbers

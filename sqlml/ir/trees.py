@@ -1,8 +1,8 @@
 """`Ensemble`, the arrays of a tree_ensemble operator, and its construction from raw trees.
 
 All trees of an ensemble are concatenated. Inner nodes are numbered in pre-order and leaves
-from left to right, so a child's number is above its parent's and cycles are impossible.
-A child is the number of an inner node, or `~leaf` (negative) for a leaf; so is a root.
+from left to right, so a child's index is above its parent's and cycles are impossible.
+A child or a root is the index of an inner node, or `~leaf` (negative) for a leaf.
 
 A row goes left at a numeric node when `x < threshold` (compare="lt") or `x <= threshold` ("le"), in
 the dtype of x and threshold, and at a categorical node when `trunc(x)` is a member of its set. NaN
@@ -93,13 +93,13 @@ class Ensemble:
         return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
 
     def node_roots(self) -> Array:
-        """Return the tree of each inner node, int32 (M,)."""
+        """Return the index of the tree that each inner node belongs to, int32 (M,)."""
         trees = np.flatnonzero(self.roots >= 0)
         counts = np.diff(np.append(self.roots[trees], self.nodes))
         return np.repeat(trees, counts).astype(np.int32)
 
     def depths(self) -> Array:
-        """Return the depth of each inner node, int32 (M,), or 0 beyond the depth limit."""
+        """Return the depth of each inner node, int32 (M,): 0 for roots and beyond the limit."""
         arrays = (self.roots, self.left, self.right)
         return cache_by_arrays("depths", arrays, self._compute_depths)
 
@@ -231,7 +231,7 @@ BATCH_NODES = 1 << 13
 
 
 def build_ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ensemble:
-    """Build an Ensemble with leaves of `base`'s dtype; nodes that no root reaches are dropped."""
+    """Build an Ensemble of the nodes that a root reaches, with leaf values of `base`'s dtype."""
     collector = TreeCollector(base.dtype)
     for batch in _split_into_batches(raw):
         collector.add(batch)
@@ -290,7 +290,10 @@ class TreeCollector:
             raise ProgramError("the trees have more nodes than an ensemble can have")
 
     def _add_statistic(self, name: str, numbers: Array | None) -> None:
-        """Append a statistic; it is dropped if it is missing or invalid in any tree."""
+        """Append a batch's numbers for a statistic; mark it as missing if they are None or invalid.
+
+        `build` leaves out a statistic that any batch lacks.
+        """
         is_gain = name == "gain"
         narrowed = None if numbers is None else _narrow_statistic(numbers, may_round=is_gain)
         if narrowed is None or not _are_valid_statistics(narrowed, can_be_negative=is_gain):
@@ -349,7 +352,10 @@ def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
 def _number_nodes(
     is_counted: Array, roots: Array, left: Array, right: Array, parents: Sequence[Array]
 ) -> Array:
-    """Return, for each node, how many counted nodes precede it in pre-order, int32 (n,)."""
+    """Return, for each node, how many counted nodes precede it in pre-order, int32 (n,).
+
+    `parents` has the inner nodes of each level, from the roots down.
+    """
     counts = is_counted.astype(np.int32)
     for level in reversed(parents):
         counts[level] += counts[left[level]] + counts[right[level]]
@@ -371,7 +377,7 @@ def _narrow_statistic(numbers: Array, may_round: bool) -> Array:
 
 
 def _clean_children(child_numbers: Array, is_leaf: Array) -> Array:
-    """Return the numbers of the children, int32; -1 if invalid, or if the parent is a leaf."""
+    """Return the child indices as int32, with -1 if out of range or if the parent is a leaf."""
     children = np.asarray(child_numbers)
     if children.dtype.kind not in "iu":
         children = children.astype(np.int64)
@@ -380,7 +386,7 @@ def _clean_children(child_numbers: Array, is_leaf: Array) -> Array:
 
 
 def _find_levels(roots: Array, left: Array, right: Array, is_leaf: Array) -> list[Array]:
-    """Return the reachable nodes of each level, int32."""
+    """Return the nodes of each level, int32, from the roots down; reject anything but trees."""
     n = is_leaf.size
     visited = np.zeros(n, bool)
     levels: list[Array] = []
@@ -389,7 +395,7 @@ def _find_levels(roots: Array, left: Array, right: Array, is_leaf: Array) -> lis
         if len(levels) > MAX_TREE_DEPTH:
             raise ProgramError(_TOO_DEEP)
         if level.min() < 0 or level.max() >= n:
-            raise ProgramError("trees: a child number is out of range")
+            raise ProgramError("trees: a child index is out of range")
         level = level.astype(np.int32, copy=False)
         if visited[level].any() or np.unique(level).size != level.size:
             raise ProgramError("trees: a node has two parents, or the tree has a cycle")
@@ -407,6 +413,7 @@ def _reorder(items: Array, positions: Array) -> Array:
 
 
 def _build_bitsets(sets: Mapping[int, Array], nodes: int) -> dict[str, Array]:
+    """Return an Ensemble's categorical attributes from the categories that go left at each node."""
     categorical = np.zeros(nodes, bool)
     counts = np.zeros(nodes + 1, np.int32)
     words: list[Array] = []

@@ -120,7 +120,7 @@ def select_words(data: Array, ends: Array, indices: Array) -> tuple[Array, Array
 
 
 def is_well_formed(data: Array, ends: Array) -> bool:
-    """Return whether `unpack_words` can read the words: the ends ascend, and each word is UTF-8."""
+    """Return whether `unpack_words` can read the words: ends never decrease, words are UTF-8."""
     if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype != np.int64 or ends.ndim != 1:
         return False
     if not ends.size:

@@ -61,9 +61,9 @@ def find_last_true(
 def find_turning_point(
     holds: Callable[[Array], Array], dtype: np.dtype[Any]
 ) -> tuple[float, float, bool] | None:
-    """Return the two neighbouring floats between which `holds` changes, and if it holds above.
+    """Return the two neighbouring floats between which `holds` changes, and if it is true above.
 
-    Return None if it does not change, or changes more than once among the evaluated floats.
+    Return None if `holds` never changes, or changes more than once among the evaluated floats.
 
     >>> find_turning_point(lambda x: x * 2 > 1.0, np.dtype("float32"))
     (0.5, 0.5000000596046448, True)
@@ -113,7 +113,10 @@ class Threshold:
 def find_margin_threshold(
     program: Program, column: int, comparison: str, bound: float
 ) -> Threshold | None:
-    """Return a comparison of the score that is equivalent to that of `proba[column]`, or None."""
+    """Return the comparison of the score that holds where `proba[column] comparison bound` does.
+
+    Return None if the score alone does not determine the probability, or if no threshold fits.
+    """
     score, proba = _find_score(program), program.outputs.get("proba")
     if score is None or proba is None:
         return None
@@ -133,7 +136,7 @@ def find_margin_threshold(
 
 
 def _find_score(program: Program) -> int | None:
-    """Return the score's node, without the lossless casts above it; None if it is unsuitable."""
+    """Return the node of a score of one float per row, below lossless casts; None without one."""
     if "score" not in program.outputs or "proba" not in program.outputs:
         return None
     index = program.outputs["score"]

@@ -51,7 +51,7 @@ def fold_into_trees(program: Program) -> Program:
 
 
 def fold_casts_into_trees(program: Program) -> Program:
-    """Fold chains of casts, too, since SQL engines refuse to cast 1e300 to a float32."""
+    """Fold all steps, even chains of only casts, since SQL engines cannot cast 1e300 to FLOAT."""
     return rewrite(program, partial(_fold_steps, fold_casts=True), ops=("tree_ensemble",))
 
 
@@ -93,7 +93,7 @@ def _find_chain(b: Builder, x: Value) -> Chain:
 
 
 def _fold_thresholds(ensemble: Ensemble, chain: Chain) -> Array | None:
-    """Fold the chain into the thresholds; return None if a test always or never holds."""
+    """Return thresholds for tests of `chain.x`; None if a test always or never holds."""
     fields = [("feature", ensemble.feature.dtype), ("threshold", ensemble.threshold.dtype)]
     pairs = np.zeros(ensemble.nodes, fields)
     pairs["feature"], pairs["threshold"] = ensemble.feature, ensemble.threshold

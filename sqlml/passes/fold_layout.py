@@ -34,7 +34,7 @@ def _fold_node(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
 
 
 def match_sparsity(b: Builder, value: Value, sparse: bool) -> Value:
-    """Make a value sparse or dense, since a subset of columns may differ from all columns."""
+    """Convert `value` to sparse rows if `sparse`, otherwise to dense rows."""
     if value.type.sparse == sparse:
         return value
     return b.op("sparsify", value) if sparse else b.op("densify", value, fill=0.0)
@@ -46,7 +46,7 @@ def _cast_or_fold(b: Builder, x: Value, dtype: str) -> Value:
 
 
 def _fold_cast(b: Builder, x: Value, dtype: str) -> Value | None:
-    """Return the existing value that the cast would equal, or None."""
+    """Return an existing value that equals a cast of `x` to `dtype`; None without one."""
     if x.type.dtype == dtype:
         return x
     source = b.node(x)
@@ -62,7 +62,7 @@ def fold_select(b: Builder, x: Value, indices: Array) -> Value:
 
 
 def _fold_select(b: Builder, x: Value, indices: Array) -> Value | None:
-    """Return a value equal to the select that reads below `x`; None if nothing can be folded."""
+    """Return columns `indices` of `x` without a select of `x`; None if nothing can be folded."""
     width = x.type.width
     if indices.size == width and np.array_equal(indices, np.arange(width)):
         return x
@@ -77,7 +77,7 @@ def _fold_select(b: Builder, x: Value, indices: Array) -> Value | None:
 
 
 def flatten_concat(b: Builder, x: Value) -> list[Value]:
-    """Return the values that `x` concatenates if they all have its dtype, else only `x`."""
+    """Return the values that `x` concatenates if all have the dtype of `x`, otherwise [`x`]."""
     node = b.node(x)
     if node.op != "concat" or any(b.value(i).type.dtype != x.type.dtype for i in node.inputs):
         return [x]
@@ -87,7 +87,7 @@ def flatten_concat(b: Builder, x: Value) -> list[Value]:
 def select_from_concat(
     b: Builder, x: Value, indices: Array, select_from: Callable[[Value, Array], Value]
 ) -> list[Value]:
-    """Select columns of a concat; call `select_from` once per run of columns of one input."""
+    """Select columns of the concat `x`; `select_from` is called per run of columns of an input."""
     input_indices, first_columns = b.node(x).inputs, b.first_columns(x)
     input_of_column = np.searchsorted(first_columns, indices, "right") - 1
     cuts = np.flatnonzero(np.diff(input_of_column)) + 1

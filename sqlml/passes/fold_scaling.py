@@ -44,7 +44,7 @@ def _fold_scalers(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | No
 
 
 def _find_scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:
-    """Return the unscaled value v, and the factors f and shifts s with x = v * f + s by column."""
+    """Return (v, f, s) such that `x` equals v * f + s, with one f and s per column of value v."""
     unscaled, steps = x, list[Step]()
     while (match := match_step(b, x)) is not None and match[1].op in ("add", "sub", "mul", "div"):
         x = match[0]

@@ -28,7 +28,7 @@ EXACT: Mapping[str, int] = {
     "float16": 1 << 11,
     "float32": 1 << 24,
 }
-"""Map a dtype to the magnitude up to which it represents every integer, so that sums are exact."""
+"""Map a dtype to the magnitude up to which it represents every integer; sums up to it are exact."""
 
 
 def infer_ranges(program: Program) -> list[Range | None]:
@@ -43,6 +43,7 @@ def infer_ranges(program: Program) -> list[Range | None]:
 
 
 def _infer_range(program: Program, node: Node, inputs: Sequence[Range | None]) -> Range | None:
+    """Return the range of `node`, given the ranges of its inputs; None if it is unknown."""
     if node.type.dtype == "bool" or node.op == "one_hot":
         return (0, 1)
     if node.op == "constant":
@@ -149,6 +150,7 @@ def narrow_dtypes(program: Program) -> Program:
 
 
 def _find_narrow_nodes(program: Program) -> set[int]:
+    """Return the nodes to compute in int32, the largest set that `_can_be_narrow` confirms."""
     limit = np.iinfo(NARROW_DTYPE)
     operators = {"int64": INDEX_OPERATORS, "float32": SELECTING_OPERATORS}
     ranges = infer_ranges(program)

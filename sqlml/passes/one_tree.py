@@ -1,9 +1,9 @@
-"""`one_tree`: a small tree model as one tree over its input columns, with results as leaves. Exact.
+"""`OneTree`: a small tree model as one tree over its input columns, with results as leaves. Exact.
 
-Each tree of an ensemble grows on the leaves of the previous tree; tests that the path has decided
-are left out. Everything after the margins is computed once for each leaf. Scalers, imputers and
-casts in front of the trees become part of the thresholds, and checks become ranges of accepted
-values.
+Each tree of an ensemble is appended to the leaves of the previous tree, without the tests whose
+outcome the path already decides. Everything after the margins is computed once for each leaf.
+Scalers, imputers and casts in front of the trees become part of the thresholds, and checks become
+ranges of accepted values.
 """
 
 from __future__ import annotations
@@ -92,7 +92,11 @@ def _iterate_test_shares(tree: Tree, share: float = 1.0) -> Iterator[float]:
 
 @cache_by_program
 def build_one_tree(program: Program, max_tests: int = MAX_TESTS) -> OneTree | None:
-    """Convert a `program` of one input and one output to one small tree; None if impossible."""
+    """Convert a `program` of one input and one output to one tree of up to `max_tests` tests.
+
+    Return None if it needs more tests, has several ensembles or more than `MAX_TREES` trees, or has
+    operators in front of the trees that thresholds cannot absorb.
+    """
     ensembles = [i for i, node in enumerate(program.nodes) if node.op == "tree_ensemble"]
     if len(ensembles) != 1 or len(program.inputs) != 1 or len(program.outputs) != 1:
         return None
@@ -121,7 +125,7 @@ class _NotOneTree(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The steps from column `source` of the input to a value, each with its column."""
+    """The steps from column `source` of the input to a value, each with its operand's column."""
 
     source: int
     dtype: DType
@@ -136,13 +140,13 @@ class _Path:
         return x
 
     def find_last_true(self, holds: Callable[[Array], Array]) -> tuple[float, float]:
-        """Return the largest input for whose value a condition holds, and the next float."""
+        """Return the largest input for whose result `holds` is true, and the next float."""
         dtype = numpy_dtype(self.dtype)
         last, following = find_last_true(lambda x: holds(self.apply(x)), 1, dtype)
         return float(last[0]), float(following[0])
 
     def map_missing(self) -> float:
-        """Return the value that NaN in the input column becomes."""
+        """Return the result of the steps for NaN in the input column."""
         return float(self.apply(np.full(1, np.nan, numpy_dtype(self.dtype)))[0])
 
 
@@ -200,7 +204,7 @@ class _PathReader:
 
 
 def _fold_tests(ensemble: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, float, bool]]:
-    """Return, for each node, the column, the threshold, and whether missing values go left."""
+    """Return each node's test as (input column, threshold, whether missing values go left)."""
     tests: list[tuple[int, float, bool]] = []
     for k in range(ensemble.nodes):
         path, threshold = paths[int(ensemble.feature[k])], ensemble.threshold[k]
@@ -224,17 +228,17 @@ _PathRanges = Mapping[int, Range]
 
 @dataclass(slots=True)
 class _TreeGrower:
-    """Grows the one tree; `sums` has the sum of all trees for each of its leaves."""
+    """Grows the one tree, whose leaves number the entries of `sums`, the sums of all trees."""
 
     e: Ensemble
     tests: list[tuple[int, float, bool]]
     ranges: tuple[Range, ...]
-    most: int
+    max_tests: int
     test_count: int = 0
     sums: list[Array] = field(default_factory=list)
 
     def grow(self, t: int, node: int, total: Array, ranges: _PathRanges) -> Tree:
-        """Grow from `node` of tree `t`, where `total` is the sum of the trees before it."""
+        """Grow from `node` of tree `t` for rows in `ranges`; earlier trees add up to `total`."""
         e = self.e
         if t == e.trees:
             self.sums.append(total)
@@ -254,11 +258,11 @@ class _TreeGrower:
         right = replace(current, low=max(current.low, threshold), missing=missing_goes_right)
         if threshold != threshold:
             left, right = (replace(left, high=-np.inf, low=np.inf), replace(right, low=current.low))
-        for side, other, side_number in ((left, right, 1), (right, left, 0)):
-            if not side.low < side.high and not side.missing:
-                return self.grow(t, sides[side_number], total, {**ranges, column: other})
+        for side, other, other_child in ((left, right, sides[1]), (right, left, sides[0])):
+            if not side.low < side.high and not side.missing:  # No row takes this side.
+                return self.grow(t, other_child, total, {**ranges, column: other})
         self.test_count += 1
-        if self.test_count > self.most:
+        if self.test_count > self.max_tests:
             raise _NotOneTree
         return Test(
             column,
@@ -276,7 +280,7 @@ class _TreeGrower:
 
 
 def _set_results(tree: Tree, results: Array) -> Tree:
-    """Return the tree with results in its leaves; tests between equal results are removed."""
+    """Replace each leaf's number with its row of `results`; drop tests between equal leaves."""
     if isinstance(tree, Leaf):
         return Leaf(results[tree.value[0]])
     left, right = _set_results(tree.left, results), _set_results(tree.right, results)

@@ -27,6 +27,7 @@ def push_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | N
 
 
 def _push(b: Builder, x: Value, indices: Array) -> Value:
+    """Return the columns `indices` of `x`, computed from as few columns of inputs as possible."""
     if np.array_equal(indices, np.arange(x.type.width)):
         return x
     if not indices.size:
@@ -67,7 +68,7 @@ _ELEMENTWISE = frozenset(elementwise.UNARY_FLOAT) | frozenset(
 
 
 def _push_operand(b: Builder, operand: Value, x: Value, indices: Array) -> Value | None:
-    """Select columns of an operand of an elementwise operator with result `x`, or return None."""
+    """Return the part of `operand` that columns `indices` of result `x` read; None if unknown."""
     if operand.type.rowwise:
         if len(operand.type.shape) != 2:
             return None

@@ -53,6 +53,7 @@ def read_check(node: Node) -> FiniteCheck:
 
 
 def _sink_check(b: Builder, x: Value, check: FiniteCheck) -> Value:
+    """Return `x` with `check` applied to it, or as far below it as possible."""
     node = b.node(x)
     is_cast_integer = node.op == "cast" and _get_source(b, node).type.dtype not in FLOATS
     if node.op == "one_hot" or is_cast_integer:
@@ -117,14 +118,14 @@ def _fills_nan(node: Node, check: FiniteCheck) -> bool:
 
 
 def _merge_checks(upper: FiniteCheck, lower: FiniteCheck) -> FiniteCheck:
-    """Merge two checks; the first check that forbids NaN reports it."""
+    """Merge two checks; errors name the step of `lower`, unless only `upper` forbids NaN."""
     reporting_check = upper if lower.allow_nan and not upper.allow_nan else lower
     low, high = np.maximum(upper.low, lower.low), np.minimum(upper.high, lower.high)
     return replace(reporting_check, low=low, high=high)
 
 
 def _sink_below_step(b: Builder, x: Value, check: FiniteCheck) -> Value | None:
-    """Return `x` with the check below its last step, or None if it cannot be moved."""
+    """Move `check` below the step that computes `x`; return None if no such step allows it."""
     match = match_step(b, x)
     if match is None or not check.low.size:
         return None

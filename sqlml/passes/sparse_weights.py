@@ -79,6 +79,7 @@ def _find_codes(program: Program, i: int) -> int | None:
 
 
 def _multiply_parts(b: Builder, parts: Sequence[_Part], weights: Array) -> Value | None:
+    """Multiply `parts` with `weights`, by lookups where they pay off; None if they never do."""
     dense_parts: list[tuple[Value, Array]] = []
     terms: list[Value] = []
     blocks = np.split(weights, np.cumsum([part.value.type.width for part in parts])[:-1])
@@ -149,7 +150,7 @@ def take_categories(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | 
 
 
 def _match_one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
-    """Return the codes, the number of one-hot columns and the selected columns, or None."""
+    """If `part` is one-hot, return its codes, their number and the selected columns; else None."""
     node = b.node(part)
     columns = None
     if node.op == "select":

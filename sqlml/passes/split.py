@@ -125,7 +125,7 @@ _LOOKUP_OPERATORS = frozenset({"input", "fill", "encode"})
 
 
 def _is_large_encoder(program: Program, i: int, max_categories: float) -> bool:
-    """Return whether node `i` encodes more than `max_categories` and a lookup can compute it."""
+    """Return whether node `i` has more than `max_categories` and fits in a lookup Program."""
     chain = list(_iterate_chain(program, i))
     counts = [node.attrs["categories"].size for node in chain if node.op == "encode"]
     return max(counts, default=0) > max_categories and {n.op for n in chain} <= _LOOKUP_OPERATORS
@@ -140,7 +140,7 @@ def _iterate_chain(program: Program, i: int) -> Iterator[Node]:
 
 
 def _find_text_nodes(program: Program) -> frozenset[int]:
-    """Return the nodes that read the strings themselves, and all nodes below them."""
+    """Return the nodes that read the strings themselves, and all nodes that these depend on."""
     text_nodes: set[int] = set()
     for i in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[i]
@@ -178,6 +178,7 @@ def _build_core(
     texts: Sequence[str],
     layout: Layout,
 ) -> Program:
+    """Rebuild `program` so that it reads numbers and codes from the columns of a packed matrix."""
     b = Builder()
     packed = b.input(PACKED, _DTYPE[layout], max(1, len(columns)))
     position_of = {(column.name, column.is_encoded): k for k, column in enumerate(columns)}

@@ -1,7 +1,7 @@
 """The three lowerings of trees to tensor operators: GEMM, TT and PTT (Hummingbird, section 4.1).
 
-A strategy finds the number of the leaf in which each row leaves each tree. The three differ in the
-nodes that they test for a row; `NodeTests` builds the tests, and `lower_trees` does the rest.
+A strategy finds the index of the exit leaf of each row in each tree. The three differ in the nodes
+that they test for a row; `NodeTests` builds the tests, and `lower_trees` does the rest.
 Trees of similar size form a group, so that small trees are not padded to the largest. Unlike in
 Hummingbird, leaf values are indexed and added in the order and the dtype of the source, so the
 result equals the reference bit for bit, also for infinite values.
@@ -23,12 +23,12 @@ from sqlml.types import Array
 
 
 class NodeTests:
-    """The tests of nodes 0 to M-1 of an ensemble, and of node M, which is padding.
+    """Builds the tests of nodes 0 to M-1 of an ensemble, and of node M, which is padding.
 
-    If a test holds, a row goes to `then`, else to `otherwise` (int64 (M+1,)), as in
-    `tree_shape.Decisions`, on the columns of x and -x. The set of a categorical node is
-    `members[begin + category]` for categories below `size`, and NaN reads `members[absent]`, whose
-    first two entries are False and True.
+    If the test of node i holds, a row goes to `then[i]`, else to `otherwise[i]` (int64 (M+1,)).
+    The tests are those of `tree_shape.Decisions`, on the columns of x and -x. A categorical node
+    looks up `members[begin + category]` for categories from 0 to `size` - 1, and `members[absent]`
+    for NaN. The first two entries of `members` are False and True.
     """
 
     def __init__(self, builder: Builder, x: Value, ensemble: Ensemble) -> None:
@@ -84,7 +84,7 @@ class NodeTests:
         return self._compare(values, [b.op("take", column, index) for column in parameters])
 
     def _compare(self, values: Value, parameters: Sequence[Value]) -> Value:
-        """Build the comparison; `parameters` are threshold, and for sets begin, size and absent."""
+        """Compare `values` with `parameters`: threshold, and with sets also begin, size, absent."""
         b = self.builder
         threshold, *set_parameters = parameters
         holds = b.op("le", values, threshold)
@@ -116,7 +116,7 @@ class TreeStructure:
 
 
 def measure_structure(ensemble: Ensemble) -> TreeStructure:
-    """Walk over the levels of the trees, and return the structure of the trees."""
+    """Return the structure of an ensemble's trees, found by a walk from level to level."""
     num_leaves = ensemble.leaf_values.shape[0]
     node_tree, node_parent = np.full((2, ensemble.nodes), -1, np.int64)
     leaf_tree, leaf_parent = np.full((2, num_leaves), -1, np.int64)
@@ -135,15 +135,16 @@ def measure_structure(ensemble: Ensemble) -> TreeStructure:
 
 
 Find = Callable[[Array], Value]
-"""Maps the numbers of trees with inner nodes to the exit leaves, int64 (n, trees)."""
+"""A function that maps indices of trees with inner nodes to exit leaves, int64 (n, trees)."""
 Strategy = Callable[[NodeTests, TreeStructure], Find]
 """A function that returns a Find, or raises BackendError if it does not suit the trees."""
 Size = Callable[[TreeStructure], Array]
-"""A function that returns tree sizes, int64 (T,); sizes with the same power of two form a group."""
+"""A function that returns tree sizes, int64 (T,). Trees form a group if their sizes, rounded up to
+a power of two, are equal."""
 
 
 def lower_trees(program: Program, strategy: Strategy, measure_trees: Size) -> Program:
-    """Return a copy of `program` with each tree_ensemble as tensor operators."""
+    """Return a copy of `program` with tensor operators in place of each tree_ensemble."""
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op != "tree_ensemble":
@@ -159,6 +160,7 @@ def lower_trees(program: Program, strategy: Strategy, measure_trees: Size) -> Pr
 def _find_exit_leaves(
     builder: Builder, x: Value, ensemble: Ensemble, strategy: Strategy, measure_trees: Size
 ) -> Value:
+    """Build the exit leaf of each row in each tree, int64 (n, T), one group of trees at a time."""
     if not ensemble.nodes:
         return _repeat_leaves(builder, x, ~ensemble.roots)
     structure = measure_structure(ensemble)
@@ -245,6 +247,7 @@ def _plan_gemm(tests: NodeTests, structure: TreeStructure) -> Find:
         # No count reaches this number, so padding is never the exit leaf.
         expected = np.full((num_trees, max_leaves), max_nodes + 1, np.float32)
         expected[tree, position] = 0
+        # Climb from all leaves to the roots, and note which tests on each path should hold.
         child, parent = ~leaves, structure.leaf_parent[leaves]
         while leaves.size:
             holds = tests.then[parent] == child
@@ -366,4 +369,4 @@ def _plan_perfect_traversal(tests: NodeTests, structure: TreeStructure) -> Find:
 STRATEGIES = {"gemm": lower_gemm, "tt": lower_tt, "ptt": lower_ptt}
 
 REFUSALS = {"gemm": explain_gemm_refusal, "ptt": explain_ptt_refusal}
-"""Map a strategy to a function that returns the reason why it does not suit a shape, or None."""
+"""Map a strategy to a function that returns why it does not suit a TreeStructure, or None."""

@@ -1,4 +1,4 @@
-"""Predictions by the library that a model comes from, made with the library's own methods.
+"""Get predictions from the library that a model comes from, with the library's own methods.
 
 A child process imports this module, so it must stay cheap to import.
 """
@@ -208,8 +208,8 @@ def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     content, providers = model.SerializeToString(), ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(content, options, providers=providers)
-    ports = session.get_inputs()
-    batch_size = next((p.shape[0] for p in ports if p.shape and isinstance(p.shape[0], int)), None)
+    shapes = [graph_input.shape for graph_input in session.get_inputs()]
+    batch_size = next((s[0] for s in shapes if s and isinstance(s[0], int)), None)
     batches = [frame]
     if batch_size is not None:  # The last batch is padded with the first rows.
         starts = range(0, len(frame), batch_size)
@@ -220,18 +220,18 @@ def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -
 
 
 def _assign_onnx_outputs(
-    ports: Sequence[Any], values: Sequence[Array], request: PredictionRequest
+    outputs: Sequence[Any], values: Sequence[Array], request: PredictionRequest
 ) -> Predictions:
-    """Return the outputs of a graph, (n, k) each, under the names that the importer gives them."""
+    """Return the `values` (n, k) of a graph's outputs under the names that the importer uses."""
     predictions: Predictions = {}
     scores = {}
-    map_names = {port.name for port in ports if port.type.startswith("seq(map")}
-    for port, value in zip(ports, values, strict=True):
+    map_names = {output.name for output in outputs if output.type.startswith("seq(map")}
+    for output, value in zip(outputs, values, strict=True):
         if value.dtype.kind == "f":
-            scores[port.name] = value
+            scores[output.name] = value
         else:
             predictions.setdefault("label", value)
-    if len(ports) == 1 or not (predictions or request.has_classes):
+    if len(outputs) == 1 or not (predictions or request.has_classes):
         return {request.outputs[0]: values[0]}
     label_columns = find_label_columns(scores, request.labels)
     if label_columns:
@@ -245,23 +245,23 @@ def _assign_onnx_outputs(
 
 def _run_onnx_batch(session: Any, frame: pd.DataFrame, request: PredictionRequest) -> list[Array]:
     feed, first_column = {}, 0
-    ports = session.get_inputs()
-    widths = [math.prod(d for d in p.shape[1:] if isinstance(d, int)) for p in ports]
-    for port, width in zip(ports, widths, strict=True):
-        if not all(isinstance(d, int) for d in port.shape[1:]):
-            width += frame.shape[1] - sum(widths)  # This port gets the remaining columns.
-        dtype = _ONNX_TYPES[port.type]
+    inputs = session.get_inputs()
+    widths = [math.prod(d for d in i.shape[1:] if isinstance(d, int)) for i in inputs]
+    for graph_input, width in zip(inputs, widths, strict=True):
+        if not all(isinstance(d, int) for d in graph_input.shape[1:]):
+            width += frame.shape[1] - sum(widths)  # This input gets the remaining columns.
+        dtype = _ONNX_TYPES[graph_input.type]
         columns = frame.iloc[:, first_column : first_column + width]
         array = columns.to_numpy(object if dtype == "object" else np.float64).astype(dtype)
-        shape = [d if isinstance(d, int) else -1 for d in port.shape[1:]]
-        feed[port.name] = array.reshape(len(frame), *shape)
+        shape = [d if isinstance(d, int) else -1 for d in graph_input.shape[1:]]
+        feed[graph_input.name] = array.reshape(len(frame), *shape)
         first_column += width
     outputs = [_order_by_label(m, request.labels) for m in session.run(None, feed)]
     return [m.reshape(len(frame), -1) if m.size else m for m in outputs]
 
 
 def _order_by_label(output: Any, labels: Sequence[Any]) -> Array:
-    """Return an output as an array; maps become columns for the labels, then for other keys."""
+    """Return an ONNX output as an array; a list of maps gets a column per label, then per key."""
     if not isinstance(output, list):
         return np.asarray(output)
     keys = dict.fromkeys([*labels, *(key for row in output for key in row)])

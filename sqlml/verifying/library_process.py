@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 
 
 def load_original(file_format: str, path: str, content: bytes, *, is_classifier: bool) -> Any:
-    """Return the object in a model file, loaded by its library.
+    """Load a model file with its own library; the library's errors become ArtifactError.
 
-    Libraries trust the files that they load, so
-    call this in a separate process only. Errors of the library become ArtifactError.
+    Call this only in a separate process, since libraries trust the files that they load.
     """
     try:
         return _load_model(file_format, content, is_classifier)
@@ -100,7 +99,7 @@ def _load_model(file_format: str, content: bytes, is_classifier: bool) -> Any:
 
 
 ROWS_PER_SECOND = 1000
-"""The slowest expected rate of scoring; larger frames get a longer timeout."""
+"""The slowest expected rate of scoring, which determines the timeout of a frame."""
 
 
 class FileSource:
@@ -164,7 +163,7 @@ def serve_file(about: bytes, content: bytes) -> Generator[bytes, bytes, None]:
 
 
 def _pack_predictions(predictions: Predictions) -> bytes:
-    """Serialize predictions: a line of JSON, with the labels that are objects, then numbers."""
+    """Serialize predictions: a line of JSON with shapes and object labels, then all numbers."""
     headers: dict[str, Any] = {}
     number_arrays = []
     for name, array in predictions.items():

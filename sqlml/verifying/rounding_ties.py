@@ -37,7 +37,10 @@ def find_rounding_ties(
     theirs: Predictions,
     tolerance: float,
 ) -> frozenset[int]:
-    """Return the rows that differ, but might agree if sums were rounded as in a variant."""
+    """Return the rows that differ no more than a perturbation of sums by one ulp can explain.
+
+    `predict` returns the predictions of a Program for the same rows.
+    """
     rows = find_differing_rows(ours, theirs, tolerance)
     if not len(rows):
         return frozenset()
@@ -77,7 +80,7 @@ def _perturb_sum(rng: Generator, b: Builder, node: Node, inputs: Sequence[Value]
 
 
 def _perturb_terms(b: Builder, terms: Value, rng: Generator) -> Value:
-    """Perturb the terms of a sum (n, ...) by an ulp if they are floats and of a fixed number."""
+    """Perturb the terms of a sum (n, ...) by an ulp, unless they are integers or sparse rows."""
     terms_type, shape = terms.type, terms.type.shape[1:]
     has_unknown_size = not terms_type.rowwise or terms_type.sparse or min(shape, default=-1) < 0
     if has_unknown_size or np.dtype(terms_type.dtype).kind != "f":
@@ -103,7 +106,7 @@ def _nudge_by_one_ulp(values: Array, rng: Generator) -> Array:
 
 
 def _is_within_reach(ours: Array, theirs: Array, variants: list[Array], tolerance: float) -> bool:
-    """Return whether the source's prediction differs from ours no more than the variants do."""
+    """Return whether `theirs` differs from `ours` by at most 4 times as much as `variants` do."""
     a, b = np.atleast_1d(ours), np.atleast_1d(theirs)
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return any(np.array_equal(np.atleast_1d(v), b) for v in (a, *variants))

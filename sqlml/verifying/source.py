@@ -74,7 +74,7 @@ def _make_program_source(program: Program) -> LocalSource:
 
 
 def open_object_source(model: Any, program: Program) -> AbstractContextManager[Source]:
-    """Return an object's source, in another process for ONNX, since onnxruntime may abort."""
+    """Return a source that scores `model`; ONNX runs in another process, which it may abort."""
     if find_family(model) == "onnx":
         request = PredictionRequest.for_program(program)
         return FileSource("ONNX", "the model", model.SerializeToString(), request)

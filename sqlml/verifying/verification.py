@@ -144,9 +144,10 @@ def _drop_null_texts(frame: pd.DataFrame, source: Source, program: Program) -> p
 def _compare_frame(
     source: Source, scorer: Scorer, frame: pd.DataFrame, skip_random: bool
 ) -> tuple[Difference, ...]:
-    """Compare predictions for rows; `skip_random` leaves out outputs that the source randomizes.
+    """Compare the predictions of `scorer` and `source` for the rows of `frame`.
 
-    If they differ, try other representations of missing strings, and ignore rounding ties.
+    If they differ, try other representations of missing strings, and ignore rounding ties. With
+    `skip_random`, outputs that the source itself does not reproduce are left out.
     """
     program, tolerance = scorer.program, source.tolerance
     variants = _vary_missing_texts(frame, [f.name for f in program.features if f.kind == "string"])

@@ -49,8 +49,8 @@ def is_interrupt(error: BaseException, was_stopped: bool = False) -> bool:
     """Return whether `error` is how DuckDB reports a Ctrl-C.
 
     DuckDB raises a RuntimeError between the functions of a query, and an InvalidInputException
-    within a function. DuckDB 1.5 raises an Error while rows become Python objects. It is an
-    InterruptException if sqlml itself stopped the query.
+    within a function. DuckDB 1.5 raises an Error while rows become Python objects. If sqlml itself
+    stopped the query (`was_stopped`), DuckDB raises an InterruptException.
     """
     if was_stopped and isinstance(error, duckdb.InterruptException):
         return True
@@ -63,10 +63,10 @@ def raise_if_interrupt(error: BaseException) -> None:
 
 
 _TWIN_NUMBER_LIMIT = 10**9
-"""Range of the random numbers in the names of twins.
+"""Upper limit of the random numbers in the names of twins (`DuckDBEngine.make_callable`).
 
-A view in the database file may call a twin of another process, and a name that is taken would abort
-the user's transaction.
+Names are random because a view in the database file may call a twin that another process made, and
+registering a name twice would abort the user's transaction.
 """
 
 
@@ -75,8 +75,8 @@ class DuckDBEngine:
 
     Attributes:
         frame: the user's frame while one of their calls runs (`user_frame.py`).
-        about_models: whether the last statement, whose result may still be open, uses models.
-        is_read: whether a row of that result was fetched.
+        uses_models: whether the last statement, whose result may still be open, uses models.
+        is_result_read: whether a row of that result was fetched.
     """
 
     def __init__(self, native: duckdb.DuckDBPyConnection, registry: Registry) -> None:
@@ -91,11 +91,8 @@ class DuckDBEngine:
         self._twins: dict[str, str] = {}
 
     def begin_statement(self, about_models: bool) -> None:
-        self.uses_models, self.is_result_read, self._batches_before = (
-            about_models,
-            False,
-            count_batches(),
-        )
+        self.uses_models, self.is_result_read = about_models, False
+        self._batches_before = count_batches()
 
     def is_interrupt(self, error: BaseException, was_stopped: bool = False) -> bool:
         """Return whether `error` is a Ctrl-C in a statement that uses models or views on models."""
@@ -140,7 +137,7 @@ class DuckDBEngine:
 
     def type_of(self, value: Any) -> str | None:
         """Return the type of a parameter's value, or None if the engine rejects the value."""
-        # On another connection, since an error would abort the user's transaction.
+        # A cursor is another connection; an error on this one would abort the user's transaction.
         with self.native.cursor() as cursor, suppress(duckdb.Error, TypeError, ValueError):
             ((type_name,),) = cursor.execute("SELECT system.main.typeof(?)", [value]).fetchall()
             return str(type_name)
@@ -156,7 +153,10 @@ class DuckDBEngine:
         return bool(rows)
 
     def function_type(self, name: str) -> str | None:
-        """Return the result type of a user's deterministic scalar function, or None otherwise."""
+        """Return the result type of the user's scalar function `name`.
+
+        Return None if the function is unknown, built in, sqlml's, or not deterministic.
+        """
         if fold(name) in _list_built_in_functions() or fold(name).startswith("sqlml_"):
             return None
         rows = self.connection.read(
@@ -171,29 +171,29 @@ class DuckDBEngine:
         return expand_view(self.connection.read, self.is_deterministic, table)
 
     def is_deterministic(self, name: str) -> bool:
-        """Return whether all functions with this name are deterministic; macros count as not."""
+        """Return whether all functions named `name` are deterministic; a macro counts as not."""
         ((other_count,),) = self.connection.read(
             "SELECT count(*) FROM system.main.duckdb_functions() "
             f"WHERE {fold_in_sql('function_name')} = ? AND function_type <> 'aggregate' "
             "AND (function_type <> 'scalar' OR stability = 'VOLATILE') "
-            # Two of the engine's own macros, which are deterministic.
+            # These two built-in macros are deterministic.
             "AND NOT (database_name = 'system' AND function_name IN ('if', 'nullif'))",
             [fold(name)],
         )
         return bool(other_count == 0)
 
     def knows_function(self, name: str) -> bool:
-        """Call `has_function` after an error, when DuckDB 2.0 may have aborted the transaction."""
+        """Return `has_function(name)`, or False if an earlier error aborted the transaction."""
         try:
             return self.has_function(name)
         except (duckdb.Error, CatalogError):
             return False
 
     def _bind_relation(self, query: str) -> Any:
-        """Return the lazy relation of a probe, or raise ProbeError.
+        """Return the lazy relation of `query`; raise ProbeError if it is no query or does not bind.
 
-        Text that does not parse or is not a query reaches only the parser; otherwise DuckDB 2.0
-        would abort the user's transaction.
+        Only text that parses as a query is bound, because in DuckDB 2.0 any other error would abort
+        the user's transaction.
         """
         try:
             (statement,) = self.native.extract_statements(query)
@@ -236,7 +236,11 @@ class DuckDBEngine:
         return self.make_callable(make_named_function(function, example))
 
     def make_callable(self, function: EngineFunction) -> str:
-        """Make a function callable in the user's transaction, and return the name to call."""
+        """Make a function callable in the user's transaction, and return the name to call.
+
+        If the transaction began before the function was registered, and so cannot see it, a twin is
+        registered in the transaction, with a random number in its name.
+        """
         self.registry.add(function)
         if function.name in self._visible or self._can_call(function.name, function):
             self._visible.add(function.name)
@@ -271,11 +275,12 @@ class DuckDBEngine:
         return call_from(self.frame, partial(self.native.sql, sql, **options))
 
     def finish_result(self) -> None:
-        """Release an unfinished result, as DuckDB's own next execute() does.
+        """Complete an unfinished result, as the next execute() of DuckDB would (2.0 only).
 
-        2.0 streams results and rejects other reads of the connection meanwhile. The result is not
-        cancelled, since cancelling an INSERT ... RETURNING fails its transaction. If the
-        result has failed already, its error recurs here; only a new Ctrl-C interrupts.
+        DuckDB 2.0 streams a result, and meanwhile the connection cannot read anything else. The
+        result is not cancelled, since cancelling an INSERT ... RETURNING fails its transaction. If
+        the result has failed already, its error recurs here and is ignored; only a new Ctrl-C
+        interrupts.
         """
         if IS_DUCKDB_2:
             with interruption_after(stops=True):
@@ -285,11 +290,11 @@ class DuckDBEngine:
                     pass  # The error is reported to whoever reads the result.
 
     def release_open_result(self) -> bool:
-        """Release the result that `finish` leaves open on 1.5; return whether more may be visible.
+        """Release a result that `finish_result` left open; return False on 2.0, which leaves none.
 
-        DuckDB 1.5 binds a query in the transaction of a result that was not read to its end. Only
-        another statement releases that result, and it shows in the user's log. So this is called
-        only for queries with models.
+        DuckDB 1.5 binds a query in the transaction of an open result, which cannot see later
+        changes. Only another statement releases the result, and the user's log shows this
+        statement. So this is called only for queries with models.
         """
         if IS_DUCKDB_2:
             return False
@@ -312,9 +317,9 @@ def _make_columns(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Colum
 
 
 def read_top_cardinality(plan: str) -> int | None:
-    """Return the estimated row count of the top operator in a JSON plan, or None.
+    """Return the estimated row count of the top operator in a JSON plan; None if it has none.
 
-    If there are several plans (SET explain_output = 'all'), the last one is the one that would run.
+    With SET explain_output = 'all', `plan` has several plans, of which the last would run.
 
     >>> top = '{"name": "PROJECTION", "extra_info": {"Estimated Cardinality": "500"}}'
     >>> read_top_cardinality(f'[{{}}]\\n[{top}]'), read_top_cardinality('[{"extra_info": {}}]')

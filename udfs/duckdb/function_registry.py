@@ -33,11 +33,11 @@ from sqlml.udfs.duckdb.native.named_models import register_router
 from sqlml.udfs.engine_function import EngineFunction
 
 _CALLABLES: dict[str, Callable[..., Any]] = {}
-"""Callables by name, kept as long as the process lives, since DuckDB does not keep them."""
+"""Map each function's name to its callable, which DuckDB uses but does not keep alive."""
 
 _REGISTRIES = weakref.WeakKeyDictionary["duckdb.DuckDBPyConnection", "Registry"]()
-"""Registries by connection. Functions read their models through the registry, even when the user
-keeps only the connection."""
+"""Map each connection to its registry, to keep the registry alive as long as the connection:
+functions read their models through it."""
 
 
 class Registry:
@@ -56,7 +56,7 @@ class Registry:
 
     @property
     def _cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return the registry's connection, opened late because DuckDB counts and lists it."""
+        """Return the registry's cursor; it is opened late, because DuckDB counts and lists it."""
         with self.lock:
             if self._open_cursor is None:
                 connection = self._connection()
@@ -75,6 +75,7 @@ class Registry:
                 self.names.add(function.name)
 
     def explain_missing_native(self) -> str | None:
+        """Return why native functions are not available here; None if they are."""
         with self.lock:
             if self._native_connection is None and self._native_obstacle is None:
                 try:
@@ -85,6 +86,7 @@ class Registry:
             return self._native_obstacle
 
     def no_columns(self, wait: bool) -> str | None:
+        """Return why a function of columns cannot run natively (yet); None if it can."""
         reason = self.explain_missing_native()
         return native_functions.explain_not_ready(wait) if reason is None else reason
 
@@ -115,7 +117,7 @@ class Registry:
 
     def stored_program(self, hash_prefix: str) -> bytes | None:
         """Return the serialized Program whose hash begins with `hash_prefix`, or None."""
-        # On a new connection: a running function must not use the connection that runs it.
+        # A new cursor, because a running function must not use the connection that runs it.
         with self._cursor.cursor() as cursor:
 
             def read(*arguments: Any) -> Any:
@@ -129,7 +131,7 @@ class Registry:
                 try:
                     check_tables(read, database, IS_DUCKDB_2)
                 except CatalogError:
-                    continue  # Another database may have it too.
+                    continue  # Another database may have the Program, too.
                 rows = cursor.execute(
                     f"SELECT content FROM {DUCKDB.quote_name(database)}.sqlml.catalog_programs "
                     "WHERE system.main.starts_with(hash, ?)",
@@ -140,8 +142,8 @@ class Registry:
         return None
 
     def column_name(self, expression: str) -> str | None:
-        """Return the engine's name for an expression's column, or None if it does not parse."""
-        # On the registry's cursor, since a failure would abort a transaction of the user.
+        """Return the name that DuckDB gives a column `expression`; None if it does not parse."""
+        # This runs on the registry's cursor, since an error would abort the user's transaction.
         with self.lock, suppress(duckdb.Error):
             query = "SELECT system.main.json_serialize_sql(?)"
             ((parse_json,),) = self._cursor.execute(query, [f"SELECT {expression}"]).fetchall()
@@ -178,7 +180,7 @@ def create_function(
 
 
 def _keep_callable(name: str, function: EngineFunction) -> Callable[..., Any]:
-    """Return the one callable for a name; it lives forever, since functions outlive connections."""
+    """Return the callable for `name`, kept forever because functions outlive connections."""
     call = bind_by_name(function).function
     assert call is not None
     return _CALLABLES.setdefault(name, call)

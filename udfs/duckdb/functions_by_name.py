@@ -1,8 +1,8 @@
-"""Functions that an engine calls, which find their scoring functions by name at run time.
+"""Functions to register in an engine that find their scoring functions by name at run time.
 
-An engine never forgets a function, and a database may have functions for ten thousand models. So
-the engine gets only a name. The scoring function stays in a cache while it is in use; otherwise it
-is rebuilt from the stored Program.
+An engine never forgets a function, and a database may have functions for ten thousand models. So a
+registered function holds only a name. The scoring function of that name stays in a cache while it
+is in use, and is rebuilt from the stored Program when it is called again.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def count_batches() -> int:
 
 
 def drop_functions(hashes: Collection[str]) -> None:
-    """Demote the functions of dropped Programs, which running queries may still use."""
+    """Demote the functions of Programs with these hashes; running queries may still call them."""
     prefixes = product((FUNCTION_PREFIX, STORED_PREFIX), hashes)
     names = tuple(f"{prefix}{digest[:HASH_DIGITS]}_" for prefix, digest in prefixes)
     with _drop_lock:
@@ -154,7 +154,7 @@ def _score_as_named(
     names: pa.Array | pa.ChunkedArray,
     *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
-    """Score a batch with the function that all of its rows name; it returns `result_type`."""
+    """Score a batch with the function that every row of `names` names; return `result_type`."""
     if not len(names):
         return pa.array([], result_type)
     name = names[0].as_py()
@@ -170,10 +170,10 @@ def _score_as_named(
 def make_any_function(
     argument_types: tuple[str, ...], result_type: str, prefix: str = ANY
 ) -> EngineFunction | None:
-    """Make the function that calls any function with these argument and result types.
+    """Make a function that calls any scoring function with these argument and result types.
 
-    The first argument of each row names the function to call, so a database of ten thousand models
-    needs only a few functions. Returns None if no scoring function can have these types.
+    Its additional first argument is the name of the scoring function, so a database of ten thousand
+    models needs only a few functions. Returns None if no scoring function can have these types.
 
     >>> make_any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
     'sqlml_open_a_session_first_any_double4_texts_integerl'
@@ -191,7 +191,7 @@ def make_any_function(
 
 
 def bind_by_name(function: EngineFunction) -> EngineFunction:
-    """Return a function to register that finds its scoring function by name."""
+    """Return a copy of `function` that finds its scoring function by name whenever it is called."""
     if isinstance(function.function, BatchFunction):
         cache_function(function.name, function.function)
     elif function.function is not None:
@@ -269,9 +269,9 @@ def _make_function_of_call(name: Any, stored_types: Any, result_type: Any) -> En
 def make_named_function(function: NamedFunction, example: EngineFunction | None) -> EngineFunction:
     """Make the function that scores each row with the model that the row names.
 
-    It takes a name, numbers (DOUBLE) and strings. `example` is the function of any one of the
-    models, since all of them return the same type. If it is None, the function returns the group
-    number of each row's model instead.
+    The function takes a name, numbers (DOUBLE) and strings. `example` is the function of any one of
+    the models, since all of them return the same type. If `example` is None, the function returns
+    the group number of each row's model instead.
     """
     models = function if function.by_column else None
     if example is None:
@@ -305,6 +305,7 @@ def _score_named_rows(
     names: pa.Array | pa.ChunkedArray,
     *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
+    """Score each row with the model in `names`; `columns` are numeric, then string columns."""
     try:
         matrix = stack_columns(columns[: function.num_numbers], "float64")
         texts = [TextColumn.from_values(column) for column in columns[function.num_numbers :]]
@@ -329,7 +330,7 @@ def _score_named_rows(
 
 
 def _check_unknown_name(function: NamedFunction, name: str) -> None:
-    """Raise ParkedFailure if a name without a model is an error; return if its rows are NULL."""
+    """Raise ParkedFailure unless rows with `name`, which has no model, have NULL as their score."""
     error = function.find_error(name)
     if error is not None:
         raise park_error(type(error)(error.message))

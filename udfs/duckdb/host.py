@@ -60,7 +60,7 @@ class DuckDBHost:
         return [column.name for column in self._engine.bind(query)]
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
-        """Return the rows of a query that sqlml wrote; an error shows no excerpt of the query."""
+        """Return the rows of a query that sqlml wrote; errors do not quote the query."""
         try:
             return self._engine.native.sql(query, params=list(parameters)).fetchall()
         except duckdb.Error as error:
@@ -83,11 +83,10 @@ class DuckDBHost:
         return float(number) * _UNITS.get(unit, 1)
 
     def drop_pages(self) -> None:
-        """Make DuckDB forget cached table pages if they fill much of its memory.
+        """Evict DuckDB's cached table pages if they fill much of its memory.
 
-        The only statement for this would lower memory_limit, which is the user's setting and
-        applies to all connections. Instead, a temporary table on a separate connection evicts the
-        pages.
+        DuckDB evicts them if memory_limit is lowered, but that setting is the user's and applies to
+        all connections. So a temporary table on a separate connection displaces the pages.
         """
         memory_limit = self.memory_limit()
         with self._engine.native.cursor() as cursor:
@@ -109,7 +108,7 @@ class DuckDBHost:
             cursor.execute("SELECT system.main.count(*) FROM system.main.range(1000000)").fetchall()
 
     def temporary_folder(self) -> str | None:
-        """Return a writable folder near DuckDB's spill files, or None for the system's own."""
+        """Return a writable folder near DuckDB's spill files; None to use the system's default."""
         ((folder,),) = self._connection.read("SELECT system.main.current_setting('temp_directory')")
         parent = os.path.dirname(os.path.abspath(folder)) if folder else ""
         path = folder if folder and os.path.isdir(folder) else parent
@@ -151,7 +150,7 @@ class DuckDBHost:
             raise ParseError(str(error)) from None
 
     def _check_regular_files(self, path: str) -> None:
-        """Check the files that DuckDB resolves `path` to, without opening them."""
+        """Raise an error if a file that matches `path` is not regular, without opening any."""
         if local_path(path) is None:
             return
         query = "SELECT filename FROM system.main.read_blob(?)"

@@ -22,7 +22,7 @@ _SNAPSHOTS = sys.version_info < (3, 13)
 
 
 class Wrapper:
-    """An sqlml object around a DuckDB object, `native`, which DuckDB must see instead."""
+    """An object of sqlml that wraps `native`, the DuckDB object that a query reads in its place."""
 
     native: Any
 
@@ -34,7 +34,7 @@ _alive: weakref.WeakSet[Wrapper] = weakref.WeakSet()
 
 
 def find_user_frame() -> FrameType | None:
-    """Return the innermost frame that is not sqlml's own."""
+    """Return the innermost frame outside of sqlml; None if there is no such frame."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "sqlml":
         frame = frame.f_back
@@ -42,7 +42,7 @@ def find_user_frame() -> FrameType | None:
 
 
 def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:
-    """Return the result of `function()`, a C-level callable, with `frame`'s names visible to it."""
+    """Call `function`, a method of DuckDB, so that it finds the Python variables of `frame`."""
     if frame is None:
         return function()
     local_names = frame.f_locals

@@ -26,14 +26,14 @@ _ALL_TABLES_SQL = (
 
 
 def find_table(read: Read, table: str) -> TableName | None:
-    """Return the one table or view that a name can refer to; None if it is ambiguous or unknown."""
+    """Return the table or view that `table` names; None if the name is unknown or ambiguous."""
     names = split_name(table)
     tables = list_tables(read, names) if names else []
     return tables[0] if len(tables) == 1 else None
 
 
 def split_name(table: str) -> list[str]:
-    """Split a table's name into folded parts, such as schema and table; [] if it is no name."""
+    """Split `table` into folded names, such as schema and table; [] if it is not a name."""
     try:
         names = [fold(token.text) for token in tokenize(table) if token.is_identifier]
     except ParseError:
@@ -47,7 +47,7 @@ def list_tables(read: Read, names: Sequence[str]) -> list[TableName]:
     conditions = dict(zip(fields, reversed(names), strict=False))
     where = " AND ".join(f"{fold_in_sql(field)} = ?" for field in conditions)
     values = list(conditions.values())
-    if len(names) == 2:  # A schema, or a database with its main schema.
+    if len(names) == 2:  # The first part names a schema, or a database with its main schema.
         folded_fields = fold_in_sql("schema_name"), fold_in_sql("database_name")
         where = f"{fold_in_sql('table_name')} = ? AND ? IN ({', '.join(folded_fields)})"
     rows = read(f"{_ALL_TABLES_SQL} WHERE {where}", values)
@@ -72,10 +72,10 @@ _FILE_SUFFIXES = (".parquet", ".csv", ".json")
 
 
 def expand_view(read: Read, is_deterministic: Callable[[str], bool], table: str) -> str | None:
-    """Return the query of a view, with the full name of each table that it reads.
+    """Return the query of the view `table`, with the full name of each table that the view reads.
 
-    Returns None if the name is not a view or is ambiguous, if the view renames its columns, if it
-    calls macros, models or functions that are not deterministic, or if it cannot be parsed.
+    Returns None if `table` is ambiguous or not a view, or if the view renames its columns, calls
+    macros, models or functions that are not deterministic, or cannot be parsed.
     """
     parts = split_name(table)
     if not parts:
@@ -107,7 +107,7 @@ def expand_view(read: Read, is_deterministic: Callable[[str], bool], table: str)
 
 
 def _find_full_name(read: Read, table: NamedTable, database: str, schema: str) -> str | None:
-    """Return the full name of a table that a view in `schema` reads; None if it is ambiguous."""
+    """Return the full SQL name of `table` as a view in `schema` reads it; None if ambiguous."""
     *path, name = table.parts
     if not path:
         if fold(name).endswith(_FILE_SUFFIXES) and not list_tables(read, [fold(name)]):

@@ -139,7 +139,7 @@ class SparkEngine:
     def make_function(
         self, name: str, signature: str, body: str, owner: str, replaces: Callable[[str], bool]
     ) -> bool:
-        """Create a function in Spark's SQL from `(parameters) RETURNS type` and a body.
+        """Create a temporary SQL function whose `signature` is `(parameters) RETURNS type`.
 
         Returns False if `replaces` rejects the owner of an existing function ("" for the user), or
         if Spark rejects the statement, for example because of the name.
@@ -153,7 +153,7 @@ class SparkEngine:
         )
 
     def _find_owner(self, name: str) -> str | None:
-        """Return who created a function: "" if unknown, None if there is no such function."""
+        """Return the owner that a function's comment names, or ""; None for an unknown function."""
         quoted = SPARK.quote_name(name)
         if not self.spark.catalog.functionExists(quoted):
             return None
@@ -221,7 +221,7 @@ class SparkEngine:
 
 
 def _make_scorer_by_name(rows: Any, errors: Any, driver_versions: Mapping[str, str]) -> Any:
-    """Make the function to pickle for rows that name their models (see `_make_scorer`)."""
+    """Make the function that workers run for rows that name their models (see `_make_scorer`)."""
 
     def score_batch(*columns: pa.Array) -> pa.Array:
         from sqlml.udfs.spark.worker import score_named_rows
@@ -232,7 +232,7 @@ def _make_scorer_by_name(rows: Any, errors: Any, driver_versions: Mapping[str, s
 
 
 def _make_scorer(name: str, program: Any, driver_versions: Mapping[str, str]) -> Any:
-    """Make the function to pickle, by value: unpickling it must not import names of sqlml."""
+    """Make the function that workers run. Spark pickles it by value, so it imports sqlml late."""
 
     def score_batch(*columns: pa.Array) -> pa.Array:
         try:
@@ -267,7 +267,7 @@ def _get_reason(message: str) -> str:
 
 @contextmanager
 def _silence_log() -> Iterator[None]:
-    """Silence pyspark's log, since a probe that does not bind is not an error."""
+    """Silence pyspark's log of failed queries, since a probe is expected to fail sometimes."""
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")

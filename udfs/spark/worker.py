@@ -51,8 +51,8 @@ def score(
     """Score one batch: return a value for each row, or the reason why the model rejects the row.
 
     Spark calls a function for all rows, even for those that a CASE around the call excludes. So a
-    row fails where its value is used (`Dialect.checked`), not here. `columns` (n,) are lists of the
-    numbers, possibly repeated, followed by the strings.
+    row fails where its value is used (`Dialect.checked`), not here. The first of `columns` has a
+    list of each row's numbers, and the last of them are the string columns.
     """
     if columns[0].null_count:
         return _score_valid_rows(name, broadcast, driver_versions, columns)
@@ -82,7 +82,7 @@ def _make_result(value: pa.Array, error: pa.Array) -> pa.StructArray:
 def _score_valid_rows(
     name: str, broadcast: Any, driver_versions: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.StructArray:
-    """Return NULL for rows without numbers, which Spark adds to count several DISTINCTs."""
+    """Score the rows that have numbers; others, which Spark adds for DISTINCT counts, get NULL."""
     valid = columns[0].is_valid()
     scores = score(name, broadcast, driver_versions, [column.filter(valid) for column in columns])
     mask = valid.to_numpy(zero_copy_only=False)
@@ -197,7 +197,7 @@ def _unpack(lists: pa.ListArray, width: int, dtype: str) -> Array:
 
 Scorer = tuple[str, Any, Sequence[int], Sequence[int]]
 Rows = tuple[Mapping[str, Scorer], Mapping[str, int], int, str]
-"""What is needed to score rows that name their models, in a form that can be pickled.
+"""The data for scoring rows that name their models, in a form that can be pickled.
 
 In order: a mapping of each name to its function, the broadcast of its Program, and the positions of
 its numbers and of its strings in a row; a mapping of each name to its group number; the count of

@@ -75,7 +75,7 @@ def _encode(args: Sequence[Array], attrs: Attrs) -> Array:
 def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
     (codes,) = args
     if (codes < 0).any():
-        value = "a category"  # The codes do not tell which one.
+        value = "a category"  # All unknown categories have the same code.
         raise make_unknown_category_error(str(attrs["feature"]), str(attrs["step"]), value)
     return codes
 
@@ -83,7 +83,10 @@ def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
 def make_unknown_category_error(
     feature: str, step: str, value: str, query: str = ""
 ) -> UnknownCategoryError:
-    """Return the error that estimator `step` rejects `value`; the SQL `query` finds such rows."""
+    """Return the error that estimator `step` rejects `value`, a literal or "a category ...".
+
+    The message ends with the SQL `query`, if any, which finds the rejected values.
+    """
     if step == ONNX_GRAPH:
         message = f"{feature!r} in the ONNX graph looks up an entry outside its table"
     elif step == MISSING_INDICATOR:
@@ -192,8 +195,8 @@ def _hash_category(category: bytes) -> float:
 
 
 MULTIPLIER = 0x4906BA494954CB65
-"""Multiplier of CatBoost's hash of several values: with the next value v, the hash h of the values
-so far becomes MULTIPLIER * (h + MULTIPLIER * v)."""
+"""Multiplier of CatBoost's hash of several values. Each value v changes the hash h of the values
+before it to MULTIPLIER * (h + MULTIPLIER * v)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,7 +212,7 @@ class Combination:
 
 
 def unpack_combinations(attrs: Attrs) -> Iterator[Combination]:
-    """Yield the tables that `pack_combinations` has stored in an operator's attributes."""
+    """Yield the tables in the attributes of `look_up_combinations` (see `pack_combinations`)."""
     columns, keys, values = attrs["columns"], attrs["keys"], attrs["values"]
     column_start = key_start = value_start = 0
     ends = (attrs[name].tolist() for name in ("column_ends", "key_ends", "widths"))

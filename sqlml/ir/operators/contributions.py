@@ -45,6 +45,7 @@ Run = Callable[[Mapping[str, Array]], Array]
 """A function that runs the Program, from inputs by name, (n, 1) each, to an output (n, width)."""
 
 Mixer = Callable[[slice, Array, Array], Array]
+"""A function of rows, indices of background rows and masks (see `_make_mixer`)."""
 
 MAX_BACKGROUND, MAX_ORDERS = 1000, 1000
 """Maximum number of background rows, and of pairs of orders for each of them."""
@@ -86,7 +87,7 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
     rows_per_step = max(1, _MAX_CELLS // (num_players * evaluations_per_row))
 
     def worth(start: int, stop: int, backgrounds: Array, masks: Array) -> Array:
-        """Run the Program on rows mixed with background rows; return (masks, rows, width)."""
+        """Return the Program's outputs (masks, rows, width) for rows mixed with background rows."""
         mixed = (mix(slice(start, stop), backgrounds, masks[:, k]) for k, mix in enumerate(mixers))
         outputs = run({f"x{k}": column for k, column in enumerate(mixed)})
         if outputs.size != len(masks) * (stop - start) * width:
@@ -100,7 +101,7 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
 
 
 def _make_mixer(x: Array, k: int, attrs: Attrs) -> Mixer:
-    """Make a function that mixes the values of input k in rows with those in background rows."""
+    """Make a function that returns input k of rows where it is known, else of background rows."""
     if isinstance(x, TextColumn) or x.dtype == object:
         x = x.objects() if isinstance(x, TextColumn) else x
         background = attrs["texts"].reshape(attrs["missing"].shape)[:, k].copy()
@@ -117,6 +118,7 @@ def _make_mixer(x: Array, k: int, attrs: Attrs) -> Mixer:
 
 
 Worth = Callable[[int, int, Array, Array], Array]
+"""A function of start, stop, background rows and masks: `worth` in `sample_contributions`."""
 
 
 def _sum_all_sets(start: int, stop: int, num_players: int, attrs: Attrs, worth: Worth) -> Array:
@@ -200,7 +202,7 @@ def _tree_game_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def make_quadrature(num_players: int) -> tuple[Array, Array]:
-    """Return the points and weights of a rule on (0, 1) that is exact for `num_players` players."""
+    """Return points and weights of the Gauss-Legendre rule on (0, 1) for `num_players` players."""
     points, weights = np.polynomial.legendre.leggauss(max(1, (num_players + 1) // 2))
     return (points + 1) / 2, weights / 2
 
@@ -246,7 +248,7 @@ def _iterate_leaves(ensemble: Ensemble) -> Iterator[tuple[int, int, _Tests]]:
 
 
 def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return, for each output, the contributions of all players and the expected score."""
+    """Return, for each output, the contribution of each player, followed by the expected score."""
     (x,) = args
     ensemble, num_players = make_ensemble(attrs), int(attrs["players"])
     n, values_per_leaf = x.shape[0], ensemble.leaf_values.shape[1]
@@ -255,6 +257,7 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     result[:, :, -1] = ensemble.base
     leaves = _iterate_leaves(ensemble)
     for (tree, leaf, tests), shares in itertools.product(leaves, shares_by_background):
+        # For each player k on the path: o_k and z_k of the module's docstring.
         passed: dict[int, Array] = {}
         share_of: dict[int, float] = {}
         for node, is_left in tests:

@@ -34,13 +34,14 @@ def compute_square_norms(x: Array) -> Array:
 
 
 def bound_rounding_error(x_squares: Array, point_squares: Array, width: int) -> Array:
-    """Return how far, at most, the expanded and direct distances of each row may differ, (n,)."""
+    """Return upper bounds (n,) on how far a row's expanded and direct distances may differ."""
     max_square = point_squares.max(initial=0.0)
     return np.asarray((width + 8) * 2.0**-51 * (x_squares + max_square))
 
 
 def multiply_add(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c, rounded once if nothing overflows."""
+    # Dekker's splitting gives the rounding error of the product, and Knuth's two-sum of the sum.
     product = a * b
     high_a, high_b = a * SPLIT, b * SPLIT
     high_a, high_b = high_a - (high_a - a), high_b - (high_b - b)

@@ -138,7 +138,7 @@ def _linear_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Add products column by column: unlike with BLAS, a row has the same score in any batch."""
+    """Return x @ weights + bias, added column by column, so a row scores alike in any batch."""
     (x,) = args
     if isinstance(x, Csr):
         return csr.multiply(x, attrs["weights"], attrs["bias"])
@@ -221,7 +221,7 @@ def _couple_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _couple(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return class probabilities (n, classes) from those of the first class in each pair."""
+    """Return class probabilities (n, classes) from the probability of each pair's first class."""
     (x,) = args
     num_classes: int = attrs["classes"]
     probabilities = np.empty((x.shape[0], num_classes))
@@ -232,7 +232,10 @@ def _couple(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _couple_block(x: Array, k: int) -> Array:
-    """Run libsvm's iteration on a block of rows; r, q and p are named as in the paper (Q, 2004)."""
+    """Run libsvm's iteration on a block of rows; return class probabilities (n, k).
+
+    r, p and q (the matrix Q) are named as in Wu, Lin and Weng (2004); qp is Q p, and pqp is p' Q p.
+    """
     r = np.zeros((x.shape[0], k, k))
     for column, (i, j) in enumerate(combinations(range(k), 2)):
         r[:, i, j] = x[:, column]
@@ -263,7 +266,7 @@ def _couple_block(x: Array, k: int) -> Array:
 
 
 def _update_classes(p: Array, qp: Array, pqp: Array, q: Array, k: int) -> Array:
-    """Update each class once; the arrays `p`, `qp` and `pqp` may be overwritten."""
+    """Return `p` after one update of each class; `p`, `qp` and `pqp` may be overwritten."""
     for t in range(k):
         step = (-qp[:, t] + pqp) / q[:, t, t]
         p[:, t] += step

@@ -119,10 +119,11 @@ def _balls_contain_points(bounds: Array, node_ranges: Array, points: Array, attr
 
 
 _KD_TREE_POWERS = {"sqeuclidean": 2.0, "manhattan": 1.0, "chebyshev": np.inf, "minkowski": 0.0}
+"""Map each metric of a kd_tree to the power of differences that it sums (0: the attribute `p`)."""
 
 
 def to_true_distances(reduced: Array, attrs: Attrs) -> Array:
-    """Convert reduced distances to distances, unless the operator returns squares."""
+    """Convert reduced distances to distances; keep squares if the attribute `squared` says so."""
     if attrs["metric"] in SQUARES and not attrs.get("squared", False):
         return np.asarray(np.sqrt(reduced))
     return reduced ** (1.0 / attrs["p"]) if attrs["metric"] == "minkowski" else reduced
@@ -224,7 +225,7 @@ def _search_tree(distances: Array, node_lower_bounds: Array, attrs: Attrs) -> tu
 
 
 def select_with_heap(distances: Array, k: int) -> tuple[Array, Array]:
-    """Return the k smallest distances of each row and their columns (inf and 0 if too few)."""
+    """Return heaps (n, k) of each row's smallest distances and their columns, or inf and 0."""
     n = distances.shape[0]
     nearest = np.full((n, k), np.inf)
     indices = np.zeros((n, k), np.int64)
@@ -258,7 +259,7 @@ def _replace_top(distances: Array, indices: Array, rows: Array, new: Array, poin
 
 
 def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
-    """Return lower bounds on the reduced distances of rows to the points of nodes, (n, nodes)."""
+    """Return lower bounds (n, nodes) on the reduced distances of rows to the points of a node."""
     bounds, metric, width = attrs["bounds"], attrs["metric"], x.shape[1]
     if attrs["ties"] == "ball_tree":
         centres = {**attrs, "points": bounds[:, :width]}

@@ -36,6 +36,7 @@ STORED_FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
     "one": np.ones_like,
     "positive": lambda x: (x > 0).astype(x.dtype),
 }
+"""Map the `function` of map_stored to a function of the stored numbers."""
 
 
 def _stored_type(types: Types, attrs: Attrs) -> TensorType:
@@ -250,32 +251,32 @@ def _has_items_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _hash_items_type(types: Types, attrs: Attrs) -> TensorType:
     _check_items(types, attrs, NESTED)
-    require(attrs["width"] >= 1, "hash_items makes at least one column")
+    require(attrs["width"] >= 1, "hash_items needs a width of at least 1")
     return matrix(attrs["dtype"], attrs["width"], sparse=True)
 
 
 def _has_items(args: Sequence[Any], attrs: Attrs) -> Any:
     """Return sparse rows with 1 in the column of each known item that occurs in the row."""
-    column_of = {item: k for k, item in enumerate(unpack_items(attrs["words"], attrs["ends"]))}
-    column, reader = TextColumn.from_values(args[0]), _RowReader(attrs["kind"], attrs)
+    index_of = {item: k for k, item in enumerate(unpack_items(attrs["words"], attrs["ends"]))}
+    texts, reader = TextColumn.from_values(args[0]), _RowReader(attrs["kind"], attrs)
     indptr, indices = [0], []
-    for i in range(len(column)):
-        row = reader.read_items(column, i)
+    for i in range(len(texts)):
+        row = reader.read_items(texts, i)
         try:
-            indices += sorted({column_of[item] for item in row if item in column_of})
+            indices += sorted({index_of[item] for item in row if item in index_of})
         except TypeError:  # Lists and objects are not hashable.
             raise reader.type_error(next(item for item in row if isinstance(item, list))) from None
         indptr.append(len(indices))
     data = np.ones(len(indices), str(attrs["dtype"]))
-    return Csr(data, np.array(indices, np.int32), np.array(indptr, np.int64), len(column_of))
+    return Csr(data, np.array(indices, np.int32), np.array(indptr, np.int64), len(index_of))
 
 
 def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
-    """Return sparse rows with the weight of each name in the column that its hash determines.
+    """Return sparse rows with the value of each name in the column that the name's hash determines.
 
     With `alternate_sign`, the hash also determines the sign. A string value becomes part of the
-    name ("name=value", weight 1), and a weight of 0 is left out. Weights in the same column are
-    added up in the order of the row, as scipy does for up to 16 items.
+    name ("name=value") and counts as 1; zeros are left out. Values in the same column are added up
+    in the order of the row, as scipy does for up to 16 items.
     """
     kind, width, is_signed = attrs["kind"], int(attrs["width"]), bool(attrs["alternate_sign"])
     column, reader = TextColumn.from_values(args[0]), _RowReader(kind, attrs)

@@ -111,7 +111,7 @@ def _join_ngrams(units: list[str], space: str, min_n: int, max_n: int) -> list[s
 
 
 def _split_word(word: str, min_n: int, max_n: int) -> list[str]:
-    """Return the n-grams of a word padded with spaces; a word shorter than n counts once."""
+    """Return the n-grams of a padded `word`, and the word once if it is at most `max_n` long."""
     ngrams = _join_ngrams(list(word), "", min_n, min(max_n, len(word) - 1))
     return [*ngrams, word] if max_n >= len(word) else ngrams
 
@@ -164,7 +164,7 @@ def _count_tokens_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _hash_tokens_type(types: Types, attrs: Attrs) -> TensorType:
     _check_analyzer(types, attrs)
-    require(attrs["width"] >= 1, "hash_tokens makes at least one column")
+    require(attrs["width"] >= 1, "hash_tokens needs a width of at least 1")
     return matrix(attrs["dtype"], attrs["width"], sparse=True)
 
 
@@ -188,7 +188,10 @@ LookUp = Callable[[str], tuple[int, int] | None]
 
 
 def _count_features(args: Sequence[Any], attrs: Attrs, look_up: LookUp, width: int) -> Any:
-    """Sum the signs of each row's features by column; `look_up` finds a column and a sign."""
+    """Sum the signs of each row's features by column, as sparse rows of `width` columns.
+
+    `look_up` maps a feature to its column and its sign, or to None to leave it out.
+    """
     analyzer = make_analyzer(attrs)
     columns = [TextColumn.from_values(x) for x in args]
     require_no_missing_texts(columns, attrs)

@@ -42,6 +42,7 @@ REFUSED = frozenset(("as_strided", "empty", "empty_like", "empty_strided", "rand
 
 
 def _require_integers(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
+    """Wrap `function` so that it raises TypeError for arguments other than integers."""
 
     def compute_size(a: Any, b: Any) -> int:
         if type(a) is not int or type(b) is not int:

@@ -91,7 +91,7 @@ def _make_metadata(target: str) -> bytes:
 
 
 def _sign(content: bytes) -> tuple[bytes, str]:
-    """Sign the digest of each MiB's digests with RSA; return signature and public key."""
+    """Sign the digest of the digests of each MiB with a new RSA key; return signature and key."""
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 

@@ -45,7 +45,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "duckdb_destroy_client_context": (None, (_POINTER,)),
     "duckdb_register_scalar_function": (_INT, (_POINTER, _POINTER)),
 }
-"""Result and argument types of the functions that Python calls."""
+"""Map each function that Python calls to its result type (None: void) and its argument types."""
 
 
 @cache
@@ -67,7 +67,7 @@ def find_function_address(name: str) -> int:
 
 
 _TYPE_NUMBERS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
-"""DuckDB's type numbers (`duckdb_type`)."""
+"""Map SQL types to their numbers in the C enum `duckdb_type`."""
 
 
 def use_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:

@@ -44,21 +44,21 @@ BUILT = Path(__file__).parent / "built"
 
 
 class Unavailable(Exception):
-    """Raised where native functions are not available; the text is part of a sentence."""
+    """Raised where native functions are not available; "they" in its message are the functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The installed file, and the repository that DuckDB loads it from."""
+    """The path of the installed extension, and the repository that DuckDB loads it from."""
 
     path: Path
     repository: str
 
 
 def ensure_installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
-    """Return the installed file; first install it if it is missing or damaged.
+    """Return the installed extension; install it first if its file is missing or damaged.
 
-    `built` is the folder of the signed file and its public key. Raises Unavailable if the
+    `built` is the folder with the signed file and its public key. Raises Unavailable if the
     installation fails.
     """
     target, shim = find_install_path(connection, built), built / EXTENSION
@@ -72,7 +72,7 @@ def ensure_installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT)
 
 
 def find_install_path(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
-    """Return where `ensure_installed` puts the file, or raise Unavailable."""
+    """Return where `ensure_installed` installs the extension; raise Unavailable if it cannot."""
     if os.environ.get(OFF) == "0":
         raise Unavailable(f"{OFF} is 0")
     if not IS_DUCKDB_2:
@@ -90,7 +90,7 @@ def find_install_path(connection: duckdb.DuckDBPyConnection, built: Path = BUILT
 
 
 def check_folder(target: Installed) -> None:
-    """Check, without installing it, that the file can be written; raise Unavailable if not."""
+    """Raise Unavailable unless a file can be written where `target` would be installed."""
     folder = next(parent for parent in target.path.parents if parent.exists())
     try:
         with tempfile.TemporaryDirectory(dir=folder):
@@ -214,7 +214,7 @@ def _release_closed_uses() -> None:
 def open_native_connection(
     connection: duckdb.DuckDBPyConnection, built: Path = BUILT
 ) -> NativeConnection:
-    """Return the C API's connection to a database, or raise Unavailable; close it after use."""
+    """Return a C API connection to the database, to close after use; raise Unavailable if none."""
     try:
         c_api.library()
     except (ImportError, OSError, AttributeError) as error:
@@ -230,7 +230,7 @@ def open_native_connection(
 
 
 def _load(connection: duckdb.DuckDBPyConnection, installed: Installed) -> NativeConnection:
-    """Return the connection that the shim opens now, or that it opened earlier."""
+    """Load the shim into a database; return the connection that it opens or has opened before."""
     library = ctypes.CDLL(str(installed.path))  # It is loaded once per process for all databases.
     connect_address = c_api.find_function_address("duckdb_connect")
     ctypes.c_void_p.in_dll(library, "sqlml_connect").value = connect_address
@@ -240,7 +240,7 @@ def _load(connection: duckdb.DuckDBPyConnection, installed: Installed) -> Native
         connection.execute(f"LOAD {NAME} FROM {installed.repository}")
     except duckdb.Error as error:
         raise Unavailable(
-            f"DuckDB did not load their extension: {_extract_first_line(error)}"
+            f"DuckDB could not load the sqlml extension: {_extract_first_line(error)}"
         ) from None
     if opened_connection.value is None:
         return _find_marked_connection(connection)
@@ -251,6 +251,7 @@ def _load(connection: duckdb.DuckDBPyConnection, installed: Installed) -> Native
 
 
 def _find_marked_connection(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
+    """Return the open C API connection whose marker function the database has."""
     for native in reversed(_open_connections.values()):
         with suppress(duckdb.Error):
             connection.execute(f"EXPLAIN SELECT {builtin(f'{MARKER}{native.number}')}()").fetchall()

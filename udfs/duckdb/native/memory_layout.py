@@ -51,10 +51,10 @@ HEAD = 16
 ) = range(HEAD)
 """The head of a plan.
 
-The head is followed by three lists: the matrix column of each numeric column (COLUMNS of them), or
--1; the bytes per row of each intermediate buffer (BUFFERS of them, beginning with the TEXTS string
-columns); and the ends of the GROUPS, or the bytes of each field of a struct. If there are no calls,
-Python scores each block of rows.
+The head is followed by three lists: the matrix column of each of the COLUMNS numeric columns, or -1
+to skip it; the bytes per row of each of the BUFFERS intermediate buffers, of which the first are
+the TEXTS string columns; and the offsets of the GROUPS in a row's numbers, or the bytes of each
+field of a struct. If there are no calls, Python scores each block of rows.
 """
 
 STRUCT = -1

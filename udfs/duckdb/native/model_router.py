@@ -90,7 +90,7 @@ def find_slot(name: Any, slots: Any, last: Any) -> Any:
 
 
 def put_name(name: Any, model: Any, slots: Any, last: Any) -> None:
-    """Insert a name uint8 (n,), which must stay alive, and its model into the slots."""
+    """Insert `name`, uint8 (n,), and the index of its model; the slots keep only its address."""
     slot_start = find_slot(name, slots, last)
     slots[slot_start + HASH] = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
     slots[slot_start + NAME_AT] = np.int64(name.ctypes.data)
@@ -100,7 +100,10 @@ def put_name(name: Any, model: Any, slots: Any, last: Any) -> None:
 
 @compiled_helper
 def _find_model(text_at: Any, first_word: Any, second_word: Any, slots: Any, last: Any) -> Any:
-    """Return the model whose name is a DuckDB string, two 64-bit integers at `text_at`."""
+    """Return the index of the model that a DuckDB string at `text_at` names, or UNKNOWN.
+
+    `first_word` and `second_word` are the two 64-bit integers of the string.
+    """
     length = np.int64(first_word & _LENGTH)
     name = bytes_at(text_at + 4 if length <= INLINE_BYTES else np.int64(second_word), length)
     slot_start = find_slot(name, slots, last)
@@ -121,10 +124,10 @@ def _set_null(vector: Any, row: Any) -> None:
 
 @compiled_helper
 def _chain_rows(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any) -> Any:
-    """Chain the rows of each model; return the number of models, or -1 after an error.
+    """Link the rows of each model in a list; return how many models occur, or -1 after an error.
 
-    `chains`, int64 (models + 2 rows,), receives the first row of each model or -1, the next row of
-    the same model for each row or -1, and the models that occur.
+    `chains`, int64 (models + 2 rows,), receives the first row of each model or -1, then for each
+    row the next row of the same model or -1, and then the indices of the models that occur.
     """
     models = state[MODELS]
     first, after, used_models = (chains[:models], chains[models:][:rows], chains[models + rows :])

@@ -50,7 +50,7 @@ def _compile_route() -> int | None:
 
 
 class _Router:
-    """The integers that DuckDB keeps for such a function; see `model_router.ROUTER`."""
+    """The state of a function whose rows name their models, in the layout of `ROUTER`."""
 
     def __init__(self, function: NamedFunction, find: native_functions.Find) -> None:
         from sqlml.udfs.duckdb.native import model_router  # It imports LLVM.
@@ -102,7 +102,7 @@ def _make_slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
 
 
 def _refuse_name(router_address: int, info: int, name_at: int, length: int) -> int:
-    """Report the error of a row whose name has no model; return 1 if the row is just NULL."""
+    """Report an error for rows whose name has no model; return 1 if their score is NULL instead."""
     try:
         name = ctypes.string_at(name_at, length).decode("utf-8", "replace")
         error = _routers_by_address[router_address].function.find_error(name)

@@ -54,7 +54,7 @@ Find = Callable[[str], BatchFunction]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """A plan, its function, and the batch count of the function when the plan was built."""
+    """A plan and its function; `since` is the batch count when it was built or last seen in use."""
 
     table: Any
     function: BatchFunction
@@ -65,7 +65,8 @@ class _Plan:
 class State:
     """The integers that DuckDB keeps for a function, and the objects that they refer to.
 
-    `caller` is the packed function that calls this function, if any; their types must be equal.
+    `caller` is the function of packed rows that calls this function by name, if any. Both must have
+    the same argument and result types.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ def count_batches() -> int:
 
 
 def drop_plans(names: tuple[str, ...]) -> None:
-    """Drop the plans of functions with these name prefixes, until their next rows arrive."""
+    """Drop the plans of functions with the name prefixes `names`; later rows rebuild them."""
     with LOCK:
         for state in _states:
             if state.plan is not None and state.name.startswith(names):
@@ -187,7 +188,7 @@ def _drop_plan(state: State) -> None:
 
 
 def _drop_idle_plans() -> None:
-    """Drop the plans of idle functions if all plans together exceed the memory limit."""
+    """If all plans together exceed the memory limit, drop those unused since the last check."""
     planned = [(state, state.plan) for state in _states if state.plan is not None]
     if sum(plan.function.nbytes for _, plan in planned) <= RECENT_BYTES:
         return
@@ -200,6 +201,7 @@ def _drop_idle_plans() -> None:
 
 
 def _exchange_plan(state: State, address: int) -> int:
+    """Set the plan (0: none); return how many threads may still be using the previous plan."""
     from sqlml.backends.native.jit.specialise import COUNT, specialise
     from sqlml.udfs.duckdb.native import row_path
 
@@ -211,7 +213,7 @@ def _forget_unused_plans() -> None:
 
 
 def _list_packed_types(function: BatchFunction) -> tuple[str, ...]:
-    """Return the argument types and the result type of a function of packed rows."""
+    """Return the SQL argument types, then the result type, of `function` for packed rows."""
     number_type = "FLOAT" if function.dtype == "float32" else "DOUBLE"
     text_types = ("BLOB[]",) * bool(function.texts)
     result_element = "INTEGER" if function.is_integer else "DOUBLE"
@@ -220,7 +222,7 @@ def _list_packed_types(function: BatchFunction) -> tuple[str, ...]:
 
 
 def is_compiled() -> bool:
-    """Return whether the row path is already compiled: opening a database must not wait for it."""
+    """Return whether the row path is compiled already, in this process or on disk."""
     from sqlml.backends.native.jit.specialise import is_on_disk, list_kernels_in_use
     from sqlml.udfs.duckdb.native import row_path
 
@@ -229,7 +231,10 @@ def is_compiled() -> bool:
 
 
 def explain_not_ready(wait: bool) -> str | None:
-    """Return why the row path is not ready yet (it is still compiling); None if it is ready."""
+    """Return COMPILING if the row path is still being compiled, or None if it is ready.
+
+    If `wait`, wait for the compilation first.
+    """
     try:
         with nullcontext() if wait else no_wait():
             compile_row_path()
@@ -239,7 +244,7 @@ def explain_not_ready(wait: bool) -> str | None:
 
 
 def needs_python(spec: FunctionSpec, program: Program) -> str | None:
-    """Return why Python scores a column function's batches; None if machine code scores them."""
+    """Return why Python scores the batches of a function of columns; None if machine code does."""
     try:
         with no_wait():
             return _needs_python(program, spec)
@@ -283,7 +288,10 @@ def _compile_bind_data_copy() -> int | None:
 
 
 def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | None:
-    """Compile a kernel (or raise NotReady); return its address, or None if it needs numba."""
+    """Compile a kernel and return its address, or None if it depends on numba's runtime.
+
+    Raise NotReady if it is still being compiled and the caller need not wait for it.
+    """
     from sqlml.backends.native.jit.specialise import find_entry, specialise
 
     entry = find_entry(specialise(kernel, signature))
@@ -292,7 +300,7 @@ def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | No
 
 @cache
 def _make_callback(function: Callable[..., None], argument_count: int) -> tuple[int, Any]:
-    """Return the address of a C function of integers, and the object that keeps it alive."""
+    """Wrap `function` as a C function of 64-bit integers; return its address and its owner."""
     callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * argument_count)(function)
     return ctypes.cast(callback, ctypes.c_void_p).value or 0, callback
 
@@ -304,13 +312,13 @@ def _refuse_call(info: int, chunk: int, out: int) -> None:
 # Machine code calls this function and the following ones by the addresses of their objects, which
 # this module keeps alive.
 def report_interrupt(info: int, exception_type: type[BaseException]) -> int:
-    """Report an exception that a signal handler raised before one of the other functions began."""
+    """Report an exception that a signal handler raised before a callback could catch it."""
     report_error(info, exception_type())
     return 0
 
 
 def _measure(state_number: int, info: int, rows: int, _: int) -> int:
-    """Record the start (rows < 0) or the end of a batch on this thread."""
+    """Record the start (rows < 0) or the end of a batch on this thread; return 0 if this fails."""
     metered = _states[state_number].metered
     try:
         if metered is not None:
@@ -350,6 +358,7 @@ def _make_plan(state_number: int, info: int, rows: int, _: int) -> int:
 def _build_available_plan(
     function: BatchFunction, rows: int, old_plan: Plan | None
 ) -> tuple[Plan, bool]:
+    """Return a plan, and whether it is temporary because kernels are still being compiled."""
     from sqlml.udfs.duckdb.native.plan_bytecode import build_plan, build_python_plan
 
     try:
@@ -389,7 +398,11 @@ def _score_in_python(state_number: int, info: int, block_at: int, plan_at: int) 
 def _read_block(
     function: BatchFunction, width: int, rows_at: int, row_count: int, texts_at: int
 ) -> tuple[Array, dict[str, TextColumn]]:
-    """Return the packed numbers (n, packed) and the text columns of a block of rows (n, width)."""
+    """Return a block's packed numbers (n, packed), and its text columns by input name.
+
+    The numbers are read from the matrix (n, width) at `rows_at`. `texts_at` is the address of a
+    list with the addresses of the text columns.
+    """
     from sqlml.udfs.duckdb.native.plan_bytecode import copy_to_text_column
 
     number_type = ctypes.c_float if function.dtype == "float32" else ctypes.c_double
@@ -425,7 +438,10 @@ _states_by_address: dict[int, State] = {}
 
 
 def register_named(connection: int, function: EngineFunction, find: Find) -> bool:
-    """Register a function of VARCHAR and DOUBLE[n], if the row path is already compiled."""
+    """Register a function of VARCHAR and DOUBLE[n] that calls the function named by the VARCHAR.
+
+    Return False if the row path is not compiled yet, or if DuckDB rejects the function.
+    """
     code = compile_row_path() if is_compiled() else None
     if code is None or _compile_bind_data_copy() is None:
         return False
@@ -439,7 +455,7 @@ def register_named(connection: int, function: EngineFunction, find: Find) -> boo
 
 
 def _find_bound_state(caller: State, name: str) -> State:
-    """Return the state of the function `name`, which the packed function `caller` calls."""
+    """Return the state of the function `name` for calls by `caller`, a function of packed rows."""
     spec = parse_function_name(name)
     if spec is None or spec.name != name:
         raise ArtifactError(f"{name!r} is not the name of a model's function")
@@ -453,6 +469,7 @@ def _find_bound_state(caller: State, name: str) -> State:
 
 
 def _bind(info: int) -> None:
+    """Set a call's bind data to the state of the function that its first argument names."""
     api = c_api.library()
     try:
         caller = _states_by_address[api.duckdb_scalar_function_bind_get_extra_info(info)]
@@ -464,6 +481,7 @@ def _bind(info: int) -> None:
 
 
 def _read_constant_argument(info: int, index: int) -> str:
+    """Return argument `index` of the call being bound; reject all but a constant string."""
     api = c_api.library()
     context, value = ctypes.c_void_p(), None
     argument = ctypes.c_void_p(api.duckdb_scalar_function_bind_get_argument(info, index))
@@ -480,6 +498,7 @@ def _read_constant_argument(info: int, index: int) -> str:
 
 
 def _fold_text(context: ctypes.c_void_p, argument: ctypes.c_void_p) -> str | None:
+    """Return the value of a constant expression as a string; None if it fails or is NULL."""
     api = c_api.library()
     folded = ctypes.c_void_p()
     error = ctypes.c_void_p(api.duckdb_expression_fold(context, argument, ctypes.byref(folded)))

@@ -81,11 +81,12 @@ def make_find_ends_call(k: int, start: Rows, stop: Rows) -> Call:
 
 
 def get_text_buffer(k: int) -> int:
+    """Return the buffer of text argument k; buffers 0 and 1 have the matrix and the results."""
     return 2 + k
 
 
 def _find_keys(program: Program, output: str) -> tuple[str, list[str]]:
-    """Return the name of the input behind an output, and the strings that the steps recognize."""
+    """Return the input that `output` encodes, and the strings with codes of their own."""
     keys: dict[str, None] = {}
     i = program.outputs[output]
     while program.nodes[i].op != "input":
@@ -98,6 +99,7 @@ def _find_keys(program: Program, output: str) -> tuple[str, list[str]]:
 
 def _compute_codes(lookup: Lookup, output: str, name: str, keys: list[str]) -> Array:
     """Return the codes of the keys, followed by those of an unknown string and of NULL."""
+    # A string that is longer than all keys is unknown.
     longest = max(map(len, keys), default=0)
     texts = np.array([*keys, "?" * (longest + 1), None], object).reshape(-1, 1)
     inputs = {input_name: texts for input_name in lookup.inputs if input_name != name}
@@ -126,7 +128,7 @@ def _make_tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Arra
 
 @compiled_helper
 def _find_slot(first: Any, second: Any, slots: Any) -> Any:
-    """Return the slot of a short string, or the empty slot where it belongs."""
+    """Return the slot of the short string (first, second), or the empty slot where it belongs."""
     hash_value = (first * _MIX) ^ (second * _MIX_2)
     hash_value = (hash_value ^ (hash_value >> _U(32))) * _MIX
     last = _U(slots.shape[0] - 1)
@@ -137,7 +139,8 @@ def _find_slot(first: Any, second: Any, slots: Any) -> Any:
 
 
 def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, slot_codes: Any) -> None:
-    """Insert packed short strings and their codes into empty slots."""
+    """Insert short strings, packed end to end in `data`, and their codes into empty slots."""
+    # Each string becomes two integers with the layout of `duckdb_string_t`.
     start = np.int64(0)
     for k in range(ends.size):
         first, second = _U(ends[k] - start), _U(0)
@@ -176,7 +179,7 @@ def look_up(
 
 
 def find_ends(strings: Any, start: Any, stop: Any) -> Any:
-    """Write strings' start and end addresses; return the row of the first NULL, or -1."""
+    """Write the address of each string's start and end; return the row of the first NULL, or -1."""
     for r in range(start.size):
         length = strings[2 * r] & _LENGTH
         if length == _NULL:
@@ -199,7 +202,7 @@ def copy_to_text_column(strings: Array) -> TextColumn:
 
 
 def copy_bytes(strings: Any, stop: Any, address: Any, data: Any) -> None:
-    """Copy the bytes of strings at `address` to `data`, where string r ends at stop[r]."""
+    """Copy the bytes of `strings`, which are at `address`, to `data`; string r ends at stop[r]."""
     start = np.int64(0)
     for r in range(stop.size):
         size = stop[r] - start
@@ -213,7 +216,7 @@ def copy_bytes(strings: Any, stop: Any, address: Any, data: Any) -> None:
 VECTOR_ROWS = 2048  # The most rows of a DuckDB vector.
 
 BLOCK_BYTES, FEWEST_ROWS, FEWEST_BYTES = 4 << 20, 64, 16 << 20
-"""A block has at most BLOCK_BYTES, or up to FEWEST_BYTES if it has only FEWEST_ROWS."""
+"""A block has at most BLOCK_BYTES, but at least FEWEST_ROWS rows if these fit FEWEST_BYTES."""
 
 _BYTES = {"INTEGER": 4, "DOUBLE": 8}
 
@@ -257,6 +260,7 @@ def build_plan(function: BatchFunction, rows: int, old_plan: Plan | None = None)
 
 
 def build_python_plan(function: BatchFunction) -> Plan:
+    """Build a plan without calls, so that Python scores the batches."""
     packed, texts = function.packed, (TEXT_BYTES,) * function.texts
     return Plan(_encode_plan(function, range(packed), packed, (0, 0, 0, 0, 0, 0), texts), packed)
 
@@ -266,7 +270,7 @@ def _count_model_texts(function: BatchFunction) -> int:
 
 
 def _find_filler(function: BatchFunction) -> Any:
-    """Return the function's filler if it can write its output with kernel calls, or None."""
+    """Return the filler that computes the function's output with kernel calls; None without one."""
     width = function.width
     if _count_model_texts(function):
         filler = find_text_filler(function.compiled, function.output)
@@ -279,8 +283,9 @@ def _find_filler(function: BatchFunction) -> Any:
 def _build_plan_of_calls(
     function: BatchFunction, filler: Any, rows: int, old_plan: Plan | None
 ) -> Plan | None:
-    """Build a plan with calls, or return None if only numba itself can run one of the kernels."""
+    """Build a plan with calls; return None if one of the kernels depends on numba's runtime."""
     lookup, width = function.lookup, function.width
+    # A batch of at least `turn` rows is large.
     turn = min(int(np.ceil(filler.turn())) if hasattr(filler, "turn") else 0, VECTOR_ROWS + 1)
     if old_plan is None:
         lookups = () if lookup is None else tuple(make_code_calls(lookup, width))
@@ -316,12 +321,12 @@ def _encode_plan(
     calls: tuple[int, ...],
     buffer_sizes: tuple[int, ...],
 ) -> Array:
-    """Encode a plan for rows (n, width) as integers.
+    """Encode a plan for rows (n, width) as integers, in the order of `memory_layout`.
 
     Args:
-        matrix_columns: the matrix column of each number, or -1.
+        matrix_columns: the matrix column of each packed number, or -1 to skip the number.
         calls: the row count from which a batch is large, the address and count of the calls for
-            small batches and for large batches, and the most integers of a call.
+            small batches, the same for large batches, and the most integers of a call.
         buffer_sizes: the bytes per row of each intermediate buffer.
     """
     number_bytes = np.dtype(function.dtype).itemsize
@@ -361,17 +366,19 @@ def _count_block_rows(row_bytes: int) -> int:
 def _make_kernel_calls(
     function: BatchFunction, filler: Any, lookup_calls: tuple[Call, ...], rows: int
 ) -> KernelCalls:
+    """Return the calls that score a block: look up strings, run the filler, convert its output."""
     dtype = np.dtype(np.int32 if function.is_integer else np.float64)
-    places = itertools.count(get_text_buffer(function.texts))
+    free_buffers = itertools.count(get_text_buffer(function.texts))
     x = Rows(INPUT, np.dtype(function.dtype), function.width)
-    result = Rows(RESULT, dtype, function.columns)
-    output = result if filler.dtype == dtype else Rows(next(places), filler.dtype, function.columns)
+    result = output = Rows(RESULT, dtype, function.columns)
+    if filler.dtype != dtype:
+        output = Rows(next(free_buffers), filler.dtype, function.columns)
     row_arguments = (rows,) if hasattr(filler, "turn") else ()
-    addresses = (Rows(place, np.dtype(np.int64), 1, flat=True) for place in places)
+    addresses = (Rows(buffer, np.dtype(np.int64), 1, flat=True) for buffer in free_buffers)
     ends = [(next(addresses), next(addresses)) for _ in range(_count_model_texts(function))]
     text_arguments = {"texts": ends} if ends else {}
     lookup_calls += tuple(make_find_ends_call(k, *pair) for k, pair in enumerate(ends))
-    calls: Sequence[Call] = filler.calls(x, output, places, *row_arguments, **text_arguments)
+    calls: Sequence[Call] = filler.calls(x, output, free_buffers, *row_arguments, **text_arguments)
     if function.class_offsets:
         calls = (*calls, call_shift(output, np.array(function.class_offsets, np.int64), result))
     elif output is not result:

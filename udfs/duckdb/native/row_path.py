@@ -91,7 +91,7 @@ def call_python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d
     """Call a Python function with four integers while holding the GIL; return 0 if it raises.
 
     A signal handler may raise at the first instruction of the function, before any `try`. Then
-    `died` is called with b and the class of the exception.
+    `died` is called with `b`, the address of DuckDB's call, and the class of the exception.
     """
     return integers(6), _call_python
 
@@ -179,10 +179,10 @@ def is_valid(bits: Any, row: Any) -> Any:
 
 @inlined_helper
 def _set_list_entries(vector: Any, rows: Any, ends: Any) -> Any:
-    """Set the lists of all rows of a vector; return the child vector, whose memory is reserved.
+    """Write the offset and length of every list in a list vector; return its child vector.
 
-    `ends`, int64 (groups + 1,), says where the lists of a row begin and end: each row has one list
-    per group.
+    Each row has one list per group, whose numbers are ends[k] to ends[k + 1] - 1 of the row.
+    `ends` is int64 (groups + 1,). Memory for the numbers must be reserved already.
     """
     list_count = ends.size - 1
     duckdb_list_vector_set_size(vector, rows * ends[list_count])
@@ -197,12 +197,12 @@ def _set_list_entries(vector: Any, rows: Any, ends: Any) -> Any:
 
 @inlined_helper
 def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
-    """Gather the columns' numbers from row `first` on into x (rows * width,); NULL becomes NaN.
+    """Copy `rows` rows of columns, from row `first` on, into x (rows * width,); NULL becomes NaN.
 
     Args:
-        columns: int64 (k,), the addresses of the columns' numbers.
-        masks: int64 (k,), the addresses of their validity masks, or 0.
-        to: int64 (k,), their columns in x, or -1.
+        columns: int64 (k,), the address of each column's numbers.
+        masks: int64 (k,), the address of each column's validity mask, or 0 without NULLs.
+        to: int64 (k,), the column of x that each column is copied to, or -1 to skip it.
     """
     for begin in range(0, rows, TILE):
         end = min(begin + TILE, rows)
@@ -222,7 +222,7 @@ def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any
 
 @inlined_helper
 def _gather_packed(addresses: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
-    """Gather packed rows as `_gather` does, from the addresses of their numbers and mask."""
+    """Copy packed rows into x as `_gather` does; `addresses` are of their numbers and mask."""
     k, mask = to.size, addresses[1]
     numbers = array_like_at(x, addresses[0], (first + rows) * k)
     bits = bits_at(mask, ((first + rows) * k + 63) // 64)
@@ -245,7 +245,7 @@ def _has_null(mask: Any, rows: Any) -> Any:
 
 @inlined_helper
 def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any) -> None:
-    """Copy DuckDB's strings from row `first` on; NULL gets the length `NULL_LENGTH`."""
+    """Copy a VARCHAR column's `duckdb_string_t`s from row `first` on; NULL gets `NULL_LENGTH`."""
     strings, out = bits_at(strings_at, 2 * (first + rows)), bits_at(out_at, 2 * rows)
     for r in range(rows):
         out[2 * r], out[2 * r + 1] = strings[2 * (first + r)], strings[2 * (first + r) + 1]
@@ -258,7 +258,10 @@ def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any
 
 @inlined_helper
 def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) -> None:
-    """Write a block's results to a struct; `sizes` are 4 for INTEGERs and 8 for DOUBLEs."""
+    """Write a block's results (rows, fields) to the fields of a struct vector, from row `first` on.
+
+    `sizes` has the bytes of each field's values: 4 for INTEGER, 8 for DOUBLE.
+    """
     width = sizes.size
     results = doubles_at(results_at, rows * width)
     for c in range(width):
@@ -275,7 +278,8 @@ def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) ->
 
 @compiled_helper
 def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) -> None:
-    """Gather the DOUBLEs of the picked rows as `_gather` does."""
+    """Copy the rows `picked` of DOUBLE columns into x, as `_gather` does for consecutive rows."""
+    # Views of 1 << 40 items reach any row, since the length of a column is unknown here.
     for begin in range(0, picked.size, TILE):
         end = min(begin + TILE, picked.size)
         for c in range(to.size):
@@ -291,7 +295,7 @@ def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) ->
 
 @compiled_helper
 def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
-    """Copy DuckDB's strings of the picked rows as `_gather_texts` does."""
+    """Copy the strings of the rows `picked`, as `_gather_texts` does for consecutive rows."""
     strings, out = bits_at(strings_at, 1 << 40), bits_at(out_at, 2 * picked.size)
     bits = bits_at(mask, 1 << 40)
     for r in range(picked.size):
@@ -303,7 +307,7 @@ def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
 
 @compiled_helper
 def _write_picked(results_at: Any, picked: Any, size: Any, out: Any) -> None:
-    """Write results to the picked rows: INTEGERs if `size` is 4 bytes, otherwise DOUBLEs."""
+    """Write result k to row picked[k] of `out`: INTEGERs if `size` is 4 bytes, else DOUBLEs."""
     if size == 4:
         result_integers, out_integers = int32s_at(results_at, picked.size), int32s_at(out, 1 << 40)
         for r in range(picked.size):
@@ -316,6 +320,7 @@ def _write_picked(results_at: Any, picked: Any, size: Any, out: Any) -> None:
 
 @inlined_helper
 def _choose_calls(plan: Any, rows: Any) -> Any:
+    """Return the number of kernel calls for a batch of `rows` rows, or NOT_BUILT."""
     return plan[SMALL_CALLS] if rows < plan[LARGE_BATCH] else plan[LARGE_CALLS]
 
 
@@ -338,7 +343,7 @@ def same(address: Any) -> Any:
 def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
     """Return the address of a plan with calls for `rows` rows, and count this thread as its user.
 
-    Python builds the plan if it is missing. If that fails, returns 0 and does not count the thread.
+    Python builds the plan if it is missing. If this fails, return 0 and do not count the thread.
     """
     state = words_at(state_at, STATE)
     add_atomically(state_at + 8 * USERS, 1)
@@ -369,6 +374,7 @@ def _reserve_lists(vector: Any, rows: Any, levels: Any, list_count: Any, number_
 
 @inlined_helper
 def _count_list_numbers(plan_at: Any) -> Any:
+    """Return how many numbers the lists of one row have together, from the plan at `plan_at`."""
     plan = words_at(plan_at, HEAD)
     ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[BUFFERS])
     return words_at(ends_at, plan[GROUPS] + 1)[plan[GROUPS]]
@@ -385,12 +391,12 @@ def _measure(info: Any, state: Any, rows: Any) -> None:
 def score_rows(
     info: Any, state_at: Any, addresses: Any, picked: Any, rows: Any, out: Any, reserved: Any
 ) -> Any:
-    """Write a function's results to `out`; return False if an error was reported to DuckDB.
+    """Score rows and write the results to `out`; return False if DuckDB was told of an error.
 
     Args:
-        addresses: int64 (2 k,), the addresses of the columns, numeric columns first, followed by
-            the addresses of their validity masks, or 0. If the state says so, there is a single
-            column, an array with all numbers.
+        addresses: int64 (2 k,), the addresses of the k columns, numeric columns first, followed by
+            the addresses of their validity masks (0 without NULLs). For packed rows, k is 1: the
+            only column is an array with all numbers.
         picked: int64 (rows,), the rows to score; their numeric columns are DOUBLE. Each row has a
             single number as its result, which is written to the row's position in the array at the
             address `out`. If `picked` is empty, all rows of a chunk are scored, and `out` is the
@@ -476,7 +482,7 @@ def _score_blocks(
 
 @compiled_helper
 def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
-    """Set the lists of a result vector; return the vector of its numbers. `ends` is scratch."""
+    """Set the lists of the vector `out`; return the vector of its numbers. `ends` is scratch."""
     plan = words_at(plan_at, HEAD)
     if plan[LEVELS] > 1:
         ends[0], ends[1] = 0, plan[GROUPS]
@@ -491,6 +497,7 @@ def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
 def _gather_block(
     is_packed: Any, plan_at: Any, addresses: Any, picked: Any, first: Any, rows: Any, buffers: Any
 ) -> None:
+    """Copy a block's numbers to buffer 0, and its string columns to the buffers from 2 on."""
     plan = words_at(plan_at, HEAD)
     k, size = plan[COLUMNS], plan[MATRIX_WIDTH] * rows
     to = words_at(plan_at + 8 * HEAD, k)
