@@ -24,9 +24,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Recent(Generic[K, V]):
-    """A least-recently-used cache, thread-safe, whose values have up to `max_bytes` together.
+    """A thread-safe least-recently-used cache of values with at most `max_bytes` in total.
 
-    The last used value stays, however large it is.
+    The most recently used value is kept even if it is larger.
     """
 
     def __init__(self, max_bytes: int = RECENT_BYTES) -> None:
@@ -36,7 +36,7 @@ class Recent(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """Return the value for a key; None if it is not cached, or no longer cached."""
+        """Return the value for `key`; None if it was never cached or has been evicted."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -70,15 +70,15 @@ class Recent(Generic[K, V]):
 _results_of_arrays: dict[tuple[str | int, ...], tuple[Any, list[weakref.ref[Array]]]] = {}
 
 
-def cache_by_arrays(what: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
-    """Return `make()`, which depends on the arrays, and cache it for as long as all of them live.
+def cache_by_arrays(kind: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
+    """Return `make()`, which is computed from `arrays`, and cache it while all of them are alive.
 
-    Nothing is cached if one of the arrays is writeable. `what` distinguishes several results of the
-    same arrays.
+    `kind` distinguishes different results computed from the same arrays. Nothing is cached if one
+    of the arrays is writeable.
     """
     if any(array.flags.writeable for array in arrays):
         return make()
-    key: tuple[str | int, ...] = (what, *map(id, arrays))
+    key: tuple[str | int, ...] = (kind, *map(id, arrays))
     entry = _results_of_arrays.get(key)
     if entry is None:
 
@@ -94,8 +94,8 @@ def cache_by_program(function: F) -> F:
     """Cache the results of a function whose first argument is a Program, while the Program lives.
 
     Each Program has a cache bounded by `PREPARED_BYTES`. A result counts as the size of the Program
-    plus a thousand bytes. The function receives a copy of the Program, so that no result
-    keeps its own key alive.
+    plus a thousand bytes. The function receives a copy of the Program: a result that refers to the
+    copy does not keep the Program itself, the key of the cache, alive.
     """
     return _cache_with_programs(function, replace)
 

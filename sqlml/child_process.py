@@ -54,10 +54,10 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """A child process with a temporary folder, as a context; `first` is its first answer.
+    """A context manager that runs a child process in a temporary folder.
 
-    The `target` is "module:function", and the function makes a `Conversation` from the inputs.
-    `seconds` is the time limit for each answer.
+    `target` is "module:function", and the function makes a `Conversation` from `inputs`. `first`
+    is the child's first answer, and `seconds` the time limit for each answer.
     """
 
     def __init__(self, target: str, *inputs: bytes, seconds: float = SECONDS) -> None:
@@ -225,7 +225,7 @@ def _end_with_parent(parent: int) -> None:
 
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != parent:  # it has ended already
+        if os.getppid() != parent:  # the parent has ended already
             os._exit(1)
 
 

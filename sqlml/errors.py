@@ -73,7 +73,7 @@ class SqlmlError(Exception):
             super().__init__(f"{self.message}\n\n{excerpt(sql, offset)}")
 
     def at(self, sql: str, offset: int, before: str = "") -> SqlmlError:
-        """Return a copy that shows `offset` in `sql`, with `before` in front of its message."""
+        """Return a copy that points to `offset` in `sql`, with `before` in front of its message."""
         error = copy(self)
         SqlmlError.__init__(error, before + self.message, sql, offset)
         return error
@@ -202,7 +202,7 @@ class TrainingWarning(UserWarning):
 
 
 def make_error(name: str, message: str) -> SqlmlError | None:
-    """Return an error of the class `name`, raised in another process; None for other classes."""
+    """Recreate an error that another process raised; None if `name` is not an sqlml error class."""
     cls = globals().get(name)
     return cls(message) if isinstance(cls, type) and issubclass(cls, SqlmlError) else None
 

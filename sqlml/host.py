@@ -17,7 +17,7 @@ class Files(Protocol):
     """Files that models are read from."""
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Return the names and sizes of the regular files that `path` names."""
+        """Return (name, size in bytes) of each regular file that `path` names."""
 
     def file_content(self, path: str) -> bytes:
         """Return the bytes of one file."""
@@ -58,7 +58,7 @@ class Host(Files, Protocol):
         """Return the result type of a user-defined function; None for any other function."""
 
     def view(self, table: str) -> str | None:
-        """Return the query of a view, by its name in a query; None if it cannot be inlined."""
+        """Return the query that defines the view `table`; None if it cannot be inlined."""
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
         """Return the rows of a query that sqlml wrote."""
@@ -71,13 +71,13 @@ class Host(Files, Protocol):
 
 
 class RowHost(Host, Protocol):
-    """A host on whose rows models can be trained: DuckDB's."""
+    """A host whose rows models can be trained on. Only DuckDB's host implements it."""
 
     def check_access(self, path: str) -> None:
         """Check that the engine's settings allow a file at `path`, which need not exist."""
 
     def describe(self, query: str) -> list[tuple[str, str]]:
-        """Return name and DuckDB type of each column of a query; ParseError if it cannot bind."""
+        """Return (name, DuckDB type) of each column. Raises ParseError if `query` does not bind."""
 
     def estimated_rows(self, query: str) -> int | None:
         """Return the engine's estimate of a query's row count; None if it makes no estimate."""

@@ -34,8 +34,8 @@ def table(
 ) -> str:
     """Return an HTML table; None is shown as NULL, and nested values are shortened.
 
-    `numbers` are the columns to align to the right, by default none; `below` is a line under the
-    table, and `types` are the SQL types that are shown under the columns' names.
+    `numbers` says for each column whether to align it to the right; () aligns none. `below` is a
+    caption under the table, and `types` are SQL types to show under the column names.
     """
     styles = [_NUMBER if is_number else _TEXT for is_number in numbers] or [_TEXT] * len(columns)
     kinds = [f"<br><small>{escape(_shorten(kind))}</small>" for kind in types]

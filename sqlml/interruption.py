@@ -27,8 +27,8 @@ _SIGINT = int(signal.SIGINT)
 def run_uninterrupted(work: Callable[[], T]) -> T:
     """Run `work` to its end, and return its result or raise its error.
 
-    Ctrl-C still raises at once, while the work continues in its own thread, to which Python sends
-    no signals. The next caller waits for it on the work's own locks.
+    Ctrl-C still raises at once, while the work continues in a thread to which Python sends no
+    signals. A later caller waits for that thread on the locks that the work takes (import locks).
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -47,8 +47,8 @@ def _run_into(future: Future[T], work: Callable[[], T]) -> None:
 class _handling:
     """A block during which `_handle_signal` handles Ctrl-C, on the main thread only.
 
-    Handlers are set by `_signal`, because `signal` searches an enum for each handler in vain. That
-    takes 70 of the 250 us that a cached query spends outside its engine.
+    Handlers are set with the C module `_signal`, because `signal` looks up every handler in an
+    enum. The lookups would take 70 of the 250 us that a cached query spends outside its engine.
     """
 
     __slots__ = ("_previous_handler",)
@@ -59,9 +59,9 @@ class _handling:
     def __enter__(self) -> Any:
         self._previous_handler = None
         if get_ident() == main_thread().ident:
-            before = getsignal(_SIGINT)
-            if callable(before):
-                self._previous_handler = before
+            previous = getsignal(_SIGINT)
+            if callable(previous):
+                self._previous_handler = previous
                 set_handler(_SIGINT, self._handle_signal)
         return self
 
@@ -73,7 +73,7 @@ class _handling:
 class interruption_after(_handling):
     """Hold back a Ctrl-C that arrives during the block, and raise it once, after the block.
 
-    With `stops`, it is raised within the block, too, which may handle it as another error.
+    With `stops`, it is also raised inside the block, which may turn it into another error.
     """
 
     __slots__ = ("_pending", "_stops")

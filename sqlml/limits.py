@@ -42,4 +42,4 @@ DROPPED_BYTES = 1 << 24
 """Size of the cache of compiled functions of dropped models, which running queries may call."""
 
 FOUND_BYTES = MADE_BYTES = 1 << 22
-"""Sizes of the caches of feature indices in frames, and of literals that models have read."""
+"""Sizes of two caches: feature positions in data frames, and constants in calls of models."""

@@ -43,7 +43,10 @@ def _in_notebook() -> bool:
 
 
 class _Line:
-    """A line on the screen that is overwritten until the work is done, unless it `is_covered`."""
+    """A line on the screen that is redrawn until the work is done.
+
+    While `is_covered` is set, a progress bar is shown in its place.
+    """
 
     def __init__(self, description: str, stream: TextIO) -> None:
         self.description = description
@@ -111,14 +114,14 @@ def long_work(description: str) -> Iterator[None]:
 
 
 def show_stage(name: str) -> None:
-    """Show the stage that the surrounding long work enters, if there is any."""
+    """Show `name` as the current stage in the line of the surrounding `long_work`, if any."""
     line = _LINE.get()
     if line is not None:
         line.stage = name
 
 
 def cover_line() -> None:
-    """Leave the line of the surrounding long work to a progress bar."""
+    """Hide the line of the surrounding `long_work`, so that a progress bar can be drawn there."""
     line = _LINE.get()
     if line is not None:
         line.cover()

@@ -159,9 +159,9 @@ class Feature:
 def features_behind_blanks(
     features: Iterable[Feature], columns: Collection[str]
 ) -> dict[str, Feature]:
-    """Map each column to the feature that LightGBM named after it, with _ instead of blanks.
+    """Map each column with blanks in its name to the feature that LightGBM named after it.
 
-    A feature that has a column of its own name is not mapped.
+    LightGBM replaces blanks by underscores. A feature whose own name is a column is not mapped.
 
     >>> features_behind_blanks([Feature("my_col", "number")], ["My Col", "other"])
     {'My Col': Feature(name='my_col', kind='number')}
@@ -195,8 +195,8 @@ LABEL_TYPES: Mapping[LabelKind, re.Pattern[str]] = MappingProxyType(
 class Labels:
     """The classes of a classifier, in the model's order, with the type that predict returns.
 
-    `sql_type` is the type of the column of labels, if it is known and `kind` does not imply it.
-    Values of an ENUM, a DATE and the like are strings that the engine casts to it.
+    `sql_type` is the SQL type of the label column; "" if it is unknown or `kind` implies it. Labels
+    of types such as ENUM and DATE are strings here, which the engine casts to `sql_type`.
     """
 
     kind: LabelKind

@@ -74,7 +74,7 @@ class Connection:
         return check_tables(self.read, database.replace('""', '"'), IS_DUCKDB_2)
 
     def find_type(self, name: str) -> str | None:
-        """Return the definition of a type by its qualified and quoted name, or None."""
+        """Return the definition of the type with a qualified, quoted name; None if missing."""
         if not is_unicode(name):
             return None
         try:
@@ -83,11 +83,11 @@ class Connection:
             return None
 
     def list_parameters(self, function: str, name: str) -> list[str] | None:
-        """Return the parameter lists of a macro's overloads; None if no function has that name.
+        """Return the parameter list of each overload of a macro; None if no function has its name.
 
-        The list is empty for other functions. The engine reports the lists in the error for a call
-        that fits no overload. Querying duckdb_functions() would render the bodies of all functions,
-        and binding the macro could run its body.
+        `function` is the qualified name to call, and `name` its last part. The result is [] for a
+        function that is not a macro. The lists are read from the engine's error for a wrong call:
+        duckdb_functions() would render all functions, and a valid call could run the macro's body.
         """
         try:
             self.native.sql(f'SELECT {function}("{uuid4().hex}" := NULL)')
@@ -104,10 +104,11 @@ class Connection:
         return "catalog_models" in self.list_tables(schema)
 
     def run_atomically(self, work: Callable[[], None], is_open: bool | None = None) -> None:
-        """Run `work` entirely or not at all, in the open transaction (`is_open`) or in its own.
+        """Run `work` entirely or not at all.
 
-        A Ctrl-C is raised after the work is done. After a conflict, its own transaction is retried.
-        ConflictError means that another transaction changes the same models.
+        It runs in the user's transaction if one is open (`is_open`; None checks that), otherwise in
+        a new one, which is retried after a conflict. A Ctrl-C is raised after `work` is done.
+        Raises ConflictError if another transaction changes the same models.
         """
         if self.in_transaction() if is_open is None else is_open:
             try:
@@ -128,7 +129,7 @@ class Connection:
                 time.sleep(0.01 * attempt)
 
     def in_transaction(self) -> bool:
-        """Return whether a transaction is open: if so, two queries have the same number."""
+        """Return whether a transaction is open, in which two queries share a transaction id."""
         query = "SELECT system.main.txid_current()"
         return self.read(query) == self.read(query)
 
@@ -139,7 +140,7 @@ class Connection:
 
 
 def _check_unicode(value: Any) -> None:
-    """Raise ConfigError for a string that no engine can store; strings may come from anywhere."""
+    """Raise ConfigError if a string in `value` is not valid Unicode, so no engine can store it."""
     if isinstance(value, str):
         if not is_unicode(value):
             raise ConfigError(f"{value!r} is not valid Unicode, so no database can store it")
@@ -165,7 +166,10 @@ def _run_in_own_transaction(native: duckdb.DuckDBPyConnection, work: Callable[[]
 
 
 def _convert_conflict(error: duckdb.Error, advice: str) -> Exception:
-    """Return the exception to raise. For a conflict it does not mention the catalog's tables."""
+    """Return a ConflictError with `advice` if `error` is a write conflict, otherwise `error`.
+
+    The engine's own message would name tables of the catalog, which users do not know.
+    """
     if "conflict" not in str(error).lower():
         return error
     return ConflictError(f"another transaction changes the same models; {advice}")
@@ -298,12 +302,15 @@ _STAMP_PREFIX = "stamp_"
 
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
-    """Return the stamp of the model `key`, or None."""
+    """Return the stamp of the model `key`; None on DuckDB 1.5 or if the model has no stamp."""
     return connection.find_type(_stamp_type(schema, key)) if IS_DUCKDB_2 else None
 
 
 def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
-    """Return the stamps of all models of a database, by key, five times as fast as `read_stamp`."""
+    """Return the stamps of all models of a database, by key; {} on DuckDB 1.5.
+
+    This is five times as fast as `read_stamp` for each model.
+    """
     if not IS_DUCKDB_2:
         return {}
     database_filter, parameters = f"{fold_in_sql('database_name')} = {fold_in_sql('?')}", [database]

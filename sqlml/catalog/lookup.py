@@ -43,7 +43,7 @@ class Catalog:
         self.programs = programs
 
     def in_transaction(self) -> bool:
-        """Return whether a transaction is open, which does not see other connections' changes."""
+        """Return whether a transaction is open; it does not see changes by other connections."""
         return self._connection.in_transaction()
 
     def get(self, reference: Reference) -> Model:
@@ -64,7 +64,7 @@ class Catalog:
                 previous_message = error.message
 
     def load_available(self, references: Iterable[Reference]) -> Iterator[tuple[Reference, Model]]:
-        """Yield the references that name a model, with the model; check each catalog only once."""
+        """Yield each reference with its model; skip those whose models cannot be loaded."""
         schemas: dict[str | None, str] = {}
         for reference in references:
             try:
@@ -174,7 +174,7 @@ class Catalog:
             return None
 
     def stamps(self, references: Collection[Reference]) -> dict[Reference, tuple[Any, ...] | None]:
-        """Return the stamps of the references, except those to databases that are not attached."""
+        """Return the stamp of each reference, or None; omit databases that are not attached."""
         stamps: dict[Reference, tuple[Any, ...] | None] = {}
         for database in {reference.database for reference in references}:
             if database is not None and not self._connection.has_database(database):
@@ -235,14 +235,14 @@ class Catalog:
             raise CatalogError(_describe_missing_database(database))
 
     def models_query(self, database: str | None = None) -> str:
-        """Return the query of the view `models`, which fails next to a database called sqlml."""
+        """Return the query of the view `models`; the view fails if a database is named sqlml."""
         return MODELS.format(schema=self._checked_schema(database))
 
     def versions_query(self, database: str | None = None) -> str:
         return VERSIONS.format(schema=self._checked_schema(database))
 
     def _read_version(self, columns: str, reference: Reference, schema: str) -> list[Row]:
-        """Return `columns` of the reference's model `m` and version `v`: one row, or no rows."""
+        """Read SQL `columns` of a model `m` and its version `v`; [] if the reference names none."""
         parameters: list[Any] = [reference.key]
         alias = None if reference.alias is None else fold(reference.alias)
         if alias in ("first", "last"):
@@ -402,10 +402,10 @@ class Lookup:
             return model
 
     def load_all(self, names: Iterable[str]) -> Mapping[str, object]:
-        """Load the models of these references together, so that `model` has them cached.
+        """Load the models that `names` refer to into the cache of `model`, and return their stamps.
 
-        Returns the stamps by name, without names that are not references or refer to an unknown
-        database. The stamp of a model that never existed is None.
+        The result maps each name to a stamp, or to None if there has been no such model. It lacks
+        names that are not references or whose database is not attached.
         """
         references = {}
         for name in names:
@@ -428,7 +428,7 @@ class Lookup:
         return self.catalog.training(model)
 
     def stamp(self, name: str) -> object:
-        """Return a value that changes with the model; None if it is unknown."""
+        """Return a value that changes whenever the model `name` does; None for an unknown model."""
         return self.catalog.stamp(_parse_cached(name))
 
     def forget(self) -> None:

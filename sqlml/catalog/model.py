@@ -71,7 +71,7 @@ def training_facts_from_json(text: Any, name: str) -> TrainingFacts:
             _check_rows("values", feature.get("values", ()), (value_type, int))
         return facts
     except DAMAGE_ERRORS as error:
-        record = f"the catalog's record of the training of model {name!r}"
+        record = f"the catalog's training record for model {name!r}"
         raise ArtifactError(f"{record} is damaged ({error}); train it again") from None
 
 
@@ -132,7 +132,7 @@ class Transform:
         return {n: self.sql(n, columns) if n in self.expressions else quote(n) for n in names}
 
     def summary(self) -> str:
-        """Describe which features are computed, as a predicate after the name of a model."""
+        """Return the end of a sentence about the model, which names the computed features."""
         count = len(self.expressions)
         names = [n if len(n) <= 40 else f"{n[:37]}..." for n in list(self.expressions)[:3]]
         more = f" and {count - 3:,} more" if count > 3 else ""
@@ -148,7 +148,7 @@ class Transform:
 
 
 def read_transform(read: Read, stored: Any, name: str) -> Transform | None:
-    """Read what `Transform.to_json` wrote, and check it with the engine's parser; None for None."""
+    """Read `stored`, as `Transform.to_json` writes it, and check it with the engine's parser."""
     if stored is None:
         return None
     try:
@@ -277,7 +277,7 @@ class Reference:
 
 
 def is_name(name: str) -> bool:
-    """Return whether `name` is a valid model name; a catalog's rows may contain anything.
+    """Return whether `name`, which may be read from a forged catalog, is a valid model name.
 
     >>> is_name("churn"), is_name(""), is_name("churn@champion")
     (True, False, False)

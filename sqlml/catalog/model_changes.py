@@ -27,9 +27,9 @@ Calls = Sequence[ModelCall]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model that a transaction changes, in a `schema` that is qualified and quoted.
+    """A model that a transaction changes, and the qualified and quoted `schema` of its catalog.
 
-    If the transaction is the user's own (`is_shared`), macros are rebuilt after it.
+    `is_shared` marks the user's own transaction; macros are rebuilt after it ends.
     """
 
     reference: Reference
@@ -43,10 +43,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The base of catalog changes: transactions, rows, stamps and macros.
+    """The base class of catalog changes, which writes rows, stamps and macros in transactions.
 
-    `calls_of` returns the calls with which macros compute a version. `report` is called after each
-    change to a model, with the model's new calls, if any.
+    `calls_of` returns the calls with which macros compute a version. After each change to a model,
+    `report` is called with its reference and its new calls, () if they have not changed.
     """
 
     connection: Connection
@@ -77,7 +77,7 @@ class Writer:
         self.report(reference, self.calls_of(self.catalog.get(reference)))
 
     def check_writable(self, reference: Reference) -> None:
-        """Raise CatalogError if the database is read-only, before a long training for it begins."""
+        """Raise CatalogError if the database is read-only. Call it before a long training."""
         self.catalog.check_database(reference.database)
         databases = self.connection.read(
             "SELECT readonly, database_name FROM system.main.duckdb_databases() "
@@ -187,7 +187,7 @@ class Writer:
     def delete_small_models(
         self, target: Target, version: int | None = None, kind: str | None = None
     ) -> list[str]:
-        """Delete a model's small models, optionally of one version or kind; return their hashes."""
+        """Delete all small models of a model, or of a `version` or `kind`; return their hashes."""
         if SMALL_MODELS not in self.connection.list_tables(target.schema):
             return []
         source_sql = (
@@ -222,12 +222,12 @@ def changes_model(
 
     @wraps(work)
     def change(self: W, reference: Reference, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        def work_and_stamp(target: Target) -> Calls | None:
+        def apply_and_stamp(target: Target) -> Calls | None:
             calls = work(self, target, *args, **kwargs)
             write_stamp(self.connection, target.schema, target.key)
             return calls
 
-        self.run_atomically(reference, self.catalog.existing_schema(reference), work_and_stamp)
+        self.run_atomically(reference, self.catalog.existing_schema(reference), apply_and_stamp)
 
     return change
 
@@ -460,7 +460,7 @@ class VersionChanges(Writer):
     def set_options(
         self, target: Target, change: Callable[[Model], Mapping[str, Any]]
     ) -> Calls | None:
-        """Set a version's options to what `change` returns for it, all in one transaction."""
+        """Set a version's options to `change(model)`, where `model` is read in this transaction."""
         options = change(self.catalog.get(target.reference))
         version = self.set_column(target, "options", as_json(options))
         is_default = version == self.catalog.default_version(target.reference)
@@ -469,7 +469,7 @@ class VersionChanges(Writer):
 
 def check_version_number(version: int) -> int:
     if version > MAX_VERSION:
-        raise CatalogError(f"invalid version number {version}: it is too large")
+        raise CatalogError(f"invalid version number {version}: the largest is {MAX_VERSION}")
     return version
 
 

@@ -33,9 +33,10 @@ _FRAGMENT_PATTERN = re.compile(rf"\b{_FRAGMENT_PREFIX}(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class RowExpression:
-    """A stored expression, in whose `sql` `sqlml_raw_0` stands for the first of `columns`.
+    """A SQL expression over the `columns` of a row, as it is stored with a model.
 
-    The `type` of its result is a numeric type of the engine, or VARCHAR.
+    In `sql`, `sqlml_raw_0` stands for the first column. `type` is the type of the result: a numeric
+    type of the engine, or VARCHAR.
     """
 
     sql: str
@@ -57,9 +58,10 @@ class RowExpression:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item of TRANSFORM (...) or of a SELECT list: a tree of the engine's parser, or a star.
+    """An item of TRANSFORM (...) or of a SELECT list, as a tree from the engine's parser.
 
-    The `name` is its alias or column, or "". A star may have folded names that it excludes.
+    `name` is the item's alias or column name, or "", and `text` its SQL. `star` marks `*`, and
+    `excluded` holds the folded names in its EXCLUDE clause.
     """
 
     name: str
@@ -206,7 +208,10 @@ class _Printer:
         return _FRAGMENT_PATTERN.sub(lambda match: self._fragments[int(match[1])], printed)
 
     def _rewrite_node(self, tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
-        """Return a tree with full names; `names` are the parameters of the enclosing lambdas."""
+        """Return a tree in which functions have full names and columns are placeholders.
+
+        `names` are the parameters of the enclosing lambdas.
+        """
         cls = tree["class"]
         if cls == "COLUMN_REF":
             return self._rewrite_column(tree, names)
@@ -291,7 +296,7 @@ class _Printer:
     def _replace_special_call(
         self, tree: Mapping[str, Any], names: LambdaNames
     ) -> dict[str, Any] | None:
-        """Replace a call of a function that is not the engine's, or return None."""
+        """Return a node with the SQL that replaces an `ml_` call outside a lambda, or None."""
         name = find_function_name(tree)
         if self._replace_call is None or name is None or not name.startswith("ml_") or names:
             return None
@@ -345,8 +350,8 @@ _SCALAR_FUNCTIONS: dict[str, bool] = {}
 def _is_scalar(read: Read, name: str) -> bool:
     """Return whether `name` is an engine function whose result depends only on its arguments.
 
-    Its overloads for times with a zone depend on the session (2.0.1 says so, 2.0.0 did not);
-    `training/transform/fitted_rows.py` rejects these.
+    Overloads for times with a zone depend on the session's time zone, which DuckDB before 2.0.1
+    does not report. They are accepted here, and rejected in `training/transform/fitted_rows.py`.
     """
     is_allowed = _SCALAR_FUNCTIONS.get(name)
     if is_allowed is None:

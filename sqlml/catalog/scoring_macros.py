@@ -42,7 +42,7 @@ MACRO_KINDS: Mapping[str, Mapping[str, str]] = {
     "predict_score": {"score": ""},
     "transform": {"transform": ""},
 }
-"""Macro -> its kinds of overloads, with their parameters after the model and the row."""
+"""Macro -> kind of each overload -> its parameters after the model and the row, as SQL."""
 
 OWN_MACRO_PATTERN = r"sqlml\.choose_[0-9a-f]{24}\("
 """A pattern, for Python and the engine, that occurs in the definitions of our bare macros."""
@@ -58,10 +58,10 @@ _MIN_STORAGE_VERSION = (1, 4)
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """An expression that a model computes for the row `r`, of a kind in `MACRO_KINDS`.
+    """The SQL `body` that computes an output of a model for the row `r`; `MACRO_KINDS` has kinds.
 
-    `body` is its SQL. It may call the engine function `function`, with the types `arguments` and
-    `result`, and the `helpers` (names from `name_helper`, and definitions) as `sqlml.<name>`.
+    It may call the engine function `function`, with the types `arguments` and `result`, and helper
+    macros as `sqlml.<name>`: `helpers` are results of `make_helper`.
     """
 
     kind: str
@@ -188,7 +188,7 @@ class Macros:
         return True
 
     def _supports_typed_macros(self, database: str) -> bool:
-        """Return whether macros may have typed parameters, and `sqlml.` means the schema."""
+        """Return whether a database stores typed macro parameters and is not itself named sqlml."""
         if fold(database) == "sqlml":
             return False
         rows = self._connection.read(
@@ -204,10 +204,10 @@ class Macros:
         return False
 
     def _rebuild_macros(self, schema: str, database: str) -> None:
-        """Update a database's macros to its models. Its tables must have been checked.
+        """Rebuild the macros of a database whose models have changed, after checking its tables.
 
-        Two such transactions conflict. Usually only a few models are stale: then only the subtrees
-        of their first digits are rebuilt, and the rest is read from the catalog.
+        Only the subtrees below the first digits of stale models are rebuilt; the other macros are
+        read from the catalog. Two transactions that do this conflict.
         """
         self._connection.write(CHOOSERS.format(schema=schema))
         calls_by_kind = f"{schema}.catalog_calls GROUP BY kind"
@@ -282,7 +282,7 @@ class Macros:
         return choosers, set(replaced.values())
 
     def _may_replace_bare_macro(self, main_schema: str, function: str, is_new: bool) -> bool:
-        """Return whether the bare macro is ours already, or new with a name that is free."""
+        """Return whether the macro in schema main is sqlml's own, or `is_new` and its name free."""
         parameter_lists = self._connection.list_parameters(f"{main_schema}.{function}", function)
         if parameter_lists is not None:
             return any(_ROW_PARAMETER in parameters for parameters in parameter_lists)
@@ -292,7 +292,7 @@ class Macros:
     def _read_model_macros(
         self, schema: str, kind: str, first_digits: Collection[str] | None = None
     ) -> dict[str, str]:
-        """Return the macros of the models that compute `kind`, by key, for all or some digits."""
+        """Return key -> macro of all models with `kind`, or of those below `first_digits`."""
         query, parameters = f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?", [kind]
         if first_digits is not None:
             digit = _first_character("system.main.md5(key)")
@@ -350,7 +350,7 @@ def _first_character(text: str) -> str:
 
 
 MAX_OVERLOADS = 16
-"""Most models among which one macro chooses by name."""
+"""Maximum number of models among which one macro chooses by name."""
 
 _UNKNOWN_MODEL = (
     f"{builtin('struct_extract')}("
@@ -361,11 +361,11 @@ _UNKNOWN_MODEL = (
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """A macro of the tree, to which the digits `prefix` lead.
+    """A macro that chooses among the models whose `key_digits` begin with `prefix`.
 
-    It has an overload per name of a model, or per digit (`by_digit`). `definition` is the text
-    after the name in CREATE MACRO, empty for an existing macro; `extra` is that of
-    `build_choosers`.
+    It has one overload for each of `names`: model names, or the next digits if `by_digit`.
+    `definition` is the SQL after the name in CREATE MACRO, "" for an existing macro. `extra` is
+    as in `build_choosers`.
     """
 
     prefix: str
@@ -376,7 +376,7 @@ class Chooser:
     definition: str = ""
 
     def call(self, row: str = "r", model: str = "m") -> str:
-        """Return the SQL that computes, for the row, the model that `model` names."""
+        """Return SQL that calls this macro; `row` and `model` are SQL for the row and the name."""
         key = model  # struct_extract ignores case, as all names of the engine do
         if self.by_digit:
             position = len(self.prefix) + 1
@@ -392,10 +392,10 @@ class Chooser:
 def build_choosers(
     models: Mapping[str, str], extra: str, existing: Mapping[str, str] | None = None
 ) -> list[Chooser]:
-    """Return the macros of a tree, the root last.
+    """Build the macros that choose among `models`; return them with the root of the tree last.
 
-    `models` maps keys to macros, without the models below `existing`, which maps first digits to
-    the calls of existing subtrees. `extra` are parameters after r and m: "" or ", class".
+    `models` maps keys to macro names. `existing` maps first digits to the calls of subtrees that
+    stay, whose models are not in `models`. `extra` are parameters after r and m: "" or ", class".
     """
     models_by_digits = [(key_digits(key), key, macro) for key, macro in sorted(models.items())]
     return _build_subtree(models_by_digits, extra, "", existing or {})
@@ -439,7 +439,7 @@ _OWN_MACRO_NAME = re.compile(r"(?:choose|score)_[0-9a-f]{24}")
 
 
 def is_own_macro(macro: object) -> bool:
-    """Return whether sqlml makes macros of such a name; a catalog's rows may contain anything.
+    """Return whether `macro`, read from a catalog that may be forged, is a name made by sqlml.
 
     >>> is_own_macro("score_" + "0" * 24), is_own_macro("score_x(); DROP TABLE t; --")
     (True, False)

@@ -22,9 +22,9 @@ DAMAGE_ERRORS = (TypeError, ValueError, KeyError, AttributeError, RecursionError
 class FeatureGroup:
     """Features that are computed together.
 
-    The model's own steps, such as a vectorizer, may compute them (`inside`). `cost` is nanoseconds
-    per row, and `importance` the loss when the group is shuffled among rows: of accuracy, or the
-    mean square of the change in score. The small model reads `chosen` groups.
+    `inside` is set if steps of the model, such as a vectorizer, compute them. `cost` is nanoseconds
+    per row. `importance` is the effect of shuffling the group among rows: the lost accuracy, or the
+    mean squared change of the score. The small model reads the groups with `chosen` set.
     """
 
     name: str
@@ -157,7 +157,11 @@ def dump_facts(facts: Facts) -> str:
 
 
 def load_small_model(kind: str, small: Program, text: Any, program: Program, name: str) -> Any:
-    """Return the small model `small` of `program`, with facts that `dumps` wrote."""
+    """Build the cascade or top-K filter (`kind`) of the model `name` from the Program `small`.
+
+    `text` holds its facts, as `dump_facts` writes them, and `program` is the full model. Raises
+    ArtifactError if the facts are damaged or do not fit the full model.
+    """
     class_, facts_class, statement_words = KINDS[kind]
     advice = f"ALTER MODEL ... DROP {statement_words} removes it"
     try:

@@ -22,8 +22,8 @@ class Portable(Dialect):
     """The SQL that all databases can compute.
 
     `narrow` maps the SQL of a DOUBLE within the range of FLOAT to SQL that rounds it to FLOAT.
-    Expressions nest at most so many `roundings` and tree `levels`. If the database has no infinite
-    numbers (`has_infinity`), the largest number stands for infinity.
+    An expression may nest at most `roundings` roundings and `levels` levels of a tree. If the
+    database lacks infinite numbers (`has_infinity`), the largest DOUBLE stands for infinity.
     """
 
     name = "other databases"

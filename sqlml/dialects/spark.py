@@ -202,9 +202,9 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         return f"coalesce(array_position({self.array(texts)}, {text}) - 1, {other})"
 
     def number_arguments(self, numbers: Sequence[str], number_type: str) -> str:
-        """Pass an array, because Spark boxes the value of each separate argument (28: 1.2x time).
+        """Pass an array, because Spark boxes each separate argument (28 arguments: 1.2x the time).
 
-        All are cast, since a column of NULLs may have no type; Spark drops casts that do nothing.
+        All are cast, since a column of NULLs may have no type; Spark drops casts without effect.
         """
         return self.array([f"CAST({number} AS {number_type})" for number in numbers])
 
@@ -225,7 +225,7 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         return f"{call}.value"
 
     def require_success(self, call: str, value: str) -> str:
-        """Raise the call's error only here, since Spark may call functions for rows in vain."""
+        """Raise the call's error only where `value` is used: Spark may call it for other rows."""
         return f"CASE WHEN {call}.error IS NULL THEN {value} ELSE raise_error({call}.error) END"
 
     def is_infinite(self, number: str) -> str:

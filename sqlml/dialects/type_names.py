@@ -84,7 +84,7 @@ def struct_fields(type_name: str) -> tuple[Field, ...] | None:
 
 def _split_at_commas(body: str) -> list[str]:
     """Split at commas outside of brackets and quotes."""
-    parts, depth, begin, quote = [], 0, 0, ""
+    parts, depth, start, quote = [], 0, 0, ""
     for i, c in enumerate(body + ","):
         if quote:
             quote = "" if c == quote else quote
@@ -95,6 +95,6 @@ def _split_at_commas(body: str) -> list[str]:
         elif c in ")]":
             depth -= 1
         elif c == "," and depth == 0:
-            parts.append(body[begin:i].strip())
-            begin = i + 1
+            parts.append(body[start:i].strip())
+            start = i + 1
     return parts

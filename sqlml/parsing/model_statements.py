@@ -99,7 +99,7 @@ class ModelStatements(StatementParts):
     # Statements
 
     def parse_model_statement(self, tokens: list[Token], sql: str) -> Statement:
-        """Parse the tokens of one statement in `sql`, which is a `Query` if it is the engine's."""
+        """Parse the `tokens` of one statement in `sql`; a statement of the engine is a `Query`."""
         self.reset()
         self.sql, self._chunks = sql, [tokens]
         self._advance_chunk()

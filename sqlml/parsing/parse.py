@@ -83,8 +83,8 @@ def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
         details = error.errors[0] if error.errors else {}
         description = _TOKEN_REPR.sub(r"'\1'", str(details.get("description") or error))
         description = _MISSING_OPERAND.sub("an expression is missing", description)
-        before = details.get("start_context")
-        offset = len(before) if before is not None and sql.startswith(before) else None
+        prefix = details.get("start_context")
+        offset = len(prefix) if prefix is not None and sql.startswith(prefix) else None
         raise ParseError(description, sql, offset) from None
     return [tree for tree in trees if tree is not None]
 
@@ -92,9 +92,9 @@ def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
 def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     """Parse SQL into statements, in order. A statement of the engine becomes a `Query`.
 
-    Comments alone, or a Spark script in BEGIN ... END, contain no statement. For DuckDB, the SQL of
-    the statements together has every character of the text; for Spark, comments between them are
-    left out.
+    The result is () for comments alone, and for a Spark script in BEGIN ... END. For DuckDB, the
+    `sql` of all statements joined is the whole text; for Spark, it lacks the comments between
+    statements.
     """
     pieces = split_tokens(sql, dialect)
     parser = cast(ModelStatements, DIALECTS[dialect].parser())

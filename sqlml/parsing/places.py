@@ -40,7 +40,7 @@ class Step(exp.Expression):
 
 
 class OtherType(exp.Expression):
-    """The query of CREATE TYPE name AS ENUM (query)."""
+    """CREATE TYPE name AS ENUM (query); `this` is the query."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
@@ -154,7 +154,7 @@ def _mark_query(base: Any) -> Callable[..., Any]:
 
 
 def _mark_set_operation(base: Any) -> Callable[..., Any]:
-    """Wrap the rule for set operations, and mark the query before UNION and similar words."""
+    """Wrap the rule for set operations, and mark the left operand of UNION, EXCEPT, ..."""
 
     def parse(self: Any, this: Any) -> Any:
         starts = self.__dict__.get("_begun")

@@ -75,7 +75,7 @@ class _Rules(ModelStatements):
         return places.mark(self, self._parse_any_argument(), first_token)
 
     def _parse_model_name(self: Any) -> Any:
-        """Parse MODEL m as the first argument, where m may be any words."""
+        """Parse MODEL m as the first argument, where m may span any number of tokens."""
         first_token = self._index + 1
         while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
             self._advance()
@@ -175,14 +175,14 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return self.expression(exp.Escape(this=this, expression=self._parse_bitwise()))
 
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
-        """Allow columns called map or if."""
+        """Parse a function call; return None for a column named map or if."""
         opens = self._next.token_type in (TokenType.L_PAREN, TokenType.L_BRACE)
         if self._curr.text.upper() in ("MAP", "IF") and not opens:
             return None
         return super()._parse_function_call(*args, **options)
 
     def _parse_create(self: Any) -> Any:
-        """Parse CREATE TYPE ... AS ENUM (query) too."""
+        """Parse CREATE, including CREATE TYPE ... AS ENUM (query), which sqlglot lacks."""
         first_token = self._index
         self._match_text_seq("OR", "REPLACE")
         self._match_texts(("TEMP", "TEMPORARY"))
@@ -203,14 +203,14 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return super()._parse_function_properties() if returns_table else None
 
     def _parse_function_parameter(self: Any) -> Any:
-        """Parse macro parameters with defaults, `n := 3`, too."""
+        """Parse a macro parameter, which may have a default (`n := 3`)."""
         parameter = super()._parse_function_parameter()
         if parameter is not None and self._match(TokenType.COLON_EQ):
             return exp.PropertyEQ(this=parameter, expression=self._parse_assignment())
         return parameter
 
     def _parse_from(self: Any, *args: Any, **options: Any) -> Any:
-        """Parse FROM (VALUES ...) t JOIN ... SELECT ... too."""
+        """Parse FROM, including joins after (VALUES ...) t in a query that begins with FROM."""
         from_clause = super()._parse_from(*args, **options)
         if from_clause is not None and isinstance(from_clause.this, exp.Values):
             joins = list(self._parse_joins())
@@ -301,7 +301,7 @@ class _SparkRules(_Rules, SparkParser):
             self._skip_brackets()
 
     def _parse_insert(self: Any) -> Any:
-        """Parse INSERT OVERWRITE [LOCAL] DIRECTORY ... USING ... OPTIONS (...) too."""
+        """Parse INSERT, including OVERWRITE [LOCAL] DIRECTORY ... USING ... OPTIONS (...)."""
         first_token = self._index
         self._match(TokenType.OVERWRITE)
         self._match_text_seq("LOCAL")
@@ -366,7 +366,7 @@ _STEP_RULES: Mapping[str, Any] = {
 _DROPPED_KEYWORDS = frozenset(
     "?:: APPLY LOCK PARTITIONED_BY REGEXP RLIKE STRAIGHT_JOIN UNCACHE XOR".split()
 )
-"""Keywords of sqlglot that are names or two operators in DuckDB."""
+"""sqlglot keywords that DuckDB reads as names, or as two operators (`?::`)."""
 
 
 class _DuckDB(DuckDB):
@@ -377,7 +377,7 @@ class _DuckDB(DuckDB):
         COMMANDS: ClassVar[set[TokenType]] = set()
         BIT_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("b'", "'"), ("B'", "'")]
         HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
-        # ` is Spark's, for MODEL `m`
+        # Backticks quote names in Spark, and also in MODEL `m`.
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
         KEYWORDS: ClassVar[dict[str, TokenType]] = {  # without `?::`: a parameter and a cast
             k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k not in _DROPPED_KEYWORDS

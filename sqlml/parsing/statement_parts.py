@@ -141,7 +141,7 @@ class StatementParts(Parser):
         if not digits.isdecimal():
             raise self._error_here(f"expected {description}")
         self._advance()
-        return int(digits[:18])
+        return int(digits[:18])  # no valid number is longer
 
     def _parse_model(self) -> ModelName:
         """Parse `[database.]name`, which may be a string."""
@@ -209,7 +209,7 @@ class StatementParts(Parser):
         return items
 
     def _iterate_bracketed_items(self) -> Iterator[None]:
-        """Consume `(item, ...)`, except the items: the caller parses one after each yield."""
+        """Consume the brackets and commas of `(item, ...)`; the caller parses an item per yield."""
         if self._curr.token_type != TokenType.L_PAREN:
             raise self._error_here("expected '('")
         self._find_closing_bracket()  # reports a bracket that is not closed
@@ -296,5 +296,5 @@ class StatementParts(Parser):
 
 
 def none_if_current(database: str) -> str | None:
-    """Return None for the current database, even if its schema `main` is written instead."""
+    """Return `database`, or None for the current one: "" or `main`, the name of its schema."""
     return None if fold(database) in ("", "main") else database

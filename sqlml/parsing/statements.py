@@ -30,7 +30,7 @@ class ModelName:
 
     @property
     def has_version(self) -> bool:
-        """Return whether a version is named, also within quotes: no model's name has / or @."""
+        """Return whether a version is named; in quotes, / and @ also separate it from the name."""
         return self.version is not None or self.alias is not None or bool({"/", "@"} & {*self.name})
 
     def __str__(self) -> str:
@@ -294,10 +294,10 @@ class VerifyModel(OfModel):
 
 @dataclass(frozen=True, slots=True)
 class OtherDatabase:
-    """The target of exported SQL.
+    """The database, named by sqlglot's `dialect`, for which a model is exported as SQL.
 
-    By default it is a query over `table`, or functions if no table is named. The query also returns
-    `columns`.
+    `form` is "select", "view" or "function"; by default the SQL is a query over `table`, or
+    functions if no table is named. A query also returns `columns` of the table.
     """
 
     dialect: str

@@ -145,7 +145,7 @@ def _mark_column_names(raw: Sequence[GlotToken]) -> None:
 def _is_column_name(
     first_token: GlotToken, previous: GlotToken, token: GlotToken, following: GlotToken | None
 ) -> bool:
-    """Return whether a word inside a statement that begins with `first_token` is a name."""
+    """Return whether keyword `token` is a name in a statement that begins with `first_token`."""
     token_type = token.token_type
     if previous.token_type == TokenType.DOT:
         return token_type != TokenType.IDENTIFIER and bool(_PLAIN_NAME.fullmatch(token.text))
@@ -228,8 +228,10 @@ def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
     for token, next_token in zip_longest(tokens, tokens[1:]):
         if previous is not None and previous.end > token.start:
             continue  # the name of a parameter
-        before = previous if previous is not None and previous.end == token.start else None
-        follows_value = before is not None and (before.kind != "symbol" or before.text in CLOSING)
+        adjacent = previous if previous is not None and previous.end == token.start else None
+        follows_value = adjacent is not None and (
+            adjacent.kind != "symbol" or adjacent.text in CLOSING
+        )
         names_next = next_token is not None and next_token.kind == "word"
         if token.is_symbol(":") and names_next and next_token.start == token.end:
             if not follows_value:
@@ -243,6 +245,7 @@ def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _convert_token(sql: str, token: GlotToken) -> list[Token]:
+    """Convert a token of sqlglot; each word of a keyword such as GROUP BY becomes one token."""
     start, end = token.start, token.end + 1
     text = sql[start:end]
     is_string = token.token_type in STRING_TOKENS
@@ -270,7 +273,7 @@ class Tokens(tuple[Token, ...]):
 
     @cached_property
     def closing(self) -> Mapping[int, int]:
-        """Return the index of the closing bracket by that of the opening one; kinds may differ."""
+        """Map the index of each opening bracket to its closing one; kinds are not compared."""
         closing_of: dict[int, int] = {}
         opened: list[int] = []
         for i, token in enumerate(self):
@@ -302,7 +305,10 @@ _MAX_PAIRS = 4_000_000  # More tokens are not compared, so that reporting an err
 def find_original_offset(
     rewritten: str, written: str, offset: int, dialect: str = "duckdb"
 ) -> int | None:
-    """Return the offset in `written` that `rewritten[offset]` comes from, or was inserted at."""
+    """Return the offset in the user's `written` SQL that an offset in `rewritten` comes from.
+
+    For inserted SQL it is the place of insertion. Return None if it cannot be found.
+    """
     try:
         rewritten_tokens, written_tokens = tokenize(rewritten, dialect), tokenize(written, dialect)
     except SqlmlError:
@@ -328,7 +334,7 @@ def find_original_offset(
 T = TypeVar("T")
 
 MAX_DEPTH = 1600  # Deepest nesting of brackets; the engines allow 1,000.
-_FRAMES_PER_BRACKET, _FRAMES_PER_TOKEN = 120, 8  # Most nested Python calls.
+_FRAMES_PER_BRACKET, _FRAMES_PER_TOKEN = 120, 8  # Maximum nested Python calls.
 
 _OPENING = statement_parts.OPENING | {TokenType.CASE}
 _CLOSING = statement_parts.CLOSING | {TokenType.END}
@@ -337,7 +343,7 @@ _lock = threading.Lock()
 
 
 def run_deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
-    """Run `work`, which recurses over `sql`, with a recursion limit that fits it.
+    """Run `work`, which recurses over `sql`, with a recursion limit high enough for its nesting.
 
     The limit is raised for this call only: json and other modules rely on it to stop in time.
     """

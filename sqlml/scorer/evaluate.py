@@ -38,7 +38,7 @@ class Evaluation(dict[str, float | None]):
 
 
 def evaluate(model: Scorer, X: Any, y: Any, weight: Any = None) -> Evaluation | list[Evaluation]:
-    """Measure a model on rows X with labels y, as `Scorer.evaluate` describes."""
+    """Compute the metrics of `model` on rows `X` with labels `y`; see `Scorer.evaluate`."""
     program = model.program
     if "label" not in program.outputs:
         raise ConfigError("this model predicts nothing that could be evaluated")
@@ -145,12 +145,10 @@ def compute_class_metrics(
     proba: Array | None = None,
     score: Array | None = None,
 ) -> Metrics:
-    """Compute the metrics of a classifier.
+    """Compute the metrics of a classifier: for the second of two classes, or means over classes.
 
-    Two classes: metrics of the second class. More classes: means over the classes.
-
-    `y` and `predicted` are (n,) class numbers, and `proba` is (n, classes). Without probabilities,
-    `score` ranks the rows; it is (n,) for two classes, otherwise (n, classes).
+    `y` and `predicted` are (n,) class numbers, and `proba` is (n, classes). Without `proba`, rows
+    are ranked by `score`; it is (n,) for two classes, otherwise (n, classes).
     """
     from sklearn import metrics
 
@@ -190,7 +188,7 @@ def compute_class_metrics(
 
 
 def compute_number_metrics(y: Array, predicted: Array, weight: Array | None = None) -> Metrics:
-    """Compute the metrics of a regressor for numbers (n,), with weights (n,) or None."""
+    """Compute the metrics of a regressor; all arrays are (n,), and `weight` may be None."""
     from sklearn import metrics
 
     has_logarithms = bool((y > -1).all() and (predicted > -1).all())
@@ -230,10 +228,10 @@ class Contributions:
 
     @classmethod
     def of(cls, blocks: Array, program: Program, columns: Sequence[Feature]) -> Contributions:
-        """Read the output of an explained Program, (n, targets * width).
+        """Convert `blocks`, the output of an explained Program, of shape (n, targets * width).
 
-        Each block has the contributions of the inputs, the baseline, and for estimates the standard
-        errors. `columns` are those of the training data.
+        The block of a target has the contributions of the Program's inputs, the baseline, and for
+        estimates the standard errors. `columns` are the columns of the training data.
         """
         inputs, width = list(program.inputs), find_block_size(program)
         by_target = blocks.reshape(len(blocks), -1, width)

@@ -24,7 +24,10 @@ from sqlml.types import DATETIME, NESTED, Array, Feature, fold
 
 
 def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
-    """Fetch the columns of a lazy frame or relation that the model reads, or return `X` itself."""
+    """Fetch the columns of `features` from a lazy frame or relation; return other `X` unchanged.
+
+    With `blanks`, `my_col` also matches a column `My Col`, as LightGBM renames it.
+    """
     if hasattr(X, "__dask_graph__"):
         if getattr(X, "ndim", None) == 2 and hasattr(X, "columns"):
             X = X[_select_columns(features, list(X.columns), blanks)]
@@ -42,7 +45,10 @@ def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
 
 
 def _select_columns(features: Sequence[Feature], names: Sequence[Any], blanks: bool) -> list[Any]:
-    """Return the columns of a frame that the model reads, or one column to count the rows."""
+    """Return the `names` of columns that the model reads; one column if it reads none.
+
+    That column is only fetched to count the rows.
+    """
     read_features = tuple(feature for feature in features if feature.kind != "any")
     indices = python_rows.find_columns(read_features, [str(name) for name in names], blanks)
     return [names[i] for i in sorted(set(indices.values()))] or list(names[:1])
@@ -81,7 +87,7 @@ BLOCK = 1 << 24
 
 
 class SparseRows:
-    """The rows of a sparse matrix, made dense block by block. Gaps are filled with `cell`."""
+    """The rows of a sparse matrix, made dense block by block. Cells not stored become `cell`."""
 
     __slots__ = ("_cell", "_matrix", "dtype", "shape")
 
@@ -137,11 +143,12 @@ class Table:
 
     @classmethod
     def of(cls, X: Any, features: Sequence[Feature], gaps: Gaps) -> Table:
-        """Read `X`; `gaps` says what the cells mean that a sparse matrix or a dict leaves out."""
+        """Read `X`; `gaps` says what cells mean that a sparse matrix or a dict does not store."""
         return cls._read(X, tuple(features), gaps)._with_microseconds()
 
     @classmethod
     def _read(cls, X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
+        """Recognize the type of `X` by its attributes, and read its rows; dates stay dates."""
         X = fetch(X, features, gaps.blanks)
         if len(features) == 1 and features[0].kind in NESTED and python_rows.is_one_column(X):
             rows = python_rows.list_rows(X)
@@ -232,7 +239,7 @@ class Table:
         return strings.reshape(-1, 1)
 
     def value(self, name: str, row: int) -> tuple[Any] | None:
-        """Return a single value as a 1-tuple; None if the column does not exist."""
+        """Return one cell as a 1-tuple, since the cell may be None; None without this column."""
         if self.matrix is not None:
             indices = [k for k, feature in enumerate(self.features) if feature.name == name]
             if not indices:
@@ -261,7 +268,10 @@ class Table:
     def pack(
         self, columns: Sequence[PackedColumn], codes: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> Array:
-        """Pack features, and the outputs `codes` of the encoders, into one matrix (n, k)."""
+        """Pack `columns` into one matrix (n, k) of `dtype`.
+
+        A column is a numeric feature, or is encoded: then its category codes are in `codes`.
+        """
         width = max(1, len(columns))
         if self.matrix is not None and not codes:
             index = {f.name: i for i, f in enumerate(self.features)}
@@ -326,7 +336,8 @@ def _find_named_columns(
 ) -> tuple[int, list[str], Callable[[int], Any]] | None:
     """Return the row count, the column names, and a function that returns a column by its index.
 
-    Returns None if `X` has no named columns. Lists whose folded name is in `nested` stay lists.
+    Return None if `X` has no named columns. Python lists become arrays, except in columns whose
+    folded name is in `nested`.
     """
     if isinstance(X, pa.Table | pa.RecordBatch):
         return X.num_rows, X.schema.names, X.column
@@ -432,7 +443,7 @@ def _to_arrow(column: Any, name: str) -> Any:
             return column.combine_chunks()
         if isinstance(column, pa.Array):
             return column
-        values = getattr(column, "array", None)  # pandas' array, which may wrap one of Arrow
+        values = getattr(column, "array", None)  # of pandas, which may wrap an Arrow array
         if not hasattr(values, "__arrow_array__"):
             if hasattr(column, "to_arrow"):
                 return column.to_arrow()

@@ -1,6 +1,6 @@
 """Rows in Python's own types, lists of values and dicts, as columns.
 
-`json_texts` writes lists, maps and pairs as JSON: following scikit-learn, any iterable is a list (a
+`encode_json` writes lists, maps and pairs as JSON. As in scikit-learn, any iterable is a list (a
 dict is the list of its keys), a map is a dict, and pairs are an iterable of two-element lists or
 tuples. Structs of a frame, which Python shows as dicts, are maps, or pairs if they are in lists.
 """
@@ -26,7 +26,7 @@ from sqlml.suggestions import closest
 from sqlml.types import Array, Feature, Kind, features_behind_blanks, fold
 
 MAX_SINGLE_COLUMNS = 12
-"""Up to this many columns are read faster one by one than as a part of the frame (0.1 ms)."""
+"""Maximum columns to read one by one. Reading more of them as one frame (0.1 ms) is faster."""
 
 
 class FrameColumns(Mapping[str, Any]):
@@ -61,10 +61,10 @@ class FrameColumns(Mapping[str, Any]):
         return FrameColumns(self._frame.iloc[start:stop], self._indices)
 
     def numbers(self, names: Sequence[str], dtype: np.dtype[Any]) -> tuple[list[int], Array]:
-        """Return the positions in `names` of columns with a numeric numpy dtype, and their data.
+        """Return the positions in `names` of columns with a numeric numpy dtype, and their values.
 
-        The data is (n, k). All other columns (nullable, Arrow's, objects, ...) must be read one by
-        one.
+        The values are (n, k) of `dtype`. The caller must read all other columns (nullable, Arrow,
+        objects, ...) one by one.
         """
         dtypes = self._frame.dtypes.tolist()
         numeric_dtypes = {t for t in set(dtypes) if isinstance(t, np.dtype) and t.kind in "biuf"}
@@ -87,14 +87,14 @@ def find_columns(
     """Map each feature's name to the index of its column in `names`.
 
     An exact match is preferred to one that ignores case. A feature of kind "any" may be absent.
-    With `blanks`, a column also matches the feature whose name has _ instead of its blanks.
+    With `blanks`, the column `my col` also matches the feature `my_col`, as in LightGBM.
     """
     if blanks:
         renamed = features_behind_blanks(features, names)
         names = [renamed[name].name if name in renamed else name for name in names]
     key = id(features), tuple(names)  # comparing hundreds of features would take too long
     entry = _indices_cache.get(key)
-    if entry is None:  # the entry keeps the features alive, so that no others get their id
+    if entry is None:  # the entry keeps `features` alive, so that its id stays unique
         entry = features, _match_names(features, names)
         _indices_cache.put(key, entry, _BYTES_PER_NAME * (len(features) + len(names)))
     return entry[1]
@@ -158,7 +158,7 @@ def is_one_column(X: Any) -> bool:
 
 
 def list_rows(X: Any) -> Any:
-    """Return `X`, for which `is_one_column` holds, as one sequence of rows.
+    """Return `X` as a sequence of rows. Call it only if `is_one_column(X)`.
 
     Each row of a matrix becomes a list, unless the matrix is one column of lists or dicts.
     """
@@ -172,7 +172,7 @@ def list_rows(X: Any) -> Any:
 
 
 def _read_frame_rows(column: Any) -> list[Any] | None:
-    """Return the rows of an Arrow or polars column, whose structs become dicts; otherwise None."""
+    """Return the rows of an Arrow or polars column, with dicts for structs; None for others."""
     rows: list[Any] | None = None
     is_polars = hasattr(column, "to_list") and hasattr(column, "to_arrow")
     if isinstance(column, pa.Array | pa.ChunkedArray):
@@ -187,7 +187,7 @@ def _read_frame_rows(column: Any) -> list[Any] | None:
 def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
     if kind == "map":
         if in_frame and isinstance(row, list) and all(isinstance(pair, tuple) for pair in row):
-            row = dict(row)  # a map of Arrow
+            row = dict(row)  # an Arrow map
         if not isinstance(row, Mapping):
             raise _make_type_error(row, kind, name)
         return {_check_key(k, name): _scalar_to_json(v, kind, name) for k, v in row.items()}
@@ -223,7 +223,7 @@ def _scalar_to_json(value: Any, kind: Kind, name: str) -> str | bool | int | flo
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Decimal):
-        return float(value)  # the nearest, as when the engine casts DECIMAL to DOUBLE
+        return float(value)  # the nearest float, as in the engine's cast of DECIMAL to DOUBLE
     if _is_missing(value):
         return None
     raise _make_type_error(value, kind, name)
@@ -244,9 +244,9 @@ def _make_type_error(row: Any, kind: Kind, name: str) -> InputTypeError:
 
 
 def make_column(cells: Sequence[Any]) -> Array:
-    """Make a column (n,) of Python values: numbers and dates in a numpy dtype, the rest as objects.
+    """Convert Python values to a column (n,): numbers and dates of a numpy dtype, others objects.
 
-    numpy itself would turn ["a", 1] and ["a", nan] into strings.
+    `np.asarray` alone would turn ["a", 1] and ["a", nan] into strings.
     """
     if len(cells) and not isinstance(cells[0], str):
         try:
@@ -296,10 +296,10 @@ def convert_records(
 def convert_dicts(
     rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], separator: str
 ) -> dict[str, Array]:
-    """Convert dicts to columns by feature, as a DictVectorizer reads them.
+    """Convert dicts to columns by feature, as scikit-learn's DictVectorizer reads them.
 
-    A missing number, or a string instead of it, is 0. A missing string, or a number instead of it,
-    matches no column of the vectorizer.
+    A numeric feature is 0 if it is absent or a string. A string feature is None, which matches no
+    column of the vectorizer, if it is absent or a number.
     """
     columns: dict[str, Array] = {}
     for feature in (f for f in features if f.kind != "any"):

@@ -73,8 +73,8 @@ class Scorer:
     in training order); as a pandas, polars (lazy too), dask or Spark frame, an Arrow table, a
     relation of DuckDB, a mapping of columns or a list of dicts (columns by name,
     case-insensitively); or as a single column if the model has one. Options of a method override
-    those of `compile`. Which methods work depends on the model, as in the source library; the
-    others raise an AttributeError that names those that do. Errors about the rows are
+    those of `compile`. As in the source library, a method raises AttributeError if the model lacks
+    its output; the error lists the outputs that the model has. Errors about the rows are
     `ScoringError`s.
 
     Attributes:
@@ -179,8 +179,8 @@ class Scorer:
     def transform(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
         """Return the transformed columns, (n, k) float64; filled strings are objects.
 
-        The result is (n,) if it is in the source library: int64 codes of a LabelEncoder, and
-        predictions of an IsotonicRegression.
+        The result is (n,) where the source library returns that: for the int64 codes of a
+        LabelEncoder and the predictions of an IsotonicRegression.
         """
         result = self._score("transform", X, options)
         outputs = self.program.outputs
@@ -289,9 +289,10 @@ class Scorer:
         Args:
             dialect: "postgres", "sqlite", "snowflake", ...; docs/databases.md lists them all.
             table: the table to score; a sequence names a schema before the table.
-            columns: of the table, beside the predictions; by default those that the model reads.
+            columns: columns of the table to return beside the predictions; by default those that
+                the model reads.
             form: "select", "view" or "function"; by default a query, or functions without a table.
-            name: of the functions, and of the view before "_scores".
+            name: the name of the functions; a view is named `name` with the suffix "_scores".
 
         Raises:
             BackendError: that database's SQL cannot express the model; the message says why.
@@ -307,7 +308,7 @@ class Scorer:
         return self._run(output, X, options) if result is None else result
 
     def _run(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
-        """Score rows of any type, in parts for the threads."""
+        """Score rows of any type: read them into a `Table`, and score parts of it in threads."""
         if output not in self.program.outputs:
             outputs = ", ".join(self.program.outputs)
             reason = explain_missing_output(output, self.program)
@@ -339,7 +340,7 @@ class Scorer:
         return reference.run(program, {n: table.objects(n) for n in program.inputs})[output]
 
     def _score_few(self, output: str, x: Rows, options: Mapping[str, Any]) -> Array | None:
-        """Score a matrix without copying it, or a few strings; None if `_run` must do it."""
+        """Score a matrix or a few strings on a fast path; None if only `_run` can score `x`."""
         if options:
             return None
         if type(x) is not np.ndarray or x.dtype == object:

@@ -38,10 +38,11 @@ MAX_FEW_ROWS = 16  # For `FewTextsScorer`; more rows are faster with a table.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledOutput:
-    """One output of a model, compiled: the encoders of strings, and the `core` with all the rest.
+    """One compiled output of a model: the encoders of string columns, and the `core` after them.
 
-    Category codes are looked up in Arrow columns (`look_up`) or computed by `encode`. `dtype` is
-    the dtype of the packed matrix, and `row_ns` the estimated time per row in nanoseconds.
+    Category codes are looked up in Arrow columns (`look_up`: name of the codes -> feature and
+    encoder) or computed by `encode`. `dtype` is the dtype of the packed matrix that `core` reads,
+    and `row_ns` the estimated time per row in nanoseconds.
     """
 
     output: str
@@ -81,6 +82,7 @@ class CompiledOutput:
 def compile_output(
     program: Program, output: str, layout: Layout, options: Mapping[str, Any]
 ) -> CompiledOutput:
+    """Compile an output, split into string encoders and the rest, and estimate its time per row."""
     split = prepare_output(program, output, None, layout).split
     choice = choose_way(split.core, options, batch=ROWS)  # a caller's rows arrive all at once
     encoders = split.encoders
@@ -131,8 +133,8 @@ def split_rows(rows: int, threads: int, row_ns: float) -> list[slice]:
 class MatrixScorer:
     """Scores matrices (n, `width`) of dtype `filler.input` without copying them. Thread-safe.
 
-    `labels` has the classes of the target, (K,), if class numbers are to be decoded. Without
-    `threads`, all cores are used; a row takes about `row_ns` nanoseconds.
+    If `labels` holds the classes of the target, (K,), class numbers are decoded to them. `threads`
+    defaults to all cores, and a row takes about `row_ns` nanoseconds.
     """
 
     __slots__ = ("_dtype", "_fill", "_labels", "_results", "_row_ns", "_threads", "width")
@@ -161,7 +163,7 @@ class MatrixScorer:
         labels: Sequence[Array],
         threads: int | None,
     ) -> MatrixScorer | None:
-        """Make the fast path for an output; return None if it cannot be used."""
+        """Return a scorer of matrices; None if the model reads strings or lacks such a kernel."""
         split = compiled.split
         if split.encoders is not None or split.texts or not split.columns:
             return None
@@ -236,7 +238,7 @@ class FewTextsScorer:
 
     @classmethod
     def of(cls, compiled: CompiledOutput, features: Sequence[Feature]) -> FewTextsScorer | None:
-        """Make the fast path for an output; return None if it cannot be used."""
+        """Return a scorer of few rows; None if the model reads numbers or lacks such a kernel."""
         split = compiled.split
         if split.encoders is not None or split.columns or not split.texts:
             return None
@@ -250,7 +252,7 @@ class FewTextsScorer:
         return cls(filler, follower, features, [index[name] for name in split.texts])
 
     def score(self, x: Any) -> Array | None:
-        """Return the output (n, k); None if this path does not apply to the rows."""
+        """Return the output (n, k); None if `x` has too many rows or a value is not a string."""
         columns = self._read_texts(x)
         if columns is None:
             return None

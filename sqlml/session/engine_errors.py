@@ -27,7 +27,7 @@ _EXCERPT = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 
 
 class UserCall(interruption_stops):
-    """The context of a user's call.
+    """A context manager around a user's call of a Session method.
 
     The engine sees the user's frame, Ctrl-C stops the engine's threads, and errors have sqlml's
     types and show their position in the user's text.
@@ -75,7 +75,7 @@ class UserCall(interruption_stops):
 
 
 class user_errors(interruption_stops):
-    """Raise what `translate_error` returns instead of the engine's errors.
+    """A context manager that replaces the engine's errors by those of `translate_error`.
 
     A Ctrl-C calls `stop`, the `interrupt` of the connection, which stops all of the engine's
     threads; with None, it stops this thread only.
@@ -104,10 +104,10 @@ def translate_error(
 ) -> BaseException:
     """Return the error to raise instead of `error`, which may be `error` itself.
 
-    An error that a batch function raised replaces the engine's report of it, and a hint is added to
-    an error about a call in `texts` that was meant for sqlml. A Ctrl-C is checked first, since
-    `except Exception` would treat it as an error of the query. A relation, which always calls
-    models, has no `engine`.
+    If a batch function raised the error, its own exception replaces the engine's report of it. If a
+    call in `texts`, the user's SQL, was meant for sqlml, a hint is added. A Ctrl-C (`stopped`) is
+    checked first, since `except Exception` would treat it as an error of the query. `engine` is
+    None for the results of a relation.
     """
     was_interrupted = is_interrupt if engine is None else engine.is_interrupt
     if was_interrupted(error, stopped):
@@ -128,7 +128,7 @@ def translate_error(
 
 
 class reworded_errors:
-    """Raise the engine's errors about a rewritten query as errors about the user's query."""
+    """A context manager that moves errors about a rewritten query to the user's query."""
 
     __slots__ = ("_rewritten", "_written")
 
@@ -145,7 +145,10 @@ class reworded_errors:
 
 
 def relocate_error(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
-    """Return the engine's error with its position in `written`, if the position is found."""
+    """Move the excerpt in an error about `rewritten` SQL to the user's `written` SQL.
+
+    The error is returned unchanged if its position in `written` cannot be found.
+    """
     text = str(error)
     match = _EXCERPT.search(text)
     offset = None if match is None else _find_offset(rewritten, *match.groups())
@@ -157,7 +160,10 @@ def relocate_error(error: duckdb.Error, rewritten: str, written: str) -> duckdb.
 
 
 def _find_offset(sql: str, line: str, excerpt_text: str, blanks: str) -> int | None:
-    """Return the offset in `sql` of the caret in the engine's excerpt, if it is unambiguous."""
+    """Return the offset in `sql` of the caret below the engine's excerpt; None if it is ambiguous.
+
+    `line` is the line number in the excerpt, and `blanks` are the blanks before the caret.
+    """
     lines = sql.split("\n")
     line_index = int(line) - 1
     if line_index >= len(lines):

@@ -60,7 +60,11 @@ class Queries(PlanCache):
         return estimated
 
     def rewrite(self, sql: str, parameters: Any, runs: bool = False) -> tuple[str, Any]:
-        """Rewrite a statement for the engine, and register the functions that it calls."""
+        """Return a statement rewritten for the engine, and the parameters that it still needs.
+
+        The functions that the rewritten SQL calls are registered. Set `runs` if the SQL is run at
+        once: then the models are the current ones, even if an open result still sees older ones.
+        """
         make_plan = self._plan_current if runs else self.plan
         plan = make_plan(sql, parameters)
         while plan is not None:

@@ -53,7 +53,7 @@ class Functions:
         return self.rename_calls(plan.sql, names)
 
     def rename_calls(self, sql: str, names: Mapping[str, str]) -> str:
-        """Rename called functions in `sql`, and register the functions of refused strings."""
+        """Rename called functions as `names` says, and register the `refused_text` helpers."""
         for name, other in {**names, **self._register_refused_texts(sql)}.items():
             if other != name:
                 sql = sql.replace(f"{name}(", f"{other}(")
@@ -70,9 +70,10 @@ class Functions:
         raise next((f for f in failures if not isinstance(f, UnknownModelError)), failures[-1])
 
     def retry(self, work: Callable[[], T], statement: Any = None) -> T:
-        """Run `work`. If a function of sqlml is missing, as in a view, register it and run again.
+        """Run `work` and return its result, registering sqlml functions that the engine misses.
 
-        `statement` is the text that `work` runs, which may import a database.
+        A view may call such functions; `work` runs again once they are registered. `statement` is
+        the SQL that `work` runs, which may import a database.
         """
         registered: set[str] = set()
         while True:
@@ -126,7 +127,10 @@ class Functions:
                     self._engine.make_callable(make_engine_function(spec, program, on_use=True))
 
     def _register_refused_texts(self, sql: str) -> dict[str, str]:
-        """Register the functions of refused strings that `sql` calls; return their names."""
+        """Register the functions that `sql` calls to report a string that a model rejects.
+
+        Return the name of each function -> the name under which it was registered.
+        """
         return {
             f.name: self._engine.find_registered(f.name) or self._engine.make_callable(f)
             for f in find_refused_text_functions(sql)
@@ -155,9 +159,9 @@ class Arrivals:
 
     @contextmanager
     def _watch(self) -> Iterator[None]:
-        before = self._inspect()
+        known_views = self._inspect()
         yield
-        self.unseen = self._inspect() == before
+        self.unseen = self._inspect() == known_views
 
     def register_unseen(self) -> None:
         """Register the functions of views that arrived in the user's transaction."""

@@ -100,7 +100,10 @@ def _open_functions_beside(
 
 
 def build_macro_calls(version: NewVersion) -> list[ModelCall]:
-    """Return the calls by which macros, on connections without sqlml, compute a version."""
+    """Return the SQL expressions with which macros compute the outputs of `version`.
+
+    Connections without sqlml score with these macros.
+    """
     calls = []
     bodies = build_macro_bodies(
         version.features, version.program, version.options, version.transform

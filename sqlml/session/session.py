@@ -92,7 +92,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         """
         run_native = partial(self._services.engine.execute, query, parameters)  # type: ignore[arg-type]
         result = self._run(query, run_native, partial(self._execute_one, parameters=parameters))
-        return None if result is None else self  # type: ignore[return-value]  # 2.0, empty text
+        return None if result is None else self  # type: ignore[return-value]  # for empty SQL (2.0)
 
     def executemany(self, query: str | duckdb.Statement, parameters: Any = None) -> Self:
         """Run a statement once for each set of parameters.
@@ -185,11 +185,11 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         parameters: Sequence[object] | dict[str, object] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> Report:
-        """Return a page about a model on some rows.
+        """Return a report on how a model performs on the rows of `data`.
 
-        The page shows what the model is and reads, how good it is, which columns matter, groups,
-        the distribution of its scores, drift since training, cost and plan. The query runs once,
-        into a temporary table, and the model scores its rows once.
+        It shows the model and its inputs, its metrics, which columns matter, metrics by group, the
+        distribution of its scores, drift since training, cost and plan. The query runs once, into
+        a temporary table, and the model scores its rows once.
 
         Args:
             model: `model` or `database.model`, or a version of it: `model/2`, `model@alias`.
@@ -307,10 +307,10 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     def _run(
         self, query: Any, run_native: Callable[[], Any], run_last: Callable[[Statement], Any]
     ) -> Any:
-        """Run the statements of a query one by one, and return the result of the last.
+        """Run the statements of `query` one by one, and return the result of the last one.
 
-        `run_native` runs the whole text if it does not concern sqlml. `run_last` runs the last
-        statement of any other text, and returns its result.
+        `run_native` runs the whole query if all of it is plain SQL of the engine. `run_last` runs
+        the last statement of any other query, and returns its result.
         """
         text = classify_text(query)
         services = self._services
@@ -391,7 +391,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         return wrap(relation, self._connection.interrupt)
 
     def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
-        """Carry out a statement about models, and return the query with its answer, if any."""
+        """Carry out a statement about models; return the query for its answer, with parameters."""
         services = self._services
         if isinstance(statement, SetOption):
             services.queries.set(statement.option, statement.value)

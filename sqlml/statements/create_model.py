@@ -159,7 +159,7 @@ def _register_file(
 def _build_stored_version(
     models: Models, model: Any, request: ModelRequest, file: ModelFile | None
 ) -> NewVersion:
-    """Build a version with the TRANSFORM of the file, whose expressions are checked."""
+    """Build a version, and check the TRANSFORM that a model file by sqlml may contain."""
     version = build_version(model, request, file)
     stored_transform = version.options.get(TRANSFORM)
     if stored_transform is None:

@@ -41,7 +41,7 @@ def _merge_options(
     label: str | None,
     library_options: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Return all options of a training; the type of the model is one of them."""
+    """Merge the options of `train`. A model type in `what` becomes the option `model_type`."""
     merged = {**options, **({} if label is None else {"label": label})}
     for option, value in library_options.items():
         if merged.setdefault(option, value) is not value:

@@ -34,9 +34,9 @@ _COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": ope
 """Symbol of PROMOTE IF -> the comparison of the new metric with the bound."""
 
 _NO_HELD_OUT_ROWS = (
-    "PROMOTE IF compares rows that are held out, and this definition holds none out of these rows: "
-    "leave out PROMOTE IF, or give the model a definition that does, by CREATE OR REPLACE MODEL "
-    "with the option split = 'random'"
+    "PROMOTE IF compares metrics on held-out rows, but the model's definition holds out none of "
+    "these rows: leave out PROMOTE IF, or define the model with the option split = 'random' by "
+    "CREATE OR REPLACE MODEL"
 )
 
 
@@ -169,7 +169,7 @@ def _decide_promotion(
     trained: TrainedModel,
     current: Model,
 ) -> tuple[bool, str]:
-    """Return whether the new version becomes the default, and the reason as a suffix."""
+    """Return whether the new version becomes the default, and why as a suffix of the answer."""
     if promotion is None:
         return True, ""
     if trained.held_out_rows is None:
@@ -199,7 +199,7 @@ def _read_metric(metric: str, metrics: Mapping[str, float | None]) -> float:
     value = metrics.get(metric)
     if value is None:
         raise ConfigError(
-            f"the rows held out do not define {metric}: they may be too few, or of one class only"
+            f"the held-out rows do not define {metric}: they may be too few, or of one class only"
         )
     return value
 
@@ -227,6 +227,7 @@ def _train(
 def _build_trained_version(
     reference: Reference, training: Training, trained: TrainedModel
 ) -> NewVersion:
+    """Import a trained model, and add its classes, TRANSFORM, training facts and estimator."""
     request = trained.request
     options = {n: v for n, v in request.stored_options.items() if n in STORED or n in AT_CREATION}
     version = build_version(trained.model, ModelRequest(reference, options=options))

@@ -45,7 +45,8 @@ class NumberSample:
         sample = np.sort(np.concatenate([np.empty(0), *self._samples]))
         values, counts = np.unique(sample, return_counts=True)
         if len(values) > MAX_VALUES:
-            ends = -(-np.arange(1, 101) * len(sample) // 100) - 1  # The last rows of percentiles.
+            # The index of the last sample in each percentile.
+            ends = -(-np.arange(1, 101) * len(sample) // 100) - 1
             values = np.unique(sample[ends])
             counts = np.diff(np.searchsorted(sample, values, side="right"), prepend=0)
         return [list(pair) for pair in zip(values.tolist(), counts.tolist(), strict=True)]
@@ -64,7 +65,10 @@ class CodeCounts:
         self._counts = counts
 
     def values(self, names: Sequence[str]) -> tuple[list[list[Any]], int]:
-        """Return the most frequent names with their row counts, and the row count of all others."""
+        """Return [name, row count] of the most frequent categories, and the row count of the rest.
+
+        `names` lists the categories by code.
+        """
         order = np.argsort(-self._counts, kind="stable")[:MAX_NAMES].tolist()
         frequent = [[names[k], int(self._counts[k])] for k in order]
         return frequent, int(self._counts.sum()) - sum(count for _, count in frequent)

@@ -47,7 +47,7 @@ class BlockEstimator:
         return frozenset((*self.shared, *self.ignored, *PASS_OPTIONS, "alpha", "C", "l1_ratio"))
 
     def parameters(self, given: Parameters, rows: int) -> dict[str, Any]:
-        """Convert the parameters of the replaced estimator, for a fit to this many rows."""
+        """Convert `given`, the replaced estimator's parameters, for a fit to `rows` rows."""
         return {**{n: given[n] for n in self.shared if n in given}, **self.convert(given, rows)}
 
 
@@ -62,7 +62,7 @@ max_iter is the maximum number of passes, and tol the share by which each must r
 
 
 def _gradient_descent(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
-    """Return the parameters of stochastic gradient descent.
+    """Return parameters of scikit-learn's SGD estimators for a `penalty` of weight `alpha`.
 
     Coefficients are averaged (Polyak and Juditsky, 1992), except with an L1 penalty, whose averages
     scikit-learn computes incorrectly.
@@ -127,7 +127,10 @@ BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = {
 
 
 def find_block_estimator(path: str, parameters: Parameters) -> BlockEstimator | None:
-    """Return the estimator that replaces the one at `path` for blocks of rows, or None."""
+    """Return the estimator that learns from blocks of rows in place of the class at `path`.
+
+    Return None if there is none, or if it does not support one of `parameters`.
+    """
     replacement = BLOCK_ESTIMATORS.get(path.rpartition(".")[2])
     if replacement is None or not path.startswith("sklearn."):
         return None
@@ -158,13 +161,13 @@ def _freeze(**items: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trainer:
-    """A library's way to train a type of model.
+    """How a library trains a type of model.
 
-    path: the path of the estimator's class. features: the form of its features. names: maps other
-    names of a parameter to the library's name. defaults: parameters that sqlml sets unless the
-    statement does. seed: the parameter for the seed; None if the estimator is deterministic.
+    path: the path of the estimator's class. features: the form in which it expects features. names:
+    other names of a parameter -> the library's name. defaults: parameters that sqlml sets unless
+    the statement does. seed: the parameter for the seed; None if the estimator is deterministic.
     stops_early: whether it can stop when the loss on the held-out rows no longer improves.
-    packages: required packages, the library first; by default the package of `path`.
+    packages: required packages, the library first; () for the package of `path` alone.
     """
 
     path: str
@@ -205,7 +208,7 @@ def import_class(path: str) -> Any:
 
 
 def uses_bins(parameters: Mapping[str, Any]) -> bool:
-    """Return whether XGBoost only needs the bins of the values (its hist method)."""
+    """Return whether XGBoost trains on bins of the values (its hist method) with `parameters`."""
     is_binned = parameters.get("tree_method") in (None, "auto", "hist")
     return is_binned and parameters.get("booster") != "gblinear"
 
@@ -219,7 +222,10 @@ class ModelType:
 
 
 def _rename(**names: str) -> Mapping[str, str]:
-    """Map the other names of parameters to the library's, which are the keywords."""
+    """Map alternative names of parameters to the library's names.
+
+    Each keyword is a library's name, and its value has the alternatives, separated by blanks.
+    """
     return _freeze(**{other: name for name, others in names.items() for other in others.split()})
 
 
@@ -407,7 +413,10 @@ LOWER_IS_BETTER = frozenset(
 
 
 def compute_model_metrics(estimator: Any, data: Part, task: Task, classes: int) -> Metrics:
-    """Compute the metrics on rows whose labels are codes or numbers; None if one is undefined."""
+    """Compute the metrics of a task on `data`; a metric that is undefined there is None.
+
+    The labels of `data` are codes of `classes` classes, or numbers for other tasks.
+    """
     if task == "classify":
         proba = _predict_all(estimator.predict_proba, data)
         proba /= proba.sum(axis=1, keepdims=True)  # Float32 probabilities may not add up to 1.

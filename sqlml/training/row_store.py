@@ -93,7 +93,7 @@ class Buffer:
         return self._array
 
     def take_out(self, mask: Array) -> Array:
-        """Remove the rows that `mask`, (n,) bool, selects, in place, and return a copy of them."""
+        """Remove the rows selected by `mask`, (n,) bool, and return a copy of the removed rows."""
         array = self.array()
         removed = array[mask]
         end = 0
@@ -107,7 +107,7 @@ class Buffer:
 
 
 _CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
-"""Code of the child process, whose standard input closes when the parent ends in any way."""
+"""Code of a child process that removes a folder once the parent has ended, even if by a kill."""
 
 
 @contextmanager
@@ -171,7 +171,7 @@ class RowStore:
         self._write(block)
 
     def take_out(self, mask: Array) -> Array:
-        """Remove the rows that `mask`, (n,) bool, selects from memory; return a copy of them."""
+        """Remove the rows selected by `mask`, (n,) bool, from a store in memory; return a copy."""
         assert self._buffer is not None
         removed = self._buffer.take_out(mask)
         self._rows = len(self._buffer)
@@ -222,10 +222,10 @@ class RowStore:
 
 @dataclass(frozen=True, eq=False)
 class StoredRows(Blocks):
-    """Some rows of a store whose rows are in a file, in order.
+    """Selected rows and columns of a `RowStore` that has moved to a file.
 
-    mask: selects the rows, (n,) bool; None for all. recoded: maps a column to the new code of each
-    of its codes. columns: selects and orders the columns; None for all.
+    mask: selects the rows, (n,) bool; None for all. recoded: column index -> the new code of each
+    category code. columns: indices of the columns, in the order to return; None for all.
     """
 
     store: RowStore

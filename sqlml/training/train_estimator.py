@@ -195,7 +195,10 @@ def _fit_clone(
 
 
 def _suggest_fix(message: str, rows: Any, features: list[str], types: Mapping[str, str]) -> str:
-    """Return advice that names the column that a library rejects; empty if none is known."""
+    """Return advice for a library's error `message` about strings or missing values.
+
+    The advice names the first such feature. It is "" for other errors, or without such a feature.
+    """
     if _TEXT_ERROR.search(message):
         strings = [name for name in features if STRINGS.fullmatch(types[name])]
         if strings:

@@ -126,6 +126,7 @@ def _train_on_rows(
     inlines: bool,
     identity: str,
 ) -> TrainedModel:
+    """Check and encode the rows, then fit the estimator, or search for its parameters."""
     if rows.held_out is None and request.held_out_for is not None:
         raise ConfigError(request.held_out_for)
     keys = find_keys(rows)
@@ -146,7 +147,7 @@ def _train_on_rows(
     try:
         prepared = _prepare_rows(rows, groups, request)
     except ValueError as error:  # A transformer raises it.
-        raise ConfigError(f"the columns cannot be learned from: {error}") from error
+        raise ConfigError(f"the columns cannot be encoded: {error}") from error
     checkpoint = prepared.open_checkpoint(identity)
     trials: Trials = ()
     if request.searched:
@@ -268,6 +269,7 @@ class _PreparedRows:
 
 
 def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _PreparedRows:
+    """Fit the transformer, and encode the fitted and the held-out rows for the estimator."""
     if groups.target_encoded:
         _check_folds(rows, groups.target_encoded[0])
     transformer = make_transformer(groups, rows.names, request)
@@ -306,9 +308,9 @@ def _check_folds(rows: TrainingRows, column: str) -> None:
         row_count = int(np.bincount(label).max())
     if row_count < FOLDS:
         raise ConfigError(
-            f"column {column!r} has too many names for so few rows: its names become means of the "
-            f"label, which needs {FOLDS} rows{' of a class' if rows.classes is not None else ''}; "
-            "set encoding = 'one_hot'"
+            f"column {column!r} has too many names for so few rows: to encode them as means of the "
+            f"label needs {FOLDS} rows{' of a class' if rows.classes is not None else ''}; set "
+            "encoding = 'one_hot'"
         )
 
 
@@ -323,8 +325,8 @@ def _check_fits_memory(rows: TrainingRows, groups: FeatureGroups, request: Reque
     name = next(iter((*groups.target_encoded, *groups.texts, *groups.categories)))
     if request.out_of_core:
         raise ConfigError(
-            f"column {name!r} has {len(rows.names[name]):,} distinct strings, and is learned from "
-            "with all rows in memory: leave out out_of_core, or group them in the query"
+            f"column {name!r} has {len(rows.names[name]):,} distinct strings, which need all rows "
+            "in memory to be encoded: leave out out_of_core, or group the strings in the query"
         )
     row_bytes = len(rows.features) * 8 * 2  # The rows, and the transformed rows.
     row_count = rows.fitted.rows + (0 if rows.held_out is None else rows.held_out.rows)

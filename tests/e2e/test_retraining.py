@@ -92,7 +92,7 @@ def test_what_falls_short_is_kept_as_a_version(con: sqlml.Session) -> None:
         (
             "AS SELECT * FROM t LIMIT 100 PROMOTE IF roc_auc > 0.5",
             errors.ConfigError,
-            "holds none out of these rows",
+            "holds out none of these rows",
         ),
         (
             "AS SELECT a, 'p' || b AS y FROM t PROMOTE IF log_loss < CURRENT",
@@ -209,7 +209,7 @@ def test_nothing_is_told_of_what_was_not_trained(con: sqlml.Session) -> None:
 def test_forged_facts_are_refused(con: sqlml.Session, change: str) -> None:
     con.execute(f"UPDATE sqlml.catalog_trainings SET {change}")
     for statement in ("DESCRIBE MODEL m", "SHOW CREATE MODEL m", "FROM ml_evaluate(MODEL m)"):
-        with pytest.raises(errors.ArtifactError, match="training of model 'm' is damaged"):
+        with pytest.raises(errors.ArtifactError, match="training record for model 'm' is damaged"):
             con.execute(statement)
     assert con.execute("SELECT count(predict('m', *)) FROM t").fetchall() == [(1500,)]
 

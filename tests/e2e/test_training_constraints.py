@@ -106,7 +106,7 @@ def test_a_class_that_is_not_there_is_named_with_the_others(con: sqlml.Session) 
 
 def test_promote_if_without_rows_held_out_is_told_before_the_work(con: sqlml.Session) -> None:
     con.execute(f"CREATE MODEL m OPTIONS ({TREE}) AS FROM t")
-    says = "PROMOTE IF compares rows that are held out, .* leave out PROMOTE IF, or .* split = 'ra"
+    says = "PROMOTE IF compares metrics on held-out rows, .* leave out PROMOTE IF, .* split = 'ra"
     with pytest.raises(errors.ConfigError, match=says):
         con.execute(
             "ALTER MODEL m RETRAIN AS SELECT *, error('read') AS z FROM t PROMOTE IF roc_auc > 0.1"

@@ -212,7 +212,7 @@ def test_classes_that_only_held_out_rows_have_are_trained_on(con: sqlml.Session)
         f"CREATE MODEL m OPTIONS ({TREE}, split = 'custom', split_column = 'late') AS "
         "SELECT x, a, CASE WHEN id = 199 THEN 2 ELSE y END AS y, id > 150 AS late FROM t"
     ).fetchall()
-    assert ("notice", "only held-out rows had the classes 2: they are trained on") in told
+    assert ("notice", "only held-out rows had the classes 2: these rows are trained on") in told
     assert dict(told)["rows"] == "152" and dict(told)["held_out"] == "48"
 
 

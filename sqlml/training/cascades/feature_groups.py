@@ -26,7 +26,7 @@ class Group:
     places: their columns in the last estimator's matrix. inputs: the model's features that they
     depend on. sources: parts of the query that compute only these features. inside: whether the
     model has steps for them alone. cost: nanoseconds per row, in the query and in the model.
-    importance: the loss of the model's score without them.
+    importance: the loss if they are shuffled among rows.
     """
 
     name: str
@@ -83,10 +83,10 @@ class _BlockSet:
 
 
 def find_feature_groups(last: LastEstimator, sources: Sources, cost: Cost) -> tuple[Group, ...]:
-    """Return the groups, the cheapest first.
+    """Return the groups of features that are computed together, the cheapest group first.
 
-    Two features share a group if their common work costs more than the rest of the work for one of
-    them.
+    Two features share a group if the work that both need costs more than the remaining work for
+    one of them. `cost` measures columns of the last estimator's matrix.
     """
     block_sets = _split_blocks(last, sources)
     inner_costs = [cost(p.places) if p.steps else 0.0 for p in block_sets]

@@ -42,8 +42,8 @@ MIXING = frozenset({"complex", "opaque"})
 class Block:
     """Columns of the last estimator's matrix that one step computes.
 
-    places: their indices in the matrix. nodes: all nodes that compute them. inputs: the features of
-    the model that they depend on.
+    places: the indices of the columns in the matrix. nodes: all nodes that compute the columns.
+    inputs: the features of the model that the columns depend on.
     """
 
     places: tuple[int, ...]
@@ -141,13 +141,19 @@ SHUFFLED = "{} (shuffled)"
 
 
 def build_feature_program(last: LastEstimator, places: Sequence[int]) -> Program:
-    """Build a program for some columns of the matrix, maybe as sparse rows (`ir/csr.py`)."""
+    """Build a program that computes the columns `places` of the last estimator's matrix.
+
+    Its output `FEATURES` is sparse (`ir/csr.py`) if the model computes these columns sparsely.
+    """
     b = Builder(last.program.nodes)
     return push_selection(b.build({FEATURES: _select_columns(b, _build_matrix(b, last), places)}))
 
 
 def build_shuffled_model(last: LastEstimator, places: Sequence[int]) -> Program:
-    """Build the model with the columns at `places` computed from separate, `SHUFFLED` inputs."""
+    """Build the model with the columns `places` computed from a second set of inputs.
+
+    These inputs have `SHUFFLED` names. Shuffled rows in them show how much the columns matter.
+    """
     b = Builder(last.program.nodes)
     copies: dict[int, Value] = {}
     for i in last.program.find_needed_nodes(last.values):
@@ -170,7 +176,11 @@ def build_shuffled_model(last: LastEstimator, places: Sequence[int]) -> Program:
 def append_estimator(
     last: LastEstimator, places: Sequence[int], estimator: Any, sparse: bool
 ) -> tuple[Builder, Outputs]:
-    """Append an estimator that was fitted to some columns, maybe as sparse rows, to the model."""
+    """Replace a model's last estimator by one that was fitted to the columns `places`.
+
+    Return the builder of the new model and its outputs. `sparse` says whether `estimator` was
+    fitted to a sparse matrix.
+    """
     b = Builder(last.program.nodes)
     matrix = _select_columns(b, _build_matrix(b, last), places)
     outputs = import_onto(estimator, replace(Frame.from_value(b, matrix), sparse=sparse))
@@ -249,7 +259,10 @@ def _select_inputs(program: Program, rows: Rows) -> dict[str, Array]:
 
 
 def compute_features(last: LastEstimator, places: Sequence[int], rows: Rows) -> Any:
-    """Compute some columns of the matrix, as an array (n, k) or a sparse scipy matrix."""
+    """Compute the columns `places` of the last estimator's matrix for `rows`.
+
+    The result is an array (n, k), or a sparse scipy matrix if the model computes them sparsely.
+    """
     blocks = list(_run_in_blocks(_compile_features(last, places), rows))
     if not isinstance(blocks[0], Csr):
         return np.concatenate(blocks)

@@ -124,7 +124,7 @@ def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) ->
 
     def make_loss_function(train_rows: Rows) -> LossFunction:
         accuracy = _is_correct(task.program, train_rows, train_labels).mean()
-        return lambda model, of: float(accuracy - _is_correct(model, of, train_labels).mean())
+        return lambda model, rows: float(accuracy - _is_correct(model, rows, train_labels).mean())
 
     candidates = _find_candidates(task, "label", positions, random, make_loss_function)
     held_out_rows = candidates.held_out_rows
@@ -175,16 +175,16 @@ def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
             f"{2 * MIN_QUERIES * MIN_ROWS_PER_K * k:,} rows"
         )
 
-    def score(model: Program, of: Rows) -> Array:
-        return np.asarray(compute_output(model, goal.output, of)[:, goal.column], np.float64)
+    def score(model: Program, rows: Rows) -> Array:
+        return np.asarray(compute_output(model, goal.output, rows)[:, goal.column], np.float64)
 
     def make_loss_function(train_rows: Rows) -> LossFunction:
         scores = score(task.program, train_rows)
-        return lambda model, of: float(np.mean((score(model, of) - scores) ** 2))
+        return lambda model, rows: float(np.mean((score(model, rows) - scores) ** 2))
 
     candidates = _find_candidates(task, goal.output, positions, random, make_loss_function)
     train_rows, held_out_rows = candidates.train_rows, candidates.held_out_rows
-    train_scores, full_scores = (score(task.program, of) for of in (train_rows, held_out_rows))
+    train_scores, full_scores = (score(task.program, x) for x in (train_rows, held_out_rows))
 
     def learn(chosen: frozenset[int]) -> TopKFilter:
         places = candidates.places(chosen)
@@ -227,7 +227,7 @@ LossFunction = Callable[[Program, Rows], float]
 class Candidates:
     """Groups of a model's features (Willump, 4.1.2), and the sets of groups to try.
 
-    train_rows, held_out_rows: the rows to train on, and the held-out rows. sizes: their numbers.
+    train_rows, held_out_rows: input of the model -> (n,) values. sizes: the numbers of these rows.
     full_ns: nanoseconds per row of the full model and all sources.
     """
 
@@ -374,7 +374,7 @@ class RealLoss:
 
 
 def measure_cascade_loss(program: Program, cascade: Cascade, rows: Rows, labels: Array) -> RealLoss:
-    """Measure the decrease of a model's accuracy with its cascade; labels are (n,) indices."""
+    """Measure how much a cascade lowers a model's accuracy; `labels` are (n,) class indices."""
     small_labels = compute_output(cascade.small, "label", rows)[:, 0]
     full_labels = compute_output(program, "label", rows)[:, 0]
     combined = np.where(small_labels < 0, full_labels, small_labels)

@@ -36,7 +36,10 @@ class Recipe:
         return cls(path, parameters)
 
     def to_regression(self) -> Recipe:
-        """Return the recipe of the corresponding regression; a regression's recipe is its own."""
+        """Return the recipe of the regression that corresponds to a classifier.
+
+        The recipe of a regression is returned unchanged.
+        """
         module, _, name = self.path.rpartition(".")
         if name in _LINEAR_CLASSIFIERS:
             return Recipe("sklearn.linear_model._ridge.Ridge", {})

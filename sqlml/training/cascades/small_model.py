@@ -31,16 +31,17 @@ from sqlml.types import Array, Labels
 
 
 def fit_closed_form(path: str, parameters: Mapping[str, Any], matrix: Any, target: Array) -> Any:
-    """Fit scikit-learn's class at `path` by a formula, or return None if there is none.
+    """Fit the scikit-learn class at `path` with a formula from `CLOSED_FORMS`.
 
-    `target` has (n,) numbers, or class codes from 0.
+    `matrix` is (n, k); `target`, of shape (n,), holds numbers or zero-based class codes. Return
+    None if the class has no formula, or if its formula lacks one of `parameters` or fails.
     """
     fit = CLOSED_FORMS.get(path)
     if fit is None or not isinstance(matrix, np.ndarray):
         return None
     try:
         attributes = fit(matrix.astype(np.float64), target, **parameters)
-    except (TypeError, np.linalg.LinAlgError):  # A parameter changes the formula.
+    except (TypeError, np.linalg.LinAlgError):  # A parameter or matrix without a formula.
         return None
     module, _, name = path.rpartition(".")
     estimator = type(name, (), {"__module__": module, "get_params": lambda _, deep: parameters})()
@@ -108,9 +109,9 @@ def _sum_by_class(x: Array, y: Array) -> Array:
     return np.array([x[y == c].sum(axis=0) for c in range(int(y.max()) + 1)])
 
 
-def _compute_class_priors(y: Array, is_fitted: bool) -> dict[str, Any]:
+def _compute_class_priors(y: Array, fit_prior: bool) -> dict[str, Any]:
     counts = np.bincount(y)
-    shares = counts / y.size if is_fitted else np.full(counts.size, 1 / counts.size)
+    shares = counts / y.size if fit_prior else np.full(counts.size, 1 / counts.size)
     return {"class_log_prior_": np.log(shares), "classes_": np.arange(counts.size)}
 
 
@@ -121,15 +122,17 @@ CLOSED_FORMS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "sklearn.naive_bayes.MultinomialNB": _fit_multinomial,
     "sklearn.naive_bayes.BernoulliNB": _fit_bernoulli,
 }
-"""scikit-learn's class -> a function from (n, k) float64, (n,) and parameters to its attributes."""
+"""Path of a scikit-learn class -> a function that computes the fitted attributes.
+
+Its arguments are x, (n, k) float64, y, (n,), and the parameters of the class as keywords."""
 
 
 def train_small_classifier(
     last: LastEstimator, places: Sequence[int], recipe: Recipe, rows: Rows, labels: Array
 ) -> Program:
-    """Train a classifier on the columns at `places`, with outputs `label` and `CONFIDENCE`.
+    """Train a classifier on the columns `places`, with outputs `label` and `CONFIDENCE`.
 
-    `labels` are (n,) indices of the model's labels, as `label` is.
+    `labels`, (n,), and the output `label` are indices into the labels of the full model.
     """
     present, codes = np.unique(labels, return_inverse=True)
     b, outputs = _append_fitted(last, places, recipe, rows, codes)

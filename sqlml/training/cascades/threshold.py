@@ -30,13 +30,16 @@ def compute_interval(successes: int, trials: int, level: float = LEVEL) -> tuple
 
 
 def min_share(successes: int, trials: int, tail: float) -> float:
-    """Return the bound that exceeds the true share in at most the share `tail` of all samples."""
+    """Return the lower Clopper-Pearson bound of a share of successes, with the risk `tail`.
+
+    For at most a share `tail` of all samples, the true share is below the bound.
+    """
     return 1 - max_share(trials - successes, trials, tail)
 
 
 @lru_cache(maxsize=4096)
 def max_share(successes: int, trials: int, tail: float) -> float:
-    """Return the bound that the true share exceeds in at most the share `tail` of all samples."""
+    """Return the upper Clopper-Pearson bound of a share of successes, with the risk `tail`."""
     if successes >= trials:
         return 1.0
     low, high = 0.0, 1.0
@@ -62,7 +65,9 @@ def binomial_cdf(successes: int, trials: int, share: float) -> float:
 
 @lru_cache(maxsize=8)
 def max_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int:
-    """Return the maximum number of failures for which the interval lies above `share`, or -1.
+    """Return how many trials may fail so that the interval of successes still lies above `share`.
+
+    Return -1 if `trials` are too few even without a failure.
 
     >>> [next(n for n in range(500) if max_failures(n) >= f) for f in range(5)]
     [72, 110, 142, 173, 202]
@@ -75,7 +80,7 @@ def max_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int
 
 @lru_cache(maxsize=8)
 def _log_choices(n: int) -> Array:
-    """Return log(n over k) for k from 0 to n."""
+    """Return the logarithms of the binomial coefficients n over k, for k from 0 to n."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
     return np.asarray(logs[n] - logs - logs[::-1])
 
@@ -105,10 +110,10 @@ def find_lowest_threshold(
     loss: float,
     level: float = LEVEL,
 ) -> Threshold | None:
-    """Return the lowest threshold whose loss of accuracy is at most `loss`, or None.
+    """Return the lowest threshold whose loss of accuracy is at most `loss`; None if all lose more.
 
-    Thresholds are tried in descending order, and the first that may lose more ends the search. So
-    the probability of a wrong result is at most (1 - level) / 2, however many are tried.
+    All arrays are (n,), one entry per held-out row. Thresholds are tried in descending order until
+    one may lose more, so the probability of a wrong result is at most (1 - level) / 2 overall.
     """
     n = confidence.size
     order = np.argsort(-confidence, kind="stable")
@@ -134,10 +139,11 @@ def find_lowest_threshold(
 
 
 def max_loss(lost: int, won: int, rows: int, level: float = LEVEL) -> float:
-    """Return the upper bound of a loss of accuracy.
+    """Return the upper bound of the loss of accuracy on rows like the `rows` tested.
 
-    It is the exact upper bound of the share of rows where only the full model is correct, minus the
-    exact lower bound of the share where only the small model is correct, each at half of the risk.
+    Only the full model was correct on `lost` rows, and only the small model on `won` rows. The
+    bound is the exact upper bound of the first share minus the exact lower bound of the second,
+    each at half of the risk.
     """
     tail = (1 - level) / 4
     return max_share(lost, rows, tail) - min_share(won, rows, tail)
@@ -161,7 +167,7 @@ MIN_QUERIES = 72
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The share of rows that a filter leaves to the full model, the small model's best `ratio` * K.
+    """The rows that a top-K filter leaves to the full model: the small model's best `ratio` * K.
 
     trials: the number of queries tried. failures: the number of queries with too little precision.
     interval: the confidence interval of the share of queries with sufficient precision.
@@ -178,10 +184,10 @@ def find_smallest_ratio(
 ) -> Ratio:
     """Return the smallest ratio with which top-K queries are precise enough (Willump, 4.2).
 
-    `small` and `full` are the scores of both models, (n,). The 95% interval of the share of
-    queries with a precision of at least `precision` must lie above
-    95%. The queries are tried on disjoint tables of `rows` rows. Willump draws the tables at
-    random, but then all of them have the same best rows, and one lucky draw decides them all.
+    `small` and `full` are the scores of both models, (n,). The 95% interval of the share of queries
+    with a precision of at least `precision` must lie above 95%. Each query is tried on a table of
+    `rows` rows that shares no rows with other tables. Willump draws tables that overlap: all of
+    them contain the same best rows, so the queries are not independent.
     """
     trials = min(small.size // rows, MAX_QUERIES)
     tables = random.permutation(small.size)[: trials * rows].reshape(trials, rows)
@@ -193,7 +199,10 @@ def find_smallest_ratio(
 
 
 def find_needed_rank(small_scores: Array, full_scores: Array, k: int, needed: int) -> int:
-    """Return how many of the best rows by `small` contain `needed` of the best `k` by `full`."""
+    """Return how many of the rows with the best `small_scores` must be kept.
+
+    Among them must be `needed` of the `k` rows with the best `full_scores`.
+    """
     k = min(k, full_scores.size)
     needed = min(needed, k)
     kth_score = np.partition(full_scores, -k)[-k]  # Rows that tie with the k-th are as good.

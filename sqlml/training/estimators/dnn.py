@@ -195,7 +195,7 @@ _ALL_EPOCHS = Epochs()
 
 
 class _DNN(BaseEstimator):  # type: ignore[misc]
-    """The common base of both networks.
+    """The base class of DNNClassifier and DNNRegressor.
 
     hidden_units: widths of the hidden layers. activation, optimizer: names in ACTIVATIONS and
     OPTIMIZERS. dropout, memory: as in MultilayerPerceptron. lr, weight_decay: the learning rate,
@@ -247,9 +247,10 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
             if getattr(self, name) < 1:
                 raise ConfigError(f"option {name} must be at least 1, not {getattr(self, name)!r}")
         if not 0 <= self.dropout < 1:
-            raise ConfigError(f"option dropout must be from 0 to below 1, not {self.dropout!r}")
+            raise ConfigError(f"option dropout must be >= 0 and < 1, not {self.dropout!r}")
 
     def _fit(self, datasets: Sequence[_Rows], outputs: int, criterion: Any, epochs: Epochs) -> None:
+        """Train on the first dataset; a second one, of held-out rows, decides on early stopping."""
         self._check_parameters()
         (data, *held_out), segment = datasets, epochs.segment
         callback = _RoundCallback(epochs, stops_early=bool(held_out))

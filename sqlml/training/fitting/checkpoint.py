@@ -48,7 +48,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A file in a folder of the user that belongs to one training on one set of rows."""
+    """A file in the user's folder with the progress of one training on one set of rows."""
 
     path: Path
 
@@ -103,7 +103,7 @@ def _make_private(folder: str) -> None:
     except own_files.SharedFolderError as error:
         raise ConfigError(
             f"option checkpoint: others can write to the folder {error.filename!r}, or to one "
-            "that it is in; name a folder that is yours alone, on a path that others cannot change"
+            "of its parents; name a folder that only you can write to, and no one else can replace"
         ) from error
     except OSError as error:
         fault = f"the folder {folder!r} cannot be made: {error.strerror}"
@@ -137,7 +137,10 @@ def fit_in_segments(
     fit_segment: FitSegment,
     model_format: ModelFormat,
 ) -> Any:
-    """Fit all rounds of a model at once, or from the last saved segment of a checkpoint on."""
+    """Fit `rounds` rounds of a model: all at once, or in segments if there is a checkpoint.
+
+    Each segment is saved, and training resumes after the last segment that was saved.
+    """
     if checkpoint is None:
         return fit_segment(0, rounds, None)
     model = None
@@ -180,7 +183,7 @@ def is_readable(package: str, content: bytes) -> bool:
 
 
 def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None]:
-    """Read a checkpoint's content, also with the importers, which check more than libraries."""
+    """Read a checkpoint's content with its library, and with sqlml's stricter importer."""
     if package == b"xgboost":
         import xgboost
 

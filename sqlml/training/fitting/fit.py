@@ -31,7 +31,7 @@ BLOCK_STRETCHES = 16
 
 
 def fit_by_blocks(fitting: Fitting) -> Any:
-    """Fit the estimator that replaces the requested one for blocks of rows, by partial_fit.
+    """Fit, by partial_fit, the estimator that replaces the requested one for blocks of rows.
 
     Each pass reads the rows in a different order. The fit ends when the loss on a sample hardly
     decreases in two passes.

@@ -31,6 +31,7 @@ def fit_xgboost(fitting: Fitting) -> Any:
 
 
 def _fit_with_xgboost(folder: str | None, fitting: Fitting) -> Any:
+    """Fit a booster, with bins in `folder` or in memory, and load it into an XGBoost estimator."""
     import xgboost
 
     data, held_out = fitting.fitted, fitting.held_out
@@ -79,7 +80,7 @@ def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
 
     log = fitting.log
 
-    class Logging(TrainingCallback):
+    class RoundLogger(TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             sides = [list(metrics.items())[-1] for metrics in evals_log.values()]
             log.metric = sides[-1][0] if sides else ""
@@ -88,12 +89,12 @@ def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
             return False
 
     if fitting.patience is None:
-        return [Logging()]
+        return [RoundLogger()]
     stop = EarlyStopping(rounds=fitting.patience)
     for epoch, past_round in enumerate(log.rounds):  # Replay the rounds of earlier segments.
         losses: Any = {"held_out": {log.metric: [past_round.eval_loss]}}
         stop.after_iteration(model, epoch, losses)
-    return [Logging(), stop]
+    return [RoundLogger(), stop]
 
 
 def _build_train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
@@ -110,9 +111,10 @@ def _build_train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
 def _build_matrix(
     part: Part, types: Any, estimator: Any, folder: str | None, reference: Any = None
 ) -> Any:
-    """Build XGBoost's matrix of the rows, quantized to one byte per number if it trains on bins.
+    """Build the XGBoost matrix of `part`, quantized to one byte per number if it trains on bins.
 
-    The bins are taken from `reference`, if given, and are stored in `folder` or in memory.
+    A matrix of held-out rows takes the bins of `reference`, the matrix of the fitted rows. The
+    bins are stored in `folder`, or in memory if it is None. `types` are XGBoost's feature types.
     """
     import xgboost
 
@@ -176,9 +178,9 @@ _BIN_MEMORY_SHARE = 0.25
 
 
 def _open_bin_folder(fitting: Fitting) -> AbstractContextManager[str | None]:
-    """Open a temporary folder for bins that do not fit into memory, or None if they fit.
+    """Open a temporary folder for bins that do not fit into memory; None if they fit.
 
-    Too little room on the disk is an error, because XGBoost would abort the process.
+    Raises ConfigError if the disk is too full, because XGBoost would abort the process.
     """
     X, held_out = fitting.fitted.X, fitting.held_out
     if not isinstance(X, StoredRows) or not sys.executable:
@@ -199,7 +201,7 @@ def _open_bin_folder(fitting: Fitting) -> AbstractContextManager[str | None]:
 
 
 def fit_lightgbm(fitting: Fitting) -> Any:
-    """Fit an estimator of LightGBM, by `lightgbm.train` for rows in a file or saved rounds."""
+    """Fit a LightGBM estimator, by `lightgbm.train` for rows in a file or saved rounds."""
     import lightgbm
 
     log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
@@ -250,7 +252,7 @@ def _fit_with_lightgbm(fitting: Fitting, estimator: Any, log_round: Any) -> Any:
     estimator.fit(np.zeros((2 * classes, data.X.shape[1])), np.repeat(np.arange(classes), 2))
     options = dict(estimator.booster_.params)
     rounds = options.pop("num_iterations")
-    # Each segment of a checkpoint starts with the rows again.
+    # Each segment of a checkpoint reads the raw rows again.
     dataset_options = {"params": options, "free_raw_data": fitting.checkpoint is None}
     sides = {"training": _make_dataset(data, **dataset_options)}
     if held_out is not None:
@@ -325,13 +327,13 @@ def _compute_group_sizes(group: Array) -> Array:
 
 
 def fit_catboost(fitting: Fitting) -> Any:
-    """Fit an estimator of CatBoost to a Pool that declares its categories."""
+    """Fit a CatBoost estimator to a Pool that declares the categorical columns."""
     import catboost
 
     log, held_out = fitting.log, fitting.held_out
     raised: list[BaseException] = []
 
-    class Logging:
+    class RoundLogger:
         def after_iteration(self, info: Any) -> bool:
             metrics = {side: next(iter(m.items())) for side, m in info.metrics.items() if m}
             log.metric = next(iter(metrics.values()))[0] if metrics else ""
@@ -358,7 +360,7 @@ def fit_catboost(fitting: Fitting) -> Any:
         options["eval_set"] = make_pool(held_out)
         options["early_stopping_rounds"] = fitting.patience
         options["use_best_model"] = fitting.patience is not None
-    estimator.fit(make_pool(fitting.fitted), callbacks=[Logging()], **options)
+    estimator.fit(make_pool(fitting.fitted), callbacks=[RoundLogger()], **options)
     if raised:
         raise raised[0]
     return estimator

@@ -139,6 +139,7 @@ class _Search:
         )
 
     def run_trial(self, study: Any, number: int) -> tuple[Trial, Fit | None]:
+        """Draw parameters and fit them; return the trial, and its fit unless it was cut short."""
         study.sampler = self._create_sampler(number)
         optuna_trial = study.ask(self._make_distributions())
         trial = Trial(dict(optuna_trial.params))
@@ -151,7 +152,7 @@ class _Search:
             value = fit.metrics.get(self.objective)
             if value is None or math.isnan(value):
                 fit = None
-                raise ConfigError(f"the rows held out do not define {self.objective}")
+                raise ConfigError(f"the held-out rows do not define {self.objective}")
             study.tell(optuna_trial, value)
             trial = replace(trial, value=value)
         except ConfigError as error:

@@ -94,10 +94,10 @@ def order_constraints(
     estimator_columns: Sequence[str | None],
     numeric_columns: Collection[str],
 ) -> dict[str, Any]:
-    """Return the parameters, their monotone constraints reordered to the estimator's columns.
+    """Reorder the monotone constraints in `parameters` from query to estimator columns.
 
-    `query_columns` has the features in the order of the query, and `estimator_columns` the feature
-    of each column of the estimator, or None. `numeric_columns` are the features that are numbers.
+    `query_columns` are the features in the order of the query. `estimator_columns` gives, for each
+    column that the estimator reads, the numeric feature in it, or None if it cannot be constrained.
     """
     ordered_parameters = dict(parameters)
     for option in MONOTONE_OPTIONS:
@@ -118,6 +118,7 @@ def _constraints_by_name(
     query_columns: Sequence[str],
     numeric_columns: Collection[str],
 ) -> dict[str, int]:
+    """Return the direction of each feature; reject unknown features and constrained categories."""
     by_position = [item for item in constraints if not isinstance(item, tuple)]
     if by_position and len(by_position) != len(query_columns):
         features = f"{len(query_columns)} features: {', '.join(query_columns)}"
@@ -153,7 +154,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
         "num_parallel_tree objective reg_alpha reg_lambda sampling_method scale_pos_weight "
         "subsample tree_method validate_parameters"
     ),
-    # These are LightGBM's primary names; `parameter_aliases` maps all others to them.
+    # These are LightGBM's primary names; `map_parameter_aliases` maps all others to them.
     "lightgbm": _split_names(
         "alpha auc_mu_weights bagging_by_query bagging_fraction bagging_freq bagging_seed "
         "bin_construct_sample_cnt boost_from_average boosting cat_l2 cat_smooth "
@@ -244,7 +245,7 @@ def list_parameter_names(trainer: Trainer) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def map_parameter_aliases(trainer: Trainer) -> Mapping[str, str]:
-    """Return the library's alternative names of parameters, mapped to the estimator's names.
+    """Map the library's alternative names of parameters to the estimator's names.
 
     LightGBM would ignore a name if the estimator sets another name of the same parameter.
     """
@@ -365,7 +366,7 @@ def _normalize_word(trainer: Trainer, name: str, value: str, written: str) -> st
 
 
 def _find_allowed_words(trainer: Trainer, name: str) -> list[str]:
-    """Return the keywords that a parameter accepts; [] if it accepts others, or is unknown."""
+    """Return the keywords that a parameter accepts; [] if it accepts any string, or is unknown."""
     if trainer.package not in ("sklearn", "torch"):
         return []
     cls = trainer.estimator_class()

@@ -56,10 +56,11 @@ PENALTIES = ("l1_reg", "l2_reg")
 def apply_regularisation(
     model_type: str, trainer: Trainer, options: Mapping[str, Any]
 ) -> tuple[Trainer, dict[str, Any]]:
-    """Return the estimator with the requested regularisation, and the options with its parameters.
+    """Choose the estimator for the penalties in `options`, and convert them to its parameters.
 
-    scikit-learn has a class for each kind of linear regression. If one of `PENALTIES` is searched
-    for, all of them stay in the options, because each trial computes its `penalty_parameters`.
+    scikit-learn has a class for each kind of penalized linear regression. Return its trainer and
+    the options. If a search covers one of `PENALTIES`, all of them stay in the options, and each
+    trial converts them.
     """
     if model_type not in ("linear_reg", "logistic_reg"):
         return trainer, dict(options)
@@ -84,9 +85,11 @@ def apply_regularisation(
 
 
 def compute_penalty_parameters(path: str, weights: Mapping[str, float]) -> dict[str, Any]:
-    """Return the parameters of an estimator for the weights in `PENALTIES`; a missing weight is 0.
+    """Convert the weights in `PENALTIES` to parameters of the estimator at `path`.
 
-    >>> penalty_parameters("sklearn.linear_model.LogisticRegression", {"l1_reg": 1.0, "l2_reg": 3})
+    A missing weight is 0.
+
+    >>> compute_penalty_parameters("LogisticRegression", {"l1_reg": 1.0, "l2_reg": 3})
     {'C': 0.25, 'l1_ratio': 0.25, 'solver': 'saga'}
     """
     l1, l2 = (weights.get(name, 0.0) for name in PENALTIES)
@@ -251,7 +254,7 @@ def _find_column(option: str, name: str, columns: Mapping[str, str]) -> str:
 
 
 def parse_request(options: Mapping[str, Any], stored_names: tuple[str, ...]) -> Request:
-    """Parse the options of a training statement; `stored_names` are those stored with any model.
+    """Parse the options of a training statement; `stored_names` are options that any model has.
 
     Raises ConfigError for an invalid option, and MissingDependencyError if no library is installed.
     """
@@ -315,8 +318,8 @@ def _check_feasible(request: Request) -> None:
 
 
 NO_HOLDOUT_ERROR = (
-    "a search compares rows that are held out, and none are: set split = 'random', or leave out "
-    "hparam_range and hparam_candidates"
+    "a search compares metrics on held-out rows, but no rows are held out: set split = 'random', "
+    "or leave out hparam_range and hparam_candidates"
 )
 
 
@@ -331,7 +334,10 @@ def _check_search(
 
 
 def _take_pass_options(options: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
-    """Return the options that limit out-of-core passes, unless the estimator has them itself."""
+    """Check and return the `PASS_OPTIONS` among `options`, which limit out-of-core passes.
+
+    Return {} if training is not out of core, or if they are parameters of the estimator itself.
+    """
     pass_options = {name: options.values[name] for name in PASS_OPTIONS if name in options.values}
     if not out_of_core or pass_options.keys() <= list_parameter_names(trainer):
         return {}
@@ -398,7 +404,7 @@ def _check_sqlml_options(
 
 
 def _parse_split(values: Mapping[str, Any], task: Task) -> Split:
-    """Return the split; without a label, all rows are fitted unless a split is requested."""
+    """Parse the options of the split. By default, tasks without a label hold out no rows."""
     split = parse_split(*(values.get(n) for n in ("split", "eval_fraction", "split_column")))
     is_automatic = split.method == "auto" and split.fraction is None
     return Split("none") if is_automatic and task not in SUPERVISED else split

@@ -29,7 +29,7 @@ FRACTION = 0.2
 """Default share of held-out rows."""
 
 BITS = 31
-"""Bits of a position: the number of a row times `STEP` must fit into a BIGINT."""
+"""Bits of a row's position, few enough that a row number times `STEP` fits into a BIGINT."""
 
 STEP = 1_327_217_885
 """Distance between positions of equal rows: the golden section (Knuth, TAOCP 6.4, theorem S)."""
@@ -50,7 +50,7 @@ class Split:
     column: str | None = None
 
     def settle(self, rows: int) -> Split:
-        """Return the split for a number of rows, with the method auto resolved and a fraction.
+        """Return the split for `rows` rows, with a definite method and fraction instead of auto.
 
         >>> Split().settle(100_000)
         Split(method='random', fraction=0.1, column=None)
@@ -81,11 +81,11 @@ class Split:
     def key_expressions(
         self, columns: Mapping[str, str], label: str | None, group: str | None, seed: int
     ) -> tuple[str, ...]:
-        """Return the SQL expressions of a row that decide whether it is held out.
+        """Return the SQL expressions whose values decide whether a row is held out.
 
-        The result is empty if all rows are trained on. A single expression is the position of a row
-        or a column. Two expressions are the hash of a row without its label, and the hash of the
-        label, which orders equal rows. The rows of a group stay together.
+        There are none if all rows are trained on. A single expression is the split column, or the
+        position of the row's group, whose rows stay together. Two expressions are the hash of the
+        row without its label, and the hash of the label, by which equal rows are numbered.
         """
         if self.method == "none":
             return ()
@@ -102,10 +102,10 @@ class Split:
     def select_side(
         self, rows: str, keys: Sequence[str], last: str | None, *, held_out: bool
     ) -> str:
-        """Return a query for one side of `rows`, given the `keys` from `key_expressions`.
+        """Return a query for the held-out (`held_out`) or the fitted rows of `rows`.
 
-        `rows` is a query in parentheses with an alias. `last` is the largest value that method seq
-        trains on, as a literal or a query.
+        `rows` is a query in parentheses with an alias, and `keys` are its `key_expressions`. `last`
+        is SQL for the largest value that method seq trains on; None if it trains on all rows.
         """
         if not keys:
             return f"SELECT * FROM {rows} WHERE {'false' if held_out else 'true'}"
@@ -131,9 +131,10 @@ class Split:
         )
 
     def find_held_out(self, keys: Sequence[Any]) -> Array:
-        """Return which rows are held out, (n,) bool, given their keys. The split must be settled.
+        """Return which rows are held out, (n,) bool. The split must be settled.
 
-        `keys` are numpy arrays of hashes or positions, or one pyarrow Array of a column.
+        `keys` are the values of `key_expressions`: numpy arrays of hashes or positions, or one
+        pyarrow Array of the split column.
         """
         if len(keys) > 1:
             row_hashes, label_hashes = keys
@@ -169,15 +170,15 @@ _PORTION_ROWS = 1 << 20
 
 
 def _base_position(row_hash: str) -> str:
-    """Return SQL for the position of a row, before equal rows are spread."""
+    """Return SQL for the highest `BITS` bits of a hash, which equal rows have in common."""
     return f"CAST({DUCKDB.operator('>>', row_hash, str(64 - BITS))} AS BIGINT)"
 
 
 def _find_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
-    """Return which rows have a position below a bound, (n,) bool.
+    """Return which rows have a position below `bound`, (n,) bool.
 
-    `row_hashes` and `label_hashes`, which order equal rows, are (n,) uint64. They are sorted in
-    portions of similar hashes, which keeps memory bounded.
+    `row_hashes` and `label_hashes` are (n,) uint64; the latter order rows with equal row hashes.
+    Rows are sorted in portions with the same first byte of the hash, which bounds memory.
     """
     portion_count = min(1 << (len(row_hashes) // _PORTION_ROWS).bit_length(), 256)
     first_bytes = row_hashes.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, 7]
@@ -196,7 +197,10 @@ def _find_below(row_hashes: Array, label_hashes: Array, bound: int) -> Array:
 
 
 def _number_ties(row_hashes: Array, label_hashes: Array) -> Array:
-    """Number equal rows from 0, in the order of their label hashes: (n,) int64."""
+    """Return the (n,) int64 number of each row among those with the same row hash.
+
+    Such rows are numbered from 0 in the order of their label hashes.
+    """
     order = np.lexsort((label_hashes, row_hashes))
     sorted_rows = row_hashes[order]
     starts = np.flatnonzero(np.append(True, sorted_rows[1:] != sorted_rows[:-1]))

@@ -176,7 +176,7 @@ UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
 
 
 def drop_unsupported(options: Options, model_type: str) -> Options:
-    """Drop unsupported options whose value is the actual behaviour, and reject all others."""
+    """Drop `UNSUPPORTED` options that ask for what sqlml does anyway; reject other values."""
     actual_values = {"optimize_strategy": "auto_strategy", "distance_type": "euclidean"}
     reasons = UNSUPPORTED.get(model_type, {})
     for name, value in options.values.items():

@@ -33,9 +33,9 @@ _KEY_NOTICE = "column {!r} is like a key, with a distinct value in nearly every 
 def check_rows(
     rows: TrainingRows, request: Request, text_columns: Collection[str], label_type: str | None
 ) -> list[str]:
-    """Check the rows, and return notices of what may be unintended.
+    """Raise ConfigError for rows that cannot be trained on; return notices about likely mistakes.
 
-    `texts` are the features of free text, whose values may all differ.
+    `text_columns` are the features with free text, which may differ in every row.
     """
     _check_counts(rows, request)
     notices = check_label(request, label_type)
@@ -43,9 +43,9 @@ def check_rows(
         notices.append(f"{rows.unlabelled:,} rows were left out: their label is NULL")
     if rows.returned_classes:
         classes = ", ".join(map(repr, rows.returned_classes[:10]))
-        notices.append(f"only held-out rows had the classes {classes}: they are trained on")
+        notices.append(f"only held-out rows had the classes {classes}: these rows are trained on")
     if rows.held_out is None and rows.split.method != "none":
-        notices.append("no rows are held out: metrics are those of the rows that are trained on")
+        notices.append("no rows are held out: metrics are computed on the training rows")
     if request.task == "regress" and _has_one_label(rows):
         notices.append(f"the label {request.label!r} has one value in all rows")
     for feature in rows.features:
@@ -131,7 +131,7 @@ def _has_one_label(rows: TrainingRows) -> bool:
 
 
 def check_classes(classes: Classes, row_count: int, request: Request) -> None:
-    """Raise ConfigError if the classes cannot be learned from `row_count` rows."""
+    """Raise ConfigError if a classifier cannot learn `classes` from `row_count` rows."""
     label, class_count = request.label, len(classes)
     if class_count == 1:
         value = class_literal(classes.values()[0])
@@ -160,10 +160,9 @@ def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
 
 
 def is_key(statistics: ColumnStatistics, sql_type: str, sample: Array) -> bool:
-    """Return whether categories or integers are distinct in nearly every row.
+    """Return whether a column of categories or integers has a distinct value in nearly every row.
 
-    `sql_type` is the type of the column, and `sample` has some of its values, (n,), if they are
-    numbers.
+    `sql_type` is the column's type. `sample` holds some of its values, (n,), if it is numeric.
     """
     value_count = statistics.row_count - statistics.null_count
     if value_count < _MIN_KEY_ROWS:
@@ -188,9 +187,9 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
 
 
 def determine_each_other(values: Array, label: Array, classes: int | None) -> bool:
-    """Return whether (n,) features and labels are equal, except for the names of the values.
+    """Return whether `values` and `label`, both (n,), are equal up to renaming the classes.
 
-    `classes` is the number of classes, or None for a numeric label.
+    `classes` is the number of classes; None for a numeric label, which must be equal as it is.
     """
     if classes is None:
         return np.array_equal(values, label.astype(values.dtype))
@@ -225,9 +224,9 @@ def check_frame(
     classes: int | None,
     request: Request,
 ) -> tuple[list[ColumnStatistics], list[str]]:
-    """Check a frame of training rows; return the statistics of its features, and notices.
+    """Check a pandas frame of training rows; return statistics of its `features`, and notices.
 
-    `types` maps columns to SQL types. The label and `classes` are as in `determine_each_other`.
+    `types` maps columns to SQL types. For `label` and `classes` see `determine_each_other`.
     """
     columns, notices = [], []
     for name in features:
@@ -252,10 +251,10 @@ def check_frame(
 
 
 def _to_codes(column: Any) -> tuple[Array | None, tuple[str, ...]]:
-    """Return a column as numbers or codes, with the names of the codes.
+    """Convert a pandas column to (n,) numbers or category codes, and return the category names.
 
     Numbers are float64 with NaN for missing values, and codes are int64 with -1. The array is None
-    for other types.
+    if the column holds neither numbers nor strings nor booleans.
     """
     import pandas as pd
 

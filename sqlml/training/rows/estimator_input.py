@@ -48,7 +48,10 @@ def read_held_out(rows: TrainingRows, groups: FeatureGroups, request: Request) -
 def make_part(
     side: Side, X: Any, request: Request, rows: TrainingRows, weighs_classes: bool = False
 ) -> Part:
-    """Return one side of the split for an estimator; `weighs_classes` applies class weights."""
+    """Return the estimator's input `X` with the labels, weights and groups of `side`.
+
+    `weighs_classes` multiplies the row weights by the class weights of the request.
+    """
     weight = side.weight
     if weighs_classes and request.class_weights is not None and rows.classes is not None:
         row_weights = compute_class_weights(request, rows)[side.label]
@@ -75,7 +78,10 @@ def compute_class_weights(request: Request, rows: TrainingRows) -> Any:
 
 
 def select_matrix(rows: TrainingRows, side: Side, groups: FeatureGroups) -> Any:
-    """Return the (n, k) features in the order of the groups, without a copy if all are used."""
+    """Return the (n, k) features of `side` in the order of `groups.names`.
+
+    Nothing is copied if all features are used in their present order.
+    """
     order = [f.name for f in rows.features]
     indices = [order.index(name) for name in groups.names]
     features: Any = side.features
@@ -93,7 +99,10 @@ def build_frame(
     text_columns: Collection[str] = (),
     row_slice: slice = slice(None),
 ) -> Any:
-    """Return a frame of some features, with NaN for NULL, or an empty string in text columns."""
+    """Return a pandas frame of the features `names`, in the order of the query.
+
+    NULL becomes an empty string in `text_columns`, and NaN in all other columns.
+    """
     import pandas as pd
 
     order = [f.name for f in rows.features]
@@ -115,7 +124,7 @@ def build_frame(
 
 
 _MAX_DENSE_COLUMNS = 1000
-"""Up to this many columns encoded rows are dense: descent is far slower on sparse rows."""
+"""Maximum columns of dense encoded rows. Gradient descent is far slower on sparse rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,10 +257,10 @@ def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
 
 
 def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
-    """Return the query, in parentheses, for the current rows that a training would hold out.
+    """Return a query, in parentheses, for the rows that repeating a training would hold out today.
 
-    Returns None if the training held out no rows. A sequential split keeps its number of trained
-    rows. A query that the engine can no longer bind raises duckdb.Error.
+    Return None if the training held out no rows. A sequential split trains on as many rows as
+    before. Raises duckdb.Error if the engine can no longer bind the training query.
     """
     columns = dict(host.describe(facts.query))
     try:

@@ -83,7 +83,7 @@ MISSING = "NULL"
 
 @dataclass(frozen=True, slots=True)
 class FeatureGroups:
-    """The features by their treatment, each group in the order of the query.
+    """Feature names grouped by how they are encoded, each group in the order of the query.
 
     numbers: numeric columns. categories: categorical columns that the estimator supports natively,
     or that are one-hot encoded. target_encoded: categorical columns that become means of the label.
@@ -116,7 +116,10 @@ def group_features(
 def find_text_columns(
     features: Sequence[TrainingColumn], names: Categories, keys: Collection[str], request: Request
 ) -> frozenset[str]:
-    """Return the features of several words that are keys or have too many distinct values."""
+    """Return the string features to vectorize as texts.
+
+    Their values have several words, and they are in `keys` or have too many values for categories.
+    """
     if request.trainer.features == "named":  # CatBoost reads texts itself.
         return frozenset()
     limit = _get_max_categories(request)
@@ -143,6 +146,7 @@ def _get_max_categories(request: Request) -> float:
 
 
 def make_transformer(groups: FeatureGroups, names: Categories, request: Request) -> Any:
+    """Return an unfitted ColumnTransformer that encodes each of `groups` for the estimator."""
     from sklearn.compose import ColumnTransformer
 
     style = request.trainer.features

@@ -193,6 +193,7 @@ class _Reader:
         return f"SELECT {columns} FROM (\n{query}\n) AS sqlml_rows{order}"
 
     def add_batch(self, batch: Any) -> None:
+        """Append the rows of a pyarrow RecordBatch, except those without a label."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -231,6 +232,7 @@ class _Reader:
                 self.split_values.append(pa.concat_arrays([values, values.slice(0, 0)]))
 
     def _convert_feature(self, column: TrainingColumn, values: Any) -> Array:
+        """Return the (n,) numbers or category codes of a column, and update its statistics."""
         statistics = self.statistics[column.name]
         if column.role == "category":
             codes = self.names[column.name].encode(values)
@@ -290,6 +292,7 @@ class _Reader:
         )
 
     def _sort_names(self) -> None:
+        """Renumber category codes in the order of the sorted names; in a file, only when read."""
         for column_index, column in enumerate(self.features):
             names = self.names.get(column.name)
             if names is None:
@@ -321,7 +324,10 @@ class _Reader:
         return split, split.find_held_out([pa.concat_arrays(self.split_values)])
 
     def _return_lone_classes(self, mask: Array | None) -> tuple[Any, ...]:
-        """Fit the rows of classes that only held-out rows have, too; return these classes."""
+        """Move classes that only held-out rows have to the fitted rows, and return these classes.
+
+        The rows are moved in `mask`, (n,) bool, which selects the held-out rows.
+        """
         if mask is None or self.classes is None or self.labels is None:
             return ()
         codes = self.labels.array()

@@ -61,10 +61,11 @@ MAX_PARTS = 4096
 
 
 def flatten_column(rows: FittedRows, name: str, column: RowExpression) -> list[NamedPart]:
-    """Return the names and expressions of a nested column's parts, recursively.
+    """Split a nested column recursively into parts, and return their names and expressions.
 
     Parts are the entries of arrays and of lists that all have one length, a BOOLEAN for each of the
     most frequent strings in lists, the values of a map's most frequent keys, and struct fields.
+    Return [] for a column that is not nested, or has more than `MAX_PARTS` parts.
     """
     if not _NESTED.search(column.type):
         return []
@@ -149,7 +150,8 @@ def _quote_names(names: Iterable[str]) -> dict[str, str]:
 
 
 Role = Literal["number", "category"]
-"""A number, with NaN for NULL, or a category, for which NULL may be a separate category."""
+"""How a model reads a column: as numbers, with NaN for NULL, or as categories, possibly with NULL
+as a category of its own."""
 
 _WIDE_NUMBERS = re.compile(r"DECIMAL\(.*\)|U?HUGEINT|UBIGINT|BIGNUM|VARINT")
 """Numbers without a numpy type or a pandas column."""
@@ -206,7 +208,7 @@ class TrainingColumns:
     label: TrainingColumn | None
 
     def transform(self, features: Sequence[str]) -> Transform | None:
-        """Return how the used features are computed; None if all of them are columns."""
+        """Return the `Transform` that computes `features`; None if all of them are columns."""
         used = [column for column in self.features if column.name in features]
         expressions = {c.name: c.expression for c in used if c.expression is not None}
         if not expressions:
@@ -238,7 +240,9 @@ class TrainingColumns:
 def read_columns(
     host: RowHost, query: str, request: Request, transform: Sequence[str] | None
 ) -> tuple[TrainingColumns, Request]:
-    """Return the columns of a query or of TRANSFORM (...), and the request with their spelling.
+    """Return the training columns, and the request with column names spelled as in the query.
+
+    The features are the columns of `query`, or the items of TRANSFORM (...) if `transform` is set.
 
     Raises MissingColumnError if the query lacks a column that an option names, and ParseError if
     the query is invalid.
@@ -287,6 +291,7 @@ def _check_types(raw: Mapping[str, str], request: Request) -> None:
 
 
 def _list_columns(rows: FittedRows, transform: Sequence[str] | None) -> list[TrainingColumn]:
+    """Return all columns with their roles, and split nested columns and dates into parts."""
     raw, option_columns = rows.columns, {fold(name) for name in rows.request.other_columns}
     if transform is None:
         items: list[Named] = [(name, None) for name in raw]
@@ -344,6 +349,7 @@ def _choose_role(sql_type: str) -> Role | None:
 
 
 def build_label_sql(label: TrainingColumn, request: Request) -> str:
+    """Return SQL for the label: a DOUBLE to predict, or a class that keeps all of its digits."""
     sql, sql_type = replace(label, role=None).sql, label.type
     if request.task != "classify":
         if not NUMBERS.fullmatch(sql_type):

@@ -36,9 +36,9 @@ class ArgumentKind:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A signature: an example call, the kind of its first argument, and the kinds of the others.
+    """The signature of a function: an example call, and the kinds of its arguments.
 
-    `required_count` of the other arguments are required.
+    `column` is the kind of the first argument. The first `required_count` of `others` are required.
     """
 
     example: str
@@ -206,10 +206,10 @@ Ask = Callable[[str], tuple[Any, ...]]
 
 
 def compute_exact_moments(ask: Ask, column: str) -> tuple[float, float]:
-    """Return the mean and the population standard deviation of a DOUBLE; 0 without finite values.
+    """Return the mean and the population standard deviation of a DOUBLE `column`.
 
-    The numbers are shifted, scaled by a power of two, rounded to 128-bit integers, and added
-    exactly, so that the order of rows does not matter.
+    Both are 0 if the column has no values or an infinite one. The numbers are shifted, scaled by a
+    power of two, rounded to 128-bit integers, and added exactly: the order of rows cannot matter.
     """
     call = DUCKDB.call
     min_value, max_value, count = ask(", ".join(call(f, column) for f in ("min", "max", "count")))
@@ -422,7 +422,7 @@ def compile_multi_hot(call: Arguments) -> dict[str, str]:
 
 
 def compile_feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, str]:
-    """Combine up to `degree` columns; return joined names -> expressions of joined values."""
+    """Return SQL that joins the values of each 2 to `degree` columns, by the joined names."""
     texts = {name: f"CAST({column} AS VARCHAR)" for name, column in columns.items()}
     sizes = range(2, min(degree, len(columns)) + 1)
     return {

@@ -31,7 +31,10 @@ MULTI_FEATURE_FUNCTIONS = ("ml_multi_hot_encoder", "ml_feature_cross")
 
 
 def transform_items(rows: FittedRows, texts: Sequence[str], named: set[str]) -> list[Named]:
-    """Compile the items to features without types; a star leaves out the folded names `named`."""
+    """Compile `texts`, the items of TRANSFORM (...), to features whose SQL types are not yet set.
+
+    `named` are the folded names of columns that options name, which a star leaves out.
+    """
     features: list[Named] = []
     items = parse_items(rows.host.read, texts)
     listed_names = {fold(n) for i in items if not i.star for n in (i.column or "", i.name)}
@@ -65,6 +68,7 @@ def _compile_item(rows: FittedRows, item: Item) -> Named:
 
 
 def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
+    """Compile a call of one of `MULTI_FEATURE_FUNCTIONS` to all features that it computes."""
     name = str(find_function_name(item.tree))
     check_plain_call(item.tree)
     trees = list_arguments(item.tree)
@@ -94,7 +98,10 @@ def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
 def _share_columns(
     rows: FittedRows, trees: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return expressions by name, and the columns to which all their placeholders refer."""
+    """Compile `trees` to expressions that share one numbering of their column placeholders.
+
+    Return the expressions by name, and the columns in the order of the placeholders.
+    """
     compiled = {name: _compile(rows, Item(name, tree, name)) for name, tree in trees.items()}
     columns = tuple(dict.fromkeys(c for _, own_columns in compiled.values() for c in own_columns))
     placeholders = {column: f"sqlml_raw_{n}" for n, column in enumerate(columns)}

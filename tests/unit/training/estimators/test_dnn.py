@@ -170,7 +170,7 @@ def test_sublinear_memory_keeps_a_third_of_64_layers_and_changes_no_number() -> 
         ({"activation": "foo"}, "activation must be one of elu, gelu, relu"),
         ({"optimizer": "foo"}, "optimizer must be one of adagrad, adam"),
         ({"memory": "foo"}, "memory must be one of all, sublinear"),
-        ({"dropout": 1.0}, "dropout must be from 0 to below 1"),
+        ({"dropout": 1.0}, "dropout must be >= 0 and < 1"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
     ],
 )

@@ -256,7 +256,7 @@ def test_regularisation_of_logistic_regression() -> None:
         ),
         (
             {**BOOSTED, "max_depth": Call("hparam_range", (2, 5)), "split": "none"},
-            "a search compares rows that are held out, and none are: set split",
+            "a search compares metrics on held-out rows, but no rows are held out: set split",
         ),
     ],
 )
