@@ -58,7 +58,7 @@ PROGRAMS: dict[str, tuple[Make, str]] = {
     "a column of no table": (lambda b, x: b.op("select", x, indices=np.array([-1])), "outside"),
     "no column to choose": (
         lambda b, x: b.op("argmax", b.op("select", x, indices=np.zeros(0, np.int64)), axis=1),
-        "no value to choose",
+        "has no values along",
     ),
 }
 

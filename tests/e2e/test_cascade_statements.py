@@ -246,7 +246,7 @@ def test_features_that_one_join_brings_cannot_be_separated(con: Session) -> None
     con.execute("CREATE TABLE pairs AS SELECT id, x, cos(x) AS z FROM train")
     con.execute("ALTER TABLE pairs ADD PRIMARY KEY (id)")
     query = "SELECT b.x, b.z, y FROM train LEFT JOIN pairs b ON train.id = b.id"
-    with pytest.raises(ConfigError, match=r"are computed together \(join b\), so that no small"):
+    with pytest.raises(ConfigError, match=r"are computed together \(join b\), so no small"):
         con.execute(
             f"ALTER MODEL forest ADD CASCADE USING ({query}) "
             "OPTIONS (label = y, accuracy_loss = 0.01)"

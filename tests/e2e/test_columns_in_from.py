@@ -55,7 +55,7 @@ def same(con: Any, query: str, expected: str, names: bool = True) -> list[tuple[
 def is_once(con: Any, query: str) -> bool:
     plan = con.plan(query)
     assert plan is not None
-    return all(c.spec.once and not c.spec.again for c in plan.calls)
+    return all(c.spec.once and not c.spec.remembers_rows for c in plan.calls)
 
 
 ONCE = [

@@ -312,7 +312,7 @@ def test_buckets_encoders_and_crosses(shop: sqlml.Session) -> None:
             "ml_quantile_bucketize(tenure, id) OVER () AS x",
             "takes constants after its first argument, not id",
         ),
-        ("1 + ml_multi_hot_encoder(words) OVER () AS x", "stands alone in TRANSFORM"),
+        ("1 + ml_multi_hot_encoder(words) OVER () AS x", "must stand alone in TRANSFORM"),
         ("[[words]] AS w", "no column that a model can learn from"),
         ("tenure::SOMETHING AS x", "SOMETHING"),
     ],

@@ -419,7 +419,7 @@ def test_the_analyzer_says_what_it_cannot_mean() -> None:
     for change, message in (
         ({"kind": "line"}, "unknown analyzer"),
         ({"accents": "all"}, "accents 'all'"),
-        ({"min_n": 0}, "n-grams of 0"),
+        ({"min_n": 0}, "invalid n-grams: 0 to"),
         ({"max_n": 10**9}, "n-grams"),
         ({"pattern": "("}, "token pattern"),
         ({"pattern": "(a)(b)"}, "2 groups"),
