@@ -42,7 +42,7 @@ REGRESSION = Objective("regression", "identity")
 def find_objective(
     objectives: Mapping[str, Objective], name: str, description: str = "objective"
 ) -> Objective:
-    """Return the objective called `name`; `description` is the library's word for objectives."""
+    """Return `objectives[name]`; `description` is the library's word for it, for the message."""
     if name not in objectives:
         raise UnsupportedModelError(
             f"{description} {name!r} is not supported; supported: {', '.join(objectives)}"
@@ -60,7 +60,7 @@ def check_width(frame: Frame, num_features: int, library: str) -> None:
 
 
 def build_schema(names: tuple[str, ...] | None, default_names: tuple[str, ...]) -> Schema:
-    """Return the columns of a model, with the names of training or the library's default names."""
+    """Return a model's columns: `names` if it was trained with names, otherwise `default_names`."""
     if names is None or names == default_names:
         return Schema(None, len(default_names), default_names)
     return Schema(names, len(names))
@@ -72,7 +72,7 @@ def apply_link(b: Builder, link: Link, margin: Value) -> Value:
 
 
 def _exponentiate_variance(b: Builder, margin: Value) -> Value:
-    """Return the mean and the variance; the second margin is half the variance's logarithm."""
+    """Return mean and variance, (n, 2), from the mean and half the logarithm of the variance."""
     mean = b.op("select", margin, indices=np.array([0], np.int64))
     half_log_variance = b.op("select", margin, indices=np.array([1], np.int64))
     log_variance = b.op("mul", half_log_variance, _constant(b, 2.0, margin))
@@ -99,7 +99,7 @@ def import_regression(b: Builder, link: Link, margin: Value) -> Outputs:
 def import_binary(
     b: Builder, label: Value, positive: Value, margin: Value, labels: Labels
 ) -> Outputs:
-    """Return the outputs of a classifier with one margin and one `positive` probability per row.
+    """Return a binary classifier's outputs; `positive` is the second class's probability, (n, 1).
 
     If all training rows had the same class, there are no probabilities, because the second column
     would have no label.
@@ -113,13 +113,13 @@ def import_binary(
 def import_multiclass(
     b: Builder, class_scores: Value, proba: Value, margin: Value, labels: Labels
 ) -> Outputs:
-    """Return the outputs of a multiclass classifier, which predicts the class of the top score."""
+    """Return the outputs of a multiclass classifier; the label has the highest `class_scores`."""
     label = b.op("argmax", class_scores, axis=1)
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
 def import_multilabel(label: Value, proba: Value, margin: Value) -> Outputs:
-    """Return the outputs of a multilabel classifier; each label is 0 or 1, `proba` is that of 1."""
+    """Return the outputs of a multilabel classifier: 0/1 labels, and the probabilities of 1."""
     labels = (Labels("int64", (0, 1)),) * label.type.width
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 

@@ -15,7 +15,7 @@ HOUR, MINUTE, SECOND = 3_600_000_000, 60_000_000, 1_000_000
 """Units of time in microseconds."""
 
 _EPOCH = 719_468
-"""The days from 0000-03-01 to 1970-01-01."""
+"""The number of days from 0000-03-01 to 1970-01-01."""
 
 
 class Moment:
@@ -103,13 +103,14 @@ class Moment:
     @cached_property
     def day_of_year(self) -> Value:
         """The day of the year, from 1."""
-        march_year = self._op("sub", self.year, 1.0)  # January belongs to the last March.
+        # The first of January is 306 days after the first of March of the year before.
+        march_year = self._op("sub", self.year, 1.0)
         start = self._op("sub", self._op("add", self._count_days(march_year), 306.0), float(_EPOCH))
         return self._op("add", self._op("sub", self.days, start), 1.0)
 
     @cached_property
     def thursday_of_week(self) -> Moment:
-        """The Thursday of the same ISO week, whose year is the year of the week."""
+        """The Thursday of the same ISO week; its calendar year is the ISO year of the week."""
         days = self._op("add", self._op("sub", self.days, self.weekday), 3.0)
         return Moment(self.builder, self._op("mul", days, float(DAY)))
 

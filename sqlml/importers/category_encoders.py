@@ -1,4 +1,4 @@
-"""Import category_encoders, which encode each column by a table of its categories.
+"""Import encoders of the library category_encoders, as one table of outputs per column.
 
 The encoders store their tables and options in many forms, but encode each column independently.
 Therefore the encoder is called on each category, on an unseen category and on a missing value.
@@ -29,10 +29,10 @@ UNSEEN_CATEGORY = "a category that sqlml made up"
 
 @dataclass(frozen=True, slots=True)
 class ColumnOutputs:
-    """The outputs (k, outputs) of an encoder for the k categories of one column.
+    """The outputs of an encoder for the values of one input column.
 
-    `unseen` and `missing`, (outputs,), are the outputs for any other category and for NULL, or None
-    if the encoder raises an error.
+    `of_categories`, (k, outputs), has the outputs for the k `categories`. `unseen` and `missing`,
+    (outputs,), are those for any other value and for NULL, or None if the encoder raises an error.
     """
 
     categories: Array
@@ -41,9 +41,10 @@ class ColumnOutputs:
     missing: Array | None
 
     def build_table(self, outputs: slice, default: Array) -> Array:
-        """Return a table (k + 2, n): the outputs of the categories, of NULL and of any other.
+        """Return the k + 2 rows of outputs for the categories, for NULL and for any other value.
 
-        `default` stands for outputs that are errors. `outputs` selects the n columns.
+        `outputs` selects the columns. If the encoder raises an error for NULL or for other values,
+        their row is `default`.
         """
         others = [default if row is None else row for row in (self.missing, self.unseen)]
         return np.concatenate([self.of_categories, others])[:, outputs]
@@ -102,7 +103,10 @@ def _encode_frame(model: Any, frame: Frame, training_categories: Mapping[Any, Ar
 def _find_input_of_outputs(
     model: Any, names: list[str], outputs: list[str], column_outputs: Mapping[str, ColumnOutputs]
 ) -> list[str | None]:
-    """Return, for each output, the column that it depends on, or None if it is not encoded."""
+    """Return the input column of each output, or None for outputs that pass through unchanged.
+
+    An output that depends on no column is assigned to the first one that is encoded.
+    """
     varying = {name: _find_varying_outputs(column) for name, column in column_outputs.items()}
     input_names: list[str | None] = []
     for position, output in enumerate(outputs):
@@ -122,7 +126,10 @@ def _find_input_of_outputs(
 def _encode_one_hot(
     model: Any, frame: Frame, i: int, column: ColumnOutputs, outputs: slice
 ) -> Value | None:
-    """Return one-hot outputs, which need no table, or None if the outputs are not one-hot."""
+    """Compute the `outputs` of column `i` as 0/1 indicators, which are cheaper than a table.
+
+    Return None unless each output is 1 for exactly one value, and each value has at most one 1.
+    """
     table = column.build_table(outputs, np.zeros(column.of_categories.shape[1]))
     count, width = len(column.categories), table.shape[1]
     is_one = table == 1
@@ -149,7 +156,7 @@ def _probe_column(model: Any, row: pd.DataFrame, name: Any, categories: Array) -
 
 
 def _encode_rows(model: Any, base_row: pd.DataFrame, name: Any, values: Array) -> Array:
-    """Encode copies of the base row that differ only in column `name`: (rows, outputs) float64."""
+    """Encode one copy of `base_row` per value of `values` in column `name`: (values, outputs)."""
     rows = base_row.iloc[[0] * len(values)].reset_index(drop=True)
     rows[name] = values
     try:
@@ -157,10 +164,12 @@ def _encode_rows(model: Any, base_row: pd.DataFrame, name: Any, values: Array) -
         repeated_outputs = model.transform(rows.head(REPEATED_ROWS)).to_numpy(np.float64)
     except (TypeError, ValueError) as error:
         raise UnsupportedModelError(
-            f"{type(model).__name__} does not encode its own categories of {name!r}: {error}"
+            f"{type(model).__name__} fails on the training categories of {name!r}: {error}"
         ) from None
     if not np.array_equal(outputs[:REPEATED_ROWS], repeated_outputs, equal_nan=True):
-        raise UnsupportedModelError(f"{type(model).__name__} encodes at random; set sigma=None")
+        raise UnsupportedModelError(
+            f"{type(model).__name__} adds random noise to its outputs; fit it with sigma=None"
+        )
     return outputs
 
 
@@ -169,7 +178,7 @@ REPEATED_ROWS = 64
 
 
 def _encode_value(model: Any, base_row: pd.DataFrame, name: Any, value: Any) -> Array | None:
-    """Encode `value` in column `name`, or return None if the encoder raises an error."""
+    """Encode `base_row` with `value` in column `name`; return None if the encoder rejects it."""
     import pandas as pd
 
     # With a training category in the first row, pandas infers the right type.
@@ -190,7 +199,11 @@ def _find_varying_outputs(column: ColumnOutputs) -> Array:
 def _encode_column(
     model: Any, frame: Frame, i: int, column: ColumnOutputs, needs_unseen: bool = True
 ) -> Value:
-    """Return column `i` as row indices of the table, or -1 for unseen ones without `unseen`."""
+    """Return column `i` as row indices of `column.build_table`: k for NULL, k + 1 for unseen ones.
+
+    Values that the encoder rejects raise an error while scoring. Without `needs_unseen`, unseen
+    values may stay -1, for which the operator `one_hot` returns zeros.
+    """
     b = frame.builder
     count, step = len(column.categories), type(model).__name__
     x = frame.strings(i) if column.categories.dtype == object else frame.numbers(i)

@@ -44,7 +44,7 @@ def _require_index(frame: Frame, name: str) -> int:
 def _transform_columns(
     frame: Frame, selected: Iterable[Any], transform: Callable[[Value, str], Value]
 ) -> Frame:
-    """Apply `change` to each chosen column and its name; other columns stay unchanged."""
+    """Replace each column whose name is in `selected` by `transform(values, name)`."""
     b, names = frame.builder, set(map(str, selected))
     blocks = [
         Frame.from_value(b, transform(frame.numbers(i), name), (name,))
@@ -77,13 +77,16 @@ def import_transformer(model: Any, frame: Frame) -> Frame:
 
 
 def _require_finite(b: Builder, x: Value, model: Any, *names: str, feature: str = "") -> Value:
-    """Raise an error while scoring if a number of the columns `names` is missing or infinite."""
+    """Return `x`, the columns `names`; missing and infinite numbers are errors while scoring."""
     step = type(model).__name__ + (feature and f" ({feature})")
     return b.op("require_finite", x, features=names, step=step, allow_nan=False)
 
 
 def _require(b: Builder, x: Value, is_valid: Value, model: Any, name: str, fault: str) -> Value:
-    """Return `x`, and raise an error while scoring if a value has the `fault`."""
+    """Return `x`; a row where `is_valid` is false raises an error while scoring.
+
+    The message says that the column `name` has `fault`, such as "a number outside of 0 to 1".
+    """
     step = type(model).__name__
     message = f"column {name!r} has {fault}, which {step} does not take; filter such rows"
     return b.op("require", x, is_valid, message=message)
@@ -130,7 +133,7 @@ def _get_parameter(parameter: Any, name: str) -> float:
 
 
 def import_discretiser(model: Any, frame: Frame) -> Frame:
-    """Replace values in the columns of `binner_dict_` by the indices of pandas.cut's intervals."""
+    """Replace the numbers of each column in `binner_dict_` by the index of their interval."""
     _check_fitted(model, "binner_dict_")
     if model.return_boundaries:
         raise _explain_interval_strings(model, "return_boundaries=False")
@@ -149,7 +152,11 @@ def import_discretiser(model: Any, frame: Frame) -> Frame:
 
 
 def _compute_interval(b: Builder, x: Value, edges: Array) -> Value:
-    """Return the index of each number's interval (a, b], or NaN; the first interval includes a."""
+    """Return the index of each number's interval between `edges`, as pandas.cut does.
+
+    Intervals include their right edge, and the first one also its left edge. A number outside of
+    all intervals gets NaN.
+    """
     offsets = np.array([0, edges.size], np.int64)
     edges_below = b.op("search_sorted", x, edges=edges, offsets=offsets, side="left")
     edges_below = b.op("where", b.op("eq", x, float(edges[0])), np.ones(1, np.int64), edges_below)
@@ -161,7 +168,7 @@ def _compute_interval(b: Builder, x: Value, edges: Array) -> Value:
 
 
 def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame:
-    """Replace each column of `binner_dict_` by its tree's prediction, or by an interval index."""
+    """Replace each column in `binner_dict_` by its tree's prediction or by an interval index."""
     _check_fitted(model, "binner_dict_")
     if model.bin_output == "boundaries":
         raise _explain_interval_strings(model, "bin_output='prediction'")
@@ -194,7 +201,7 @@ def _explain_interval_strings(model: Any, advice: str) -> UnsupportedModelError:
 
 
 def import_cyclical(model: Any, frame: Frame) -> Frame:
-    """Append the sine and cosine of each column of `variables_`; its maximum is the period."""
+    """Append the sine and cosine of each column of `variables_`, with period `max_values_`."""
     _check_fitted(model, "max_values_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     for name in map(str, model.variables_):
@@ -205,7 +212,7 @@ def import_cyclical(model: Any, frame: Frame) -> Frame:
 
 
 def import_relative_features(model: Any, frame: Frame) -> Frame:
-    """Combine each variable with each reference by addition, division, and so on."""
+    """Append each operation of `func` between each column of `variables` and of `reference`."""
     _check_fitted(model, "feature_names_in_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     _check_functions("RelativeFeatures", model.func, _RELATIVE_OPERATORS)
@@ -243,7 +250,7 @@ _DIVISIONS = frozenset({"div", "truediv", "mod"})
 
 
 def import_math_features(model: Any, frame: Frame) -> Frame:
-    """Aggregate the columns of `variables` in each row: sums, means and other functions."""
+    """Append each aggregate of `func`, such as the sum or mean of the columns of `variables`."""
     _check_fitted(model, "feature_names_in_")
     b = frame.builder
     functions = model.func if isinstance(model.func, list) else [model.func]
@@ -312,7 +319,7 @@ _ROW_AGGREGATES: Mapping[str, Callable[[_RowAggregates], Value]] = {
 
 
 def import_encoder(model: Any, frame: Frame) -> Frame:
-    """Encode each column of `variables_` by its table in `encoder_dict_`."""
+    """Import an encoder of categories: ordinal, mean, count, one-hot and others."""
     _check_fitted(model, "encoder_dict_")
     tables = model.encoder_dict_.items()
     categories = {name: to_category_array(list(table), str(name)) for name, table in tables}
@@ -347,7 +354,7 @@ def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
 
 
 def import_missing_indicator(model: Any, frame: Frame) -> Frame:
-    """Append a 0/1 column for each column of `variables_`: whether its value is missing."""
+    """Append a column for each column of `variables_`: 1 where the value is missing, else 0."""
     _check_fitted(model, "variables_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     for name in map(str, model.variables_):
@@ -357,7 +364,7 @@ def import_missing_indicator(model: Any, frame: Frame) -> Frame:
 
 
 def import_capper(model: Any, frame: Frame) -> Frame:
-    """Limit numbers to the range from `left_tail_caps_` to `right_tail_caps_`."""
+    """Clip each column of `variables_` to its `left_tail_caps_` and `right_tail_caps_`."""
     _check_fitted(model, "right_tail_caps_", "left_tail_caps_")
     if getattr(model, "add_indicators", False):
         raise UnsupportedModelError(
@@ -387,16 +394,16 @@ _UNIX_ORDINAL = 719_163
 
 
 def import_datetime_features(model: Any, frame: Frame) -> Frame:
-    """Append the `features_to_extract_` of each column of `variables_`.
+    """Append the date features in `features_to_extract_` of each column of `variables_`.
 
-    For a missing date, a feature is the result of comparisons with NaT: 0, but 1 for weekend and 2
-    for semester. For week and days_in_month, a missing date is an error.
+    For a missing date, weekend is 1, semester is 2 and the other flags are 0, because pandas
+    compares NaT that way. The features week and days_in_month raise an error while scoring.
     """
     _check_fitted(model, "variables_", "features_to_extract_")
     if model.variables == "index":
         raise UnsupportedModelError(
-            "DatetimeFeatures reads the index of the frame, and rows in SQL have none; fit it on a "
-            "column"
+            "DatetimeFeatures reads the index of the frame, but rows in SQL have no index; fit it "
+            "on a column"
         )
     columns: list[tuple[str, Value]] = []
     for variable in map(str, model.variables_):
@@ -410,7 +417,7 @@ def import_datetime_features(model: Any, frame: Frame) -> Frame:
 
 
 def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
-    """Append the differences of `variables_` minus `reference_`, in `output_unit`."""
+    """Append the time from each date of `reference_` to each of `variables_`, in `output_unit`."""
     _check_fitted(model, "variables_", "reference_")
     b = frame.builder
     names_of_dates = [*map(str, model.variables_), *map(str, model.reference_)]
@@ -428,7 +435,7 @@ def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
 
 
 def import_datetime_ordinal(model: Any, frame: Frame) -> Frame:
-    """Append the day number of each column of `variables_`."""
+    """Append the day number of each date in `variables_`: 1 on the start date or on 0001-01-01."""
     _check_fitted(model, "variables_")
     b, columns = frame.builder, list[tuple[str, Value]]()
     start = getattr(model, "start_date_ordinal_", None)

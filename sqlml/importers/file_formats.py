@@ -43,22 +43,23 @@ _BLANKS = b" \t\r\n\xef\xbb\xbf"
 _CATBOOST_START = re.compile(
     rb'\{\s*"(ctr_data|features_info|model_info|oblivious_trees|scale_and_bias|trees)"'
 )
-"""The beginning of a JSON document of CatBoost, whose keys are sorted."""
+"""Matches the beginning of a CatBoost JSON document, whose keys are sorted."""
 _ONNX_START = re.compile(rb"\x08[\x01-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]")
-"""The beginning of an ONNX file: field 1 with the version, then one of the next fields."""
+"""Matches the beginning of an ONNX file: ir_version in protobuf field 1, then a later field."""
 
 _EXTRAS = frozenset(("catboost", "lightgbm", "sklearn", "torch", "xgboost"))
-"""The extras that install the libraries of pickled objects."""
+"""The libraries of pickled objects that sqlml has an extra for, named like the library."""
 
 _FAILURES = (ArtifactError, MissingDependencyError, UnsupportedModelError, UntrustedArtifactError)
-"""The errors of readers, to which the path of the file is added."""
+"""Errors of readers that are raised again with the file's path in front of the message."""
 
 
 def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool) -> Any:
-    """Read the model in a file, which may run code if `allow_pickle`.
+    """Read the model in a file's `content`, and return an object that the registry imports.
 
-    `format` is AUTO or one of `READERS`, in upper or lower case; `path` is for messages. A damaged,
-    hostile or too large file raises ArtifactError.
+    `format` is AUTO or one of `READERS`, in upper or lower case. `path` is only for messages. With
+    `allow_pickle`, the file may be a pickle, which can run code. A damaged, hostile or too large
+    file raises ArtifactError.
     """
     format_name = format.upper()
     if format_name == FOLDER_FORMAT:
@@ -149,7 +150,7 @@ _UNREADABLE: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "CatBoost: model.json, LightGBM: model.txt, scikit-learn: model.skops), or as ONNX",
     ),
 )
-"""The beginnings of unsupported formats, each with the name of the format and advice."""
+"""Pairs of a pattern for the first bytes of an unsupported format, and its name with advice."""
 
 
 def _reject_unreadable(content: bytes, path: str) -> None:
@@ -160,7 +161,7 @@ def _reject_unreadable(content: bytes, path: str) -> None:
 
 def _read_xgboost(content: bytes) -> Any:
     text = content.lstrip(_BLANKS)
-    # In JSON, a quote or blank follows the brace; in UBJSON, the marker of a length does.
+    # In JSON, a quote or blank follows the brace; in UBJSON, a length marker does.
     if text[:1] == b"{" and text[1:2] not in b'" \t\r\n}':
         return xgboost.read_document(read_ubjson(content, compact))
     document = _parse_json(text, compact)

@@ -68,7 +68,7 @@ class Frame:
         *,
         stem: str = "x",
     ) -> Frame:
-        """Return an (n, k) value as a frame; the default names are `stem` with a number."""
+        """Return an (n, k) value as a frame; the columns default to {stem}0, {stem}1, ..."""
         default_names = (f"{stem}{i}" for i in range(value.type.width))
         return cls(builder, (value,), tuple(names or default_names), sparse)
 
@@ -124,7 +124,7 @@ class Frame:
         return self.builder.op("densify", value, fill=0.0)
 
     def to_value(self) -> Value:
-        """Return all columns as one (n, width) value, strings if all columns are strings."""
+        """Return all columns as one (n, width) value: strings if all are strings, else numbers."""
         strings = [b for b in self.blocks if isinstance(b, Value) and b.type.dtype == "string"]
         if not strings:
             return self.matrix()
@@ -159,11 +159,11 @@ class Frame:
         return block
 
     def moments(self, i: int) -> Value:
-        """Return column `i`, dates or timestamps, as float64 microseconds since 1970, (n, 1)."""
+        """Return dates or timestamps of column `i` as (n, 1) float64 microseconds since 1970."""
         return self._read_unchanged(i, "dates", "float64", DATETIME)
 
     def nested(self, i: int, dtype: DType) -> Value:
-        """Return column `i` as (n, 1) lists, maps or lists of pairs."""
+        """Return column `i` as an (n, 1) value of `dtype`: "list", "map" or "pairs"."""
         return self._read_unchanged(i, f"a {dtype}", dtype)
 
     def _read_unchanged(self, i: int, use: str, dtype: DType, kind: str | None = None) -> Value:
@@ -220,8 +220,8 @@ class Outputs:
         """The labels of a classifier's single target; None for a regressor."""
         if len(self.label_sets) > 1:
             raise UnsupportedModelError(
-                f"a classifier of {len(self.label_sets)} targets at once is used where one target "
-                "is expected; fit one model per target"
+                f"the classifier predicts {len(self.label_sets)} targets at once, but only one is "
+                "supported here; fit one model per target"
             )
         return self.label_sets[0] if self.label_sets else None
 
@@ -235,7 +235,7 @@ Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
 
 
 def expand_paths(text: str) -> Iterator[str]:
-    """Yield the dotted paths in `text`; a name without a module is in the previous one's module."""
+    """Yield the dotted paths in `text`; a name without a dot is in the module of the one before."""
     module = ""
     for path in text.split():
         module, _, name = path.rpartition(".") if "." in path else (module, "", path)
@@ -243,13 +243,13 @@ def expand_paths(text: str) -> Iterator[str]:
 
 
 def index_by_class(package: str, classes: Mapping[C, str]) -> dict[str, C]:
-    """Map class paths to values, from each value's paths below `package` (see `expand_paths`)."""
+    """Invert `classes`: map each class path below `package` (see `expand_paths`) to its value."""
     pairs = ((path, value) for value, text in classes.items() for path in expand_paths(text))
     return {f"{package}.{path}": value for path, value in pairs}
 
 
 ANY_COUNT = -1
-"""The column count of an object that accepts any number of columns."""
+"""The `Schema.count` of an object that accepts any number of columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ class Schema:
 
     @classmethod
     def from_model(cls, model: Any) -> Schema | None:
-        """Return the columns that an estimator records as scikit-learn does, or None."""
+        """Read `model.feature_names_in_` or n_features_in_; return None if it has neither."""
         names = getattr(model, "feature_names_in_", None)
         if names is not None:
             return cls(tuple(str(n) for n in names), len(names))
@@ -275,7 +275,7 @@ class Schema:
         return None if count is None else cls(None, int(count))
 
     def expand_arrays(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
-        """Expand arrays to one column per element: `x FLOAT[3]` becomes x_0, x_1 and x_2."""
+        """Expand `x FLOAT[3]` to x_0, x_1 and x_2, unless `inputs` has `count` names already."""
         if self.default_names is None or len(inputs) == self.count:
             return inputs
         columns: dict[str, str] = {}
@@ -316,7 +316,7 @@ def build_labels(classes: Sequence[Any]) -> Labels:
 
 
 def to_category_array(values: Sequence[Any], column: str) -> Array:
-    """Convert categories for `encode`: strings to objects, numbers and booleans to float64."""
+    """Convert categories for the operator `encode`: strings to objects, other values to float64."""
     items = to_python(values)
     if items and all(isinstance(v, str) for v in items):
         return np.array(items, object)
@@ -331,7 +331,7 @@ def to_category_array(values: Sequence[Any], column: str) -> Array:
 
 
 def look_up_rows(b: Builder, table: Array, codes: Value) -> Value:
-    """Return, for each code (n, 1), its row of the table (categories, k): a value (n, k)."""
+    """Return the (n, k) rows of `table`, (categories, k), that the (n, 1) `codes` select."""
     if table.shape[1] == 1:
         return b.op("take", table[:, 0].copy(), codes)
     return b.op("reshape", b.op("take", table, codes), shape=(table.shape[1],))
@@ -344,7 +344,10 @@ def encode_columns(
     encode: Callable[[Frame, int, C], Value],
     dtype: DType,
 ) -> Value:
-    """Return the columns `indices` side by side; `encode` converts those in `categorical`."""
+    """Return the columns `indices` of the frame, in this order, as one (n, width) value.
+
+    `encode` converts each column that is a key of `categorical`, and gets the key's value.
+    """
     blocks: list[Value] = []
     for is_categorical, run_indices in groupby(indices, categorical.__contains__):
         if is_categorical:
@@ -357,9 +360,10 @@ def encode_columns(
 def encode_categories(
     frame: Frame, i: int, categories: Array, dtype: DType, refuse: str | None = None
 ) -> Value:
-    """Return column `i` as codes 0, 1, ... in the order of `categories`, (n, 1).
+    """Return column `i` as (n, 1) codes 0, 1, ... in the order of `categories`.
 
-    Missing and unknown values become NaN; if `refuse` names the model, unknown ones raise.
+    Missing and unknown values become NaN. If `refuse` is given, unknown values raise an error while
+    scoring instead, with `refuse` as the name of the model.
     """
     b = frame.builder
     x = frame.strings(i) if categories.dtype == object else frame.numbers(i, "float64")
@@ -374,12 +378,12 @@ def encode_categories(
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The source library's treatment of rows with unstated values, and of names with blanks.
+    """How the source library reads cells and keys that the input omits, and names with blanks.
 
-    `cell` is the value of a cell that a sparse matrix does not store: 0, or NaN (XGBoost); None if
-    unknown or ambiguous. `separator` is that of the DictVectorizer that reads the rows; it reads a
-    missing key as the number 0. `blanks` is true if LightGBM reads the rows; it replaces blanks in
-    column names by _, so a column `my col` is read as the feature `my_col`.
+    `cell` is the value of a cell that a sparse matrix does not store: 0, or NaN for XGBoost, or
+    None if it is unknown or ambiguous. `separator` is that of the DictVectorizer that reads the
+    rows, and for which a missing key is the number 0; it is None without a DictVectorizer. `blanks`
+    is true if LightGBM reads the rows: it reads a column `my col` as the feature `my_col`.
     """
 
     cell: float | None = None

@@ -1,7 +1,7 @@
-"""Import imbalanced-learn, whose samplers change rows in training and never in prediction.
+"""Import models of imbalanced-learn, whose samplers only change the rows of training.
 
-Its ensembles extend those of scikit-learn: they are fitted on samples of the rows, and predict in
-the same way.
+Its ensembles are subclasses of scikit-learn's: they are fitted on samples of the rows, but predict
+in the same way.
 """
 
 from __future__ import annotations

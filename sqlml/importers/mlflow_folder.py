@@ -1,7 +1,7 @@
 """Folders that MLflow saved: the path and format of the model, and the columns of its signature.
 
-The file `MLmodel` describes the folder. The library's own file of a flavour is read, never the
-Python function around it.
+The file `MLmodel` lists the flavours of the model. sqlml reads the file that the model's own
+library wrote, such as XGBoost's, and never MLflow's Python function around it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MLFLOW_URI = re.compile(r"(models|runs|mlflow-artifacts):/.+")
 PYFUNC = "mlflow.pyfunc.PyFuncModel"
 
 PYFUNC_ADVICE = (
-    "it is MLflow's function around a model; CREATE MODEL m FROM 'models:/name/1' (or the saved "
-    "folder) reads the model itself, as mlflow.sklearn.load_model and its like do"
+    "it is MLflow's function around a model; load the model itself, for example with "
+    "mlflow.sklearn.load_model, or write CREATE MODEL m FROM 'models:/name/1' (or the saved folder)"
 )
 
 FLAVOURS: Mapping[str, tuple[str, str]] = {
@@ -36,11 +36,11 @@ FLAVOURS: Mapping[str, tuple[str, str]] = {
     "onnx": ("data", "ONNX"),
     "spark": ("model_data", "SPARK"),
 }
-"""The supported flavours, in order of preference, with the key of the path and the FORMAT."""
+"""Maps each supported flavour, in order of preference, to the key of its path and its FORMAT."""
 
 
 def _find_format(flavour: str, entry: Mapping[str, Any]) -> str:
-    """Return the FORMAT of a flavour, or SKOPS or PICKLE if the suffix of the path says so."""
+    """Return the FORMAT of a flavour; the suffix of the path in `entry` may say SKOPS or PICKLE."""
     _, format = FLAVOURS[flavour]
     path = entry.get("data", entry.get("pickled_model"))
     if flavour not in ("xgboost", "lightgbm", "sklearn") or not isinstance(path, str):
@@ -59,12 +59,12 @@ SQL_TYPES: Mapping[str, str] = {
     "string": "VARCHAR",
     "datetime": "TIMESTAMP",
 }
-"""The SQL types of the columns of a signature."""
+"""Maps a column type of MLflow's signatures to its SQL type."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """The path of the model within its folder, its FORMAT, and its columns with SQL types."""
+    """A model's path in its folder, its FORMAT, and its columns with SQL types, None if unknown."""
 
     path: str
     format: str
@@ -72,7 +72,7 @@ class SavedModel:
 
 
 def read_mlmodel(document: bytes, folder: str) -> SavedModel:
-    """Read the text of an `MLmodel` file; `folder` is its path, for messages."""
+    """Parse the `document` of an MLmodel file; `folder`, which contains it, is for messages."""
     content = _parse_yaml(document, folder)
     flavours = content.get("flavors")
     if not isinstance(flavours, Mapping):
@@ -123,7 +123,7 @@ def _parse_yaml(document: bytes, folder: str) -> Mapping[str, Any]:
 
 
 def _read_columns(signature: Any) -> Mapping[str, str] | None:
-    """Return the columns of a signature, or None if a column lacks a name or has another type."""
+    """Map columns to SQL types; return None if a column lacks a name or its type is unsupported."""
     try:
         inputs = json.loads(signature["inputs"])
         columns = {str(column["name"]): SQL_TYPES[column["type"]] for column in inputs}

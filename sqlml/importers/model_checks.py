@@ -31,7 +31,7 @@ def has_fitted_attributes(model: Any) -> bool:
 
 
 def check_model(program: Program) -> None:
-    """Check that a Program from a file has the inputs and outputs of a model and can be run."""
+    """Check that a Program is a model: it reads single columns, returns `OUTPUTS`, and runs."""
     query_ops = [node.op for node in program.nodes if node.op in NEVER_STORED]
     if query_ops:
         raise UnsupportedModelError(f"operator {query_ops[0]} belongs to a query, not to a model")
@@ -44,7 +44,7 @@ def check_model(program: Program) -> None:
 
 
 def try_foreign(program: Program) -> None:
-    """Run each ONNX graph and torch module once in a child process, because it may crash."""
+    """Run each ONNX graph and torch module of `program` in a child process, as it may crash."""
     try_graphs(program)
     for node in program.nodes:
         if node.op == "torch_module":
@@ -64,11 +64,15 @@ TRAINING_MEMBERS = frozenset(
 """Members that a subclass may override, because they serve training or display, not prediction."""
 
 REQUEST_MEMBERS = re.compile(r"set_\w+_request|__metadata_request__\w+")
-"""Members that scikit-learn adds to each subclass."""
+"""Matches the names of members that scikit-learn adds to each subclass."""
 
 
 def to_known_class(model: Any, is_known: Callable[[str], bool]) -> Any:
-    """Convert an object to its nearest known base, unless overrides may change predictions."""
+    """Convert an object to its nearest base class for which `is_known` is true.
+
+    Return `model` itself if there is no such class, or if a subclass overrides a member that may
+    change predictions.
+    """
     classes = type(model).__mro__
     paths = [f"{c.__module__}.{c.__qualname__}" for c in classes]
     depth = next((k for k, path in enumerate(paths) if is_known(path)), None)

@@ -1,4 +1,4 @@
-"""Reading a model from a file, from a folder that Spark or MLflow saved, or from an MLflow URI."""
+"""Read a model from a file, from a folder that Spark or MLflow saved, or from an MLflow URI."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from sqlml.regular_files import files_below, irregular_kind, local_path
 class ModelFile:
     """A model from a file or folder, an object that `registry.import_model` accepts.
 
-    `content` is empty for a folder, and `sha256` is then the digest of the names and digests of its
-    files. `columns` are those of MLflow's signature with their SQL types.
+    For a folder, `content` is empty, and `sha256` is the digest of the names and digests of the
+    files in it. `columns` maps the columns of MLflow's signature to SQL types.
     """
 
     model: Any
@@ -69,7 +69,7 @@ def read_file(
 
 
 def import_file(file: ModelFile, inputs: Inputs | None = None) -> Imported:
-    """Import the model of a file; MLflow's signature names the columns if the model does not."""
+    """Import the model of `file`; MLflow's signature names its columns if nothing else does."""
     imported = import_model(file.model, inputs)
     if imported.is_named or file.columns is None:
         return imported
@@ -130,18 +130,21 @@ def _read_mlflow_folder(host: Files, path: str) -> SavedModel | None:
 def _check_digest(path: str, sha256: Any, digest: str) -> None:
     if sha256 is not None and digest != str(sha256).lower():
         raise ArtifactError(
-            f"{path!r} does not have the sha256 that the statement pins, but {digest}"
+            f"{path!r} does not have the sha256 that the statement pins; it has {digest}"
         )
 
 
 def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
-    """Return the files of a local folder that Spark reads, or None if Spark did not save it."""
+    """Read the part files of a local folder in which Spark saved a model: name -> content.
+
+    Return None if `path` is not such a folder, which contains a folder named metadata.
+    """
     folder = local_path(path)
     if folder is None or not os.path.isdir(os.path.join(folder, "metadata")):
         return None
     sizes = files_below(folder, MAX_FILES)
     part_files = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
-    # Verification runs Spark on this folder, and other files would not have been checked.
+    # Verification runs Spark on this folder, so it must not contain files that nobody checked.
     names = sizes.keys() - part_files
     other_files = (n for n in names if not n.rpartition("/")[2].startswith(("_", ".")))
     if (other_file := min(other_files, default=None)) is not None:
@@ -161,7 +164,7 @@ def _read_content(host: Files, path: str, files: Sequence[tuple[str, int]]) -> b
     if not files:
         raise ArtifactError(_explain_missing(path))
     if len(files) != 1:
-        raise ArtifactError(f"{path!r} means {len(files)} files; name exactly one model file")
+        raise ArtifactError(f"{path!r} matches {len(files)} files; name exactly one model file")
     if (size := files[0][1]) > MAX_ARTIFACT_BYTES:
         raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")
     return host.file_content(path)

@@ -67,7 +67,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
     **imblearn.SCHEMAS,
     **statsmodels.SCHEMAS,
 }
-"""Functions that find the columns of a model that has no feature_names_in_ as in scikit-learn."""
+"""Maps class keys to functions that find a model's columns, if it lacks feature_names_in_."""
 CLASS_KEYS: Mapping[type, str] = {
     XGBoostModel: xgboost.FILE,
     LightGBMModel: lightgbm.FILE,
@@ -77,7 +77,7 @@ CLASS_KEYS: Mapping[type, str] = {
     SparkModel: spark_ml.FOLDER,
     Program: "sqlml program",
 }
-"""The keys in `IMPORTERS` of sqlml's own classes. Databases store the keys, so classes may move."""
+"""Maps sqlml's own classes to keys in `IMPORTERS`. Databases store these, so classes may move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,9 @@ class Imported:
     The inputs of `program` are the features that predictions depend on; `features` has every column
     of the training table, in order. `source` is the class path of the object, unless `CLASS_KEYS`
     overrides it. `library` names the libraries of the object and of its parts, with versions.
-    `named` is true if the object was fitted with names, or the user gave names; `numbered` is true
-    if the features have the default names of its library. `gaps` tells how missing values are read.
+    `is_named` is true if the object was fitted with names, or the user gave names.
+    `has_default_names` is true if the features have the default names of the object's library.
+    `gaps` says how the library reads values that the input omits.
     """
 
     program: Program
@@ -107,9 +108,12 @@ Inputs = Sequence[str] | Mapping[str, str]
 def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
     """Import an object of a known class, a Program or a StoredModel.
 
-    SQL needs `inputs` if the object was fitted without names and its library has no default names.
-    An object that is not fitted or not supported raises UnsupportedModelError, and `inputs` that do
-    not fit the model raise ConfigError.
+    `inputs` are the names of the training columns, in order. They are required only if the object
+    was fitted without names and its library has no default names.
+
+    Raises:
+        UnsupportedModelError: the object is not fitted or not supported.
+        ConfigError: `inputs` do not fit the model.
     """
     if isinstance(model, Program):
         model = StoredModel(model, model.features, find_class_key(model), library_version(model))
@@ -146,12 +150,16 @@ def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
 
 
 def import_onto(model: Any, frame: Frame) -> Frame | Outputs:
-    """Import an object whose columns are those of `frame`, into the Builder of the frame."""
+    """Import an object that reads the columns of `frame`, with operators in `frame.builder`."""
     return _make_converter(set())(model, frame)
 
 
 def _describe_gaps(model: Any, class_key: str, keys: Set[str]) -> Gaps:
-    """Describe how unstated values are read: XGBoost reads empty sparse cells as missing."""
+    """Describe how the model reads values that the input omits.
+
+    `class_key` is the key of the model, and `keys` are those of the model and all its parts. If
+    XGBoost is only a part, cells that a sparse matrix omits have no single meaning.
+    """
     empty_cell: float | None = 0.0
     if not keys.isdisjoint(xgboost.IMPORTERS):
         empty_cell = float("nan") if class_key in xgboost.IMPORTERS else None
@@ -237,13 +245,13 @@ def _is_known(class_key: str) -> bool:
 
 
 def find_class_key(model: Any) -> str:
-    """Return the class's key in `IMPORTERS`: its dotted path, unless `CLASS_KEYS` overrides it."""
+    """Return the dotted path of the object's class, or its key in `CLASS_KEYS`."""
     cls = type(model)
     return CLASS_KEYS.get(cls, f"{cls.__module__}.{cls.__qualname__}")
 
 
 def _find_class_key(model: Any) -> str:
-    """Return the object's key in the registry: of its class, or of the base class of a family."""
+    """Return the key of the object's class, or that of its base class in `torch.FAMILIES`."""
     bases = (f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__)
     return next((path for path in bases if path in torch.FAMILIES), find_class_key(model))
 
@@ -253,7 +261,7 @@ def _find_package(model: Any) -> str:
 
 
 _PYPI_NAMES = {"imblearn": "imbalanced-learn", "sklearn": "scikit-learn", "xgboost": "xgboost-cpu"}
-"""The PyPI distribution of each package that has another name there."""
+"""Maps a package to its PyPI distribution, if their names differ."""
 
 
 def library_version(model: Any) -> str:
@@ -288,7 +296,7 @@ def read_sklearn_schema(model: Any) -> Schema:
 
 
 def _make_converter(keys: set[str]) -> Recurse:
-    """Make a function that imports an object and its parts, and adds their keys to `classes`."""
+    """Make a function that imports an object and its parts, and adds their class keys to `keys`."""
 
     def convert(model: Any, frame: Frame) -> Frame | Outputs:
         model = _to_known_class(model)
@@ -407,7 +415,7 @@ _KINDS_OF_TYPE: Mapping[str, tuple[Kind, ...]] = {
     "JSON": ("list", "map", "pairs"),
     "]": ("list", "pairs"),
 }
-"""Maps a SQL type, or its ending for lists, to the feature kinds that such a column can have."""
+"""Maps a SQL type, or "]" for any list type, to the feature kinds that such a column can have."""
 
 
 def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> None:

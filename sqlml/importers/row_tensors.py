@@ -48,9 +48,10 @@ class Rows:
 
 
 def map_columns(inner: tuple[int, ...], change: Callable[[Array], Array]) -> Array:
-    """Apply the numpy function `change` to a row's grid of column indices, shape (1, *inner).
+    """Apply the numpy function `change` to a grid of column indices, shape (1, *inner).
 
-    A change that mixes or counts rows raises Uncovered; a result that is too wide, ValueError.
+    Return the changed grid of one row. Raise Uncovered if `change` does not keep the first axis,
+    and ValueError if the result has more than `MAX_ROW_VALUES` columns.
     """
     grid = np.asarray(change(np.arange(math.prod(inner)).reshape(1, *inner)))
     if grid.ndim < 1 or grid.shape[0] != 1:
@@ -71,7 +72,7 @@ def apply_to_columns(b: Builder, x: Rows, change: Callable[[Array], Array]) -> R
 
 
 def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
-    """Return `shape`, for `width` numbers per row, with the right length in place of -1."""
+    """Replace -1 in `shape` by the length that makes the product of all lengths `width`."""
     stated_width = math.prod(length for length in shape if length != -1)
     missing_length = width // stated_width if stated_width > 0 else 0
     inner = tuple(missing_length if length == -1 else length for length in shape)
@@ -81,7 +82,7 @@ def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
 
 
 def concatenate_tensors(b: Builder, tensors: Sequence[Rows], axis: int) -> Rows:
-    """Concatenate tensors of equal rank and dtype along the axis `axis` > 0 of the graph."""
+    """Concatenate tensors of equal rank and dtype along `axis`, which is not the rows' (0)."""
     starts = np.cumsum([0, *(math.prod(p.inner) for p in tensors)]).tolist()
     grids = [p.grid + start for p, start in zip(tensors, starts, strict=False)]
     value = b.op("concat", *[p.value for p in tensors]) if len(tensors) > 1 else tensors[0].value
@@ -124,9 +125,10 @@ def _broadcast(b: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Value:
 def reduce_axes(
     b: Builder, x: Rows, axes: Collection[int], reduce: Callable[[Value, int], Value], *, keep: bool
 ) -> Rows:
-    """Reduce x over `axes` of the graph, which exclude the rows; `keep` keeps them with length 1.
+    """Reduce `x` over `axes`, which exclude the rows (axis 0).
 
-    `reduce` gets a value (n, reduced) or (n, kept, reduced), and its last axis.
+    `reduce(value, axis)` reduces the last axis of a value of shape (n, reduced) or (n, kept,
+    reduced). With `keep`, the reduced axes stay with length 1.
     """
     kept_axes = [a for a in range(1, x.rank) if a not in axes]
     lengths = tuple(x.shape[a] for a in kept_axes)

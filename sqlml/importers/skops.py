@@ -1,11 +1,11 @@
-"""Reading the object in a file of skops.io.dump without running code from the file.
+"""Read the object in a file of skops.io.dump without running code from the file.
 
 A skops file is a zip archive of arrays and a JSON tree of types and attributes. skops builds the
 object only if every type in it is trusted; by default these are scikit-learn's estimators, numpy
 and plain containers. `HARMLESS` adds types that skops leaves to its caller: parts of estimators,
 and functions that an estimator was fitted with. Forged parts can make scikit-learn's predict read
-beyond its arrays. The import does not call them: it copies their arrays and checks every number.
-Verification does predict with them, in a child process (`verifying/source.py`).
+beyond its arrays. The import does not call predict: it copies the arrays and checks every number.
+Verification does predict with the object, in a child process (`verifying/source.py`).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ HARMLESS = frozenset(expand_paths(_HARMLESS_PATHS))
 
 FREE_BYTES = 64 << 20
 MAX_RATIO = 200
-"""An archive may unpack to FREE_BYTES plus MAX_RATIO times its size."""
+"""An archive may unpack to at most FREE_BYTES plus MAX_RATIO times its size."""
 
 
 def read_skops(content: bytes, is_trusted: bool = False) -> Any:
-    """Read the object in a skops file; `is_trusted` allows types that may run code."""
+    """Read the object in a skops file; with `is_trusted`, even if its types may run code."""
     check_archive(content)
     try:
         from skops.io import get_untrusted_types
@@ -83,10 +83,10 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
 
 
 def _load_checked(content: bytes, trusted: Sequence[str]) -> Any:
-    """Load as `skops.io.loads` does, but check each tree before scikit-learn allocates it.
+    """Load an object as `skops.io.loads` does, but check each decision tree before it is built.
 
-    skops checks types, not contents, and scikit-learn's Tree reads class counts past the end of
-    their array, so a forged file would crash the process.
+    skops checks only types, and scikit-learn's Tree may read past the end of its array of class
+    counts, so a forged file could crash the process.
     """
     from skops.io._audit import audit_tree, get_tree
     from skops.io._utils import read_schema
@@ -120,7 +120,10 @@ def _walk_nodes(root: Any) -> Iterator[Any]:
 
 
 def _check_tree(arguments: Any, state: Any) -> None:
-    """Check the arguments of Tree(n_features, n_classes, n_outputs) and of its __setstate__."""
+    """Check the types and shapes of the `arguments` of scikit-learn's Tree and of its `state`.
+
+    Arguments are (n_features, n_classes, n_outputs); `state` is what Tree.__setstate__ gets.
+    """
     if isinstance(arguments, tuple) and len(arguments) == 3 and isinstance(state, dict):
         num_features, class_counts, num_outputs = arguments
         nodes, values = state.get("nodes"), state.get("values")

@@ -18,10 +18,10 @@ MAX_STORED_FEATURES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredModel:
-    """A Program with its features, as in `Imported`, and its source.
+    """A model from a file that sqlml wrote; the first four fields are as in `registry.Imported`.
 
-    The options are not checked. `small_models` has the Programs of a cascade and a filter, each
-    with a string of facts that is not checked either.
+    `small_models` maps "cascade" or "top_k" to a Program and a JSON string of facts about it.
+    The `options` and the facts have not been checked.
     """
 
     program: Program

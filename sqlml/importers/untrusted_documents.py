@@ -29,7 +29,7 @@ Hook = Callable[[dict[str, Any]], Any]
 
 
 def check_count(number: Any, limit: int, library: str, counted: str) -> int:
-    """Return a count that a model file states as a number or a string.
+    """Return `number`, a count in a model file, as int; raise ArtifactError if above `limit`.
 
     >>> check_count("3", MAX_OUTPUTS, "XGBoost", "classes")
     3
@@ -50,7 +50,7 @@ def read_json(content: bytes, hook: Hook | None = None, *, strict: bool = False)
 
     `hook` is called with each object, and its result replaces the object. `strict` rejects NaN and
     Infinity, which are not JSON. A damaged document raises ValueError, and one that is nested too
-    deeply RecursionError.
+    deeply raises RecursionError.
 
     >>> read_json('{"name": "größe"}'.encode())
     {'name': 'größe'}
@@ -71,7 +71,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 def _escape_non_ascii(content: bytes) -> str:
-    buffer = StringIO()  # It needs one byte per character while all are ASCII.
+    buffer = StringIO()  # It uses one byte per character if all characters are ASCII.
     position = 0
     for match in chain(_NON_ASCII.finditer(content), [None]):
         end = len(content) if match is None else match.start()
@@ -89,9 +89,9 @@ def _escape_non_ascii(content: bytes) -> str:
 
 
 def read_ubjson(content: bytes | bytearray, hook: Hook | None = None) -> Any:
-    """Parse a UBJSON document; typed arrays become numpy arrays of the machine's byte order.
+    """Parse a UBJSON document; typed arrays become numpy arrays in the machine's byte order.
 
-    Format: https://ubjson.org, draft 12, as far as XGBoost writes it.
+    The format is draft 12 of https://ubjson.org, limited to what XGBoost writes.
 
     >>> read_ubjson(b"{U" + b"\\x01" + b"a" + b"[$U#U\\x02" + b"\\x05\\x06" + b"}")
     {'a': array([5, 6], dtype=uint8)}
@@ -112,7 +112,7 @@ _LITERALS = {b"Z": None, b"T": True, b"F": False}
 
 
 class _UbjsonReader:
-    """A reader with a position in the content, which every `read_` method advances."""
+    """Reads `content` from `position`, which every method except `peek` and `error` advances."""
 
     def __init__(self, content: bytes | bytearray, hook: Hook | None) -> None:
         self.content = content

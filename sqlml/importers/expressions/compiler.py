@@ -33,7 +33,7 @@ from sqlml.types import DATETIME, fold
 
 
 class ExpressionCompiler:
-    """Compiles trees with the meaning of SQL; they may call the numeric `functions`."""
+    """Compiles sqlglot trees over the columns of `frame`; a tree may call `functions` by name."""
 
     def __init__(self, frame: Frame, functions: Mapping[str, NumberFunction]) -> None:
         self._frame = frame
@@ -43,7 +43,7 @@ class ExpressionCompiler:
         self._indices = {fold(name): i for i, name in enumerate(frame.names)}
 
     def decide_column_types(self, tree: exp.Expr) -> None:
-        """Read a column as strings or dates if `tree` compares it with one or uses it as a date."""
+        """Decide, before compiling, which columns `tree` uses as strings or dates."""
         for node in tree.walk():
             operands, has_dates = _list_same_type_operands(node)
             has_dates = has_dates or any(map(is_date_literal, operands))
@@ -156,7 +156,7 @@ class ExpressionCompiler:
     def compile_in(self, tree: exp.In) -> Truth:
         x, others = self.compile(tree.this), [self.compile(e) for e in tree.expressions]
         if not others:
-            raise UnsupportedModelError(f"{format_tree(tree)}: IN takes a list of literals here")
+            raise UnsupportedModelError(f"{format_tree(tree)}: IN needs a list of literals")
         if all(isinstance(other, Text | Null) for other in others):
             return self._match_strings(x, *others)
         is_in = self.logic.make_truth(False)
@@ -166,7 +166,7 @@ class ExpressionCompiler:
         return is_in
 
     def _match_strings(self, operand: Operand, *others: Operand) -> Truth:
-        """Build the test whether a column equals one of `others`; with NULL, it is never false."""
+        """Return `operand IN (others)` for a string column; never false if `others` has a NULL."""
         literals = list(dict.fromkeys(other.value for other in others if isinstance(other, Text)))
         if not isinstance(operand, Column):
             raise UnsupportedModelError(
@@ -195,7 +195,7 @@ class ExpressionCompiler:
         if isinstance(right_side, exp.Boolean):
             condition = self._to_truth(operand)
             return logic.is_true(condition if right_side.this else logic.negate(condition))
-        raise UnsupportedModelError(f"{format_tree(tree)}: IS takes NULL, TRUE or FALSE here")
+        raise UnsupportedModelError(f"{format_tree(tree)}: only NULL, TRUE or FALSE may follow IS")
 
     def _is_string_column(self, index: int) -> bool:
         name = self._frame.names[index]
@@ -227,7 +227,7 @@ class ExpressionCompiler:
         return self._compute_date_part(_require_string(name), date)
 
     def compile_date_diff(self, unit: exp.Expr, start_date: exp.Expr, end_date: exp.Expr) -> Number:
-        """Count the units that begin after `start_date` and not after `end_date`."""
+        """Count the units, such as months, that begin after `start_date` and up to `end_date`."""
         name = _require_string(unit).lower()
         count_units = UNITS.get(name)
         if count_units is None:
@@ -308,7 +308,7 @@ class ExpressionCompiler:
 
 
 def _list_same_type_operands(node: exp.Expr) -> tuple[list[Any], bool]:
-    """Return the operands of `node` that must have the same type, and whether it must be a date."""
+    """Return the operands of `node` that must have one type, and whether they must be dates."""
     match node:
         case exp.In():
             return [node.this, *node.expressions], False
@@ -361,7 +361,7 @@ _COMPARISONS: Mapping[type[exp.Expr], tuple[str, str]] = {
     exp.GT: ("gt", "le"),
     exp.GTE: ("ge", "lt"),
 }
-"""The operator of each comparison, and the operator of its opposite."""
+"""Maps each comparison to its operator and to the operator of its opposite."""
 
 _RULES: Mapping[type[exp.Expr], Rule] = {
     exp.Add: _make_arithmetic_rule("add"),
@@ -410,4 +410,4 @@ _SPECIAL_FUNCTIONS: Mapping[str, tuple[int, int, Callable[..., Operand]]] = {
     "isnan": (1, 1, lambda c, tree: c.logic.is_null(c.compile_number(tree))),
     "nullif": (2, 2, ExpressionCompiler.compile_nullif),
 }
-"""The functions that do not take only numbers: minimum and maximum argument count, and rule."""
+"""Maps functions that need more than numbers to their argument counts (min, max) and a rule."""

@@ -1,4 +1,4 @@
-"""Formulas of patsy: their expressions, such as `np.log(z)`, and the columns of the design.
+"""Patsy formulas: their expressions, such as `np.log(z)`, and the design columns that they define.
 
 The text of an expression is parsed, never run. Names other than columns must refer to numbers, to
 numpy, or to one of the numpy functions that `functions.py` lists.
@@ -30,7 +30,7 @@ _ARITIES: Mapping[str, int] = {
     "isnan": 1,
     "where": 3,
 }
-"""The number of arguments of each numpy function."""
+"""Maps the name of each supported numpy function to its number of arguments."""
 
 _BINARY_FUNCTIONS: Mapping[type[ast.operator], str] = {
     ast.Add: "add",
@@ -42,7 +42,7 @@ _BINARY_FUNCTIONS: Mapping[type[ast.operator], str] = {
     ast.BitAnd: "and",
     ast.BitOr: "or",
 }
-"""The numpy function that has the meaning of each Python operator."""
+"""Maps Python's operators to the names of the numpy functions that compute them."""
 
 _LOGICAL_OPERATORS: Mapping[str, type[exp.Expr]] = {"and": exp.And, "or": exp.Or}
 _COMPARISONS: Mapping[type[ast.cmpop], type[exp.Expr]] = {
@@ -64,21 +64,21 @@ _CONSTANT_FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "log": math.log,
     "sqrt": math.sqrt,
 }
-"""The functions that are supported if all their arguments are numbers."""
+"""Maps names to functions that are computed at import if all arguments are constants."""
 
 _PATSY_FUNCTIONS = frozenset({"C", "I", "Q"})
 _MISSING = object()
 _STANDARDIZE_DEFAULTS: Mapping[str, Any] = {"center": True, "rescale": True, "ddof": 0}
 
 Translation = exp.Expr | float
-"""A tree over the columns, or a number that is the same in every row."""
+"""A sqlglot tree over the columns, or a number that is the same in every row."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormulaExpression:
-    """An expression of a formula, which is translated to a tree with the meaning of SQL.
+    """One factor of a formula: a Python expression that `compute` translates to an SQL tree.
 
-    A numpy comparison with NaN is false, not NULL, so each comparison becomes `... IS TRUE`.
+    In numpy, a comparison with NaN is false, not NULL, so each comparison becomes `... IS TRUE`.
     `columns` maps each column of the training frame to whether it is boolean, `names` is the
     namespace of the formula, and `transforms` has the fitted state of `center` and `standardize`.
     """
@@ -126,7 +126,7 @@ class FormulaExpression:
         return list(columns)
 
     def find_column(self, node: ast.expr | None = None) -> str | None:
-        """Return the column that `node` names, directly or as Q('name'); otherwise None."""
+        """Return the column that `node` (by default the body) names, also as Q('name'), or None."""
         node = self.body if node is None else node
         match node:
             case ast.Name(id=name) if name in self.columns:
@@ -221,7 +221,7 @@ class FormulaExpression:
                 )
             return _LOGICAL_OPERATORS[function](this=values[0], expression=values[1])
         if function in ("add", "subtract", "multiply") and all(map(self._is_boolean, values)):
-            # These are logical operators in numpy.
+            # In numpy, +, - and * of two booleans are logical operators, not arithmetic.
             raise UnsupportedModelError(
                 f"the formula's {self.name!r} computes with two truth values; write 1.0 * (...)"
             )
@@ -297,7 +297,7 @@ class FormulaExpression:
         return options
 
     def _find_function(self, node: ast.expr) -> str | None:
-        """Return the name of the numpy function that a node refers to, even through an alias."""
+        """Return the numpy name of the supported function that `node` refers to, or None."""
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name):
                 return name if self._resolve_name(module) is np and name in _ARITIES else None
@@ -340,7 +340,7 @@ def _to_float(number: Any) -> float:
 
 
 def _compute_power(x: Translation, exponent: float) -> exp.Expr:
-    """Compute x ** exponent as numpy does, which has special cases for some exponents."""
+    """Return x ** exponent with numpy's special cases, which round unlike the general power."""
     if exponent == 2:
         return _make_call("square", x)
     if exponent == -1:
@@ -350,14 +350,14 @@ def _compute_power(x: Translation, exponent: float) -> exp.Expr:
 
 STEP = "the formula"
 MAX_CONTRASTS = 1 << 24
-"""The largest number of entries of a matrix of contrasts."""
+"""The largest number of entries in a contrast matrix."""
 
 
 class FormulaDesign:
     """The columns that a formula computes, from patsy's DesignInfo.
 
-    A formula is a sum of terms. Each term is a product of numbers and categories, and a matrix of
-    contrasts maps each category to numbers. `columns` is as in `FormulaExpression`.
+    A formula is a sum of terms. Each term is a product of factors, which are numbers or categories;
+    a contrast matrix maps a category to numbers. `columns` is as in `FormulaExpression`.
     """
 
     def __init__(self, design_info: Any, columns: Mapping[str, bool]) -> None:
@@ -376,10 +376,10 @@ class FormulaDesign:
         return tuple(dict.fromkeys(columns))
 
     def compute_terms(self, frame: Frame, weights: Array) -> tuple[list[Value], list[float], float]:
-        """Compute the terms of the formula from the float64 `weights` of the design's columns.
+        """Prepare the linear predictor for `weights`, one per column of the design matrix.
 
-        Return the values of the terms, (n, k) each, with NaN where an input is missing; the weight
-        of each column of these values; and the sum of the constant terms.
+        Return the values of the terms, (n, k) each, with NaN where an input is missing; the weights
+        of all columns of these values; and the sum of the constant terms.
         """
         values, value_weights, constant, start = list[Value](), list[float](), 0.0, 0
         for subterm in itertools.chain.from_iterable(self._info.term_codings.values()):
@@ -388,7 +388,7 @@ class FormulaDesign:
             factor_types = [self._info.factor_infos[f].type for f in subterm.factors]
             if not subterm.factors:
                 constant += float(subterm_weights.sum())
-            elif factor_types == ["categorical"]:  # Each category has one number.
+            elif factor_types == ["categorical"]:  # Look up contrasts @ weights per category.
                 (factor,) = subterm.factors
                 matrix = subterm.contrast_matrices[factor].matrix @ subterm_weights
                 values.append(self._look_up_contrasts(frame, factor, matrix.reshape(-1, 1)))
@@ -399,7 +399,7 @@ class FormulaDesign:
         return values, value_weights, constant
 
     def _multiply_factors(self, frame: Frame, subterm: Any) -> Value:
-        """Return the products of the factors' columns; that of the first factor varies fastest."""
+        """Return all products of one column per factor; the first factor's varies fastest."""
         b = frame.builder
         factor_values = []
         for factor in subterm.factors:
@@ -429,17 +429,18 @@ class FormulaDesign:
         return self._computed_factors[factor]
 
     def _look_up_contrasts(self, frame: Frame, factor: Any, matrix: Array) -> Value:
-        """Return the row of `matrix`, (categories, k), for each row's category; NaN for NULL."""
+        """Return the row of `matrix`, (categories, k), of each category; NaN for NULL."""
         if matrix.size > MAX_CONTRASTS:
             raise UnsupportedModelError(
                 f"the formula's {factor.name()!r} has {len(matrix):,} categories and is "
-                "multiplied by another factor, which makes too many columns"
+                f"multiplied by another factor, which needs over {MAX_CONTRASTS:,} numbers; fit it "
+                "with fewer categories"
             )
         table = np.concatenate([matrix, np.full((1, matrix.shape[1]), np.nan)])
         return look_up_rows(frame.builder, table, self._encode_categories(frame, factor))
 
     def _encode_categories(self, frame: Frame, factor: Any) -> Value:
-        """Return the index of each row's category, (n, 1), with NULL after the last category."""
+        """Return the index of each row's category, (n, 1); NULL has the index after the last."""
         if factor in self._codes_by_factor:
             return self._codes_by_factor[factor]
         b, expression = frame.builder, self._factors[factor]

@@ -1,8 +1,8 @@
 """The operands, the three-valued logic and the functions of expressions.
 
-NULL numbers are NaN, because Programs have no other missing value. A condition in SQL has three
-values, so it is a pair of masks: the rows where it is true and the rows where it is false. In all
-other rows it is NULL.
+A NULL number is NaN, because Programs have no other missing value. An SQL condition is true, false
+or NULL, so it is a pair of masks: of the rows where it is true, and of those where it is false. In
+all other rows it is NULL.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The masks of the rows where a condition is true and false: bool, (n, 1) or (1,) each.
+    """A condition as bool masks of the rows where it is true and false, (n, 1) or (1,) each.
 
-    `false` is None for a condition that is never NULL.
+    `false` is None if the condition is never NULL, and is then the negation of `true`.
     """
 
     true: Value
@@ -41,7 +41,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The index of a column whose type is not decided yet."""
+    """A column of the frame, by its index; its use decides whether it is read as numbers."""
 
     index: int
 
@@ -66,11 +66,11 @@ class Null:
 
 
 Operand = Number | Truth | Column | Date | Text | Null
-"""The value of an expression or a part of one."""
+"""The result of compiling an expression or a part of one."""
 
 
 class Logic:
-    """SQL's three-valued logic on the operators of a Builder."""
+    """Builds conditions of SQL's three-valued logic from the operators of `builder`."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
@@ -83,7 +83,7 @@ class Logic:
         return Truth(true, true if value is None else None)
 
     def compare(self, operator: str, opposite: str, a: Number, b: Number) -> Truth:
-        """Compare numbers with an operator and with its opposite; NaN satisfies neither."""
+        """Return the condition `a operator b`, false where `opposite` holds, NULL if a or b is."""
 
         def build_mask(name: str) -> Value:
             condition = self.builder.op(name, a.value, b.value)
@@ -142,7 +142,7 @@ class Logic:
 
 @dataclass(frozen=True, slots=True)
 class NumberFunction:
-    """A function of at least `min_arity` and at most `max_arity` numbers."""
+    """A function of `min_arity` to `max_arity` numbers; `build` emits its operators."""
 
     build: Callable[[Builder, Sequence[Value]], Value]
     min_arity: int = 1
@@ -154,13 +154,13 @@ def _make_function(name: str, arity: int = 1) -> NumberFunction:
 
 
 def compute_remainder(b: Builder, operands: Sequence[Value]) -> Value:
-    """Return the remainder `%` with the sign of the dividend, as in C; NaN if the divisor is 0."""
+    """Return dividend % divisor with the sign of the dividend, as in C; NaN if the divisor is 0."""
     magnitude = b.op("mod", b.op("abs", operands[0]), b.op("abs", operands[1]))
     return b.op("where", b.op("lt", operands[0], 0.0), b.op("neg", magnitude), magnitude)
 
 
 def _build_round(b: Builder, operands: Sequence[Value]) -> Value:
-    """Round halves away from zero, to an integer or to as many decimals as the second number."""
+    """Round the first operand, halves away from zero; the second operand counts the decimals."""
     if len(operands) == 1:
         return _round_to_integer(b, operands[0])
     power = b.op("pow", b.constant(np.array([10.0])), operands[1])
@@ -176,7 +176,7 @@ def _round_to_integer(b: Builder, x: Value) -> Value:
 
 
 def _make_extreme(operator: str) -> NumberFunction:
-    """Make GREATEST or LEAST, which ignore NULL."""
+    """Make GREATEST ("maximum") or LEAST ("minimum"), which ignore NULL arguments."""
 
     def build(b: Builder, values: Sequence[Value]) -> Value:
         def choose(extreme: Value, value: Value) -> Value:
@@ -214,13 +214,13 @@ SQL_FUNCTIONS: Mapping[str, NumberFunction] = {
     "radians": NumberFunction(lambda b, x: b.op("mul", x[0], math.pi / 180)),
     "round": NumberFunction(_build_round, 1, 2),
 }
-"""The numeric functions of DuckDB."""
+"""Maps the names of DuckDB's numeric functions to the functions."""
 
 SAME_IN_NUMPY = (
     "abs arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh exp exp2 expm1 floor log "
     "log10 log1p log2 rint sign sin sinh sqrt square tan tanh trunc"
 ).split()
-"""The numpy functions of one number that are operators of the same name."""
+"""NumPy's functions of one number for which the IR has an operator with the same name."""
 
 NUMPY_FUNCTIONS: Mapping[str, NumberFunction] = {
     **{name: _make_function(name) for name in SAME_IN_NUMPY},
@@ -236,7 +236,7 @@ NUMPY_FUNCTIONS: Mapping[str, NumberFunction] = {
     "subtract": _make_function("sub", 2),
     "true_divide": _make_function("div", 2),
 }
-"""The numeric functions of numpy, which Python's operators use, too."""
+"""Maps the names of NumPy's functions, also of those behind operators such as +, to functions."""
 
 DATE_TYPES = ("DATE", "TIMESTAMP")
 
@@ -276,4 +276,4 @@ UNITS: Mapping[str, Callable[[Moment], Value]] = {
     "minute": lambda m: _count_units(m, MINUTE),
     "second": lambda m: _count_units(m, SECOND),
 }
-"""Maps each unit to a function that counts its units from a fixed date to a moment."""
+"""Maps units of time to functions that number the unit of a moment; date_diff subtracts these."""

@@ -28,21 +28,21 @@ from sqlml.parsing.sqlglot_dialects import DIALECTS
 from sqlml.types import DATETIME, Array, Kind
 
 Sql = str | Mapping[str, str]
-"""An expression, or a mapping of new columns to expressions; `{column}` stands for each column."""
+"""An expression or a map of new columns to expressions; `{column}` stands for each column."""
 SqlFunction = Callable[[Any, Sequence[str]], Sql]
-"""A function from the fitted step and its quoted columns to its SQL."""
+"""A function of a fitted step and its quoted column names that returns the step's SQL."""
 
 PLACEHOLDER = "{column}"
 
 _STEP_METHODS = ("to_sql", "fit", "transform")
-"""The methods by which a step is recognized; a pandas frame has only two of them."""
+"""An object with all these methods is a step; a pandas frame, for example, has no fit."""
 
 _BRACES = re.compile(r"\{\w*\}")
 
 
 @dataclass(frozen=True, slots=True)
 class SqlStep:
-    """The SQL of a class or a function; `verify` compares it with the object at each import."""
+    """The SQL of a class or function; with `verify`, each import compares it with the object."""
 
     sql: Sql | SqlFunction
     verify: bool
@@ -62,11 +62,11 @@ def register_step(step: Any, sql: Sql | SqlFunction, *, verify: bool = True) -> 
 
     Args:
         step: the class, or the function that a FunctionTransformer calls.
-        sql: an expression in DuckDB's SQL over the step's columns, by name; if it contains
-            `{column}`, it applies to each of them. Or a dict of the names and expressions of the
-            columns that the step returns, in order. Or a function of the fitted step and its
-            columns (quoted names, such as '"age"') that returns either.
-        verify: compare the SQL with the step's own `transform` each time a step is imported.
+        sql: an expression in DuckDB's SQL over the names of the step's columns; if it contains
+            `{column}`, it is applied to each column. Or a dict from the columns that the step
+            returns, in order, to their expressions. Or a function that returns either, given the
+            fitted step and the quoted names of its columns, such as '"age"'.
+        verify: compare the SQL with the step's `transform` each time a step is imported.
 
     Raises:
         ConfigError: `step` is neither a class nor a function, `sql` has another type, or it
@@ -76,7 +76,7 @@ def register_step(step: Any, sql: Sql | SqlFunction, *, verify: bool = True) -> 
     if isinstance(step, str) or not callable(step):
         raise ConfigError(
             f"register_step takes a class or a function, not a {type(step).__name__}: "
-            f"register_step({type(step).__name__}, sql=..)"
+            f"register_step({type(step).__name__}, sql=...)"
         )
     if not isinstance(verify, bool):
         raise ConfigError(f"verify must be True or False, not {verify!r}")
@@ -93,9 +93,10 @@ def register_step(step: Any, sql: Sql | SqlFunction, *, verify: bool = True) -> 
 
 
 def find_registered(step: Any) -> SqlStep | None:
-    """Return the SQL that is registered for an object's class, or its `to_sql`, or None.
+    """Return the SQL that is registered for `step` or its class, or that its to_sql returns.
 
-    A subclass of a registered class is not registered, because it may compute something else.
+    Otherwise return None, even for a subclass of a registered class, which may compute something
+    else.
     """
     try:
         registration = _STEPS.get(type(step)) or _STEPS.get(step)
@@ -108,7 +109,7 @@ def find_registered(step: Any) -> SqlStep | None:
 
 
 def import_sql_step(step: Any, frame: Frame, registration: SqlStep) -> Frame:
-    """Compute the columns of a step from its SQL, after comparing it with the step if required."""
+    """Return the columns that the SQL of a step computes; compare them with the step's if asked."""
     expressions = _build_expressions(registration, step, frame.names)
     columns = compile_expressions(expressions, frame)
     if registration.verify:
@@ -160,7 +161,7 @@ def _unquote(name: str) -> str:
 def parse_expression(sql: str) -> exp.Expr:
     if "np.float" in sql or "np.int" in sql:
         raise UnsupportedModelError(
-            f"{sql!r} contains the repr of a numpy number; format it with float(..) or str(..)"
+            f"{sql!r} contains the repr of a numpy number; convert it with float() or str()"
         )
     try:
         tree = sqlglot.parse_one(f"SELECT {sql}\n", dialect=DIALECTS["duckdb"])
@@ -177,7 +178,7 @@ def parse_expression(sql: str) -> exp.Expr:
 
 
 def compile_expressions(expressions: Mapping[str, str], frame: Frame) -> list[Frame]:
-    """Compute a step's columns as float64, with NaN for NULL; a plain column stays unchanged."""
+    """Compute each expression as a float64 column with NaN for NULL; a column name copies it."""
     compiler = ExpressionCompiler(frame, SQL_FUNCTIONS)
     trees = {name: parse_expression(sql) for name, sql in expressions.items()}
     for tree in trees.values():
@@ -210,11 +211,11 @@ def _compile_column(name: str, tree: exp.Expr, compiler: ExpressionCompiler, fra
 
 TEST_ROW_COUNT = 64
 TOLERANCE = 1e-9
-"""The largest relative difference: `ln(1 + x)` differs from log1p in the last bits."""
+"""The largest relative difference that is accepted; ln(1 + x) is less exact than np.log1p."""
 
 
 def _compare_with_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None:
-    """Compare the columns that a step computes with its expressions, on generated rows."""
+    """Raise UnsupportedModelError if a step and its SQL expressions differ on generated rows."""
     builder = Builder()
     outputs = compile_expressions(expressions, Frame.raw(builder, frame.names))
     compared_outputs = {
@@ -255,7 +256,7 @@ def _compare_with_step(step: Any, expressions: Mapping[str, str], frame: Frame) 
 def _generate_rows(
     names: tuple[str, ...], kind_by_name: Mapping[str, Kind], strings: list[str]
 ) -> Iterator[dict[str, Array]]:
-    """Yield three tables of `TEST_ROW_COUNT` rows: with missing values, without, and positive."""
+    """Yield three tables of `TEST_ROW_COUNT` rows: with NULL, without it, and with numbers > 0."""
     rng = np.random.default_rng(0)
     tables: list[dict[str, Array]] = [{}, {}, {}]
     with_missing, without_missing, positive = tables
@@ -281,14 +282,14 @@ def _generate_rows(
 
 
 def _dates_to_microseconds(column: Array) -> Array:
-    """Convert a column to a Program input: dates, datetime64[us], become float64 with NaN."""
+    """Convert dates, datetime64[us], to float64 with NaN for NaT; return other columns as is."""
     if column.dtype.kind != "M":
         return column
     return np.where(np.isnat(column), np.nan, column.astype(np.int64).astype(np.float64))
 
 
 def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
-    """Call the step on a frame, then on a matrix; return the first error if both fail."""
+    """Call the step on a pandas frame, then on a matrix; if both fail, return the first error."""
     transform = getattr(step, "transform", step)
     failures = []
     for rows in _make_step_inputs(columns):

@@ -14,37 +14,37 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
 Tie = Literal["gt", "ge"]
-"""The class if a score equals the threshold: the first ("gt") or the second ("ge")."""
+"""The comparison of a score with the threshold that means the second class: > or >=."""
 
 
 def binary_label(b: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0) -> Value:
-    """Return class indices (n, k) for scores (n, k): 1 above the threshold, otherwise 0."""
+    """Return a class index per score: 1 above the threshold, or on it if `tie` is "ge", else 0."""
     return b.op("cast", b.op(tie, score, threshold), dtype="int64")
 
 
 def outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
-    """Return the outputs of a detector of outliers (class 0, -1) and inliers (class 1, 1)."""
+    """Return the outputs of an outlier detector; index 0 of `label` is the class -1, an outlier."""
     return Outputs({"label": label, "score": score, "samples": samples}, Labels("int64", (-1, 1)))
 
 
 def label_by_score(b: Builder, score: Value, tie: Tie = "gt") -> Value:
-    """Return class indices (n, 1) from the second class's scores (n, 1) or all scores (n, K)."""
+    """Return class indices (n, 1) from scores: (n, 1) of the second class, or (n, K) of all."""
     is_binary = score.type.width == 1
     return binary_label(b, score, tie) if is_binary else argmax_label(b, score)
 
 
 def argmax_label(b: Builder, scores: Value) -> Value:
-    """Return the index (n, 1) of the largest score or probability (n, K), the first if several."""
+    """Return the index (n, 1) of the largest of (n, K) scores; the first of equal ones wins."""
     return b.op("argmax", scores, axis=1)
 
 
 def label_targets_by_argmax(b: Builder, scores: Value, sizes: Sequence[int]) -> Value:
-    """Return class indices (n, targets) from the scores of several targets side by side."""
+    """Return class indices (n, targets); target i has the next `sizes[i]` columns of `scores`."""
     return b.concat([argmax_label(b, v) for v in split_targets(b, scores, sizes)])
 
 
 def split_targets(b: Builder, values: Value, sizes: Sequence[int]) -> list[Value]:
-    """Split the columns of several targets side by side into (n, size) for each target."""
+    """Split the columns of `values` into one (n, size) value per target."""
     if len(sizes) == 1:
         return [values]
     pairs = zip(sizes, np.cumsum(sizes), strict=True)
@@ -52,7 +52,7 @@ def split_targets(b: Builder, values: Value, sizes: Sequence[int]) -> list[Value
 
 
 def add_complement(b: Builder, positive: Value) -> Value:
-    """Return (n, 2) probabilities 1 - p and p from (n, 1) probabilities p of the second class."""
+    """Return the (n, 2) probabilities of both classes from those of the second class, (n, 1)."""
     return b.op("concat", b.op("sub", 1.0, positive), positive)
 
 
@@ -64,7 +64,7 @@ def to_proba(b: Builder, score: Value) -> Value:
 
 
 def collapse_two_scores(b: Builder, scores: Value) -> Value:
-    """Return scores as decision_function does: for two classes, only their difference, (n, 1)."""
+    """Return (n, K) scores unchanged, but for two classes only second minus first, (n, 1)."""
     if scores.type.width != 2:
         return scores
     first, second = (b.op("select", scores, indices=np.array([i])) for i in (0, 1))
@@ -89,8 +89,8 @@ def read_classes(model: Any) -> list[Any]:
     classes = model.classes_
     if isinstance(classes, list) or np.ndim(classes) != 1:
         raise UnsupportedModelError(
-            f"{type(model).__name__} predicts several targets at once, where one is expected; fit "
-            "one model per target"
+            f"{type(model).__name__} predicts several targets at once, but only one is supported; "
+            "fit one model per target"
         )
     return list(classes)
 
@@ -105,12 +105,12 @@ def two_or_more_classes(model: Any) -> list[Any]:
 
 
 def compute_ovr_scores(b: Builder, predictions: Value, confidences: Value, n_classes: int) -> Value:
-    """Return scores (n, K): the votes of the class pairs plus s / (3 * (|s| + 1)).
+    """Return a score per class, (n, K), from the `predictions` and `confidences` of class pairs.
 
-    s is the sum of the confidences of a class. The second term is in (-1/3, 1/3), so it decides
-    only between equal votes (`_ovr_decision_function` in scikit-learn's `utils/multiclass.py`).
-    Pairs are in the order (0, 1), (0, 2), ..., (1, 2); for the first class of a pair, the
-    prediction is 0 and the confidence negative.
+    The score is the class's number of votes plus s / (3 * (|s| + 1)), where s is the sum of its
+    confidences. The second term is in (-1/3, 1/3), so it decides only between equal votes, as in
+    scikit-learn's `_ovr_decision_function`. Pairs are in the order (0, 1), (0, 2), ..., (1, 2). If
+    a pair votes for its first class, the prediction is 0 and the confidence negative.
     """
     votes = count_votes(b, b.cast(predictions, "float64"), n_classes)
     signed_confidences = b.linear(confidences, _pair_signs(n_classes))
@@ -119,9 +119,9 @@ def compute_ovr_scores(b: Builder, predictions: Value, confidences: Value, n_cla
 
 
 def count_votes(b: Builder, predictions: Value, n_classes: int) -> Value:
-    """Count votes, (n, K), from pair predictions: 0 for the first class, 1 for the second."""
+    """Count the votes for each class, (n, K); a pair predicts 0 (its first class) or 1."""
     signs = _pair_signs(n_classes)
-    # A pair adds 1 - p to its first class and p to its second. These are integers, so exact.
+    # A prediction p adds 1 - p to the first class and p to the second; the sums are exact integers.
     return b.linear(predictions, signs, (signs < 0).sum(axis=0).astype(np.float64))
 
 

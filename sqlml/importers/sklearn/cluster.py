@@ -1,7 +1,7 @@
 """Clustering: assignment of new rows to centres, and FeatureAgglomeration.
 
-Distances expand |x - c|^2 to |x|^2 - 2 x.c + |c|^2. scikit-learn's functions add the terms in
-different orders, and one omits |x|^2, which decides ties. A factor of -2 in the weights is exact.
+Distances expand |x - c|^2 to |x|^2 - 2 x.c + |c|^2. scikit-learn's functions add these terms in
+different orders, and one omits |x|^2; this decides ties, so each importer follows its function.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def compute_distances(b: Builder, x: Value, centres: Array) -> Value:
 def assign_nearest(b: Builder, x: Value, centres: Array) -> Value:
     """Return the index (n, 1) of the nearest centre, as `pairwise_distances_argmin` does.
 
-    The sum includes |x|^2, so that centres tie for a row far away from all of them.
+    Adding |x|^2 rounds, so centres tie for a row far away from all of them, as in scikit-learn.
     """
     squared = b.op("add", _sum_squares(b, x), b.linear(x, -2.0 * centres.T))
     squared = b.op("add", squared, compute_squared_norms(centres))
@@ -45,7 +45,7 @@ def assign_like_k_means(b: Builder, x: Value, centres: Array) -> Value:
 
 
 def compute_relative_distances(b: Builder, x: Value, centres: Array) -> Value:
-    """Return |c|^2 - 2 x.c, (n, K)."""
+    """Return |c|^2 - 2 x.c, (n, K): squared distances to the centres c, less |x|^2."""
     return b.linear(x, -2.0 * centres.T, compute_squared_norms(centres))
 
 
@@ -117,7 +117,7 @@ def nearest_centre(model: Any, frame: Frame) -> Outputs:
 
 
 def birch(model: Any, frame: Frame) -> Outputs:
-    """Return the label of the nearest subcluster; `transform` has the distances to all of them."""
+    """Return the label of the nearest subcluster, and as `transform` the distances to all."""
     check_estimator(model, "subcluster_centers_", "subcluster_labels_")
     x = check_array(frame, "Birch")
     b, centres = frame.builder, np.asarray(model.subcluster_centers_, np.float64)
@@ -131,7 +131,10 @@ def birch(model: Any, frame: Frame) -> Outputs:
 
 
 def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
-    """Follow the tree of bisections to the nearer centres; all nodes are evaluated at once."""
+    """Descend the bisection tree, at each node to the nearer of its two children's centres.
+
+    All nodes are evaluated for each row, and the leaf with the largest score is the one reached.
+    """
     check_estimator(model, "cluster_centers_", "_bisecting_tree")
     x, centres = _read_centres(model, frame, "sparse")
     b = frame.builder
@@ -147,8 +150,9 @@ def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
 
 
 def _flatten_bisecting_tree(model: Any, num_clusters: int) -> tuple[Array, Array, Array]:
-    """Return the two centres of each inner node, (M, 2, F), paths, (M, K), and offsets, (K,).
+    """Return `centre_pairs` (M, 2, F), `paths` (M, K) and `offsets` (K,) of M nodes and K leaves.
 
+    A pair has the centres of a node's children. If decisions (n, M) are 1 for right and 0 for left,
     decisions @ paths + offsets is 0 for the leaf that a row reaches and negative for other leaves.
     """
     mean = np.asarray(getattr(model, "_X_mean", 0.0))
@@ -172,7 +176,7 @@ def _flatten_bisecting_tree(model: Any, num_clusters: int) -> tuple[Array, Array
 
 
 def _build_outputs(b: Builder, x: Value, centres: Array, label: Value) -> Outputs:
-    """Return the label, and the distances unless very wide sparse rows would become dense."""
+    """Return the label and, unless `x` has too many sparse columns, the distances."""
     values = {"label": label}
     if x.type.sparse and x.type.width <= MAX_DENSE:
         x = b.op("densify", x, fill=0.0)

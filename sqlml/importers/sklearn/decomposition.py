@@ -23,8 +23,8 @@ MAX_DENSITY_COLUMNS = 1024
 def pca(model: Any, frame: Frame) -> Outputs:
     """Import PCA or IncrementalPCA: x @ components - mean @ components, divided by deviations.
 
-    As in scikit-learn, centring comes after the projection, and whitening never divides by less
-    than the machine epsilon of the components' dtype.
+    As in scikit-learn, the mean is subtracted after the projection, and whitening never divides by
+    less than the machine epsilon of the components' dtype.
     """
     check_estimator(model, "components_", "mean_", "explained_variance_")
     components = np.asarray(model.components_)
@@ -66,12 +66,12 @@ def factor_analysis(model: Any, frame: Frame) -> Outputs:
 
 
 def sparse_pca(model: Any, frame: Frame) -> Frame:
-    """Solve the ridge regression of x - mean on the components, which is linear in x."""
+    """Import SparsePCA: the coefficients of a ridge regression of x - mean on the components."""
     check_estimator(model, "components_", "mean_")
     components, alpha = to_dense(model.components_), float(model.ridge_alpha)
     count, width = components.shape
     try:
-        if count > width:  # The dual system is the smaller one.
+        if count > width:  # The dual system is smaller.
             gram = components.T @ components + alpha * np.eye(width)
             weights = np.linalg.solve(gram, components.T)
         else:
@@ -79,8 +79,8 @@ def sparse_pca(model: Any, frame: Frame) -> Frame:
             weights = np.linalg.solve(gram, components).T
     except np.linalg.LinAlgError:
         raise UnsupportedModelError(
-            f"{type(model).__name__} has components that depend on each other and ridge_alpha="
-            f"{alpha:g}; fit it with a larger ridge_alpha"
+            f"{type(model).__name__} has linearly dependent components and ridge_alpha={alpha:g}, "
+            "so its transform has no unique solution; fit it with a larger ridge_alpha"
         ) from None
     x = _subtract_mean(frame.builder, check_array(frame, type(model).__name__), model.mean_)
     return _make_frame(model, frame, frame.builder.linear(x, weights))
@@ -144,15 +144,15 @@ def _build_outputs(model: Any, frame: Frame, x: Value, value: Value) -> Outputs:
 
 
 def _compute_log_density(model: Any, b: Builder, x: Value) -> Value | None:
-    """Return the log-density (n, 1) of x (n, F) under a normal distribution, or None.
+    """Return the log-density (n, 1) of x (n, F) under the model's normal distribution.
 
-    The density is -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. It is
-    None if the covariance has no inverse or more than `MAX_DENSITY_COLUMNS` columns.
+    It is -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. Return None if
+    the covariance matrix has no inverse, or more than `MAX_DENSITY_COLUMNS` columns.
     """
     if x.type.width > MAX_DENSITY_COLUMNS:
         return None
     try:
-        # For a badly conditioned matrix, scikit-learn has the same result.
+        # Ignore the warning of a badly conditioned matrix: scikit-learn computes the same result.
         with warnings.catch_warnings(action="ignore"):
             precision = np.asarray(model.get_precision())
     except (np.linalg.LinAlgError, ValueError):

@@ -23,8 +23,9 @@ def check_array(
 ) -> Value:
     """Return the frame as (n, width) finite numbers, as scikit-learn's `check_array` does.
 
-    The values are checked in `dtype`, so values that overflow float32 are rejected, too. `step` is
-    the estimator's name for messages; `rows` is as in `Frame.matrix`.
+    NaN (unless `allow_nan`) and infinity raise an error while scoring, with `step` as the name of
+    the estimator. The check is made in `dtype`, so numbers that overflow float32 are errors, too.
+    `rows` is as in `Frame.matrix`.
     """
     if frame.has_sparse_rows:
         return _check_blocks(frame, step, allow_nan, dtype).matrix(dtype, rows)
@@ -40,7 +41,7 @@ def check_bounds(
     low: Array | None = None,
     high: Array | None = None,
 ) -> Value:
-    """Check while scoring that `value` is finite and in its bounds, one per column or for all."""
+    """Return `value`; numbers that are not finite or out of bounds raise an error in scoring."""
     bounds = {key: bound for key, bound in (("low", low), ("high", high)) if bound is not None}
     return frame.builder.op(
         "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step, **bounds
@@ -65,7 +66,7 @@ def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Fra
 
 
 def choose_dtype(frame: Frame) -> DType:
-    """Return float32 if all columns are sparse float32, in which scikit-learn then computes."""
+    """Return float32 for sparse float32 rows, in which scikit-learn computes, else float64."""
     is_single = all(isinstance(b, Value) and b.type.dtype == "float32" for b in frame.blocks)
     return "float32" if is_single and frame.has_sparse_rows else "float64"
 
@@ -74,9 +75,9 @@ PARAMETERS: Mapping[str, str] = dict(
     line.split(": ", 1)
     for line in (files(__package__) / "parameters.txt").read_text("utf-8").splitlines()
 )
-"""Maps each class path to the known constructor parameters, separated by spaces.
+"""Maps each class path to the class's known constructor parameters, separated by spaces.
 
-Other parameters belong to another version of scikit-learn, and may change what the model computes.
+Other parameters come from another version of scikit-learn, and may change what the model computes.
 """
 
 
@@ -119,6 +120,6 @@ def explain_function(model: Any, use: str, advice: str) -> UnsupportedModelError
 def check_single_output(model: Any, num_outputs: int) -> None:
     if num_outputs != 1:
         raise UnsupportedModelError(
-            f"{type(model).__name__} predicts {num_outputs} targets at once, where one is "
-            "expected; fit one model per target"
+            f"{type(model).__name__} predicts {num_outputs} targets at once, but only one is "
+            "supported; fit one model per target"
         )

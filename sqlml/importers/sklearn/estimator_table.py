@@ -1,4 +1,4 @@
-"""The table of scikit-learn's estimators: the importer of each class, or why it has none."""
+"""Tables of scikit-learn's estimators: class path -> importer, or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
     ),
     **index_by_class("sklearn", {svm.read_schema: "svm._classes.SVC NuSVC SVR NuSVR OneClassSVM"}),
 }
-"""Composites that read their columns from their parts, and estimators without a column count."""
+"""Maps class paths of composites, and of models without a column count, to column finders."""
 
 _GRAPH = (
     "its result is a graph between rows and training rows, not a column of a table; use "

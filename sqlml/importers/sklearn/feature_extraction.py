@@ -1,7 +1,7 @@
-"""Feature extraction: vectorizers of texts, MultiLabelBinarizer, FeatureHasher and DictVectorizer.
+"""Feature extraction: text vectorizers, MultiLabelBinarizer, FeatureHasher and DictVectorizer.
 
-As in `sklearn/feature_extraction/text.py`, tokens are counted; then counts become 1 (`binary`) or
-log(tf) + 1, are multiplied by idf, and rows are normalized. Only stored values are changed.
+As in `sklearn/feature_extraction/text.py`, tokens are counted. Then counts become 1 (`binary`) or
+log(tf) + 1, are multiplied by idf, and rows are normalized. Cells that are not stored stay 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sqlml.ir.utf8_column import pack_words
 from sqlml.types import DType
 
 TEXT_COLUMN, LABELS_COLUMN, ITEMS_COLUMN = "text", "labels", "items"
-"""The default columns of text vectorizers, MultiLabelBinarizer and FeatureHasher."""
+"""The default input names of text vectorizers, MultiLabelBinarizer and FeatureHasher."""
 
 
 def count_vectorizer(model: Any, frame: Frame) -> Frame:
@@ -44,7 +44,7 @@ def tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
 
 
 def tfidf_transformer(model: Any, frame: Frame) -> Frame:
-    """Weight the counts of an earlier step, or numeric columns, by log(tf) + 1, idf and norm."""
+    """Weight counts by log(tf) + 1 and idf, then normalize each row, as the options say."""
     check_estimator(model)
     if model.use_idf and not hasattr(model, "idf_"):
         raise explain_unfitted(model)
@@ -57,7 +57,7 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
 
 
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Count signed tokens in the columns of their hashes, as sparse rows (n, n_features)."""
+    """Add each token's sign to the column that its hash selects: sparse rows (n, n_features)."""
     check_estimator(model)
     attrs = _build_analyzer_attrs(model, frame) | _build_hash_attrs(model)
     attrs["dtype"] = _require_exact_dtype(model)
@@ -78,7 +78,7 @@ def _build_hash_attrs(model: Any) -> dict[str, Any]:
 
 
 def _require_exact_dtype(model: Any) -> DType:
-    """Return the dtype of the counts; integers become float64, as the next step converts them."""
+    """Return the dtype of the counts: float32, or float64 also for integers of 4 or 8 bytes."""
     dtype = np.dtype(model.dtype)
     if dtype == np.float32:
         return "float32"
@@ -90,7 +90,7 @@ def _require_exact_dtype(model: Any) -> DType:
 
 
 def _make_sparse_frame(frame: Frame, value: Value) -> Frame:
-    # All columns have one name: hashes have no names, and a million names would not be read.
+    # All columns share one name, because hashes have no names and nobody reads a million names.
     names = frame.names[:1] * value.type.width
     return Frame.from_value(frame.builder, value, names, True)
 
@@ -119,7 +119,7 @@ def _read_vocabulary(model: Any) -> list[str]:
     for word, column in model.vocabulary_.items():
         if not isinstance(word, str):
             raise UnsupportedModelError(
-                f"the vocabulary of {type(model).__name__} holds {word!r}, which is not a string"
+                f"the vocabulary of {type(model).__name__} contains {word!r}, which is not a string"
             )
         if not 0 <= int(column) < len(words) or words[int(column)] is not None:
             raise UnsupportedModelError(
@@ -230,7 +230,7 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
 
 
 def feature_hasher(model: Any, frame: Frame) -> Frame:
-    """Add the weights of a row's names to the columns of their hashes."""
+    """Add each item's weight, or 1 for a string, to the column that its hash selects."""
     check_estimator(model)
     form = _FORM_OF_INPUT_TYPE.get(model.input_type)
     if form is None:
@@ -255,7 +255,7 @@ def _hash_items(model: Any, frame: Frame, form: DType) -> Value:
 
 
 def _hash_strings(model: Any, frame: Frame) -> Value:
-    """Hash the strings of all columns of a row, as for a matrix of strings."""
+    """Hash the string columns of a row; scikit-learn gets them as one matrix of strings."""
     return frame.builder.op(
         "hash_tokens",
         *[frame.strings(i) for i in range(frame.width)],
@@ -284,9 +284,10 @@ def _apply_to_nested(name: str, frame: Frame, form: DType, step: str, **attrs: A
 
 
 def dict_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Return a column per number and per known string value, in the order of the vocabulary.
+    """Return a column per numeric key, and a 0/1 column per string that a key had in training.
 
-    A NULL number is NaN, as None is in scikit-learn. A NULL or unknown string has no column.
+    The columns are in the order of the vocabulary. A NULL number is NaN, as None is in
+    scikit-learn. For a NULL or unknown string, all columns of the key are 0.
     """
     check_estimator(model, "feature_names_", "vocabulary_")
     fitted_dtype = np.dtype(model.dtype)
@@ -331,15 +332,15 @@ def dict_schema(model: Any) -> Schema:
 
 
 def _read_keys(model: Any) -> dict[str, list[tuple[str, int]] | None]:
-    """Map each key to None if it holds a number, otherwise to its strings and their columns.
+    """Map each key to None if it holds numbers, otherwise to pairs of a string and its column.
 
-    A name with the separator consists of a key and a value; the key ends at the first separator.
+    A name in the vocabulary is a numeric key, or a key and a string that `separator` divides.
     """
     keys: dict[str, list[tuple[str, int]] | None] = {}
     for name, position in sorted(model.vocabulary_.items(), key=lambda item: item[1]):
         if not isinstance(name, str):
             raise UnsupportedModelError(
-                f"DictVectorizer was fitted on the key {name!r}; a column's name is a string"
+                f"DictVectorizer was fitted on the key {name!r}, but column names are strings"
             )
         key, separator, value = name.partition(model.separator)
         if key in keys and (keys[key] is None or not separator):

@@ -14,10 +14,10 @@ from sqlml.importers.frame import Frame, Outputs, RawColumn, Recurse
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator
 
 _PIPELINE_ATTRIBUTES = ("steps", "transformers", "best_estimator_")
-"""Attributes of an estimator whose parts decide the kind of each column themselves."""
+"""Attributes of composite estimators, whose parts may read columns as strings."""
 
 _FITTED_ATTRIBUTES = {"VarianceThreshold": "variances_", "SequentialFeatureSelector": "support_"}
-"""Maps a class to an attribute that it has when it is fitted; for other classes it is `scores_`."""
+"""Maps a class to an attribute that only a fitted object has; by default this is `scores_`."""
 
 
 def selector(model: Any, frame: Frame) -> Frame:
@@ -55,11 +55,11 @@ def _select_columns(model: Any, frame: Frame, *, allows_raw: bool = False) -> Fr
             f"{name} keeps no columns; loosen its threshold, or leave the step out"
         )
     selected_frame = frame.select([int(i) for i in selected_indices])
-    if model.__sklearn_tags__().input_tags.allow_nan:  # Infinity passes, too.
+    if model.__sklearn_tags__().input_tags.allow_nan:  # This also allows infinity.
         return selected_frame
     if allows_raw and all(isinstance(block, RawColumn) for block in selected_frame.blocks):
         return selected_frame
-    # The columns of earlier steps have been read already, so they are also checked.
+    # Also check the unselected columns that earlier steps computed, because they are read anyway.
     widths = [1 if isinstance(block, RawColumn) else block.type.width for block in frame.blocks]
     is_read = np.repeat([not isinstance(block, RawColumn) for block in frame.blocks], widths)
     is_read[selected_indices] = True

@@ -20,7 +20,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
 Term = Value | float
-"""Values that depend on the row, or one number for all rows."""
+"""Kernel values: a Value with a number per row, or one number that is the same for all rows."""
 
 _KERNELS = (
     "RBF Matern RationalQuadratic ExpSineSquared DotProduct ConstantKernel WhiteKernel Sum Product "
@@ -29,12 +29,12 @@ _KERNELS = (
 
 
 def compute_covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
-    """Return k(x, points), (n, m), or one number if the kernel is constant."""
+    """Return kernel(x, points), (n, m) for m points, or one number if the kernel is constant."""
     match _require_known_kernel(kernel):
         case "ConstantKernel":
             return float(kernel.constant_value)
         case "WhiteKernel":
-            return 0.0  # The noise of a fitted row is independent of the noise of other rows.
+            return 0.0  # The noise of new rows is independent of that of training rows.
         case ("Sum" | "Product") as name:
             left = compute_covariance(b, kernel.k1, x, points)
             right = compute_covariance(b, kernel.k2, x, points)
@@ -64,7 +64,7 @@ def compute_covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term
 
 
 def compute_variance(b: Builder, kernel: Any, x: Value) -> Term:
-    """Return k(x, x) for each row, (n, 1), or one number if it is constant."""
+    """Return kernel(row, row) for each row of x, (n, 1), or one number if it is constant."""
     match _require_known_kernel(kernel):
         case "ConstantKernel":
             return float(kernel.constant_value)
@@ -154,11 +154,11 @@ def _compute_pairwise_kernel(b: Builder, kernel: Any, x: Value, points: Array) -
 
 _SLOPES = (0.41, 0.4, 0.37, 0.44, 0.39)
 _SHARES = (-1854.8214151, 3516.89893646, 221.29346712, 128.12323805, -2010.49422654)
-"""The logistic sigmoid as a sum of error functions (Williams and Barber, 1998, appendix A)."""
+"""The sigmoid is about the sum of shares of erf(slope * z) (Williams and Barber, 1998, app. A)."""
 
 
 def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the posterior mean k(x, X_train_) @ alpha_, scaled back to the targets."""
+    """Return the posterior mean, kernel(x, X_train_) @ alpha_, in the unit of the targets."""
     check_estimator(model, "X_train_", "alpha_", "kernel_")
     b = frame.builder
     points = np.asarray(model.X_train_, np.float64)
@@ -200,7 +200,7 @@ def _predict_binary(b: Builder, process: Any, x: Value) -> tuple[Value, Value]:
     covariance = expand_term(b, compute_covariance(b, process.kernel_, x, points), x, len(points))
     weights = (np.asarray(process.y_train_, np.float64) - process.pi_).reshape(-1, 1)
     mean = b.linear(covariance, weights)
-    # v = L^-1 W^(1/2) k. The inverse is computed once; the diagonal of L is at least 1.
+    # v = L^-1 W^(1/2) k. Inverting L once is accurate, because its diagonal is at least 1.
     v = b.linear(covariance, np.linalg.solve(process.L_, np.diag(process.W_sr_)).T)
     explained_variance = b.op("sum", b.op("square", v), axis=1)
     prior_variance = expand_term(b, compute_variance(b, process.kernel_, x), x, 1)
@@ -208,7 +208,7 @@ def _predict_binary(b: Builder, process: Any, x: Value) -> tuple[Value, Value]:
 
 
 def _average_sigmoid(b: Builder, mean: Value, var: Value) -> Value:
-    """Approximate the mean of the sigmoid under a normal distribution, as scikit-learn does."""
+    """Return the mean of sigmoid(z) for z ~ N(mean, var), approximated by `_SHARES` of erf."""
     alpha = b.op("div", 1.0, b.op("mul", 2.0, var))
     slopes = np.array(_SLOPES)
     root = b.op("sqrt", b.op("div", alpha, b.op("add", alpha, slopes**2)))

@@ -20,19 +20,19 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
 MAX_VALUES = 2048
-"""The largest number of values per row (classes times columns) in a group of several classes."""
+"""The largest number of intermediate values per row that `compute_by_group` computes at once."""
 
 
 def compute_by_group(b: Builder, classes: int, width: int, make: Callable[[slice], Value]) -> Value:
-    """Compute (n, classes) for slices of the classes; a class needs `width` numbers per row."""
+    """Concatenate `make(group)` over slices of the classes; a class has `width` values per row."""
     size = max(1, MAX_VALUES // max(1, width))
     return b.concat([make(slice(i, i + size)) for i in range(0, classes, size)])
 
 
 def log_sum_exp(b: Builder, x: Value) -> Value:
-    """Return the log of the sum of exp(x), (n, 1), like scikit-learn and SciPy.
+    """Return log(sum(exp(x))) of each row, (n, 1), rounded as SciPy's logsumexp does.
 
-    The largest terms are separated, so that `log1p` adds the small terms without losing them.
+    The largest terms are counted, and log1p adds the sum of the small terms without losing digits.
     """
     maximum = b.op("max", x, axis=1)
     is_max = b.op("eq", x, maximum)
@@ -51,7 +51,7 @@ def compute_shares(b: Builder, x: Value) -> Value:
 
 
 def compute_shares_below_max(b: Builder, x: Value) -> Value:
-    """Return exp(d - log(sum(exp(d)))) with d = x - max(x); it rounds unlike `shares`."""
+    """Return exp(d - log(sum(exp(d)))) with d = x - max(x); unlike `compute_shares` in rounding."""
     difference = b.op("sub", x, b.op("max", x, axis=1))
     log_total = b.op("log", b.op("sum", b.op("exp", difference), axis=1))
     return b.op("exp", b.op("sub", difference, log_total))
@@ -117,7 +117,7 @@ def _compute_expected_log_weights(model: Any) -> Array:
 
 
 def _compute_log_gaussian(model: Any, frame: Frame) -> Value:
-    """Return log-densities (n, K); terms without x keep the dtype of the model, even float32."""
+    """Return log-densities (n, K) of K components; constants keep the dtype of the model."""
     b, x = frame.builder, check_array(frame, type(model).__name__)
     means, roots = np.asarray(model.means_), np.asarray(model.precisions_cholesky_)
     classes, width = means.shape
@@ -152,7 +152,7 @@ def _compute_log_gaussian(model: Any, frame: Frame) -> Value:
 
 
 def _compute_mahalanobis(b: Builder, x: Value, means: Array, roots: Array) -> Value:
-    """Return |x P - mean P|^2, (n, K), where P, (K, F, F), is the root of each precision matrix."""
+    """Return |x P - mean P|^2, (n, K), for P in `roots`, (K, F, F), of the precision matrices."""
     classes, width = means.shape
 
     def compute_distances(group: slice) -> Value:
@@ -199,7 +199,7 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
 
 
 def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
-    """Return -(|(x - mean) R S^-1/2|^2 + log|S|) / 2 + log prior for each class."""
+    """Return -(|(x - mean) R S^-1/2|^2 + log|S|) / 2 + log prior per class; R is its rotation."""
     check_estimator(model, "means_", "scalings_", "rotations_", "priors_", "classes_")
     b, x = frame.builder, check_array(frame, "QuadraticDiscriminantAnalysis")
     means = np.asarray(model.means_, np.float64)
@@ -251,7 +251,7 @@ def gaussian_nb(model: Any, frame: Frame) -> Outputs:
 
 
 def multinomial_nb(model: Any, frame: Frame) -> Outputs:
-    """Return x @ feature_log_prob_ + class_log_prior_; negative numbers are allowed."""
+    """Return x @ feature_log_prob_ + class_log_prior_; like predict, accept negative numbers."""
     check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
     return _build_linear_outputs(model, frame, model.feature_log_prob_, model.class_log_prior_)
 
@@ -277,7 +277,7 @@ def bernoulli_nb(model: Any, frame: Frame) -> Outputs:
 
 
 def categorical_nb(model: Any, frame: Frame) -> Outputs:
-    """Sum the log prior and the log-probabilities of the categories, truncated integers."""
+    """Sum the log prior and the log-probabilities of the categories, which are truncated to int."""
     check_estimator(model, "feature_log_prob_", "class_log_prior_", "classes_")
     b = frame.builder
     x = b.op("trunc", check_array(frame, "CategoricalNB"))
@@ -298,7 +298,7 @@ def categorical_nb(model: Any, frame: Frame) -> Outputs:
 def _build_linear_outputs(
     model: Any, frame: Frame, weights: Any, bias: Any, threshold: float | None = None
 ) -> Outputs:
-    # Sparse rows stay sparse only if they are compared with 0.
+    # Comparing sparse rows with a number other than 0 would change the cells that are not stored.
     rows: Rows = "dense" if threshold else "sparse"
     x, b = check_array(frame, type(model).__name__, rows=rows), frame.builder
     if threshold is not None and x.type.sparse:

@@ -1,6 +1,6 @@
 """Imputers: MissingIndicator, SimpleImputer, KNNImputer and IterativeImputer (`sklearn/impute`).
 
-NULL stands for NaN, None or pandas' NA, if the imputer treats it as missing.
+NULL in SQL stands for whichever of NaN, None and pandas' NA the imputer treats as missing.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
     is_strict = model.features == "missing-only" and model.error_on_new
     other_columns = [i for i in range(frame.width) if is_strict and i not in marked_columns]
     if other_columns or any(_reads_strings(model, frame, i) for i in marked_columns):
-        masks = [_build_column_mask(model, frame, i) for i in marked_columns]
+        masks = [_build_mask_of_one(model, frame, i) for i in marked_columns]
     else:
-        masks = [_build_columns_mask(model, frame, marked_columns)]
+        masks = [_build_numeric_mask(model, frame, marked_columns)]
     for i in other_columns:
-        is_missing = b.op("neg", b.cast(_build_column_mask(model, frame, i), "int64"))
+        is_missing = b.op("neg", b.cast(_build_mask_of_one(model, frame, i), "int64"))
         checked = b.op("require_known", is_missing, feature=frame.names[i], step="MissingIndicator")
         masks[0] = b.op("or", masks[0], b.cast(checked, "bool"))
     values = tuple(b.cast(mask, "float64") for mask in masks)
@@ -45,12 +45,12 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
 
 
 def is_null(value: Any) -> bool:
-    """Return whether the option `missing_values` is NaN, None or pandas' NA, not a value."""
+    """Return whether `value`, an option `missing_values`, is NaN, None or pandas' NA."""
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def build_string_mask(frame: Frame, i: int, missing_value: Any) -> Value:
-    """Return a mask (n, 1) of where string column `i` is NULL, or equals the value `missing`."""
+    """Return a mask (n, 1) of the rows where string column `i` holds `missing_value`, or NULL."""
     if is_null(missing_value):
         return frame.builder.op("isnan", frame.strings(i))
     categories = np.array([str(missing_value)], object)
@@ -59,7 +59,7 @@ def build_string_mask(frame: Frame, i: int, missing_value: Any) -> Value:
 
 
 def build_number_mask(b: Builder, x: Value, missing_value: Any) -> Value:
-    """Return a mask (n, k) of where numbers are NULL, or equal the value `missing`."""
+    """Return a mask (n, k) of the numbers that equal `missing_value`, or are NULL if it is NULL."""
     if is_null(missing_value):
         return b.op("isnan", x)
     return b.op("eq", x, float(missing_value))
@@ -88,13 +88,13 @@ def build_added_indicators(model: Any, frame: Frame, x: Value) -> list[Frame]:
     return [build_indicator_frame(frame, indices.tolist(), is_missing)]
 
 
-def _build_column_mask(model: Any, frame: Frame, i: int) -> Value:
+def _build_mask_of_one(model: Any, frame: Frame, i: int) -> Value:
     if _reads_strings(model, frame, i):
         return build_string_mask(frame, i, model.missing_values)
-    return _build_columns_mask(model, frame, [i])
+    return _build_numeric_mask(model, frame, [i])
 
 
-def _build_columns_mask(model: Any, frame: Frame, columns: list[int]) -> Value:
+def _build_numeric_mask(model: Any, frame: Frame, columns: list[int]) -> Value:
     missing_value = model.missing_values
     x = check_array(frame.select(columns), "MissingIndicator", allow_nan=is_null(missing_value))
     return build_number_mask(frame.builder, x, missing_value)
@@ -108,7 +108,7 @@ def _reads_strings(model: Any, frame: Frame, i: int) -> bool:
 
 
 def simple_imputer(model: Any, frame: Frame) -> Frame:
-    """Fill missing values with strings or numbers, and drop columns that were all missing."""
+    """Fill missing values, drop columns that were empty in training, and append indicators."""
     check_estimator(model, "statistics_", "indicator_")
     b = frame.builder
     statistics = to_python(model.statistics_)
@@ -141,7 +141,7 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
 
 
 def _split_into_runs(is_string: Sequence[bool], columns: Sequence[int]) -> list[list[int]]:
-    """Split columns into runs: numeric columns that are filled together, or one string column."""
+    """Split `columns` into runs of adjacent numeric columns and single string columns."""
     runs: list[list[int]] = []
     for i in columns:
         if runs and not is_string[i] and not is_string[runs[-1][-1]]:
@@ -162,7 +162,7 @@ def _fills_strings(model: Any, frame: Frame, i: int, statistic: Any) -> bool:
     (block,) = frame.select([i]).blocks
     if not isinstance(block, RawColumn):
         return block.type.dtype == "string"
-    # A column without a fill was all NULL in training, and only its dtype there is known.
+    # A column without a fill was all NULL in training, so only the fitted dtype tells its type.
     return _is_nan(statistic) and _find_fitted_dtype(model).kind == "O"
 
 
@@ -171,7 +171,7 @@ def _find_fitted_dtype(model: Any) -> np.dtype[Any]:
 
 
 def _round_to_training_dtype(model: Any, fills: list[Any]) -> np.ndarray[Any, Any]:
-    """Return the fills as float64, rounded to the training dtype as transform does."""
+    """Return `fills` as float64 after rounding them to the fitted dtype, as transform does."""
     dtype = _find_fitted_dtype(model)
     values = np.array(fills, np.float64)
     if dtype.kind in "fiu" and not (dtype.kind in "iu" and np.isnan(values).any()):
@@ -196,7 +196,7 @@ def _require_missing_number(model: Any) -> float:
 
 def _read_numbers(model: Any, frame: Frame) -> Value:
     if _find_fitted_dtype(model).kind == "O" and is_null(model.missing_values):
-        return frame.matrix()  # check_array does not look for infinity in objects.
+        return frame.matrix()  # scikit-learn does not reject infinity in object columns.
     return check_array(frame, "SimpleImputer", allow_nan=is_null(model.missing_values))
 
 
@@ -241,10 +241,10 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
 
 
 def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
-    """Improve the initial fills with each regression of `imputation_sequence_` in turn.
+    """Fill missing values initially, then with each regression of `imputation_sequence_` in turn.
 
-    A row with only missing values gets the result of all rounds. scikit-learn does the same, except
-    in a batch of only such rows, which it gives the initial fills.
+    A row in which all values are missing is filled in the same way. scikit-learn differs only for a
+    batch of nothing but such rows, which keep their initial fills.
     """
     check_estimator(
         model, "imputation_sequence_", "initial_imputer_", "n_iter_", "_is_empty_feature"

@@ -1,6 +1,6 @@
-"""IsotonicRegression: a monotone line through points (`sklearn/isotonic.py`).
+"""IsotonicRegression: a monotone, piecewise linear function (`sklearn/isotonic.py`).
 
-scipy's interp1d uses `np.interp` for float64 points and its own formula for float32.
+SciPy's interp1d calls `np.interp` for float64 points, but computes float32 points by a formula.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def isotonic_regression(model: Any, frame: Frame) -> Outputs:
 
 
 def read_isotonic_schema(model: Any) -> Schema:
-    """Return one column without a name, because scikit-learn records none."""
+    """Return a single column without a name, because IsotonicRegression records no name."""
     if not hasattr(model, "X_thresholds_"):
         raise explain_unfitted(model)
     return Schema(None, 1)
 
 
 def interpolate(b: Builder, value: Value, model: Any, names: tuple[str, ...] = ("x",)) -> Value:
-    """Return `model.predict` of finite values (n, 1) as (n, 1) float64.
+    """Return what `model.predict` returns for finite values (n, 1): (n, 1) float64.
 
-    A value beyond the points gets the value at the end ("clip"), NaN ("nan") or an error ("raise").
-    With a single point the prediction is constant.
+    Depending on `out_of_bounds`, a value outside of the points gets the prediction of the nearest
+    point, NaN or an error. With a single point, the prediction is constant.
     """
     points, values = np.asarray(model.X_thresholds_), np.asarray(model.y_thresholds_)
     if points.dtype not in (np.float32, np.float64) or points.shape != values.shape:
@@ -67,7 +67,7 @@ def interpolate(b: Builder, value: Value, model: Any, names: tuple[str, ...] = (
 def _interpolate_float32(
     b: Builder, value: Value, index: Value, points: Array, values: Array
 ) -> Value:
-    """Return slope * (x - x0) + y0 on the segment of x, as `interp1d._call_linear` does."""
+    """Return slope * (value - x0) + y0 on the segment of x0 that ends at `points[index]`."""
     right = b.op("minimum", b.op("maximum", index, 1), points.size - 1)
     left = b.op("sub", right, 1)
     x, y = b.constant(points), b.constant(values)

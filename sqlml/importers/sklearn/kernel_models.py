@@ -41,7 +41,7 @@ def require_kernel_name(model: Any) -> str:
 def compute_model_kernel(
     model: Any, frame: Frame, points: Any, gamma: float | None, degree: float, coef0: float
 ) -> Value:
-    """Return the values, (n, m), of the model's kernel between the rows and `points`, (m, k)."""
+    """Return the (n, m) values of the model's kernel between the rows and `points`, (m, k)."""
     name, step = require_kernel_name(model), type(model).__name__
     if name in NON_NEGATIVE:
         step = f"{step} with kernel={name!r}"
@@ -60,7 +60,10 @@ def compute_kernel(
     degree: float = 3,
     coef0: float = 1,
 ) -> Value:
-    """Return kernel values, (n, m), of rows `x` and `points`, (m, k); gamma defaults to 1 / k."""
+    """Return kernel values (n, m) of `x` (n, k) and `points` (m, k).
+
+    `gamma` defaults to 1 / k, or to 1 for chi2.
+    """
     points = np.asarray(points, np.float64)
     scale = 1.0 / points.shape[1] if gamma is None else float(gamma)
     if kernel == "cosine":
@@ -76,7 +79,6 @@ def compute_kernel(
         distance = b.op("pairwise", x, points=points, metric="chi2")
         if kernel == "additive_chi2":
             return b.op("neg", distance)
-        # The default gamma of chi2 is 1, not 1 / k.
         return exponentiate(b, distance, -(1.0 if gamma is None else float(gamma)))
     product = b.op("pairwise", x, points=points, metric="dot")
     if kernel == "linear":
@@ -110,7 +112,7 @@ def raise_to_power(b: Builder, x: Value, exponent: float) -> Value:
 
 
 def to_dense(matrix: Any) -> Array:
-    """Convert a matrix to dense float64; it is sparse if the model was fitted on sparse rows."""
+    """Convert a fitted matrix, which is sparse if the training rows were, to dense float64."""
     return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, np.float64)
 
 
@@ -137,14 +139,14 @@ def kernel_pca(model: Any, frame: Frame) -> Frame:
 
 
 def kernel_centerer(model: Any, frame: Frame) -> Frame:
-    """Return kernel values minus the means of their rows and of the fitted rows."""
+    """Centre a kernel matrix: subtract the mean of each row and the fitted column means."""
     check_estimator(model, "K_fit_rows_", "K_fit_all_")
     centred = _centre_kernel(frame.builder, check_array(frame, "KernelCenterer"), model)
     return Frame.from_value(frame.builder, centred, frame.names)
 
 
 def nystroem(model: Any, frame: Frame) -> Frame:
-    """Return the kernel values at the chosen points times normalization_."""
+    """Return kernel(x, components_) @ normalization_.T, where components_ are training rows."""
     check_estimator(model, "components_", "normalization_")
     keys = ("gamma", "degree", "coef0")
     parameters = {"gamma": None, "degree": 3, "coef0": 1, **(model.kernel_params or {})}
@@ -174,7 +176,7 @@ def rbf_sampler(model: Any, frame: Frame) -> Frame:
 
 
 def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
-    """Return cos(log(x + skewedness) W + b) sqrt(2 / n); x must be above -skewedness."""
+    """Return sqrt(2 / n) * cos(log(x + skewedness) @ random_weights_ + random_offset_)."""
     check_estimator(model, "random_weights_", "random_offset_")
     b, skew = frame.builder, float(model.skewedness)
     low = np.full(frame.width, np.nextafter(-skew, np.inf))
@@ -184,7 +186,7 @@ def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
 
 
 def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
-    """Return sqrt(x * interval), then a cosine and a sine of log(x) for each step; 0 if x is 0."""
+    """Return sqrt(x * interval), then a scaled cosine and sine of log(x) per further step."""
     check_estimator(model)
     b = frame.builder
     interval = model.sample_interval
@@ -203,12 +205,15 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
 
 
 def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
-    """Return the circular convolution of `degree` count sketches, by Fourier transforms."""
+    """Return the circular convolution of `degree` count sketches of x (Pham and Pagh, 2013).
+
+    The discrete Fourier transform is a product with matrices of cosines and sines, so a convolution
+    multiplies spectra, which are pairs of a real and an imaginary part.
+    """
     check_estimator(model, "indexHash_", "bitHash_")
     builder, size = frame.builder, int(model.n_components)
     x = check_array(frame, "PolynomialCountSketch")
-    # The factor is repeated per column: onnxruntime would fuse a single number into the product, as
-    # float32.
+    # One number per column, because onnxruntime would fuse a single one into linear, as float32.
     x = builder.op("mul", np.full(frame.width, np.sqrt(model.gamma)), x)
     angle = 2 * np.pi * (np.outer(np.arange(size), np.arange(size)) % size) / size
     cosine, sine = np.cos(angle), np.sin(angle)
@@ -217,7 +222,7 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
         hash_matrix = np.zeros((len(index), size))
         hash_matrix[np.arange(len(index)), index] = bit
         shift = 0.0
-        if model.coef0 != 0:  # The last row of the table belongs to the constant.
+        if model.coef0 != 0:  # The last row is for a constant column sqrt(coef0).
             shift, hash_matrix = np.sqrt(model.coef0) * hash_matrix[-1], hash_matrix[:-1]
         sketch = builder.linear(x, hash_matrix, shift)
         spectra.append((builder.linear(sketch, cosine), builder.linear(sketch, -sine)))

@@ -14,7 +14,7 @@ from sqlml.types import DType, Labels
 
 
 def linear_regressor(model: Any, frame: Frame) -> Outputs:
-    """Import LinearRegression, Ridge, Lasso or another: x @ coef_ + intercept_, (n, targets)."""
+    """Import a linear regressor, such as Ridge or Lasso: x @ coef_ + intercept_, (n, targets)."""
     check_estimator(model, "coef_", "intercept_")
     return Outputs({"label": _compute_scores(model, frame)})
 
@@ -36,8 +36,8 @@ def linear_classifier(model: Any, frame: Frame) -> Outputs:
 def logistic_regression(model: Any, frame: Frame) -> Outputs:
     """Return label, score and probabilities: a sigmoid for two classes, a softmax for more.
 
-    Before scikit-learn 1.8, `multi_class` may be "ovr", which normalizes sigmoids, or
-    "multinomial", which is the softmax of -score and score for two classes.
+    Before scikit-learn 1.8, the option `multi_class` may be "ovr", which normalizes one sigmoid per
+    class, or "multinomial", which for two classes is the softmax of -score and score.
     """
     check_estimator(model, "coef_", "intercept_", "classes_")
     multi_class = getattr(model, "multi_class", None)
@@ -54,7 +54,7 @@ def logistic_regression(model: Any, frame: Frame) -> Outputs:
 
 
 def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
-    """Return -1 (outlier) or 1 from x @ coef_ - offset_ >= 0; `samples` adds the offset again."""
+    """Return label 1 where the score x @ coef_ - offset_ is at least 0, otherwise -1 (outlier)."""
     check_estimator(model, "coef_", "offset_")
     b = frame.builder
     offset = np.ravel(np.asarray(model.offset_, np.float64))
@@ -85,7 +85,7 @@ def sgd_classifier(model: Any, frame: Frame) -> Outputs:
 def _build_classifier_outputs(model: Any, frame: Frame) -> Outputs:
     binarizer = getattr(model, "_label_binarizer", None)
     if getattr(binarizer, "y_type_", "").startswith("multilabel"):
-        # RidgeClassifier on an indicator matrix predicts a label if its score is above 0.
+        # A RidgeClassifier that was fitted on a 0/1 matrix predicts 1 where the score is above 0.
         score = _compute_scores(model, frame)
         label = classify.binary_label(frame.builder, score)
         labels = (Labels("int64", (0, 1)),) * score.type.width
@@ -108,8 +108,7 @@ def _multiply(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
     x = check_array(frame, type(model).__name__, dtype=dtype, rows="sparse")
     if not is_single:
         return frame.builder.op("linear", x, weights=weights, bias=bias)
-    # Sparse rows of float32 are summed in float32, as scipy does; the intercept is added in its
-    # own dtype.
+    # As in SciPy, sparse float32 rows are summed in float32; the intercept is added in its dtype.
     adds_bias_later = np.asarray(model.intercept_).dtype != np.float32
     float32_bias = (np.zeros_like(bias) if adds_bias_later else bias).astype(np.float32)
     score = frame.builder.op("linear", x, weights=weights.astype(np.float32), bias=float32_bias)

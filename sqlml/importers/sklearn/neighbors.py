@@ -32,7 +32,7 @@ _METRICS: Mapping[str, str] = {
 """Maps each metric of scikit-learn to the metric of the operator."""
 
 _HEAP_METRICS = frozenset(_METRICS) - {"hamming", "cosine", "mahalanobis"}
-"""Metrics whose brute-force search keeps a heap; for other metrics it partitions all distances."""
+"""Metrics for which scikit-learn's brute-force search keeps a heap instead of sorting all rows."""
 
 
 def build_metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def build_metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> di
 
 def _explain_missing_inverse(step: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"{step} has metric 'mahalanobis' and raises on every row: its search takes only the "
+        f"{step} has metric 'mahalanobis' and raises on every row, because its search needs the "
         "inverse of the covariance; fit it with metric_params={'VI': numpy.linalg.inv(V)}"
     )
 
@@ -90,7 +90,10 @@ def _build_minkowski_attrs(p: float) -> dict[str, Any]:
 
 
 def build_search_attrs(model: Any) -> dict[str, Any]:
-    """Return the points, metric and tie rule of a fitted model that has `_fit_method`."""
+    """Return the attributes of the operator `nearest` that search as the fitted model does.
+
+    They decide which of several equally near points are found, and how distances round.
+    """
     metric = model.effective_metric_
     attrs = build_metric_attrs(model, metric, model.effective_metric_params_)
     attrs["points"] = to_dense(model._fit_X)
@@ -118,7 +121,7 @@ def build_search_attrs(model: Any) -> dict[str, Any]:
 
 
 def find_nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
-    """Return the distances (n, k) to the nearest fitted points, and their indices, int64 (n, k)."""
+    """Return the distances to the `k` nearest fitted points, (n, k), and their indices, int64."""
     attrs = build_search_attrs(model)
     num_points = len(attrs["points"])
     if k > num_points:
@@ -134,7 +137,7 @@ def find_nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
 
 
 def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
-    """Return the distances to all fitted points, and whether each is within the radius, (n, m)."""
+    """Return the distances to all m fitted points, (n, m), and whether they are in the radius."""
     attrs = build_search_attrs(model)
     b = frame.builder
     names = ("points", "metric", "p", "weights", "inverse", "expanded")
@@ -145,7 +148,7 @@ def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
         distance, radius = b.op("sqrt", reduced_distance), radius * radius
     elif attrs["metric"] == "mahalanobis":
         distance = b.op("sqrt", reduced_distance)
-        if attrs["ties"] == "partition":  # SciPy has no squares.
+        if attrs["ties"] == "partition":  # SciPy compares the distances themselves.
             reduced_distance = distance
         else:
             radius = radius * radius
@@ -158,7 +161,7 @@ def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
 
 
 def invert_distances(b: Builder, distance: Value) -> Value:
-    """Return 1 / distance; in a row with zeros, return 1 for these and 0 for all others."""
+    """Return 1 / distance; in a row that contains zeros, return 1 for zeros and 0 for others."""
     weights = b.op("div", 1.0, distance)
     is_touching = b.op("cast", b.op("eq", weights, np.inf), dtype="float64")
     return b.op("where", b.op("gt", b.op("max", is_touching, axis=1), 0.0), is_touching, weights)
@@ -187,7 +190,7 @@ _SEARCH_STATE = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric
 
 
 def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Count the votes of the k nearest points, weighted if requested; of equals, the first wins."""
+    """Count the (weighted) votes of the k nearest points; the first of equal classes wins."""
     check_estimator(model, *_SEARCH_STATE, "classes_", "_y")
     classes = classify.read_class_lists(model)
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
@@ -241,7 +244,7 @@ def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
-    """Return the negated mean ratio of the neighbours' densities to the row's density (novelty)."""
+    """Detect novelties by the mean ratio of the neighbours' density to that of the row, negated."""
     check_estimator(model, *_SEARCH_STATE, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_")
     if not model.novelty:
         raise UnsupportedModelError(
@@ -252,7 +255,7 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
     distance, index = find_nearest(model, frame, k)
     radius_of_point = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
     mean = _average(b, b.op("maximum", distance, b.op("take", radius_of_point, index)), k)
-    # scikit-learn adds 1e-10, too, against division by zero.
+    # Like scikit-learn, add 1e-10 so that the division never has a zero divisor.
     density = b.op("div", 1.0, b.op("add", mean, 1e-10))
     neighbour_densities = b.op("take", np.asarray(model._lrd, np.float64), index)
     samples = b.op("neg", _average(b, b.op("div", neighbour_densities, density), k))
@@ -261,7 +264,10 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
 
 
 def _compute_radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
-    """Return the weights (n, m), 0 outside the radius, and whether each row has no point inside."""
+    """Return each point's weight, (n, m), and whether a row has no point within the radius, (n, 1).
+
+    Points outside the radius have weight 0, but all weights are 1 in a row without points inside.
+    """
     b = frame.builder
     distance, is_inside = find_within_radius(model, frame)
     weights = b.op("cast", is_inside, dtype="float64")
@@ -329,7 +335,7 @@ _CENTROID_METRICS = {"euclidean": "sqeuclidean", "manhattan": "manhattan"}
 
 
 def nearest_centroid(model: Any, frame: Frame) -> Outputs:
-    """Return the class of the nearest centroid or, if priors differ, the largest discriminant."""
+    """Return the class of the nearest centroid or, if priors differ, of the top discriminant."""
     check_estimator(model, "centroids_", "classes_", "class_prior_", "within_class_std_dev_")
     classes = classify.read_classes(model)
     b, metric = frame.builder, _CENTROID_METRICS[model.metric]
@@ -350,7 +356,7 @@ def nearest_centroid(model: Any, frame: Frame) -> Outputs:
 
 
 def _compute_discriminant(model: Any, b: Builder, x: Value, metric: str, priors: Any) -> Value:
-    """Return -distance^2 + 2 log(prior), with columns divided by deviations (ESL, eq. 18.2)."""
+    """Return 2 log(prior) - distance^2 of columns divided by deviations (Hastie, eq. 18.2)."""
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
     points = np.asarray(model.centroids_, np.float64) / deviation
@@ -363,7 +369,7 @@ def _compute_discriminant(model: Any, b: Builder, x: Value, metric: str, priors:
 
 
 MAX_RELATIVE_TOLERANCE = 1e-9
-"""The largest rtol of scikit-learn's sum at which the exact sum gives the same number."""
+"""The largest `rtol` of KernelDensity for which its sum is as good as the exact sum."""
 
 
 def kernel_density(model: Any, frame: Frame) -> Outputs:
@@ -397,7 +403,7 @@ def kernel_density(model: Any, frame: Frame) -> Outputs:
 
 
 def _compute_log_kernel(b: Builder, kernel: str, distance: Value, width: float) -> Value:
-    """Return the log of a kernel, which is -inf beyond the width of a bounded kernel."""
+    """Return log(kernel(distance / width)), which is -inf from `width` on for bounded kernels."""
     match kernel:
         case "gaussian":
             return b.op("div", b.op("mul", b.op("mul", distance, distance), -0.5), width * width)
@@ -417,7 +423,7 @@ def _compute_log_kernel(b: Builder, kernel: str, distance: Value, width: float) 
 
 
 def _compute_log_norm(kernel: str, bandwidth: float, dimension: int) -> float:
-    """Return the log of the factor that normalizes the kernel's integral over d dimensions."""
+    """Return the log of the factor that makes the kernel's integral over all dimensions 1."""
 
     def log_volume(n: int) -> float:
         return 0.5 * n * math.log(math.pi) - math.lgamma(0.5 * n + 1)

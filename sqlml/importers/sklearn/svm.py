@@ -1,7 +1,7 @@
 """Support vector machines of libsvm: SVC, NuSVC, SVR, NuSVR and OneClassSVM.
 
-The formulas are those of `svm_predict_values` in `sklearn/svm/src/libsvm/svm.cpp`: every pair of
-classes has a vote, and a score that sums over its own support vectors in their order.
+The formulas are those of `svm_predict_values` in `sklearn/svm/src/libsvm/svm.cpp`: each pair of
+classes has a score, summed over the support vectors of both classes in order, and casts a vote.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_schema(model: Any) -> Schema:
 
 
 def support_vector_regressor(model: Any, frame: Frame) -> Outputs:
-    """Return the sum of kernels times coefficients plus the intercept: SVR and NuSVR."""
+    """Import SVR or NuSVR: kernel(x, support_vectors_) @ coefficients + intercept."""
     check_estimator(model, *_LIBSVM_ATTRIBUTES)
     return Outputs({"label": _compute_single_score(model, frame)})
 
@@ -46,7 +46,7 @@ def one_class_svm(model: Any, frame: Frame) -> Outputs:
 
 
 def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the class with the most votes of class pairs, and Platt's probabilities."""
+    """Return the class with the most votes of class pairs, its score and any probabilities."""
     check_estimator(model, *_LIBSVM_ATTRIBUTES, "classes_", "_n_support")
     classes = classify.read_classes(model)
     b, num_classes = frame.builder, len(classes)
@@ -62,7 +62,7 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
     label = classify.argmax_label(b, classify.count_votes(b, second_class_votes, num_classes))
     score = b.op("neg", pair_scores) if num_classes == 2 else pair_scores
     if num_classes > 2 and model.decision_function_shape == "ovr":
-        # A score of 0 votes for the first class here, and for the second in the label.
+        # As in scikit-learn, a score of 0 is a vote for the first class here, unlike in the label.
         predictions, confidences = b.op("lt", pair_scores, 0.0), b.op("neg", pair_scores)
         score = classify.compute_ovr_scores(b, predictions, confidences, num_classes)
         if model.break_ties:
@@ -74,7 +74,7 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def _couple_probabilities(model: Any, b: Builder, pair_scores: Value, num_classes: int) -> Value:
-    """Combine Platt's sigmoids of the pair scores to one probability per class."""
+    """Combine Platt's sigmoids of the pair scores into one probability per class."""
     slope, shift = (np.asarray(a, np.float64) for a in (model._probA, model._probB))
     if slope.size != num_classes * (num_classes - 1) // 2:
         raise UnsupportedModelError(
@@ -107,7 +107,7 @@ def _read_intercepts(model: Any) -> Array:
 
 
 def _build_pair_weights(model: Any, num_classes: int) -> Array:
-    """Return coefficients, (support vectors, pairs), which are 0 for vectors of other classes."""
+    """Return each support vector's coefficient in each pair, 0 if its class is not in the pair."""
     coefficients = kernel_models.to_dense(model._dual_coef_)
     ends = np.cumsum(np.asarray(model._n_support, np.int64)).tolist()
     slices = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]

@@ -1,7 +1,7 @@
 """Ensembles of any estimators: AdaBoost, bagging, voting and stacking.
 
-Members that are plain trees become one tree ensemble, which adds the same numbers in the same
-order. The classes of members of bagging, voting and stacking are numbered from 0.
+If all members are decision trees, they become one tree ensemble, which adds the same numbers in the
+same order. Members of bagging, voting and stacking predict class numbers from 0, not labels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sqlml.ir.builder import Builder, Value
 
 
 def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Sum the votes of the learners, which are positive for one class and negative for others."""
+    """Sum the learners' weighted votes: positive for the predicted class, negative for others."""
     check_estimator(model, "estimators_", "estimator_weights_", "classes_")
     if getattr(model, "algorithm", "SAMME") == "SAMME.R":
         raise UnsupportedModelError(
@@ -58,7 +58,7 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the weighted median of the predictions, at which half of the weight is reached."""
+    """Return the median of the learners' predictions, weighted by `estimator_weights_`."""
     check_estimator(model, "estimators_", "estimator_weights_")
     frame = _reject_nan(model, frame)
     b, trees = frame.builder, model.estimators_
@@ -100,7 +100,7 @@ def _count_weighted_votes(model: Any, frame: Frame, recurse: Recurse, classes: l
 
 
 def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the mean probabilities of the members; those without probabilities vote instead."""
+    """Average the members' probabilities; a member without predict_proba gives 1 to its label."""
     check_estimator(model, "estimators_", "estimators_features_", "classes_")
     classes = classify.read_classes(model)
     b, members, width = frame.builder, _pair_members_with_features(model), len(classes)
@@ -157,10 +157,10 @@ def _pair_members_with_features(model: Any) -> list[tuple[Any, Sequence[int]]]:
 
 
 def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Count labels (hard voting) or average probabilities (soft voting).
+    """Count the members' labels (hard voting) or average their probabilities (soft voting).
 
-    `transform` has the outputs of all members. It is missing for soft voting with
-    flatten_transform=False, where it would have three axes.
+    The output `transform` has the labels or probabilities of all members side by side. It is absent
+    for soft voting with flatten_transform=False, because it would have three axes.
     """
     check_estimator(model, "estimators_", "classes_", "le_")
     classes = classify.read_classes(model)
@@ -188,7 +188,7 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def voting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the weighted mean of the members; `transform` is their predictions side by side."""
+    """Return the weighted mean of the members' predictions, and as `transform` the predictions."""
     check_estimator(model, "estimators_")
     b = frame.builder
     imported = _import_voting_members(model, frame, recurse)
@@ -210,8 +210,8 @@ def _read_weights(model: Any) -> list[float] | None:
     weights = [float(weight) for (_, member), weight in pairs if not is_dropped(member)]
     if min(weights) < 0 or sum(weights) == 0:
         raise UnsupportedModelError(
-            f"{type(model).__name__}(weights={list(model.weights)}) has negative weights or none "
-            "above 0; give each member a weight of 0 or more"
+            f"{type(model).__name__}(weights={list(model.weights)}) has a negative weight, or only "
+            "zeros; give each member a weight of 0 or more, and at least one a positive weight"
         )
     return weights
 
@@ -223,7 +223,7 @@ def _apply_weights(b: Builder, values: list[Value], weights: list[float] | None)
 
 
 def _average(b: Builder, values: list[Value], weights: list[float] | None) -> Value:
-    """Average as np.average does, with one division; float32 stays float32 without weights."""
+    """Return the weighted sum divided by the sum of weights; without weights, keep float32."""
     if weights is not None or len({value.type.dtype for value in values}) > 1:
         values = [b.cast(value, "float64") for value in values]
     scale = float(len(values)) if weights is None else float(np.sum(weights))
@@ -231,7 +231,7 @@ def _average(b: Builder, values: list[Value], weights: list[float] | None) -> Va
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the prediction of the final estimator, whose classes are numbered from 0."""
+    """Return the outputs of the final estimator, which predicts class numbers from 0."""
     check_estimator(model, "estimators_", "final_estimator_", "stack_method_", "classes_")
     classes = classify.read_classes(model)
     stacked = _stack_outputs(model, frame, recurse, binary=len(classes) == 2)
@@ -255,7 +255,10 @@ def stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _stack_outputs(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
-    """Return the outputs of the members, followed by the input columns with `passthrough`."""
+    """Return the final estimator's columns: all members' outputs, and the inputs if passed through.
+
+    If `binary`, the probability of the first class is left out.
+    """
     b = frame.builder
     names = [name for name, member in model.estimators if not is_dropped(member)]
     frames: list[Frame] = []

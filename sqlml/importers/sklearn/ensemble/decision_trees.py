@@ -26,12 +26,12 @@ NO_CHILD = -1
 
 
 def join_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTrees:
-    """Concatenate all nodes of `trees` (sklearn.tree._tree.Tree).
+    """Concatenate the nodes of all `trees` (sklearn.tree._tree.Tree).
 
-    The values are class fractions or means, (nodes, classes or 1) float64. `sizes` has the number
-    of classes of each target (1 for a regressor); their values are side by side. scikit-learn
-    compares float32 inputs with float64 thresholds, so each threshold becomes the largest float32
-    that is not above it.
+    The values, (nodes, classes or 1) float64, are class fractions or means. With `sizes`, the
+    number of classes of each target (1 for a regressor), a node has the values of all targets side
+    by side. scikit-learn compares float32 inputs with float64 thresholds, so each threshold is
+    rounded down to a float32.
     """
 
     def join(attribute: str) -> Array:
@@ -47,7 +47,7 @@ def join_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawT
     impurity = cover * join("impurity")
     if sizes is None:
         value = np.concatenate([tree.value[:, 0, :] for tree in trees])
-    else:  # Targets with fewer classes than others are padded with zeros.
+    else:  # scikit-learn pads targets that have fewer classes than others with zeros.
         padded_values = np.concatenate([tree.value for tree in trees])
         value = np.concatenate([padded_values[:, t, :size] for t, size in enumerate(sizes)], axis=1)
     return RawTrees(
@@ -79,7 +79,7 @@ def round_down_to_float32(thresholds: Array) -> Array:
 
 
 def read_tree_input(owner: Any, frame: Frame, tree: Any) -> Value:
-    """Return the columns as float32; dense rows may have NaN if the member `tree` accepts it."""
+    """Return the columns as float32; dense rows may contain NaN if `tree` of `owner` accepts it."""
     step, allow_nan = type(owner).__name__, accepts_nan(tree) and not frame.sparse
     return check_array(frame, step, allow_nan=allow_nan, dtype="float32", rows="wide")
 
@@ -96,9 +96,9 @@ def accepts_nan(tree: Any) -> bool:
 def sum_trees(
     b: Builder, x: Value, raw: RawTrees, target: Array | None = None, base: Array | None = None
 ) -> Value:
-    """Add the leaf values of all trees to `base`, tree by tree: (n, outputs) float64.
+    """Return `base` plus the leaf values of all trees, added tree by tree: (n, outputs) float64.
 
-    `target` is the first output of each tree; by default all trees add to all outputs.
+    `target` is the first output to which each tree adds; by default this is output 0.
     """
     target = np.zeros(len(raw.roots), np.int32) if target is None else target
     if base is None:
@@ -108,7 +108,7 @@ def sum_trees(
 
 
 def are_plain_trees(members: Sequence[Any]) -> bool:
-    """Return whether all members are plain decision trees of one target that treat NaN alike."""
+    """Return whether all members are single-target decision trees that all accept or reject NaN."""
     return all(
         path_of(m).startswith("sklearn.tree._classes.")
         and getattr(m, "n_outputs_", 0) == 1
@@ -118,7 +118,7 @@ def are_plain_trees(members: Sequence[Any]) -> bool:
 
 
 def sum_members(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int]]]) -> Value:
-    """Sum the leaf values of all trees, each of which reads its own columns of `frame`: (n, V)."""
+    """Sum the leaf values of `members`, pairs of a tree and the indices of the columns it reads."""
     raw_trees = join_member_trees([tree for tree, _ in members])
     columns = [
         np.asarray(features, np.int64)[np.maximum(tree.tree_.feature, 0)]
@@ -158,16 +158,16 @@ def _require_fitted_trees(model: Any, *attributes: str) -> Sequence[Any]:
 
 
 def _average_trees(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
-    """Sum the values of the trees and divide by their number: (n, sum of sizes) float64."""
+    """Return the mean of the trees' values, (n, sum of `sizes`) float64."""
     raw_trees = join_trees([tree.tree_ for tree in trees], sizes)
     total = sum_trees(frame.builder, read_tree_input(model, frame, trees[0]), raw_trees)
     return total if trees[0] is model else frame.builder.op("div", total, float(len(trees)))
 
 
 def random_trees_embedding(model: Any, frame: Frame) -> Frame:
-    """Return one 0/1 column per leaf, (n, leaves of all trees) float64, in scikit-learn's order.
+    """Return one float64 column per leaf of each tree: 1 in rows that reach the leaf, otherwise 0.
 
-    The trees return the position of each row's leaf, and each column compares that with its own.
+    Each tree is evaluated to the position of the row's leaf, which is compared with all positions.
     """
     check_estimator(model, "estimators_", "one_hot_encoder_")
     b = frame.builder
@@ -194,9 +194,9 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
 def isolation_forest(model: Any, frame: Frame) -> Outputs:
     """Return label -1 or 1, score (negative for outliers) and samples (score + offset_).
 
-    Liu, Ting and Zhou (2008), `sklearn/ensemble/_iforest.py`: samples is -2^-(sum / (trees *
-    c(max_samples_))). Each tree adds the depth of the row's leaf, and the average path length of
-    the leaf's training rows, to the sum. NaN follows each node's missing direction.
+    As in Liu, Ting and Zhou (2008), samples is -2^-(sum / (trees * c(max_samples_))), where c is
+    the average path length. Each tree adds to the sum the depth of the row's leaf, and c of the
+    number of training rows in it. NaN follows each node's missing direction.
     """
     check_estimator(model, "estimators_", "estimators_features_", "offset_", "_max_samples")
     b, depth = frame.builder, _sum_depths(model, frame)
@@ -237,10 +237,10 @@ def compute_average_path_length(samples: Array) -> Array:
 
 
 def _find_min_inlier_depth(denominator: float, offset: float) -> float:
-    """Return the smallest sum of depths of an inlier, or infinity if there are no inliers.
+    """Return the smallest sum of depths of an inlier; infinity if no depth is an inlier's.
 
-    The score of the row at the quantile of `contamination` is exactly 0. Comparing depths instead
-    of scores gives the exact label.
+    Comparing depths gives the exact label even for the row at the quantile of `contamination`,
+    whose score is exactly 0 in scikit-learn.
     """
 
     def is_inlier(depth: float) -> bool:
@@ -253,7 +253,7 @@ def _find_min_inlier_depth(denominator: float, offset: float) -> float:
     if not is_inlier(high):
         return np.inf
     bits = [int(np.float64(edge).view(np.int64)) for edge in (low, high)]
-    while bits[1] - bits[0] > 1:  # Positive floats are ordered as their bits are.
+    while bits[1] - bits[0] > 1:  # Bisect the bits, which order positive floats.
         middle = (bits[0] + bits[1]) // 2
         bits[is_inlier(float(np.int64(middle).view(np.float64)))] = middle
     return float(np.int64(bits[1]).view(np.float64))

@@ -1,10 +1,11 @@
 """Gradient boosting: GradientBoosting and HistGradientBoosting, classifiers and regressors.
 
-`sklearn/ensemble/_gb.py`: raw = init, then `raw += learning_rate * value` stage by stage in
-float64. The start is a constant for the default init, and another model's output otherwise.
-`sklearn/ensemble/_hist_gradient_boosting`: float64 `x <= num_threshold`, NaN follows
-missing_go_to_left. A preprocessor encodes categorical columns, replaces unknown ones by NaN and
-moves them to the front; `feature_idx` counts in that order. Infinity is an ordinary number.
+GradientBoosting (`sklearn/ensemble/_gb.py`) adds `learning_rate * value` of each stage to a raw
+score in float64. The raw score starts with a constant, or with the output of the model `init`.
+HistGradientBoosting (`sklearn/ensemble/_hist_gradient_boosting`) tests float64 `x <=
+num_threshold`, and NaN follows missing_go_to_left. Its preprocessor encodes categorical columns,
+replaces unknown categories by NaN and moves these columns to the front; `feature_idx` counts in
+that order. Infinity is an ordinary number.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 """The probabilities of an init are clipped to [EPSILON, 1 - EPSILON] before the link."""
 
 FLOAT64_ON_FLOAT32 = ("sklearn.tree.", "sklearn.ensemble.")
-"""Modules whose predictors compute in float64 even though an init gets float32 rows."""
+"""Modules whose predictors compute in float64 even from the float32 rows that `init` gets."""
 
 
 def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -63,14 +64,14 @@ def _compute_raw_score(model: Any, frame: Frame, recurse: Recurse, classifier: b
     # The init model gets the float32 matrix, without names.
     init_input = Frame.from_value(b, b.op("cast", x, dtype="float64"), frame.names)
     init_score = _compute_init_score(model, init_input, recurse, classifier)
-    # Each tree has an output of its own, and these are added to the start one by one. So the
-    # rounding, and the order of classes that almost tie, is that of scikit-learn.
+    # Each tree has a separate output, and linear adds the outputs to the start one by one, so sums
+    # round as in scikit-learn, and classes that almost tie have the same order.
     values = sum_trees(b, x, raw_trees, target=np.arange(stages * width, dtype=np.int32))
     return b.linear(b.op("concat", init_score, values), np.tile(np.eye(width), (stages + 1, 1)))
 
 
 def _find_constant_start(model: Any, width: int, classifier: bool) -> Array | None:
-    """Return the (width,) raw score before the first stage, or None if it depends on the row."""
+    """Return the raw score before the first stage, (width,); None if `init` reads the row."""
     init = model.init_
     if isinstance(init, str) and init == "zero":
         return np.zeros(width)
@@ -110,7 +111,7 @@ def _compute_init_score(model: Any, frame: Frame, recurse: Recurse, classifier: 
     if is_binary:
         logit = b.op("log", b.op("div", proba, b.op("sub", 1.0, proba)))
         return b.op("mul", 0.5, logit) if model.loss == "exponential" else logit
-    # The logarithm of p / geometric mean of p.
+    # The multinomial link is the logarithm of p / (geometric mean of the probabilities).
     logs = b.op("sum", b.op("log", proba), axis=1)
     mean = b.op("exp", b.op("div", logs, float(proba.type.width)))
     return b.op("log", b.op("div", proba, mean))
@@ -123,7 +124,7 @@ def _check_precision(model: Any) -> None:
     if not is_float64 and not type(init).__module__.startswith(FLOAT64_ON_FLOAT32):
         raise UnsupportedModelError(
             f"init of {type(model).__name__} is {type(init).__name__}, which computes in float32 "
-            "there, so its scores cannot be repeated exactly; use init=None, 'zero' or trees"
+            "as init, so its scores cannot be reproduced exactly; use init=None, 'zero' or trees"
         )
 
 
@@ -133,7 +134,7 @@ IDENTITY_LOSSES = ("squared_error", "absolute_error", "quantile")
 
 
 def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return label, score and probabilities; of two classes, a score of 0 means the first."""
+    """Return label, score and probabilities; for two classes, a score of 0 means the first one."""
     check_estimator(model, "_predictors", "_baseline_prediction", "classes_")
     classes = classify.read_classes(model)
     if len(classes) < 2 or model.loss != "log_loss":
@@ -212,7 +213,7 @@ def _join_hist_trees(predictors: list[Any]) -> RawTrees:
 def _read_category_sets(
     predictors: list[Any], nodes: Array, is_categorical: Array, tree_of_node: Array
 ) -> dict[int, Array] | None:
-    """Map each categorical node to the categories that go left: the bits of eight uint32."""
+    """Map each categorical node to the codes that go left (bitsets); None without such nodes."""
     node_indices = np.flatnonzero(is_categorical)
     if not node_indices.size:
         return None

@@ -1,8 +1,8 @@
 """Calibrated classifiers, classifiers with another threshold, and classifiers of encoded targets.
 
-`sklearn/calibration.py`: a sigmoid (Platt, 1999), isotonic regression (Zadrozny and Elkan, 2002) or
-a temperature (Guo et al., 2017) on decision_function if the member has it, else on predict_proba.
-EncodedTargetClassifier is sqlml's own.
+As in `sklearn/calibration.py`, a sigmoid (Platt, 1999), isotonic regression (Zadrozny and Elkan,
+2002) or a temperature (Guo et al., 2017) calibrates the member's decision_function or, if it has
+none, its predict_proba. EncodedTargetClassifier is a class of sqlml.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EPSILON = 1e-12
 
 
 def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the mean probabilities of all pairs of a member and its calibrators."""
+    """Average the calibrated probabilities of all members, one per fold of the training rows."""
     check_estimator(model, "calibrated_classifiers_", "classes_")
     classes = classify.two_or_more_classes(model)
     b = frame.builder
@@ -41,7 +41,7 @@ def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
 def _calibrate_pair(
     owner: Any, name: str, pair: Any, frame: Frame, recurse: Recurse, classes: list[Any]
 ) -> Value:
-    """Return the calibrated probabilities, (n, K), of one pair of a member and its calibrators."""
+    """Return the calibrated probabilities, (n, K), of `pair`, a member and its calibrators."""
     b, width = frame.builder, len(classes)
     member = Member.of(owner, name, pair.estimator, frame, recurse)
     member_classes = member.classes
@@ -65,7 +65,7 @@ def _calibrate_pair(
         raise UnsupportedModelError(
             f"{member.where} does not know all {width} classes; fit it again"
         )
-    # Values that exceed 1 by at most 1e-5 are 1.
+    # Like scikit-learn, round values that exceed 1 by at most 1e-5 to 1.
     is_above = b.op("and", b.op("gt", proba, 1.0), b.op("le", proba, 1.0 + 1e-5))
     return b.op("where", is_above, 1.0, proba)
 
@@ -81,7 +81,7 @@ def _calibrate_columns(
     ]
     if width == 2:
         return classify.add_complement(b, columns[0])
-    # A pair that was fitted on fewer classes has fewer columns; the other classes get 0.
+    # A pair that was fitted on fewer classes has fewer columns; the missing classes get 0.
     proba = spread(b, b.concat(columns), class_indices[:num_columns], width)
     return classify.normalise(b, proba)
 
@@ -95,7 +95,7 @@ def _calibrate_column(b: Builder, value: Value, calibrator: Any) -> Value:
 
 
 def _scale_temperature(b: Builder, response: Value, is_score: bool, beta: float) -> Value:
-    """Return softmax(beta * logits); the logits of probabilities are their logarithms."""
+    """Return softmax(beta * logits), where logits are scores or the logs of probabilities."""
     if response.type.width == 1 and is_score:
         logits = b.op("concat", b.op("neg", response), response)
     elif is_score:
@@ -107,7 +107,7 @@ def _scale_temperature(b: Builder, response: Value, is_score: bool, beta: float)
 
 
 def fixed_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Apply the parameter `threshold`; "auto" is 0.5 for probabilities and 0 for scores."""
+    """Classify with the model's `threshold`; "auto" is 0.5 for probabilities and 0 for scores."""
     check_estimator(model)
     member = Member.of(model, "estimator", get_inner_estimator(model), frame, recurse)
     method, threshold = _find_response_method(model, member), model.threshold
@@ -147,7 +147,7 @@ def _find_response_method(model: Any, member: Member) -> str:
 
 
 def _classify(model: Any, member: Member, method: str, threshold: Any, pos_label: Any) -> Outputs:
-    """Compare the probability of the positive class, or the score in its favour, with a number."""
+    """Return `pos_label` if the member's `method` for it reaches `threshold`, else the other."""
     b, labels = member.builder, member.classes
     if len(labels) != 2:
         raise UnsupportedModelError(
@@ -178,6 +178,6 @@ def encoded_target_classifier(model: Any, frame: Frame, recurse: Recurse) -> Out
     labels = build_labels(list(model.classes_))
     if not isinstance(outputs, Outputs) or [len(s) for s in outputs.label_sets] != [len(labels)]:
         raise UnsupportedModelError(
-            f"the classifier of this {type(model).__name__} does not have its {len(labels)} classes"
+            f"the classifier in {type(model).__name__} does not have {len(labels)} classes"
         )
     return Outputs(outputs.values, labels)

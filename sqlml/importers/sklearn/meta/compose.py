@@ -36,7 +36,7 @@ ROW_READERS: Mapping[str, Callable[[Any], Schema]] = {
     "sklearn.feature_extraction.text.TfidfVectorizer": read_text_schema,
     "sklearn.preprocessing._label.MultiLabelBinarizer": read_list_schema,
 }
-"""Transformers that read rows instead of a matrix, and the functions that find their columns."""
+"""Maps each transformer that reads rows instead of a matrix to the function for its columns."""
 
 
 def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
@@ -54,10 +54,10 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
             )
         result, last_step = _import_step(name, step, step_input, recurse), step
         if step_input.sparse and isinstance(result, Frame) and _keeps_sparse(step):
-            # Scalers and imputers return a sparse matrix for a sparse one.
+            # For example, scalers and imputers return a sparse matrix if they get one.
             result = replace(result, sparse=result.sparse or step_input.sparse)
     if isinstance(result, Outputs) and _is_passthrough(model.steps[-1][1]):
-        # A passthrough step hides the predictor.
+        # A passthrough at the end makes the pipeline a transformer, and hides predict.
         hidden_output = _to_frame(frame.builder, last_step, result)
         if hidden_output is None:
             raise UnsupportedModelError(
@@ -83,10 +83,11 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
 
 
 def _prepare_row_input(name: str, transformer: Any, selection: Any, columns: Frame) -> Frame:
-    """Return the selected columns for a transformer, which may read rows instead of a matrix.
+    """Return `columns` as the transformer called `name` reads them.
 
-    A single column then holds texts, lists or maps. From a list of columns, FeatureHasher reads
-    rows of strings, and a vectorizer would read the names of the columns.
+    A transformer in `ROW_READERS` needs one column of texts, lists or maps, selected by a string or
+    number. Only FeatureHasher also reads a list of columns, as rows of strings; a vectorizer would
+    read their names.
     """
     first_step = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
     schema = ROW_READERS.get(path_of(first_step))
@@ -133,14 +134,14 @@ def frozen_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outp
 
 
 def self_training_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Import the classifier that was fitted on given and predicted labels."""
+    """Import the inner classifier, which was fitted on known and on predicted labels."""
     check_estimator(model, "estimator_", "classes_")
     member = Member.of(model, "estimator_", model.estimator_, as_numbers(frame), recurse)
     return Outputs(member.available("label", "proba", "score"), member.classes)
 
 
 def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Import the regressor that was fitted on the inliers."""
+    """Import the inner regressor, which was fitted on the inliers."""
     check_estimator(model, "estimator_")
     columns = as_numbers(frame)
     member = Member.of(model, "estimator_", model.estimator_, columns, recurse, many=True)
@@ -148,7 +149,7 @@ def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def composite_schema(model: Any) -> Schema:
-    """Return the columns that the first part with recorded columns was fitted on."""
+    """Return the columns of a composite: those of its first part that records its columns."""
     reader = _find_reader(model)
     if reader is not None:
         schema = ROW_READERS.get(path_of(reader), Schema.from_model)(reader)
@@ -168,14 +169,14 @@ def find_dict_separator(model: Any) -> str | None:
 
 
 def _find_reader(model: Any) -> Any:
-    """Return the first part that records its columns or reads rows, or None."""
+    """Return the first part that records its columns or is in `ROW_READERS`, or None."""
     names = ("feature_names_in_", "n_features_in_")
     if path_of(model) in ROW_READERS or any(getattr(model, n, None) is not None for n in names):
         return model
     parts = [part for _, part in getattr(model, "steps", [])]
     parts += [part for _, part in getattr(model, "transformer_list", [])]
     parts += [getattr(model, "best_estimator_", None)]
-    members = getattr(model, "estimators_", None)  # Pipelines, if they read texts.
+    members = getattr(model, "estimators_", None)  # These may be pipelines that read texts.
     parts += members if isinstance(members, list) else []
     parts += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
     part = next((part for part in parts if not (_is_passthrough(part) or is_dropped(part))), None)
@@ -208,7 +209,7 @@ def _import_transformer(name: str, step: Any, frame: Frame, recurse: Recurse) ->
     transformed = _to_frame(frame.builder, step, _import_step(name, step, frame, recurse))
     if transformed is None:
         raise UnsupportedModelError(
-            f"step {name!r}: {type(step).__name__} predicts where a transformer is expected"
+            f"step {name!r}: {type(step).__name__} is a predictor, but must be a transformer"
         )
     return transformed
 
@@ -228,7 +229,7 @@ _DENSE_MODULES = (
     "sklearn.decomposition.",
     "sklearn.discriminant_analysis",
 )
-"""Modules whose transformers return a dense matrix even for a sparse one."""
+"""Modules whose transformers return a dense matrix even if they get a sparse one."""
 
 
 def _keeps_sparse(step: Any) -> bool:
@@ -267,7 +268,7 @@ _TARGET_STEP = "TransformedTargetRegressor"
 
 
 def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Apply the transformer's inverse to the regressor's predictions, (n, targets)."""
+    """Return the regressor's predictions, (n, targets), after the transformer's inverse."""
     check_estimator(model, "regressor_", "transformer_")
     member = Member.of(model, "regressor_", model.regressor_, frame, recurse, many=True)
     value = member.output_of("predict")
@@ -342,7 +343,7 @@ def _invert_quantile(b: Builder, model: Any, value: Value) -> Value:
         is_above = b.op("gt", b.op("add", share, BOUNDS_THRESHOLD), 1.0)
         result = b.op("where", is_above, quantiles[:, -1], result)
         result = b.op("where", is_below, quantiles[:, 0], result)
-    return result  # For uniform positions, the interpolation clips already.
+    return result  # The interpolation has already clipped uniform positions.
 
 
 def _invert_function(b: Builder, model: Any, value: Value) -> Value:

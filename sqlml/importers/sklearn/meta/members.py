@@ -1,7 +1,7 @@
 """Members: the estimators inside a meta-estimator, with outputs in the order of its classes.
 
-A classifier inside a meta-estimator often has different class names (numbers from 0, or only some
-of the classes), so its columns are moved to the positions of the owner's classes.
+A classifier often has other classes than the meta-estimator that owns it: numbers from 0, or only
+some of the classes. Therefore its columns are moved to the positions of the owner's classes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_dropped(member: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The outputs of an estimator inside another one; `where` describes it in messages."""
+    """The outputs of an estimator inside a meta-estimator; `where` names it in messages."""
 
     builder: Builder
     where: str
@@ -41,7 +41,7 @@ class Member:
     def of(
         cls, owner: Any, name: str, model: Any, frame: Frame, recurse: Recurse, many: bool = False
     ) -> Member:
-        """Import the member `name` of `owner`; if `many`, it may predict several targets."""
+        """Import `model`, the attribute `name` of `owner`; with `many`, allow several targets."""
         where = f"{name} of {type(owner).__name__}"
         try:
             outputs = recurse(model, frame)
@@ -49,14 +49,14 @@ class Member:
             raise UnsupportedModelError(f"{where}: {error}") from error
         if not isinstance(outputs, Outputs) or "label" not in outputs.values:
             raise UnsupportedModelError(
-                f"{where}: {type(model).__name__} returns columns where a prediction is expected"
+                f"{where}: {type(model).__name__} is a transformer, but must be a predictor"
             )
         if outputs.values["label"].type.width != 1 and (outputs.label_sets or not many):
             raise UnsupportedModelError(
                 f"{where}: {type(model).__name__} predicts several targets at once; fit one model "
                 "per target"
             )
-        # A booster has margins for SQL, but no decision_function that a meta-estimator would call.
+        # A booster has scores in SQL, but no decision_function that a meta-estimator could call.
         absent = {output for method, output in OUTPUT.items() if not hasattr(model, method)}
         values = {key: value for key, value in outputs.values.items() if key not in absent}
         return cls(frame.builder, where, Outputs(values, outputs.label_sets))
@@ -71,9 +71,7 @@ class Member:
     @property
     def classes(self) -> Labels:
         if self.outputs.labels is None:
-            raise UnsupportedModelError(
-                f"{self.where} is a regressor where a classifier is expected"
-            )
+            raise UnsupportedModelError(f"{self.where} is a regressor, but must be a classifier")
         return self.outputs.labels
 
     def output_of(self, method: str) -> Value:
@@ -85,8 +83,8 @@ class Member:
             return value
         if self.classes.kind == "string":
             raise UnsupportedModelError(
-                f"{self.where} predicts strings where numbers are expected; fit it on numbered "
-                "classes"
+                f"{self.where} predicts strings, but must predict numbers; fit it on classes that "
+                "are numbers"
             )
         return look_up(self.builder, value, np.array(self.classes.values, np.float64))
 
@@ -113,7 +111,7 @@ def members(owner: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
 
 
 def as_numbers(frame: Frame) -> Frame:
-    """Return the frame as one matrix, for an estimator that does not check its input."""
+    """Return the frame as one numeric matrix, which an owner passes on without checking it."""
     value = frame.matrix(rows="sparse")
     return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
@@ -137,5 +135,5 @@ def sum_values(b: Builder, values: Sequence[Value]) -> Value:
 
 
 def apply_constant(b: Builder, op: str, value: Value, number: float) -> Value:
-    """Apply `op` ("add", "sub", "mul", "div", "pow") with one number, in the value's dtype."""
+    """Return `op(value, number)`, with `number` in the dtype of `value`."""
     return b.op(op, value, np.full(1, float(number), numpy_dtype(value.type.dtype)))

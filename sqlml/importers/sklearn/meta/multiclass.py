@@ -1,7 +1,7 @@
 """Multiclass and multi-output models that consist of one estimator per class, pair or target.
 
-`sklearn/multiclass.py` and `sklearn/multioutput.py`. A chain passes the columns and the predictions
-of earlier estimators to each estimator.
+They follow `sklearn/multiclass.py` and `sklearn/multioutput.py`. Each estimator of a chain also
+reads the predictions of the estimators before it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sqlml.types import Labels
 
 @dataclass(frozen=True, slots=True)
 class BinaryMember:
-    """A member that predicts the second class if its confidence is above `threshold`."""
+    """A member whose class is the second one where `confidence` is above `threshold`."""
 
     confidence: Value
     values: dict[str, Value]
@@ -39,7 +39,7 @@ class BinaryMember:
 
 
 def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the class with the most confident member, or all labels of an indicator matrix."""
+    """Return the class of the most confident member, or a 0/1 label per class if multilabel."""
     check_estimator(model, "estimators_", "classes_", "label_binarizer_")
     b, members = frame.builder, _import_binary_members(model, frame, recurse)
     is_multilabel = model.label_binarizer_.y_type_.startswith("multilabel")
@@ -60,13 +60,13 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
 
 
 def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Count the votes of all pairs of classes; if votes are equal, the confidences decide."""
+    """Count the votes of all pairs of classes; confidences decide between equal votes."""
     check_estimator(model, "estimators_", "classes_")
     classes = classify.two_or_more_classes(model)
     if model.pairwise_indices_ is not None:
         raise UnsupportedModelError(
-            "OneVsOneClassifier around a model of precomputed kernels needs the training rows; "
-            "fit it with a kernel that the model computes itself"
+            "OneVsOneClassifier contains a model with a precomputed kernel, which needs the "
+            "training rows; fit it with a kernel that the model computes itself"
         )
     b, members = frame.builder, _import_binary_members(model, as_numbers(frame), recurse)
     predictions = b.concat([member.values["predict"] for member in members])
@@ -81,7 +81,7 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
 
 
 def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the class whose code is nearest to the members' confidences, the first if several."""
+    """Return the class whose row of `code_book_` is nearest to the members' confidences."""
     check_estimator(model, "estimators_", "classes_", "code_book_")
     classes = classify.read_classes(model)
     b, members = frame.builder, _import_binary_members(model, frame, recurse)
@@ -95,9 +95,9 @@ def _import_binary_members(model: Any, frame: Frame, recurse: Recurse) -> list[B
 
 
 def _import_member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> BinaryMember:
-    """Import a member; its confidence is a regressor's prediction, a score or a probability."""
+    """Import `estimators_[i]` with a prediction, a score or a probability as its confidence."""
     b = frame.builder
-    # The class of members whose training rows were all of one class.
+    # scikit-learn uses this class for a member whose training rows all had one class.
     if path_of(member) == "sklearn.multiclass._ConstantPredictor":
         constant = float(np.ravel(member.y_)[0])
         value = repeat_rows(frame, np.array([constant]))
@@ -137,7 +137,7 @@ T = TypeVar("T", Value, Labels)
 
 
 def multi_output_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the predictions of all estimators side by side, (n, targets), labels as numbers."""
+    """Return the predictions of all estimators side by side, (n, targets)."""
     check_estimator(model, "estimators_")
     columns = [member.output_of("predict") for member in members(model, frame, recurse)]
     return Outputs({"label": frame.builder.concat(columns)})
@@ -157,7 +157,7 @@ def multi_output_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outpu
 
 
 def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return (n, targets) float64; each estimator also reads the predictions of earlier ones."""
+    """Return the predictions of a chain's estimators in the order of the targets, (n, targets)."""
     check_estimator(model, "estimators_", "order_")
     chain = _import_chain(model, frame, recurse, "predict")
     columns = [frame.builder.cast(member.output_of("predict"), "float64") for member in chain]
@@ -165,9 +165,10 @@ def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the labels, and the probability and score of each target's second class.
+    """Return the label of each target, and the probability and score of its second class.
 
-    With more than two classes, scikit-learn raises an error for probabilities and scores.
+    Probabilities and scores are absent if a target has more than two classes, because scikit-learn
+    raises an error for them.
     """
     check_estimator(model, "estimators_", "order_", "chain_method_")
     b, chain = frame.builder, _import_chain(model, frame, recurse, str(model.chain_method_))
@@ -185,7 +186,7 @@ def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _import_chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> list[Member]:
-    """Import the estimators in the chain's order; later ones read `method` of earlier ones."""
+    """Import a chain's estimators; each also reads the results of `method` of those before it."""
     b = frame.builder
     names, feature_blocks = list(frame.names), [check_array(frame, type(model).__name__)]
     estimators: list[Member] = []
@@ -200,7 +201,7 @@ def _import_chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> li
 
 
 def _compute_chain_feature(model: Any, i: int, member: Member, method: str) -> Value:
-    """Return the column that later estimators of a chain read: the result of `method`."""
+    """Return the result of `method` of the i-th estimator, which later ones of a chain read."""
     if method == "predict":
         return member.output_of(method)
     if len(member.classes) != 2:

@@ -1,10 +1,10 @@
 """Encoders: OneHotEncoder, OrdinalEncoder, TargetEncoder, LabelEncoder and LabelBinarizer.
 
-Source: `sklearn/preprocessing/_encoders.py`. The codes here have a different order, in which
-grouping needs one subtraction and no table:
+The encoders follow `sklearn/preprocessing/_encoders.py`, but number categories in another order, so
+that infrequent categories are grouped by one subtraction instead of a table:
 
-* with infrequent values, 0 is the infrequent group, and 1, 2, ... are the frequent categories in
-  scikit-learn's order; without infrequent values, the frequent categories are 0, 1, ...;
+* with infrequent categories, 0 is their group, and 1, 2, ... are the frequent categories in
+  scikit-learn's order; without infrequent ones, the frequent categories are 0, 1, ...;
 * a missing category (NaN or None) is last, unless it belongs to the infrequent group.
 
 `slots` maps such a code to the number that scikit-learn gives the category after grouping.
@@ -34,10 +34,10 @@ class Categories:
     """The categories of one column of an encoder.
 
     `values` are the categories that are not missing: float64 (dates as microseconds since 1970) or
-    object (strings). The first `infrequent` of them are infrequent, and `group` is the code of
-    their group. `missing` is the missing category, if there is one, and `missing_code` its code.
-    `slots` maps each code to scikit-learn's number. `floats` is true if the training column was of
-    floats.
+    object (strings). The first `num_infrequent` of them are infrequent; the code of their group is
+    `group`, or None without a group. `missing` says whether the missing category is NaN or None,
+    and `missing_code` is its code, or -1. `slots` maps each code to scikit-learn's number for it.
+    `has_floats` is true if the training column had a float dtype.
     """
 
     kind: Kind
@@ -52,13 +52,13 @@ class Categories:
     def encode(self, frame: Frame, i: int, step: str, *, unknown: Unknown) -> Value:
         """Return column `i` as (n, 1) int64 codes.
 
-        `unknown` decides whether an unknown category raises an error while scoring, keeps the code
-        -1, or gets the code of the infrequent group.
+        An unknown category raises an error while scoring if `unknown` is "raise", keeps the code -1
+        if it is "keep", and otherwise gets the code of the infrequent group.
         """
         b = frame.builder
         encoded_null = -1 if self.missing is None else int(self.values.size)
         if encoded_null > 0 and self.missing_code == self.group and self.num_infrequent:
-            encoded_null = 0  # This code is grouped below.
+            encoded_null = 0  # The code of an infrequent category, which is grouped below.
         column = self._read_column(frame, i, step)
         codes = b.op("encode", column, categories=self.values, missing=encoded_null)
         if unknown == "raise":
@@ -93,7 +93,7 @@ class Categories:
 
 
 def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) -> Categories:
-    """Read the categories of column `i`; with `group_missing`, NaN can belong to the group."""
+    """Read the categories of column `i`; with `group_missing`, NaN may be an infrequent one."""
     raw_categories = np.asarray(model.categories_[i])
     dates = _to_microseconds(raw_categories)
     items = to_python(raw_categories if dates is None else dates)
@@ -132,14 +132,14 @@ def _find_null_indices(items: Sequence[Any]) -> list[int]:
 
 
 def _to_microseconds(raw: Array) -> Array | None:
-    """Return dates as float64 microseconds since 1970; None for other categories."""
+    """Return dates as float64 microseconds since 1970; None if not dates, or more precise ones."""
     if raw.dtype == object and raw.size and all(isinstance(c, date | None) for c in raw):
         raw = raw.astype("datetime64[us]")
     if raw.dtype.kind != "M":
         return None
     rounded = raw.astype("datetime64[us]")
     if (rounded.astype(raw.dtype) != raw)[~np.isnat(raw)].any():
-        return None  # Timestamps of the engine have only microseconds.
+        return None  # The engine's timestamps are not more precise than microseconds.
     return np.where(np.isnat(raw), np.nan, rounded.astype(np.int64).astype(np.float64))
 
 
@@ -150,9 +150,9 @@ def _find_infrequent(model: Any, i: int) -> set[int]:
 
 
 def _group_rare(model: Any, i: int, count: int, separate: int | None) -> tuple[set[int], list[int]]:
-    """Return the indices of the infrequent categories, and the slot of each category.
+    """Return the indices of the infrequent categories, and the slot of each of `count` categories.
 
-    `separate` is the index of a missing category outside the grouping; it gets the last slot.
+    `separate` is the index of a missing category that is never grouped; it gets the last slot.
     """
     infrequent = _find_infrequent(model, i)
     frequent = [j for j in range(count) if j not in infrequent and j != separate]
@@ -198,7 +198,7 @@ UNKNOWN: Mapping[str, Unknown] = {
 
 
 def one_hot_encoder(model: Any, frame: Frame) -> Frame:
-    """Return a 0/1 float64 column for each category that is not dropped, column by column."""
+    """Return a 0/1 float64 column for each category of each column, unless `drop` removes it."""
     check_estimator(model, "categories_", "drop_idx_")
     if model.handle_unknown not in UNKNOWN:
         raise explain_option(model, "handle_unknown")
@@ -221,7 +221,7 @@ def _encode_one_hot(model: Any, frame: Frame, i: int) -> Frame:
 
 
 def _find_dropped_slot(model: Any, i: int) -> int | None:
-    """Return the slot, after grouping, of the category that `drop` removes."""
+    """Return the slot of the category that `drop` removes from column `i`, or None."""
     if model.drop_idx_ is None or model.drop_idx_[i] is None:
         return None
     dropped, infrequent = int(model.drop_idx_[i]), _find_infrequent(model, i)
@@ -283,7 +283,7 @@ def _encode_ordinal(model: Any, frame: Frame, i: int) -> Frame:
 
 
 def _move_group_last(b: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:
-    """Convert codes, infrequent group first, to scikit-learn's codes, infrequent group last."""
+    """Convert codes from the infrequent group first to scikit-learn's order, the group last."""
     group = slots[0]
     if slots[1 : group + 1] != tuple(range(group)):
         raise UnsupportedModelError(
@@ -294,7 +294,7 @@ def _move_group_last(b: Builder, value: Value, slots: tuple[int, ...], feature: 
 
 
 def target_encoder(model: Any, frame: Frame) -> Frame:
-    """Return one float64 column per input column, or one per column and class if multiclass."""
+    """Return an encoding per column, or per column and class if the target is multiclass."""
     check_estimator(model, "categories_", "encodings_", "target_mean_")
     means = np.atleast_1d(np.asarray(model.target_mean_, np.float64))
     if len(model.encodings_) != frame.width * means.size:
@@ -334,7 +334,10 @@ def label_encoder(model: Any, frame: Frame) -> Outputs:
 
 
 def label_binarizer(model: Any, frame: Frame) -> Frame:
-    """Return pos_label in the class's column and neg_label elsewhere; two classes share one."""
+    """Return pos_label in the column of the row's class, otherwise neg_label.
+
+    For two classes, return only the column of the second one.
+    """
     check_estimator(model, "classes_", "y_type_")
     if str(model.y_type_).startswith("multilabel"):
         raise UnsupportedModelError(
@@ -360,7 +363,7 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
 
 
 def _read_classes(model: Any) -> tuple[Array, int]:
-    """Return the classes for `encode` (float64 or strings), and the missing class's index or -1."""
+    """Return the classes, float64 or strings, and the index of the missing class, or -1."""
     items = to_python(np.asarray(model.classes_))
     null_indices = _find_null_indices(items)
     if len(null_indices) > 1 or (null_indices and null_indices[0] != len(items) - 1):
@@ -404,7 +407,7 @@ def _encode_labels(
 
 
 def _check_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
-    """Check while scoring that x contains only integers; other numbers cannot be labels."""
+    """Return `x`; numbers that are not integers, which cannot be labels, are errors in scoring."""
     is_integer = b.op("and", b.op("eq", x, b.op("trunc", x)), b.op("lt", b.op("abs", x), 2.0**63))
     invalid = b.op("cast", b.op("not", is_integer), dtype="int64")
     zero = b.op("require_known", b.op("neg", invalid), feature=feature, step=step)

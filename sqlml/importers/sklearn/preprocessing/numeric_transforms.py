@@ -1,6 +1,6 @@
 """Numeric transformers: scalers, powers, quantiles, bins, polynomials, splines and functions.
 
-A scaler's sub/div or mul/add are not merged into one multiply-add, which would round differently.
+The two operations of a scaler are not merged into one multiply-add, which would round differently.
 Powers follow `scipy.stats._morestats._yeojohnson_transform` and `scipy.special.boxcox`.
 """
 
@@ -34,14 +34,14 @@ _SCALER_STEPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "MaxAbsScaler": (("div", "scale_", ""),),
     "RobustScaler": (("sub", "center_", "with_centering"), ("div", "scale_", "with_scaling")),
 }
-"""Maps each class to its steps: the operator, the attribute with a number for each column, and the
-parameter that enables the step, if any."""
+"""Maps a class to its steps: an operator, the attribute with its second operand per column, and the
+parameter that enables the step, or ""."""
 
 _INVERSE_OPERATORS = {"sub": "add", "add": "sub", "mul": "div", "div": "mul"}
 
 
 def scaler(model: Any, frame: Frame) -> Frame:
-    """Scale as the classes in `_SCALER_STEPS` do, and clip to a range if `clip` is set."""
+    """Apply the class's steps in `_SCALER_STEPS`, and clip to `feature_range` if `clip` is set."""
     steps, b = _read_scaler_steps(model), frame.builder
     value = check_array(frame, type(model).__name__, allow_nan=True)
     for op, parameters in steps:
@@ -56,7 +56,7 @@ def scaler(model: Any, frame: Frame) -> Frame:
 
 
 def unscale(b: Builder, model: Any, value: Value) -> Value:
-    """Undo a scaler: compute `model.inverse_transform` for (n, k) float64."""
+    """Return `model.inverse_transform(value)` of a scaler, for an (n, k) float64 value."""
     for op, parameters in reversed(_read_scaler_steps(model)):
         value = b.op(_INVERSE_OPERATORS[op], value, parameters)
     return value
@@ -101,11 +101,11 @@ def binarizer(model: Any, frame: Frame) -> Frame:
 _EPSILON = float(np.finfo(np.float64).eps)
 _MIN_POSITIVE = 5e-324
 _MAX_EXPM1_ARGUMENT = 709.78
-"""The limit above which boxcox does not use expm1, because it would overflow."""
+"""SciPy's boxcox uses expm1 only for arguments up to this limit, because it overflows above."""
 
 
 def power_transformer(model: Any, frame: Frame) -> Frame:
-    """Apply Yeo-Johnson or Box-Cox powers; NaN stays NaN, infinity and invalid numbers raise."""
+    """Apply Yeo-Johnson or Box-Cox powers; NaN stays NaN, and invalid numbers raise an error."""
     check_estimator(model, "lambdas_")
     b = frame.builder
     lambdas = np.asarray(model.lambdas_, np.float64)
@@ -153,7 +153,11 @@ BOUNDS_THRESHOLD = 1e-7
 
 
 def quantile_transformer(model: Any, frame: Frame) -> Frame:
-    """Interpolate from both sides; repeated quantiles get the middle of their references."""
+    """Map numbers to their position among the quantiles of training, uniform or normal.
+
+    The mean of an ascending and a descending interpolation gives a number that equals several
+    quantiles the middle of their positions.
+    """
     check_estimator(model, "quantiles_", "references_")
     if frame.sparse:
         raise UnsupportedModelError(
@@ -184,13 +188,13 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
 
 
 def interpolate_columns(b: Builder, x: Value, points: Array, values: Array) -> Value:
-    """Interpolate each column of x, (n, k), between its own row of points and values, (k, m)."""
+    """Interpolate column i of x, (n, k), through `points[i]` and `values[i]`, each (k, m)."""
     offsets = np.arange(len(points) + 1, dtype=np.int64) * points.shape[1]
     return b.op("interpolate", x, points=points.ravel(), values=values.ravel(), offsets=offsets)
 
 
 def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
-    """Return the bin of each value: the number of inner edges that are not above it."""
+    """Return the bin of each value, the number of inner edges up to it, or one-hot columns."""
     check_estimator(model, "bin_edges_", "n_bins_")
     b = frame.builder
     is_float32 = model.dtype is not None and np.dtype(model.dtype) == np.float32
@@ -212,7 +216,7 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
 
 
 def polynomial_features(model: Any, frame: Frame) -> Frame:
-    """Return all terms, (n, terms): each term of a previous degree times one more column."""
+    """Return all products of columns up to the degree, each from a product of a lower degree."""
     check_estimator(model, "n_output_features_", "_min_degree", "_max_degree")
     b, x = frame.builder, check_array(frame, "PolynomialFeatures")
     blocks: list[Value] = []
@@ -221,7 +225,7 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
         first_column = b.op("select", x, indices=np.zeros(1, np.int64))
         blocks, names = [b.op("where", b.op("isnan", first_column), 1.0, 1.0)], ["1"]
     choose = combinations if model.interaction_only else combinations_with_replacement
-    # The columns of each product, in ascending order, with repetitions for powers.
+    # A term is the ascending tuple of its columns; a power repeats its column.
     terms: list[tuple[int, ...]] = [(i,) for i in range(frame.width)]
     value = x
     for degree in range(1, int(model._max_degree) + 1):
@@ -240,7 +244,7 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
 
 
 def spline_transformer(model: Any, frame: Frame) -> Frame:
-    """Return the B-spline basis; include_bias=False drops the last spline of each column."""
+    """Return the B-splines of each column; include_bias=False drops each column's last one."""
     check_estimator(model, "bsplines_", "n_features_out_")
     b = frame.builder
     knots = np.stack([np.asarray(s.t, np.float64) for s in model.bsplines_])
@@ -279,7 +283,7 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
 
 
 def _build_periodic_basis(b: Builder, x: Value, knots: Array, degree: int) -> Value:
-    """Return the periodic spline basis: the last `degree` splines are added to the first ones."""
+    """Return periodic splines: wrap x into one period, and add the last `degree` to the first."""
     low, high = knots[:, degree], knots[:, -degree - 1]
     wrapped = b.op("add", low, b.op("mod", b.op("sub", x, low), high - low))
     basis = b.op("bspline", wrapped, knots=knots, degree=degree)
@@ -299,9 +303,9 @@ def _build_periodic_basis(b: Builder, x: Value, knots: Array, degree: int) -> Va
 
 
 def _continue_as_constants(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
-    """Continue with the value at the nearer end.
+    """Return splines that keep their value at the nearer end outside of the training range.
 
-    With degree 0 the splines are zero below the range; above it, scikit-learn raises an error.
+    Splines of degree 0 are zero below the range, and a value above it raises an error.
     """
     b, degree = frame.builder, int(model.degree)
     if degree == 0:
@@ -311,10 +315,10 @@ def _continue_as_constants(frame: Frame, x: Value, model: Any, knots: Array) -> 
 
 
 def _continue_as_tangents(b: Builder, x: Value, model: Any, knots: Array) -> Value:
-    """Continue with tangents at the ends.
+    """Return splines that follow their tangents outside of the training range.
 
-    With degrees 0 and 1, scikit-learn increments the degree from column to column, so it uses inner
-    knots as the ends of later columns.
+    For degrees 0 and 1, scikit-learn increments the degree from column to column, so inner knots
+    are the ends of later columns.
     """
     degree, ends = int(model.degree), []
     for _ in knots:
@@ -326,10 +330,10 @@ def _continue_as_tangents(b: Builder, x: Value, model: Any, knots: Array) -> Val
 def _continue_at_ends(
     b: Builder, x: Value, model: Any, knots: Array, ends: list[tuple[int, int]], *, tangent: bool
 ) -> Value:
-    """Return the splines between two end knots; beyond them, the outer splines are continued.
+    """Return the splines of each column, of which the outer ones continue beyond two end knots.
 
-    `ends` has, for each column, the index of its end knot and the number of splines that are
-    continued. They continue as constants, or as tangents if `tangent`.
+    `ends` has, for each column, the index of the end knot, counted from either side, and the number
+    of splines that continue there: as constants, or as tangents if `tangent`.
     """
     num_splines = knots.shape[1] - int(model.degree) - 1
     basis = b.op("bspline", x, knots=knots, degree=int(model.degree))
@@ -365,8 +369,8 @@ ValueFunction = Callable[[Builder, Value], Value]
 def function_transformer(model: Any, frame: Frame) -> Frame:
     """Apply the identity, the SQL that is registered for the function, or one of `FUNCTIONS`.
 
-    A FunctionTransformer records no dtypes, so it computes in float64, as with `validate=True`,
-    although numpy computes np.log of booleans and small integers in smaller floats.
+    The function is computed in float64, as with `validate=True`, because a FunctionTransformer
+    records no dtypes; numpy itself computes np.log of small integers in smaller floats.
     """
     check_estimator(model)
     func = model.func
@@ -380,8 +384,8 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
         if function is None:
             raise UnsupportedModelError(
                 f"FunctionTransformer calls the Python function {name}, which cannot run inside "
-                f"SQL; register its SQL with sqlml.register_step({example}, sql=..), or use one of "
-                "numpy's elementary functions (np.log1p, np.sqrt ...) or a scikit-learn transformer"
+                f"SQL; register its SQL with sqlml.register_step({example}, sql=...), or use a "
+                "scikit-learn transformer, or a function of numpy such as np.log1p or np.sqrt"
             )
         if model.kw_args:
             raise UnsupportedModelError(
@@ -409,7 +413,7 @@ def _make_operator(name: str) -> ValueFunction:
 
 
 def _replace_non_finite(b: Builder, x: Value) -> Value:
-    """Replace NaN with 0 and infinities with the largest floats."""
+    """Compute np.nan_to_num: replace NaN with 0 and infinities with the largest floats."""
     largest = np.finfo(np.float64).max
     x = b.op("minimum", b.op("where", b.op("isnan", x), 0.0, x), largest)
     return b.op("maximum", x, -largest)
