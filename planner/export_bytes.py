@@ -47,7 +47,7 @@ def export_to_bytes(
     ensembles = [node.attrs for node in program.nodes if node.op == "tree_ensemble"]
     has_category_sets = any(Ensemble.of(attributes).has_categories for attributes in ensembles)
     try:
-        lowered = lower(program, "tt") if has_category_sets else lower_model_ops(program)
-        return export_onnx(lowered, store.dumps(program))
+        lowered_program = lower(program, "tt") if has_category_sets else lower_model_ops(program)
+        return export_onnx(lowered_program, store.dumps(program))
     except RecursionError:
         raise BackendError("the steps of this model are nested too deeply for ONNX") from None

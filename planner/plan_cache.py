@@ -43,7 +43,7 @@ _KEY_TYPES = (type(None), int, float, str, bytes, datetime.date, datetime.time, 
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _CachedPlan:
     plan: Plan | None
     answers: Mapping[Question, Any]
 
@@ -54,13 +54,13 @@ class PlanCache:
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
         functions = {name: getattr(context, name) for name in _RECORDED_FUNCTIONS}
-        self._recorded = {name: ask for name, ask in functions.items() if ask is not None}
+        self._recorded_functions = {name: ask for name, ask in functions.items() if ask is not None}
         self._lookups: Mapping[str, Callable[[Any], Any]] = {
-            **self._recorded,
+            **self._recorded_functions,
             "model": stamp,
         }
         self._settings: Mapping[str, str] = {}
-        self._entries: OrderedDict[Any, _Entry] = OrderedDict()
+        self._cached_plans: OrderedDict[Any, _CachedPlan] = OrderedDict()
         self._lock = threading.Lock()
 
     def set(self, option: str, value: Any) -> None:
@@ -79,25 +79,25 @@ class PlanCache:
         if settings and key is not None:
             key = (*key, tuple(sorted(settings.items())))
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None:
-                self._entries.move_to_end(key)
-        if entry is not None and self._is_current(entry):
-            return entry.plan
+            cached_plan = self._cached_plans.get(key)
+            if cached_plan is not None:
+                self._cached_plans.move_to_end(key)
+        if cached_plan is not None and self._is_current(cached_plan):
+            return cached_plan.plan
         answers: dict[Question, Any] = {}
         context = replace(self._make_recording_context(answers), settings=settings)
         plan = plan_statement(sql, parameters, context)
         if key is not None and (plan is None or not plan.is_temporary):
             with self._lock:
-                self._entries[key] = _Entry(plan, answers)
-                while len(self._entries) > MAX_PLANS:
-                    self._entries.popitem(last=False)
+                self._cached_plans[key] = _CachedPlan(plan, answers)
+                while len(self._cached_plans) > MAX_PLANS:
+                    self._cached_plans.popitem(last=False)
         return plan
 
-    def _is_current(self, entry: _Entry) -> bool:
+    def _is_current(self, cached_plan: _CachedPlan) -> bool:
         return not any(
             (answer is None and question[0] == "model") or self._look_up(*question) != answer
-            for question, answer in entry.answers.items()
+            for question, answer in cached_plan.answers.items()
         )
 
     def _look_up(self, function_name: str, argument: Any) -> Any:
@@ -127,7 +127,8 @@ class PlanCache:
             return answer
 
         recorded: dict[str, Any] = {
-            name: partial(ask_and_record, name, ask) for name, ask in self._recorded.items()
+            name: partial(ask_and_record, name, ask)
+            for name, ask in self._recorded_functions.items()
         }
         return replace(self._context, **recorded)
 
@@ -142,7 +143,7 @@ def _make_key(sql: str, parameters: Any) -> Any:
         names, values = (), tuple(parameters)
     else:
         return None
-    if not all(isinstance(v, _KEY_TYPES) for v in values):
+    if not all(isinstance(value, _KEY_TYPES) for value in values):
         return None
     # 1, 1.0 and True are equal, but not the same parameter.
     return sql, names, values, tuple(map(type, values))

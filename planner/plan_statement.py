@@ -30,21 +30,21 @@ def plan_statement(
     and sqlml cannot parse it, and BindError, UnknownModelError or ConfigError if a call is wrong.
     """
     try:
-        statement = read_statement(sql, parameters, context)
+        original_draft = read_statement(sql, parameters, context)
     except ParseError as error:
         return _plan_unparsed_statement(sql, error, context)
-    draft = rewrite(statement, disabled_rules)
+    draft = rewrite(original_draft, disabled_rules)
     if not (draft.targets or draft.edits or draft.expanded is not None):
         return None
     sql_text = draft.sql
-    remaining, dropped_names = draft.parameters.find_remaining_values()
+    remaining_indices, dropped_names = draft.parameters.find_remaining_values()
     if draft.has_parameters_in_calls:
-        sql_text, remaining, dropped_names = draft.parameters.fit_sql(sql_text)
+        sql_text, remaining_indices, dropped_names = draft.parameters.fit_sql(sql_text)
     return Plan(
         statement=sql,
         sql=sql_text,
         calls=tuple(draft.planned.values()),
-        parameters=remaining,
+        parameters=remaining_indices,
         dropped_names=dropped_names,
         dropped_joins=tuple(" ".join(join.split()) for join in draft.removed_joins),
         is_stored=draft.outline.is_stored,

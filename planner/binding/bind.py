@@ -186,12 +186,12 @@ class _Binder:
         bound_inputs = fields.get(fold(self.features[0].name), [])
         return all(convert_to_json(b.sql, b.type, "map") is None for b in bound_inputs)
 
-    def check_names(self, named: Sequence[Argument]) -> None:
+    def check_names(self, arguments: Sequence[Argument]) -> None:
         """Raise BindError for a named argument that is not a feature."""
         feature_names = {fold(f.name): f.name for f in self.features}
-        written_names = [argument.name or "" for argument in named]
+        written_names = [argument.name or "" for argument in arguments]
         renamed = features_behind_blanks(self.features, written_names) if self.fold_blanks else {}
-        for argument, name in zip(named, written_names, strict=True):
+        for argument, name in zip(arguments, written_names, strict=True):
             if fold(name) in feature_names or name in renamed:
                 continue
             extra_names = ["class"] if self.call.function == "predict_proba" else []
@@ -202,16 +202,18 @@ class _Binder:
             message = f"{self.model_label} has no feature {name!r}; {hint}"
             raise BindError(message, self.scope.sql, argument.name_start)
 
-    def collect_columns(self, named: Sequence[Argument], stars: Sequence[Argument]) -> Available:
-        """Return the columns of `stars` and the values of `named`, which replace these columns."""
+    def collect_columns(
+        self, arguments: Sequence[Argument], stars: Sequence[Argument]
+    ) -> Available:
+        """Return the columns of `stars`, and the values of `arguments`, which replace them."""
         scope, available = self.scope, Available()
         for argument in stars:
             assert argument.star is not None
             for name, bound in _expand_star(argument.star, argument.span.start, scope):
                 available.setdefault(fold(name), []).append(bound)
         given_names: set[str] = set()
-        columns = self.describe_columns(named) if named else ()
-        for argument, column in zip(named, columns, strict=True):
+        columns = self.describe_columns(arguments) if arguments else ()
+        for argument, column in zip(arguments, columns, strict=True):
             name = fold(argument.name or "")
             if name in given_names:
                 message = f"{argument.name} := is given twice"
@@ -224,7 +226,7 @@ class _Binder:
         """Return the column of each argument, or raise BindError at the name that is wrong."""
         scope = self.scope
         try:
-            return scope.single_columns([a.span for a in arguments])
+            return scope.single_columns([argument.span for argument in arguments])
         except BindError as error:
             if error.offset is not None:
                 raise
@@ -235,9 +237,9 @@ class _Binder:
         """Bind each used feature to the only column with its name; raise BindError otherwise."""
         scope, offset = self.scope, self.call.span.start
         read_features = [feature for feature in self.features if feature.name in self.used_features]
-        missing = [f.name for f in read_features if fold(f.name) not in available]
-        if missing:
-            message = self.describe_missing(missing, sorted(available))
+        missing_names = [f.name for f in read_features if fold(f.name) not in available]
+        if missing_names:
+            message = self.describe_missing(missing_names, sorted(available))
             raise MissingColumnError(message, scope.sql, offset)
         bound_inputs: dict[str, Bound] = {}
         for feature in read_features:
@@ -258,24 +260,24 @@ class _Binder:
             bound_inputs[feature.name] = bound
         return bound_inputs
 
-    def describe_missing(self, missing: list[str], available_names: list[str]) -> str:
+    def describe_missing(self, missing_names: list[str], available_names: list[str]) -> str:
         descriptions = []
-        for name in missing[:10]:
+        for name in missing_names[:10]:
             suggestion = closest(fold(name), available_names)
             hint = f" (did you mean {suggestion!r}?)" if suggestion else ""
             descriptions.append(f"{name!r}{hint}")
-        omitted = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-        noun, pronoun = ("columns", "them") if len(missing) > 1 else ("column", "it")
+        omitted = f" and {len(missing_names) - 10} more" if len(missing_names) > 10 else ""
+        noun, pronoun = ("columns", "them") if len(missing_names) > 1 else ("column", "it")
         shown_names = ", ".join(available_names[:30]) + ", .." * (len(available_names) > 30)
         message = (
             f"{self.model_label} needs {noun} {', '.join(descriptions)}{omitted}, not among: "
             f"{shown_names or 'no columns at all (is there a FROM clause?)'}; add {pronoun} to the "
-            f"query or write {self.scope.dialect.quote_name(missing[0])} := <expression>"
+            f"query or write {self.scope.dialect.quote_name(missing_names[0])} := <expression>"
         )
         first_feature = self.features[0].name
         prefix = first_feature.removesuffix("0")
         has_default_names = all(f.name == f"{prefix}{i}" for i, f in enumerate(self.features))
-        if len(missing) < len(self.used_features) or not has_default_names:
+        if len(missing_names) < len(self.used_features) or not has_default_names:
             return message
         return (
             f"{message}. A model that was fitted without names calls its columns {first_feature}, "
@@ -299,7 +301,7 @@ class _Binder:
         written_names = [a.column for a in positional]
         expected_names = [fold(f.name) for f in features]
         if None not in written_names and written_names != expected_names:
-            if sorted(w for w in written_names if w) == sorted(expected_names):
+            if sorted(name for name in written_names if name) == sorted(expected_names):
                 raise ColumnOrderError(
                     f"these are the features of {self.model_label} in another order, which would "
                     f"feed them to the wrong inputs; write {self.call.function}(.., *), or the "
@@ -339,18 +341,18 @@ class _Binder:
         if fixed_length is not None and int(fixed_length[1]) != feature_count:
             message = f"{expectation}, but the array has {fixed_length[1]}"
             raise ArityError(message, scope.sql, offset)
-        values = parenthesize(scope.text(argument.span))
+        list_sql = parenthesize(scope.text(argument.span))
         bound_inputs: dict[str, Bound] = {}
         for position, feature in enumerate(self.features, 1):
             if feature.name not in self.used_features:
                 continue
-            value = Bound(dialect.at(values, position), element_type)
-            bound = convert_to_feature(value, feature, self.model_label, scope, offset)
+            list_element = Bound(dialect.at(list_sql, position), element_type)
+            bound = convert_to_feature(list_element, feature, self.model_label, scope, offset)
             # The first feature checks the length for all.
             if fixed_length is None and not bound_inputs:
                 message = dialect.quote_string(f"{expectation}; a list has another length")
-                test = f"{dialect.length(values)} <> {feature_count}"
-                sql = f"CASE WHEN {test} THEN {dialect.error(message)} ELSE {bound.sql} END"
+                length_test = f"{dialect.length(list_sql)} <> {feature_count}"
+                sql = f"CASE WHEN {length_test} THEN {dialect.error(message)} ELSE {bound.sql} END"
                 bound = replace(bound, sql=sql)
             bound_inputs[feature.name] = bound
         return bound_inputs
@@ -386,7 +388,7 @@ def _expand_star(star: Star, offset: int, scope: Scope) -> list[tuple[str, Bound
         else:
             column_sql = qualifier + scope.dialect.quote_name(column.name)
         columns.append((column.name, Bound(column_sql, column.type)))
-    if any("." in e for e in star.excluded) and not qualifier:
+    if any("." in excluded for excluded in star.excluded) and not qualifier:
         return [(name, _qualify_ambiguous(bound, scope, star.excluded)) for name, bound in columns]
     return columns
 
@@ -410,8 +412,8 @@ def _qualify_ambiguous(bound: Bound, scope: Scope, excluded: frozenset[str]) -> 
     """
     for candidate in _find_candidates(bound, scope):
         if fold(candidate) not in excluded:
-            qualified = ".".join(map(scope.dialect.quote_name, candidate.split(".")))
-            return Bound(qualified, bound.type)
+            qualified_sql = ".".join(map(scope.dialect.quote_name, candidate.split(".")))
+            return Bound(qualified_sql, bound.type)
     return bound
 
 
@@ -431,7 +433,7 @@ def _find_unknown_name(outline: Outline, message: str, offset: int) -> int:
     match = _UNKNOWN_NAME_ERROR.search(message)
     if match is None:
         return offset
-    name = fold(next(g for g in match.groups() if g is not None).split(".")[-1])
+    name = fold(next(group for group in match.groups() if group is not None).split(".")[-1])
     offsets = [start for word, start in outline.identifiers if word == name] or [offset]
     return next((start for start in offsets if start >= offset), offsets[-1])
 

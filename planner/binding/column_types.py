@@ -39,8 +39,8 @@ def convert_to_json(sql: str, sql_type: str, kind: Kind, dialect: Dialect = DUCK
     """
     if sql_type == "JSON":
         return f"CAST({sql} AS VARCHAR)"
-    fits = sql_type in UNTYPED or _NESTED_CHECKS[kind](sql_type)
-    return dialect.json(sql, sql_type) if fits else None
+    is_convertible = sql_type in UNTYPED or _NESTED_CHECKS[kind](sql_type)
+    return dialect.json(sql, sql_type) if is_convertible else None
 
 
 def suggest_conversion(sql: str, sql_type: str, kind: Kind) -> str:
@@ -84,7 +84,7 @@ def _is_map(sql_type: str) -> bool:
     fields = struct_fields(sql_type)
     if fields is None:
         return _maps_string_to_scalar(map_types(sql_type))
-    return bool(fields) and all(f.type and _is_scalar(f.type) for f in fields)
+    return bool(fields) and all(field.type and _is_scalar(field.type) for field in fields)
 
 
 def _is_pairs(sql_type: str) -> bool:
@@ -136,14 +136,14 @@ def convert_to_feature(
         if sql is not None:
             return Bound(sql, bound.type)
         suggestion = suggest_conversion(shown_sql, bound.type, feature.kind)
-        expected = _NESTED_TYPES[feature.kind]
+        expected_types = _NESTED_TYPES[feature.kind]
     elif feature.kind == "string":
         if bound.type == "VARCHAR":
             return bound
         string_type = dialect.type("VARCHAR")
         if is_untyped or STRINGS.fullmatch(bound.type):
             return Bound(f"CAST({bound.sql} AS {string_type})", "VARCHAR")
-        suggestion, expected = f"CAST({shown_sql} AS {string_type})", "strings"
+        suggestion, expected_types = f"CAST({shown_sql} AS {string_type})", "strings"
     elif feature.kind == DATETIME:
         if is_untyped:
             return Bound(f"CAST({bound.sql} AS DOUBLE)", "DOUBLE")
@@ -152,17 +152,17 @@ def convert_to_feature(
         suggestion = f"CAST({shown_sql} AS TIMESTAMP)"
         if bound.type == "TIMESTAMP WITH TIME ZONE":
             suggestion = f"timezone('UTC', {shown_sql})"
-        expected = "dates and timestamps without a time zone"
+        expected_types = "dates and timestamps without a time zone"
     else:
         if is_untyped:
             return Bound(bound.sql, "DOUBLE")
         if NUMBERS.fullmatch(bound.type):
             return bound
-        suggestion, expected = _suggest_number(shown_sql, bound.type, dialect), "numbers"
+        suggestion, expected_types = _suggest_number(shown_sql, bound.type, dialect), "numbers"
     is_list_of_numbers = feature.kind == "number" and element(bound.type) is not None
     advice = "give it one number of each list" if is_list_of_numbers else "cast it"
     raise ColumnTypeError(
-        f"feature {feature.name!r} of {model_label} takes {expected}, but {shown_sql} is "
+        f"feature {feature.name!r} of {model_label} takes {expected_types}, but {shown_sql} is "
         f"{dialect.type(bound.type)}; {advice}, for instance "
         f"{dialect.quote_name(feature.name)} := {suggestion}, if that is what the model was "
         "trained on",
@@ -192,6 +192,6 @@ def fits_float32(bound_inputs: Mapping[str, Bound], program: Program) -> bool:
     """Return whether all numbers and category codes are exact in float32."""
     if any(feature.kind == DATETIME for feature in program.features):
         return False
-    codes = [n.attrs["categories"].size < 1 << 24 for n in program.nodes if n.op == "encode"]
+    codes_fit = [n.attrs["categories"].size < 1 << 24 for n in program.nodes if n.op == "encode"]
     number_types = [b.type for b in bound_inputs.values() if NUMBERS.fullmatch(b.type)]
-    return all(codes) and _FLOAT32_EXACT_TYPES.issuperset(number_types)
+    return all(codes_fit) and _FLOAT32_EXACT_TYPES.issuperset(number_types)

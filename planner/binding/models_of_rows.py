@@ -70,8 +70,8 @@ def read_models_of_rows(
         else:
             if target is not None:
                 targets[name] = target
-    unknown_errors = frozenset(n for n, e in errors.items() if isinstance(e, UnknownModelError))
-    other_errors = {n: e for n, e in errors.items() if n not in unknown_errors}
+    unresolved_names = frozenset(n for n, e in errors.items() if isinstance(e, UnknownModelError))
+    other_errors = {n: e for n, e in errors.items() if n not in unresolved_names}
     if call.skips_unknown:
         errors = other_errors
     if not targets and errors:
@@ -82,7 +82,7 @@ def read_models_of_rows(
     if call.key is not None and key:  # the key is not a class of every model
         targets = {n: t if t.key else replace(t, chosen=None, key=key) for n, t in targets.items()}
     _require_same_type(call, targets, outline.sql)
-    return ModelsOfRows(targets, errors, unknown_errors if call.skips_unknown else frozenset())
+    return ModelsOfRows(targets, errors, unresolved_names if call.skips_unknown else frozenset())
 
 
 def _require_same_type(call: ModelCall, targets: Mapping[str, Target], sql: str) -> None:
@@ -123,7 +123,7 @@ class _NameReader:
         where = None if call.block is None else call.block.where
         if where is not None and (
             any(where.contains(c.span) for c in outline.calls)
-            or self.find_unrepeatable(where) is not None
+            or self.find_unrepeatable_function(where) is not None
         ):
             where = None  # The names in additional rows do no harm.
         failure = "it depends on rows of another query"
@@ -158,10 +158,10 @@ class _NameReader:
     def explain_failure(self, column_sql: str, failure: str) -> str:
         name = column_sql[1:-1] if column_sql[:1] == '"' == column_sql[-1:] else column_sql
         if (name != column_sql or name.isidentifier()) and name in failure:
-            model = self.context.dialect.quote_string(name.replace('""', '"'))
+            quoted_name = self.context.dialect.quote_string(name.replace('""', '"'))
             return (
                 f"no column {column_sql} names models here; write the name of a model in single "
-                f"quotes: {self.call.function}({model}, *)"
+                f"quotes: {self.call.function}({quoted_name}, *)"
             )
         return f"the models that {column_sql} names cannot be read beforehand: {failure}"
 
@@ -169,11 +169,11 @@ class _NameReader:
         """Raise BindError if the names cannot be read during planning, or may change afterwards."""
         call, sql = self.call, self.outline.sql
         if self.outline.is_stored:
-            name = sql[self.column.start : self.column.end].split(".")[-1].strip('"')
+            column_name = sql[self.column.start : self.column.end].split(".")[-1].strip('"')
             raise self.error(
                 "a view, macro or prepared statement cannot have a model per row, since the models "
                 "are read at planning; put the call in the query that uses it, or name one model "
-                f"as a string: '{name}'"
+                f"as a string: '{column_name}'"
             )
         if call.has_local_names:
             raise self.error("a lambda cannot have a model per row; call it outside")
@@ -185,14 +185,14 @@ class _NameReader:
                 sql,
                 call.span.start,
             )
-        function = self.find_unrepeatable(self.column)
+        function = self.find_unrepeatable_function(self.column)
         if function is not None:
             raise self.error(
                 f"{function}() may give another name each time that it is evaluated; name the "
                 "models in a subquery, as in FROM (SELECT *, .. AS model FROM t)"
             )
 
-    def find_unrepeatable(self, span: Span) -> str | None:
+    def find_unrepeatable_function(self, span: Span) -> str | None:
         """Return the first function in a span whose result may differ between evaluations."""
         outline = self.outline
         model_calls = {call.span.start for call in outline.calls}

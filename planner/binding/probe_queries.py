@@ -119,7 +119,7 @@ class Scope:
             if len(items) == 1:
                 return (columns,)
             if len(columns) == len(items):
-                return tuple((c,) for c in columns)
+                return tuple((column,) for column in columns)
             # A star among several items is described by itself.
             return tuple(self.describe_items([item])[0] for item in items)
         raise BindError(str(first_error))
@@ -163,155 +163,157 @@ def _remove_asof(query: str) -> str:
 
 
 def _iterate_probes(
-    items: Sequence[str], block: Block | None, text: TextOf
+    items: Sequence[str], block: Block | None, text_of: TextOf
 ) -> Iterator[tuple[str, int]]:
     """Yield probes, the simplest first, each with the number of leading columns to skip."""
     select = ", ".join(items)
     if block is None:
         yield f"SELECT {select}", 0
         return
-    yield _build_query(select, block, text), 0
+    yield _build_query(select, block, text_of), 0
     if block.excluded_table is not None:  # a bare name means a column of the table
-        table_sql = _build_from(block, text)
-        excluded_sql = f"(SELECT * FROM {table_sql}) AS excluded"
+        table_sql = _build_from(block, text_of)
+        excluded = f"(SELECT * FROM {table_sql}) AS excluded"
         lateral = f"LATERAL (SELECT {select} FROM {table_sql}) sqlml_probe"
-        yield _add_all_ctes(f"SELECT sqlml_probe.* FROM {excluded_sql}, {lateral}", block, text), 0
+        yield _add_all_ctes(f"SELECT sqlml_probe.* FROM {excluded}, {lateral}", block, text_of), 0
         # DuckDB 1.5 needs this query for `excluded.*`.
-        yield _add_all_ctes(f"SELECT {select} FROM {table_sql}, {excluded_sql}", block, text), 0
-    readings = _list_readings(select, block, text)
-    for reading, skip, tail in readings[1:]:
-        yield _build_query(reading, block, text, tail), skip
-    for reading, skip, tail in readings:
-        for query, outer in _iterate_lateral_queries(reading, block, text, tail):
+        yield _add_all_ctes(f"SELECT {select} FROM {table_sql}, {excluded}", block, text_of), 0
+    variants = _list_select_variants(select, block, text_of)
+    for select_list, skip, tail in variants[1:]:
+        yield _build_query(select_list, block, text_of, tail), skip
+    for select_list, skip, tail in variants:
+        for query, outer_block in _iterate_lateral_queries(select_list, block, text_of, tail):
             yield query, skip
             # DuckDB 1.5 needs this query for `outer.*` in a subquery without FROM.
-            yield _build_query(reading, outer, text, tail), skip
+            yield _build_query(select_list, outer_block, text_of, tail), skip
 
 
-def _list_readings(select: str, block: Block, text: TextOf) -> list[tuple[str, int, str]]:
+def _list_select_variants(select: str, block: Block, text_of: TextOf) -> list[tuple[str, int, str]]:
     """Return the select lists to probe, each with a number of leading columns to skip and a tail.
 
     The tail, which follows FROM, groups the rows, since engines accept a mixture of aggregates and
     columns only then. It is the block's GROUP BY clause, or GROUP BY ALL if the block has none.
     Items of the block come before `select` if GROUP BY or `select` may use their names.
     """
-    readings = [(select, 0, "")]
-    group_by_sql = " GROUP BY ALL" if block.group is None else f" {text(block.group)}"
+    variants = [(select, 0, "")]
+    group_by_sql = " GROUP BY ALL" if block.group is None else f" {text_of(block.group)}"
     if block.sources or block.window:
-        readings.append((select, 0, group_by_sql))
+        variants.append((select, 0, group_by_sql))
     if block.group is not None and block.items and not any(i.may_expand for i in block.items):
-        items = [text(item.span) for item in block.items]
-        readings.append((", ".join([*items, select]), len(items), group_by_sql))
-    named_items = [text(item.span) for item in block.items if item.is_named]
+        items = [text_of(item.span) for item in block.items]
+        variants.append((", ".join([*items, select]), len(items), group_by_sql))
+    named_items = [text_of(item.span) for item in block.items if item.is_named]
     if named_items:
         select_list, skip = ", ".join([*named_items, select]), len(named_items)
-        readings += [(select_list, skip, ""), (select_list, skip, " GROUP BY ALL")]
-    return readings
+        variants += [(select_list, skip, ""), (select_list, skip, " GROUP BY ALL")]
+    return variants
 
 
 def _iterate_lateral_queries(
-    select: str, block: Block, text: TextOf, tail: str
+    select: str, block: Block, text_of: TextOf, tail: str
 ) -> Iterator[tuple[str, Block]]:
     """Yield a block's query as a LATERAL of each enclosing block, beginning with the innermost.
 
     Each query comes with the enclosing block.
     """
-    query, outer = _build_query(select, block, text, tail, with_outer_ctes=False), block.parent
-    while outer is not None:
-        if outer.sources:
-            sources = _build_from(outer, text)
-            query = f"SELECT sqlml_probe.* FROM {sources}, LATERAL ({query}) sqlml_probe"
-        yield _add_all_ctes(query, outer, text), outer
-        query, outer = _add_own_ctes(query, outer, text), outer.parent
+    query, parent = _build_query(select, block, text_of, tail, with_outer_ctes=False), block.parent
+    while parent is not None:
+        if parent.sources:
+            sources_sql = _build_from(parent, text_of)
+            query = f"SELECT sqlml_probe.* FROM {sources_sql}, LATERAL ({query}) sqlml_probe"
+        yield _add_all_ctes(query, parent, text_of), parent
+        query, parent = _add_own_ctes(query, parent, text_of), parent.parent
 
 
-def iterate_row_queries(block: Block | None, text: TextOf, where: Span | None) -> Iterator[str]:
+def iterate_row_queries(block: Block | None, text_of: TextOf, where: Span | None) -> Iterator[str]:
     """Yield queries with as many rows as `block` has after its FROM and the condition `where`.
 
     Queries without the condition come last, since it does not bind if it names a select item.
     """
     for condition in dict.fromkeys((where, None)):
-        yield from _iterate_row_queries("1", block, text, condition)
+        yield from _iterate_row_queries("1", block, text_of, condition)
 
 
 def iterate_value_queries(
-    value: Span, block: Block | None, text: TextOf, where: Span | None
+    value_span: Span, block: Block | None, text_of: TextOf, where: Span | None
 ) -> Iterator[str]:
     """Yield queries with an expression of `block` as their last column, `sqlml_name`.
 
     The first queries have only the rows that pass the condition `where`.
     """
-    item = f"{text(value)} AS sqlml_name"
+    item_sql = f"{text_of(value_span)} AS sqlml_name"
     for condition in dict.fromkeys((where, None)):
-        yield from _iterate_row_queries(item, block, text, condition)
+        yield from _iterate_row_queries(item_sql, block, text_of, condition)
     if block is not None:
-        items = [i.span for i in block.items if i.is_named and not i.span.contains(value)]
-        yield from _iterate_row_queries(", ".join([*map(text, items), item]), block, text, None)
+        item_spans = [i.span for i in block.items if i.is_named and not i.span.contains(value_span)]
+        yield from _iterate_row_queries(
+            ", ".join([*map(text_of, item_spans), item_sql]), block, text_of, None
+        )
 
 
 def _iterate_row_queries(
-    select: str, block: Block | None, text: TextOf, where: Span | None
+    select: str, block: Block | None, text_of: TextOf, where: Span | None
 ) -> Iterator[str]:
     if block is None:
         yield f"SELECT {select}"
         return
-    tail = "" if where is None else f" WHERE {text(where)}"
-    yield _build_query(select, block, text, tail)
-    for query, _ in _iterate_lateral_queries(select, block, text, tail):
+    tail = "" if where is None else f" WHERE {text_of(where)}"
+    yield _build_query(select, block, text_of, tail)
+    for query, _ in _iterate_lateral_queries(select, block, text_of, tail):
         yield query
 
 
 def _build_query(
-    select: str, block: Block, text: TextOf, tail: str = "", with_outer_ctes: bool = True
+    select: str, block: Block, text_of: TextOf, tail: str = "", with_outer_ctes: bool = True
 ) -> str:
     query = f"SELECT {select}"
     if block.sources:
-        query += f" FROM {_build_from(block, text)}"
+        query += f" FROM {_build_from(block, text_of)}"
     query += tail
     if block.window is not None:
-        query += f" WINDOW {text(block.window)}"
+        query += f" WINDOW {text_of(block.window)}"
     add_ctes = _add_all_ctes if with_outer_ctes else _add_own_ctes
-    return add_ctes(query, block, text)
+    return add_ctes(query, block, text_of)
 
 
-def _build_from(block: Block, text: TextOf) -> str:
-    sources = ", ".join(map(text, block.sources))
+def _build_from(block: Block, text_of: TextOf) -> str:
+    sources_sql = ", ".join(map(text_of, block.sources))
     if block.is_chain:
-        sources = f"({sources}) {block.name}"
-    joins = list(map(text, block.joins))
+        sources_sql = f"({sources_sql}) {block.name}"
+    joins = list(map(text_of, block.joins))
     if block.is_half_join:  # as an inner join, after which both sides are in scope
         joins[-1] = _HALF_JOIN.sub("", joins[-1], count=1)
-    return " ".join([sources, *joins])
+    return " ".join([sources_sql, *joins])
 
 
-def _add_own_ctes(query: str, block: Block, text: TextOf) -> str:
-    definitions = _find_used_ctes(query, block, text)
+def _add_own_ctes(query: str, block: Block, text_of: TextOf) -> str:
+    definitions = _find_used_ctes(query, block, text_of)
     if not definitions:
         return query
     return f"WITH {'RECURSIVE ' if block.is_recursive else ''}{', '.join(definitions)} {query}"
 
 
-def _find_used_ctes(query: str, block: Block, text: TextOf) -> list[str]:
+def _find_used_ctes(query: str, block: Block, text_of: TextOf) -> list[str]:
     """Return the definitions of a block's WITH whose names a query contains.
 
     With all of them, each probe of a statement with many CTEs would be as long as the statement.
     """
     if not block.ctes:
         return []
-    names = _find_words(query)
+    words = _find_words(query)
     definitions: dict[int, str] = {}
-    remaining = list(range(len(block.ctes)))[::-1]  # a definition mostly uses earlier ones
+    unused = list(range(len(block.ctes)))[::-1]  # a definition mostly uses earlier ones
     while True:
-        for index in remaining:
+        for index in unused:
             cte = block.ctes[index]
             name = _fold_plain_name(cte.name)
-            if name is None or name in names:
-                definitions[index] = text(cte.span)
-                names |= _find_words(definitions[index])
-        still_unused = [index for index in remaining if index not in definitions]
-        if not block.is_recursive or len(still_unused) == len(remaining):
+            if name is None or name in words:
+                definitions[index] = text_of(cte.span)
+                words |= _find_words(definitions[index])
+        still_unused = [index for index in unused if index not in definitions]
+        if not block.is_recursive or len(still_unused) == len(unused):
             return [definitions[index] for index in sorted(definitions)]
-        remaining = still_unused
+        unused = still_unused
 
 
 _WORD = re.compile(r"\w+")
@@ -327,12 +329,12 @@ def _find_words(sql: str) -> set[str]:
     return set(_WORD.findall(fold(sql)))
 
 
-def _add_all_ctes(query: str, block: Block, text: TextOf) -> str:
+def _add_all_ctes(query: str, block: Block, text_of: TextOf) -> str:
     """Return the query with the WITH clauses of the block and of all enclosing blocks."""
-    query = _add_own_ctes(query, block, text)
+    query = _add_own_ctes(query, block, text_of)
     parent = block.parent
     while parent is not None:
         if parent.ctes:
-            query = _add_own_ctes(f"SELECT * FROM ({query})", parent, text)
+            query = _add_own_ctes(f"SELECT * FROM ({query})", parent, text_of)
         parent = parent.parent
     return query

@@ -51,14 +51,14 @@ def build_column_arguments(
 
     The numbers, cast to `number_type`, come before the string columns.
     """
-    strings = [_build_cast(bound_inputs[name], "VARCHAR") for name in prepared.split.text_inputs]
+    string_sql = [_build_cast(bound_inputs[name], "VARCHAR") for name in prepared.split.text_inputs]
     # A cast of a parameter to its own type costs DuckDB 16 us to fold.
     uncast_parameters = {
         f"CAST({bound.sql} AS {bound.type})": bound.sql
         for bound in bound_inputs.values()
         if _PARAMETER.fullmatch(bound.sql) is not None
     }
-    arguments = [*list_numbers(prepared, bound_inputs, number_type, dialect), *strings]
+    arguments = [*list_numbers(prepared, bound_inputs, number_type, dialect), *string_sql]
     return ", ".join(uncast_parameters.get(argument, argument) for argument in arguments)
 
 
@@ -114,15 +114,15 @@ def list_numbers(
 
     In engines that evaluate calls lazily, a special code marks strings that the model rejects.
     """
-    encoded: dict[str, str] = {}
+    code_sql: dict[str, str] = {}
     encoders, packed_columns = prepared.split.encoders, prepared.split.packed_columns
     if encoders is not None:
-        strings = {n: bound_inputs[n].sql for n in encoders.inputs}
+        string_sql = {n: bound_inputs[n].sql for n in encoders.inputs}
         strict_columns = [c.name for c in packed_columns if c.is_strict and dialect.lazy_calls]
         unknown_codes = dict.fromkeys(strict_columns, dialect.scorer(REFUSED_TEXT))
-        encoded = print_encoders(encoders, strings, dialect, unknown_codes)
+        code_sql = print_encoders(encoders, string_sql, dialect, unknown_codes)
     return [
-        f"CAST({encoded[c.name]} AS {number_type})"
+        f"CAST({code_sql[c.name]} AS {number_type})"
         if c.is_encoded
         else _build_cast(bound_inputs[c.name], number_type)
         for c in packed_columns
@@ -148,13 +148,13 @@ def build_missing_test(
     bound_inputs: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
 ) -> str | None:
     """Build SQL that is true if one of the inputs `names` is NULL or NaN; None without names."""
-    tests = []
+    conditions = []
     for name in names:
         bound = bound_inputs[name]
-        tests.append(f"{bound.sql} IS NULL")
+        conditions.append(f"{bound.sql} IS NULL")
         if bound.type in ("FLOAT", "DOUBLE"):
-            tests.append(dialect.call("isnan", bound.sql))
-    return " OR ".join(tests) or None
+            conditions.append(dialect.call("isnan", bound.sql))
+    return " OR ".join(conditions) or None
 
 
 def build_discarded_test(call: ModelCall, sql: str) -> str | None:
@@ -166,15 +166,15 @@ def build_discarded_test(call: ModelCall, sql: str) -> str | None:
     if call.block is None or call.block.changed_table is None:
         return None
     changed_table, merge_condition = call.block.changed_table, call.block.merge_condition
-    test = f"{sql[changed_table.start : changed_table.end]}.rowid IS NULL"
+    condition = f"{sql[changed_table.start : changed_table.end]}.rowid IS NULL"
     if merge_condition is not None:
-        test += f" OR ({sql[merge_condition.start : merge_condition.end]}) IS NOT TRUE"
-    return test
+        condition += f" OR ({sql[merge_condition.start : merge_condition.end]}) IS NOT TRUE"
+    return condition
 
 
-def combine_conditions(*tests: str | None) -> str | None:
+def combine_conditions(*conditions: str | None) -> str | None:
     """Combine SQL conditions by OR, except each None; return None if no condition remains."""
-    return " OR ".join(test for test in tests if test is not None) or None
+    return " OR ".join(condition for condition in conditions if condition is not None) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,17 +200,17 @@ class EvaluatedOnce:
         }
         return cls(bound_inputs, fields, dialect)
 
-    def wrap(self, value: str) -> str:
-        """Return SQL that evaluates the struct once, and then `value`, which reads its fields."""
+    def wrap(self, value_sql: str) -> str:
+        """Return SQL that evaluates the struct once, then `value_sql`, which reads its fields."""
         struct_fields = {f"c{k}": b.sql for k, b in enumerate(self.bound_inputs.values())}
-        return self.dialect.let("sqlml_n", self.dialect.struct(struct_fields), value)
+        return self.dialect.let("sqlml_n", self.dialect.struct(struct_fields), value_sql)
 
 
-def build_null_if(null_condition: str | None, value: str) -> str:
-    """Build SQL that is NULL for rows that meet `null_condition`, and `value` for other rows."""
+def build_null_if(null_condition: str | None, value_sql: str) -> str:
+    """Build SQL that is NULL for rows that meet `null_condition`, else `value_sql`."""
     if null_condition is None:
-        return value
-    return f"CASE WHEN {null_condition} THEN NULL ELSE {value} END"
+        return value_sql
+    return f"CASE WHEN {null_condition} THEN NULL ELSE {value_sql} END"
 
 
 @cache_by_program

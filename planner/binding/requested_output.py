@@ -32,11 +32,11 @@ def find_chosen_class(
     offset = class_argument.span.start
     if not model.program.labels:
         raise BindError(f"model {model.name!r} has no classes", sql, offset)
-    value = parameters.literal_value(class_argument)
-    if value is None:
+    boxed = parameters.literal_value(class_argument)
+    if boxed is None:
         message = "class := takes a literal or a parameter, since it decides what is computed"
         raise BindError(message, sql, offset)
-    return _find_class(model, value[0], sql, offset)
+    return _find_class(model, boxed[0], sql, offset)
 
 
 def find_keyed_class(call: ModelCall, model: Model) -> ChosenClass | None:
@@ -71,11 +71,11 @@ def _find_class(model: Model, value: Any, sql: str, offset: int) -> ChosenClass:
     Raises BindError if no target has the class.
     """
     labels = model.program.labels
-    indices = tuple(find_label(classes, value) for classes in labels)
+    indices = tuple(find_label(target, value) for target in labels)
     if any(i is not None for i in indices):
         return indices
-    classes = list_classes(dict.fromkeys(label for target in labels for label in target.values))
-    message = f"model {model.name!r} has no class {value!r}; its classes are {classes}"
+    listing = list_classes(dict.fromkeys(label for target in labels for label in target.values))
+    message = f"model {model.name!r} has no class {value!r}; its classes are {listing}"
     raise BindError(message, sql, offset)
 
 
@@ -142,14 +142,14 @@ def check_position(call: ModelCall, sql: str, context: Context) -> None:
             call.span.start,
         )
     if call.is_source and not context.is_user_function(call.function):
-        model = f"'{call.model}'" if isinstance(call.model, str) else "'m'"
-        form, table = _TABLE_FORMS.get(call.function, "ml_predict"), _guess_table(call, sql)
+        quoted_model = f"'{call.model}'" if isinstance(call.model, str) else "'m'"
+        function, table = _TABLE_FORMS.get(call.function, "ml_predict"), _guess_table(call, sql)
         message = (
             f"{call.function} is computed for one row, so it cannot stand in FROM; write "
-            f"SELECT *, {call.function}({model}, *) FROM {table}"
+            f"SELECT *, {call.function}({quoted_model}, *) FROM {table}"
         )
-        if form is not None:
-            message += f", or SELECT * FROM {form}(MODEL {model}, TABLE {table})"
+        if function is not None:
+            message += f", or SELECT * FROM {function}(MODEL {quoted_model}, TABLE {table})"
         raise BindError(message, sql, call.span.start)
 
 
@@ -159,8 +159,8 @@ def _guess_table(call: ModelCall, sql: str) -> str:
         return "t"
     argument_span = call.arguments[0].span
     words = sql[argument_span.start : argument_span.end].split()
-    is_named = len(words) == 2 and words[0].upper() == "TABLE"
-    return words[-1] if is_named or call.arguments[0].column is not None else "t"
+    has_table_keyword = len(words) == 2 and words[0].upper() == "TABLE"
+    return words[-1] if has_table_keyword or call.arguments[0].column is not None else "t"
 
 
 OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
@@ -217,10 +217,10 @@ class Target:
             return self.label
         labels, description = self.model.program.labels, str(self.output)
         if self.chosen is not None:
-            target, index = next((t, i) for t, i in enumerate(self.chosen) if i is not None)
-            description += f", class {class_literal(labels[target].values[index])}"
-        targets = self.model.program.target_count
-        return description + (f", {targets} targets" if targets > 1 else "")
+            target_index, index = next((t, i) for t, i in enumerate(self.chosen) if i is not None)
+            description += f", class {class_literal(labels[target_index].values[index])}"
+        target_count = self.model.program.target_count
+        return description + (f", {target_count} targets" if target_count > 1 else "")
 
 
 def find_target(
@@ -299,11 +299,11 @@ def _find_model(name: str, context: Context) -> Model:
     try:
         return context.model(name)
     except UnknownModelError:
-        schema, _, rest = name.partition(".")
-        if fold(schema) != "main" or not rest:
+        schema, _, bare_name = name.partition(".")
+        if fold(schema) != "main" or not bare_name:
             raise
-        return context.model(rest)
+        return context.model(bare_name)
 
 
 def _find_output(function: str, program: Program) -> Output | None:
-    return next((o for o in OUTPUTS_OF[function] if o in program.outputs), None)
+    return next((output for output in OUTPUTS_OF[function] if output in program.outputs), None)

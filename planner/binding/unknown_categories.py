@@ -62,8 +62,8 @@ def _build_null_unless_known(sql: str, categories: Array, dialect: Dialect) -> s
         literals = [number_literal(v, dialect=dialect) for v in values]
         compared_sql = f"CAST({sql} AS DOUBLE)"
     # DuckDB turns IN and list_contains into joins, which do not keep the order of rows.
-    position = dialect.position(dialect.array(literals), compared_sql)
-    return f"(CASE WHEN {position} > 0 THEN {sql} END)"
+    position_sql = dialect.position(dialect.array(literals), compared_sql)
+    return f"(CASE WHEN {position_sql} > 0 THEN {sql} END)"
 
 
 @cache_by_program
@@ -84,16 +84,16 @@ def accept_unknown_as_missing(program: Program) -> Program:
 @cache_by_program
 def _find_checked_categories(program: Program) -> Mapping[str, Array]:
     categories_by_input: dict[str, Array] = {}
-    for check in (node for node in program.nodes if node.op == "require_known"):
-        encoder = _find_encoder(program, check)
-        column = program.nodes[encoder.inputs[0]]
-        while column.op == "require_finite" or (
-            column.op == "fill" and "missing" not in column.attrs
+    for check_node in (node for node in program.nodes if node.op == "require_known"):
+        encoder = _find_encoder(program, check_node)
+        source_node = program.nodes[encoder.inputs[0]]
+        while source_node.op == "require_finite" or (
+            source_node.op == "fill" and "missing" not in source_node.attrs
         ):
-            column = program.nodes[column.inputs[0]]
-        if column.op != "input":
-            raise _make_unavailable_error(check)
-        input_name = str(column.attrs["name"])
+            source_node = program.nodes[source_node.inputs[0]]
+        if source_node.op != "input":
+            raise _make_unavailable_error(check_node)
+        input_name = str(source_node.attrs["name"])
         categories: Array = encoder.attrs["categories"]
         if input_name in categories_by_input:
             known_values = set(categories_by_input[input_name].tolist())
@@ -102,16 +102,16 @@ def _find_checked_categories(program: Program) -> Mapping[str, Array]:
     return MappingProxyType(categories_by_input)
 
 
-def _find_encoder(program: Program, check: Node) -> Node:
-    input_node = program.nodes[check.inputs[0]]
+def _find_encoder(program: Program, check_node: Node) -> Node:
+    input_node = program.nodes[check_node.inputs[0]]
     if input_node.op != "encode":
-        raise _make_unavailable_error(check)
+        raise _make_unavailable_error(check_node)
     return input_node
 
 
-def _make_unavailable_error(check: Node) -> ConfigError:
+def _make_unavailable_error(node: Node) -> ConfigError:
     return ConfigError(
-        f"on_unknown = 'null' is not available for this model: {check.attrs['step']} checks "
-        f"numbers that it computes from column {check.attrs['feature']!r}; filter such rows in the "
+        f"on_unknown = 'null' is not available for this model: {node.attrs['step']} checks "
+        f"numbers that it computes from column {node.attrs['feature']!r}; filter such rows in the "
         "query"
     )

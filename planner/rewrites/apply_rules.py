@@ -71,11 +71,11 @@ def rewrite(draft: Draft, disabled: Collection[str] = ()) -> Draft:
     rewritten = _apply_safe_rules(draft, disabled)
     if not (rewritten.cascades or rewritten.filters):
         return rewritten
-    expanded = expand_views(draft)
-    if expanded is draft:
+    expanded_draft = expand_views(draft)
+    if expanded_draft is draft:
         return rewritten
     try:
-        candidate = _apply_safe_rules(expanded, disabled)
+        candidate = _apply_safe_rules(expanded_draft, disabled)
     except (SqlmlError, ProbeError):
         return rewritten
     if _count_gated_sources(candidate) <= _count_gated_sources(rewritten):
@@ -157,11 +157,11 @@ def expand_views(draft: Draft) -> Draft:
     """
     if draft.outline.is_stored:
         return draft
-    text = expand_views_in_text(draft.text, draft.context.view)
-    if text == draft.text:
+    expanded_sql = expand_views_in_text(draft.text, draft.context.view)
+    if expanded_sql == draft.text:
         return draft
     try:
-        return draft.with_outline(read_outline(text, draft.dialect.name))
+        return draft.with_outline(read_outline(expanded_sql, draft.dialect.name))
     except SqlmlError:
         return draft
 
@@ -171,21 +171,21 @@ def expand_views_in_text(sql: str, view: Callable[[str], str | None]) -> str:
 
     `view` returns the query of a view by its name in the statement, and None for other tables.
     """
-    text, view = sql, cache(view)
+    expanded_sql, view = sql, cache(view)
     for _ in range(MAX_VIEW_DEPTH):
         edits: dict[Span, str] = {}
-        for table in find_named_tables(text):
-            query = view(text[table.span.start : table.span.end])
+        for table in find_named_tables(expanded_sql):
+            query = view(expanded_sql[table.span.start : table.span.end])
             if query is not None:
                 edits[table.span] = f"({query})" + (table.alias_sql and f" AS {table.alias_sql}")
         if not edits:
             break
-        text = splice(text, {}, edits, Span(0, len(text)))
-        if len(text) > len(sql) + MAX_ADDED_LENGTH:
+        expanded_sql = splice(expanded_sql, {}, edits, Span(0, len(expanded_sql)))
+        if len(expanded_sql) > len(sql) + MAX_ADDED_LENGTH:
             return sql
     for _ in range(MAX_INLINED_CTES):
-        cte_edits = inline_joined_cte(text)
+        cte_edits = inline_joined_cte(expanded_sql)
         if not cte_edits:
             break
-        text = splice(text, {}, cte_edits, Span(0, len(text)))
-    return text
+        expanded_sql = splice(expanded_sql, {}, cte_edits, Span(0, len(expanded_sql)))
+    return expanded_sql

@@ -32,28 +32,28 @@ def called_models(draft: Draft) -> Draft:
 
     Returns the same draft if the engine's parser rejects the statement because it nests too deeply.
     """
-    text, parameters, context = draft.text, draft.parameters, draft.context
+    sql, parameters, context = draft.text, draft.parameters, draft.context
     for call in draft.outline.calls:
         if call.background is not None and draft.outline.is_stored:
             raise BindError(
                 "a view, macro or prepared statement cannot have background rows, since they are "
                 "read at planning; put background := in the query that uses it",
-                text,
+                sql,
                 call.background.start,
             )
-    result = draft
+    new_draft = draft
     for call in sort_inner_first(draft.outline.calls):
         if isinstance(call.model, ModelColumn):
-            result = _add_models_of_rows(result, call, call.model)
+            new_draft = _add_models_of_rows(new_draft, call, call.model)
             continue
-        target = find_target(call, text, parameters, context)
+        target = find_target(call, sql, parameters, context)
         if target is not None:
-            result = replace(result, targets={**result.targets, call: target})
-    if not result.targets:
-        return result
-    consumed = [parameter for call in result.targets for parameter in call.planning_parameters]
-    result = replace(result, parameters=parameters.consume(consumed))
-    return draft if _is_too_deep(result) else result
+            new_draft = replace(new_draft, targets={**new_draft.targets, call: target})
+    if not new_draft.targets:
+        return new_draft
+    consumed = [parameter for call in new_draft.targets for parameter in call.planning_parameters]
+    new_draft = replace(new_draft, parameters=parameters.consume(consumed))
+    return draft if _is_too_deep(new_draft) else new_draft
 
 
 def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> Draft:
@@ -109,7 +109,7 @@ def cascaded_calls(draft: Draft) -> Draft:
         draft,
         cascades={call: small for call, small in choices.items() if isinstance(small, Cascade)},
         filters={call: small for call, small in choices.items() if isinstance(small, TopKFilter)},
-        exact_reasons={call: why for call, why in choices.items() if isinstance(why, str)},
+        exact_reasons={call: reason for call, reason in choices.items() if isinstance(reason, str)},
     )
 
 
@@ -127,12 +127,12 @@ def _choose_small_model(draft: Draft, target: Target) -> Cascade | TopKFilter | 
     if not isinstance(top_k_filter, TopKFilter):
         reason = f"version {model.version} has no top-K filter for its order"
         return f"{reason}: ALTER MODEL .. ADD TOP_K FILTER"
-    if not _fits_order(top_k_filter, target):
+    if not _ranks_like_call(top_k_filter, target):
         return "the top-K filter ranks rows by another class or output"
     return top_k_filter
 
 
-def _fits_order(top_k_filter: TopKFilter, target: Target) -> bool:
+def _ranks_like_call(top_k_filter: TopKFilter, target: Target) -> bool:
     """Return whether a top-K filter ranks rows in the same order as a call."""
     facts, program = top_k_filter.facts, target.model.program
     if target.output == facts.output:

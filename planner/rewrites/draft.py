@@ -52,7 +52,7 @@ class ExpandedStatement:
 
     @property
     def sql(self) -> str:
-        return "".join(p.text for p in self.pieces)
+        return "".join(piece.text for piece in self.pieces)
 
     def is_generated(self, offset: int) -> bool:
         """Return whether an offset in `sql` is in generated text instead of the user's text."""
@@ -63,10 +63,10 @@ class ExpandedStatement:
         """Return the error with the offset in the user's statement instead of that in `sql`."""
         if error.offset is None or error.sql != self.sql:
             return error
-        piece, rest = self._find_piece(error.offset)
+        piece, offset_in_piece = self._find_piece(error.offset)
         if piece is None:
             return error.at(self.statement, len(self.statement))
-        return error.at(self.statement, piece.offset + (rest if piece.is_users else 0))
+        return error.at(self.statement, piece.offset + (offset_in_piece if piece.is_users else 0))
 
     def _find_piece(self, offset: int) -> tuple[Piece | None, int]:
         """Return the piece at an offset of `sql`, and the offset inside it."""
@@ -77,7 +77,7 @@ class ExpandedStatement:
         return None, offset
 
 
-_NONE: Mapping[Any, Any] = MappingProxyType({})
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ class Draft:
     def has_parameters_in_calls(self) -> bool:
         """True if a call contains a parameter, so that the order of parameters may change."""
         parameters = self.outline.parameters
-        return any(c.span.contains(p.span) for c in self.targets for p in parameters)
+        return any(call.span.contains(p.span) for call in self.targets for p in parameters)
 
     @cached_property
     def sql(self) -> str:
@@ -179,8 +179,8 @@ class Draft:
     @property
     def shareable_calls(self) -> Mapping[ModelCall, Target]:
         """The calls that may share an evaluation: calls of a single model without a cascade."""
-        alone = self.cascades.keys() | self.models_of_rows.keys()
-        return {c: t for c, t in self.targets.items() if c not in alone}
+        unshareable = self.cascades.keys() | self.models_of_rows.keys()
+        return {call: target for call, target in self.targets.items() if call not in unshareable}
 
     def with_outline(self, outline: Outline) -> Draft:
         """Return the draft of the statement with another text, to which no rule is applied yet."""
@@ -196,33 +196,33 @@ class Draft:
         """Return the parts that a call computes together with other calls, or only its own part."""
         return self.shared.get(call) or SharedParts(parts=(self.targets[call].part,))
 
-    def build_part(self, span: Span, names: Mapping[int, str] = _NONE) -> str:
+    def build_part(self, span: Span, aliases: Mapping[int, str] = _EMPTY) -> str:
         """Return the text at a span for the engine, with the calls that are planned so far."""
-        return self.collect_edits().apply(span, {Span(at, at): name for at, name in names.items()})
+        return self.collect_edits().apply(span, {Span(at, at): sql for at, sql in aliases.items()})
 
     def collect_edits(self) -> Edits:
         """Return all edits of the statement, including the calls that are planned so far."""
         edits = Edits(self.text)
         edits.add({call.span: text for call, text in self.call_sql.items()}, CALLS)
         edits.add(self.edits, PATCHES)
-        for widened in self.widened_sources.values():
-            for layer, edits_of_layer in widened.build_edits(self.filters_first).items():
-                edits.add(edits_of_layer, layer)
+        for widened_source in self.widened_sources.values():
+            for layer, layer_edits in widened_source.build_edits(self.filters_first).items():
+                edits.add(layer_edits, layer)
         return edits
 
     def build_probe(
-        self, names: Mapping[int, str] = _NONE, edits: Mapping[Span, str] = _NONE
+        self, aliases: Mapping[int, str] = _EMPTY, edits: Mapping[Span, str] = _EMPTY
     ) -> str:
-        """Return the user's statement as a probe, with additional names and edits."""
+        """Return the user's statement as a probe, with additional aliases and edits."""
         edits = {**self.parameters.stand_ins, **edits}
-        return splice(self.text, self.nulls, edits, self._full_span, names)
+        return splice(self.text, self.nulls, edits, self._full_span, aliases)
 
     def build_widened_probe(self, edits: Mapping[Span, str]) -> str:
         """Return a probe of the statement in which FROM computes columns."""
         patches, sources = {**self.parameters.stand_ins}, dict[Span, str]()
-        for source, widened in self.widened_sources.items():
-            patches |= widened.build_adjustments(self.filters_first)
-            sources[source.span] = widened.build_probe(self.filters_first)
+        for source, widened_source in self.widened_sources.items():
+            patches |= widened_source.build_adjustments(self.filters_first)
+            sources[source.span] = widened_source.build_probe(self.filters_first)
         calls = {**self.nulls, **self.call_probes}
         patches |= edits
         return splice(self.text, calls, patches, self._full_span, self.column_aliases, sources)

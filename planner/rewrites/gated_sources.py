@@ -70,12 +70,12 @@ def gated_sources(draft: Draft) -> Draft:
         for call, planned in draft.planned.items()
         if call in draft.cascades and not call.has_local_names
     }
-    text = find_query_sql(draft)
-    if not small_features or text is None or any(call.block is None for call in small_features):
+    query = find_query_sql(draft)
+    if not small_features or query is None or any(call.block is None for call in small_features):
         return draft
     calls = list(small_features)
-    idle_sources = find_idle_sources(text, describe_calls(draft, small_features))
-    joins = find_left_joins(text) if idle_sources else []
+    idle_sources = find_idle_sources(query, describe_calls(draft, small_features))
+    joins = find_left_joins(query) if idle_sources else []
     gated_joins: dict[tuple[int, Span], list[IdleSource]] = {}
     for idle in idle_sources:
         gated_draft = _gate_source(draft, calls[idle.call_index], idle, joins)
@@ -86,27 +86,27 @@ def gated_sources(draft: Draft) -> Draft:
     for (call_index, _), sources in gated_joins.items():
         spans = [idle.source.span for idle in sources]
         block_joins = [join for join in joins if any(map(join.span.contains, spans))]
-        draft = _restrict_groups(draft, text, calls[call_index], sources[0], block_joins)
+        draft = _restrict_groups(draft, query, calls[call_index], sources[0], block_joins)
     return draft
 
 
 def _restrict_groups(
-    draft: Draft, text: str, call: ModelCall, idle: IdleSource, joins: list[LeftJoin]
+    draft: Draft, query: str, call: ModelCall, idle: IdleSource, joins: list[LeftJoin]
 ) -> Draft:
     """Let the gated joins of a block compute only groups for which the small model is unsure.
 
     `idle` is one of the idle sources in the block.
     """
-    block, small = idle.source.block, draft.planned[call].small_call
+    block, small_call = idle.source.block, draft.planned[call].small_call
     joins = find_grouped_joins(draft, joins, block)
-    table = find_rereadable_table(draft, text, block) if joins else None
-    if table is None or small is None or Span(block.start, block.start) in draft.edits:
+    table = find_rereadable_table(draft, query, block) if joins else None
+    if table is None or small_call is None or Span(block.start, block.start) in draft.edits:
         return draft
 
     def build_edits(small_sql: str, text_of: TextOf) -> dict[Span, str]:
-        rows = f"SELECT * FROM {text_of(table.span_without_alias)} AS {table.alias}"
+        rows_sql = f"SELECT * FROM {text_of(table.span_without_alias)} AS {table.alias}"
         tables = {
-            ROWS: rows + build_where_sql(list(map(text_of, table.condition_spans))),
+            ROWS: rows_sql + build_where_sql(list(map(text_of, table.condition_spans))),
             _UNSURE: f"SELECT * FROM {ROWS} AS {table.alias} WHERE {small_sql} IS NULL",
         }
         return {
@@ -117,15 +117,15 @@ def _restrict_groups(
 
     if not can_bind(draft, build_edits(build_stand_in_sql(idle.features), draft.probe_edits.apply)):
         return draft
-    small_sql = _build_small_model_sql(draft, call, idle.features, small)
+    small_sql = _build_small_model_sql(draft, call, idle.features, small_call)
     return replace(draft, edits={**draft.edits, **build_edits(small_sql, draft.build_part)})
 
 
 def _gate_source(
-    draft: Draft, call: ModelCall, idle: IdleSource, joins: Sequence[LeftJoin]
+    draft: Draft, call: ModelCall, idle_source: IdleSource, joins: Sequence[LeftJoin]
 ) -> Draft | None:
     """Return the draft with one more gated source; None if the source cannot be gated."""
-    source, planned = idle.source, draft.planned[call]
+    source, planned = idle_source.source, draft.planned[call]
     if any(source.span.contains(c.span) for c in draft.outline.calls):
         return None
     if any(widened.span.contains(source.span) for widened in draft.widened_sources):
@@ -139,11 +139,11 @@ def _gate_source(
             return None
         if not have_one_partner(draft, [join], draft.cascades[call].facts.keys):
             return None
-    stand_in = build_stand_in_sql(idle.features)
-    probes = _build_gate_edits(source, join, stand_in, draft.probe_edits.apply)
-    if planned.small_call is None or not can_bind(draft, probes):
+    stand_in_sql = build_stand_in_sql(idle_source.features)
+    probe_edits = _build_gate_edits(source, join, stand_in_sql, draft.probe_edits.apply)
+    if planned.small_call is None or not can_bind(draft, probe_edits):
         return None
-    small_sql = _build_small_model_sql(draft, call, idle.features, planned.small_call)
+    small_sql = _build_small_model_sql(draft, call, idle_source.features, planned.small_call)
     edits = _build_gate_edits(source, join, small_sql, draft.build_part)
     if source.name not in planned.idle_parts:  # several features may call the same function
         planned = replace(planned, idle_parts=(*planned.idle_parts, source.name))
@@ -161,7 +161,7 @@ def _build_gate_edits(
 
 
 def _build_small_model_sql(
-    draft: Draft, call: ModelCall, features: Mapping[str, str], small: PlannedCall
+    draft: Draft, call: ModelCall, features: Mapping[str, str], small_call: PlannedCall
 ) -> str:
     """Build the SQL of a small model's result, which is NULL if the model rejects a row.
 
@@ -169,15 +169,15 @@ def _build_small_model_sql(
     features that contain calls are computed outside.
     """
     if not any(map(_CALL.search, features.values())):
-        return f"TRY({plan_small_call(draft, call, features, small).sql})"
+        return f"TRY({plan_small_call(draft, call, features, small_call).sql})"
     columns = {name: f"f{number}" for number, name in enumerate(features)}
     row_fields = ", ".join(f"{columns[name]} := {feature}" for name, feature in features.items())
     fields = {name: f"{_ROW}.{column}" for name, column in columns.items()}
-    score_sql = f"TRY({plan_small_call(draft, call, fields, small).sql})"
-    rows = f"{builtin('list_value')}({builtin('struct_pack')}({row_fields}))"
-    results = f"{builtin('list_transform')}({rows}, lambda {_ROW}: {score_sql})"
-    return f"{builtin('array_extract')}({results}, 1)"
+    score_sql = f"TRY({plan_small_call(draft, call, fields, small_call).sql})"
+    rows_sql = f"{builtin('list_value')}({builtin('struct_pack')}({row_fields}))"
+    results_sql = f"{builtin('list_transform')}({rows_sql}, lambda {_ROW}: {score_sql})"
+    return f"{builtin('array_extract')}({results_sql}, 1)"
 
 
-def _build_gate_sql(small_sql: str, text: str) -> str:
-    return f"CASE WHEN {small_sql} IS NULL THEN {text} END"
+def _build_gate_sql(small_sql: str, gated_sql: str) -> str:
+    return f"CASE WHEN {small_sql} IS NULL THEN {gated_sql} END"

@@ -27,9 +27,9 @@ def planned_calls(draft: Draft) -> Draft:
     parameter_edits = draft.parameters.renumber_positional(draft.has_parameters_in_calls)
     planner = _CallPlanner(replace(draft, edits={**parameter_edits, **draft.edits}))
     for call in sort_inner_first(draft.targets):
-        planner.add(call)
-    calls, column_name = planner.draft.call_sql, draft.context.column_name
-    aliases = name_unnamed_items(draft.text, calls, column_name, draft.dialect)
+        planner.plan(call)
+    call_sql, column_name = planner.draft.call_sql, draft.context.column_name
+    aliases = name_unnamed_items(draft.text, call_sql, column_name, draft.dialect)
     return replace(planner.draft, column_aliases=aliases)
 
 
@@ -41,11 +41,11 @@ class _CallPlanner:
     """
 
     def __init__(self, draft: Draft) -> None:
-        self._planned, self._call_sql = dict(draft.planned), dict(draft.call_sql)
+        self._planned_calls, self._call_sql = dict(draft.planned), dict(draft.call_sql)
         self._probes, self._widened_sources = dict(draft.call_probes), dict(draft.widened_sources)
         self.draft = replace(
             draft,
-            planned=self._planned,
+            planned=self._planned_calls,
             call_sql=self._call_sql,
             call_probes=self._probes,
             widened_sources=self._widened_sources,
@@ -53,7 +53,7 @@ class _CallPlanner:
         self._edits = self.draft.collect_edits()
         self._nesting_calls = _find_nesting_calls(draft.targets)
 
-    def add(self, call: ModelCall) -> None:
+    def plan(self, call: ModelCall) -> None:
         """Plan a call, and add its SQL, its probe and its columns in FROM to the draft."""
         draft = self.draft
         scope = replace(make_scope(draft, call), text=self._edits.apply)
@@ -63,7 +63,7 @@ class _CallPlanner:
         call_sql = call_in_from.planned.sql + draft.targets[call].key
         if call in draft.negated_calls:
             call_sql = draft.dialect.negated(call_sql)
-        self._planned[call], self._call_sql[call] = call_in_from.planned, call_sql
+        self._planned_calls[call], self._call_sql[call] = call_in_from.planned, call_sql
         has_calls = call in self._nesting_calls
         self._probes[call] = _build_probe_sql(draft, call, call_in_from, call_sql, has_calls)
         self._edits.add({call.span: call_sql}, CALLS)
@@ -75,15 +75,15 @@ class _CallPlanner:
         source = draft.model_source_of.get(call) or draft.row_source_of.get(call)
         if source is None or (call_in_from.row is None and call_in_from.column is None):
             return
-        widened = self._widened_sources.get(source)
-        if widened is None:
-            widened = WidenedSource.create(source, draft.dialect, scope.text, scope.probed)
+        widened_source = self._widened_sources.get(source)
+        if widened_source is None:
+            widened_source = WidenedSource.create(source, draft.dialect, scope.text, scope.probed)
         else:
-            for layer, edits in widened.build_edits(draft.filters_first).items():
+            for layer, edits in widened_source.build_edits(draft.filters_first).items():
                 self._edits.remove(edits, layer)
-        widened = widened.with_columns(call_in_from.row, call_in_from.column)
-        self._widened_sources[source] = widened
-        for layer, edits in widened.build_edits(draft.filters_first).items():
+        widened_source = widened_source.with_columns(call_in_from.row, call_in_from.column)
+        self._widened_sources[source] = widened_source
+        for layer, edits in widened_source.build_edits(draft.filters_first).items():
             self._edits.add(edits, layer)
 
 
@@ -97,7 +97,7 @@ def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None
     if draft.expanded is not None and draft.expanded.is_generated(call.span.start):
         check_new_column(draft, call, find_other_columns(call, (), scope))
     target, shared = draft.targets[call], draft.find_shared(call)
-    row_estimate = make_row_estimate(call, _find_counted_scope(draft, scope))
+    row_estimate = make_row_estimate(call, _find_estimate_scope(draft, scope))
     site = CallSite(call, scope, draft.context, row_estimate)
     try:
         models = draft.models_of_rows.get(call)
@@ -111,8 +111,8 @@ def _plan_call(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None
         planned = replace(call_in_from.planned, exact_reason=draft.exact_reasons.get(call, ""))
         if (cascade := draft.cascades.get(call)) is not None:
             small_target = replace(target, model=replace(target.model, program=cascade.small))
-            small = plan_call(site, target=small_target, shared=shared).planned
-            planned = planned.with_cascade(small, cascade.facts)
+            small_call = plan_call(site, target=small_target, shared=shared).planned
+            planned = planned.with_cascade(small_call, cascade.facts)
     except StatementError:
         if call.in_unused_cte:
             return None
@@ -132,12 +132,12 @@ def _plan_call_of_one_model(
 
 def make_scope(draft: Draft, call: ModelCall) -> Scope:
     """Return the scope of a call, in which the calls that are already planned have their SQL."""
-    local = dict.fromkeys(call.local_names, "NULL")
+    local_nulls = dict.fromkeys(call.local_names, "NULL")
     return Scope(
         outline=draft.outline,
         block=call.block,
         text=draft.build_part,
-        probed=partial(draft.probe_edits.apply, extra=local),
+        probed=partial(draft.probe_edits.apply, extra=local_nulls),
         untyped=draft.parameters.untyped | frozenset(call.local_names),
         describe=draft.context.describe,
         dialect=draft.dialect,
@@ -145,7 +145,7 @@ def make_scope(draft: Draft, call: ModelCall) -> Scope:
     )
 
 
-def _find_counted_scope(draft: Draft, scope: Scope) -> Scope:
+def _find_estimate_scope(draft: Draft, scope: Scope) -> Scope:
     """Return the scope in which to estimate the number of rows for a call.
 
     The number may decide how the call is written. All calls in the output of a query that groups

@@ -74,8 +74,8 @@ def _find_thresholds(target: Target, bounds: Sequence[tuple[str, float]]) -> lis
     """Return the score thresholds for bounds of a probability; None if one has no threshold."""
     program, column = target.model.program, target.column or 0
     thresholds = [find_margin_threshold(program, column, *bound) for bound in bounds]
-    margins = [threshold for threshold in thresholds if threshold is not None]
-    return margins if len(margins) == len(bounds) else None
+    found_thresholds = [threshold for threshold in thresholds if threshold is not None]
+    return found_thresholds if len(found_thresholds) == len(bounds) else None
 
 
 def _needs_probability(call: ModelCall, draft: Draft, candidates: Collection[ModelCall]) -> bool:
@@ -83,10 +83,10 @@ def _needs_probability(call: ModelCall, draft: Draft, candidates: Collection[Mod
     targets, outline = draft.targets, draft.outline
     key = make_sharing_key(call, targets[call], outline)
     return any(
-        other not in candidates
+        other_call not in candidates
         and target.output == "proba"
-        and make_sharing_key(other, target, outline) == key
-        for other, target in targets.items()
+        and make_sharing_key(other_call, target, outline) == key
+        for other_call, target in targets.items()
     )
 
 
@@ -100,17 +100,17 @@ def _read_bounds(
         return None
     bounds = tuple(
         (operator, number)
-        for operator, written, _ in call.comparison.bounds
-        if (number := _read_number(written, parameters)) is not None
+        for operator, operand, _ in call.comparison.bounds
+        if (number := _read_number(operand, parameters)) is not None
     )
     return bounds if len(bounds) == len(call.comparison.bounds) else None
 
 
-def _read_number(written: Literal | Parameter, parameters: Parameters) -> float | None:
+def _read_number(operand: Literal | Parameter, parameters: Parameters) -> float | None:
     """Return the value of a literal or parameter; None if the engine may read another number."""
-    if isinstance(written, Literal):
-        return float(written.text) if _EXACT_NUMBER.fullmatch(written.text) else None
-    value = parameters.value(written)
-    if value is not None and type(value[0]) in (int, float) and abs(value[0]) <= 2:
-        return float(value[0])
+    if isinstance(operand, Literal):
+        return float(operand.text) if _EXACT_NUMBER.fullmatch(operand.text) else None
+    boxed = parameters.value(operand)
+    if boxed is not None and type(boxed[0]) in (int, float) and abs(boxed[0]) <= 2:
+        return float(boxed[0])
     return None

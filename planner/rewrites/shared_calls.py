@@ -61,9 +61,9 @@ _EARLY_CLAUSES = frozenset({"WHERE", "FROM"})
 def shared_calls(draft: Draft) -> Draft:
     """Determine the outputs that each function computes for all calls that share it."""
     unshared = draft.targets.keys() - draft.shareable_calls.keys()
-    shared = {c: SharedParts(parts=(draft.targets[c].part,)) for c in unshared}
+    shared = {call: SharedParts(parts=(draft.targets[call].part,)) for call in unshared}
     for calls in group_sharing_calls(draft):
-        parts = tuple(sorted({draft.targets[c].part for c in calls}, key=str))
+        parts = tuple(sorted({draft.targets[call].part for call in calls}, key=str))
         again = len({call.clause in _EARLY_CLAUSES for call in calls}) > 1
         shared |= dict.fromkeys(calls, SharedParts(parts=parts, calls=len(calls), again=again))
     return replace(draft, shared=shared)
@@ -122,8 +122,8 @@ def models_in_from(draft: Draft) -> Draft:
     sources: dict[ModelCall, WidenableSource] = {}
     for calls in group_sharing_calls(draft):
         shared_parts = draft.find_shared(calls[0])
-        filters_rows = any(c.clause == "WHERE" and c.is_always_evaluated for c in calls)
-        if not shared_parts.again or not filters_rows or not _score_same_row(calls):
+        filters_rows = any(call.clause == "WHERE" and call.is_always_evaluated for call in calls)
+        if not shared_parts.again or not filters_rows or not _have_same_row(calls):
             continue
         source = find_source(calls[0], draft.outline)
         if source is not None:
@@ -135,7 +135,7 @@ def models_in_from(draft: Draft) -> Draft:
     return replace(draft, shared={**draft.shared, **shared}, model_source_of=sources)
 
 
-def _score_same_row(calls: Sequence[ModelCall]) -> bool:
+def _have_same_row(calls: Sequence[ModelCall]) -> bool:
     """Return whether all calls score the same row, so that one column of FROM can replace them."""
     rows = {(call.block and call.block.span, call.written_arguments) for call in calls}
     return len(rows) == 1 and not any(call.uses_select_names for call in calls)

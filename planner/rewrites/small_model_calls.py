@@ -42,10 +42,10 @@ def describe_calls(draft: Draft, small_reads: Mapping[ModelCall, frozenset[str]]
     that its small model reads.
     """
     cascaded = []
-    for call, small in small_reads.items():
+    for call, small_features in small_reads.items():
         assert call.block is not None
         features = {name: bound.sql for name, bound in draft.planned[call].reads}
-        cascaded.append(CascadedCall(call.span, call.block.span, features, small))
+        cascaded.append(CascadedCall(call.span, call.block.span, features, small_features))
     other_reads = [
         (call.block.span, bound.sql)
         for call, planned in draft.planned.items()
@@ -64,14 +64,14 @@ def describe_calls(draft: Draft, small_reads: Mapping[ModelCall, frozenset[str]]
 
 
 def plan_small_call(
-    draft: Draft, call: ModelCall, features: Mapping[str, str], small: PlannedCall
+    draft: Draft, call: ModelCall, features: Mapping[str, str], small_call: PlannedCall
 ) -> PlannedCall:
     """Plan a call of a small model in another block; `features` maps its features to SQL there.
 
-    `small` is the planned call of the small model in the block of the full model's call.
+    `small_call` is the planned call of the small model in the block of the full model's call.
     """
     target, scope = draft.targets[call], make_scope(draft, call)
-    program, parts = small.source, small.spec.parts
+    program, parts = small_call.source, small_call.spec.parts
     assert program is not None
     return plan_call(
         CallSite(call, scope, draft.context, make_row_estimate(call, scope)),
@@ -82,7 +82,7 @@ def plan_small_call(
             chosen=target.chosen if parts[0].output == target.output else None,
         ),
         shared=SharedParts(parts=parts),
-        bound_inputs={name: Bound(features[name], bound.type) for name, bound in small.reads},
+        bound_inputs={name: Bound(features[name], bound.type) for name, bound in small_call.reads},
     ).planned
 
 
@@ -92,11 +92,11 @@ def build_stand_in_sql(features: Mapping[str, str]) -> str:
     return f"CASE WHEN {nulls} THEN NULL END"
 
 
-def can_bind(draft: Draft, probes: Mapping[Span, str]) -> bool:
-    """Return whether the statement with the edits `probes` binds to the same columns as before."""
+def can_bind(draft: Draft, probe_edits: Mapping[Span, str]) -> bool:
+    """Return whether the statement with `probe_edits` binds to the same columns as before."""
     prefix = draft.without_prefix
     original_probe = draft.build_probe(edits=prefix)
-    return draft.binds_alike(original_probe, draft.build_probe(edits={**prefix, **probes}))
+    return draft.binds_alike(original_probe, draft.build_probe(edits={**prefix, **probe_edits}))
 
 
 def have_one_partner(
@@ -115,9 +115,9 @@ def have_one_partner(
         return False
 
 
-def find_rereadable_table(draft: Draft, text: str, block: Span) -> FirstTable | None:
+def find_rereadable_table(draft: Draft, query: str, block: Span) -> FirstTable | None:
     """Return the first table of a block; None unless a CTE may read it with the same rows."""
-    table = find_first_table(text, block)
+    table = find_first_table(query, block)
     if table is None or not all(map(draft.context.is_repeatable, table.functions)):
         return None
     spans = (table.span_without_alias, *table.condition_spans)
@@ -137,7 +137,7 @@ def find_grouped_joins(draft: Draft, joins: Sequence[LeftJoin], block: Span) -> 
 
 
 def restrict_groups(
-    joins: Sequence[LeftJoin], rows_table: str, alias: str, text: TextOf
+    joins: Sequence[LeftJoin], rows_table: str, alias: str, text_of: TextOf
 ) -> dict[Span, str]:
     """Return the edits that make grouped joins compute only the groups that `rows_table` needs.
 
@@ -148,11 +148,11 @@ def restrict_groups(
         subquery = join.grouped_subquery
         assert subquery is not None
         condition = " AND ".join(
-            f"{key} IN (SELECT {value if '.' in value else f'{alias}.{value}'} "
+            f"{key} IN (SELECT {left_sql if '.' in left_sql else f'{alias}.{left_sql}'} "
             f"FROM {rows_table} AS {alias})"
-            for key, value in join.keys.items()
+            for key, left_sql in join.keys.items()
         )
-        edits |= subquery.add_condition(text(subquery.filter_span), condition)
+        edits |= subquery.add_condition(text_of(subquery.filter_span), condition)
     return edits
 
 

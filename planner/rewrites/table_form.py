@@ -56,11 +56,11 @@ def table_form(draft: Draft) -> Draft:
             )
     describe = partial(_describe_rows, sql, context)
 
-    def build_parts(form: TableForm) -> Sequence[str]:
-        rows = tuple(sql[span.start : span.end] for span in form.rows)
-        return build_table_function(TableFunctionCall(form, context, sql, rows, describe))
+    def expand_form(form: TableForm) -> Sequence[str]:
+        rows_sql = tuple(sql[span.start : span.end] for span in form.rows)
+        return build_table_function(TableFunctionCall(form, context, sql, rows_sql, describe))
 
-    pieces = _build_pieces(sql, forms, Span(0, len(sql)), build_parts)
+    pieces = _build_pieces(sql, forms, Span(0, len(sql)), expand_form)
     expanded = ExpandedStatement(sql, tuple(pieces))
     try:
         outline = read_outline(expanded.sql, draft.dialect.name)
@@ -75,12 +75,12 @@ def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> N
     The engine would read the first of two columns with equal names, which is that of the rows.
     """
     new_column = fold((call.items[0].name if call.items else None) or "")
-    conflict = next((c for c in columns if new_column and fold(c) == new_column), None)
+    conflict = next((name for name in columns if new_column and fold(name) == new_column), None)
     if conflict is not None:
-        others = draft.dialect.star_without([draft.dialect.quote_name(conflict)])
+        star = draft.dialect.star_without([draft.dialect.quote_name(conflict)])
         raise BindError(
             f"the rows already have a column {conflict!r}, which would hide the new one; leave it "
-            f"out, as in ml_predict(MODEL m, (SELECT {others} FROM ..)), or rename it there",
+            f"out, as in ml_predict(MODEL m, (SELECT {star} FROM ..)), or rename it there",
             draft.text,
             call.span.start,
         )
@@ -89,12 +89,12 @@ def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> N
 def replace_table_forms(sql: str) -> str:
     """Replace each table form by a subquery over its rows, so that engines can parse the text."""
 
-    def build_parts(form: TableForm) -> list[str]:
+    def expand_form(form: TableForm) -> list[str]:
         if not form.rows:
             return ["(SELECT 1)"]
         return ["(SELECT * FROM ", *([", "] * (len(form.rows) - 1)), ")"]
 
-    pieces = _build_pieces(sql, find_table_forms(sql), Span(0, len(sql)), build_parts)
+    pieces = _build_pieces(sql, find_table_forms(sql), Span(0, len(sql)), expand_form)
     return "".join(piece.text for piece in pieces)
 
 
@@ -113,8 +113,8 @@ def _build_pieces(
         yield Piece(sql[start:offset], start, True)
         prefix, *suffixes = expand(form)
         yield Piece(prefix, offset, False)
-        for rows, suffix in zip(form.rows, suffixes, strict=True):
-            yield from _build_pieces(sql, forms, rows, expand)
+        for rows_span, suffix in zip(form.rows, suffixes, strict=True):
+            yield from _build_pieces(sql, forms, rows_span, expand)
             yield Piece(suffix, offset, False)
         start = form.span.end
     yield Piece(sql[start : span.end], start, True)

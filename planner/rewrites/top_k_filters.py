@@ -63,17 +63,17 @@ def top_k_filters(draft: Draft) -> Draft:
 
 def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
     """Return the draft with the filtered table of one call, or why it is not filtered."""
-    text, facts, planned = find_query_sql(draft), draft.filters[call].facts, draft.planned[call]
-    if text is None or call.block is None:
+    query, facts, planned = find_query_sql(draft), draft.filters[call].facts, draft.planned[call]
+    if query is None or call.block is None:
         return "only queries are filtered"
-    small = _plan_small_score(draft, call)
-    calls = describe_calls(draft, {call: frozenset(name for name, _ in small.reads)})
-    top_k = find_top_k(text, calls)
+    small_call = _plan_small_score(draft, call)
+    calls = describe_calls(draft, {call: frozenset(name for name, _ in small_call.reads)})
+    top_k = find_top_k(query, calls)
     if isinstance(top_k, str):
         return top_k
     if top_k.k > facts.k:
         return f"it requests {top_k.k} rows, and the top-K filter is for at most {facts.k}"
-    joins = find_left_joins(text) if top_k.joins else []
+    joins = find_left_joins(query) if top_k.joins else []
     filtered_joins = [
         next((join for join in joins if join.span.contains(span)), None) for span in top_k.joins
     ]
@@ -90,11 +90,11 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
     probe = _build_best_rows_sql(_build_table_sql(top_k, draft.probe_edits.apply), stand_in, "1")
     if not can_bind(draft, {top_k.source: f"({probe}) AS {top_k.alias}"}):
         return "its conditions or the small model's features read more than the first table"
-    ranking_call = plan_small_call(draft, call, top_k.features, small)
+    ranking_call = plan_small_call(draft, call, top_k.features, small_call)
     table_sql = _build_table_sql(top_k, draft.build_part)
     row_count_sql = _build_row_count_sql(table_sql, facts)
     best_rows_sql = _build_best_rows_sql(table_sql, ranking_call.sql, row_count_sql)
-    edits = _restrict_groups(draft, text, top_k, joins, best_rows_sql) or {
+    edits = _restrict_groups(draft, query, top_k, joins, best_rows_sql) or {
         top_k.source: f"({best_rows_sql}) AS {top_k.alias}"
     }
     planned = replace(planned, small_call=ranking_call, filtered=facts, idle_parts=top_k.idle_names)
@@ -102,21 +102,21 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
 
 
 def _restrict_groups(
-    draft: Draft, text: str, top_k: TopK, joins: Sequence[LeftJoin], best_rows_sql: str
+    draft: Draft, query: str, top_k: TopK, joins: Sequence[LeftJoin], best_rows_sql: str
 ) -> dict[Span, str]:
     """Return the edits that make joins compute only the groups of filtered rows, if possible."""
-    grouped = find_grouped_joins(draft, joins, top_k.block)
-    if not grouped or find_rereadable_table(draft, text, top_k.block) is None:
+    grouped_joins = find_grouped_joins(draft, joins, top_k.block)
+    if not grouped_joins or find_rereadable_table(draft, query, top_k.block) is None:
         return {}
 
-    def build_edits(query: str, text_of: TextOf) -> dict[Span, str]:
-        group_edits = restrict_groups(grouped, ROWS, top_k.alias, text_of)
+    def build_edits(rows_sql: str, text_of: TextOf) -> dict[Span, str]:
+        group_edits = restrict_groups(grouped_joins, ROWS, top_k.alias, text_of)
         source_edit = {top_k.source: f"{ROWS} AS {top_k.alias}"}
-        return {**prepend_ctes(top_k.block, {ROWS: query}), **group_edits, **source_edit}
+        return {**prepend_ctes(top_k.block, {ROWS: rows_sql}), **group_edits, **source_edit}
 
     probe_text = draft.probe_edits.apply
-    all_rows = f"SELECT * FROM {probe_text(top_k.source_without_alias)} AS {top_k.alias}"
-    if not can_bind(draft, build_edits(all_rows, probe_text)):
+    all_rows_sql = f"SELECT * FROM {probe_text(top_k.source_without_alias)} AS {top_k.alias}"
+    if not can_bind(draft, build_edits(all_rows_sql, probe_text)):
         return {}
     return build_edits(best_rows_sql, draft.build_part)
 
@@ -133,8 +133,8 @@ def _plan_small_score(draft: Draft, call: ModelCall) -> PlannedCall:
 
 def _build_table_sql(top_k: TopK, text_of: TextOf) -> str:
     """Build the FROM and WHERE clauses for the table that may be filtered."""
-    filters = build_where_sql(list(map(text_of, top_k.filters)))
-    return f"FROM {text_of(top_k.source_without_alias)} AS {top_k.alias}{filters}"
+    where_sql = build_where_sql(list(map(text_of, top_k.filters)))
+    return f"FROM {text_of(top_k.source_without_alias)} AS {top_k.alias}{where_sql}"
 
 
 def _build_best_rows_sql(table_sql: str, score_sql: str, row_count_sql: str) -> str:
@@ -145,6 +145,6 @@ def _build_best_rows_sql(table_sql: str, score_sql: str, row_count_sql: str) -> 
 def _build_row_count_sql(table_sql: str, facts: FilterFacts) -> str:
     """Build the SQL for the number of rows to keep, which is n in the module's docstring."""
     min_count, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
-    scaled_count = f"{builtin('ceil')}({share!r} * {builtin('count')}(*))"
-    row_count = f"{builtin('greatest')}({min_count}, CAST({scaled_count} AS BIGINT))"
-    return f"(SELECT {row_count} {table_sql})"
+    scaled_count_sql = f"{builtin('ceil')}({share!r} * {builtin('count')}(*))"
+    row_count_sql = f"{builtin('greatest')}({min_count}, CAST({scaled_count_sql} AS BIGINT))"
+    return f"(SELECT {row_count_sql} {table_sql})"

@@ -34,8 +34,8 @@ def unneeded_joins(draft: Draft) -> Draft:
     keys, describe = draft.context.unique_keys, draft.context.describe
     if keys is None or not draft.targets or "join" not in draft.text.lower():
         return draft
-    while (join := _find_unneeded_join(draft.sql, draft.probe, describe, keys)) is not None:
-        draft = replace(draft, removed_joins=(*draft.removed_joins, join))
+    while (join_sql := _find_unneeded_join(draft.sql, draft.probe, describe, keys)) is not None:
+        draft = replace(draft, removed_joins=(*draft.removed_joins, join_sql))
     return draft
 
 
@@ -45,17 +45,17 @@ def _find_unneeded_join(sql: str, probe: str, describe: Describe, keys: UniqueKe
     The text must occur exactly once both in the statement `sql` and in its `probe`.
     """
     for join in find_left_joins(probe):
-        text = probe[join.span.start : join.span.end]
-        if sql.count(text) != 1 or probe.count(text) != 1:
+        join_sql = probe[join.span.start : join.span.end]
+        if sql.count(join_sql) != 1 or probe.count(join_sql) != 1:
             continue
         try:
             if not has_one_partner(join, keys, describe):
                 continue
             columns = {fold(c.name) for c in describe(f"SELECT * FROM {join.table}")}
             columns -= set(join.keys if join.is_using else ())
-            is_mentioned = _is_mentioned(sql, text, join.names, columns)
-            if not is_mentioned and describe(probe.replace(text, "", 1)) == describe(probe):
-                return text
+            is_mentioned = _is_mentioned(sql, join_sql, join.names, columns)
+            if not is_mentioned and describe(probe.replace(join_sql, "", 1)) == describe(probe):
+                return join_sql
         except ProbeError:
             continue
     return None
@@ -76,10 +76,10 @@ def has_one_partner(
     if not join.keys or not (is_declared or _is_unique(join, unique_keys)):
         return False
     types = {fold(c.name): c.type for c in describe(f"SELECT * FROM {join.table}")}
-    sides = describe(f"SELECT {', '.join(join.keys.values())} FROM {join.preceding_sql}")
-    return len(sides) == len(join.keys) and all(
-        side.type == types.get(key) and (is_declared or side.type in _IDENTITY_TYPES)
-        for key, side in zip(join.keys, sides, strict=True)
+    left_columns = describe(f"SELECT {', '.join(join.keys.values())} FROM {join.preceding_sql}")
+    return len(left_columns) == len(join.keys) and all(
+        left_column.type == types.get(key) and (is_declared or left_column.type in _IDENTITY_TYPES)
+        for key, left_column in zip(join.keys, left_columns, strict=True)
     )
 
 

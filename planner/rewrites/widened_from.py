@@ -56,11 +56,11 @@ class WidenedSource:
 
     @classmethod
     def create(
-        cls, source: WidenableSource, dialect: Dialect, text: TextOf, probed: TextOf
+        cls, source: WidenableSource, dialect: Dialect, text_of: TextOf, probe_text_of: TextOf
     ) -> WidenedSource:
-        """Return a source without columns; `text` and `probed` return the SQL at a span."""
-        final_text = text(source.span), tuple(map(text, source.filters))
-        probe_text = probed(source.span), tuple(map(probed, source.filters))
+        """Return a source without columns; `text_of`, or `probe_text_of`, returns SQL at a span."""
+        final_text = text_of(source.span), tuple(map(text_of, source.filters))
+        probe_text = probe_text_of(source.span), tuple(map(probe_text_of, source.filters))
         return cls(source, dialect, final_text, probe_text)
 
     def with_columns(self, row: FromColumn | None, model: FromColumn | None) -> WidenedSource:
@@ -71,7 +71,7 @@ class WidenedSource:
     def build_probe(self, filters_first: bool) -> str:
         """Return the clause for probes, before the functions are registered."""
         return self._build_clause(
-            *self.probe_text, lambda c: c.build_probe(self.dialect), filters_first
+            *self.probe_text, lambda column: column.build_probe(self.dialect), filters_first
         )
 
     def build_adjustments(self, filters_first: bool) -> dict[Span, str]:
@@ -79,11 +79,11 @@ class WidenedSource:
 
         They exclude the columns from stars, and replace filters that the clause applies by TRUE.
         """
-        names = [self.dialect.quote_name(name) for name in (*self.rows, *self.models)]
+        quoted_names = [self.dialect.quote_name(name) for name in (*self.rows, *self.models)]
         filters = self.source.filters if self._moves_filters(filters_first) else ()
         return (
-            dict.fromkeys(self.source.stars, self.dialect.star_without(names))
-            | dict.fromkeys(self.source.exclude_lists, f"({', '.join(names)}, ")
+            dict.fromkeys(self.source.stars, self.dialect.star_without(quoted_names))
+            | dict.fromkeys(self.source.exclude_lists, f"({', '.join(quoted_names)}, ")
             | dict.fromkeys(filters, "TRUE")
         )
 
@@ -122,5 +122,5 @@ class WidenedSource:
 
     def _moves_filters(self, filters_first: bool) -> bool:
         """Return whether the clause also applies the filters, as it must if it sorts rows."""
-        sorts = any(column.order is not None for column in self.models.values())
-        return bool(self.models) and (filters_first or sorts)
+        sorts_rows = any(column.order is not None for column in self.models.values())
+        return bool(self.models) and (filters_first or sorts_rows)

@@ -68,49 +68,49 @@ class _Option:
     only_by_column: bool = False
 
 
-def _read_boolean(named: NamedArgument) -> bool:
-    literal = named.argument.literal
+def _read_boolean(option: NamedArgument) -> bool:
+    literal = option.argument.literal
     if literal is None or literal.kind != "word" or literal.text == "NULL":
-        raise named.error(f"{named.name} := takes true or false")
+        raise option.error(f"{option.name} := takes true or false")
     return literal.text == "TRUE"
 
 
-def _read_class(named: NamedArgument) -> Argument:
-    if named.function not in ("predict_proba", "explain"):
-        raise named.error(
-            f"class := belongs to predict_proba and explain; {named.function} has no classes to "
+def _read_class(option: NamedArgument) -> Argument:
+    if option.function not in ("predict_proba", "explain"):
+        raise option.error(
+            f"class := belongs to predict_proba and explain; {option.function} has no classes to "
             "choose from"
         )
-    return named.argument
+    return option.argument
 
 
-def _read_query(named: NamedArgument) -> Span:
-    tokens, start, end = named.tokens, named.begin + 2, named.end
+def _read_query(option: NamedArgument) -> Span:
+    tokens, start, end = option.tokens, option.begin + 2, option.end
     in_brackets = tokens[start].is_symbol("(") and tokens.closing.get(start) == end - 1
     if any(token.kind == "param" for token in tokens[start:end]):
-        raise named.error(f"the query of {named.name} := takes no parameters")
+        raise option.error(f"the query of {option.name} := takes no parameters")
     if not in_brackets or tokens[start + 1].upper not in QUERIES:
-        raise named.error(
-            f"{named.name} := takes a query in brackets, as in {named.name} := (FROM t USING "
+        raise option.error(
+            f"{option.name} := takes a query in brackets, as in {option.name} := (FROM t USING "
             "SAMPLE 100)"
         )
-    return named.argument.span
+    return option.argument.span
 
 
-def _read_whole_number(named: NamedArgument) -> int:
-    literal = named.argument.literal
+def _read_whole_number(option: NamedArgument) -> int:
+    literal = option.argument.literal
     is_number = literal is not None and literal.kind == "number" and not literal.negative
     if literal is None or not is_number or not literal.text.isdigit():
-        raise named.error(f"{named.name} := takes a whole number")
+        raise option.error(f"{option.name} := takes a whole number")
     return int(literal.text)
 
 
-def _read_null_or_error(named: NamedArgument) -> bool:
+def _read_null_or_error(option: NamedArgument) -> bool:
     """Read the value of `unknown_model :=`: True for 'null', and False for 'error'."""
-    literal = named.argument.literal
+    literal = option.argument.literal
     value = fold(literal.text) if literal is not None and literal.kind == "string" else None
     if value not in ("null", "error"):
-        raise named.error(f"{named.name} := takes 'error' or 'null'")
+        raise option.error(f"{option.name} := takes 'error' or 'null'")
     return value == "null"
 
 
@@ -129,11 +129,11 @@ _OPTIONS: Mapping[str, _Option] = MappingProxyType(
 
 def _check_options(options: Mapping[str, Any], sql: str, offset: int) -> None:
     if options.get("baseline") and options.get("standard_errors"):
-        error = "baseline := excludes standard_errors :=, since the baseline has no error"
-        raise BindError(error, sql, offset)
+        message = "baseline := excludes standard_errors :=, since the baseline has no error"
+        raise BindError(message, sql, offset)
     if "permutations" in options and "background" not in options:
-        error = "permutations := needs background := (query): only an estimate uses permutations"
-        raise BindError(error, sql, offset)
+        message = "permutations := needs background := (query): only an estimate uses permutations"
+        raise BindError(message, sql, offset)
 
 
 _PATTERN_CLAUSES = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
@@ -205,11 +205,11 @@ def find_string_calls(sql: str) -> list[StringCall]:
     except ParseError:
         return []
     return [
-        StringCall(name.text, argument.text, _follows_dot(tokens, k))
-        for k, (name, bracket, argument, next_token) in enumerate(
+        StringCall(name_token.text, argument_token.text, _follows_dot(tokens, index))
+        for index, (name_token, bracket, argument_token, next_token) in enumerate(
             zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
         )
-        if name.is_identifier and bracket.is_symbol("(") and argument.kind == "string"
+        if name_token.is_identifier and bracket.is_symbol("(") and argument_token.kind == "string"
         if next_token.is_symbol(",") or next_token.is_symbol(")")
     ]
 
@@ -221,9 +221,9 @@ def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
     """
     tokens = tokenize(sql)
     return tuple(
-        (fold(t.text), t.start, _follows_dot(tokens, k))
-        for k, t in enumerate(tokens)
-        if t.is_identifier
+        (fold(token.text), token.start, _follows_dot(tokens, index))
+        for index, token in enumerate(tokens)
+        if token.is_identifier
     )
 
 
@@ -237,11 +237,11 @@ class ArgumentReader:
         self._sql = sql
         self._tokens = tokens
         self._starts = [token.start for token in tokens]
-        self._token_at = {start: i for i, start in enumerate(self._starts)}
+        self._index_at = {start: i for i, start in enumerate(self._starts)}
 
     def find_call_span(self, start: int) -> Span:
         """Return the span of the call whose name begins at the offset `start`."""
-        index = self._token_at[start]
+        index = self._index_at[start]
         closing_index = self._tokens.closing.get(index + 1)
         assert closing_index is not None, "the parser has accepted the call"
         return self._span(index, closing_index + 1)
@@ -261,7 +261,7 @@ class ArgumentReader:
         Return None if no argument shows that it is a model call, since users may have their own
         function with the same name. Raises BindError if an argument cannot be valid.
         """
-        tokens, name_index = self._tokens, self._token_at[name_span.start]
+        tokens, name_index = self._tokens, self._index_at[name_span.start]
         closing_index = tokens.closing.get(name_index + 1)
         ranges = [] if closing_index is None else tokens.split_commas(name_index + 2, closing_index)
         if closing_index is None or not ranges or tokens[name_index].kind != "word":
@@ -272,8 +272,8 @@ class ArgumentReader:
             # The first argument is an expression, which may name the model of each row. It does so
             # if a star follows, since no other function takes a star, and maybe if a struct does.
             if model_end == model_start or not any(
-                b > a and (self._read_star(a, b) or self._read_fields(a, b))
-                for a, b in argument_ranges
+                end > begin and (self._read_star(begin, end) or self._read_fields(begin, end))
+                for begin, end in argument_ranges
             ):
                 return None
             model = ModelColumn(self._span(model_start, model_end))
@@ -300,7 +300,7 @@ class ArgumentReader:
                 raise BindError(message, self._sql, tokens[begin].start)
             options[option.field] = value
         _check_options(options, self._sql, name_span.start)
-        argument_tokens = [self._tokens_in(argument.span) for argument in arguments]
+        argument_tokens = [self._get_tokens(argument.span) for argument in arguments]
         written_arguments = tuple(
             (argument.name, "\0".join(t.kind[0] + t.text for t in inner))
             for argument, inner in zip(arguments, argument_tokens, strict=True)
@@ -318,7 +318,7 @@ class ArgumentReader:
 
     def read_number(self, span: Span | None) -> Literal | Parameter | None:
         """Return the number or parameter that fills a span; None for any other text."""
-        tokens = [] if span is None else self._tokens_in(span)
+        tokens = [] if span is None else self._get_tokens(span)
         if len(tokens) != 1:
             return None
         if tokens[0].kind == "param":
@@ -327,7 +327,7 @@ class ArgumentReader:
 
     def find_operator(self, start: int, end: int, text: str) -> Span | None:
         """Return the span of the operator `text`; None unless it occurs once in sql[start:end]."""
-        matches = [t for t in self._tokens_in(Span(start, end)) if t.is_symbol(text)]
+        matches = [t for t in self._get_tokens(Span(start, end)) if t.is_symbol(text)]
         return Span(matches[0].start, matches[0].end) if len(matches) == 1 else None
 
     def find_local_names(self, span: Span, names: frozenset[str]) -> tuple[Span, ...]:
@@ -335,7 +335,7 @@ class ArgumentReader:
         if not names:
             return ()
         tokens, spans = self._tokens, []
-        index = self._token_at[span.start]
+        index = self._index_at[span.start]
         while index < len(tokens) and tokens[index].start < span.end:
             begin = index
             index += 1
@@ -353,11 +353,11 @@ class ArgumentReader:
             spans.append(self._span(begin, index))
         return tuple(spans)
 
-    def uses_row(self, alias: str, span: Span, source: Span, calls: Sequence[Span]) -> bool:
+    def uses_row(self, alias: str, span: Span, source_span: Span, calls: Sequence[Span]) -> bool:
         """Return whether the table alias `alias` may mean the table's whole row within `span`.
 
-        Before a dot, the alias only qualifies a column. `source`, where the alias is defined, and
-        `calls` are not searched.
+        Before a dot, the alias only qualifies a column. `source_span`, where the alias is defined,
+        and `calls` are not searched.
         """
         tokens = self._tokens
         first_index = bisect_left(self._starts, span.start)
@@ -366,7 +366,7 @@ class ArgumentReader:
             if not token.is_identifier or fold(token.text) != alias:
                 continue
             name_span = Span(token.start, token.end)
-            if source.contains(name_span) or overlaps(name_span, calls):
+            if source_span.contains(name_span) or overlaps(name_span, calls):
                 continue
             if not self._has_symbol(index + 1, ".") and not _follows_dot(tokens, index):
                 return True
@@ -378,7 +378,7 @@ class ArgumentReader:
         Return None if the star cannot have an EXCLUDE list, as in `* LIKE 'a%'`.
         """
         tokens = self._tokens
-        index = self._token_at[span.start] if span is not None else -1
+        index = self._index_at[span.start] if span is not None else -1
         if index < 0 or not tokens[index].is_symbol("*"):
             return None
         star_span = self._span(index, index + 1)
@@ -396,7 +396,7 @@ class ArgumentReader:
     def _span(self, start: int, end: int) -> Span:
         return Span(self._tokens[start].start, self._tokens[end - 1].end)
 
-    def _tokens_in(self, span: Span) -> Sequence[Token]:
+    def _get_tokens(self, span: Span) -> Sequence[Token]:
         first_index = bisect_left(self._starts, span.start)
         return self._tokens[first_index : bisect_left(self._starts, span.end)]
 
@@ -453,8 +453,8 @@ class ArgumentReader:
 
     def _read_column(self, start: int, end: int) -> str | None:
         tokens = self._tokens[start:end]
-        for k, token in enumerate(tokens):
-            if not (token.is_identifier if k % 2 == 0 else token.is_symbol(".")):
+        for index, token in enumerate(tokens):
+            if not (token.is_identifier if index % 2 == 0 else token.is_symbol(".")):
                 return None
         return fold(tokens[-1].text) if len(tokens) % 2 else None
 
@@ -467,7 +467,7 @@ class ArgumentReader:
         if any(token.upper == "FOR" for token in tokens[start:end]):
             return None
         ranges = tokens.split_commas(start + 1, end - 1) if end - start > 2 else []
-        return tuple(self._read_argument(a, b) for a, b in ranges)
+        return tuple(self._read_argument(begin, stop) for begin, stop in ranges)
 
     def _read_fields(self, start: int, end: int) -> tuple[tuple[str, Span], ...] | None:
         """Return the names in `{'a': x, b: y}` and the values' spans; None for other arguments."""
@@ -475,12 +475,12 @@ class ArgumentReader:
         if not tokens[start].is_symbol("{") or tokens.closing.get(start) != end - 1:
             return None
         fields = []
-        for a, b in tokens.split_commas(start + 1, end - 1):
-            if b - a < 3 or not tokens[a + 1].is_symbol(":"):
+        for begin, stop in tokens.split_commas(start + 1, end - 1):
+            if stop - begin < 3 or not tokens[begin + 1].is_symbol(":"):
                 return None
-            if tokens[a].kind not in ("string", "word", "name"):
+            if tokens[begin].kind not in ("string", "word", "name"):
                 return None
-            fields.append((tokens[a].text, self._span(a + 2, b)))
+            fields.append((tokens[begin].text, self._span(begin + 2, stop)))
         return tuple(fields)
 
     def _read_star(self, start: int, end: int) -> Star | None:
@@ -504,12 +504,12 @@ class ArgumentReader:
             self._span(select_start, end),
             self._read_qualifier(select_start, end),
             frozenset(
-                fold(".".join(t.text for t in tokens[a:b] if t.is_identifier))
+                fold(".".join(t.text for t in tokens[begin:stop] if t.is_identifier))
                 for word in ("EXCLUDE", "EXCEPT")
-                for a, b in self._list_star_items(start, end, word)
+                for begin, stop in self._list_star_items(start, end, word)
             ),
-            {fold(tokens[b - 1].text): self._span(a, b - 2) for a, b in replaced},
-            {fold(tokens[b - 1].text): self._span(b - 3, b - 2) for _, b in renamed},
+            {fold(tokens[stop - 1].text): self._span(begin, stop - 2) for begin, stop in replaced},
+            {fold(tokens[stop - 1].text): self._span(stop - 3, stop - 2) for _, stop in renamed},
         )
 
     def _skip_qualifier(self, start: int, end: int) -> int:

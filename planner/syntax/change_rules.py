@@ -125,8 +125,8 @@ def _walk_insert(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
         if key == "expression":
             walker.walk(child, query_context)
         elif key == "conflict":
-            target = _find_table_name_span(table)
-            conflict_block = replace(block, excluded_table=target, changed_table=target)
+            name_span = _find_table_name_span(table)
+            conflict_block = replace(block, excluded_table=name_span, changed_table=name_span)
             walker.walk(child, context.enter(conflict_block, "ON"))
         elif key != "with_":
             walker.walk(child, context.enter(block, CLAUSES.get(key, "")))
@@ -154,11 +154,11 @@ def _walk_altered_column(walker: Walker, node: exp.Expr, context: WalkContext) -
 
 def _walk_create(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     walker.created = walker.created or str(node.args.get("kind") or "").upper()
-    names = context.local_names
+    local_names = context.local_names
     for key, child in iterate_children(node):
         if isinstance(child, exp.UserDefinedFunction):
-            names = _collect_parameter_names(child)
-        walker.walk(child, replace(context, local_names=names, in_definition=key == "this"))
+            local_names = _collect_parameter_names(child)
+        walker.walk(child, replace(context, local_names=local_names, in_definition=key == "this"))
 
 
 def _walk_macro_overload(walker: Walker, node: exp.Expr, context: WalkContext) -> None:

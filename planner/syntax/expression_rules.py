@@ -33,14 +33,14 @@ REVERSED_OPERATORS: Mapping[str, str] = MappingProxyType(
 
 
 def _walk_lambda(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
-    names = context.local_names | {fold(name.name) for name in node.expressions}
-    walker.walk_children(node, replace(context, local_names=names, is_always_evaluated=False))
+    local_names = context.local_names | {fold(variable.name) for variable in node.expressions}
+    walker.walk_children(node, replace(context, local_names=local_names, is_always_evaluated=False))
 
 
 def _walk_comprehension(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     variables = [node.args.get("expression"), node.args.get("position")]
-    names = context.local_names | {fold(n.name) for n in variables if isinstance(n, exp.Expr)}
-    walker.walk_children(node, replace(context, local_names=names))
+    local_names = context.local_names | {fold(n.name) for n in variables if isinstance(n, exp.Expr)}
+    walker.walk_children(node, replace(context, local_names=local_names))
 
 
 def _walk_condition(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
@@ -50,14 +50,14 @@ def _walk_condition(walker: Walker, node: exp.Expr, context: WalkContext) -> Non
 def _walk_window(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     """Walk a window function; PARTITION BY and ORDER BY accept no volatile function."""
     for key, child in iterate_children(node):
-        is_stable = context.must_be_stable or key in ("partition_by", "order")
-        walker.walk(child, replace(context, must_be_stable=is_stable))
+        must_be_stable = context.must_be_stable or key in ("partition_by", "order")
+        walker.walk(child, replace(context, must_be_stable=must_be_stable))
 
 
 def _walk_order(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
     """Walk an ORDER BY, whose keys must be stable in `f(DISTINCT a ORDER BY a)`."""
-    is_stable = context.must_be_stable or isinstance(node.this, exp.Distinct)
-    walker.walk_children(node, replace(context, must_be_stable=is_stable))
+    must_be_stable = context.must_be_stable or isinstance(node.this, exp.Distinct)
+    walker.walk_children(node, replace(context, must_be_stable=must_be_stable))
 
 
 def _walk_parenthesis(walker: Walker, node: exp.Expr, context: WalkContext) -> None:
@@ -107,17 +107,17 @@ def _walk_function(walker: Walker, node: exp.Expr, context: WalkContext) -> None
     walker.walk_children(node, inner_context)
 
 
-def _read_call(walker: Walker, node: exp.Expr, name: str, context: WalkContext) -> None:
+def _read_call(walker: Walker, node: exp.Expr, function: str, context: WalkContext) -> None:
     call_span = walker.arguments.find_call_span(node.meta["start"])  # without an OVER after it
-    call = walker.arguments.read_call(name, call_span)
+    call = walker.arguments.read_call(function, call_span)
     if call is None:
         return
     is_indexed = isinstance(node.parent, exp.Bracket) and node.parent.this is node
-    may_have_key = is_indexed and name == "predict_proba"
+    may_have_key = is_indexed and function == "predict_proba"
     key = walker.arguments.find_key_after(call_span) if may_have_key else None
     call_in_context = replace(
         call,
-        **{name: getattr(context, name) for name in _SURROUNDINGS},
+        **{attribute: getattr(context, attribute) for attribute in _SURROUNDINGS},
         span=call_span if key is None else Span(call_span.start, key.span.end),
         key=key,
         local_names=walker.arguments.find_local_names(call_span, context.local_names),

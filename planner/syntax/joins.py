@@ -134,31 +134,31 @@ def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
         return None
     if _may_be_cte(table) or (alias is not None and alias.args.get("columns")):
         return None
-    names: set[str] = set()
+    table_names: set[str] = set()
     distinct_columns: frozenset[str] | None = None
     if isinstance(table, exp.Subquery):
         distinct_columns = _find_distinct_columns(table.this)
     elif isinstance(table.this, exp.Identifier):
         # Another mention of the table's name could be a CTE, or a second join of the table.
-        names.add(fold(table.name))
+        table_names.add(fold(table.name))
     elif fold(table.this.name) not in FILE_FUNCTIONS:
         return None
-    name = fold(table.alias) or next(iter(names), "")
+    name = fold(table.alias) or next(iter(table_names), "")
     if not name:
         return None
     using = join.args.get("using")
     equations = [] if using else _find_equations(join.args.get("on"), name)
-    keys = {fold(u.name): _get_text(sql, u) for u in using or ()}
-    keys |= {column: _get_text(sql, other) for column, other in equations}
+    keys = {fold(key.name): _get_text(sql, key) for key in using or ()}
+    keys |= {column: _get_text(sql, other_side) for column, other_side in equations}
     return LeftJoin(
         join_span,
         _slice(sql, table_span),
-        frozenset({name, *names}),
+        frozenset({name, *table_names}),
         sql[first_table_span.start : join_span.start],
         keys,
         distinct_columns,
         bool(using),
-        list_spans(*(other for _, other in equations)),
+        list_spans(*(other_side for _, other_side in equations)),
         _read_using(sql, join) if using else None,
         span(query),
         _read_grouping(sql, table.this, keys) if distinct_columns else None,
@@ -212,9 +212,9 @@ def _read_using(sql: str, join: exp.Join) -> Using | None:
     if closing_bracket is None or not _USING.fullmatch(sql, name_span.end, key_spans[0].start):
         return None
     name_sql = _slice(sql, name_span)
-    alias = sql[table_span.end : name_span.end] or f" AS {name_sql}"
-    written_keys = tuple(_slice(sql, key) for key in key_spans)
-    return Using(table_span, alias, name_sql, closing_bracket.end(), written_keys)
+    alias_sql = sql[table_span.end : name_span.end] or f" AS {name_sql}"
+    written_keys = tuple(_slice(sql, key_span) for key_span in key_spans)
+    return Using(table_span, alias_sql, name_sql, closing_bracket.end(), written_keys)
 
 
 def _may_be_cte(table: exp.Expr) -> bool:
@@ -251,19 +251,19 @@ def span_without_alias(sql: str, table: exp.Expr) -> Span | None:
     return None if outer is None or end < 0 else Span(outer.start, end + 1)
 
 
-def _find_equations(condition: exp.Expr | None, table: str) -> list[tuple[str, exp.Expr]]:
+def _find_equations(condition: exp.Expr | None, joined_table: str) -> list[tuple[str, exp.Expr]]:
     """Return the column name `c` and the other side of each equation `table.c = other.d` in ON.
 
     Returns an empty list unless the condition consists of such equations, combined by AND.
     """
     equations = []
     for term in () if condition is None else _flatten_conjunction(condition):
-        sides = [term.this, term.expression] if isinstance(term, exp.EQ) else []
-        tables = [_find_table_name(side) for side in sides]
-        if None in tables or tables.count(table) != 1:
+        operands = [term.this, term.expression] if isinstance(term, exp.EQ) else []
+        tables = [_find_table_name(side) for side in operands]
+        if None in tables or tables.count(joined_table) != 1:
             return []
-        index = tables.index(table)
-        equations.append((fold(sides[index].name), sides[1 - index]))
+        index = tables.index(joined_table)
+        equations.append((fold(operands[index].name), operands[1 - index]))
     return equations
 
 
@@ -288,17 +288,17 @@ def _find_distinct_columns(query: exp.Expr) -> frozenset[str]:
     names = [fold(item.alias_or_name) for item in query.expressions]
     if len(set(names)) < len(names):
         return frozenset()  # the engine renames one of two equal names
-    selected = [_make_column_key(item.unalias()) for item in query.expressions]
+    item_keys = [_make_column_key(item.unalias()) for item in query.expressions]
     distinct, group = query.args.get("distinct"), query.args.get("group")
     if distinct is not None:
-        is_plain = None not in selected and not distinct.args.get("on")
+        is_plain = None not in item_keys and not distinct.args.get("on")
         return frozenset(names) if is_plain else frozenset()
     if group is None or any(v for k, v in group.args.items() if k != "expressions"):
         return frozenset()
     group_keys = set(map(_make_column_key, group.expressions))
-    if None in group_keys or not group_keys <= set(selected):
+    if None in group_keys or not group_keys <= set(item_keys):
         return frozenset()
-    return frozenset(n for n, column in zip(names, selected, strict=True) if column in group_keys)
+    return frozenset(n for n, column in zip(names, item_keys, strict=True) if column in group_keys)
 
 
 def is_unnest(node: exp.Expr) -> bool:

@@ -55,13 +55,13 @@ class FeatureSource:
 
     def build_idle_sql(self, sql: str) -> str:
         """Return the SQL for this source, written in `sql`, when not needed: no rows, or NULL."""
-        written = sql[self.span.start : self.span.end]
+        source_sql = sql[self.span.start : self.span.end]
         if self.kind == "join":
-            return f"(SELECT * FROM {written} LIMIT 0) {self.table_name}".rstrip()
+            return f"(SELECT * FROM {source_sql} LIMIT 0) {self.table_name}".rstrip()
         if self.kind == "lateral" and self.outer_spans:
             idle = {p: f"CASE WHEN false THEN {sql[p.start : p.end]} END" for p in self.outer_spans}
             return splice(sql, {}, idle, self.span)
-        return f"CASE WHEN false THEN {written} END"
+        return f"CASE WHEN false THEN {source_sql} END"
 
 
 Sources = frozenset[FeatureSource]
@@ -102,8 +102,8 @@ class Lineage:
         self._one_row_nodes = set[int]()
         for scope in self.root.traverse():
             self._laterals |= _find_laterals(sql, scope)
-            correlated = _find_subqueries(sql, scope.expression, scope)
-            self._one_row_nodes |= {id(subquery.node) for subquery in correlated}
+            subqueries = _find_subqueries(sql, scope.expression, scope)
+            self._one_row_nodes |= {id(subquery.node) for subquery in subqueries}
         self._one_row_nodes |= {id(subquery.node) for subquery, _ in self._laterals.values()}
 
     def is_added(self, item: exp.Expr) -> bool:
@@ -117,7 +117,7 @@ class Lineage:
         """Return whether a join is a LATERAL with exactly one row for each row on its left."""
         return id(join.this) in self._laterals
 
-    def find_block(self, block: Span) -> Scope | None:
+    def find_scope(self, block: Span) -> Scope | None:
         return next((s for s in self.root.traverse() if span(s.expression) == block), None)
 
     def find_item(self, scope: Scope, name: str) -> exp.Expr | None:
@@ -178,11 +178,11 @@ class Lineage:
         self, subquery: _CorrelatedSubquery, name: str, kind: str, scope: Scope
     ) -> Sources:
         """Return a subquery as a source of `kind`, together with the sources that feed it."""
-        block, outer = _get_block_span(scope), list_spans(*subquery.outer_columns)
-        source = FeatureSource(name, kind, subquery.span, block, "", outer, subquery.table_names)
-        inner = map(self.find_all_sources, subquery.cte_scopes)
+        block, spans = _get_block_span(scope), list_spans(*subquery.outer_columns)
+        source = FeatureSource(name, kind, subquery.span, block, "", spans, subquery.table_names)
+        inner_sources = map(self.find_all_sources, subquery.cte_scopes)
         outer_sources = self._find_sources_of_columns(subquery.outer_columns, scope)
-        return frozenset({source}).union(outer_sources, *inner)
+        return frozenset({source}).union(outer_sources, *inner_sources)
 
     def _find_expensive_call_type(self, call: exp.Anonymous) -> str | None:
         """Return the result type of a call that may take long; None for other calls."""
@@ -230,21 +230,21 @@ class Lineage:
             return join_sources | self.find_all_sources(inner_scope)
         return join_sources | self.find_sources(item, inner_scope)
 
-    def _find_lateral_sources(self, table: exp.Expr, name: str, scope: Scope) -> Sources:
+    def _find_lateral_sources(self, table: exp.Expr, column_name: str, scope: Scope) -> Sources:
         """Return the sources of a LATERAL's column: the LATERAL, or calls in it without FROM."""
         subquery, inner_scope = self._laterals[id(table)]
         if subquery.outer_columns:
             source_name = f"lateral {table.alias_or_name}"
             return self._find_subquery_sources(subquery, source_name, "lateral", scope)
-        item, select = self.find_item(inner_scope, name), inner_scope.expression
+        item, select = self.find_item(inner_scope, column_name), inner_scope.expression
         if item is None or not isinstance(select, exp.Select):
             return self.find_all_sources(self.root)
         nodes, block = list(item.walk()), _get_block_span(scope)
         aliases = frozenset(fold(str(alias)) for alias in select.named_selects)
         calls = {
-            FeatureSource(s.name, "lateral", s.span, block, "", (), aliases)
+            FeatureSource(source.name, "lateral", source.span, block, "", (), aliases)
             for call in self._find_expensive_calls(nodes)
-            for s in self._find_call_sources(call, inner_scope)
+            for source in self._find_call_sources(call, inner_scope)
         }
         return self._find_sources_of_columns(nodes, scope) | calls
 
@@ -263,14 +263,14 @@ class Lineage:
         """
         sources, stack, visited = set[FeatureSource](), [scope], set[int]()
         while stack:
-            block = stack.pop()
-            visited.add(id(block))
-            select = block.expression
+            block_scope = stack.pop()
+            visited.add(id(block_scope))
+            select = block_scope.expression
             for item in select.selects if isinstance(select, exp.Select) else ():
                 if any(map(_is_unnest_call, item.walk())):
-                    sources |= self.find_all_sources(block)
-            if self.has_star(block):
-                inner_scopes = [s for s in block.sources.values() if isinstance(s, Scope)]
+                    sources |= self.find_all_sources(block_scope)
+            if self.has_star(block_scope):
+                inner_scopes = [s for s in block_scope.sources.values() if isinstance(s, Scope)]
                 stack += [s for s in inner_scopes if id(s) not in visited]
         return frozenset(sources)
 
@@ -280,9 +280,9 @@ class Lineage:
 
     def _is_unnested_struct(self, node: exp.Expr) -> bool:
         """Return whether UNNEST turns the struct of a user's function into columns, not rows."""
-        inner = node.expressions[0] if len(node.expressions) == 1 else node.this
-        return_type = self._return_type_of(inner.name) if isinstance(inner, exp.Anonymous) else None
-        return return_type is not None and _is_unnested_as_struct(inner, return_type)
+        value = node.expressions[0] if len(node.expressions) == 1 else node.this
+        return_type = self._return_type_of(value.name) if isinstance(value, exp.Anonymous) else None
+        return return_type is not None and _is_unnested_as_struct(value, return_type)
 
     def has_star(self, scope: Scope) -> bool:
         return bool(scope.expression.meta.get(STAR_KEY))
@@ -408,17 +408,17 @@ def _read_lateral(sql: str, join: exp.Join, scope: Scope) -> _CorrelatedSubquery
         return None
     if not (keeps_rows or _is_cross_join(join)) or not _is_supported(scope):
         return None
-    items = [list(item.walk()) for item in select.selects]
+    item_nodes = [list(item.walk()) for item in select.selects]
     has_row_clause = any(select.args.get(key) for key in _ROW_CLAUSES)
     if select.args.get("from_") is None:
-        has_unnest = any(is_unnest(node) for item in items for node in item)
+        has_unnest = any(is_unnest(node) for nodes in item_nodes for node in nodes)
         if has_unnest or select.args.get("where") or has_row_clause:
             return None
         return _CorrelatedSubquery(query, Span(0, 0), (), frozenset(map(fold, scope.sources)), ())
     subquery = _make_subquery(sql, query, scope)
     if keeps_rows and _is_limited_to_one(select):
         return subquery
-    if has_row_clause or not all(_is_one_row_item(item, subquery) for item in items):
+    if has_row_clause or not all(_is_one_row_item(nodes, subquery) for nodes in item_nodes):
         return None
     return subquery
 
@@ -449,13 +449,13 @@ def _is_supported(scope: Scope) -> bool:
 
 def _make_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
     """Describe a correlated subquery; return None if one of its tables hides an outer table."""
-    outer_columns, names = tuple(scope.external_columns), frozenset(map(fold, scope.sources))
+    outer_columns, table_names = tuple(scope.external_columns), frozenset(map(fold, scope.sources))
     query_span = span_without_alias(sql, query)
-    hides_outer_table = any(fold(column.table) in names for column in outer_columns)
+    hides_outer_table = any(fold(column.table) in table_names for column in outer_columns)
     if query_span is None or not outer_columns or hides_outer_table:
         return None
-    ctes = tuple(s for s in scope.sources.values() if isinstance(s, Scope))
-    return _CorrelatedSubquery(query, query_span, outer_columns, names, ctes)
+    cte_scopes = tuple(s for s in scope.sources.values() if isinstance(s, Scope))
+    return _CorrelatedSubquery(query, query_span, outer_columns, table_names, cte_scopes)
 
 
 def _is_one_row_item(nodes: list[exp.Expr], subquery: _CorrelatedSubquery | None) -> bool:
@@ -486,8 +486,8 @@ def _is_limited_to_one(select: exp.Select) -> bool:
     limit = select.args.get("limit")
     if not isinstance(limit, exp.Limit) or limit.args.get("limit_options") is not None:
         return False
-    number = limit.expression
-    return isinstance(number, exp.Literal) and number.this == "1" and not select.args.get("offset")
+    count = limit.expression
+    return isinstance(count, exp.Literal) and count.this == "1" and not select.args.get("offset")
 
 
 def _is_aggregate(node: exp.Expr) -> bool:
@@ -504,7 +504,7 @@ _AGGREGATES = frozenset(
 
 @analyse_query(default=MappingProxyType({}), errors=Exception)
 def find_feature_sources(
-    sql: str, columns: ColumnsOf, return_type: ReturnTypeOf
+    sql: str, columns_of: ColumnsOf, return_type_of: ReturnTypeOf
 ) -> Mapping[str, Sources]:
     """Return the sources of each column of a DuckDB query, by folded name.
 
@@ -512,7 +512,7 @@ def find_feature_sources(
     lists and strings, in the query itself or in subqueries and CTEs that it reads. The mapping is
     empty if sqlglot's optimizer, which may raise any exception, does not support the query.
     """
-    lineage = Lineage(sql, columns, return_type)
+    lineage = Lineage(sql, columns_of, return_type_of)
     root = lineage.root
     if not isinstance(root.expression, exp.Select):
         return {}
@@ -521,5 +521,5 @@ def find_feature_sources(
         name: lineage.find_sources(items[name], root)
         if name in items
         else lineage.find_all_sources(root)
-        for name in map(fold, columns(sql))
+        for name in map(fold, columns_of(sql))
     }

@@ -66,14 +66,14 @@ def inline_joined_cte(sql: str) -> Mapping[Span, str]:
     for with_ in tree.find_all(exp.With):
         earlier_names = set[str]()
         for cte in with_.expressions:
-            name, query_span = fold(cte.alias), span(cte.this)
-            uses = [t for t in tables if fold(t.name) == name]
+            cte_name, query_span = fold(cte.alias), span(cte.this)
+            uses = [t for t in tables if fold(t.name) == cte_name]
             tables_read = {fold(t.name) for t in cte.this.find_all(exp.Table) if len(t.parts) == 1}
             is_plain = not (with_.args.get("recursive") or cte.args["alias"].args.get("columns"))
             if (
                 is_plain
                 and cte.args.get("materialized") is None
-                and len(uses) == cte_names.count(name) == 1
+                and len(uses) == cte_names.count(cte_name) == 1
                 and isinstance(uses[0].parent, exp.Join)
                 # Inside the join, names of later CTEs would resolve to other tables.
                 and not tables_read & (set(cte_names) - earlier_names)
@@ -83,7 +83,7 @@ def inline_joined_cte(sql: str) -> Mapping[Span, str]:
                 alias = "" if uses[0].args.get("alias") else f" AS {uses[0].this.sql('duckdb')}"
                 query = sql[query_span.start : query_span.end]
                 return {table_span: f"({query}){alias}", query_span: "SELECT NULL"}
-            earlier_names.add(name)
+            earlier_names.add(cte_name)
     return {}
 
 
@@ -95,13 +95,13 @@ def read_view(statement: str) -> ViewBody | None:
     query_span = None if query is None else span(query)
     if query is None or query_span is None:
         return None
-    text = list(statement)
+    characters = list(statement)
     for select in query.find_all(exp.Select):
         for bracket in _find_join_brackets(select):
-            text[bracket.start] = text[bracket.end - 1] = " "
-    sql = "".join(text)[query_span.start : query_span.end]
-    names = tree.this.expressions if isinstance(tree.this, exp.Schema) else []
-    columns = ", ".join(name.sql("duckdb") for name in names)
+            characters[bracket.start] = characters[bracket.end - 1] = " "
+    sql = "".join(characters)[query_span.start : query_span.end]
+    identifiers = tree.this.expressions if isinstance(tree.this, exp.Schema) else []
+    columns = ", ".join(identifier.sql("duckdb") for identifier in identifiers)
     (parsed,) = parse_trees(sql)
     return ViewBody(sql, columns, tuple(_iterate_named_tables(sql, parsed)), find_functions(parsed))
 
@@ -124,9 +124,9 @@ def _find_join_brackets(select: exp.Select) -> Iterator[Span]:
 
 
 def _iterate_named_tables(sql: str, tree: exp.Expr) -> Iterator[NamedTable]:
-    ctes = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
+    cte_names = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
-        is_cte = len(table.parts) == 1 and fold(table.name) in ctes
+        is_cte = len(table.parts) == 1 and fold(table.name) in cte_names
         if is_cte or not all(isinstance(part, exp.Identifier) for part in table.parts):
             continue
         table_span, name_span = span(table), span_without_alias(sql, table)

@@ -368,9 +368,9 @@ def splice(
 
     `insertions` maps offsets to the text to insert there.
     """
-    calls = {call.span: text for call, text in replacements.items()}
+    call_edits = {call.span: text for call, text in replacements.items()}
     insertion_edits = {Span(offset, offset): text for offset, text in (insertions or {}).items()}
-    return Edits(sql, calls, patches, sources or {}).apply(span, insertion_edits)
+    return Edits(sql, call_edits, patches, sources or {}).apply(span, insertion_edits)
 
 
 CALLS, ADJUSTMENTS, PATCHES, SOURCES, _LAST_LAYER = range(5)
@@ -388,8 +388,8 @@ class Edits:
         self._sql = sql
         self._edits = sorted(
             _make_sort_key(edit_span, layer, text)
-            for layer, texts in enumerate(layers)
-            for edit_span, text in texts.items()
+            for layer, replacements in enumerate(layers)
+            for edit_span, text in replacements.items()
         )
 
     def add(self, replacements: Mapping[Span, str], layer: int) -> None:
@@ -402,7 +402,7 @@ class Edits:
 
     def apply(self, span: Span, extra: Mapping[Span, str] | None = None) -> str:
         """Return sql[span] after applying all edits inside the span, and the edits in `extra`."""
-        sql, pieces, offset = self._sql, [], span.start
+        sql, fragments, offset = self._sql, [], span.start
         first_index = bisect_left(self._edits, (span.start,))
         edits = self._edits[first_index : bisect_left(self._edits, (span.end + 1,))]
         if extra:
@@ -414,9 +414,9 @@ class Edits:
                 continue
             left_blank = _find_separator(sql[max(0, start - 1) : start], text[:1])
             right_blank = _find_separator(text[-1:], sql[end : end + 1])
-            pieces += [sql[offset:start], left_blank, text, right_blank]
+            fragments += [sql[offset:start], left_blank, text, right_blank]
             offset = end
-        return "".join([*pieces, sql[offset : span.end]])
+        return "".join([*fragments, sql[offset : span.end]])
 
 
 def _make_sort_key(edit_span: Span, layer: int, text: str) -> tuple[int, int, int, str]:
@@ -430,7 +430,7 @@ def _find_separator(left: str, right: str) -> str:
     >>> _find_separator("D", "a"), _find_separator(")", "a"), _find_separator("D", "")
     (' ', '', '')
     """
-    return " " if all(c.isalnum() or c in ("_", "$") for c in (left, right)) else ""
+    return " " if all(char.isalnum() or char in ("_", "$") for char in (left, right)) else ""
 
 
 def name_unnamed_items(
@@ -441,11 +441,11 @@ def name_unnamed_items(
     The engine names a column after its expression, which would expose the rewritten text.
     `column_name` returns the engine's name for an expression, or None for the text as written.
     """
-    names: dict[int, str] = {}
+    aliases: dict[int, str] = {}
     for item in dict.fromkeys(item for call in calls for item in call.items):
         if item.name is None and not item.may_expand:
-            written = sql[item.span.start : item.span.end]
-            name = column_name(written) or " ".join(written.split())
+            item_sql = sql[item.span.start : item.span.end]
+            name = column_name(item_sql) or " ".join(item_sql.split())
             with suppress(BindError):  # a name with Spark's variable ${...} cannot be quoted
-                names[item.span.end] = f" AS {dialect.quote_name(name)}"
-    return names
+                aliases[item.span.end] = f" AS {dialect.quote_name(name)}"
+    return aliases

@@ -114,7 +114,7 @@ def require_span(node: exp.Expr) -> Span:
 
 
 def list_spans(*nodes: exp.Expr | None) -> tuple[Span, ...]:
-    return tuple(s for node in nodes if node is not None and (s := span(node)))
+    return tuple(node_span for node in nodes if node is not None and (node_span := span(node)))
 
 
 def find_covering_spans(nodes: Iterable[exp.Expr]) -> tuple[Span, ...]:
@@ -155,8 +155,8 @@ def _may_expand(node: exp.Expr) -> bool:
     star = node.this if isinstance(node, exp.Column) else node
     if isinstance(star, exp.Star) or _find_function_name(node) in _GENERATORS:
         return True
-    outside = node.walk(prune=lambda inner: _find_function_name(inner) in FUNCTIONS)
-    return any(_find_function_name(inner) == "columns" for inner in outside)
+    outer_nodes = node.walk(prune=lambda inner: _find_function_name(inner) in FUNCTIONS)
+    return any(_find_function_name(inner) == "columns" for inner in outer_nodes)
 
 
 def _find_function_name(node: exp.Expr) -> str:

@@ -147,12 +147,12 @@ class Parameters:
         """
         if not self.consumed:
             return None, frozenset()
-        remaining = {key for p, key in self.keys.items() if p not in self.consumed}
-        removed = {self.keys[p] for p in self.consumed} - remaining
-        names = frozenset(fold(key) for key in removed if isinstance(key, str))
+        kept_keys = {key for parameter, key in self.keys.items() if parameter not in self.consumed}
+        removed = {self.keys[parameter] for parameter in self.consumed} - kept_keys
+        removed_names = frozenset(fold(key) for key in removed if isinstance(key, str))
         if isinstance(self.values, Mapping):
-            return None, names
-        return tuple(k for k in range(self._positional_count) if k not in removed), names
+            return None, removed_names
+        return tuple(k for k in range(self._positional_count) if k not in removed), removed_names
 
     def fit_sql(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
         """Renumber the parameters of the rewritten `sql`, and return it with the values to pass.
@@ -161,22 +161,22 @@ class Parameters:
         unused features, and engines reject more values than a statement has parameters.
         """
         indices, removed_names = self.find_remaining_values()
-        written = find_parameters(sql)
-        names_in_sql = {fold(p.text[1:]) for p in written}
+        written_parameters = find_parameters(sql)
+        names_in_sql = {fold(p.text[1:]) for p in written_parameters}
         if isinstance(self.values, Mapping):
             lost_names = {fold(str(k)) for k in self.keys.values()} - names_in_sql
             return sql, indices, removed_names | lost_names
-        remaining = list(indices if indices is not None else range(self._positional_count))
+        kept_indices = list(indices if indices is not None else range(self._positional_count))
         keys = set(self.keys.values())
-        numbered = [(n, k) for n, k in enumerate(remaining, 1) if k in keys]
-        lost_numbers = [n for n, _ in numbered if str(n) not in names_in_sql]
-        if not lost_numbers or any(p.text == "?" for p in written):
+        numbered_keys = [(n, k) for n, k in enumerate(kept_indices, 1) if k in keys]
+        lost_numbers = [n for n, _ in numbered_keys if str(n) not in names_in_sql]
+        if not lost_numbers or any(p.text == "?" for p in written_parameters):
             return sql, indices, removed_names
-        remaining_numbers = [n for n in range(1, len(remaining) + 1) if n not in lost_numbers]
+        remaining_numbers = [n for n in range(1, len(kept_indices) + 1) if n not in lost_numbers]
         new_numbers = {str(old): new for new, old in enumerate(remaining_numbers, 1)}
-        for p in reversed(written):
+        for p in reversed(written_parameters):
             sql = f"{sql[: p.span.start]}${new_numbers[p.text[1:]]}{sql[p.span.end :]}"
-        return sql, tuple(remaining[n - 1] for n in remaining_numbers), removed_names
+        return sql, tuple(kept_indices[n - 1] for n in remaining_numbers), removed_names
 
     def renumber_positional(self, in_calls: bool) -> dict[Span, str]:
         """Map the span of each remaining positional parameter to its new text, if that changes.
@@ -187,10 +187,10 @@ class Parameters:
         indices, _ = self.find_remaining_values()
         if isinstance(self.values, Mapping) or (indices is None and not in_calls):
             return {}
-        remaining = indices
-        if remaining is None:
-            remaining = tuple(sorted({k for k in self.keys.values() if isinstance(k, int)}))
-        new_indices = {old: new for new, old in enumerate(remaining)}
+        kept_indices = indices
+        if kept_indices is None:
+            kept_indices = tuple(sorted({k for k in self.keys.values() if isinstance(k, int)}))
+        new_indices = {old: new for new, old in enumerate(kept_indices)}
         return {
             p.span: f"${new_indices[key] + 1}"
             for p, key in self.keys.items()
@@ -235,20 +235,20 @@ def inline_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
     >>> inline_values("SELECT * FROM t WHERE a < ? AND b = ?", [3, 4], str)
     'SELECT * FROM t WHERE a < 3 AND b = 4'
     """
-    written = find_parameters(sql)
-    parameters = Parameters(written, values)
-    pieces, end, used_keys = [], 0, set()
-    for parameter in written:
-        value = parameters.value(parameter)
-        if value is None:
+    written_parameters = find_parameters(sql)
+    parameters = Parameters(written_parameters, values)
+    fragments, copied_end, used_keys = [], 0, set()
+    for parameter in written_parameters:
+        boxed = parameters.value(parameter)
+        if boxed is None:
             message = f"no value is given for parameter {parameter.text}"
             raise ParseError(message, sql, parameter.span.start)
         used_keys.add(parameters.keys[parameter])
-        pieces += [sql[end : parameter.span.start], literal(value[0])]
-        end = parameter.span.end
+        fragments += [sql[copied_end : parameter.span.start], literal(boxed[0])]
+        copied_end = parameter.span.end
     if isinstance(values, Sequence | Mapping) and len(values) > len(used_keys):
         values_text = "1 value is" if len(values) == 1 else f"{len(values)} values are"
         counts = {0: "no parameter", 1: "1 parameter"}
         parameters_text = counts.get(len(used_keys), f"{len(used_keys)} parameters")
         raise ParseError(f"{values_text} given for {parameters_text}")
-    return "".join([*pieces, sql[end:]])
+    return "".join([*fragments, sql[copied_end:]])

@@ -65,7 +65,7 @@ def _spell_for_duckdb(node: exp.Expr) -> exp.Expr:
         unwrapped = [o.this if isinstance(o, exp.Paren) else o for o in operands]
         return exp.Anonymous(this=builtin(operator), expressions=unwrapped)
     if isinstance(node, exp.Func) and not isinstance(node, (exp.Anonymous, *_SYNTAX_NODES)):
-        operands = [a for key in node.arg_types for a in _as_list(node.args.get(key))]
+        operands = [argument for key in node.arg_types for argument in _as_list(node.args.get(key))]
         return exp.Anonymous(this=builtin(node.sql_name().lower()), expressions=operands)
     if isinstance(node, exp.Anonymous) and node.name not in _SYNTAX and "." not in node.name:
         return exp.Anonymous(this=builtin(node.name), expressions=node.expressions)
@@ -80,8 +80,8 @@ def _as_list(argument: Any) -> list[Any]:
 
 def _spell_for_spark(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.Anonymous) and node.name == "struct_pack":
-        fields = [(exp.Literal.string(f.name), f.expression) for f in node.expressions]
-        return exp.Anonymous(this="named_struct", expressions=[e for f in fields for e in f])
+        pairs = [(exp.Literal.string(field.name), field.expression) for field in node.expressions]
+        return exp.Anonymous(this="named_struct", expressions=[e for pair in pairs for e in pair])
     if isinstance(node, exp.Anonymous) and node.name in _SPARK_NAMES:
         return exp.Anonymous(this=_SPARK_NAMES[node.name], expressions=node.expressions)
     return node
@@ -114,8 +114,8 @@ def build_literal_table(
     )
     if not rows:
         return f"(SELECT {typed_columns} WHERE 1 = 0)"
-    values = ", ".join(f"({', '.join(_build_literal(v, dialect) for v in row)})" for row in rows)
-    return f"(SELECT {typed_columns} FROM (VALUES {values}) AS sqlml_facts({', '.join(aliases)}))"
+    rows_sql = ", ".join(f"({', '.join(_build_literal(v, dialect) for v in row)})" for row in rows)
+    return f"(SELECT {typed_columns} FROM (VALUES {rows_sql}) AS sqlml_facts({', '.join(aliases)}))"
 
 
 def _build_literal(value: Any, dialect: Dialect) -> str:

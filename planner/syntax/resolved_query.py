@@ -42,9 +42,9 @@ def analyse_query(
 
     def decorate(analyse: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
         @wraps(analyse)
-        def analyse_deeply(sql: str, /, *args: P.args, **options: P.kwargs) -> T:
+        def analyse_deeply(sql: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
             try:
-                return run_deeply(sql, "duckdb", partial(analyse, sql, *args, **options))
+                return run_deeply(sql, "duckdb", partial(analyse, sql, *args, **kwargs))
             except errors:
                 return default  # type: ignore[no-any-return]
 
@@ -89,10 +89,10 @@ def resolve_query(
         table_span = table_name_span(table)
         if table_span is None:
             raise ValueError("a table has no span")
-        names = columns_of(f"SELECT * FROM {sql[table_span.start : table_span.end]}")
-        schema[f"t{number}"] = dict.fromkeys(names, "UNKNOWN")
+        column_names = columns_of(f"SELECT * FROM {sql[table_span.start : table_span.end]}")
+        schema[f"t{number}"] = dict.fromkeys(column_names, "UNKNOWN")
         _rename_table(table, f"t{number}", table_span)
-        used_names += names
+        used_names += column_names
     prefix = "sqlml_"
     while any(prefix in fold(name) for name in used_names):
         prefix += "_"
@@ -146,8 +146,8 @@ def _check_supported(tree: exp.Expr) -> None:
     for select in tree.find_all(exp.Select):
         for clause in (select.args.get("from_"), *(select.args.get("joins") or ())):
             table = None if clause is None else clause.this
-            lateral = isinstance(table, exp.Lateral) and isinstance(table.this, exp.Subquery)
-            if table is None or isinstance(table, exp.Subquery) or lateral:
+            is_lateral = isinstance(table, exp.Lateral) and isinstance(table.this, exp.Subquery)
+            if table is None or isinstance(table, exp.Subquery) or is_lateral:
                 continue
             if not isinstance(table, exp.Table) or table.find(exp.Column) is not None:
                 raise ValueError("a table function of earlier tables is not supported")

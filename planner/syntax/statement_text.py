@@ -158,8 +158,8 @@ class Text:
         return tuple(fold(m[1]) for m in map(_DEFINE.match, self.pieces) if m is not None)
 
     def _contains_any(self, words: tuple[str, ...]) -> bool:
-        lowered = self.sql.lower()
-        return any(word in lowered for word in words)
+        lower_sql = self.sql.lower()
+        return any(word in lower_sql for word in words)
 
 
 ENGINE_SQL = Text("", is_engine_sql=True)
@@ -178,13 +178,13 @@ def classify_text(sql: Any, dialect: str = "duckdb") -> Text:
     """
     if not isinstance(sql, str):
         return ENGINE_SQL
-    lowered = sql.lower()
+    lower_sql = sql.lower()
     for word in _RELEVANT_WORDS:  # faster than any() with a generator, on a path of every query
-        if word in lowered:
-            return _cached_text(sql, dialect)
+        if word in lower_sql:
+            return _get_cached_text(sql, dialect)
     return Text(sql, dialect) if dialect == "spark" and ";" in sql else ENGINE_SQL
 
 
 @lru_cache(maxsize=256)
-def _cached_text(sql: str, dialect: str) -> Text:
+def _get_cached_text(sql: str, dialect: str) -> Text:
     return Text(sql, dialect)

@@ -205,8 +205,8 @@ def find_form(name: str) -> str | None:
     >>> find_form("ML_Predict"), find_form("ml_predictions")
     ('predict', None)
     """
-    form = fold(name).removeprefix("ml_")
-    return form if form != fold(name) and form in FORMS else None
+    key = fold(name).removeprefix("ml_")
+    return key if key != fold(name) and key in FORMS else None
 
 
 def find_table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
@@ -247,19 +247,19 @@ def find_defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
     return frozenset(names)
 
 
-def _is_table_form(tokens: Sequence[Token], i: int) -> bool:
-    """Return whether a table form begins at tokens[i].
+def _is_table_form(tokens: Sequence[Token], start: int) -> bool:
+    """Return whether a table form begins at tokens[start].
 
     MODEL, TABLE or a query in it distinguishes it from a call of a user function.
     """
-    is_dotted = tokens[i].upper == "ML"
-    name_index = i + 2 if is_dotted else i
+    is_dotted = tokens[start].upper == "ML"
+    name_index = start + 2 if is_dotted else start
     if name_index + 3 >= len(tokens) or not tokens[name_index + 1].is_symbol("("):
         return False
-    if is_dotted and not (tokens[i + 1].is_symbol(".") and tokens[name_index].is_identifier):
+    if is_dotted and not (tokens[start + 1].is_symbol(".") and tokens[name_index].is_identifier):
         return False
     function = fold(tokens[name_index].text)
-    if not is_dotted and not (tokens[i].is_identifier and function.startswith("ml_")):
+    if not is_dotted and not (tokens[start].is_identifier and function.startswith("ml_")):
         return False
     token, next_token = tokens[name_index + 2], tokens[name_index + 3]
     is_name = next_token.is_identifier or next_token.kind == "string"
@@ -307,27 +307,27 @@ class _FormReader:
         opening = start + (3 if is_dotted else 1)
         function = fold(tokens[opening - 1].text).removeprefix("" if is_dotted else "ml_")
         if function not in FORMS:
-            written = self.sql[tokens[start].start : tokens[opening].start]
+            written_name = self.sql[tokens[start].start : tokens[opening].start]
             hint = _build_hint(function, FORMS, "ml_", "functions")
-            raise self.error(f"unknown function {written}; {hint}", start)
+            raise self.error(f"unknown function {written_name}; {hint}", start)
         close = tokens.closing.get(opening)
         if close is None:
             raise self.error("this bracket is not closed", opening)
-        items = tokens.split_commas(opening + 1, close)
+        ranges = tokens.split_commas(opening + 1, close)
         model, model_span, column = None, self.span(opening, opening + 1), None
         if FORMS[function].has_model:
-            model_start, model_end = items.pop(0)
+            model_start, model_end = ranges.pop(0)
             model_span = self.span(model_start + 1, model_end)
             if self.is_in_brackets(model_start + 1, model_end):
                 column = model_span
             else:
                 model = self._read_reference(tokens[model_start + 1 : model_end])
-        rows = []
-        while items and self._are_rows(*items[0]):
-            rows.append(items.pop(0))
-        self._check_rows(function, rows, items, start)
-        form_span, options = self.span(start, close + 1), dict(self._read_options(function, items))
-        row_spans = tuple(self.span(a + (tokens[a].upper == "TABLE"), b) for a, b in rows)
+        row_ranges = []
+        while ranges and self._are_rows(*ranges[0]):
+            row_ranges.append(ranges.pop(0))
+        self._check_rows(function, row_ranges, ranges, start)
+        form_span, options = self.span(start, close + 1), dict(self._read_options(function, ranges))
+        row_spans = tuple(self.span(a + (tokens[a].upper == "TABLE"), b) for a, b in row_ranges)
         return TableForm(form_span, function, model, model_span, row_spans, options, column)
 
     def _are_rows(self, start: int, end: int) -> bool:
@@ -358,11 +358,11 @@ class _FormReader:
         )
 
     def _read_options(
-        self, function: str, items: Sequence[tuple[int, int]]
+        self, function: str, ranges: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[str, FormOption]]:
         form, used_names = FORMS[function], set[str]()
         positional = list(form.positional)
-        for start, end in items:
+        for start, end in ranges:
             options = self._read_struct_options(start, end)
             if not options and positional and end - start == 1:
                 value = self._read_literal(start, end)
@@ -446,20 +446,20 @@ class _FormReader:
         if not is_map or tokens.closing.get(start) != end - 1:
             return self._read_literal(start, end)
         numbers: dict[str, float] = {}
-        for a, b in tokens.split_commas(start + 1, end - 1):
+        for begin, stop in tokens.split_commas(start + 1, end - 1):
             if is_list:
-                a, b = a + 1 + _is_struct(tokens[a]), b - 1
-            is_pair = b - a == 3 and tokens[a + 1].is_symbol("," if is_list else ":")
-            name, value = tokens[a], tokens[b - 1]
-            is_name = name.kind == "string" or name.is_identifier
-            if not (is_pair and is_name and value.kind == "number"):
+                begin, stop = begin + 1 + _is_struct(tokens[begin]), stop - 1
+            is_pair = stop - begin == 3 and tokens[begin + 1].is_symbol("," if is_list else ":")
+            name_token, value_token = tokens[begin], tokens[stop - 1]
+            is_name = name_token.kind == "string" or name_token.is_identifier
+            if not (is_pair and is_name and value_token.kind == "number"):
                 raise self.error(f"expected {_KIND_DESCRIPTIONS['numbers']}", start)
-            number = float(read_number(value.text))
+            number = float(read_number(value_token.text))
             if not math.isfinite(number):
-                raise self.error(f"{name.text!r} needs a finite number", b - 1)
-            if fold(name.text) in map(fold, numbers):
-                raise self.error(f"{name.text!r} is given twice", a)
-            numbers[name.text] = number
+                raise self.error(f"{name_token.text!r} needs a finite number", stop - 1)
+            if fold(name_token.text) in map(fold, numbers):
+                raise self.error(f"{name_token.text!r} is given twice", begin)
+            numbers[name_token.text] = number
         return numbers
 
     def _read_reference(self, tokens: Sequence[Token]) -> str | None:

@@ -103,12 +103,12 @@ class CascadeSources:
             expressions = extra_items.setdefault(call.block, [])
             offsets.append(len(expressions))
             expressions += call.features.values()
-        feature_counts = {block: len(texts) for block, texts in extra_items.items()}
-        for block, text in calls.other_reads:
-            extra_items.setdefault(block, []).append(text)
-        self._return_type_of = type_of = calls.return_type_of
-        self.lineage = Lineage(sql, calls.columns_of, type_of, extra_items, calls.spans)
-        self._cascaded = calls.cascaded
+        feature_counts = {block: len(items) for block, items in extra_items.items()}
+        for block, item_sql in calls.other_reads:
+            extra_items.setdefault(block, []).append(item_sql)
+        self._return_type_of = return_type_of = calls.return_type_of
+        self.lineage = Lineage(sql, calls.columns_of, return_type_of, extra_items, calls.spans)
+        self._cascaded_calls = calls.cascaded
         self._item_names = [
             self.lineage.added_names[call.block][offset : offset + len(call.features)]
             for call, offset in zip(calls.cascaded, offsets, strict=True)
@@ -118,11 +118,11 @@ class CascadeSources:
 
     def find_idle_sources(self, index: int) -> list[FeatureSource]:
         """Return the sources that only the full model of the call at `index` needs, in order."""
-        full, small = self._sources_of_calls[index]
-        idle = full - small - self._other_sources - self.lineage.across_rows
+        full_sources, small_sources = self._sources_of_calls[index]
+        idle_sources = full_sources - small_sources - self._other_sources - self.lineage.across_rows
         for i, sources in enumerate(self._sources_of_calls):
-            idle = idle if i == index else idle.difference(*sources)
-        return sorted(idle, key=lambda source: source.span.start)
+            idle_sources = idle_sources if i == index else idle_sources.difference(*sources)
+        return sorted(idle_sources, key=lambda source: source.span.start)
 
     def build_features(
         self, index: int, block: Span, kind: str = "call", own_tables: frozenset[str] = frozenset()
@@ -138,23 +138,23 @@ class CascadeSources:
                 selects them twice, but twice for a join. For a "subquery" or "lateral", features
                 must be qualified columns of tables other than `own_tables`.
         """
-        call, expressions = self._cascaded[index], {}
-        for feature, name in zip(call.features, self._item_names[index], strict=True):
+        call, expressions = self._cascaded_calls[index], {}
+        for feature, item_name in zip(call.features, self._item_names[index], strict=True):
             if feature not in call.small_features:
                 continue
-            node = _trace_item(self.lineage, call.block, name, block)
+            node = _trace_item(self.lineage, call.block, item_name, block)
             nodes = () if node is None else node.walk()
             if node is None or not all(self._is_repeatable(n, kind == "call") for n in nodes):
                 return None
             if kind in ("subquery", "lateral"):
-                text = _qualify_column(node, own_tables)
+                feature_sql = _qualify_column(node, own_tables)
             elif block == call.block:
-                text = call.features[feature]
+                feature_sql = call.features[feature]
             else:
-                text = _build_item_sql(self.lineage.sql, node)
-            if text is None:
+                feature_sql = _build_item_sql(self.lineage.sql, node)
+            if feature_sql is None:
                 return None
-            expressions[feature] = text
+            expressions[feature] = feature_sql
         return expressions or None
 
     def _is_repeatable(self, node: exp.Expr, allow_calls: bool) -> bool:
@@ -164,11 +164,11 @@ class CascadeSources:
 
     def _split_sources(self, index: int) -> tuple[Sources, Sources]:
         """Return the sources of features that only the full model reads, and of other features."""
-        call = self._cascaded[index]
-        scope = self.lineage.find_block(call.block)
+        call = self._cascaded_calls[index]
+        scope = self.lineage.find_scope(call.block)
         full_sources, small_sources = set[FeatureSource](), set[FeatureSource]()
-        for feature, name in zip(call.features, self._item_names[index], strict=True):
-            item = None if scope is None else self.lineage.find_item(scope, name)
+        for feature, item_name in zip(call.features, self._item_names[index], strict=True):
+            item = None if scope is None else self.lineage.find_item(scope, item_name)
             if scope is None or item is None:
                 raise ValueError("a feature has no select item")
             sources = self.lineage.find_sources(item, scope)
@@ -228,7 +228,7 @@ def _trace_item(lineage: Lineage, block: Span, name: str, inner_block: Span) -> 
 
     Returns None unless each row of `block` stems from one row of `inner_block`.
     """
-    scope = lineage.find_block(block)
+    scope = lineage.find_scope(block)
     item = None if scope is None else lineage.find_item(scope, name)
     while scope is not None and item is not None and span(scope.expression) != inner_block:
         node = item.unalias()
@@ -323,38 +323,38 @@ def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
     lineage, idle_sources = sources.lineage, sources.find_idle_sources(0)
     blocks = {source.block for source in idle_sources}
     filtered_block = next(iter(blocks)) if len(blocks) == 1 else call.block
-    path = _find_path(lineage, lineage.find_block(call.block), filtered_block)
+    path = _find_path(lineage, lineage.find_scope(call.block), filtered_block)
     features = sources.build_features(0, filtered_block)
     if path is None or features is None or path[0].external_columns:
         return MIXED_ROWS
-    tables = [t.name for t in lineage.root.expression.find_all(exp.Table) if not t.db]
-    upper_blocks, filtered_select = [block.expression for block in path[:-1]], path[-1].expression
-    upper_tables = [block.args["from_"].this for block in upper_blocks]
-    if any(isinstance(t, exp.Table) and tables.count(t.name) > 1 for t in upper_tables):
+    table_names = [t.name for t in lineage.root.expression.find_all(exp.Table) if not t.db]
+    upper_selects, filtered_select = [scope.expression for scope in path[:-1]], path[-1].expression
+    upper_tables = [select.args["from_"].this for select in upper_selects]
+    if any(isinstance(t, exp.Table) and table_names.count(t.name) > 1 for t in upper_tables):
         return "the query reads the CTE whose table would be filtered several times"
-    if any(block.args.get("where") is not None for block in upper_blocks):
+    if any(select.args.get("where") is not None for select in upper_selects):
         return "a condition stands outside of the subquery whose table would be filtered"
     source, where = filtered_select.args["from_"].this, filtered_select.args.get("where")
     source_span, without_alias = span(source), span_without_alias(sql, source)
-    filters = [] if where is None else list(map(span, split_conjunction(where.this)))
-    joins = [
+    filter_spans = [] if where is None else list(map(span, split_conjunction(where.this)))
+    join_spans = [
         span_without_alias(sql, join.this)
-        for block in path
-        for join in block.expression.args.get("joins") or ()
+        for scope in path
+        for join in scope.expression.args.get("joins") or ()
         if not lineage.is_lateral(join)
     ]
-    if source_span is None or without_alias is None or None in joins or None in filters:
+    if source_span is None or without_alias is None or None in join_spans or None in filter_spans:
         return MIXED_ROWS
-    name = source.meta.get(NAME_KEY)
+    table_name = source.meta.get(NAME_KEY)
     return TopK(
         k,
         filtered_block,
         source_span,
         without_alias,
-        str(name) if name else DUCKDB.quote_name(source.alias_or_name),
-        tuple(filter_span for filter_span in filters if filter_span is not None),
+        str(table_name) if table_name else DUCKDB.quote_name(source.alias_or_name),
+        tuple(filter_span for filter_span in filter_spans if filter_span is not None),
         frozenset() if where is None else find_functions(where.this),
-        tuple(table_span for table_span in joins if table_span is not None),
+        tuple(table_span for table_span in join_spans if table_span is not None),
         features,
         tuple(dict.fromkeys(source.name for source in idle_sources)),
     )
@@ -413,8 +413,8 @@ def _find_path(lineage: Lineage, scope: Scope | None, end_block: Span) -> list[S
         if not isinstance(select, exp.Select) or select.args.get("from_") is None:
             return None
         joins = select.args.get("joins") or ()
-        are_followed = all(is_left_join(join) or lineage.is_lateral(join) for join in joins)
-        if select.args.get("laterals") or not are_followed:
+        joins_keep_rows = all(is_left_join(join) or lineage.is_lateral(join) for join in joins)
+        if select.args.get("laterals") or not joins_keep_rows:
             return None
         chooses_rows = any(map(select.args.get, ("limit", "offset", "order", "sample")))
         if len(path) > 1 and (chooses_rows or not _is_row_by_row(scope)):
