@@ -67,27 +67,27 @@ def export_for(
     else:
         if target.table is None:
             raise ConfigError(f"FORM {form} needs the table to score, as in TABLE customers")
-        source = ".".join(quote_name(part, database) for part in target.table)
+        table = ".".join(quote_name(identifier, database) for identifier in target.table)
         if form == "select" and database.settings:
             model = replace(model, database=replace(database, fence=""))
         if form == "nodes" and not database.has_node_tables:
             raise BackendError(f"{database.name} has no FORM nodes; write FORM select or view")
         tree_table = TreeTable(quote_name(f"{name}_nodes", database), database)
         walk_trees = tree_table.add_ensemble if form == "nodes" else None
-        query = build_queries(model, predictions, source, target.columns, walk_trees)
+        queries = build_queries(model, predictions, table, target.columns, walk_trees)
         statements = [tree_table.build_statements()] if form == "nodes" else []
-        statements.append(_build_statement(database, query, None if form == "select" else name))
-    return "\n".join([*_find_limit_statement(database, statements), *statements])
+        statements.append(_build_statement(database, queries, None if form == "select" else name))
+    return "\n".join([*_list_limit_statements(database, statements), *statements])
 
 
-def _find_limit_statement(database: Database, statements: Sequence[str]) -> list[str]:
+def _list_limit_statements(database: Database, statements: Sequence[str]) -> list[str]:
     """Return the statement that raises the limit on the length of statements; [] if not needed."""
-    longest = max(map(len, statements))
-    if longest <= database.max_length:
+    length = max(map(len, statements))
+    if length <= database.max_length:
         return []
     if not database.raise_limit:
         raise BackendError(
-            f"the model needs {longest:,} characters of SQL; {database.name} allows "
+            f"the model needs {length:,} characters of SQL; {database.name} allows "
             f"{database.max_length:,}"
         )
     return [database.raise_limit]
@@ -102,13 +102,13 @@ def find_database(dialect: str) -> Database:
     return database
 
 
-def _build_statement(database: Database, queries: Queries, view: str | None) -> str:
+def _build_statement(database: Database, queries: Queries, model_name: str | None) -> str:
     predictions = [f"{sql} AS {name}" for name, sql in queries.predictions.items()]
-    items = ", ".join([*queries.table_columns, *predictions])
-    query = f"{queries.with_clause}SELECT {items}\nFROM {queries.last_query}"
-    if view is None:
+    select_items = ", ".join([*queries.table_columns, *predictions])
+    query = f"{queries.with_clause}SELECT {select_items}\nFROM {queries.last_query}"
+    if model_name is None:
         return f"{query}{database.settings};\n"
-    return f"CREATE VIEW {quote_name(f'{view}_scores', database)} AS\n{query};\n"
+    return f"CREATE VIEW {quote_name(f'{model_name}_scores', database)} AS\n{query};\n"
 
 
 def _build_function_statement(model: ExportedModel, name: str, prediction: Prediction) -> str:
@@ -118,12 +118,12 @@ def _build_function_statement(model: ExportedModel, name: str, prediction: Predi
             f"{database.name} has no functions written in SQL; write FORM select or view, and TABLE"
         )
     queries = build_queries(model, [prediction], None, ())
-    ((_, value),) = queries.predictions.items()
+    ((_, value_sql),) = queries.predictions.items()
     names = [quote_name(feature.name, database) for feature in queries.parameters]
     type_names = database.type_names
     kinds = [model.find_column_kind(feature) for feature in queries.parameters]
     function_name = name if prediction.name == "predicted_label" else f"{name}_{prediction.name}"
-    query = f"{queries.with_clause}SELECT {value} FROM {queries.last_query}"
+    query = f"{queries.with_clause}SELECT {value_sql} FROM {queries.last_query}"
     tags = database.tags or (f"model{n or ''}" for n in count())
     tag = next((tag for tag in tags if f"${tag}$" not in query), None)
     if tag is None:
@@ -167,12 +167,12 @@ def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Predi
         if output not in program.outputs:
             continue
         if output == "label":
-            columns += _list_labels(program)
+            columns += _list_label_columns(program)
         elif output == "proba" and program.labels:
-            columns += _list_probabilities(program, options.get("positive_class"))
+            columns += _list_probability_columns(program, options.get("positive_class"))
         else:
             width = program.output_type(output).width
-            names = [f"{output}{_make_suffix(k, width)}" for k in range(width)]
+            names = [f"{output}{_make_index_suffix(k, width)}" for k in range(width)]
             columns += [
                 Prediction(name, output, _find_column_index(k, width), "number")
                 for k, name in enumerate(names)
@@ -180,24 +180,24 @@ def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Predi
     return columns
 
 
-def _list_labels(program: Program) -> list[Prediction]:
+def _list_label_columns(program: Program) -> list[Prediction]:
     width = program.output_type("label").width
     columns = []
     for k, labels in enumerate(program.labels or [None] * width):
-        kind = "number" if labels is None else _KIND_OF_LABELS[labels.kind]
-        name = f"predicted_label{_make_suffix(k, width)}"
+        kind = "number" if labels is None else _PREDICTION_KINDS[labels.kind]
+        name = f"predicted_label{_make_index_suffix(k, width)}"
         columns.append(Prediction(name, "label", _find_column_index(k, width), kind, labels))
     return columns
 
 
-def _list_probabilities(program: Program, positive_class: Any) -> list[Prediction]:
+def _list_probability_columns(program: Program, positive_class: Any) -> list[Prediction]:
     """Return the result columns with the probabilities of the classes.
 
     If the model only computes that of the second class, that of the first is its complement.
     """
     columns, first_column, has_one_probability = [], 0, program.has_one_probability_per_target
     for target, labels in enumerate(program.labels):
-        suffix = _make_suffix(target, len(program.labels))
+        suffix = _make_index_suffix(target, len(program.labels))
         positive_index = None if positive_class is None else find_label(labels, positive_class)
         for k, value in enumerate(labels.values):
             name = f"probability{suffix}_{spell_class(value)}"
@@ -211,15 +211,15 @@ def _list_probabilities(program: Program, positive_class: Any) -> list[Predictio
     return columns
 
 
-def _make_suffix(k: int, width: int) -> str:
-    return f"_{k}" if width > 1 else ""
+def _make_index_suffix(index: int, width: int) -> str:
+    return f"_{index}" if width > 1 else ""
 
 
-def _find_column_index(k: int, width: int) -> int | None:
-    return k if width > 1 else None
+def _find_column_index(index: int, width: int) -> int | None:
+    return index if width > 1 else None
 
 
-_KIND_OF_LABELS: Mapping[str, Kind] = {
+_PREDICTION_KINDS: Mapping[str, Kind] = {
     "string": "string",
     "int64": "integer",
     "float64": "number",
@@ -272,30 +272,30 @@ def build_queries(
     """
     database, program = model.database, model.program
     parts = tuple(Part(prediction.output, prediction.column) for prediction in predictions)
-    program_parts = fold_casts_into_trees(prepare_parts(program, parts).program)
+    part_program = fold_casts_into_trees(prepare_parts(program, parts).program)
     input_names = {f.name for f in program.features}
     features = tuple(f for f in model.features if f.name in input_names)
-    used_features = tuple(f for f in features if f.name in program_parts.inputs)
+    used_features = tuple(f for f in features if f.name in part_program.inputs)
     inputs = {feature.name: [f"sqlml_x{k}"] for k, feature in enumerate(used_features)}
     feature_sql = {inputs[f.name][0]: _build_feature_sql(model, f, table) for f in used_features}
-    nulls = find_null_inputs(model.options, program) & inputs.keys()
-    null_conditions = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
+    null_inputs = find_null_inputs(model.options, program) & inputs.keys()
+    null_conditions = [f"{inputs[name][0]} IS NULL" for name in sorted(null_inputs)]
     if database.range_errors.overflow:
-        limits = _find_limits(program_parts)
+        limits = _find_limits(part_program)
         limited_inputs = [name for name in inputs if name in limits]
         null_conditions += [f"abs({inputs[name][0]}) > {limits[name]}" for name in limited_inputs]
-    part_names, numbers = list(program_parts.outputs), database.numbers
-    printed = print_layers(program_parts, part_names, inputs, numbers, null_conditions, walk_trees)
+    part_names, portable = list(part_program.outputs), database.numbers
+    printed = print_layers(part_program, part_names, inputs, portable, null_conditions, walk_trees)
     table_columns = [f.name for f in used_features] if columns is None else columns
     _reject_reserved_names([*table_columns, *(f.name for f in used_features)])
     ((_, values),) = printed.values.items()
     last_sql = [*values, printed.rejected]
     if table is None and database.max_merged_length is not None:
-        longest = max(map(printed.inlined_size, last_sql))
-        if longest > database.max_merged_length:
+        max_length = max(map(printed.inlined_size, last_sql))
+        if max_length > database.max_merged_length:
             raise BackendError(
                 f"{database.name} would merge the queries of a function to an expression of "
-                f"{longest:,} characters; write FORM select or view, and TABLE"
+                f"{max_length:,} characters; write FORM select or view, and TABLE"
             )
     queries = _build_layer_queries(database, printed, feature_sql, table_columns, table, last_sql)
     expressions = _build_prediction_sql(database, printed.rejected, predictions, values)
@@ -318,11 +318,11 @@ def _build_prediction_sql(
         if prediction.labels is None:
             sql = transpile(f"1 - ({value})" if prediction.is_complement else value, database)
         else:
-            cases = " ".join(
-                f"WHEN {k} THEN {_build_class_literal(v, prediction.labels)}"
-                for k, v in enumerate(prediction.labels.values)
+            when_clauses = " ".join(
+                f"WHEN {k} THEN {_build_class_literal(label, prediction.labels)}"
+                for k, label in enumerate(prediction.labels.values)
             )
-            sql = transpile(f"CASE {value} {cases} END", database, is_shown=True)
+            sql = transpile(f"CASE {value} {when_clauses} END", database, is_shown=True)
         if prediction.kind == "number" and not database.has_infinity:
             sql = f"CASE WHEN abs({sql}) < {database.infinity} THEN {sql} END"
         if rejected:
@@ -342,21 +342,21 @@ _NO_ARITHMETIC = frozenset(
 
 def _find_limits(program: Program) -> dict[str, str]:
     """Map each input that is added or multiplied, not only compared, to its limit as SQL."""
-    unchanged: list[set[str]] = []
+    unchanged_inputs: list[set[str]] = []
     limits: dict[str, str] = {}
     for node in program.nodes:
-        names = set[str]().union(*(unchanged[j] for j in node.inputs))
+        inputs = set[str]().union(*(unchanged_inputs[j] for j in node.inputs))
         is_number = node.type.dtype in FLOATS
         if node.op == "input":
-            names = {str(node.attrs["name"])} if is_number else set()
+            inputs = {str(node.attrs["name"])} if is_number else set()
         elif node.op not in _NO_ARITHMETIC and is_number:
             limit = _LIMITS[node.type.dtype]
-            limits |= {name: limit for name in names if limits.get(name) != _LIMITS["float32"]}
-        unchanged.append(names if is_number and node.op != "tree_ensemble" else set())
+            limits |= {name: limit for name in inputs if limits.get(name) != _LIMITS["float32"]}
+        unchanged_inputs.append(inputs if is_number and node.op != "tree_ensemble" else set())
     return limits
 
 
-_SOURCE = "sqlml_t"
+_TABLE_ALIAS = "sqlml_t"
 """The alias of the table in the first query."""
 _RESERVED_NAMES = re.compile(r"sqlml_(?:t|sum|[vx]?\d*)", re.IGNORECASE)
 
@@ -377,7 +377,7 @@ def _qualify_column(name: str, database: Database) -> str:
     whole row in DuckDB and PostgreSQL if it equals the table's name, or a column of an outer query.
     """
     quoted = quote_name(name, database)
-    return quoted if name in database.functions_of_rows else f"{_SOURCE}.{quoted}"
+    return quoted if name in database.functions_of_rows else f"{_TABLE_ALIAS}.{quoted}"
 
 
 def _build_feature_sql(model: ExportedModel, feature: Feature, table: str | None) -> str:
@@ -394,8 +394,8 @@ def _build_feature_sql(model: ExportedModel, feature: Feature, table: str | None
             f"feature {feature.name!r} is a {feature.kind}, which is not exported for "
             f"{database.name}"
         )
-    build_name = quote_name if table is None else _qualify_column
-    return template.replace("{c}", build_name(feature.name, database))
+    build_column_sql = quote_name if table is None else _qualify_column
+    return template.replace("{c}", build_column_sql(feature.name, database))
 
 
 def _build_layer_queries(
@@ -407,16 +407,16 @@ def _build_layer_queries(
     last_expressions: Sequence[str],
 ) -> list[str]:
     """Build a query that reads `table`, then one per layer that reads the previous query."""
-    quoted = [quote_name(name, database) for name in table_columns]
+    quoted_columns = [quote_name(name, database) for name in table_columns]
     items = [f"{_qualify_column(n, database)} AS {quote_name(n, database)}" for n in table_columns]
     items += [f"{sql} AS {name}" for name, sql in feature_sql.items()]
-    source = "" if table is None else f" FROM {table} AS {_SOURCE}"
-    queries = [f"SELECT {', '.join(items or ['1 AS sqlml_x'])}{source}{database.fence}"]
+    from_clause = "" if table is None else f" FROM {table} AS {_TABLE_ALIAS}"
+    queries = [f"SELECT {', '.join(items or ['1 AS sqlml_x'])}{from_clause}{database.fence}"]
     needed_inputs: list[set[str]] = [set(_INPUT.findall(" ".join(last_expressions)))]
     for layer in reversed(printed.layers):
         needed_inputs.insert(0, needed_inputs[0] | set(_INPUT.findall(" ".join(layer.values()))))
     for n, layer in enumerate(printed.layers):
-        items = [*quoted, *(name for name in feature_sql if name in needed_inputs[n + 1])]
+        items = [*quoted_columns, *(name for name in feature_sql if name in needed_inputs[n + 1])]
         items += [
             name if sql == name else f"{transpile(sql, database)} AS {name}"
             for name, sql in layer.items()

@@ -68,10 +68,10 @@ class _RangeGuard:
             return inner if isinstance(inner, exp.Paren) else exp.paren(inner, copy=False)
         if isinstance(node, exp.Anonymous) and node.name == ROUNDED_SUM:
             return self._guard_rounded_sum(node)
-        if isinstance(node, exp.Cast) and _is_literal(node):
+        if isinstance(node, exp.Cast) and _is_number_literal(node):
             return node
-        if (wide := _find_float32_operand(node)) is not None:
-            return self._guard_cast(node, wide, max_result)
+        if (operand := _find_float32_operand(node)) is not None:
+            return self._guard_cast(node, operand, max_result)
         if isinstance(node, exp.Add | exp.Sub):
             return self._guard_sum(node, max_result)
         if isinstance(node, exp.Mul):
@@ -81,13 +81,13 @@ class _RangeGuard:
         if isinstance(node, exp.Pow):
             return self._guard_power(node)
         for child in list(node.iter_expressions()):
-            changed = self.guard(child, math.inf)
-            if changed is not child:
-                child.replace(changed)
+            guarded_child = self.guard(child, math.inf)
+            if guarded_child is not child:
+                child.replace(guarded_child)
         is_bounded = _find_extent(node, is_largest=True) <= max_result
-        return node if is_bounded else self._cap(node, max_result)
+        return node if is_bounded else self._cap_result(node, max_result)
 
-    def _cap(self, node: exp.Expr, max_result: float) -> exp.Expr:
+    def _cap_result(self, node: exp.Expr, max_result: float) -> exp.Expr:
         """Return `node` with an infinite result if its absolute value is above `max_result`."""
         if not self._errors.overflow or max_result >= _MAX:
             return node
@@ -105,7 +105,8 @@ class _RangeGuard:
         extents = [_find_extent(term, is_largest=True) for _, term in terms]
         max_term = math.inf
         if self._errors.overflow and (
-            extents.count(math.inf) > 1 or sum(b for b in extents if b < math.inf) > _NEGLIGIBLE
+            extents.count(math.inf) > 1
+            or sum(extent for extent in extents if extent < math.inf) > _NEGLIGIBLE
         ):
             max_term = _MAX / (2 * len(extents))
         total = self.guard(first_term, max_term)
@@ -121,7 +122,7 @@ class _RangeGuard:
                 )
         total = _build_case(branches, total)
         is_limited = max_result < math.inf
-        return self._cap(exp.paren(total, copy=False), max_result) if is_limited else total
+        return self._cap_result(exp.paren(total, copy=False), max_result) if is_limited else total
 
     def _guard_product(self, node: exp.Expr, max_result: float) -> exp.Expr:
         left, right = node.this, node.expression
@@ -132,11 +133,11 @@ class _RangeGuard:
             return self._guard_scaling(node, right, left, max_result)
         left, right = self.guard(left, math.inf), self.guard(right, math.inf)
         log_size = exp.Add(this=_build_log_abs(left), expression=_build_log_abs(right))
-        is_zero = _build_zero_test(left)
+        zero_test = _build_zero_test(left)
         if left != right:
-            is_zero = exp.or_(is_zero, _build_zero_test(right))
+            zero_test = exp.or_(zero_test, _build_zero_test(right))
         product = _build_product(left, right)
-        return self._guard_operation(left, right, product, log_size, is_zero, max_result)
+        return self._guard_operation(left, right, product, log_size, zero_test, max_result)
 
     def _guard_scaling(
         self, node: exp.Expr, operand: exp.Expr, literal: exp.Expr, max_result: float
@@ -171,8 +172,8 @@ class _RangeGuard:
         if is_moderate and isinstance(divisor.unnest(), exp.Add):
             return quotient  # A logistic function, 1 / (1 + x) with x >= 0, is always safe.
         log_size = exp.Sub(this=_build_log_abs(dividend), expression=_build_log_abs(divisor))
-        is_zero = _build_zero_test(dividend)
-        return self._guard_operation(dividend, divisor, quotient, log_size, is_zero, max_result)
+        zero_test = _build_zero_test(dividend)
+        return self._guard_operation(dividend, divisor, quotient, log_size, zero_test, max_result)
 
     def _guard_operation(
         self,
@@ -180,31 +181,31 @@ class _RangeGuard:
         right: exp.Expr,
         operation: exp.Expr,
         log_size: exp.Expr,
-        is_safe: exp.Expr,
+        safe_test: exp.Expr,
         max_result: float,
     ) -> exp.Expr:
         """Return a CASE around `operation`, the product or quotient of `left` and `right`.
 
-        `log_size` is the SQL of the logarithm of the result's absolute value, and `is_safe` is a
+        `log_size` is the SQL of the logarithm of the result's absolute value, and `safe_test` is a
         condition under which the operation raises no error.
         """
         if not (self._errors.overflow or self._errors.underflow):
             return operation
         operands = (left,) if left == right else (left, right)
-        has_safe_operands = exp.and_(*map(_build_safe_range_test, operands))
-        has_infinite_operand = exp.or_(*(_build_above_test(operand, _MAX) for operand in operands))
+        safe_range_test = exp.and_(*map(_build_safe_range_test, operands))
+        infinity_test = exp.or_(*(_build_above_test(operand, _MAX) for operand in operands))
         sign = _build_product(_build_call("sign", left), _build_call("sign", right))
-        exact_test = exp.or_(is_safe, has_infinite_operand)
-        branches = [(has_safe_operands, operation), (exact_test, operation.copy())]
+        exact_test = exp.or_(safe_test, infinity_test)
+        branches = [(safe_range_test, operation), (exact_test, operation.copy())]
         if self._errors.overflow:
-            is_too_large = exp.GT(this=log_size.copy(), expression=exp.Literal.number(_LOG_MAX))
+            overflow_test = exp.GT(this=log_size.copy(), expression=exp.Literal.number(_LOG_MAX))
             infinity = _build_product(exp.paren(sign), _build_number(math.inf))
-            branches.append((is_too_large, infinity))
+            branches.append((overflow_test, infinity))
         if self._errors.underflow:
-            is_too_small = exp.LT(this=log_size.copy(), expression=exp.Literal.number(_LOG_MIN))
-            branches.append((is_too_small, _build_number(0.0)))
+            underflow_test = exp.LT(this=log_size.copy(), expression=exp.Literal.number(_LOG_MIN))
+            branches.append((underflow_test, _build_number(0.0)))
         guarded_case = _build_case(branches, operation.copy())
-        return guarded_case if max_result >= _MAX else self._cap(guarded_case, max_result)
+        return guarded_case if max_result >= _MAX else self._cap_result(guarded_case, max_result)
 
     def _guard_power(self, node: exp.Expr) -> exp.Expr:
         """Return a CASE around a power of 2, the only power that `Portable` has."""
@@ -213,11 +214,11 @@ class _RangeGuard:
         power_node.set("expression", exponent.copy())
         branches: list[_Branch] = []
         if self._errors.overflow:
-            is_too_large = exp.GTE(this=exponent.copy(), expression=exp.Literal.number("1024"))
-            branches.append((is_too_large, _build_number(math.inf)))
+            overflow_test = exp.GTE(this=exponent.copy(), expression=exp.Literal.number("1024"))
+            branches.append((overflow_test, _build_number(math.inf)))
         if self._errors.underflow:
-            is_too_small = exp.LT(this=exponent.copy(), expression=exp.Literal.number("-1074"))
-            branches.append((is_too_small, _build_number(0.0)))
+            underflow_test = exp.LT(this=exponent.copy(), expression=exp.Literal.number("-1074"))
+            branches.append((underflow_test, _build_number(0.0)))
         return _build_case(branches, power_node)
 
     def _guard_cast(self, node: exp.Expr, operand: exp.Expr, max_result: float) -> exp.Expr:
@@ -233,7 +234,7 @@ class _RangeGuard:
         cast = node.copy()
         cast.this.set("this", operand.copy())
         branches: list[_Branch] = []
-        if self._errors.float32 and not _is_checked(node):
+        if self._errors.float32 and not _is_range_checked(node):
             limit = min(max_result, _MAX_FLOAT32) / abs(factor)
             above_test = _build_above_test(number, limit, or_equal=True)
             branches.append((above_test, _build_infinity(number, factor)))
@@ -247,11 +248,11 @@ class _RangeGuard:
         terms = node.expressions
         max_term = _MAX_FLOAT32 / (2 * len(terms))
         total = node.copy()
-        guarded = [
+        guarded_terms = [
             term if isinstance(term.unnest(), exp.Column) else self.guard(term, max_term)
             for term in terms
         ]
-        total.set("expressions", guarded)
+        total.set("expressions", guarded_terms)
         return total
 
 
@@ -270,7 +271,7 @@ def _find_extent(node: exp.Expr, is_largest: bool) -> float:
     value = read_literal(node)
     if value is not None:
         return abs(value) if value or is_largest else math.inf
-    unknown = math.inf if is_largest else _MIN
+    unknown_extent = math.inf if is_largest else _MIN
     if isinstance(node, exp.Paren | exp.Neg):
         return _find_extent(node.this, is_largest)
     if isinstance(node, exp.Cast):
@@ -279,30 +280,30 @@ def _find_extent(node: exp.Expr, is_largest: bool) -> float:
         return max(extent, 1.0) if is_integer and not is_largest else extent
     if isinstance(node, exp.Case):
         results = [*(when.args["true"] for when in node.args["ifs"]), node.args.get("default")]
-        numbers = [r for r in results if not isinstance(r, exp.Null | None)]
+        numbers = [result for result in results if not isinstance(result, exp.Null | None)]
         extents = [_find_extent(number, is_largest) for number in numbers]
-        return (max if is_largest else min)(extents, default=unknown)
+        return (max if is_largest else min)(extents, default=unknown_extent)
     if isinstance(node, exp.Mul):
         return _find_extent(node.this, is_largest) * _find_extent(node.expression, is_largest)
-    return unknown
+    return unknown_extent
 
 
 def read_literal(node: exp.Expr) -> float | None:
     """Return the value of a numeric literal; None for other expressions."""
     node = node.unnest()
     if isinstance(node, exp.Neg):
-        inner = read_literal(node.this)
-        return None if inner is None else -inner
+        value = read_literal(node.this)
+        return None if value is None else -value
     if isinstance(node, exp.Cast):
-        return float(node.this.this) if _is_literal(node) else read_literal(node.this)
+        return float(node.this.this) if _is_number_literal(node) else read_literal(node.this)
     if isinstance(node, exp.Literal) and not node.is_string:
         return float(node.this)
     return None
 
 
-def _is_literal(node: exp.Cast) -> bool:
-    is_text = isinstance(node.this, exp.Literal) and node.this.is_string
-    return is_text and node.to.this in (exp.DType.DOUBLE, exp.DType.FLOAT, exp.DType.BIGINT)
+def _is_number_literal(node: exp.Cast) -> bool:
+    is_string = isinstance(node.this, exp.Literal) and node.this.is_string
+    return is_string and node.to.this in (exp.DType.DOUBLE, exp.DType.FLOAT, exp.DType.BIGINT)
 
 
 def _find_float32_operand(node: exp.Expr) -> exp.Expr | None:
@@ -311,10 +312,10 @@ def _find_float32_operand(node: exp.Expr) -> exp.Expr | None:
         return None
     inner = node.this
     is_narrow = isinstance(inner, exp.Cast) and inner.to.this is exp.DType.FLOAT
-    return inner.this if is_narrow and not _is_literal(inner) else None
+    return inner.this if is_narrow and not _is_number_literal(inner) else None
 
 
-def _is_checked(node: exp.Expr) -> bool:
+def _is_range_checked(node: exp.Expr) -> bool:
     """Return whether `node` stands in a CASE branch that tests that the number fits a float32."""
     branch = node.find_ancestor(exp.If)
     return branch is not None and any(
@@ -326,8 +327,8 @@ def _build_case(branches: Sequence[_Branch], default: exp.Expr) -> exp.Expr:
     if not branches:
         return default
     case = exp.Case(default=default.copy())
-    for condition, value in branches:
-        case.append("ifs", exp.If(this=condition, true=value))
+    for condition, result in branches:
+        case.append("ifs", exp.If(this=condition, true=result))
     return exp.paren(case, copy=False)
 
 
@@ -336,8 +337,8 @@ def _build_number(value: float) -> exp.Expr:
     return exp.cast(exp.Literal.string(text), exp.DType.DOUBLE)
 
 
-def _build_infinity(x: exp.Expr, sign: float = 1.0) -> exp.Expr:
-    return _build_product(x, _build_number(math.copysign(math.inf, sign)))
+def _build_infinity(node: exp.Expr, sign: float = 1.0) -> exp.Expr:
+    return _build_product(node, _build_number(math.copysign(math.inf, sign)))
 
 
 def _build_product(left: exp.Expr, right: exp.Expr) -> exp.Expr:
@@ -348,27 +349,27 @@ def _parenthesize(node: exp.Expr) -> exp.Expr:
     return exp.paren(node.copy()) if isinstance(node, exp.Binary) else node.copy()
 
 
-def _build_call(name: str, x: exp.Expr) -> exp.Expr:
-    return exp.func(name, x.copy())
+def _build_call(name: str, node: exp.Expr) -> exp.Expr:
+    return exp.func(name, node.copy())
 
 
-def _build_log_abs(x: exp.Expr) -> exp.Expr:
-    return _build_call("ln", _build_call("abs", x))
+def _build_log_abs(node: exp.Expr) -> exp.Expr:
+    return _build_call("ln", _build_call("abs", node))
 
 
-def _build_above_test(x: exp.Expr, limit: float, or_equal: bool = False) -> exp.Expr:
+def _build_above_test(node: exp.Expr, limit: float, or_equal: bool = False) -> exp.Expr:
     comparison = exp.GTE if or_equal else exp.GT
-    return comparison(this=_build_call("abs", x), expression=_build_number(limit))
+    return comparison(this=_build_call("abs", node), expression=_build_number(limit))
 
 
-def _build_below_test(x: exp.Expr, limit: float) -> exp.Expr:
-    return exp.LT(this=_build_call("abs", x), expression=_build_number(limit))
+def _build_below_test(node: exp.Expr, limit: float) -> exp.Expr:
+    return exp.LT(this=_build_call("abs", node), expression=_build_number(limit))
 
 
-def _build_zero_test(x: exp.Expr) -> exp.Expr:
-    return exp.EQ(this=_parenthesize(x), expression=_build_number(0.0))
+def _build_zero_test(node: exp.Expr) -> exp.Expr:
+    return exp.EQ(this=_parenthesize(node), expression=_build_number(0.0))
 
 
-def _build_safe_range_test(x: exp.Expr) -> exp.Expr:
+def _build_safe_range_test(node: exp.Expr) -> exp.Expr:
     low, high = map(_build_number, _SAFE_RANGE)
-    return exp.Between(this=_build_call("abs", x), low=low, high=high)
+    return exp.Between(this=_build_call("abs", node), low=low, high=high)

@@ -35,8 +35,8 @@ def format_exactly(value: float) -> str:
     """
     text = repr(value)
     if "e" not in text and len(text.lstrip("-")) <= 16:
-        digits = text.partition(".")[2]
-        if float(value).is_integer() or len(digits) <= 4 and (value * 16).is_integer():
+        decimals = text.partition(".")[2]
+        if float(value).is_integer() or len(decimals) <= 4 and (value * 16).is_integer():
             return text
     return _format_integer_quotient(value, ".0")
 
@@ -152,8 +152,8 @@ class Database:
     is_tested: bool = False  # The tests run exported SQL on the database.
 
 
-def _round_by_cast(x: str) -> str:
-    return f"CAST(CAST({x} AS FLOAT) AS DOUBLE)"
+def _round_by_cast(sql: str) -> str:
+    return f"CAST(CAST({sql} AS FLOAT) AS DOUBLE)"
 
 
 _CASTS = Portable(_round_by_cast, roundings=100)
@@ -169,26 +169,26 @@ def _build_boolean_template(text_type: str, number_type: str) -> str:
     )
 
 
-def _make_types(
+def _make_type_names(
     number: str, string: str, integer: str, boolean: str, datetime: str = ""
 ) -> Mapping[str, str]:
-    types = {"number": number, "string": string, "integer": integer, "boolean": boolean}
-    return {**types, "datetime": datetime}
+    type_names = {"number": number, "string": string, "integer": integer, "boolean": boolean}
+    return {**type_names, "datetime": datetime}
 
 
-def _escape_postgres(text: str) -> str:
+def _quote_postgres(text: str) -> str:
     r"""Return a PostgreSQL string literal that does not depend on standard_conforming_strings.
 
-    >>> print(_escape_postgres("it's \\"))
+    >>> print(_quote_postgres("it's \\"))
     E'it''s \\'
     """
     return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def _encode_mysql(text: str) -> str:
+def _quote_mysql(text: str) -> str:
     """Return a MySQL string that depends on neither the character set nor NO_BACKSLASH_ESCAPES.
 
-    >>> _encode_mysql("ä")
+    >>> _quote_mysql("ä")
     "CONVERT(X'c3a4' USING utf8mb4)"
     """
     return f"CONVERT(X'{text.encode().hex()}' USING utf8mb4)"
@@ -227,8 +227,8 @@ _POSTGRES = Database(
     date_sql=(
         "CAST(round(extract(epoch FROM CAST({c} AS timestamp)) * 1000000) AS double precision)"
     ),
-    quote_odd_text=_escape_postgres,
-    type_names=_make_types("double precision", "text", "bigint", "boolean", "timestamp"),
+    quote_odd_text=_quote_postgres,
+    type_names=_make_type_names("double precision", "text", "bigint", "boolean", "timestamp"),
     function_template=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
         "LANGUAGE sql IMMUTABLE PARALLEL SAFE AS ${tag}$\n{query}\n${tag}$;\n"
@@ -252,8 +252,8 @@ _MARIADB = Database(
     number_sql="CAST({c} AS DOUBLE)",
     string_sql="CAST(CONVERT({c} USING utf8mb4) AS BINARY)",
     date_sql=("CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CAST({c} AS DATETIME(6))) AS DOUBLE)"),
-    quote_odd_text=_encode_mysql,
-    type_names=_make_types(
+    quote_odd_text=_quote_mysql,
+    type_names=_make_type_names(
         "DOUBLE", "LONGTEXT CHARACTER SET utf8mb4", "BIGINT", "BOOLEAN", "DATETIME(6)"
     ),
     function_template=(
@@ -297,7 +297,7 @@ _SQLITE = Database(
         "THEN CAST(strftime('%s', substr({c}, 1, 19)) AS REAL) * 1000000.0 "
         "+ round(CAST('0' || substr({c}, 20, 7) AS REAL) * 1000000.0) END"
     ),
-    type_names=_make_types("REAL", "TEXT", "INTEGER", "INTEGER"),
+    type_names=_make_type_names("REAL", "TEXT", "INTEGER", "INTEGER"),
     fence=" LIMIT -1 OFFSET 0",
     max_length=10**9,
     is_tested=True,
@@ -313,7 +313,7 @@ _DUCKDB = Database(
     number_sql="nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)",
     string_sql='CAST({c} AS VARCHAR) COLLATE "binary"',
     date_sql=DUCKDB.microseconds("{c}"),
-    type_names=_make_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
+    type_names=_make_type_names("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
     function_template="CREATE OR REPLACE MACRO {name}({names}) AS (\n{query}\n);\n",
     max_length=1 << 30,
     is_tested=True,
@@ -340,7 +340,7 @@ _SNOWFLAKE = Database(
     boolean_sql=_build_boolean_template("VARCHAR", "FLOAT"),
     string_sql="COLLATE(CAST({c} AS VARCHAR), '')",
     date_sql="CAST(date_part(epoch_microsecond, CAST({c} AS TIMESTAMP_NTZ)) AS FLOAT)",
-    type_names=_make_types("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN", "TIMESTAMP_NTZ"),
+    type_names=_make_type_names("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN", "TIMESTAMP_NTZ"),
     function_template=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
         "IMMUTABLE AS ${tag}$\n{query}\n${tag}$;\n"
@@ -362,7 +362,7 @@ _BIGQUERY = Database(
     date_sql=(
         "CAST(DATETIME_DIFF(CAST({c} AS DATETIME), DATETIME '1970-01-01', MICROSECOND) AS FLOAT64)"
     ),
-    type_names=_make_types("FLOAT64", "STRING", "INT64", "BOOL", "DATETIME"),
+    type_names=_make_type_names("FLOAT64", "STRING", "INT64", "BOOL", "DATETIME"),
     function_template=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} AS (\n({query})\n);\n"
     ),
@@ -377,7 +377,7 @@ _CLICKHOUSE = Database(
     infinity="inf",
     number_sql=("if(isNaN(CAST({c} AS Nullable(Float64))), NULL, CAST({c} AS Nullable(Float64)))"),
     string_sql="CAST({c} AS Nullable(String))",
-    type_names=_make_types("Float64", "String", "Int64", "Bool"),
+    type_names=_make_type_names("Float64", "String", "Int64", "Bool"),
     # ClickHouse would merge the queries into expressions whose names alone take it minutes. It
     # would push down a plain LIMIT, and BY 1 would mean the first column.
     fence=" LIMIT 18446744073709551615 BY ''",
@@ -404,7 +404,7 @@ _TRINO = Database(
         "date_trunc('second', CAST({c} AS timestamp(6)))) AS double) * 1000000e0 "
         "+ CAST(substr(CAST(CAST({c} AS timestamp(6)) AS varchar), -6) AS double))"
     ),
-    type_names=_make_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
+    type_names=_make_type_names("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
     max_length=1_000_000,
 )
 
@@ -424,7 +424,7 @@ _REDSHIFT = Database(
         "CAST(datediff(microsecond, timestamp '1970-01-01', CAST({c} AS timestamp)) "
         "AS double precision)"
     ),
-    type_names=_make_types("double precision", "varchar(65535)", "bigint", "boolean"),
+    type_names=_make_type_names("double precision", "varchar(65535)", "bigint", "boolean"),
 )
 
 _SQLSERVER = Database(
@@ -448,7 +448,7 @@ _SQLSERVER = Database(
     quote_odd_text=_quote_sqlserver,
     float32_name="REAL",
     booleans=("CAST(0 AS bit)", "CAST(1 AS bit)"),
-    type_names=_make_types("float", "nvarchar(max)", "bigint", "bit"),
+    type_names=_make_type_names("float", "nvarchar(max)", "bigint", "bit"),
     fence=" ORDER BY (SELECT NULL) OFFSET 0 ROWS FETCH NEXT 9223372036854775807 ROWS ONLY",
     max_length=1 << 28,
     max_columns=4096,
@@ -464,7 +464,7 @@ _SPARK = Database(
     number_sql="nanvl(CAST({c} AS DOUBLE), NULL)",
     string_sql="CAST({c} AS STRING)",
     date_sql=SPARK.microseconds("{c}"),
-    type_names=_make_types("DOUBLE", "STRING", "BIGINT", "BOOLEAN", "TIMESTAMP_NTZ"),
+    type_names=_make_type_names("DOUBLE", "STRING", "BIGINT", "BOOLEAN", "TIMESTAMP_NTZ"),
     function_template=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC\n"
         "RETURN (\n{query}\n);\n"

@@ -25,15 +25,15 @@ def transpile(sql: str, database: Database, is_shown: bool = False) -> str:
         return sql
     query = sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select)
     (tree,) = query.selects
-    return _spell(prevent_range_errors(tree, database.range_errors), database, is_shown)
+    return _spell_expression(prevent_range_errors(tree, database.range_errors), database, is_shown)
 
 
-def _spell(tree: exp.Expr, database: Database, is_shown: bool) -> str:
+def _spell_expression(tree: exp.Expr, database: Database, is_shown: bool) -> str:
     if database.scales_results:
         tree = tree.transform(lambda node: _scale_results(node, database), copy=False)
     suffix = "" if is_shown else database.string_suffix
     spelled_tree = tree.transform(lambda node: _spell_node(node, database, suffix), copy=False)
-    case_depth = _count_nested_cases(spelled_tree)
+    case_depth = _find_case_depth(spelled_tree)
     if case_depth > database.max_case_depth:
         raise BackendError(
             f"the model needs CASEs that are nested {case_depth} levels deep; {database.name} "
@@ -42,7 +42,7 @@ def _spell(tree: exp.Expr, database: Database, is_shown: bool) -> str:
     return str(spelled_tree.sql(dialect=database.dialect))
 
 
-def _count_nested_cases(node: exp.Expression) -> int:
+def _find_case_depth(node: exp.Expression) -> int:
     max_depth, pending = 0, [(node, 0)]
     while pending:
         current, outer_depth = pending.pop()
@@ -52,7 +52,7 @@ def _count_nested_cases(node: exp.Expression) -> int:
     return max_depth
 
 
-def _spell_node(node: exp.Expression, database: Database, suffix: str) -> exp.Expression:
+def _spell_node(node: exp.Expression, database: Database, string_suffix: str) -> exp.Expression:
     if isinstance(node, exp.Anonymous) and node.name == ROUNDED_SUM:
         return _make_verbatim(_build_rounded_sum(node.expressions, database))
     if isinstance(node, exp.Func):
@@ -64,7 +64,7 @@ def _spell_node(node: exp.Expression, database: Database, suffix: str) -> exp.Ex
     if isinstance(node, exp.Boolean) and database.booleans:
         return _make_verbatim(database.booleans[node.this])
     if isinstance(node, exp.Literal) and node.is_string:
-        text = node.this + suffix
+        text = node.this + string_suffix
         if database.quote_odd_text is None or text.isascii() and "\\" not in text:
             return exp.Literal.string(text)
         return _make_verbatim(database.quote_odd_text(text))
@@ -82,15 +82,15 @@ def _scale_results(node: exp.Expression, database: Database) -> exp.Expression:
     """Write the numbers of an outermost CASE as integers times a power of two, if that is exact."""
     if not isinstance(node, exp.Case) or node.find_ancestor(exp.Case):
         return node
-    literals = _collect_results(node)
+    literals = _collect_result_literals(node)
     values = [float(literal.this.this) for literal in literals]
     if len(values) < _MIN_RESULTS or not all(map(math.isfinite, values)):
         return node
     exponent = find_common_exponent(values)
-    scaled = [math.ldexp(value, -exponent) for value in values]
-    if [math.ldexp(value, exponent) for value in scaled] != values:
+    scaled_values = [math.ldexp(value, -exponent) for value in values]
+    if [math.ldexp(value, exponent) for value in scaled_values] != values:
         return node
-    for literal, value in zip(literals, scaled, strict=True):
+    for literal, value in zip(literals, scaled_values, strict=True):
         text = str(int(value)) if value.is_integer() else database.format_literal(value)
         literal.replace(_make_verbatim(text))
     factor = _make_verbatim(database.format_literal(2.0**exponent))
@@ -118,13 +118,13 @@ def find_common_exponent(values: Sequence[float]) -> int:
     return max(min_exponent, max_exponent - 62)
 
 
-def _collect_results(case: exp.Case) -> list[exp.Expression]:
+def _collect_result_literals(case: exp.Case) -> list[exp.Expression]:
     """Return the literals in all branches of nested CASEs; [] if a branch is not a literal."""
     results: list[exp.Expression] = []
     for branch in [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]:
         inner = branch.unnest() if isinstance(branch, exp.Paren) else branch
-        if isinstance(inner, exp.Case) and (nested := _collect_results(inner)):
-            results += nested
+        if isinstance(inner, exp.Case) and (nested_results := _collect_result_literals(inner)):
+            results += nested_results
         elif isinstance(inner, exp.Cast) and _is_number_literal(inner):
             results.append(inner)
         else:
@@ -134,27 +134,27 @@ def _collect_results(case: exp.Case) -> list[exp.Expression]:
 
 def _build_rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
     """Build the text of a sum rounded after each addition, whose tree is too deep for sqlglot."""
-    rounded = database.numbers.rounded("sqlml_sum")
-    tree = sqlglot.parse_one(f"SELECT {rounded}", read="duckdb", into=exp.Select).selects[0]
-    rounding, suffix = _spell(tree, database, is_shown=False).split("sqlml_sum")
+    rounded_sql = database.numbers.rounded("sqlml_sum")
+    tree = sqlglot.parse_one(f"SELECT {rounded_sql}", read="duckdb", into=exp.Select).selects[0]
+    rounding, suffix = _spell_expression(tree, database, is_shown=False).split("sqlml_sum")
     term_sql = [
         term.transform(lambda node: _spell_node(node, database, "")).sql(dialect=database.dialect)
         for term in terms
     ]
     prefix = rounding + "("
-    sums = [prefix * (len(term_sql) - 1), term_sql[0]]
-    sums += [f" + {text}){suffix}" for text in term_sql[1:]]
-    return "".join(sums)
+    fragments = [prefix * (len(term_sql) - 1), term_sql[0]]
+    fragments += [f" + {text}){suffix}" for text in term_sql[1:]]
+    return "".join(fragments)
 
 
 def _is_number_literal(node: exp.Cast) -> bool:
-    is_text = isinstance(node.this, exp.Literal) and node.this.is_string
-    return is_text and node.to.this in (exp.DType.DOUBLE, exp.DType.FLOAT)
+    is_string = isinstance(node.this, exp.Literal) and node.this.is_string
+    return is_string and node.to.this in (exp.DType.DOUBLE, exp.DType.FLOAT)
 
 
-def _expand_formula(formula: str, x: exp.Expression) -> exp.Expression:
+def _expand_formula(formula: str, operand: exp.Expression) -> exp.Expression:
     tree = sqlglot.parse_one(f"SELECT {formula}", read="duckdb", into=exp.Select).selects[0]
-    tree = tree.transform(lambda node: x.copy() if isinstance(node, exp.Column) else node)
+    tree = tree.transform(lambda node: operand.copy() if isinstance(node, exp.Column) else node)
     return exp.paren(tree, copy=False)
 
 

@@ -38,24 +38,24 @@ class TreeTable:
     def add_ensemble(self, ensemble: Ensemble, x: Value) -> Verbatim:
         """Add the rows of `ensemble`; return the SQL array of its sums for the features `x`."""
         num_values = ensemble.leaf_values.shape[1]
-        _check_trees(ensemble, num_values)
+        _reject_unsupported_trees(ensemble, num_values)
         num_rounds = max(1, math.ceil(ensemble.depth / MAX_LEVELS))
         num_levels = max(1, math.ceil(ensemble.depth / num_rounds))
-        positions, features = _collect_features(ensemble, x, self.database)
-        number, self.num_ensembles = self.num_ensembles, self.num_ensembles + 1
+        positions, feature_array = _collect_tested_features(ensemble, x, self.database)
+        index, self.num_ensembles = self.num_ensembles, self.num_ensembles + 1
         base = ensemble.base.tolist()
         for target in range(0, len(base), num_values):
             part = _Part(target, num_values, 1 << num_levels)
             part.value[:] = base[target : target + num_values]
-            self.rows.append(part.build_row(number, BASE_TREE - target, 0))
+            self.rows.append(part.build_row(index, BASE_TREE - target, 0))
         for tree, root in enumerate(ensemble.roots.tolist()):
             parts = _split_tree(ensemble, root, int(ensemble.target[tree]), num_levels, positions)
-            self.rows += [part.build_row(number, tree, k) for k, part in enumerate(parts)]
+            self.rows += [part.build_row(index, tree, k) for k, part in enumerate(parts)]
         walk = _Walk(
-            self.name, number, num_levels, num_rounds, num_values, len(base), ensemble.compare
+            self.name, index, num_levels, num_rounds, num_values, len(base), ensemble.compare
         )
         sum_type = "real" if ensemble.base.dtype == np.float32 else ""
-        return Verbatim(walk.build_query(features, sum_type))
+        return Verbatim(walk.build_query(feature_array, sum_type))
 
     def build_statements(self) -> str:
         if not self.rows:
@@ -86,27 +86,27 @@ class _Part:
         self.value = np.zeros((width, num_values))
         self.next = [NO_NEXT_PART] * width
 
-    def build_row(self, ensemble: int, tree: int, part: int) -> str:
+    def build_row(self, ensemble_index: int, tree_index: int, part_index: int) -> str:
         arrays = (self.feature, self.threshold, self.value.ravel().tolist(), self.next)
-        texts = ", ".join(f"'{{{','.join(map(repr, array))}}}'" for array in arrays)
-        return f"({ensemble}, {tree}, {part}, {self.target}, {texts})"
+        array_sql = ", ".join(f"'{{{','.join(map(repr, array))}}}'" for array in arrays)
+        return f"({ensemble_index}, {tree_index}, {part_index}, {self.target}, {array_sql})"
 
 
-def _check_trees(ensemble: Ensemble, num_values: int) -> None:
+def _reject_unsupported_trees(ensemble: Ensemble, num_values: int) -> None:
     threshold = ensemble.threshold
-    refusal = None
+    unsupported = None
     rejects_all = np.isneginf(threshold) & ensemble.default_left & (ensemble.compare == "lt")
     if ensemble.has_categories or (ensemble.categorical is not None and ensemble.categorical.any()):
-        refusal = "trees that test sets of categories"
+        unsupported = "trees that test sets of categories"
     elif np.isnan(threshold).any() or rejects_all.any():
-        refusal = "trees whose thresholds are NaN or -infinity"
+        unsupported = "trees whose thresholds are NaN or -infinity"
     elif num_values > 1 and (num_values != len(ensemble.base) or ensemble.target.any()):
-        refusal = "trees for some of several targets"
-    if refusal is not None:
-        raise BackendError(f"FORM nodes does not take {refusal}; write FORM view")
+        unsupported = "trees for some of several targets"
+    if unsupported is not None:
+        raise BackendError(f"FORM nodes does not take {unsupported}; write FORM view")
 
 
-def _collect_features(
+def _collect_tested_features(
     ensemble: Ensemble, x: Value, database: Database
 ) -> tuple[dict[tuple[int, bool], int], str]:
     """Return the positions, from 1, of the tested features in a SQL array, and the array.
@@ -116,12 +116,12 @@ def _collect_features(
     """
     tests = zip(ensemble.feature, ensemble.default_left, strict=True)
     keys = sorted({(int(feature), bool(goes_left)) for feature, goes_left in tests})
-    items = []
+    elements = []
     for feature, goes_left in keys:
-        missing = "'-infinity'" if goes_left else "'NaN'"
-        items.append(f"coalesce({transpile(x[feature].sql, database)}, {missing}::float8)")
+        missing_sql = "'-infinity'" if goes_left else "'NaN'"
+        elements.append(f"coalesce({transpile(x[feature].sql, database)}, {missing_sql}::float8)")
     positions = {key: k for k, key in enumerate(keys, 1)}
-    return positions, f"ARRAY[{', '.join(items)}]::float8[]"
+    return positions, f"ARRAY[{', '.join(elements)}]::float8[]"
 
 
 def _split_tree(
@@ -168,10 +168,10 @@ class _Walk:
     num_outputs: int
     compare: str  # "lt" if a value equal to the threshold goes right.
 
-    def build_query(self, numbers: str, sum_type: str) -> str:
+    def build_query(self, feature_array: str, sum_type: str) -> str:
         """Build the SQL of the array of sums, which have the type `sum_type` (default: float8)."""
         sums = ", ".join(self._build_sum(k, sum_type) for k in range(self.num_outputs))
-        row = f"(SELECT {numbers} AS x OFFSET 0) AS r"
+        row = f"(SELECT {feature_array} AS x OFFSET 0) AS r"
         relation = f"{row} CROSS JOIN {self.table} AS p1 CROSS JOIN {self._join_slot(1)}"
         for n in range(2, self.num_rounds + 1):
             same_tree = f"p{n}.ensemble = p1.ensemble AND p{n}.tree = p1.tree"
@@ -185,27 +185,27 @@ class _Walk:
     def _join_slot(self, n: int) -> str:
         return f"LATERAL (SELECT {self._build_slot(f'p{n}', 1, 0)} AS slot OFFSET 0) AS s{n}"
 
-    def _build_slot(self, part: str, position: int, level: int) -> str:
+    def _build_slot(self, alias: str, position: int, level: int) -> str:
         """Build the SQL of the position, from 1, that a row reaches below a part's last level."""
         if level == self.num_levels:
             return str(position - (1 << self.num_levels) + 1)
-        left = self._build_slot(part, 2 * position, level + 1)
-        right = self._build_slot(part, 2 * position + 1, level + 1)
+        left = self._build_slot(alias, 2 * position, level + 1)
+        right = self._build_slot(alias, 2 * position + 1, level + 1)
         symbol = "<" if self.compare == "lt" else "<="
-        test = f"r.x[{part}.feature[{position}]] {symbol} {part}.threshold[{position}]"
+        test = f"r.x[{alias}.feature[{position}]] {symbol} {alias}.threshold[{position}]"
         return f"CASE WHEN {test} THEN {left} ELSE {right} END"
 
     def _build_sum(self, output: int, sum_type: str) -> str:
         """Build the SQL of the sum of one output, which adds the trees in order."""
         offset = f"{self.num_values} * (s@.slot - 1) + {output + 1}"
-        index = offset if self.num_values > 1 else "s@.slot"
-        values = [f"p@.value[{index}]".replace("@", str(n + 1)) for n in range(self.num_rounds)]
+        index_sql = offset if self.num_values > 1 else "s@.slot"
+        values = [f"p@.value[{index_sql}]".replace("@", str(n + 1)) for n in range(self.num_rounds)]
         branches = "".join(
             f"WHEN p{n}.next[s{n}.slot] = {NO_NEXT_PART} THEN {value} "
             for n, value in enumerate(values[:-1], 1)
         )
         value = f"CASE {branches}ELSE {values[-1]} END" if branches else values[-1]
-        typed = f"({value})::{sum_type}" if sum_type else value
+        typed_value = f"({value})::{sum_type}" if sum_type else value
         is_partial = self.num_values < self.num_outputs
         condition = f" FILTER (WHERE p1.target = {output})" if is_partial else ""
-        return f"CAST(sum({typed} ORDER BY p1.tree){condition} AS float8)"
+        return f"CAST(sum({typed_value} ORDER BY p1.tree){condition} AS float8)"

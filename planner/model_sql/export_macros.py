@@ -81,8 +81,8 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
             continue
         part_program = prepare_output(program, output).program
         used_features = [f for f in program.features if f.name in part_program.inputs]
-        inputs = ", ".join(DUCKDB.quote_name(f.name) for f in used_features)
-        macro = DUCKDB.quote_name(name + MACRO_SUFFIXES[output])
+        parameters = ", ".join(DUCKDB.quote_name(f.name) for f in used_features)
+        macro_name = DUCKDB.quote_name(name + MACRO_SUFFIXES[output])
         positive_index = None
         if output == "proba" and options.get("positive_class") is not None:
             positive_index = find_label(program.labels[0], options["positive_class"])
@@ -94,7 +94,7 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
         bound_inputs = replace_unknown_with_null(bound_inputs, categories)
         null_features = sorted(find_null_inputs(options, program) & bound_inputs.keys())
         value = build_null_if(build_missing_test(bound_inputs, null_features), value)
-        statements.append(f"CREATE OR REPLACE MACRO {macro}({inputs}) AS {value};\n")
+        statements.append(f"CREATE OR REPLACE MACRO {macro_name}({parameters}) AS {value};\n")
     return "\n".join(statements)
 
 

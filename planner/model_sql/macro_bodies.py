@@ -110,11 +110,11 @@ def build_macro_bodies(
     for kind, *others in OUTPUTS_OF.values():
         output = next((o for o in (kind, *others) if o in program.outputs), None)
         if output is not None:
-            bodies += _build_bodies_of_function(kind, output, features, program, options, transform)
+            bodies += _build_function_bodies(kind, output, features, program, options, transform)
     return bodies
 
 
-def _build_bodies_of_function(
+def _build_function_bodies(
     kind: str,
     output: Output,
     features: Sequence[Feature],
@@ -160,11 +160,11 @@ def _build_bodies_of_function(
         message = f"option positive_class names {positive_class!r}, which is no class of the model"
         unknown = DUCKDB.quote_string(message)
         result = _build_error(unknown) if class_index is None else DUCKDB.at(call, class_index + 1)
-    values = {kind: result}
+    value_by_kind = {kind: result}
     if kind == "proba" and len(program.labels) == 1:
-        values["class"] = _build_class_lookup(call, program.labels[0])
+        value_by_kind["class"] = _build_class_lookup(call, program.labels[0])
     bodies = []
-    for body_kind, value in values.items():
+    for body_kind, value in value_by_kind.items():
         sql = build_null_if(null_condition, value)
         sql = _wrap_with_type_check(sql, used_features) if is_wide else sql
         bodies.append(MacroBody(body_kind, sql, spec))
@@ -192,7 +192,7 @@ def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
         types = {name: _build_call("typeof", DUCKDB.field(_ROW, name)) for name in numeric_columns}
         type_pattern = f"(?:{NUMBERS.pattern}|{'|'.join(UNTYPED)})"
         type_list = _build_call("concat_ws", "';'", *types.values())
-        all_types = DUCKDB.quote_string(f"{type_pattern}(?:;{type_pattern})*")
+        list_pattern = DUCKDB.quote_string(f"{type_pattern}(?:;{type_pattern})*")
         pairs = [DUCKDB.array([DUCKDB.quote_string(n), type_sql]) for n, type_sql in types.items()]
         columns = DUCKDB.array(pairs)
         name, type_sql = DUCKDB.at("k", 1), DUCKDB.at("k", 2)
@@ -202,7 +202,7 @@ def _wrap_with_type_check(value: str, used_features: Sequence[Feature]) -> str:
         messages = _build_concatenation("'feature '", name, message_middle, type_sql, "'; cast it'")
         messages = DUCKDB.at(DUCKDB.each(wrong_columns, "k", messages), 1)
         value = (
-            f"CASE WHEN {_build_call('regexp_full_match', type_list, all_types)} THEN {value} "
+            f"CASE WHEN {_build_call('regexp_full_match', type_list, list_pattern)} THEN {value} "
             f"ELSE {_build_error(messages)} END"
         )
     return DUCKDB.let(_ROW, "r", value)
@@ -225,13 +225,13 @@ _CLASS_INTEGER = DUCKDB.call("regexp_replace", _CLASS_TEXT, "'\\.0+$'", "''")
 _CLASS_TYPE = DUCKDB.call("typeof", "class")
 
 
-def _build_class_lookup(call: str, labels: Labels) -> str:
+def _build_class_lookup(call_sql: str, labels: Labels) -> str:
     """Build the SQL of the probability of the class that the parameter `class` names."""
     position = f"coalesce({_build_class_position(labels)}, 0)"
-    classes = DUCKDB.quote_string(f"; its classes are {list_classes(labels.values)}")
+    class_list = DUCKDB.quote_string(f"; its classes are {list_classes(labels.values)}")
     class_text = f"coalesce({_CLASS_TEXT}, 'NULL')"
-    unknown = _build_concatenation("'the model has no class '", class_text, classes)
-    error, value = _build_error(unknown), DUCKDB.at(call, position)
+    message = _build_concatenation("'the model has no class '", class_text, class_list)
+    error, value = _build_error(message), DUCKDB.at(call_sql, position)
     return f"CASE WHEN {position} = 0 THEN {error} ELSE {value} END"
 
 
@@ -255,14 +255,14 @@ def _build_class_position(labels: Labels) -> str:
             f"WHEN {_CLASS_TYPE} IN ('DOUBLE', 'FLOAT') THEN {integer} END)"
         )
     if labels.kind == "int64":
-        text = (
+        class_text = (
             f"CASE {_CLASS_TYPE} WHEN 'VARCHAR' THEN {_CLASS_TEXT} WHEN 'BOOLEAN' THEN "
             f"CASE {_CLASS_TEXT} WHEN 'true' THEN '1' ELSE '0' END ELSE {_CLASS_INTEGER} END"
         )
     else:
-        text = (
+        class_text = (
             f"CASE WHEN {_CLASS_TYPE} IN ('VARCHAR', 'BOOLEAN') THEN "
             f"{_build_call('lower', _CLASS_TEXT)} "
             f"WHEN {_CLASS_INTEGER} = '1' THEN 'true' WHEN {_CLASS_INTEGER} = '0' THEN 'false' END"
         )
-    return _build_call("list_position", label_list, text)
+    return _build_call("list_position", label_list, class_text)

@@ -108,9 +108,9 @@ class ModelExpression:
     def build(self) -> ModelSql:
         """Build the expression of the model, whatever it costs, or raise BackendError."""
         if self.dialect.lazy_calls:
-            sql = self._build_sum_or_tree(None, "requested", "requested")
-            if sql is not None:
-                return sql
+            model_sql = self._build_sum_or_tree(None, "requested", "requested")
+            if model_sql is not None:
+                return model_sql
         if len(self.program.labels) > 1:
             raise _make_unsupported_error("it has several targets")
         try:
@@ -148,32 +148,32 @@ class ModelExpression:
         value, valid_rows = build_tree_sql(self._one_tree, columns, packed_type, self._build_leaf)
         return ModelSql(value, valid_rows, estimate, guarded_reason if valid_rows else reason)
 
-    def _build_leaf(self, value: Array) -> str:
+    def _build_leaf(self, leaf_values: Array) -> str:
         labels = self.program.labels
         if self.target.output == "label" and labels:
-            index, classes = int(value[0]), labels[0]
+            index, classes = int(leaf_values[0]), labels[0]
             sql_type = self.dialect.type(find_label_type(classes))
             if not 0 <= index < len(classes):  # A cascade's small model may be unsure.
                 return f"CAST(NULL AS {sql_type})"
             literal = build_label_literal(classes.values[index], classes.kind, self.dialect)
             return f"CAST({literal} AS {sql_type})" if classes.sql_type else literal
-        numbers = [number_literal(float(v)) for v in value.tolist()]
+        numbers = [number_literal(float(v)) for v in leaf_values.tolist()]
         is_list = self.target.output == "proba" and self.target.column is None
         has_array = len(numbers) > 1 or is_list
         return self._decode(self.dialect.array(numbers) if has_array else numbers[0])
 
     def _build_program_sql(self) -> str:
         """Build the result as an expression of the whole Program, or raise BackendError."""
-        names, dialect = list(self.prepared.program.inputs), self.dialect
-        reads_once = not all(is_plain(self.bound_inputs[name].sql) for name in names)
+        input_names, dialect = list(self.prepared.program.inputs), self.dialect
+        reads_once = not all(is_plain(self.bound_inputs[name].sql) for name in input_names)
         inputs = {
             name: dialect.member("sqlml_x", f"c{k}") if reads_once else self.bound_inputs[name].sql
-            for k, name in enumerate(names)
+            for k, name in enumerate(input_names)
         }
         output, column = self.target.output, self.target.column
         value = self._decode(build_expression(self.program, output, column, inputs, dialect))
         if reads_once:  # An argument that is not a plain column may be long or volatile.
-            fields = {f"c{k}": self.bound_inputs[name].sql for k, name in enumerate(names)}
+            fields = {f"c{k}": self.bound_inputs[name].sql for k, name in enumerate(input_names)}
             value = dialect.let("sqlml_x", dialect.struct(fields), value)
         return value
 
@@ -201,9 +201,9 @@ def build_for_lambda(
     """Build the model's expression for a call in a lambda; raise BindError if it is impossible."""
     if allows_sql(options):
         with suppress(BackendError):
-            sql = model.build()
-            if len(sql.value) <= _MAX_LAMBDA_LENGTH:
-                return replace(sql, reason="a lambda cannot call Python functions")
+            model_sql = model.build()
+            if len(model_sql.value) <= _MAX_LAMBDA_LENGTH:
+                return replace(model_sql, reason="a lambda cannot call Python functions")
     raise BindError(
         f"{model.dialect.name} cannot call Python functions inside a lambda, and the model is "
         "not a short expression; unnest the list first, as in SELECT ... FROM t LATERAL VIEW "

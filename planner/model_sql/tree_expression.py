@@ -47,12 +47,12 @@ def build_tree_sql(
     The model reads numbers as `packed_type`, FLOAT or DOUBLE. `build_leaf` returns the SQL of a
     leaf, given its values of shape (width,).
     """
-    packed_columns, limits = [], []
+    packed_columns, range_tests = [], []
     for column, value_range in zip(columns, tree.ranges, strict=True):
         packed_columns.append(_Column(column, packed_type, value_range.missing))
         if value_range.is_limited:
-            limits.append(packed_columns[-1].within(value_range))
-    condition = " AND ".join(limit for limit in limits if limit != "true")
+            range_tests.append(packed_columns[-1].within(value_range))
+    condition = " AND ".join(test for test in range_tests if test != "true")
     return _build_case_sql(tree.tree, packed_columns, build_leaf), condition or None
 
 
@@ -61,7 +61,7 @@ def _build_case_sql(
 ) -> str:
     if isinstance(tree, Leaf):
         return build_leaf(tree.value)
-    left, right = (_build_case_sql(side, columns, build_leaf) for side in (tree.left, tree.right))
+    left, right = (_build_case_sql(child, columns, build_leaf) for child in (tree.left, tree.right))
     column = columns[tree.column]
     if tree.missing_left and column.may_be_missing:
         return f"CASE WHEN {column.above(tree.threshold)} THEN {right} ELSE {left} END"
@@ -87,7 +87,7 @@ class _Column:
         """
         if threshold != threshold:
             return "false"
-        sql, bound = self._to_comparison(threshold)
+        sql, bound = self._build_comparison(threshold)
         return f"{sql} <= {bound}"
 
     def above(self, threshold: float) -> str:
@@ -100,35 +100,35 @@ class _Column:
         if self._is_integer:
             if threshold != threshold:
                 return f"{self.column.sql} IS NOT NULL"
-            sql, bound = self._to_comparison(threshold)
+            sql, bound = self._build_comparison(threshold)
             return f"{sql} > {bound}"
-        sql, float_type = self._as_float()
+        sql, float_type = self._cast_to_float()
         dtype = np.dtype(_FLOATS[float_type])
         if threshold != threshold:
             return f"{sql} <= {number_literal(np.inf, _FLOATS[float_type])}"
         with np.errstate(over="ignore"):
             low = np.nextafter(_floor(threshold, dtype), dtype.type(np.inf))
-        return self._between(sql, float_type, float(low), math.inf)
+        return self._build_between(sql, float_type, float(low), math.inf)
 
     def within(self, value_range: Range) -> str:
         """Build the SQL test that the column's value is in `value_range`; "true" if all are."""
         has_all_values = self._is_integer or self.column.type not in (*_FLOATS, *_LARGER_INTEGERS)
         if has_all_values and value_range.low <= -_MAX_INTEGER and value_range.high >= _MAX_INTEGER:
             return "true" if value_range.missing else f"{self.column.sql} IS NOT NULL"
-        sql, float_type = self._as_float()
+        sql, float_type = self._cast_to_float()
         dtype = np.dtype(_FLOATS[float_type])
         low = -float(_floor(-value_range.low, dtype))
-        in_range = self._between(sql, float_type, low, float(_floor(value_range.high, dtype)))
+        in_range = self._build_between(sql, float_type, low, float(_floor(value_range.high, dtype)))
         if not value_range.missing:
             return in_range
-        nan = f" OR {builtin('isnan')}({sql})" if self.column.type in _FLOATS else ""
-        return f"({in_range} OR {self.column.sql} IS NULL{nan})"
+        nan_test = f" OR {builtin('isnan')}({sql})" if self.column.type in _FLOATS else ""
+        return f"({in_range} OR {self.column.sql} IS NULL{nan_test})"
 
     @property
     def _is_integer(self) -> bool:
         return self.column.type in _INTEGER_BITS
 
-    def _to_comparison(self, threshold: float) -> tuple[str, str]:
+    def _build_comparison(self, threshold: float) -> tuple[str, str]:
         """Return the SQL of the column, perhaps cast, and the SQL of a bound.
 
         Comparing these two is the same as comparing the packed value with `threshold`.
@@ -139,18 +139,18 @@ class _Column:
             min_value = -(1 << bits - 1) if is_signed else 0
             if min_value <= integer < min_value + (1 << bits):
                 return self.column.sql, f"'{integer}'::{self.column.type}"
-        sql, float_type = self._as_float()
+        sql, float_type = self._cast_to_float()
         dtype = np.dtype(_FLOATS[float_type])
         return sql, number_literal(float(_floor(threshold, dtype)), _FLOATS[float_type])
 
-    def _as_float(self) -> tuple[str, str]:
+    def _cast_to_float(self) -> tuple[str, str]:
         """Return the column cast to a float, and the name of that type."""
         column_type = self.column.type
         if column_type == "FLOAT" or column_type == self.packed_type == "DOUBLE":
             return self.column.sql, column_type
         return f"CAST({self.column.sql} AS {self.packed_type})", self.packed_type
 
-    def _between(self, sql: str, float_type: str, low: float, high: float) -> str:
+    def _build_between(self, sql: str, float_type: str, low: float, high: float) -> str:
         dtype = _FLOATS[float_type]
         return f"{sql} BETWEEN {number_literal(low, dtype)} AND {number_literal(high, dtype)}"
 

@@ -59,12 +59,12 @@ class FromColumn:
 
     @staticmethod
     def of_row(packed_sql: str, sql_type: str) -> FromColumn:
-        return FromColumn(f"sqlml_row_{_digest(packed_sql)}", packed_sql, packed_sql, sql_type)
+        return FromColumn(f"sqlml_row_{_hash_sql(packed_sql)}", packed_sql, packed_sql, sql_type)
 
     @staticmethod
-    def of_models(sql: str, arguments: str, sql_type: str, model: str) -> FromColumn:
-        """Return a column with the results of the models that the expression `model` names."""
-        return FromColumn(f"sqlml_models_{_digest(sql)}", sql, arguments, sql_type, model)
+    def of_models(sql: str, arguments: str, sql_type: str, model_sql: str) -> FromColumn:
+        """Return a column with the results of the models that the expression `model_sql` names."""
+        return FromColumn(f"sqlml_models_{_hash_sql(sql)}", sql, arguments, sql_type, model_sql)
 
     def build_probe(self, dialect: Dialect) -> str:
         """Return a NULL of the same type that binds only if the function's arguments bind."""
@@ -72,7 +72,7 @@ class FromColumn:
         return f"CASE WHEN {row} IS NULL THEN CAST(NULL AS {self.type}) END"
 
 
-def _digest(sql: str) -> str:
+def _hash_sql(sql: str) -> str:
     return hashlib.blake2b(sql.encode(), digest_size=12).hexdigest()
 
 
@@ -164,10 +164,10 @@ def fold_literal_arguments(draft: CallDraft) -> CallDraft:
     constants = _choose_constants(draft, values) if values else ()
     if not constants:
         return draft
-    folded = replace(draft, constants=constants)
-    inputs = folded.prepared.program.inputs
+    folded_draft = replace(draft, constants=constants)
+    inputs = folded_draft.prepared.program.inputs
     bound_inputs = {name: bound for name, bound in draft.bound_inputs.items() if name in inputs}
-    return replace(folded, bound_inputs=bound_inputs).choose_again()
+    return replace(folded_draft, bound_inputs=bound_inputs).choose_again()
 
 
 def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]) -> Constants:
@@ -188,7 +188,7 @@ def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]
 
 
 def _find_literals(
-    call: ModelCall, features: Sequence[Feature], used: Collection[str]
+    call: ModelCall, features: Sequence[Feature], used_features: Collection[str]
 ) -> dict[str, float | str | None]:
     argument_by_name = {fold(a.name): a for a in call.arguments if a.name is not None}
     if not argument_by_name and len(call.arguments) == len(features):
@@ -196,7 +196,7 @@ def _find_literals(
     values: dict[str, float | str | None] = {}
     for feature in features:
         argument = argument_by_name.get(fold(feature.name))
-        if argument is not None and argument.literal is not None and feature.name in used:
+        if argument is not None and argument.literal is not None and feature.name in used_features:
             value = _parse_literal(argument.literal, feature.kind)
             if value is not None:
                 values[feature.name] = value[0]
@@ -223,9 +223,9 @@ def _parse_literal(literal: Literal, feature_kind: str) -> tuple[float | str | N
 def _select_constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:
     """Return up to `MAX_LITERALS` values to fold into `program`; () if it does not accept them."""
     names = list(program.inputs)
-    index = {name: i for i, name in enumerate(names)}
+    indices = {name: i for i, name in enumerate(names)}
     selected: Constants = ()
-    for constant in sorted((index[name], v) for name, v in values.items() if name in index):
+    for constant in sorted((indices[name], v) for name, v in values.items() if name in indices):
         extended = (*selected, constant)
         if len(extended) <= MAX_LITERALS and len(spell_constants(extended)) <= MAX_NAME_LENGTH:
             selected = extended

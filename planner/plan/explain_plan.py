@@ -46,7 +46,7 @@ _LINE_WIDTH = 96
 _TITLE_WIDTH = len("columns not read")
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
-_TIED = "\N{NO-BREAK SPACE}"
+_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 """The character between a column and its type, which keeps them on one line."""
 
 
@@ -60,7 +60,7 @@ def format_plan(plan: Plan) -> str:
 
 def describe_call(plan: Plan, index: int) -> list[tuple[str, str]]:
     """Return the lines of EXPLAIN for the call `plan.calls[index]`: pairs of a title and a text."""
-    return [*_describe_plan_of_call(plan.calls[index]), *_describe_measurement(plan, index)]
+    return [*_describe_planned_call(plan.calls[index]), *_describe_measurement(plan, index)]
 
 
 def describe_statement(plan: Plan) -> list[tuple[str, str]]:
@@ -78,7 +78,7 @@ def describe_statement(plan: Plan) -> list[tuple[str, str]]:
     return lines
 
 
-def _format_lines(parts: Sequence[tuple[str, str]]) -> list[str]:
+def _format_lines(lines: Sequence[tuple[str, str]]) -> list[str]:
     return [
         textwrap.fill(
             text,
@@ -87,15 +87,15 @@ def _format_lines(parts: Sequence[tuple[str, str]]) -> list[str]:
             subsequent_indent=" " * (_TITLE_WIDTH + 4),
             break_long_words=False,
             break_on_hyphens=False,
-        ).replace(_TIED, " ")
-        for title, text in parts
+        ).replace(_NO_BREAK_SPACE, " ")
+        for title, text in lines
     ]
 
 
-def _describe_plan_of_call(call: PlannedCall) -> list[tuple[str, str]]:
+def _describe_planned_call(call: PlannedCall) -> list[tuple[str, str]]:
     strategy = f", strategy {call.choice.strategy}" if call.has_trees else ""
     arguments = _describe_arguments(call)
-    function = f"{call.spec.backend} backend{strategy}, device {call.spec.device}, {arguments}"
+    function_text = f"{call.spec.backend} backend{strategy}, device {call.spec.device}, {arguments}"
     transformed = [f"{name} = {shorten_names(sql)}" for name, sql in call.transformed]
     folded = [f"{name} = {'NULL' if v is None else repr(v)}" for name, v in call.constants.items()]
     functions = [function.name for function in call.functions_of_models]
@@ -114,7 +114,7 @@ def _describe_plan_of_call(call: PlannedCall) -> list[tuple[str, str]]:
         ("columns not read", _describe_unread(call) or "none"),
         *((title, _join_items(items) + reason) for title, items, reason in optional_lines if items),
         ("in SQL", _describe_sql_part(call)),
-        ("in UDF", function if call.calls_function else "nothing"),
+        ("in UDF", function_text if call.calls_function else "nothing"),
         *([("route", str(call.route))] if call.calls_function else []),
         ("rows", _describe_rows(call)),
         ("chosen by", call.choice.reason),
@@ -150,10 +150,10 @@ def _describe_arguments(call: PlannedCall) -> str:
 
 
 def _describe_unread(call: PlannedCall) -> str:
-    groups: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for name, reason in call.dropped_by.items():
-        groups.setdefault("" if reason is None else f" ({reason})", []).append(name)
-    return "; ".join(_join_items(names) + reason for reason, names in groups.items())
+        names_by_reason.setdefault("" if reason is None else f" ({reason})", []).append(name)
+    return "; ".join(_join_items(names) + reason for reason, names in names_by_reason.items())
 
 
 def _describe_sharing(call: PlannedCall) -> list[tuple[str, str]]:
@@ -174,43 +174,43 @@ def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
         return [("approximate", f"no: {call.exact_reason}")]
     if call.small_call is None or (call.filtered is None and call.cascade is None):
         return []
-    where = call.small_call.spec.name if call.small_call.calls_function else "in SQL"
-    reads = f"{where}, which reads {_list_reads(call.small_call)}"
+    function_text = call.small_call.spec.name if call.small_call.calls_function else "in SQL"
+    reads = f"{function_text}, which reads {_list_reads(call.small_call)}"
     if call.filtered is not None:
         return _describe_filter(call.filtered, reads, call.idle_parts)
-    facts = call.cascade
-    assert facts is not None
+    cascade = call.cascade
+    assert cascade is not None
     guarantee = (
-        f"accuracy falls by at most {facts.accuracy_loss:g} (97.5% sure); {facts.loss:.4f} was "
-        f"measured on {facts.held_out:,} rows held out"
+        f"accuracy falls by at most {cascade.accuracy_loss:g} (97.5% sure); {cascade.loss:.4f} was "
+        f"measured on {cascade.held_out:,} rows held out"
     )
-    idle = _list_rarely_computed(call.idle_parts, facts)
+    rarely_computed = _list_rarely_computed(call.idle_parts, cascade)
     return [
         ("approximate", f"a small model first, {reads}"),
-        ("only if unsure", f"{idle}, for {1 - facts.confident:.1%} of the rows"),
+        ("only if unsure", f"{rarely_computed}, for {1 - cascade.confident:.1%} of the rows"),
         ("guarantee", guarantee),
-        ("expected gain", f"{facts.gain:.2f} times as fast"),
+        ("expected gain", f"{cascade.gain:.2f} times as fast"),
     ]
 
 
-def _list_rarely_computed(idle: Sequence[str], facts: CascadeFacts | FilterFacts) -> str:
+def _list_rarely_computed(idle_parts: Sequence[str], record: CascadeFacts | FilterFacts) -> str:
     """List what is computed only for the rows that the small model does not decide."""
-    unread_groups = [group.name for group in facts.groups if group.inside and not group.chosen]
-    return _join_items([*idle, *unread_groups])
+    unread_groups = [group.name for group in record.groups if group.inside and not group.chosen]
+    return _join_items([*idle_parts, *unread_groups])
 
 
-def _describe_filter(facts: FilterFacts, reads: str, idle: Sequence[str]) -> list[tuple[str, str]]:
-    count, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
+def _describe_filter(top_k: FilterFacts, reads: str, idle: Sequence[str]) -> list[tuple[str, str]]:
+    count, share = math.ceil(top_k.ratio * top_k.k), top_k.ratio * top_k.k / top_k.rows
     selection = f"for {count} rows, or {share:.2%} of them if that is more"
     guarantee = (
-        f"of the best {facts.k} rows at least {facts.precision:.0%} are right in 95% of queries "
-        f"(97.5% sure), over {facts.rows:,} rows"
+        f"of the best {top_k.k} rows at least {top_k.precision:.0%} are right in 95% of queries "
+        f"(97.5% sure), over {top_k.rows:,} rows"
     )
     return [
         ("approximate", f"a small model ranks all rows, {reads}"),
-        ("only of the best", f"{_list_rarely_computed(idle, facts)}, {selection}"),
+        ("only of the best", f"{_list_rarely_computed(idle, top_k)}, {selection}"),
         ("guarantee", guarantee),
-        ("expected gain", f"{facts.gain:.2f} times as fast"),
+        ("expected gain", f"{top_k.gain:.2f} times as fast"),
     ]
 
 
@@ -253,29 +253,30 @@ def _describe_measurement(plan: Plan, index: int) -> list[tuple[str, str]]:
     first_index, *other_indices = plan.functions[call.spec.name]
     if index != first_index:
         return [("measured", f"with call {first_index + 1}, whose function it shares")]
-    text = _describe_function(measurement, call.choice.backend == "sql")
+    text = _describe_function_measurement(measurement, call.choice.backend == "sql")
     if other_indices:
         text += f", for calls {', '.join(str(k + 1) for k in (first_index, *other_indices))}"
     lines = [("measured", text)]
     if call.small_call is not None and call.cascade is not None:
-        small = analysis.functions.get(call.small_call.spec.name)
-        if small is not None and small.rows:
-            share, rows = 1 - measurement.rows / small.rows, _format_count(small.rows, "row")
+        small_measurement = analysis.functions.get(call.small_call.spec.name)
+        if small_measurement is not None and small_measurement.rows:
+            share = 1 - measurement.rows / small_measurement.rows
+            row_count = _format_count(small_measurement.rows, "row")
             expected = f"{call.cascade.confident:.1%} expected"
-            lines.append(("confident", f"{share:.1%} of {rows}; {expected}"))
+            lines.append(("confident", f"{share:.1%} of {row_count}; {expected}"))
     return lines
 
 
-def _describe_function(measured: FunctionMeasurement, is_sql: bool) -> str:
-    if not measured.batches:
+def _describe_function_measurement(measurement: FunctionMeasurement, is_sql: bool) -> str:
+    if not measurement.batches:
         return "no row went to the function" + (": all were scored in SQL" if is_sql else "")
     destination = " went to the function" if is_sql else ""
-    per_row = format_duration(measured.seconds / max(1, measured.rows))
-    remembered = f", {measured.again:,} of them remembered" if measured.again else ""
+    per_row = format_duration(measurement.seconds / max(1, measurement.rows))
+    remembered = f", {measurement.again:,} of them remembered" if measurement.again else ""
     return (
-        f"{_format_count(measured.rows, 'row')}{destination} in "
-        f"{_format_count(measured.batches, 'batch')}{remembered}, "
-        f"{format_duration(measured.seconds)} in the function on all threads ({per_row} a row)"
+        f"{_format_count(measurement.rows, 'row')}{destination} in "
+        f"{_format_count(measurement.batches, 'batch')}{remembered}, "
+        f"{format_duration(measurement.seconds)} in the function on all threads ({per_row} a row)"
     )
 
 
@@ -295,13 +296,13 @@ def format_duration(seconds: float) -> str:
     """
     if seconds == float("inf"):
         return "not feasible"
-    unit, size = next(((u, s) for u, s in _UNITS if seconds >= s), _UNITS[-1])
+    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), _UNITS[-1])
     count = seconds / size
     return f"{count:,.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"
 
 
 def _join_items(items: Sequence[str], max_items: int = 24) -> str:
-    text = ", ".join(item.replace(" ", _TIED) for item in items[:max_items])
+    text = ", ".join(item.replace(" ", _NO_BREAK_SPACE) for item in items[:max_items])
     return text + (f", .. {len(items) - max_items} more" if len(items) > max_items else "")
 
 
@@ -309,13 +310,13 @@ _MAX_BOX_COLUMNS = 6
 
 
 def draw_plan(plan: Plan) -> str:
-    parts = []
+    fragments = []
     for index, call in enumerate(plan.calls):
         lines = describe_call(plan, index)
-        parts.append(html.flow(_draw_boxes(call, dict(lines))))
-        parts.append(html.table(("", ""), lines))
+        fragments.append(html.flow(_draw_boxes(call, dict(lines))))
+        fragments.append(html.table(("", ""), lines))
     statement_lines = describe_statement(plan)
-    return "".join(parts + ([html.table(("", ""), statement_lines)] if statement_lines else []))
+    return "".join(fragments + ([html.table(("", ""), statement_lines)] if statement_lines else []))
 
 
 def _draw_boxes(call: PlannedCall, lines: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -347,9 +348,9 @@ def _describe_passes(program: Program, output: Output) -> str:
     current = select_parts(program, (Part(output),))
     lines = []
     for model_pass in MODEL_PASSES:
-        before, current = current, run(current, passes=(model_pass,))
-        if current.hash != before.hash:
-            sizes = f"{_describe_size(before)} -> {_describe_size(current)}"
+        previous, current = current, run(current, passes=(model_pass,))
+        if current.hash != previous.hash:
+            sizes = f"{_describe_size(previous)} -> {_describe_size(current)}"
             lines.append(f"{model_pass.__name__}: {sizes}")
     return "\n".join(lines) or "none changes it"
 

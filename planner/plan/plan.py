@@ -88,9 +88,9 @@ class PlannedCall:
     functions_of_models: tuple[NamedFunction, ...] = ()
     models: tuple[str, ...] = ()
 
-    def with_cascade(self, small: PlannedCall, facts: CascadeFacts) -> PlannedCall:
-        sql = f"coalesce({small.sql}, {self.sql})"
-        return replace(self, sql=sql, small_call=small, cascade=facts)
+    def with_cascade(self, small_call: PlannedCall, cascade: CascadeFacts) -> PlannedCall:
+        sql = f"coalesce({small_call.sql}, {self.sql})"
+        return replace(self, sql=sql, small_call=small_call, cascade=cascade)
 
     @property
     def small_model_reads(self) -> tuple[tuple[str, Bound], ...]:
@@ -210,14 +210,14 @@ class Plan:
         seconds, in_functions = analysis.seconds, analysis.function_seconds
         result["measured"] = {"seconds": seconds, "in_functions": in_functions}
         for name, (first_index, *other_indices) in self.functions.items():
-            measured = analysis.functions.get(name)
-            if measured is None:
+            measurement = analysis.functions.get(name)
+            if measurement is None:
                 continue
             calls[first_index]["measured"] = {
-                "rows": measured.rows,
-                "rows_again": measured.again,
-                "batches": measured.batches,
-                "seconds": measured.seconds,
+                "rows": measurement.rows,
+                "rows_again": measurement.again,
+                "batches": measurement.batches,
+                "seconds": measurement.seconds,
             }
             for index in other_indices:
                 calls[index]["measured"] = {"with_call": first_index}
@@ -230,13 +230,13 @@ class Plan:
         return draw_plan(self)
 
 
-def estimate_rows(plan: Plan, ask: EstimateRows) -> Plan:
+def estimate_rows(plan: Plan, estimate: EstimateRows) -> Plan:
     """Return `plan` with row counts as the engine estimates them, and with times for these rows."""
-    return replace(plan, calls=tuple(_estimate_call_rows(call, ask) for call in plan.calls))
+    return replace(plan, calls=tuple(_estimate_call_rows(call, estimate) for call in plan.calls))
 
 
-def _estimate_call_rows(call: PlannedCall, ask: EstimateRows) -> PlannedCall:
-    rows = call.rows if call.rows.was_asked else call.rows.ask_engine(ask)
+def _estimate_call_rows(call: PlannedCall, estimate: EstimateRows) -> PlannedCall:
+    rows = call.rows if call.rows.was_asked else call.rows.ask_engine(estimate)
     if call.source is None or rows.chosen_by:
         return replace(call, rows=rows)
     source, spec = call.source, call.spec

@@ -104,7 +104,7 @@ def plan_call(
     )
     for stage in STAGES:
         draft = stage(draft)
-    return _finish_plan(draft)
+    return _build_call_in_from(draft)
 
 
 def _choose_route(options: Mapping[str, Any], row_in_from: bool, context: Context) -> Route:
@@ -128,9 +128,9 @@ def bind_arguments(draft: CallDraft) -> CallDraft:
     columns = bind(call, model.columns, used, owner, scope, may_replace_blanks, allows_missing)
     if transform is None:
         return replace(draft, bound_inputs=columns)
-    sql = {name: bound.sql for name, bound in columns.items()}
+    sql_by_column = {name: bound.sql for name, bound in columns.items()}
     bound_inputs = {
-        name: Bound(transform.sql(name, sql), transform.expressions[name].type)
+        name: Bound(transform.sql(name, sql_by_column), transform.expressions[name].type)
         if name in transform.expressions
         else columns[name]
         for name in sorted(draft.used_features)
@@ -140,16 +140,16 @@ def bind_arguments(draft: CallDraft) -> CallDraft:
 
 def choose_layout(draft: CallDraft) -> CallDraft:
     """Pack numbers as FLOAT instead of DOUBLE if this is exact for all of them."""
-    fits = fits_float32(draft.bound_inputs, draft.prepared.program)
-    return replace(draft, layout="f32") if fits else draft
+    is_exact = fits_float32(draft.bound_inputs, draft.prepared.program)
+    return replace(draft, layout="f32") if is_exact else draft
 
 
 def find_null_rows(draft: CallDraft) -> CallDraft:
     """Find features whose NULL makes the result NULL, and replace unknown categories with NULL."""
     inputs = draft.prepared.program.inputs.keys()
     null_features = sorted(find_null_inputs(draft.options, draft.model.program) & inputs)
-    known = find_known_categories(draft.options, draft.model.program)
-    categories = {name: values for name, values in known.items() if name in inputs}
+    known_categories = find_known_categories(draft.options, draft.model.program)
+    categories = {name: values for name, values in known_categories.items() if name in inputs}
     if not null_features and not categories:
         return draft
     # Each column is now written several times, and is better evaluated once.
@@ -238,7 +238,7 @@ STAGES: tuple[Callable[[CallDraft], CallDraft], ...] = (
 )
 
 
-def _finish_plan(draft: CallDraft) -> CallInFrom:
+def _build_call_in_from(draft: CallDraft) -> CallInFrom:
     """Write the SQL of the call, and record the facts that EXPLAIN shows."""
     dialect, target, model = draft.dialect, draft.target, draft.model
     spec = _make_function_spec(draft)
@@ -246,7 +246,7 @@ def _finish_plan(draft: CallDraft) -> CallInFrom:
     missing_test = build_missing_test(draft.bound_inputs, draft.null_where, dialect)
     null_condition = combine_conditions(discard_test, missing_test)
     call_sql, column, row = _build_function_call_sql(draft, spec, null_condition)
-    result = _build_result_sql(draft, call_sql, spec.by_column, null_condition)
+    result_sql = _build_result_sql(draft, call_sql, spec.by_column, null_condition)
     choice, expression = draft.choice, draft.expression
     if expression is not None:
         choice = expression.to_choice(choice)
@@ -261,13 +261,13 @@ def _finish_plan(draft: CallDraft) -> CallInFrom:
         version=model.version,
         output=target.text,
         reads=tuple((bound_inputs if draft.columns is None else draft.columns).items()),
-        transformed=_describe_transformed_features(draft, bound_inputs),
+        transformed=_list_transformed_features(draft, bound_inputs),
         feature_count=len(bound_inputs),
         unread=tuple(c.name for c in model.columns if c.name not in draft.used_columns),
         encoded=tuple(split.encoders.inputs) if split.encoders else (),
         spec=spec,
         choice=choice,
-        sql=result,
+        sql=result_sql,
         type=target.type,
         texts=split.text_inputs,
         has_trees=any(node.op == "tree_ensemble" for node in split.core),
@@ -288,7 +288,7 @@ def _finish_plan(draft: CallDraft) -> CallInFrom:
             numbers=tuple(list_numbers(draft.prepared, draft.bound_inputs, "DOUBLE", dialect)),
             texts=tuple(list_string_columns(draft.prepared, draft.bound_inputs)),
         )
-    reads_row = row is not None and (column is not None or row.name in result)
+    reads_row = row is not None and (column is not None or row.name in result_sql)
     return CallInFrom(planned=planned, column=column, row=row if reads_row else None)
 
 
@@ -297,11 +297,11 @@ def _build_result_sql(
 ) -> str:
     """Build the SQL of the call's value, which is NULL for rows that meet `null_condition`."""
     dialect, target, program = draft.dialect, draft.target, draft.model.program
-    value = dialect.value_of(call_sql)
-    element = draft.shared.element(value, program, target.part, by_column, dialect)
+    value_sql = dialect.value_of(call_sql)
+    element_sql = draft.shared.element(value_sql, program, target.part, by_column, dialect)
     output, chosen, call = target.output, target.chosen, draft.call
     result = decode_result(
-        element, program, output, chosen, dialect, call.baseline, call.standard_errors
+        element_sql, program, output, chosen, dialect, call.baseline, call.standard_errors
     )
     result = dialect.require_success(call_sql, result)
     if draft.expression is not None:
@@ -310,7 +310,7 @@ def _build_result_sql(
     return result if draft.read_once is None else draft.read_once.wrap(result)
 
 
-def _describe_transformed_features(
+def _list_transformed_features(
     draft: CallDraft, bound_inputs: Mapping[str, Bound]
 ) -> tuple[tuple[str, str], ...]:
     transform = draft.model.transform

@@ -43,7 +43,7 @@ class _ModelGroup:
 
     def add(self, name: str, spec: FunctionSpec, call: CallInFrom) -> None:
         numbers = tuple(self.numbers.setdefault(n, len(self.numbers)) for n in call.numbers)
-        texts = tuple(self.texts.setdefault(t, len(self.texts)) for t in call.texts)
+        texts = tuple(self.texts.setdefault(text, len(self.texts)) for text in call.texts)
         self.scorers[name] = ModelScorer(spec, numbers, texts)
 
     def make_function(self, errors: Mapping[str, SqlmlError], skips_unknown: bool) -> NamedFunction:
@@ -60,22 +60,22 @@ class _ModelGroup:
 def plan_named_call(
     call: ModelCall,
     target: Target,
-    named: ModelsOfRows,
+    models: ModelsOfRows,
     scope: Scope,
-    plan: PlanSingleCall,
+    plan_single: PlanSingleCall,
     sorts: bool,
 ) -> CallInFrom:
     """Plan a call whose rows name models; with `sorts`, FROM computes it after sorting by model."""
     assert isinstance(call.model, ModelColumn)
     dialect, name = scope.dialect, f"({scope.text(call.model.span)})"
-    groups, errors, planned = _group_models(call, named, plan)
+    groups, errors, planned = _group_models(call, models, plan_single)
     if not groups:
         raise next(iter(errors.values()))
-    sql, functions = _build_groups_sql(groups, errors, named, call.skips_unknown, name, dialect)
+    sql, functions = _build_groups_sql(groups, errors, models, call.skips_unknown, name, dialect)
     model_text = " ".join(scope.sql[call.model.span.start : call.model.span.end].split())
     reads: dict[str, Bound] = {model_text: Bound(name, "VARCHAR")}
-    for single in planned:
-        reads |= dict(single.reads)
+    for single_call in planned:
+        reads |= dict(single_call.reads)
     example, read_sql = groups[0].example, {fold(bound.sql) for bound in reads.values()}
     quote = dialect.quote_name
     other_columns = [c for c in example.other_columns if fold(quote(c)) not in read_sql]
@@ -99,15 +99,15 @@ def plan_named_call(
 def _build_groups_sql(
     groups: Sequence[_ModelGroup],
     errors: Mapping[str, SqlmlError],
-    named: ModelsOfRows,
+    models: ModelsOfRows,
     skips_unknown: bool,
-    name: str,
+    name_sql: str,
     dialect: Dialect,
 ) -> tuple[str, list[NamedFunction]]:
     """Return the SQL that scores a row with the model it names, and the functions in that SQL.
 
-    `name` is the SQL of the model's name. Another function returns the index of the model's group
-    if there are several groups, or if rows with unknown names are NULL.
+    `name_sql` is the SQL of the model's name. Another function returns the index of the model's
+    group if there are several groups, or if rows with unknown names are NULL.
     """
     has_branches = len(groups) > 1 or skips_unknown
     functions = [g.make_function({} if has_branches else errors, has_branches) for g in groups]
@@ -115,32 +115,32 @@ def _build_groups_sql(
     for group, function in zip(groups, functions, strict=True):
         arguments = dialect.columns_of_models(list(group.numbers), list(group.texts))
         placeholder = f"{dialect.scorer(group.example.spec.name)}({ROW_PLACEHOLDER})"
-        call_sql = f"{dialect.scorer(function.name)}({name}, {arguments})"
+        call_sql = f"{dialect.scorer(function.name)}({name_sql}, {arguments})"
         branches.append(group.sql.replace(placeholder, call_sql))
     if not has_branches:
-        return f"(CASE WHEN {name} IS NULL THEN NULL ELSE {branches[0]} END)", functions
+        return f"(CASE WHEN {name_sql} IS NULL THEN NULL ELSE {branches[0]} END)", functions
     group_function = NamedFunction(
         groups={n: k for k, group in enumerate(groups) for n in group.scorers},
         errors=errors,
-        nulls=named.nulls,
+        nulls=models.nulls,
         by_column=groups[0].example.spec.by_column,
     )
-    group_number = f"{dialect.scorer(group_function.name)}({name})"
+    group_number = f"{dialect.scorer(group_function.name)}({name_sql})"
     branches_sql = " ".join(f"WHEN {k} THEN {sql}" for k, sql in enumerate(branches))
     checked_number = dialect.require_success(group_number, dialect.value_of(group_number))
     return f"(CASE {checked_number} {branches_sql} END)", [*functions, group_function]
 
 
 def _group_models(
-    call: ModelCall, named: ModelsOfRows, plan: PlanSingleCall
+    call: ModelCall, models: ModelsOfRows, plan_single: PlanSingleCall
 ) -> tuple[list[_ModelGroup], Mapping[str, SqlmlError], list[PlannedCall]]:
     """Return the groups of models, the errors of models that cannot be called, and all calls."""
     groups: dict[str, _ModelGroup] = {}
-    errors = dict(named.errors)
+    errors = dict(models.errors)
     call_by_version: dict[object, CallInFrom] = {}
     error_by_version: dict[object, SqlmlError] = {}
-    all_columns = frozenset[str]().union(*map(_fold_columns, named.targets.values()))
-    for name, target in named.targets.items():
+    all_columns = frozenset[str]().union(*map(_fold_columns, models.targets.values()))
+    for name, target in models.targets.items():
         # All names of one version, such as its aliases, share a call.
         model = target.model
         version = model.database, model.name, model.version, target.output, target.chosen
@@ -149,7 +149,7 @@ def _group_models(
                 # Arguments for features that only other models have are left out.
                 foreign = all_columns - _fold_columns(target)
                 used = (a for a in call.arguments if a.name is None or fold(a.name) not in foreign)
-                call_by_version[version] = plan(replace(call, arguments=tuple(used)), target)
+                call_by_version[version] = plan_single(replace(call, arguments=tuple(used)), target)
             except SqlmlError as error:
                 error_by_version[version] = error
         if version in error_by_version:

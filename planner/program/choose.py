@@ -44,17 +44,17 @@ SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
     """Return a session's `settings` with `name` set to `value`, or removed if `value` is None."""
-    values = SETTINGS.get(name)
-    if values is None:
-        known = ", ".join(f"sqlml_{option}" for option in SETTINGS)
-        raise ConfigError(f"unknown setting sqlml_{name}; settings: {known}")
-    others = {k: v for k, v in settings.items() if k != name}
+    allowed = SETTINGS.get(name)
+    if allowed is None:
+        setting_names = ", ".join(f"sqlml_{option}" for option in SETTINGS)
+        raise ConfigError(f"unknown setting sqlml_{name}; settings: {setting_names}")
+    other_settings = {k: v for k, v in settings.items() if k != name}
     if value is None:
-        return others
+        return other_settings
     text = str(value).lower() if isinstance(value, str | bool) else ""
-    if text not in values:
-        raise ConfigError(f"unknown {name} {value!r}; sqlml_{name} takes {', '.join(values)}")
-    return {**others, name: text}
+    if text not in allowed:
+        raise ConfigError(f"unknown {name} {value!r}; sqlml_{name} takes {', '.join(allowed)}")
+    return {**other_settings, name: text}
 
 
 def read_batch_size(options: Mapping[str, Any]) -> int | None:
@@ -118,17 +118,17 @@ def choose_way(
         return choose_way(program, {**options, "backend": "auto"}, rows, batch, by_column)
     if any(node.op in NATIVE_ONLY for node in program.nodes):
         return Choice("native", "traverse", "cpu", "the one backend that explains")
-    owners = [OWNING_BACKENDS[n.op] for n in program.nodes if n.op in OWNING_BACKENDS]
-    if backend == "auto" and owners:
+    owning_backends = [OWNING_BACKENDS[n.op] for n in program.nodes if n.op in OWNING_BACKENDS]
+    if backend == "auto" and owning_backends:
         reason = "the one backend that runs this kind of model"
-        return _choose_for_backend(program, owners[0], strategy, device, reason)
+        return _choose_for_backend(program, owning_backends[0], strategy, device, reason)
     if backend == "auto" or strategy == "auto":
         estimates = tuple(
-            way
-            for way in _estimate_ways(program, rows, batch, by_column)
-            if backend in ("auto", way.backend)
-            and strategy in ("auto", way.strategy)
-            and device in ("auto", way.device)
+            estimate
+            for estimate in _estimate_ways(program, rows, batch, by_column)
+            if backend in ("auto", estimate.backend)
+            and strategy in ("auto", estimate.strategy)
+            and device in ("auto", estimate.device)
         )
         if (cheapest := _choose_cheapest(program, estimates, rows)) is not None:
             return cheapest
@@ -153,12 +153,12 @@ def _choose_infeasible(program: Program, strategy: str, device: str) -> Choice:
 
 def _read_options(options: Mapping[str, Any]) -> tuple[str, str, str]:
     plurals = {"backend": "backends", "device": "devices", "strategy": "strategies"}
-    names = {option: str(options.get(option, "auto")).lower() for option in plurals}
-    for option, name in names.items():
-        if name not in SETTINGS[option]:
-            known = ", ".join(SETTINGS[option])
-            raise ConfigError(f"unknown {option} {name!r}; {plurals[option]}: {known}")
-    return names["backend"], names["strategy"], names["device"]
+    values = {option: str(options.get(option, "auto")).lower() for option in plurals}
+    for option, value in values.items():
+        if value not in SETTINGS[option]:
+            known_names = ", ".join(SETTINGS[option])
+            raise ConfigError(f"unknown {option} {value!r}; {plurals[option]}: {known_names}")
+    return values["backend"], values["strategy"], values["device"]
 
 
 def _choose_cheapest(program: Program, estimates: tuple[Estimate, ...], rows: int) -> Choice | None:
@@ -178,12 +178,12 @@ def _estimate_ways(
 
 
 @cache_by_program
-def _is_supported(program: Program, way: Estimate) -> bool:
-    if way.seconds == float("inf"):
+def _is_supported(program: Program, estimate: Estimate) -> bool:
+    if estimate.seconds == float("inf"):
         return False
-    if BACKENDS[way.backend].level == "tensor":
-        program = run(lower(program, way.strategy), passes=TENSOR_PASSES)
-    return load_backend(way.backend).supports(program) is None
+    if BACKENDS[estimate.backend].level == "tensor":
+        program = run(lower(program, estimate.strategy), passes=TENSOR_PASSES)
+    return load_backend(estimate.backend).supports(program) is None
 
 
 def _choose_for_backend(
@@ -193,7 +193,7 @@ def _choose_for_backend(
     load_backend(backend)  # Raises an error if it is not installed.
     strategies = BACKENDS[backend].strategies
     if strategy == "auto":
-        strategy = _choose_by_depth(program, strategies)
+        strategy = _choose_tree_strategy(program, strategies)
     elif strategy not in strategies:
         raise ConfigError(
             f"backend {backend!r} has no strategy {strategy!r}; strategies: "
@@ -207,7 +207,7 @@ def _choose_for_backend(
 _find_refusal = cache_by_program(explain_refusal)
 
 
-def _choose_by_depth(program: Program, strategies: tuple[str, ...]) -> str:
+def _choose_tree_strategy(program: Program, strategies: tuple[str, ...]) -> str:
     """Choose the first strategy, or by depth GEMM, PTT or TT (Hummingbird, section 5.1)."""
     ensembles = [Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble"]
     has_category_sets = any(e.has_categories for e in ensembles)
@@ -226,13 +226,13 @@ def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
     Times are nearly linear in the number of rows, so what is fastest for the fewest and for the
     most rows is fastest in between.
     """
-    names = tuple(str(options.get(name, "auto")).lower() for name in OPTIONS)
-    return "auto" in names and _depends_on_rows(program, names)
+    values = tuple(str(options.get(name, "auto")).lower() for name in OPTIONS)
+    return "auto" in values and _depends_on_rows(program, values)
 
 
 @cache_by_program
-def _depends_on_rows(program: Program, names: tuple[str, ...]) -> bool:
-    options = dict(zip(OPTIONS, names, strict=True))
+def _depends_on_rows(program: Program, values: tuple[str, ...]) -> bool:
+    options = dict(zip(OPTIONS, values, strict=True))
     choices = [choose_way(program, options, rows) for rows in (ROWS, MIN_ROWS, MAX_ROWS)]
     return len({(c.backend, c.strategy, c.device) for c in choices}) > 1
 
@@ -272,8 +272,8 @@ class Route:
         >>> [Route(True, None).name, Route(True, "..").name, Route(False, "..").name]
         ['native', 'native with python', 'arrow']
         """
-        native = "native" if self.python_reason is None else "native with python"
-        return native if self.by_column else "arrow"
+        native_name = "native" if self.python_reason is None else "native with python"
+        return native_name if self.by_column else "arrow"
 
     @property
     def is_temporary(self) -> bool:

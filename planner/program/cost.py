@@ -48,10 +48,10 @@ class Estimate:
 
     @property
     def name(self) -> str:
-        where = "" if self.device == "cpu" else f" on {self.device}"
+        device = "" if self.device == "cpu" else f" on {self.device}"
         kernel = f" ({self.kernel})" if self.kernel else ""
         strategy = f"/{self.strategy}" if self.has_trees else ""
-        return f"{self.backend}{strategy}{where}{kernel}"
+        return f"{self.backend}{strategy}{device}{kernel}"
 
 
 def estimate_ways(
@@ -75,9 +75,9 @@ def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
     if any(node.op == "tree_ensemble" for node in program.nodes):
         tree, nanoseconds = build_one_tree(program), math.inf
         if tree is not None:
-            checks = 1 + sum(r.is_limited for r in tree.ranges)
+            num_checks = 1 + sum(r.is_limited for r in tree.ranges)
             per_row = tree.mean_levels * costs["sql.level"] + tree.tests * costs["sql.test"]
-            nanoseconds = rows * (per_row + checks * costs["sql.number"])
+            nanoseconds = rows * (per_row + num_checks * costs["sql.number"])
     else:
         width = sum(_count_columns(node) for node in program.nodes if node.op == "input")
         nanoseconds = rows * width * costs["sql.number"]
@@ -150,11 +150,11 @@ def _count_multiply_adds(node: Node) -> int:
 
 def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
     """Estimate the fastest native kernel: lockstep, or the better of cursor and descent."""
-    kernels = estimate_tree_costs(shape, rates.costs)
-    block_cost = min(kernels.cursor, kernels.descent) * max(1.0, BLOCK / max(rows, 1))
-    block_cost += kernels.batch / max(rows, 1)
-    block_kernel = "cursor" if kernels.cursor <= kernels.descent else "descent"
-    cost_by_kernel = {"lockstep": kernels.choose_lockstep_cost(rows), block_kernel: block_cost}
+    tree_costs = estimate_tree_costs(shape, rates.costs)
+    block_cost = min(tree_costs.cursor, tree_costs.descent) * max(1.0, BLOCK / max(rows, 1))
+    block_cost += tree_costs.batch / max(rows, 1)
+    block_kernel = "cursor" if tree_costs.cursor <= tree_costs.descent else "descent"
+    cost_by_kernel = {"lockstep": tree_costs.choose_lockstep_cost(rows), block_kernel: block_cost}
     kernel = min(cost_by_kernel, key=lambda k: cost_by_kernel[k])
     return cost_by_kernel[kernel], kernel
 
@@ -166,10 +166,10 @@ def _estimate_steps(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, 
 
 def _estimate_gemm(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
     """Estimate trees as matrix products, padded to equal size (Hummingbird, algorithm 1)."""
-    nodes = int(shape.nodes.sum(1).max(initial=0))
-    numbers = shape.trees * (2 * nodes + 2 * (nodes + 1))
-    products = shape.trees * (nodes * (nodes + 1) + (nodes + 1) * shape.values)
-    return numbers * rates["number"] + products * rates["product"], ""
+    max_nodes = int(shape.nodes.sum(1).max(initial=0))
+    num_elements = shape.trees * (2 * max_nodes + 2 * (max_nodes + 1))
+    num_products = shape.trees * (max_nodes * (max_nodes + 1) + (max_nodes + 1) * shape.values)
+    return num_elements * rates["number"] + num_products * rates["product"], ""
 
 
 def _estimate_perfect_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:

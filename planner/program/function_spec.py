@@ -47,10 +47,10 @@ def spell_constants(constants: Constants) -> str:
     >>> spell_constants(((0, 3.0), (2, None), (11, "pro")))
     '_k0f4008_k2n_k11s70726f'
     """
-    return "".join(f"_k{index}{_spell_value(value)}" for index, value in constants)
+    return "".join(f"_k{index}{_spell_constant(value)}" for index, value in constants)
 
 
-def _spell_value(value: float | str | None) -> str:
+def _spell_constant(value: float | str | None) -> str:
     if value is None:
         return "n"
     if isinstance(value, str):
@@ -254,8 +254,8 @@ class NamedFunction:
         """The function's name in the engine, with a hash of all fields of this object."""
         identity = [
             sorted(
-                (n, s.spec.name, s.number_positions, s.string_positions)
-                for n, s in self.scorers.items()
+                (n, scorer.spec.name, scorer.number_positions, scorer.string_positions)
+                for n, scorer in self.scorers.items()
             ),
             (self.num_numbers, self.num_strings),
             sorted(self.groups.items()),

@@ -99,8 +99,8 @@ def _locate_column(program: Program, output: str, column: int) -> tuple[str, Arr
     """Return the output that holds `column`, and the indices of its columns that make it up."""
     if not _has_class_blocks(program, output):
         return output, np.array([column], np.int64)
-    block = _find_width(program, output)
-    return BY_CLASS, np.arange(column * block, (column + 1) * block)
+    block_width = _find_width(program, output)
+    return BY_CLASS, np.arange(column * block_width, (column + 1) * block_width)
 
 
 def is_list(part: Part, width: int) -> bool:
@@ -167,10 +167,10 @@ def _select_output(program: Program, output: str, column: int | None) -> Program
 
 
 def _prepare_output(
-    program: Program, output: str, column: int | None, layout: Layout, lookup: int | None
+    program: Program, output: str, column: int | None, layout: Layout, max_categories: int | None
 ) -> Prepared:
     try:
-        return _split(_run_model_passes(program, output, column), layout, lookup)
+        return _split_program(_run_model_passes(program, output, column), layout, max_categories)
     except RecursionError:
         raise BackendError(_TOO_DEEP_MESSAGE) from None
 
@@ -181,8 +181,8 @@ def _run_model_passes(program: Program, output: str, column: int | None) -> Prog
 
 
 @cache_by_program
-def _split(part: Program, layout: Layout, lookup: int | None) -> Prepared:
-    return Prepared(part, split(part, layout, lookup))
+def _split_program(program: Program, layout: Layout, max_categories: int | None) -> Prepared:
+    return Prepared(program, split(program, layout, max_categories))
 
 
 def _select_columns(program: Program, source: str, columns: Array, output: str) -> Program:
@@ -213,13 +213,13 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
     try:
         if BACKENDS[backend].level == "tensor":
             core = run(lower(core, strategy), passes=TENSOR_PASSES)
-        engine = load_backend(backend)
-        reason = engine.supports(core)
+        loaded_backend = load_backend(backend)
+        reason = loaded_backend.supports(core)
         if reason is not None:
             raise BackendError(
                 f"backend {backend!r} cannot run this model ({reason}); use backend 'auto'"
             )
-        return engine.compile(core, device=device, strategy=strategy)
+        return loaded_backend.compile(core, device=device, strategy=strategy)
     except RecursionError:
         raise BackendError(_TOO_DEEP_MESSAGE) from None
 

@@ -29,9 +29,11 @@ def find_result_type(program: Program, output: str, chosen: ChosenClass | None) 
     if output == OWN:
         return "MAP(VARCHAR, DOUBLE)" + "[]" * (_count_explained(program, chosen) > 1)
     if output == "label" and labels:
-        return _combine_types([find_label_type(s) for s in labels])
+        return _combine_types([find_label_type(target_labels) for target_labels in labels])
     if output == "proba" and labels and chosen is None:
-        return _combine_types([f"MAP({find_label_type(s)}, DOUBLE)" for s in labels])
+        return _combine_types(
+            [f"MAP({find_label_type(target_labels)}, DOUBLE)" for target_labels in labels]
+        )
     is_single = len(labels) == 1 if output == "proba" else program.output_type(output).width == 1
     return "DOUBLE" if is_single else "DOUBLE[]"
 
@@ -54,40 +56,40 @@ def _combine_types(sql_types: Sequence[str]) -> str:
 
 
 def decode_result(
-    call: str,
+    call_sql: str,
     program: Program,
     output: str,
     chosen: ChosenClass | None,
     dialect: Dialect = DUCKDB,
     baseline: bool = False,
-    errors: bool = False,
+    standard_errors: bool = False,
 ) -> str:
-    """Build the SQL of an output's value for users, given the SQL `call` of a function.
+    """Build the SQL of an output's value for users, given the SQL `call_sql` of a function.
 
-    With `baseline`, contributions include the baseline. With `errors`, the value has the standard
-    errors of the contributions instead.
+    With `baseline`, contributions include the baseline. With `standard_errors`, the value has
+    the standard errors of the contributions instead.
     """
     labels = program.labels
     if output == OWN:
         value_count = _count_explained(program, chosen)
-        if errors:
-            return _build_error_maps(call, program, value_count, dialect)
-        return _build_contribution_maps(call, program, value_count, baseline, dialect)
+        if standard_errors:
+            return _build_error_maps(call_sql, program, value_count, dialect)
+        return _build_contribution_maps(call_sql, program, value_count, baseline, dialect)
     if output == "label" and labels:
         if len(labels) == 1:
             # A CASE would call the function too often: DuckDB evaluates the operand for a row of
             # NULLs under a LEFT JOIN, and Spark evaluates it for each WHEN.
             array = label_array(labels[0], dialect)
-            return dialect.at(f"({array})", dialect.operator("+", call, "1"))
-        return _decode_labels(call, labels, dialect)
+            return dialect.at(f"({array})", dialect.operator("+", call_sql, "1"))
+        return _decode_labels(call_sql, labels, dialect)
     if output == "proba" and len(labels) == 1 and chosen is None:
-        return dialect.map(label_array(labels[0], dialect), call)
+        return dialect.map(label_array(labels[0], dialect), call_sql)
     if output == "proba" and len(labels) > 1:
         if chosen is not None:
-            return _build_class_probabilities(call, program, chosen, dialect)
+            return _build_class_probabilities(call_sql, program, chosen, dialect)
         has_one_probability = program.has_one_probability_per_target
-        return _build_probability_maps(call, labels, has_one_probability, dialect)
-    return call
+        return _build_probability_maps(call_sql, labels, has_one_probability, dialect)
+    return call_sql
 
 
 def _count_explained(program: Program, chosen: ChosenClass | None) -> int:
@@ -98,93 +100,93 @@ def _count_explained(program: Program, chosen: ChosenClass | None) -> int:
 
 
 def _build_contribution_maps(
-    call: str, program: Program, value_count: int, baseline: bool, dialect: Dialect
+    call_sql: str, program: Program, value_count: int, baseline: bool, dialect: Dialect
 ) -> str:
-    key = "(baseline)" if "baseline" in program.inputs else "baseline"
-    names = [*program.inputs, *([key] if baseline else [])]
-    keys, block = dialect.texts(names), find_block_size(ensure_explained(program, OWN))
+    baseline_key = "(baseline)" if "baseline" in program.inputs else "baseline"
+    names = [*program.inputs, *([baseline_key] if baseline else [])]
+    keys, block_size = dialect.texts(names), find_block_size(ensure_explained(program, OWN))
     if value_count == 1:
-        is_whole_list = len(names) == block
-        return dialect.map(keys, call if is_whole_list else dialect.part(call, 1, len(names)))
-    block_starts = range(1, value_count * block, block)
+        is_whole = len(names) == block_size
+        return dialect.map(keys, call_sql if is_whole else dialect.part(call_sql, 1, len(names)))
+    block_starts = range(1, value_count * block_size, block_size)
     maps = [dialect.map(keys, dialect.part("p", k, k + len(names) - 1)) for k in block_starts]
-    return dialect.let("p", call, dialect.array(maps))
+    return dialect.let("p", call_sql, dialect.array(maps))
 
 
-def _build_error_maps(call: str, program: Program, value_count: int, dialect: Dialect) -> str:
+def _build_error_maps(call_sql: str, program: Program, value_count: int, dialect: Dialect) -> str:
     """Build the SQL of MAPs of standard errors, which are 0 if the contributions are exact."""
-    num_inputs, block = len(program.inputs), find_block_size(ensure_explained(program, OWN))
+    num_inputs, block_size = len(program.inputs), find_block_size(ensure_explained(program, OWN))
     keys = dialect.texts(list(program.inputs))
     zeros = dialect.array(["CAST(0 AS DOUBLE)"] * num_inputs)
-    has_errors = block > num_inputs + 1
+    has_errors = block_size > num_inputs + 1
     maps = [f"CASE WHEN p IS NOT NULL THEN {dialect.map(keys, zeros)} END"] * value_count
     if has_errors:
-        starts = [value * block + num_inputs + 2 for value in range(value_count)]
+        starts = [value_index * block_size + num_inputs + 2 for value_index in range(value_count)]
         maps = [dialect.map(keys, dialect.part("p", k, k + num_inputs - 1)) for k in starts]
-    return dialect.let("p", call, maps[0] if value_count == 1 else dialect.array(maps))
+    return dialect.let("p", call_sql, maps[0] if value_count == 1 else dialect.array(maps))
 
 
 def find_first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
     """Return the position of each target's first class in the list of all classes, from 1."""
-    sizes = [len(s) for s in labels]
-    return tuple(int(n) for n in np.cumsum([1, *sizes[:-1]]))
+    class_counts = [len(target_labels) for target_labels in labels]
+    return tuple(int(n) for n in np.cumsum([1, *class_counts[:-1]]))
 
 
-def _decode_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
+def _decode_labels(call_sql: str, labels: Sequence[Labels], dialect: Dialect) -> str:
     if _have_same_type(labels):
         all_labels = dialect.array([v for s in labels for v in _build_label_literals(s, dialect)])
-        return dialect.pick(all_labels, call)
+        return dialect.pick(all_labels, call_sql)
     fields = []
-    for t, first_position in enumerate(find_first_positions(labels)):
-        position = dialect.operator("-", dialect.at("p", t + 1), str(first_position - 1))
-        fields.append(dialect.at(f"({label_array(labels[t], dialect)})", position))
-    return _build_struct(call, fields, dialect)
+    for target, first_position in enumerate(find_first_positions(labels)):
+        position = dialect.operator("-", dialect.at("p", target + 1), str(first_position - 1))
+        fields.append(dialect.at(f"({label_array(labels[target], dialect)})", position))
+    return _build_struct(call_sql, fields, dialect)
 
 
 def _build_probability_maps(
-    call: str, labels: Sequence[Labels], has_one_probability: bool, dialect: Dialect
+    call_sql: str, labels: Sequence[Labels], has_one_probability: bool, dialect: Dialect
 ) -> str:
     """Build the SQL of a MAP of probabilities for each target.
 
-    With `has_one_probability`, `call` only returns the probability of each target's second class.
+    With `has_one_probability`, `call_sql` returns only the second class's probability per target.
     """
 
-    def map_target(s: Labels, p: str) -> str:
+    def map_target(target_labels: Labels, proba: str) -> str:
         if has_one_probability:
-            p = dialect.array([dialect.operator("-", "1", p), p])
-        return dialect.map(label_array(s, dialect), p)
+            proba = dialect.array([dialect.operator("-", "1", proba), proba])
+        return dialect.map(label_array(target_labels, dialect), proba)
 
     has_one_type = _have_same_type(labels)
     if has_one_type and len({s.values for s in labels}) == 1:
-        return dialect.each(call, "p", map_target(labels[0], "p"))
-    parts = [map_target(s, dialect.at("p", t)) for t, s in enumerate(labels, 1)]
+        return dialect.each(call_sql, "p", map_target(labels[0], "p"))
+    maps = [map_target(s, dialect.at("p", t)) for t, s in enumerate(labels, 1)]
     if has_one_type:
-        return dialect.let("p", call, dialect.array(parts))
-    return _build_struct(call, parts, dialect)
+        return dialect.let("p", call_sql, dialect.array(maps))
+    return _build_struct(call_sql, maps, dialect)
 
 
 def _build_class_probabilities(
-    call: str, program: Program, chosen: ChosenClass, dialect: Dialect
+    call_sql: str, program: Program, chosen: ChosenClass, dialect: Dialect
 ) -> str:
-    parts = []
-    for t, k in enumerate(chosen, 1):
-        p = dialect.at("p", t)
-        if k is None:
-            parts.append("CAST(NULL AS DOUBLE)")
+    probabilities = []
+    for target, class_index in enumerate(chosen, 1):
+        proba = dialect.at("p", target)
+        if class_index is None:
+            probabilities.append("CAST(NULL AS DOUBLE)")
         elif program.has_one_probability_per_target:
-            parts.append(p if k else dialect.operator("-", "1", p))
+            probabilities.append(proba if class_index else dialect.operator("-", "1", proba))
         else:
-            parts.append(dialect.at(p, k + 1))
-    return dialect.let("p", call, dialect.array(parts))
+            probabilities.append(dialect.at(proba, class_index + 1))
+    return dialect.let("p", call_sql, dialect.array(probabilities))
 
 
-def _build_struct(call: str, parts: Sequence[str], dialect: Dialect) -> str:
-    """Build the SQL of a struct of `parts`, which refer to the result of `call` as `p`."""
-    return dialect.let("p", call, dialect.struct({f"t{t}": p for t, p in enumerate(parts)}))
+def _build_struct(call: str, fields: Sequence[str], dialect: Dialect) -> str:
+    """Build the SQL of a struct of `fields`, which refer to the result of `call` as `p`."""
+    return dialect.let("p", call, dialect.struct({f"t{t}": sql for t, sql in enumerate(fields)}))
 
 
 def _have_same_type(labels: Sequence[Labels]) -> bool:
-    return len({s.kind for s in labels}) == 1
+    return len({target_labels.kind for target_labels in labels}) == 1
 
 
 _MAX_LITERALS = 16

@@ -76,14 +76,14 @@ def _make_column(
         return rng.integers(*_MICROSECONDS, ROWS).astype("datetime64[us]")
     if known_values.categories:
         return rng.choice(np.array(known_values.categories, np.float64), ROWS)
-    small, large = rng.normal(size=ROWS), rng.normal(size=ROWS) * 30 + 40
-    numbers = np.concatenate([small, large, rng.integers(0, 6, ROWS).astype(np.float64)])
+    near_zero, shifted = rng.normal(size=ROWS), rng.normal(size=ROWS) * 30 + 40
+    numbers = np.concatenate([near_zero, shifted, rng.integers(0, 6, ROWS).astype(np.float64)])
     if known_values.thresholds:
         thresholds = np.unique(np.concatenate(known_values.thresholds))
-        chosen = rng.choice(thresholds, min(thresholds.size, _MAX_THRESHOLDS), replace=False)
-        narrow = chosen.astype(np.float32)
-        neighbours = [np.nextafter(narrow, np.float32(side)) for side in (-np.inf, np.inf)]
-        near_thresholds = np.concatenate([chosen, narrow, *neighbours]).astype(np.float64)
+        sampled = rng.choice(thresholds, min(thresholds.size, _MAX_THRESHOLDS), replace=False)
+        rounded = sampled.astype(np.float32)
+        neighbours = [np.nextafter(rounded, np.float32(side)) for side in (-np.inf, np.inf)]
+        near_thresholds = np.concatenate([sampled, rounded, *neighbours]).astype(np.float64)
         between_thresholds = rng.uniform(thresholds[0], thresholds[-1], ROWS)
         numbers = np.concatenate([near_thresholds, between_thresholds, numbers[: ROWS // 4]])
     return rng.choice(numbers[np.isfinite(numbers)], ROWS)
@@ -91,20 +91,20 @@ def _make_column(
 
 def _collect_known_values(program: Program) -> dict[str, _KnownValues]:
     """Collect the thresholds and categories of each column from steps that read it directly."""
-    values: dict[str, _KnownValues] = {}
-    for traced in (program, run(program)):
-        names: list[list[str | None]] = []
-        for node in traced.nodes:
-            input_columns = [names[i] for i in node.inputs]
-            names.append(_trace_columns(node, input_columns))
+    values_by_column: dict[str, _KnownValues] = {}
+    for traced_program in (program, run(program)):
+        columns_by_node: list[list[str | None]] = []
+        for node in traced_program.nodes:
+            input_columns = [columns_by_node[i] for i in node.inputs]
+            columns_by_node.append(_trace_columns(node, input_columns))
             for column, name in enumerate(input_columns[0] if input_columns else ()):
                 if name is not None:
-                    known = values.get(name, _KnownValues())
-                    values[name] = _KnownValues(
-                        known.thresholds + _find_thresholds(node, column),
-                        known.categories + _find_categories(node),
+                    known_values = values_by_column.get(name, _KnownValues())
+                    values_by_column[name] = _KnownValues(
+                        known_values.thresholds + _find_thresholds(node, column),
+                        known_values.categories + _find_categories(node),
                     )
-    return values
+    return values_by_column
 
 
 def _trace_columns(node: Node, input_columns: list[list[str | None]]) -> list[str | None]:

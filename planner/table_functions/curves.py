@@ -32,16 +32,16 @@ def build_score_ctes(
         class_rows = ", ".join(f"({n})" for n in range(class_count))
         source = f"sqlml_scored CROSS JOIN (VALUES {class_rows}) AS all_classes(k)"
         score, is_positive = "array_extract(ps, k + 1)", "y = k"
-    keys = grouping.columns
-    items = f"{keys} w, {is_positive} AS is_positive, {score} AS p"
-    scored = f"SELECT {items} FROM {source} WHERE {IS_EVALUATED}"
+    key_items = grouping.columns
+    items = f"{key_items} w, {is_positive} AS is_positive, {score} AS p"
+    of_class = f"SELECT {items} FROM {source} WHERE {IS_EVALUATED}"
     by_score = f"""
-        SELECT {keys} p, count(*) AS n,
+        SELECT {key_items} p, count(*) AS n,
             CAST(sum(CASE WHEN is_positive THEN w ELSE 0 END) AS DOUBLE) AS pos,
             CAST(sum(CASE WHEN is_positive THEN 0 ELSE w END) AS DOUBLE) AS neg
         FROM of_class {grouping.group_by_with("p")}
     """
-    return grouping, (("of_class", scored), ("by_score", by_score))
+    return grouping, (("of_class", of_class), ("by_score", by_score))
 
 
 def _build_cumulative_counts(grouping: Grouping) -> str:
@@ -156,22 +156,22 @@ def build_quantile_edges(
             whole AS ({grouping.partition_by})
     """
     # The product and the quotient round as numpy.percentile does.
-    shares = [float(q) for q in (np.linspace(0, 1, bin_count + 1) * 100 / 100)[1:-1]]
+    quantiles = [float(q) for q in (np.linspace(0, 1, bin_count + 1) * 100 / 100)[1:-1]]
     neighbour_items = ", ".join(
         f"min(CASE WHEN upto > floor((total - 1) * {q!r}) THEN p END) AS low{n}, "
         f"min(CASE WHEN upto > floor((total - 1) * {q!r}) + 1 THEN p END) AS high{n}, "
         f"min((total - 1) * {q!r} - floor((total - 1) * {q!r})) AS part{n}"
-        for n, q in enumerate(shares, 1)
+        for n, q in enumerate(quantiles, 1)
     )
     neighbours = f"SELECT {grouping.columns} {neighbour_items} FROM ranked {grouping.group_by}"
-    edge = "low{n}"
+    edge_template = "low{n}"
     if interpolate:
-        edge = (
+        edge_template = (
             "CASE WHEN high{n} IS NULL THEN low{n} "
             "WHEN part{n} < 0.5 THEN low{n} + (high{n} - low{n}) * part{n} "
             "ELSE high{n} - (high{n} - low{n}) * (1 - part{n}) END"
         )
-    items = ", ".join(f"{edge.format(n=n)} AS e{n}" for n in range(1, bin_count))
+    items = ", ".join(f"{edge_template.format(n=n)} AS e{n}" for n in range(1, bin_count))
     edges = f"SELECT {grouping.columns} {items} FROM neighbours"
     return (("ranked", ranked), ("neighbours", neighbours), ("edges", edges))
 
@@ -202,5 +202,5 @@ def build_lift(grouping: Grouping, score_ctes: Ctes, bin_count: int) -> Evaluati
             pos_upto / upto * total / {positives} AS cumulative_lift
         FROM parts ORDER BY {grouping.columns} bin
     """
-    above = ("above", _build_cumulative_counts(grouping))
-    return EvaluationQuery((*score_ctes, above, ("ranked", ranked), ("parts", parts)), select)
+    above_cte = ("above", _build_cumulative_counts(grouping))
+    return EvaluationQuery((*score_ctes, above_cte, ("ranked", ranked), ("parts", parts)), select)

@@ -68,8 +68,8 @@ def build_drift(call: TableFunctionCall) -> tuple[str, str, str]:
     if not columns:
         raise call.error("the two tables share no column that can be compared")
     dialect, options = call.dialect, _read_options(call, [column.name for column in columns])
-    items = {column.name: dialect.quote_name(column.name) for column in columns}
-    side = _build_side_items(columns, items, dialect)
+    column_sql = {column.name: dialect.quote_name(column.name) for column in columns}
+    side = _build_side_items(columns, column_sql, dialect)
     prefix, suffix = _wrap_both_sides(columns, options, (), dialect)
     return f"{prefix}0 AS side, {side} FROM ", f" UNION ALL SELECT 1 AS side, {side} FROM ", suffix
 
@@ -92,14 +92,14 @@ def build_skew(call: TableFunctionCall) -> tuple[str, str]:
         DataColumn(f["name"], "", "name" if f["distinct"] is not None else "number")
         for f in features
     ]
-    numbers, names = _split_by_kind(columns)
-    columns = [*numbers, *names]
-    index = {column.name: k for k, column in enumerate(columns)}
-    values = [(index[f["name"]], value, count) for f in features for value, count in f["values"]]
+    number_columns, name_columns = _split_by_kind(columns)
+    columns = [*number_columns, *name_columns]
+    indices = {column.name: k for k, column in enumerate(columns)}
+    values = [(indices[f["name"]], value, count) for f in features for value, count in f["values"]]
     number_rows = [(k, float(v), count) for k, v, count in values if columns[k].kind == "number"]
     name_rows = [(k, str(v), count) for k, v, count in values if columns[k].kind == "name"]
-    other_rows = [(index[f["name"]], f["others"]) for f in features if f.get("others")]
-    share_rows = [(index[f["name"]], f["rows"], f["nulls"]) for f in features]
+    other_rows = [(indices[f["name"]], f["others"]) for f in features if f.get("others")]
+    share_rows = [(indices[f["name"]], f["rows"], f["nulls"]) for f in features]
     # Each row begins with the index of a column; `known_others` counts the names not recorded.
     tables: tuple[tuple[str, Mapping[str, str], Sequence[Sequence[Any]]], ...] = (
         ("known_numbers", {"k": "BIGINT", "p": "DOUBLE", "n": "DOUBLE"}, number_rows),
@@ -110,11 +110,11 @@ def build_skew(call: TableFunctionCall) -> tuple[str, str]:
     known = [
         f"{name} AS {build_literal_table(types, rows, dialect)}" for name, types, rows in tables
     ]
-    items = {name: dialect.quote_name(name) for name in index}
+    column_sql = {name: dialect.quote_name(name) for name in indices}
     if model.transform is not None:
-        items = model.transform.build_feature_sql(index, dialect.quote_name)
-    prefix, suffix = _wrap_both_sides(columns, _read_options(call, list(index)), known, dialect)
-    return f"{prefix}1 AS side, {_build_side_items(columns, items, dialect)} FROM ", suffix
+        column_sql = model.transform.build_feature_sql(indices, dialect.quote_name)
+    prefix, suffix = _wrap_both_sides(columns, _read_options(call, list(indices)), known, dialect)
+    return f"{prefix}1 AS side, {_build_side_items(columns, column_sql, dialect)} FROM ", suffix
 
 
 def _read_options(call: TableFunctionCall, columns: Sequence[str]) -> _DriftOptions:
@@ -162,18 +162,18 @@ def _read_option(call: TableFunctionCall, name: str, default: Any) -> Any:
 
 
 def _split_by_kind(columns: Sequence[DataColumn]) -> tuple[list[DataColumn], list[DataColumn]]:
-    numbers = [column for column in columns if column.kind == "number"]
-    return numbers, [column for column in columns if column.kind != "number"]
+    number_columns = [column for column in columns if column.kind == "number"]
+    return number_columns, [column for column in columns if column.kind != "number"]
 
 
 def _build_side_items(
-    columns: Sequence[DataColumn], items: Mapping[str, str], dialect: Dialect
+    columns: Sequence[DataColumn], column_sql: Mapping[str, str], dialect: Dialect
 ) -> str:
     """Build two select items: the list of a row's numbers, and the list of its names."""
     numbers, names = _split_by_kind(columns)
     return (
-        f"{_build_cast_list([items[c.name] for c in numbers], 'DOUBLE', dialect)} AS numbers, "
-        f"{_build_cast_list([items[c.name] for c in names], 'VARCHAR', dialect)} AS names"
+        f"{_build_cast_list([column_sql[c.name] for c in numbers], 'DOUBLE', dialect)} AS numbers, "
+        f"{_build_cast_list([column_sql[c.name] for c in names], 'VARCHAR', dialect)} AS names"
     )
 
 
@@ -208,8 +208,8 @@ def _build_result_items(
 ) -> str:
     """Build the select items over `_RESULT`; the first `number_count` columns are numeric."""
     metrics, thresholds = options.metrics, options.thresholds
-    names = dialect.array([dialect.text(column.name) for column in columns])
-    name = dialect.at(names, dialect.operator("+", "k", "1"))
+    name_array = dialect.array([dialect.text(column.name) for column in columns])
+    column_name = dialect.at(name_array, dialect.operator("+", "k", "1"))
     is_number = f"k < {number_count}"
     value = f"CASE WHEN {is_number} THEN {metrics[0]} ELSE {metrics[1]} END"
     cases = "".join(
@@ -222,7 +222,7 @@ def _build_result_items(
     metric = f"CASE WHEN {is_number} THEN '{metrics[0]}' ELSE '{metrics[1]}' END"
     difference = dialect.operator("-", "null_share_base", "null_share_study")
     return (
-        f"{name} AS input, {metric} AS metric, {value} AS value, "
+        f"{column_name} AS input, {metric} AS metric, {value} AS value, "
         f"{threshold} AS threshold, coalesce({value} > {threshold}, false) OR coalesce("
         f"{dialect.call('abs', difference)} > {thresholds[2]!r}, false) AS is_anomaly, psi, "
         "jensen_shannon_divergence, l_infinity, kolmogorov_smirnov, null_share_base, "

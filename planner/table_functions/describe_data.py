@@ -28,8 +28,8 @@ class DataColumn:
 
 def build_description(call: TableFunctionCall) -> tuple[str, str]:
     """Return the SQL before and after the user's rows; the result has a row for each column."""
-    (types,) = require_column_types(call)
-    columns, dialect = classify_columns(types), call.dialect
+    (column_types,) = require_column_types(call)
+    columns, dialect = classify_columns(column_types), call.dialect
     quantile_count = call.read_integer("num_quantiles", 2, 1, 100)
     top_count = call.read_integer("top_k", 1, 0, 100)
     aggregates = ["count(*) AS num_rows"]
@@ -38,16 +38,16 @@ def build_description(call: TableFunctionCall) -> tuple[str, str]:
         aggregates += _list_aggregates(index, column, quantile_count)
         row_queries.append(_build_row_query(index, column, top_count, quantile_count))
     statistics = f"SELECT {', '.join(aggregates)} FROM sqlml_rows"
-    rows = " UNION ALL ".join(row_queries)
+    rows_query = " UNION ALL ".join(row_queries)
     query = spell_for_engine(
-        f"WITH sqlml_rows AS (SELECT 1), statistics AS ({statistics}) {rows}", dialect.name
+        f"WITH sqlml_rows AS (SELECT 1), statistics AS ({statistics}) {rows_query}", dialect.name
     ).removeprefix("WITH sqlml_rows AS (SELECT 1), ")
     items = ", ".join(f"{dialect.quote_name(c.name)} AS c{k}" for k, c in enumerate(columns))
-    names = dialect.array([dialect.text(c.name) for c in columns])
-    type_names = dialect.array([dialect.text(c.type) for c in columns])
+    name_list = dialect.array([dialect.text(c.name) for c in columns])
+    type_list = dialect.array([dialect.text(c.type) for c in columns])
     position = dialect.operator("+", "place", "1")
     prefix = (
-        f"(SELECT {dialect.at(names, position)} AS name, {dialect.at(type_names, position)} AS "
+        f"(SELECT {dialect.at(name_list, position)} AS name, {dialect.at(type_list, position)} AS "
         "type, num_rows, num_nulls, num_zeros, least AS min, most AS max, mean, stddev, median, "
         "quantiles, approx_unique, avg_string_length, top_values "
         f"FROM (WITH sqlml_rows AS (SELECT {items} FROM "
@@ -116,9 +116,9 @@ def _build_row_query(index: int, column: DataColumn, top_count: int, quantile_co
     is_number = column.kind == "number"
     is_text = column.kind == "name" and column.type != "BOOLEAN"
     has_order = column.kind != "other"
-    values = ", ".join(f"q{index}_{part}" for part in range(quantile_count + 1))
-    null = "CAST(NULL AS {})".format
-    top_values = null("STRUCT(value VARCHAR, count BIGINT)[]")
+    quantiles = ", ".join(f"q{index}_{k}" for k in range(quantile_count + 1))
+    typed_null = "CAST(NULL AS {})".format
+    top_values = typed_null("STRUCT(value VARCHAR, count BIGINT)[]")
     if column.kind == "name" and top_count:
         top_values = f"""(
             SELECT list(struct_pack(value := name, count := frequency)) FROM (
@@ -131,15 +131,15 @@ def _build_row_query(index: int, column: DataColumn, top_count: int, quantile_co
         "place": str(index),
         "num_rows": "num_rows",
         "num_nulls": f"num_rows - n{index}",
-        "num_zeros": f"CAST(zeros{index} AS BIGINT)" if is_number else null("BIGINT"),
-        "least": f"least{index}" if has_order else null("VARCHAR"),
-        "most": f"most{index}" if has_order else null("VARCHAR"),
-        "mean": f"mean{index}" if is_number else null("DOUBLE"),
-        "stddev": f"stddev{index}" if is_number else null("DOUBLE"),
-        "median": f"median{index}" if is_number else null("DOUBLE"),
-        "quantiles": f"list_value({values})" if is_number else null("DOUBLE[]"),
-        "approx_unique": f"CAST(unique{index} AS BIGINT)" if has_order else null("BIGINT"),
-        "avg_string_length": f"length{index}" if is_text else null("DOUBLE"),
+        "num_zeros": f"CAST(zeros{index} AS BIGINT)" if is_number else typed_null("BIGINT"),
+        "least": f"least{index}" if has_order else typed_null("VARCHAR"),
+        "most": f"most{index}" if has_order else typed_null("VARCHAR"),
+        "mean": f"mean{index}" if is_number else typed_null("DOUBLE"),
+        "stddev": f"stddev{index}" if is_number else typed_null("DOUBLE"),
+        "median": f"median{index}" if is_number else typed_null("DOUBLE"),
+        "quantiles": f"list_value({quantiles})" if is_number else typed_null("DOUBLE[]"),
+        "approx_unique": f"CAST(unique{index} AS BIGINT)" if has_order else typed_null("BIGINT"),
+        "avg_string_length": f"length{index}" if is_text else typed_null("DOUBLE"),
         "top_values": top_values,
     }
     return f"SELECT {', '.join(f'{sql} AS {name}' for name, sql in items.items())} FROM statistics"

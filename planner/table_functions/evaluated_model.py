@@ -132,14 +132,14 @@ class EvaluatedModel:
     def positive_index(self) -> int:
         """The index of the positive class: the last, unless the call or the model names one."""
         option = self.form.options.get("class")
-        name = self.model.options.get("positive_class") if option is None else option.value
+        class_name = self.model.options.get("positive_class") if option is None else option.value
         (labels,) = self.model.program.labels
-        if name is None:
+        if class_name is None:
             return len(labels) - 1
-        index = find_label(labels, name)
+        index = find_label(labels, class_name)
         if index is None:
             raise self.error(
-                f"model {self.model.name!r} has no class {name!r}; its classes are "
+                f"model {self.model.name!r} has no class {class_name!r}; its classes are "
                 f"{list_classes(labels.values)}",
                 "class",
             )
@@ -163,8 +163,8 @@ class EvaluatedModel:
     @cached_property
     def grouping(self) -> Grouping:
         """The keys that group the result: the columns of option `by`, then the target."""
-        by = self.form.options.get("by")
-        columns = () if by is None else by.value
+        option = self.form.options.get("by")
+        columns = () if option is None else option.value
         keys = [f"g{n}" for n in range(len(columns))]
         names = [self.dialect.quote_name(name) for name in columns]
         if self.target_count > 1:
@@ -185,17 +185,17 @@ class EvaluatedModel:
 
     def label_column(self, name: str, target: int) -> str:
         """Return a label column as SQL that can be compared with the classes of a target."""
-        sql_type, quoted = self.column_type(name, "label"), self.dialect.quote_name(name)
+        sql_type, quoted_name = self.column_type(name, "label"), self.dialect.quote_name(name)
         program, model_name = self.model.program, self.model.name
         if sql_type is None or self.task == "clusters":
-            return quoted
+            return quoted_name
         if not program.labels:
             if NUMBERS.fullmatch(sql_type) is None and sql_type not in UNTYPED:
                 raise self.error(
                     f"column {name!r} is {sql_type}, but model {model_name!r} predicts numbers",
                     "label",
                 )
-            return quoted
+            return quoted_name
         labels = program.labels[target]
         if not _can_hold_labels(sql_type, labels):
             examples = list_classes(labels.values, 3) + (", ..." if len(labels) > 3 else "")
@@ -205,7 +205,7 @@ class EvaluatedModel:
                 "label",
             )
         is_number_of_boolean = sql_type == "BOOLEAN" and labels.kind != "bool"
-        return f"CAST({quoted} AS INTEGER)" if is_number_of_boolean else quoted
+        return f"CAST({quoted_name} AS INTEGER)" if is_number_of_boolean else quoted_name
 
 
 def find_column_type(name: str, columns: Mapping[str, str]) -> str:

@@ -41,11 +41,11 @@ def _build_metrics(rows: ScoredRows) -> tuple[str, str]:
     elif rows.task == "clusters":
         _reject_options(rows, ("threshold", "class", "per_class"), "finds clusters")
         query = metric_queries.build_clustering_metrics(rows.grouping, bool(rows.label_columns))
-        matches = metric_queries.CLUSTER_MATCH_METRICS if rows.label_columns else ()
-        metrics = (*metric_queries.CLUSTER_METRICS, *matches, "clusters")
+        match_metrics = metric_queries.CLUSTER_MATCH_METRICS if rows.label_columns else ()
+        metrics = (*metric_queries.CLUSTER_METRICS, *match_metrics, "clusters")
     elif rows.task == "two classes":
-        clause = "has two classes; option class names the positive one"
-        _reject_options(rows, ("per_class",), clause)
+        which_clause = "has two classes; option class names the positive one"
+        _reject_options(rows, ("per_class",), which_clause)
         query = metric_queries.build_binary_metrics(rows.grouping, rows.positive_test)
     else:
         _reject_options(rows, ("threshold", "class"), "has more than two classes")
@@ -54,23 +54,23 @@ def _build_metrics(rows: ScoredRows) -> tuple[str, str]:
         query = metric_queries.build_multiclass_metrics(
             rows.grouping, rows.class_counts, per_class, rows.score_kind == "probabilities"
         )
-    keys = [_build_label_item(rows, "k", "class")] if per_class else []
-    counts = [f"rows_evaluated AS {rows.dialect.quote_name('rows')}", "null_labels"]
-    return _wrap_rows(rows, query, [*keys, *metrics, *counts, "null_predictions"])
+    class_items = [_build_label_item(rows, "k", "class")] if per_class else []
+    count_items = [f"rows_evaluated AS {rows.dialect.quote_name('rows')}", "null_labels"]
+    return _wrap_rows(rows, query, [*class_items, *metrics, *count_items, "null_predictions"])
 
 
 def _build_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
     _require_classifier(rows)
     if rows.task == "classes":
         _reject_options(rows, ("threshold", "class"), "has more than two classes")
-    predicted = "hat"
+    predicted_class = "hat"
     if "threshold" in rows.form.options:
-        predicted = f"CASE WHEN {rows.positive_test} THEN 1 ELSE 0 END"
+        predicted_class = f"CASE WHEN {rows.positive_test} THEN 1 ELSE 0 END"
     count_type = "DOUBLE" if "weight" in rows.form.options else "BIGINT"
     actual_label = _build_label_item(rows, "k", "expected_label")
     quote = rows.dialect.quote_name
     if _read_flag(rows, "pairs"):
-        query = metric_queries.build_confusion_pairs(rows.grouping, predicted, count_type)
+        query = metric_queries.build_confusion_pairs(rows.grouping, predicted_class, count_type)
         predicted_label = _build_label_item(rows, "predicted_class", "predicted_label")
         return _wrap_rows(rows, query, [actual_label, predicted_label, f"c AS {quote('rows')}"])
     if rows.class_count > _MAX_CLASS_COLUMNS:
@@ -79,14 +79,14 @@ def _build_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
             f"{_MAX_CLASS_COLUMNS} can be columns; pairs := true returns a row per pair of classes"
         )
     build_matrix = metric_queries.build_confusion_matrix
-    query = build_matrix(rows.grouping, rows.class_count, predicted, count_type)
-    names = [class_text(label) or "(empty)" for label in rows.class_labels.values]
-    if len({fold(name) for name in ("expected_label", *names)}) <= len(names):
+    query = build_matrix(rows.grouping, rows.class_count, predicted_class, count_type)
+    class_names = [class_text(label) or "(empty)" for label in rows.class_labels.values]
+    if len({fold(name) for name in ("expected_label", *class_names)}) <= len(class_names):
         raise rows.error(
             "two result columns would have the same name, since names of classes differ only in "
             "case or one of them is expected_label; use pairs := true"
         )
-    columns = [f"c{k} AS {quote(name)}" for k, name in enumerate(names)]
+    columns = [f"c{k} AS {quote(name)}" for k, name in enumerate(class_names)]
     return _wrap_rows(rows, query, [actual_label, *columns])
 
 
@@ -106,13 +106,13 @@ def _build_pr_curve(rows: ScoredRows) -> tuple[str, str]:
 def _build_calibration_curve(rows: ScoredRows) -> tuple[str, str]:
     if rows.score_kind != "probabilities":
         raise rows.error(f"model {rows.model.name!r} gives no probabilities to compare with labels")
-    bins, quantiles = _read_integer(rows, "bins", _DEFAULT_BINS, 1), _read_flag(rows, "quantiles")
-    if quantiles and bins > _MAX_QUANTILES:
+    bins, by_quantile = _read_integer(rows, "bins", _DEFAULT_BINS, 1), _read_flag(rows, "quantiles")
+    if by_quantile and bins > _MAX_QUANTILES:
         raise rows.error(f"option bins is at most {_MAX_QUANTILES} with quantiles := true", "bins")
     count = f"rows_in_bin AS {rows.dialect.quote_name('rows')}"
     items = ("bin", "lowest", "highest", "mean_predicted", "fraction_of_positives", count)
     build = curves.build_calibration_curve
-    return _build_curve(rows, items, lambda by, scores: build(by, scores, bins, quantiles))
+    return _build_curve(rows, items, lambda by, scores: build(by, scores, bins, by_quantile))
 
 
 def _build_lift(rows: ScoredRows) -> tuple[str, str]:
@@ -138,8 +138,8 @@ def _build_curve(
     is_per_class = rows.class_count > 2 and "class" not in rows.form.options
     class_number = rows.positive_index if rows.class_count > 2 and not is_per_class else None
     grouping, score_ctes = curves.build_score_ctes(rows.grouping, class_number, rows.class_count)
-    keys = [_build_label_item(rows, "k", "class")] if is_per_class else []
-    return _wrap_rows(rows, build_query(grouping, score_ctes), [*keys, *items])
+    class_items = [_build_label_item(rows, "k", "class")] if is_per_class else []
+    return _wrap_rows(rows, build_query(grouping, score_ctes), [*class_items, *items])
 
 
 def _require_classifier(rows: ScoredRows) -> None:
@@ -162,11 +162,11 @@ def _build_label_item(rows: ScoredRows, class_number: str, name: str) -> str:
 def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -> tuple[str, str]:
     """Return the SQL before and after the rows, with the group columns in front of `items`."""
     _reject_equal_names(rows, items)
-    labels = rows.dialect.array([rows.dialect.text(name) for name in rows.label_columns])
-    target = rows.dialect.at(labels, rows.dialect.operator("+", "t", "1"))
+    name_array = rows.dialect.array([rows.dialect.text(name) for name in rows.label_columns])
+    target = rows.dialect.at(name_array, rows.dialect.operator("+", "t", "1"))
     pairs = zip(rows.grouping.keys, rows.grouping.names, strict=True)
-    keys = [f"{target if key == 't' else key} AS {name}" for key, name in pairs]
-    return query.wrap_rows(rows, [*keys, *items])
+    key_items = [f"{target if key == 't' else key} AS {name}" for key, name in pairs]
+    return query.wrap_rows(rows, [*key_items, *items])
 
 
 def _reject_equal_names(rows: ScoredRows, items: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ _MAX_FEATURES = 4096  # The maximum number of features in the result of one quer
 
 
 def build_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
-    _check_single_target(call)
+    _require_single_target(call)
     form, model, dialect = call.form, call.model, call.dialect
     features = list(model.program.inputs)
     top_count = call.read_integer("top_k_features", 5, 1, _MAX_FEATURES)  # 5 as in BigQuery
@@ -52,7 +52,7 @@ def build_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
 
 
 def build_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
-    _check_single_target(call)
+    _require_single_target(call)
     model, dialect = call.model, call.dialect
     features = list(model.program.inputs)
     if len(features) > _MAX_FEATURES:
@@ -63,21 +63,21 @@ def build_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
         )
     positions = range(1, len(features) + 1)
     contributions = dialect.call("map_values", _build_explain_call(call.form, dialect))
-    sizes = [dialect.call("abs", dialect.at("contributions", k)) for k in positions]
-    means = dialect.array([dialect.call("avg", size) for size in sizes])
-    names = dialect.array([dialect.text(name) for name in features])
+    magnitudes = [dialect.call("abs", dialect.at("contributions", k)) for k in positions]
+    means = dialect.array([dialect.call("avg", magnitude) for magnitude in magnitudes])
+    name_array = dialect.array([dialect.text(name) for name in features])
     feature_rows = ", ".join(f"({k})" for k in positions)
     return (
         "(SELECT feature, attribution FROM (WITH sqlml_explained AS (SELECT "
         f"{contributions} AS contributions FROM ",
         f"), sqlml_means AS (SELECT {means} AS means FROM sqlml_explained) "
-        f"SELECT {dialect.at(names, 'place')} AS feature, {dialect.at('means', 'place')} AS "
+        f"SELECT {dialect.at(name_array, 'place')} AS feature, {dialect.at('means', 'place')} AS "
         f"attribution, place FROM sqlml_means CROSS JOIN (VALUES {feature_rows}) AS places(place)"
         ") AS sqlml_means_by_feature ORDER BY attribution DESC, place)",
     )
 
 
-def _check_single_target(call: TableFunctionCall) -> None:
+def _require_single_target(call: TableFunctionCall) -> None:
     program = call.model.program
     width = program.output_type("label").width if "label" in program.outputs else 1
     if width > 1:
@@ -100,8 +100,8 @@ def _build_explain_call(form: TableForm, dialect: Dialect, *flags: str) -> str:
 def _build_class_argument(form: TableForm, dialect: Dialect) -> list[str]:
     if "class" not in form.options:
         return []
-    name = form.options["class"].value
-    class_sql = dialect.quote_string(name) if isinstance(name, str) else spell_class(name)
+    value = form.options["class"].value
+    class_sql = dialect.quote_string(value) if isinstance(value, str) else spell_class(value)
     return [f"class := {class_sql}"]
 
 
@@ -110,11 +110,11 @@ def _build_predict_proba_call(form: TableForm, model: Model, dialect: Dialect) -
     (labels,) = model.program.labels
     reference = dialect.quote_string(str(form.model))
     class_argument = _build_class_argument(form, dialect)
-    positive = model.options.get("positive_class")
-    if not class_argument and positive is None and len(labels) > 2:
+    positive_class = model.options.get("positive_class")
+    if not class_argument and positive_class is None and len(labels) > 2:
         return dialect.greatest(dialect.call("map_values", f"predict_proba({reference}, *)"))
     if not class_argument:
-        index = None if positive is None else find_label(labels, positive)
+        index = None if positive_class is None else find_label(labels, positive_class)
         label = labels.values[-1 if index is None else index]
         class_argument = [f"class := {dialect.quote_string(spell_class(label))}"]
     return f"predict_proba({', '.join([reference, '*', *class_argument])})"
@@ -124,17 +124,17 @@ def _build_top_attributions(
     features: list[str], contributions: str, errors: str | None, top_count: int, dialect: Dialect
 ) -> str:
     """Build a SQL list of structs for the `top_count` largest absolute contributions of a row."""
-    names = dialect.array([dialect.text(name) for name in features])
+    name_array = dialect.array([dialect.text(name) for name in features])
     positions = dialect.array([str(k) for k in range(1, len(features) + 1)])
     contribution = dialect.at(contributions, "sqlml_k")
-    values = {"attribution": contribution}
+    sql_by_field = {"attribution": contribution}
     if errors is not None:
-        values["standard_error"] = dialect.at(errors, "sqlml_k")
+        sql_by_field["standard_error"] = dialect.at(errors, "sqlml_k")
     size = dialect.negated(dialect.call("abs", contribution))
-    sort_keys = dialect.struct({"size": size, "place": "sqlml_k", **values})
+    sort_keys = dialect.struct({"size": size, "place": "sqlml_k", **sql_by_field})
     ordered = dialect.ordered(dialect.each(positions, "sqlml_k", sort_keys))
-    feature = dialect.at(names, dialect.member("sqlml_e", "place"))
-    fields = {field: dialect.member("sqlml_e", field) for field in values}
+    feature = dialect.at(name_array, dialect.member("sqlml_e", "place"))
+    fields = {field: dialect.member("sqlml_e", field) for field in sql_by_field}
     attribution = dialect.struct({"feature": feature, **fields})
     attributions = dialect.each(dialect.part(ordered, 1, top_count), "sqlml_e", attribution)
     return f"CASE WHEN {contributions} IS NOT NULL THEN {attributions} END"

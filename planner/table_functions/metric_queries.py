@@ -198,11 +198,11 @@ def _build_class_measures(
     """
     positive_weight = "CASE WHEN y = k THEN w ELSE 0 END"
     negative_weight = "CASE WHEN y = k THEN 0 ELSE w END"
-    miss = "CASE WHEN y = k THEN 1 - p ELSE p END"
+    error = "CASE WHEN y = k THEN 1 - p ELSE p END"
     curves = f"""
         SELECT {class_grouping.columns} fsum({positive_weight}) AS pos,
             fsum({negative_weight}) AS neg,
-            {f"fsum(w * ({miss}) * ({miss}))" if has_probabilities else "CAST(NULL AS DOUBLE)"}
+            {f"fsum(w * ({error}) * ({error}))" if has_probabilities else "CAST(NULL AS DOUBLE)"}
             AS squares, {_build_area_items("p", positive_weight, negative_weight)}
         FROM ranked {class_grouping.group_by}
     """
@@ -248,13 +248,13 @@ def _build_class_means(grouping: Grouping, class_count_sql: str, has_two_classes
     """
 
 
-def _log1p(x: str) -> str:
+def _build_log1p(x: str) -> str:
     # Goldberg, "What every computer scientist should know about floating-point arithmetic", 1991,
     # theorem 4. It is accurate for small x, too.
     return f"CASE WHEN 1 + {x} = 1 THEN {x} ELSE {x} * ln(1 + {x}) / (1 + {x} - 1) END"
 
 
-_LOG_ERROR = f"{_log1p('y')} - {_log1p('hat')}"
+_LOG_ERROR = f"{_build_log1p('y')} - {_build_log1p('hat')}"
 
 
 def build_regression_metrics(grouping: Grouping) -> EvaluationQuery:
@@ -405,7 +405,7 @@ def build_confusion_matrix(
         for k in range(class_count)
     )
     limit = grouping.group_by or "LIMIT 1"
-    groups = f"SELECT {grouping.columns} 0 AS nothing FROM sqlml_scored {limit}"
+    all_groups = f"SELECT {grouping.columns} 0 AS nothing FROM sqlml_scored {limit}"
     cells = f"""
         SELECT {grouping.columns_of("all_groups")} k
         FROM all_groups CROSS JOIN (VALUES {class_rows}) AS all_classes(k)
@@ -420,7 +420,7 @@ def build_confusion_matrix(
         FROM {class_grouping.join("cells", "pairs", "LEFT JOIN")}
         {class_grouping.group_by_of("cells")} ORDER BY {grouping.columns_of("cells")} cells.k
     """
-    return EvaluationQuery((("all_groups", groups), ("cells", cells), ("pairs", pairs)), select)
+    return EvaluationQuery((("all_groups", all_groups), ("cells", cells), ("pairs", pairs)), select)
 
 
 def build_confusion_pairs(grouping: Grouping, predicted: str, count_type: str) -> EvaluationQuery:

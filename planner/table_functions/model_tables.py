@@ -39,9 +39,9 @@ def build_feature_importance(call: TableFunctionCall) -> tuple[str]:
     rows: list[tuple[Any, ...]] = []
     tree_importances = model_facts.compute_importances(model.program, model.origin.source)
     if tree_importances is not None:
-        for facts in tree_importances:
-            means = [_mean_of_splits(t, facts.splits) for t in (facts.gain, facts.cover)]
-            rows.append((facts.feature, facts.library_importance, facts.splits, *means))
+        for stats in tree_importances:
+            means = [_average_splits(t, stats.splits) for t in (stats.gain, stats.cover)]
+            rows.append((stats.feature, stats.library_importance, stats.splits, *means))
         return _build_table_query(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
     weights = model_facts.read_weights(model.program)
     if weights is None:
@@ -57,7 +57,7 @@ def build_feature_importance(call: TableFunctionCall) -> tuple[str]:
     return _build_table_query(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_importance_sort_key))
 
 
-def _mean_of_splits(total: float | None, split_count: int) -> float | None:
+def _average_splits(total: float | None, split_count: int) -> float | None:
     if total is None:
         return None
     return total / split_count if split_count else 0.0
@@ -141,12 +141,12 @@ def build_feature_info(call: TableFunctionCall) -> tuple[str]:
 
 
 def _read_imported_features(model: Model) -> list[list[object]]:
-    types = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP"}
+    type_by_kind = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP"}
     rows: list[list[object]] = []
-    for facts in model_facts.find_feature_facts(model.program):
-        numbers = (facts.least, facts.most, facts.mean, facts.stddev)
-        feature_type = types.get(facts.kind, facts.kind)
-        rows.append([facts.feature, feature_type, *numbers, facts.categories, None])
+    for stats in model_facts.find_feature_facts(model.program):
+        numbers = (stats.least, stats.most, stats.mean, stats.stddev)
+        feature_type = type_by_kind.get(stats.kind, stats.kind)
+        rows.append([stats.feature, feature_type, *numbers, stats.categories, None])
     return rows
 
 

@@ -21,9 +21,9 @@ def build_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
     quote = dialect.quote_name
     feature = _find_feature(evaluated)
     points = call.read_integer("points", _DEFAULT_POINTS, 2, _MAX_POINTS)
-    values = {name: f"r.{quote(name)}" for name in call.model.used_columns}
-    values[feature] = f"g.{quote('value')}"
-    arguments = ", ".join(f"{quote(name)} := {value}" for name, value in values.items())
+    sql_by_column = {name: f"r.{quote(name)}" for name in call.model.used_columns}
+    sql_by_column[feature] = f"g.{quote('value')}"
+    arguments = ", ".join(f"{quote(name)} := {sql}" for name, sql in sql_by_column.items())
     prediction = _build_model_call(evaluated, arguments)
     column = quote(feature)
     position = dialect.operator("-", f"row_number() OVER (ORDER BY {column})", "1")

@@ -22,10 +22,10 @@ _REGRESSOR_METRICS = ("r2_score", "mean_squared_error", "mean_absolute_error")
 
 
 def build_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
-    query = ShuffledColumns.of(call)
-    if not query.features:
-        raise query.error(f"model {query.model.name!r} reads no column")
-    return query.build_sql(
+    shuffled_columns = ShuffledColumns.of(call)
+    if not shuffled_columns.features:
+        raise shuffled_columns.error(f"model {shuffled_columns.model.name!r} reads no column")
+    return shuffled_columns.build_sql(
         repeats=call.read_integer("repeats", _DEFAULT_REPEATS, 1, _MAX_REPEATS),
         seed=call.read_integer("seed", 0, 0, 2**31 - _MAX_REPEATS),
     )
@@ -80,7 +80,7 @@ class ShuffledColumns(EvaluatedModel):
         y = self.label_column(label, 0)
         shuffle_key = call("hash", "n.place", "r.sqlml_n")
         seed_rows = ", ".join(f"({seed + k})" for k in range(repeats))
-        names = ", ".join(f"r.{quote(name)}" for name in self.features)
+        columns = ", ".join(f"r.{quote(name)}" for name in self.features)
         shuffled_columns = enumerate((None, *self.features))
         scores = [f"{self._build_score(name)} AS score{k}" for k, name in shuffled_columns]
         positions = range(1, len(self.features) + 1)
@@ -96,10 +96,10 @@ class ShuffledColumns(EvaluatedModel):
         )
         suffix = (
             f" WHERE {quote(label)} IS NOT NULL), "
-            f"sqlml_shuffled AS (SELECT n.place AS sqlml_repeat, {names}, row_number() OVER "
+            f"sqlml_shuffled AS (SELECT n.place AS sqlml_repeat, {columns}, row_number() OVER "
             f"(PARTITION BY n.place ORDER BY {shuffle_key}, r.sqlml_n) AS sqlml_n "
             f"FROM sqlml_rows AS r CROSS JOIN (VALUES {seed_rows}) AS n(place)), "
-            f"sqlml_scored AS (SELECT s.sqlml_repeat, {self._number_label(f'r.{y}')} AS y, "
+            f"sqlml_scored AS (SELECT s.sqlml_repeat, {self._build_label_number(f'r.{y}')} AS y, "
             f"{', '.join(scores)} FROM sqlml_rows AS r "
             "JOIN sqlml_shuffled AS s ON s.sqlml_n = r.sqlml_n), "
             f"sqlml_means AS (SELECT sqlml_repeat, {call('var_pop', scored_label)} AS spread, "
@@ -116,15 +116,15 @@ class ShuffledColumns(EvaluatedModel):
     def _build_call(self, function: str, shuffled: str | None, *arguments: str) -> str:
         """Build a call of the model on the row `r`, with the column `shuffled` of the row `s`."""
         quote = self.dialect.quote_name
-        rows = {name: "s" if name == shuffled else "r" for name in self.features}
-        values = [f"{quote(name)} := {row}.{quote(name)}" for name, row in rows.items()]
+        aliases = {name: "s" if name == shuffled else "r" for name in self.features}
+        values = [f"{quote(name)} := {alias}.{quote(name)}" for name, alias in aliases.items()]
         reference = self.dialect.quote_string(str(self.form.model))
         return f"{function}({', '.join([reference, *values, *arguments])})"
 
     def _build_score(self, shuffled: str | None) -> str:
         """Build the SQL of one prediction's score; `_build_mean` combines the scores of rows."""
         (label,) = self.label_columns
-        y = self._number_label(f"r.{self.label_column(label, 0)}")
+        y = self._build_label_number(f"r.{self.label_column(label, 0)}")
         if self.metric == "log_loss":
             position = self.dialect.operator("+", y, "1")
             return self.dialect.at(self._build_probabilities(shuffled), position)
@@ -153,7 +153,7 @@ class ShuffledColumns(EvaluatedModel):
             score = self.dialect.call("ln", clipped)
         return self.dialect.call("avg", score)
 
-    def _number_label(self, label: str) -> str:
+    def _build_label_number(self, label: str) -> str:
         """Build the SQL of a label as a number: its class number, or the numeric label itself."""
         if self.task == "numbers":
             return f"CAST({label} AS DOUBLE)"

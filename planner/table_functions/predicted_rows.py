@@ -32,15 +32,15 @@ def _list_items_by_row(call: TableFunctionCall) -> list[str]:
         raise call.error(
             f"option {option} goes with one model, as in ml_predict(MODEL m, TABLE t, ...)", option
         )
-    model, argument = f"MODEL {call.sql[form.column.start : form.column.end]}", ""
+    reference, argument = f"MODEL {call.sql[form.column.start : form.column.end]}", ""
     unknown_model = form.options.get("unknown_model")
     if unknown_model is not None:
         if unknown_model.value not in ("error", "null"):
             raise call.error("option unknown_model takes 'error' or 'null'", "unknown_model")
         argument = f", unknown_model := '{unknown_model.value}'"
     return [
-        f"predict({model}, *{argument}) AS predicted_label",
-        f"predict_proba({model}, *{argument}) AS predicted_label_probs",
+        f"predict({reference}, *{argument}) AS predicted_label",
+        f"predict_proba({reference}, *{argument}) AS predicted_label_probs",
     ]
 
 

@@ -61,53 +61,54 @@ class ScoredRows(EvaluatedModel):
         group_columns = options["by"].value if "by" in options else ()
         for name in group_columns:
             self.column_type(name, "by")
-        weights = []
+        weight_items = []
         if "weight" in options:
             weight = options["weight"].value
             sql_type = self.column_type(weight, "weight")
             if sql_type is not None and (not NUMBERS.fullmatch(sql_type) or sql_type == "BOOLEAN"):
                 message = f"weight column {weight!r} must be a number, not {sql_type}"
                 raise self.error(message, "weight")
-            weights = [f"{quote(weight)} AS sqlml_w"]
-        groups = [f"{quote(name)} AS sqlml_g{k}" for k, name in enumerate(group_columns)]
-        labels = [
-            f"{self.label_column(y, k)} AS sqlml_y{k}" for k, y in enumerate(self.label_columns)
+            weight_items = [f"{quote(weight)} AS sqlml_w"]
+        group_items = [f"{quote(name)} AS sqlml_g{k}" for k, name in enumerate(group_columns)]
+        label_items = [
+            f"{self.label_column(col, k)} AS sqlml_y{k}" for k, col in enumerate(self.label_columns)
         ]
-        return ", ".join([*groups, *labels, *weights, *self._model_calls()])
+        return ", ".join([*group_items, *label_items, *weight_items, *self._list_model_calls()])
 
     @cached_property
     def columns(self) -> str:
         """The select items of `sqlml_scored`."""
-        groups = [key for key in self.grouping.keys if key != "t"]
-        keys = "".join(f"sqlml_{key} AS {key}, " for key in groups)
+        group_keys = [key for key in self.grouping.keys if key != "t"]
+        keys = "".join(f"sqlml_{key} AS {key}, " for key in group_keys)
         targets = "t AS t, " if self.target_count > 1 else ""
-        return f"{keys}{targets}{self._weight()} AS w, {self._values()}"
+        return f"{keys}{targets}{self._build_weight()} AS w, {self._build_value_items()}"
 
     @property
     def sources(self) -> str:
         """The FROM clause of `sqlml_scored`, which repeats each row for each target `t`."""
         if self.target_count == 1:
             return "sqlml_calls"
-        numbers = ", ".join(f"({n})" for n in range(self.target_count))
-        return f"sqlml_calls CROSS JOIN (VALUES {numbers}) AS targets(t)"
+        target_rows = ", ".join(f"({n})" for n in range(self.target_count))
+        return f"sqlml_calls CROSS JOIN (VALUES {target_rows}) AS targets(t)"
 
-    def _model_calls(self) -> list[str]:
-        name = self.dialect.quote_string(str(self.form.model))
-        calls = [f"predict({name}, *) AS sqlml_hat"]
+    def _list_model_calls(self) -> list[str]:
+        reference = self.dialect.quote_string(str(self.form.model))
+        calls = [f"predict({reference}, *) AS sqlml_hat"]
         if self.task == "clusters" and self._has_distances:
-            return [*calls, f"transform({name}, *) AS sqlml_distances"]
+            return [*calls, f"transform({reference}, *) AS sqlml_distances"]
         if self.task in ("clusters", "numbers"):
             return calls
         if self.score_kind == "scores":
-            return [*calls, f"predict_score({name}, *) AS sqlml_p"]
+            return [*calls, f"predict_score({reference}, *) AS sqlml_p"]
         if self.score_kind == "none":
             return calls
         if self._has_probability_map:
-            return [*calls, f"predict_proba({name}, *) AS sqlml_p"]
+            return [*calls, f"predict_proba({reference}, *) AS sqlml_p"]
         (labels,) = self.model.program.labels
-        classes = [self.dialect.quote_string(spell_class(v)) for v in labels.values]
+        class_literals = [self.dialect.quote_string(spell_class(value)) for value in labels.values]
         return calls + [
-            f"predict_proba({name}, *, class := {c}) AS sqlml_p{n}" for n, c in enumerate(classes)
+            f"predict_proba({reference}, *, class := {class_sql}) AS sqlml_p{n}"
+            for n, class_sql in enumerate(class_literals)
         ]
 
     @property
@@ -122,37 +123,37 @@ class ScoredRows(EvaluatedModel):
         width = len(program.labels[0])
         return "transform" in program.outputs and program.output_type("transform").width == width
 
-    def _weight(self) -> str:
+    def _build_weight(self) -> str:
         weight = self.form.options.get("weight")
         if weight is None:
             return "1"
         message = f"column {weight.value!r} holds a weight that is NULL, infinite or below 0"
-        number = "CAST(sqlml_w AS DOUBLE)"
-        is_valid = f"sqlml_w >= 0 AND {self.dialect.is_finite(number)}"
-        error = f"CAST({self.dialect.error(self.dialect.text(message))} AS DOUBLE)"
-        return f"CASE WHEN {is_valid} THEN {number} ELSE {error} END"
+        number_sql = "CAST(sqlml_w AS DOUBLE)"
+        valid_test = f"sqlml_w >= 0 AND {self.dialect.is_finite(number_sql)}"
+        error_sql = f"CAST({self.dialect.error(self.dialect.text(message))} AS DOUBLE)"
+        return f"CASE WHEN {valid_test} THEN {number_sql} ELSE {error_sql} END"
 
-    def _values(self) -> str:
+    def _build_value_items(self) -> str:
         """Return select items with the label, the prediction and the scores of each target."""
-        values = [self._values_of_target(n) for n in range(self.target_count)]
-        names = values[0].keys()
+        target_values = [self._build_target_values(n) for n in range(self.target_count)]
+        names = target_values[0].keys()
         if self.target_count == 1:
-            return ", ".join(f"{values[0][name]} AS {name}" for name in names)
+            return ", ".join(f"{target_values[0][name]} AS {name}" for name in names)
         position = self.dialect.operator("+", "t", "1")
-        arrays = {name: self.dialect.array([v[name] for v in values]) for name in names}
+        arrays = {name: self.dialect.array([v[name] for v in target_values]) for name in names}
         return ", ".join(f"{self.dialect.at(arrays[name], position)} AS {name}" for name in names)
 
-    def _values_of_target(self, target: int) -> dict[str, str]:
+    def _build_target_values(self, target: int) -> dict[str, str]:
         label_sets = self.model.program.labels
-        label, prediction = f"sqlml_y{target}", self._element("sqlml_hat", target)
+        label, prediction = f"sqlml_y{target}", self._build_element("sqlml_hat", target)
         if self.task == "clusters":
-            return self._values_of_clusters()
+            return self._build_cluster_values()
         if not label_sets:
-            number = f"CAST({label} AS DOUBLE)"
+            number_sql = f"CAST({label} AS DOUBLE)"
             message = f"column {self.label_columns[target]!r} holds NaN or an infinite label"
-            error = f"CAST({self.dialect.error(self.dialect.text(message))} AS DOUBLE)"
-            is_valid = f"{label} IS NULL OR {self.dialect.is_finite(number)}"
-            y = f"CASE WHEN {is_valid} THEN {number} ELSE {error} END"
+            error_sql = f"CAST({self.dialect.error(self.dialect.text(message))} AS DOUBLE)"
+            valid_test = f"{label} IS NULL OR {self.dialect.is_finite(number_sql)}"
+            y = f"CASE WHEN {valid_test} THEN {number_sql} ELSE {error_sql} END"
             return {"y": y, "hat": f"CAST({prediction} AS DOUBLE)"}
         message = self.dialect.text(
             f"column {self.label_columns[target]!r} holds a label that is not a class of model "
@@ -162,10 +163,10 @@ class ScoredRows(EvaluatedModel):
         return {
             "y": build_class_number(label, labels, self.dialect, message),
             "hat": build_class_number(prediction, labels, self.dialect),
-            **self._scores_of_target(target),
+            **self._build_target_scores(target),
         }
 
-    def _values_of_clusters(self) -> dict[str, str]:
+    def _build_cluster_values(self) -> dict[str, str]:
         distance = "sqlml_distances" if self._has_distances else "CAST(NULL AS DOUBLE)"
         if self._has_distances and len(self.model.program.labels[0]) > 1:
             distance = self.dialect.least(distance)
@@ -174,18 +175,18 @@ class ScoredRows(EvaluatedModel):
         )
         return {"y": label, "hat": "sqlml_hat", "distance": distance}
 
-    def _element(self, values: str, target: int) -> str:
-        """Return the SQL of one target's element of `values`, the result of a call.
+    def _build_element(self, result_sql: str, target: int) -> str:
+        """Return the SQL of one target's element of `result_sql`, the result of a call.
 
-        `values` is a struct instead of a list if the targets have labels of different types.
+        `result_sql` is a struct instead of a list if the targets have labels of different types.
         """
         if self.target_count == 1:
-            return values
+            return result_sql
         if len({labels.kind for labels in self.model.program.labels}) > 1:
-            return self.dialect.field(values, f"t{target}")
-        return self.dialect.at(values, target + 1)
+            return self.dialect.field(result_sql, f"t{target}")
+        return self.dialect.at(result_sql, target + 1)
 
-    def _scores_of_target(self, target: int) -> dict[str, str]:
+    def _build_target_scores(self, target: int) -> dict[str, str]:
         null = "CAST(NULL AS DOUBLE)"
         class_count = len(self.model.program.labels[target])
         if self.task == "two classes" and self.target_count == 1:
@@ -195,16 +196,16 @@ class ScoredRows(EvaluatedModel):
             score = self.dialect.negated("sqlml_p") if self.is_flipped else "sqlml_p"
             return {"p0": null, "p1": score if self.score_kind == "scores" else null}
         if self.score_kind == "none":
-            values = self.dialect.array([null] * class_count)
+            scores = self.dialect.array([null] * class_count)
         elif self.score_kind == "scores":
-            values = "sqlml_p"
+            scores = "sqlml_p"
         elif self._has_probability_map:
-            values = self.dialect.call("map_values", self._element("sqlml_p", target))
+            scores = self.dialect.call("map_values", self._build_element("sqlml_p", target))
         else:
-            values = self.dialect.array([f"sqlml_p{k}" for k in range(class_count)])
+            scores = self.dialect.array([f"sqlml_p{k}" for k in range(class_count)])
         if self.task == "two classes":
-            return {"p0": self.dialect.at(values, 1), "p1": self.dialect.at(values, 2)}
-        return {"ps": values}
+            return {"p0": self.dialect.at(scores, 1), "p1": self.dialect.at(scores, 2)}
+        return {"ps": scores}
 
 
 def build_class_number(
@@ -224,8 +225,8 @@ def build_class_number(
     if is_plain_text and dialect is DUCKDB:  # Spark returns -1 for an unknown label
         return dialect.place_of(label_text, [dialect.text(str(v)) for v in labels.values], unknown)
     position = dialect.position(label_array(labels, dialect), label)
-    number = dialect.operator("-", dialect.call("nullif", position, "0"), "1")
-    return f"coalesce({number}, {unknown})"
+    number_sql = dialect.operator("-", dialect.call("nullif", position, "0"), "1")
+    return f"coalesce({number_sql}, {unknown})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,13 +78,13 @@ class TableFunctionCall:
         """Return the query, in parentheses, for the rows that the model's training held out."""
         rows = None if self.training is None else self.context.held_out(self.training)
         if rows is None:
-            label = ", label := 'churned'" if "label" in FORMS[self.name].options else ""
+            label_argument = ", label := 'churned'" if "label" in FORMS[self.name].options else ""
             raise self.error(
                 f"sqlml held out no rows for model {self.model.label}; name the rows, as in "
-                f"ml_{self.name}(MODEL m, TABLE t{label})"
+                f"ml_{self.name}(MODEL m, TABLE t{label_argument})"
             )
-        dialect = self.dialect.name
-        redefined = find_defined_names(self.sql, dialect) & find_names(rows, dialect)
+        dialect_name = self.dialect.name
+        redefined = find_defined_names(self.sql, dialect_name) & find_names(rows, dialect_name)
         if redefined:
             raise self.error(
                 f"the query that trained model {self.model.label} reads {min(redefined)!r}, which "

@@ -50,5 +50,5 @@ def build_table_function(call: TableFunctionCall) -> tuple[str, ...]:
     if call.name == "evaluate" and not call.form.options and call.training is not None:
         return model_tables.build_training_metrics(call)
     rows = call.find_held_out_rows()
-    before, after = build(replace(call, rows=(rows,)))
-    return (f"{before}{rows}{after}",)
+    prefix, suffix = build(replace(call, rows=(rows,)))
+    return (f"{prefix}{rows}{suffix}",)
