@@ -75,7 +75,7 @@ def _exponentiate_variance(b: Builder, margin: Value) -> Value:
     """Return mean and variance, (n, 2), from the mean and half the logarithm of the variance."""
     mean = b.op("select", margin, indices=np.array([0], np.int64))
     half_log_variance = b.op("select", margin, indices=np.array([1], np.int64))
-    log_variance = b.op("mul", half_log_variance, _constant(b, 2.0, margin))
+    log_variance = b.op("mul", half_log_variance, _make_constant(b, 2.0, margin))
     return b.op("concat", mean, b.op("exp", log_variance))
 
 
@@ -86,7 +86,7 @@ _LINKS: Mapping[Link, Callable[[Builder, Value], Value]] = {
     "sigmoid": lambda b, margin: b.op("sigmoid", margin),
     "softmax": lambda b, margin: b.op("softmax", margin, sum_dtype="float64"),
     "step": lambda b, margin: b.cast(
-        b.op("gt", margin, _constant(b, 0.0, margin)), margin.type.dtype
+        b.op("gt", margin, _make_constant(b, 0.0, margin)), margin.type.dtype
     ),
     "variance": _exponentiate_variance,
 }
@@ -106,7 +106,7 @@ def import_binary(
     """
     if len(labels) == 1:
         return Outputs({"label": label, "score": margin}, labels)
-    proba = b.op("concat", b.op("sub", _constant(b, 1.0, positive), positive), positive)
+    proba = b.op("concat", b.op("sub", _make_constant(b, 1.0, positive), positive), positive)
     return Outputs({"label": label, "proba": proba, "score": margin}, labels)
 
 
@@ -126,9 +126,9 @@ def import_multilabel(label: Value, proba: Value, margin: Value) -> Outputs:
 
 def label_above(b: Builder, x: Value, threshold: Value | float) -> Value:
     """Return 1 where `x` is above `threshold` and 0 elsewhere, int64 in the shape of `x`."""
-    limit = _constant(b, threshold, x) if isinstance(threshold, float) else threshold
+    limit = _make_constant(b, threshold, x) if isinstance(threshold, float) else threshold
     return b.op("cast", b.op("gt", x, limit), dtype="int64")
 
 
-def _constant(b: Builder, number: float, like: Value) -> Value:
+def _make_constant(b: Builder, number: float, like: Value) -> Value:
     return b.constant(np.array([number], like.type.dtype))

@@ -128,9 +128,9 @@ class Moment:
     def days_in_month(self) -> Value:
         """The number of days in the month, from 28 to 31."""
         b = self.builder
-        short = b.op("where", self.build_is_month(4, 6, 9, 11), 30.0, 31.0)
+        other_months = b.op("where", self.build_is_month(4, 6, 9, 11), 30.0, 31.0)
         february = b.op("where", self.is_leap_year, 29.0, 28.0)
-        days = b.op("where", self._op("eq", self.month, 2.0), february, short)
+        days = b.op("where", self._op("eq", self.month, 2.0), february, other_months)
         return b.op("where", b.op("isnan", self.days), np.nan, days)
 
     @cached_property
@@ -153,7 +153,7 @@ class Moment:
     def build_is_month(self, *months: int) -> Value:
         """Return whether the month is one of `months`, as bool; false for NaN."""
         matches = [self._op("eq", self.month, float(month)) for month in months]
-        return reduce(lambda a, b: self._op("or", a, b), matches)
+        return reduce(lambda left, right: self._op("or", left, right), matches)
 
     def _count_days(self, years: Value) -> Value:
         """Return the number of days in the first `years` years, which begin in March."""

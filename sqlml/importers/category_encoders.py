@@ -74,19 +74,19 @@ def _encode_frame(model: Any, frame: Frame, training_categories: Mapping[Any, Ar
     columns = {n: training_categories.get(n, zero)[:1].tolist() for n in model.feature_names_in_}
     base_row = pd.DataFrame(columns)
     encoded_base = model.transform(base_row)
-    outputs = [str(name) for name in encoded_base.columns]
+    output_names = [str(name) for name in encoded_base.columns]
     column_outputs = {
         name: _probe_column(model, base_row, name, categories)
         for name, categories in training_categories.items()
     }
     constant_outputs = encoded_base.to_numpy(np.float64)[0]
-    input_of_output = _find_input_of_outputs(model, names, outputs, column_outputs)
+    input_of_output = _find_input_of_outputs(model, names, output_names, column_outputs)
     codes: dict[str, Value] = {}
     blocks: list[Frame] = []
-    for input_name, group in groupby(range(len(outputs)), key=input_of_output.__getitem__):
+    for input_name, group in groupby(range(len(output_names)), key=input_of_output.__getitem__):
         positions = list(group)
         if input_name is None:
-            blocks += [frame.select([names.index(outputs[position])]) for position in positions]
+            blocks += [frame.select([names.index(output_names[k])]) for k in positions]
             continue
         output_range = slice(positions[0], positions[-1] + 1)
         column, i = column_outputs[input_name], names.index(input_name)
@@ -96,7 +96,7 @@ def _encode_frame(model: Any, frame: Frame, training_categories: Mapping[Any, Ar
                 codes[input_name] = _encode_column(model, frame, i, column)
             table = column.build_table(output_range, constant_outputs)
             value = look_up_rows(frame.builder, table, codes[input_name])
-        blocks.append(Frame.from_value(frame.builder, value, outputs[output_range]))
+        blocks.append(Frame.from_value(frame.builder, value, output_names[output_range]))
     return Frame.hstack(frame.builder, blocks)
 
 
@@ -205,15 +205,15 @@ def _encode_column(
     values may stay -1, for which the operator `one_hot` returns zeros.
     """
     b = frame.builder
-    count, step = len(column.categories), type(model).__name__
+    n_categories, step = len(column.categories), type(model).__name__
     x = frame.strings(i) if column.categories.dtype == object else frame.numbers(i)
-    codes = b.op("encode", x, categories=column.categories, missing=count)
+    codes = b.op("encode", x, categories=column.categories, missing=n_categories)
     if column.unseen is None:
         codes = b.op("require_known", codes, feature=frame.names[i], step=step)
     elif needs_unseen or column.missing is None:
-        codes = b.op("where", b.op("lt", codes, 0), count + 1, codes)
+        codes = b.op("where", b.op("lt", codes, 0), n_categories + 1, codes)
     if column.missing is None:
-        codes = b.op("where", b.op("eq", codes, count), -1, codes)
+        codes = b.op("where", b.op("eq", codes, n_categories), -1, codes)
         codes = b.op("require_known", codes, feature=frame.names[i], step=step)
     return codes
 
@@ -228,7 +228,7 @@ def import_encoder(model: Any, frame: Frame) -> Frame:
 def _read_categories(model: Any, name: Any) -> Array:
     mapping = (getattr(model, "ordinal_encoder", None) or model).mapping
     if not isinstance(mapping, Mapping):
-        mapping = {entry["col"]: entry["mapping"] for entry in mapping}
+        mapping = {column["col"]: column["mapping"] for column in mapping}
     values = [value for value in mapping[name].index if not (value is None or value != value)]
     if not values:
         raise UnsupportedModelError(f"column {name!r} of {type(model).__name__} has no categories")

@@ -45,10 +45,10 @@ def _transform_columns(
     frame: Frame, selected: Iterable[Any], transform: Callable[[Value, str], Value]
 ) -> Frame:
     """Replace each column whose name is in `selected` by `transform(values, name)`."""
-    b, names = frame.builder, set(map(str, selected))
+    b, selected_names = frame.builder, set(map(str, selected))
     blocks = [
         Frame.from_value(b, transform(frame.numbers(i), name), (name,))
-        if name in names
+        if name in selected_names
         else frame.select([i])
         for i, name in enumerate(frame.names)
     ]
@@ -59,10 +59,10 @@ def _append_columns(
     frame: Frame, columns: Iterable[tuple[str, Value]], dropped: Iterable[Any] = ()
 ) -> Frame:
     """Remove the `dropped` columns from a frame, and append `columns`."""
-    b, names = frame.builder, set(map(str, dropped))
-    remaining = frame.select([i for i, name in enumerate(frame.names) if name not in names])
-    added = [Frame.from_value(b, value, (name,)) for name, value in columns]
-    return Frame.hstack(b, [remaining, *added])
+    b, dropped_names = frame.builder, set(map(str, dropped))
+    remaining = frame.select([i for i, name in enumerate(frame.names) if name not in dropped_names])
+    added_frames = [Frame.from_value(b, value, (name,)) for name, value in columns]
+    return Frame.hstack(b, [remaining, *added_frames])
 
 
 def import_transformer(model: Any, frame: Frame) -> Frame:
@@ -142,7 +142,7 @@ def import_discretiser(model: Any, frame: Frame) -> Frame:
 
     def replace_by_index(x: Value, name: str) -> Value:
         x = _require_finite(b, x, model, name)
-        interval = _compute_interval(b, x, np.asarray(model.binner_dict_[name], np.float64))
+        interval = _compute_interval_index(b, x, np.asarray(model.binner_dict_[name], np.float64))
         if not raises_outside:
             return interval
         is_inside = b.op("not", b.op("isnan", interval))
@@ -151,19 +151,19 @@ def import_discretiser(model: Any, frame: Frame) -> Frame:
     return _transform_columns(frame, model.variables_, replace_by_index)
 
 
-def _compute_interval(b: Builder, x: Value, edges: Array) -> Value:
+def _compute_interval_index(b: Builder, x: Value, edges: Array) -> Value:
     """Return the index of each number's interval between `edges`, as pandas.cut does.
 
     Intervals include their right edge, and the first one also its left edge. A number outside of
     all intervals gets NaN.
     """
     offsets = np.array([0, edges.size], np.int64)
-    edges_below = b.op("search_sorted", x, edges=edges, offsets=offsets, side="left")
-    edges_below = b.op("where", b.op("eq", x, float(edges[0])), np.ones(1, np.int64), edges_below)
-    is_too_small = b.op("eq", edges_below, np.zeros(1, np.int64))
-    is_too_large = b.op("eq", edges_below, np.array([edges.size], np.int64))
+    position = b.op("search_sorted", x, edges=edges, offsets=offsets, side="left")
+    position = b.op("where", b.op("eq", x, float(edges[0])), np.ones(1, np.int64), position)
+    is_too_small = b.op("eq", position, np.zeros(1, np.int64))
+    is_too_large = b.op("eq", position, np.array([edges.size], np.int64))
     is_outside = b.op("or", is_too_small, is_too_large)
-    index = b.op("sub", b.op("cast", edges_below, dtype="float64"), 1.0)
+    index = b.op("sub", b.op("cast", position, dtype="float64"), 1.0)
     return b.op("where", is_outside, np.nan, index)
 
 
@@ -175,10 +175,10 @@ def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame
     b = frame.builder
 
     def replace_by_prediction(x: Value, name: str) -> Value:
-        x, tree = _require_finite(b, x, model, name), model.binner_dict_[name]
+        x, binner = _require_finite(b, x, model, name), model.binner_dict_[name]
         if model.bin_output != "prediction":
-            return _compute_interval(b, x, np.asarray(tree, np.float64))
-        outputs = recurse(tree, Frame.from_value(b, x, (name,)))
+            return _compute_interval_index(b, x, np.asarray(binner, np.float64))
+        outputs = recurse(binner, Frame.from_value(b, x, (name,)))
         assert isinstance(outputs, Outputs)
         if model.regression:
             prediction = outputs.values["label"]
@@ -217,14 +217,14 @@ def import_relative_features(model: Any, frame: Frame) -> Frame:
     b, columns = frame.builder, list[tuple[str, Value]]()
     _check_functions("RelativeFeatures", model.func, _RELATIVE_OPERATORS)
     names = [*dict.fromkeys(map(str, [*model.variables, *model.reference]))]
-    x = {name: frame.numbers(_require_index(frame, name)) for name in names}
+    inputs = {name: frame.numbers(_require_index(frame, name)) for name in names}
     if model.missing_values == "raise":
-        x = {name: _require_finite(b, value, model, name) for name, value in x.items()}
+        inputs = {name: _require_finite(b, value, model, name) for name, value in inputs.items()}
     for function in model.func:
         for reference in map(str, model.reference):
             for name in map(str, model.variables):
-                divisor = x[reference]
-                value = b.op(_RELATIVE_OPERATORS[function], x[name], divisor)
+                divisor = inputs[reference]
+                value = b.op(_RELATIVE_OPERATORS[function], inputs[name], divisor)
                 if function in _DIVISIONS and model.fill_value is None:
                     value = _require(b, value, b.op("ne", divisor, 0.0), model, reference, "0")
                 elif function in _DIVISIONS:
@@ -290,15 +290,15 @@ class _RowAggregates:
 
     def build_product(self) -> Value:
         """Return the product, which is 1 if the row has no numbers."""
-        b, numbers = self.b, self.fill_missing(1.0)
-        product = b.op("select", numbers, indices=np.array([0], np.int64))
+        b, filled = self.b, self.fill_missing(1.0)
+        product = b.op("select", filled, indices=np.array([0], np.int64))
         for i in range(1, self.x.type.width):
-            product = b.op("mul", product, b.op("select", numbers, indices=np.array([i], np.int64)))
+            product = b.op("mul", product, b.op("select", filled, indices=np.array([i], np.int64)))
         return product
 
     def build_extreme(self, op: str) -> Value:
-        numbers = self.fill_missing(math.inf if op == "min" else -math.inf)
-        return self.mask_below_count(self.b.op(op, numbers, axis=1))
+        filled = self.fill_missing(math.inf if op == "min" else -math.inf)
+        return self.mask_below_count(self.b.op(op, filled, axis=1))
 
     def build_variance(self) -> Value:
         b = self.b
@@ -329,13 +329,13 @@ def import_encoder(model: Any, frame: Frame) -> Frame:
 def import_imputer(model: Any, frame: Frame) -> Frame:
     """Replace missing values in each column of `imputer_dict_` by the column's number."""
     _check_fitted(model, "imputer_dict_")
-    numbers = {str(name): number for name, number in model.imputer_dict_.items()}
+    fills = {str(name): number for name, number in model.imputer_dict_.items()}
     b = frame.builder
-    return _transform_columns(frame, numbers, lambda x, name: _fill_number(b, x, numbers[name]))
+    return _transform_columns(frame, fills, lambda x, name: _fill_missing(b, x, fills[name]))
 
 
-def _fill_number(b: Builder, x: Value, number: Any) -> Value:
-    return b.op("where", b.op("isnan", x), float(number), x)
+def _fill_missing(b: Builder, x: Value, fill: Any) -> Value:
+    return b.op("where", b.op("isnan", x), float(fill), x)
 
 
 def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
@@ -343,13 +343,13 @@ def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
     _check_fitted(model, "imputer_dict_")
     b, blocks = frame.builder, []
     for i, name in enumerate(frame.names):
-        value = model.imputer_dict_.get(name)
-        if value is None:
+        fill = model.imputer_dict_.get(name)
+        if fill is None:
             blocks.append(frame.select([i]))
-        elif isinstance(value, str):
-            blocks.append(Frame.from_value(b, b.op("fill", frame.strings(i), value=value), (name,)))
+        elif isinstance(fill, str):
+            blocks.append(Frame.from_value(b, b.op("fill", frame.strings(i), value=fill), (name,)))
         else:
-            blocks.append(Frame.from_value(b, _fill_number(b, frame.numbers(i), value), (name,)))
+            blocks.append(Frame.from_value(b, _fill_missing(b, frame.numbers(i), fill), (name,)))
     return Frame.hstack(b, blocks)
 
 
@@ -410,7 +410,7 @@ def import_datetime_features(model: Any, frame: Frame) -> Frame:
         moment = _read_moment(model, frame, variable)
         for feature in model.features_to_extract_:
             value = _DATETIME_FEATURES[feature](moment)
-            if feature in _REQUIRE_DATE:
+            if feature in _DATE_REQUIRED:
                 value = _require_finite(frame.builder, value, model, variable, feature=feature)
             columns.append((f"{variable}_{feature}", value))
     return _append_columns(frame, columns, model.variables_ if model.drop_original else ())
@@ -420,8 +420,8 @@ def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
     """Append the time from each date of `reference_` to each of `variables_`, in `output_unit`."""
     _check_fitted(model, "variables_", "reference_")
     b = frame.builder
-    names_of_dates = [*map(str, model.variables_), *map(str, model.reference_)]
-    moments = {name: _read_moment(model, frame, name) for name in names_of_dates}
+    date_names = [*map(str, model.variables_), *map(str, model.reference_)]
+    moments = {name: _read_moment(model, frame, name) for name in date_names}
     # numpy divides nanoseconds as floats.
     unit = np.timedelta64(1, model.output_unit).astype("timedelta64[ns]").astype(np.float64)
     pairs = [(v, r) for r in map(str, model.reference_) for v in map(str, model.variables_)]
@@ -431,7 +431,7 @@ def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
         start, end = moments[reference].microseconds, moments[variable].microseconds
         nanoseconds = b.op("mul", b.op("sub", end, start), 1_000.0)
         columns.append((str(name), b.op("div", nanoseconds, float(unit))))
-    return _append_columns(frame, columns, names_of_dates if model.drop_original else ())
+    return _append_columns(frame, columns, date_names if model.drop_original else ())
 
 
 def import_datetime_ordinal(model: Any, frame: Frame) -> Frame:
@@ -453,11 +453,11 @@ def _read_moment(model: Any, frame: Frame, name: str) -> Moment:
     return Moment(frame.builder, moments)
 
 
-def _flag_in_months(m: Moment, is_edge: Value, *months: int) -> Value:
-    return m.to_number(m.builder.op("and", is_edge, m.build_is_month(*months)))
+def _flag_in_months(moment: Moment, is_edge: Value, *months: int) -> Value:
+    return moment.to_number(moment.builder.op("and", is_edge, moment.build_is_month(*months)))
 
 
-_REQUIRE_DATE = frozenset({"week", "days_in_month"})
+_DATE_REQUIRED = frozenset({"week", "days_in_month"})
 """The features that feature_engine converts to integers, which pandas rejects for NaT."""
 
 _SAME_IN_SQL = ("month", "quarter", "year", "week", "hour", "minute", "second")

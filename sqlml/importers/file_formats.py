@@ -102,10 +102,10 @@ def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
 def detect_format(content: bytes, path: str) -> str:
     if content.startswith(store.MAGIC):
         return "SQLML"
-    start = content[:64].lstrip(_BLANKS)
-    if start.startswith(b"{"):
-        return "CATBOOST" if _CATBOOST_START.match(start) else "XGBOOST"
-    if start.startswith((b"tree\n", b"tree\r\n")):
+    first_bytes = content[:64].lstrip(_BLANKS)
+    if first_bytes.startswith(b"{"):
+        return "CATBOOST" if _CATBOOST_START.match(first_bytes) else "XGBOOST"
+    if first_bytes.startswith((b"tree\n", b"tree\r\n")):
         return "LIGHTGBM"
     if content.startswith(b"PK"):
         try:
@@ -129,7 +129,7 @@ def detect_format(content: bytes, path: str) -> str:
     )
 
 
-_UNREADABLE: tuple[tuple[re.Pattern[bytes], str], ...] = (
+_UNREADABLE_FORMATS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
         # "binf", or a struct followed by the names of an objective and a booster.
         re.compile(
@@ -154,7 +154,7 @@ _UNREADABLE: tuple[tuple[re.Pattern[bytes], str], ...] = (
 
 
 def _reject_unreadable(content: bytes, path: str) -> None:
-    for pattern, format_and_advice in _UNREADABLE:
+    for pattern, format_and_advice in _UNREADABLE_FORMATS:
         if pattern.match(content[:1024]):
             raise ArtifactError(f"{path} is {format_and_advice}")
 
@@ -215,9 +215,9 @@ def _read_pickle(content: bytes) -> Any:
         return pickle.loads(content) if joblib is None else joblib.load(io.BytesIO(content))
     except ImportError as error:
         package = (error.name or "").split(".")[0]
-        fix = f": pip install 'sqlml[{package}]'" if package in _EXTRAS else ""
+        install_hint = f": pip install 'sqlml[{package}]'" if package in _EXTRAS else ""
         raise MissingDependencyError(
-            f"the pickle needs {error.name or error}, which is not installed here{fix}"
+            f"the pickle needs {error.name or error}, which is not installed here{install_hint}"
         ) from error
     except Exception as error:
         # Unpickling runs the code of the classes, which may raise any exception.

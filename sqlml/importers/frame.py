@@ -103,7 +103,7 @@ class Frame:
     @property
     def has_sparse_rows(self) -> bool:
         """True if some columns are sparse rows (`ir/csr.py`), such as those of a vectorizer."""
-        return any(isinstance(b, Value) and b.type.sparse for b in self.blocks)
+        return any(isinstance(block, Value) and block.type.sparse for block in self.blocks)
 
     def matrix(self, dtype: DType = "float64", rows: Rows = "dense") -> Value:
         """Return all columns as one numeric (n, width) value.
@@ -317,16 +317,16 @@ def build_labels(classes: Sequence[Any]) -> Labels:
 
 def to_category_array(values: Sequence[Any], column: str) -> Array:
     """Convert categories for the operator `encode`: strings to objects, other values to float64."""
-    items = to_python(values)
-    if items and all(isinstance(v, str) for v in items):
-        return np.array(items, object)
-    if all(isinstance(v, bool | int | float) for v in items):
-        numbers = np.array([float(v) for v in items], np.float64)
+    categories = to_python(values)
+    if categories and all(isinstance(v, str) for v in categories):
+        return np.array(categories, object)
+    if all(isinstance(v, bool | int | float) for v in categories):
+        numbers = np.array([float(v) for v in categories], np.float64)
         if np.unique(numbers).size == numbers.size:
             return numbers
     raise UnsupportedModelError(
         f"the categories of column {column!r} are neither strings nor distinct numbers, such as "
-        f"{items[:3]!r}; train on strings"
+        f"{categories[:3]!r}; train on strings"
     )
 
 

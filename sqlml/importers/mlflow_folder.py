@@ -39,10 +39,10 @@ FLAVOURS: Mapping[str, tuple[str, str]] = {
 """Maps each supported flavour, in order of preference, to the key of its path and its FORMAT."""
 
 
-def _find_format(flavour: str, entry: Mapping[str, Any]) -> str:
-    """Return the FORMAT of a flavour; the suffix of the path in `entry` may say SKOPS or PICKLE."""
+def _find_format(flavour: str, config: Mapping[str, Any]) -> str:
+    """Return the FORMAT of a flavour; the path's suffix in `config` may say SKOPS or PICKLE."""
     _, format = FLAVOURS[flavour]
-    path = entry.get("data", entry.get("pickled_model"))
+    path = config.get("data", config.get("pickled_model"))
     if flavour not in ("xgboost", "lightgbm", "sklearn") or not isinstance(path, str):
         return format
     if path.endswith(".skops"):
@@ -78,15 +78,15 @@ def read_mlmodel(document: bytes, folder: str) -> SavedModel:
     if not isinstance(flavours, Mapping):
         raise ArtifactError(f"{folder}/{MLMODEL} names no flavors; save the model again")
     for name, (key, _) in FLAVOURS.items():
-        entry = flavours.get(name)
+        config = flavours.get(name)
         # YAML aliases can expand without limit, so only a plain string is used as a path.
-        if isinstance(entry, Mapping) and isinstance(entry.get(key), str):
-            path = entry[key]
+        if isinstance(config, Mapping) and isinstance(config.get(key), str):
+            path = config[key]
             segments = set(re.split(r"[/\\]", path))
             if {"", ".", ".."} & segments or any(c in path for c in ":*?["):
                 raise ArtifactError(f"{folder}/{MLMODEL} names {path!r}, which is not below it")
             columns = _read_columns(content.get("signature"))
-            return SavedModel(path, _find_format(name, entry), columns)
+            return SavedModel(path, _find_format(name, config), columns)
     names = ", ".join(sorted(map(str, flavours)))
     raise UnsupportedModelError(
         f"{folder} has a model of the flavors {names}; sqlml reads {', '.join(FLAVOURS)}. Save a "

@@ -75,12 +75,12 @@ def to_known_class(model: Any, is_known: Callable[[str], bool]) -> Any:
     """
     classes = type(model).__mro__
     paths = [f"{c.__module__}.{c.__qualname__}" for c in classes]
-    depth = next((k for k, path in enumerate(paths) if is_known(path)), None)
-    if not depth:  # The class itself is known, or none of its bases is.
+    base_index = next((k for k, path in enumerate(paths) if is_known(path)), None)
+    if not base_index:  # The class itself is known, or none of its bases is.
         return model
-    base = classes[depth]
+    base = classes[base_index]
     attributes = getattr(model, "__dict__", {})
-    for subclass in classes[:depth]:
+    for subclass in classes[:base_index]:
         for name in vars(subclass):
             overrides = hasattr(base, name) or name in attributes or name == "__getattr__"
             if overrides and name not in TRAINING_MEMBERS and not REQUEST_MEMBERS.fullmatch(name):

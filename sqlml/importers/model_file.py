@@ -84,19 +84,19 @@ def _resolve_uri(host: Files, uri: str) -> str:
         raise MissingDependencyError(
             f"{uri!r} is resolved by MLflow: pip install mlflow, or name the folder of the model"
         ) from error
-    _check_store(uri)
+    _require_store(uri)
     try:
         return str(download_artifacts(artifact_uri=uri))
     except Exception as error:  # MLflow's stores may raise any exception.
         raise ArtifactError(f"MLflow does not find {uri!r}: {error}") from error
 
 
-def _check_store(uri: str) -> None:
+def _require_store(uri: str) -> None:
     """Raise ArtifactError if MLflow's local store is missing, because MLflow would create it."""
     import mlflow
 
-    in_registry = uri.startswith("models:") and not uri.startswith("models:/m-")
-    store = str(mlflow.get_registry_uri() if in_registry else mlflow.get_tracking_uri())
+    uses_registry = uri.startswith("models:") and not uri.startswith("models:/m-")
+    store = str(mlflow.get_registry_uri() if uses_registry else mlflow.get_tracking_uri())
     path = local_path(store) if store.startswith(("file:", "/", ".")) else None
     if store.startswith("sqlite:///"):
         path = store.removeprefix("sqlite:///")
@@ -145,8 +145,8 @@ def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
     sizes = files_below(folder, MAX_FILES)
     part_files = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
     # Verification runs Spark on this folder, so it must not contain files that nobody checked.
-    names = sizes.keys() - part_files
-    other_files = (n for n in names if not n.rpartition("/")[2].startswith(("_", ".")))
+    other_names = sizes.keys() - part_files
+    other_files = (n for n in other_names if not n.rpartition("/")[2].startswith(("_", ".")))
     if (other_file := min(other_files, default=None)) is not None:
         raise ArtifactError(
             f"{path!r} contains {other_file!r}, which Spark does not write there; remove it"
@@ -160,21 +160,21 @@ def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
     return {name: host.file_content(os.path.join(folder, name)) for name in part_files}
 
 
-def _read_content(host: Files, path: str, files: Sequence[tuple[str, int]]) -> bytes:
-    if not files:
-        raise ArtifactError(_explain_missing(path))
-    if len(files) != 1:
-        raise ArtifactError(f"{path!r} matches {len(files)} files; name exactly one model file")
-    if (size := files[0][1]) > MAX_ARTIFACT_BYTES:
+def _read_content(host: Files, path: str, matches: Sequence[tuple[str, int]]) -> bytes:
+    if not matches:
+        raise ArtifactError(_describe_missing(path))
+    if len(matches) != 1:
+        raise ArtifactError(f"{path!r} matches {len(matches)} files; name exactly one model file")
+    if (size := matches[0][1]) > MAX_ARTIFACT_BYTES:
         raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")
     return host.file_content(path)
 
 
-def _explain_missing(path: str) -> str:
-    local = local_path(path)
-    if local is None:
+def _describe_missing(path: str) -> str:
+    local_file = local_path(path)
+    if local_file is None:
         return f"file {path!r} does not exist"
-    absolute = os.path.abspath(local)
+    absolute = os.path.abspath(local_file)
     file_kind = irregular_kind(absolute)
     if file_kind is not None:
         return (

@@ -120,19 +120,19 @@ def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
     if isinstance(model, StoredModel):
         return _import_stored(model, inputs)
     model = _to_known_class(model)
-    class_key = _find_class_key(model)
+    class_key = _find_importer_key(model)
     if not (_is_known(class_key) or find_registered(model)):
         raise _explain_unknown(model)
     schema = _find_schema(model, class_key)
     if inputs is not None and class_key in torch.FAMILIES:
         schema = Schema(None, ANY_COUNT)  # The first layer only suggests a count.
-    declared: Mapping[str, str] = {}
+    declared_types: Mapping[str, str] = {}
     if isinstance(inputs, Mapping):
-        declared = inputs = schema.expand_arrays(inputs)
+        declared_types = inputs = schema.expand_arrays(inputs)
     names = _choose_names(schema, inputs)
     builder = Builder()
     keys: set[str] = set()
-    outputs = _make_converter(keys)(model, Frame.raw(builder, names, declared))
+    outputs = _make_converter(keys)(model, Frame.raw(builder, names, declared_types))
     try:
         if isinstance(outputs, Frame):
             outputs = Outputs({"transform": outputs.to_value()})
@@ -144,9 +144,9 @@ def import_model(model: Any, inputs: Inputs | None = None) -> Imported:
     if isinstance(inputs, Mapping):
         _check_kinds(features, inputs)
     is_named = schema.names is not None or inputs is not None
-    is_numbered = not is_named and schema.default_names is not None
+    has_default_names = not is_named and schema.default_names is not None
     library, gaps = (_describe_libraries(model, keys), _describe_gaps(model, class_key, keys))
-    return Imported(program, features, class_key, library, is_named, gaps, is_numbered)
+    return Imported(program, features, class_key, library, is_named, gaps, has_default_names)
 
 
 def import_onto(model: Any, frame: Frame) -> Frame | Outputs:
@@ -228,7 +228,7 @@ def _find_unsupported_step(model: Any) -> Any:
         if step is None or isinstance(step, str):
             continue
         step = _to_known_class(step)
-        if not (_is_known(_find_class_key(step)) or find_registered(step)):
+        if not (_is_known(_find_importer_key(step)) or find_registered(step)):
             return step
         inner_step = _find_unsupported_step(step)
         if inner_step is not None:
@@ -250,14 +250,14 @@ def find_class_key(model: Any) -> str:
     return CLASS_KEYS.get(cls, f"{cls.__module__}.{cls.__qualname__}")
 
 
-def _find_class_key(model: Any) -> str:
+def _find_importer_key(model: Any) -> str:
     """Return the key of the object's class, or that of its base class in `torch.FAMILIES`."""
     bases = (f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__)
     return next((path for path in bases if path in torch.FAMILIES), find_class_key(model))
 
 
 def _find_package(model: Any) -> str:
-    return re.split("[. ]", _find_class_key(model))[0]
+    return re.split("[. ]", _find_importer_key(model))[0]
 
 
 _PYPI_NAMES = {"imblearn": "imbalanced-learn", "sklearn": "scikit-learn", "xgboost": "xgboost-cpu"}
@@ -281,7 +281,7 @@ def _find_installed_version(package: str) -> str:
 
 def _describe_libraries(model: Any, keys: Set[str]) -> str:
     """Return the libraries of a model and its parts, such as "sklearn 1.9.1, xgboost 3.2.0"."""
-    packages = {c.partition(".")[0] for c in keys if c in IMPORTERS and " " not in c}
+    packages = {key.partition(".")[0] for key in keys if key in IMPORTERS and " " not in key}
     other_packages = sorted(packages - {_find_package(model)})
     return ", ".join([library_version(model), *map(_find_installed_version, other_packages)])
 
@@ -295,17 +295,17 @@ def read_sklearn_schema(model: Any) -> Schema:
     raise model_checks.explain_missing_columns(model)
 
 
-def _make_converter(keys: set[str]) -> Recurse:
-    """Make a function that imports an object and its parts, and adds their class keys to `keys`."""
+def _make_converter(imported_keys: set[str]) -> Recurse:
+    """Make an importer of an object and its parts that adds their class keys to `imported_keys`."""
 
     def convert(model: Any, frame: Frame) -> Frame | Outputs:
         model = _to_known_class(model)
-        class_key = _find_class_key(model)
-        keys.add(class_key)
-        step = find_registered(model)
+        class_key = _find_importer_key(model)
+        imported_keys.add(class_key)
+        registration = find_registered(model)
         try:
-            if step is not None:
-                return import_sql_step(model, frame, step)
+            if registration is not None:
+                return import_sql_step(model, frame, registration)
             if class_key in COMPOSITES:
                 return COMPOSITES[class_key](model, frame, convert)
             if class_key in IMPORTERS:
@@ -348,11 +348,11 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
     if reason is not None:
         return UnsupportedModelError(f"sqlml does not import {type(model).__name__}: {reason}")
     classes = type(model).__mro__[1:]
-    bases = [c.__name__ for c in classes if _is_known(f"{c.__module__}.{c.__qualname__}")]
+    base_names = [c.__name__ for c in classes if _is_known(f"{c.__module__}.{c.__qualname__}")]
     hint = (
-        f"; it is a subclass of {bases[0]}, and a subclass may compute something else: "
-        f"convert it to a plain {bases[0]}, or write its SQL with sqlml.register_step"
-        if bases
+        f"; it is a subclass of {base_names[0]}, and a subclass may compute something else: "
+        f"convert it to a plain {base_names[0]}, or write its SQL with sqlml.register_step"
+        if base_names
         else "; if it is a step of your own, write its SQL with "
         f"sqlml.register_step({type(model).__name__}, sql=...); or replace it by a supported step "
         "(docs/operators.md lists them), do its work in the query and fit the model on "
@@ -407,7 +407,7 @@ _NUMERIC_TYPES = (
     "BOOLEAN BOOL TINYINT SMALLINT INTEGER INT BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT "
     "UHUGEINT FLOAT REAL FLOAT4 DOUBLE FLOAT8 DECIMAL NUMERIC"
 ).split()
-_KINDS_OF_TYPE: Mapping[str, tuple[Kind, ...]] = {
+_KINDS_BY_TYPE: Mapping[str, tuple[Kind, ...]] = {
     **dict.fromkeys(_NUMERIC_TYPES, ("number",)),
     **dict.fromkeys("VARCHAR TEXT STRING CHAR ENUM".split(), ("string",)),
     **dict.fromkeys(("DATE", "TIMESTAMP", "DATETIME"), (DATETIME,)),
@@ -420,9 +420,9 @@ _KINDS_OF_TYPE: Mapping[str, tuple[Kind, ...]] = {
 
 def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> None:
     for feature in features:
-        declared = inputs[feature.name].upper().strip()
-        type_name = "]" if declared.endswith("]") else declared.split("(")[0].strip()
-        allowed_kinds = _KINDS_OF_TYPE.get(type_name)
+        declared_type = inputs[feature.name].upper().strip()
+        type_name = "]" if declared_type.endswith("]") else declared_type.split("(")[0].strip()
+        allowed_kinds = _KINDS_BY_TYPE.get(type_name)
         if allowed_kinds is None:
             raise ConfigError(
                 f"input {feature.name!r} has type {inputs[feature.name]!r}; features are numeric "
@@ -431,7 +431,7 @@ def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> No
             )
         if feature.kind != "any" and feature.kind not in allowed_kinds:
             raise ConfigError(
-                f"input {feature.name!r} is declared {declared}, but the model reads it as "
+                f"input {feature.name!r} is declared {declared_type}, but the model reads it as "
                 f"{_KIND_NAMES.get(feature.kind, feature.kind)}"
             )
 

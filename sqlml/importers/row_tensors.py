@@ -47,13 +47,13 @@ class Rows:
         return np.arange(math.prod(self.inner)).reshape(self.inner)
 
 
-def map_columns(inner: tuple[int, ...], change: Callable[[Array], Array]) -> Array:
-    """Apply the numpy function `change` to a grid of column indices, shape (1, *inner).
+def map_columns(inner: tuple[int, ...], transform: Callable[[Array], Array]) -> Array:
+    """Apply the numpy function `transform` to a grid of column indices, shape (1, *inner).
 
-    Return the changed grid of one row. Raise Uncovered if `change` does not keep the first axis,
+    Return the changed grid of one row. Raise Uncovered if `transform` does not keep the first axis,
     and ValueError if the result has more than `MAX_ROW_VALUES` columns.
     """
-    grid = np.asarray(change(np.arange(math.prod(inner)).reshape(1, *inner)))
+    grid = np.asarray(transform(np.arange(math.prod(inner)).reshape(1, *inner)))
     if grid.ndim < 1 or grid.shape[0] != 1:
         raise Uncovered("it mixes rows, or counts them")
     if grid.size > MAX_ROW_VALUES:
@@ -63,12 +63,12 @@ def map_columns(inner: tuple[int, ...], change: Callable[[Array], Array]) -> Arr
 
 def pick_columns(b: Builder, x: Rows, indices: Array) -> Rows:
     flat = indices.ravel().astype(np.int64)
-    is_same = np.array_equal(flat, np.arange(math.prod(x.inner)))
-    return Rows(x.value if is_same else b.op("select", x.value, indices=flat), indices.shape)
+    is_identity = np.array_equal(flat, np.arange(math.prod(x.inner)))
+    return Rows(x.value if is_identity else b.op("select", x.value, indices=flat), indices.shape)
 
 
-def apply_to_columns(b: Builder, x: Rows, change: Callable[[Array], Array]) -> Rows:
-    return pick_columns(b, x, map_columns(x.inner, change))
+def apply_to_columns(b: Builder, x: Rows, transform: Callable[[Array], Array]) -> Rows:
+    return pick_columns(b, x, map_columns(x.inner, transform))
 
 
 def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
@@ -83,9 +83,9 @@ def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
 
 def concatenate_tensors(b: Builder, tensors: Sequence[Rows], axis: int) -> Rows:
     """Concatenate tensors of equal rank and dtype along `axis`, which is not the rows' (0)."""
-    starts = np.cumsum([0, *(math.prod(p.inner) for p in tensors)]).tolist()
-    grids = [p.grid + start for p, start in zip(tensors, starts, strict=False)]
-    value = b.op("concat", *[p.value for p in tensors]) if len(tensors) > 1 else tensors[0].value
+    starts = np.cumsum([0, *(math.prod(x.inner) for x in tensors)]).tolist()
+    grids = [x.grid + start for x, start in zip(tensors, starts, strict=False)]
+    value = b.op("concat", *[x.value for x in tensors]) if len(tensors) > 1 else tensors[0].value
     return pick_columns(b, Rows(value, (starts[-1],)), np.concatenate(grids, axis - 1))
 
 
@@ -130,11 +130,11 @@ def reduce_axes(
     `reduce(value, axis)` reduces the last axis of a value of shape (n, reduced) or (n, kept,
     reduced). With `keep`, the reduced axes stay with length 1.
     """
-    kept_axes = [a for a in range(1, x.rank) if a not in axes]
-    lengths = tuple(x.shape[a] for a in kept_axes)
+    kept_axes = [axis for axis in range(1, x.rank) if axis not in axes]
+    lengths = tuple(x.shape[axis] for axis in kept_axes)
     order = [0, *kept_axes, *sorted(axes)]
     transposed = apply_to_columns(b, x, lambda grid: grid.transpose(order)).value
-    num_kept, num_reduced = math.prod(lengths), math.prod(x.shape[a] for a in axes)
+    num_kept, num_reduced = math.prod(lengths), math.prod(x.shape[axis] for axis in axes)
     if not num_reduced:
         raise Uncovered("it reduces nothing")
     if num_kept == 1:
@@ -143,7 +143,7 @@ def reduce_axes(
         reduced = reduce(b.op("reshape", transposed, shape=(num_kept, num_reduced)), 2)
         reduced = b.op("reshape", reduced, shape=(num_kept,))
     if keep:
-        lengths = tuple(1 if a in axes else x.shape[a] for a in range(1, x.rank))
+        lengths = tuple(1 if axis in axes else x.shape[axis] for axis in range(1, x.rank))
     return Rows(reduced, lengths)
 
 

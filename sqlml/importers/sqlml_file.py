@@ -75,11 +75,11 @@ def _read_description(program: Program, description: Mapping[str, Any]) -> Store
     if not isinstance(options, dict):
         raise TypeError("the options are not an object")
     small_models = {}
-    for purpose, entry in description.get("small_models", {}).items():
-        if not isinstance(entry["facts"], str):
+    for purpose, stored in description.get("small_models", {}).items():
+        if not isinstance(stored["facts"], str):
             raise TypeError("the facts about a small model are not a string")
-        small_program = store.loads(base64.b64decode(entry["program"], validate=True))
-        small_models[purpose] = small_program, entry["facts"]
+        small_program = store.loads(base64.b64decode(stored["program"], validate=True))
+        small_models[purpose] = small_program, stored["facts"]
     return StoredModel(program, features, source, library, options, small_models)
 
 

@@ -90,9 +90,9 @@ def read_schema(results: Any) -> Schema:
 
 
 def import_results(results: Any, frame: Frame) -> Outputs:
-    inverse = LINKS[_read_link_name(results)]
+    inverse_link = LINKS[_read_link_name(results)]
     score = _compute_linear_predictor(frame.builder, results, frame)
-    return Outputs({"label": inverse(frame.builder, score), "score": score})
+    return Outputs({"label": inverse_link(frame.builder, score), "score": score})
 
 
 def _read_link_name(results: Any) -> str:

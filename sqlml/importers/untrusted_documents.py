@@ -103,11 +103,11 @@ def read_ubjson(content: bytes | bytearray, hook: Hook | None = None) -> Any:
     return value
 
 
-_NUMBERS = {b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d"}
+_TYPE_CODES = {b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d"}
 """Maps the marker of each number type to its type code in `struct` and numpy."""
-_SCALARS = {marker: struct.Struct(f">{code}") for marker, code in _NUMBERS.items()}
-_ARRAYS = {marker: np.dtype(f">{code}") for marker, code in _NUMBERS.items()}
-_LENGTHS = frozenset((b"i", b"U", b"I", b"l", b"L"))
+_SCALARS = {marker: struct.Struct(f">{code}") for marker, code in _TYPE_CODES.items()}
+_ARRAYS = {marker: np.dtype(f">{code}") for marker, code in _TYPE_CODES.items()}
+_LENGTH_MARKERS = frozenset((b"i", b"U", b"I", b"l", b"L"))
 _LITERALS = {b"Z": None, b"T": True, b"F": False}
 
 
@@ -135,7 +135,7 @@ class _UbjsonReader:
 
     def read_length(self) -> int:
         marker = self.take(1)
-        if marker not in _LENGTHS:
+        if marker not in _LENGTH_MARKERS:
             raise self.error(f"a length cannot be {marker!r}")
         size = self.read_scalar(marker)
         if not isinstance(size, int) or not 0 <= size <= len(self.content) - self.position:
@@ -167,8 +167,8 @@ class _UbjsonReader:
         if marker == b"[":
             return self.read_array(depth)
         if marker == b"{":
-            items = self.read_object(depth)
-            return items if self.hook is None else self.hook(items)
+            members = self.read_object(depth)
+            return members if self.hook is None else self.hook(members)
         raise self.error(f"unknown marker {marker!r}")
 
     def read_array(self, depth: int) -> list[Any] | Array:
@@ -178,10 +178,10 @@ class _UbjsonReader:
         if self.peek() == b"#":
             self.take(1)
             return [self.read_value(self.take(1), depth + 1) for _ in range(self.read_length())]
-        items = []
+        elements = []
         while (marker := self.take(1)) != b"]":
-            items.append(self.read_value(marker, depth + 1))
-        return items
+            elements.append(self.read_value(marker, depth + 1))
+        return elements
 
     def read_typed_array(self, marker: bytes) -> Array:
         dtype = _ARRAYS.get(marker)
@@ -193,15 +193,15 @@ class _UbjsonReader:
     def read_object(self, depth: int) -> dict[str, Any]:
         if self.peek() == b"$":
             raise self.error("XGBoost does not write objects of one type")
-        items: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         if self.peek() == b"#":
             self.take(1)
             for _ in range(self.read_length()):
                 key = self.read_string()
-                items[key] = self.read_value(self.take(1), depth + 1)
-            return items
+                members[key] = self.read_value(self.take(1), depth + 1)
+            return members
         while self.peek() != b"}":
             key = self.read_string()
-            items[key] = self.read_value(self.take(1), depth + 1)
+            members[key] = self.read_value(self.take(1), depth + 1)
         self.take(1)
-        return items
+        return members

@@ -40,7 +40,7 @@ class ExpressionCompiler:
         self._builder = frame.builder
         self.logic = Logic(frame.builder)
         self._functions = functions
-        self._indices = {fold(name): i for i, name in enumerate(frame.names)}
+        self._column_indices = {fold(name): i for i, name in enumerate(frame.names)}
 
     def decide_column_types(self, tree: exp.Expr) -> None:
         """Decide, before compiling, which columns `tree` uses as strings or dates."""
@@ -50,7 +50,7 @@ class ExpressionCompiler:
             has_strings = any(isinstance(x, exp.Literal) and x.is_string for x in operands)
             for operand in operands:
                 is_column = type(operand) is exp.Column
-                index = self._indices.get(fold(operand.name)) if is_column else None
+                index = self._column_indices.get(fold(operand.name)) if is_column else None
                 if index is not None and has_dates:
                     self._frame.moments(index)
                 elif index is not None and has_strings:
@@ -78,11 +78,11 @@ class ExpressionCompiler:
             case Column(index):
                 return Number(self._frame.numbers(index))
             case Date(microseconds):
-                return self.logic.number(microseconds)
+                return self.logic.make_number(microseconds)
             case Truth():
                 return self.logic.to_number(operand)
             case Null():
-                return self.logic.number(np.nan)
+                return self.logic.make_number(np.nan)
             case Text(value):
                 raise UnsupportedModelError(
                     f"the string {value!r} is used as a number; a step's SQL compares strings only "
@@ -106,22 +106,22 @@ class ExpressionCompiler:
         return [self.compile_number(tree).value for tree in trees]
 
     def compile_column(self, tree: exp.Column) -> Column:
-        index = self._indices.get(fold(tree.name))
+        index = self._column_indices.get(fold(tree.name))
         if index is None or tree.table:
             suggestion = closest(tree.name, self._frame.names)
             hint = f"; did you mean {suggestion!r}?" if suggestion else ""
             raise UnsupportedModelError(
                 f"the step has no column {format_tree(tree)!r}; its columns: "
-                f"{list_columns(self._frame)}{hint}"
+                f"{format_columns(self._frame)}{hint}"
             )
         return Column(index)
 
     def compile_literal(self, tree: exp.Literal) -> Operand:
-        return Text(tree.this) if tree.is_string else self.logic.number(float(tree.this))
+        return Text(tree.this) if tree.is_string else self.logic.make_number(float(tree.this))
 
     def compile_remainder(self, tree: exp.Mod) -> Number:
-        numbers = self._compile_values([tree.this, tree.expression])
-        return Number(compute_remainder(self._builder, numbers))
+        operands = self._compile_values([tree.this, tree.expression])
+        return Number(compute_remainder(self._builder, operands))
 
     def reject_integer_division(self, tree: exp.IntDiv) -> Operand:
         raise UnsupportedModelError(
@@ -145,23 +145,24 @@ class ExpressionCompiler:
     def compile_not_distinct(self, tree: exp.Binary) -> Truth:
         left, right = self.compile_number(tree.this), self.compile_number(tree.expression)
         logic = self.logic
-        is_equal = logic.is_true(logic.compare("eq", "ne", left, right))
-        return logic.disjoin(is_equal, logic.conjoin(logic.is_null(left), logic.is_null(right)))
+        is_equal = logic.build_is_true(logic.compare("eq", "ne", left, right))
+        are_null = logic.conjoin(logic.build_is_null(left), logic.build_is_null(right))
+        return logic.disjoin(is_equal, are_null)
 
     def compile_between(self, tree: exp.Between) -> Truth:
-        x, low, high = map(self.compile_number, (tree.this, tree.args["low"], tree.args["high"]))
-        is_above = self.logic.compare("ge", "lt", x, low)
-        return self.logic.conjoin(is_above, self.logic.compare("le", "gt", x, high))
+        left, low, high = map(self.compile_number, (tree.this, tree.args["low"], tree.args["high"]))
+        is_above = self.logic.compare("ge", "lt", left, low)
+        return self.logic.conjoin(is_above, self.logic.compare("le", "gt", left, high))
 
     def compile_in(self, tree: exp.In) -> Truth:
-        x, others = self.compile(tree.this), [self.compile(e) for e in tree.expressions]
+        left, others = self.compile(tree.this), [self.compile(e) for e in tree.expressions]
         if not others:
             raise UnsupportedModelError(f"{format_tree(tree)}: IN needs a list of literals")
         if all(isinstance(other, Text | Null) for other in others):
-            return self._match_strings(x, *others)
+            return self._match_strings(left, *others)
         is_in = self.logic.make_truth(False)
         for other in others:
-            is_equal = self.logic.compare("eq", "ne", self.to_number(x), self.to_number(other))
+            is_equal = self.logic.compare("eq", "ne", self.to_number(left), self.to_number(other))
             is_in = self.logic.disjoin(is_in, is_equal)
         return is_in
 
@@ -191,10 +192,10 @@ class ExpressionCompiler:
                 return logic.negate(logic.build_is_not_null(operand))
             if isinstance(operand, Column) and self._is_string_column(operand.index):
                 return Truth(self._builder.op("isnan", self._frame.strings(operand.index)))
-            return logic.is_null(self.to_number(operand))
+            return logic.build_is_null(self.to_number(operand))
         if isinstance(right_side, exp.Boolean):
             condition = self._to_truth(operand)
-            return logic.is_true(condition if right_side.this else logic.negate(condition))
+            return logic.build_is_true(condition if right_side.this else logic.negate(condition))
         raise UnsupportedModelError(f"{format_tree(tree)}: only NULL, TRUE or FALSE may follow IS")
 
     def _is_string_column(self, index: int) -> bool:
@@ -207,7 +208,7 @@ class ExpressionCompiler:
     def _compile_date(self, tree: exp.Expr) -> Moment:
         match self.compile(tree):
             case Date(microseconds):
-                return Moment(self._builder, self.logic.number(microseconds).value)
+                return Moment(self._builder, self.logic.make_number(microseconds).value)
             case Column(index):
                 return self._read_dates(index)
         raise UnsupportedModelError(f"{format_tree(tree)} is not a date column")
@@ -283,28 +284,29 @@ class ExpressionCompiler:
         if name in PARTS:
             _check_argument_count(tree, 1, 1)
             return self._compute_date_part(name, arguments[0])
-        names = sorted(_SPECIAL_FUNCTIONS.keys() | self._functions.keys() | PARTS.keys())
-        suggestion = closest(name, names)
+        supported_names = sorted(_SPECIAL_FUNCTIONS.keys() | self._functions.keys() | PARTS.keys())
+        suggestion = closest(name, supported_names)
         hint = f"; did you mean {suggestion}?" if suggestion else ""
         raise UnsupportedModelError(
-            f"a step's SQL cannot call {name}{hint}; it calls {', '.join(names)}"
+            f"a step's SQL cannot call {name}{hint}; it calls {', '.join(supported_names)}"
         )
 
     def compile_coalesce(self, *trees: exp.Expr) -> Number:
-        *others, last = trees
-        result = self.compile_number(last)
+        *others, fallback = trees
+        result = self.compile_number(fallback)
         for tree in reversed(others):
             number = self.compile_number(tree)
-            result = self.logic.choose(self.logic.is_null(number), result, number)
+            result = self.logic.choose(self.logic.build_is_null(number), result, number)
         return result
 
     def compile_nullif(self, tree: exp.Expr, other: exp.Expr) -> Number:
         is_equal = self.compile_comparison(exp.EQ(this=tree, expression=other))
-        return self.logic.choose(is_equal, self.logic.number(np.nan), self.compile_number(tree))
+        null = self.logic.make_number(np.nan)
+        return self.logic.choose(is_equal, null, self.compile_number(tree))
 
     def compare_with_infinity(self, tree: exp.Expr, operator: str, opposite: str) -> Truth:
         magnitude = self.apply_operator("abs", tree)
-        return self.logic.compare(operator, opposite, magnitude, self.logic.number(np.inf))
+        return self.logic.compare(operator, opposite, magnitude, self.logic.make_number(np.inf))
 
 
 def _list_same_type_operands(node: exp.Expr) -> tuple[list[Any], bool]:
@@ -342,7 +344,7 @@ def format_tree(tree: exp.Expr) -> str:
     return tree.sql("duckdb")
 
 
-def list_columns(frame: Frame, max_count: int = 30) -> str:
+def format_columns(frame: Frame, max_count: int = 30) -> str:
     suffix = f" and {frame.width - max_count} more" if frame.width > max_count else ""
     return ", ".join(frame.names[:max_count]) + suffix
 
@@ -407,7 +409,7 @@ _SPECIAL_FUNCTIONS: Mapping[str, tuple[int, int, Callable[..., Operand]]] = {
     "ifnull": (2, 2, ExpressionCompiler.compile_coalesce),
     "isfinite": (1, 1, lambda c, tree: c.compare_with_infinity(tree, "lt", "ge")),
     "isinf": (1, 1, lambda c, tree: c.compare_with_infinity(tree, "eq", "ne")),
-    "isnan": (1, 1, lambda c, tree: c.logic.is_null(c.compile_number(tree))),
+    "isnan": (1, 1, lambda c, tree: c.logic.build_is_null(c.compile_number(tree))),
     "nullif": (2, 2, ExpressionCompiler.compile_nullif),
 }
 """Maps functions that need more than numbers to their argument counts (min, max) and a rule."""

@@ -101,8 +101,8 @@ class FormulaExpression:
             body = ast.parse(code.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError):
             raise _explain_unsupported(name) from None
-        names = getattr(state.get("eval_env"), "namespace", {})
-        expression = cls(name, body, columns, names, state.get("transforms", {}))
+        namespace = getattr(state.get("eval_env"), "namespace", {})
+        expression = cls(name, body, columns, namespace, state.get("transforms", {}))
         while (function := expression._find_patsy_function(expression.body)) in ("C", "I"):
             call = expression.body
             assert isinstance(call, ast.Call)
@@ -206,28 +206,28 @@ class FormulaExpression:
         is_true = exp.Is(this=tree, expression=exp.true())
         return exp.Not(this=is_true) if isinstance(comparison, ast.NotEq) else is_true
 
-    def _apply(self, function: str, operands: Sequence[ast.expr]) -> Translation:
+    def _apply(self, function_name: str, operands: Sequence[ast.expr]) -> Translation:
         values = [self._translate(node) for node in operands]
-        numbers = [float(value) for value in values if not isinstance(value, exp.Expr)]
-        if len(numbers) == len(values):
+        constants = [float(value) for value in values if not isinstance(value, exp.Expr)]
+        if len(constants) == len(values):
             try:
-                return _CONSTANT_FUNCTIONS[function](*numbers)
+                return _CONSTANT_FUNCTIONS[function_name](*constants)
             except (KeyError, ArithmeticError, ValueError):
                 raise _explain_unsupported(self.name) from None
-        if function in _LOGICAL_OPERATORS:
+        if function_name in _LOGICAL_OPERATORS:
             if not all(map(_is_condition, values)):
                 raise UnsupportedModelError(
                     f"the formula's {self.name!r} combines numbers with & or |; compare them first"
                 )
-            return _LOGICAL_OPERATORS[function](this=values[0], expression=values[1])
-        if function in ("add", "subtract", "multiply") and all(map(self._is_boolean, values)):
+            return _LOGICAL_OPERATORS[function_name](this=values[0], expression=values[1])
+        if function_name in ("add", "subtract", "multiply") and all(map(self._is_boolean, values)):
             # In numpy, +, - and * of two booleans are logical operators, not arithmetic.
             raise UnsupportedModelError(
                 f"the formula's {self.name!r} computes with two truth values; write 1.0 * (...)"
             )
-        if function == "power" and not isinstance(values[1], exp.Expr):
+        if function_name == "power" and not isinstance(values[1], exp.Expr):
             return _compute_power(values[0], values[1])
-        return _make_call(function, *values)
+        return _make_call(function_name, *values)
 
     def _is_boolean(self, value: Translation) -> bool:
         if isinstance(value, exp.Column):
@@ -240,16 +240,16 @@ class FormulaExpression:
         transform = self._find_transform(node)
         if transform is not None:
             return self._apply_transform(transform, node)
-        function = self._find_function(node.func)
-        if function is None or node.keywords or len(node.args) != _ARITIES[function]:
+        function_name = self._find_function_name(node.func)
+        if function_name is None or node.keywords or len(node.args) != _ARITIES[function_name]:
             raise self._explain_unsupported(node)
-        if function in NUMPY_FUNCTIONS:
-            return self._apply(function, node.args)
+        if function_name in NUMPY_FUNCTIONS:
+            return self._apply(function_name, node.args)
         first_operand, *branches = [self._translate(argument) for argument in node.args]
-        if function == "where" and _is_condition(first_operand):
+        if function_name == "where" and _is_condition(first_operand):
             then, other = map(_to_tree, branches)
             return exp.If(this=first_operand, true=then, false=other)
-        if function == "isnan" and isinstance(first_operand, exp.Expr):
+        if function_name == "isnan" and isinstance(first_operand, exp.Expr):
             return exp.Is(this=first_operand, expression=exp.Null())
         raise self._explain_unsupported(node)
 
@@ -267,26 +267,26 @@ class FormulaExpression:
         method = node.func
         if not isinstance(method, ast.Attribute) or method.attr != "transform" or not node.args:
             return None
-        target = method.value
-        return self.transforms.get(target.id) if isinstance(target, ast.Name) else None
+        owner = method.value
+        return self.transforms.get(owner.id) if isinstance(owner, ast.Name) else None
 
-    def _apply_transform(self, fitted: Any, node: ast.Call) -> exp.Expr:
-        class_path = f"{type(fitted).__module__}.{type(fitted).__qualname__}"
-        x, options = self._translate(node.args[0]), self._read_options(node)
-        if not isinstance(x, exp.Expr) or len(node.args) > 1:
+    def _apply_transform(self, transform: Any, node: ast.Call) -> exp.Expr:
+        class_path = f"{type(transform).__module__}.{type(transform).__qualname__}"
+        operand, options = self._translate(node.args[0]), self._read_options(node)
+        if not isinstance(operand, exp.Expr) or len(node.args) > 1:
             raise self._explain_unsupported(node)
         if class_path == "patsy.state.Center" and not options:
-            return _make_call("subtract", x, _to_float(fitted._sum / fitted._count))
+            return _make_call("subtract", operand, _to_float(transform._sum / transform._count))
         is_known = options.keys() <= _STANDARDIZE_DEFAULTS.keys()
         if class_path != "patsy.state.Standardize" or not is_known:
             raise self._explain_unsupported(node)
         options = {**_STANDARDIZE_DEFAULTS, **options}
         if options["center"]:
-            x = _make_call("subtract", x, _to_float(fitted.current_mean))
+            operand = _make_call("subtract", operand, _to_float(transform.current_mean))
         if options["rescale"]:
-            deviation = np.sqrt(fitted.current_M2 / (fitted.current_n - options["ddof"]))
-            x = _make_call("divide", x, _to_float(deviation))
-        return x
+            deviation = np.sqrt(transform.current_M2 / (transform.current_n - options["ddof"]))
+            operand = _make_call("divide", operand, _to_float(deviation))
+        return operand
 
     def _read_options(self, node: ast.Call) -> dict[str, Any]:
         options = {}
@@ -296,7 +296,7 @@ class FormulaExpression:
             options[keyword.arg] = keyword.value.value
         return options
 
-    def _find_function(self, node: ast.expr) -> str | None:
+    def _find_function_name(self, node: ast.expr) -> str | None:
         """Return the numpy name of the supported function that `node` refers to, or None."""
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name):
@@ -331,21 +331,21 @@ def _to_tree(value: Translation) -> exp.Expr:
     return exp.Literal(this=repr(float(value)), is_string=False)
 
 
-def _make_call(function: str, *values: Translation) -> exp.Expr:
-    return exp.Anonymous(this=function, expressions=list(map(_to_tree, values)))
+def _make_call(function_name: str, *operands: Translation) -> exp.Expr:
+    return exp.Anonymous(this=function_name, expressions=list(map(_to_tree, operands)))
 
 
 def _to_float(number: Any) -> float:
     return float(np.asarray(number, np.float64).reshape(()))
 
 
-def _compute_power(x: Translation, exponent: float) -> exp.Expr:
-    """Return x ** exponent with numpy's special cases, which round unlike the general power."""
+def _compute_power(base: Translation, exponent: float) -> exp.Expr:
+    """Return base ** exponent with numpy's special cases, which round unlike the general power."""
     if exponent == 2:
-        return _make_call("square", x)
+        return _make_call("square", base)
     if exponent == -1:
-        return _make_call("divide", 1.0, x)
-    return _make_call("sqrt", x) if exponent == 0.5 else _make_call("power", x, exponent)
+        return _make_call("divide", 1.0, base)
+    return _make_call("sqrt", base) if exponent == 0.5 else _make_call("power", base, exponent)
 
 
 STEP = "the formula"
@@ -361,7 +361,7 @@ class FormulaDesign:
     """
 
     def __init__(self, design_info: Any, columns: Mapping[str, bool]) -> None:
-        self._info = design_info
+        self._design_info = design_info
         self._factors = {
             factor: FormulaExpression.from_factor(factor, factor_info.state, columns)
             for factor, factor_info in design_info.factor_infos.items()
@@ -371,7 +371,7 @@ class FormulaDesign:
 
     def list_columns(self) -> tuple[str, ...]:
         """Return the columns of the table that the formula reads, in the order of its terms."""
-        factors = (factor for term in self._info.terms for factor in term.factors)
+        factors = (factor for term in self._design_info.terms for factor in term.factors)
         columns = (name for factor in factors for name in self._factors[factor].list_columns())
         return tuple(dict.fromkeys(columns))
 
@@ -382,10 +382,10 @@ class FormulaDesign:
         of all columns of these values; and the sum of the constant terms.
         """
         values, value_weights, constant, start = list[Value](), list[float](), 0.0, 0
-        for subterm in itertools.chain.from_iterable(self._info.term_codings.values()):
+        for subterm in itertools.chain.from_iterable(self._design_info.term_codings.values()):
             subterm_weights = weights[start : start + subterm.num_columns]
             start += subterm.num_columns
-            factor_types = [self._info.factor_infos[f].type for f in subterm.factors]
+            factor_types = [self._design_info.factor_infos[f].type for f in subterm.factors]
             if not subterm.factors:
                 constant += float(subterm_weights.sum())
             elif factor_types == ["categorical"]:  # Look up contrasts @ weights per category.
@@ -419,7 +419,7 @@ class FormulaDesign:
         return product
 
     def _compute_numeric_factor(self, frame: Frame, factor: Any) -> Value:
-        if self._info.factor_infos[factor].num_columns != 1:
+        if self._design_info.factor_infos[factor].num_columns != 1:
             raise UnsupportedModelError(
                 f"the formula's {factor.name()!r} produces several columns, which is not "
                 "supported; compute them in the frame and in the query, and name them in it"
@@ -444,7 +444,7 @@ class FormulaDesign:
         if factor in self._codes_by_factor:
             return self._codes_by_factor[factor]
         b, expression = frame.builder, self._factors[factor]
-        levels = list(self._info.factor_infos[factor].categories)
+        levels = list(self._design_info.factor_infos[factor].categories)
         categories = to_category_array(levels, factor.name())
         column = expression.find_column()
         if categories.dtype == object:

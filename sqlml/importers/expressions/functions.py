@@ -75,69 +75,71 @@ class Logic:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
 
-    def number(self, value: float) -> Number:
+    def make_number(self, value: float) -> Number:
         return Number(self.builder.constant(np.array([value], np.float64)))
 
     def make_truth(self, value: bool | None) -> Truth:
         true = self.builder.constant(np.array([value is True]))
         return Truth(true, true if value is None else None)
 
-    def compare(self, operator: str, opposite: str, a: Number, b: Number) -> Truth:
-        """Return the condition `a operator b`, false where `opposite` holds, NULL if a or b is."""
+    def compare(self, operator: str, opposite: str, left: Number, right: Number) -> Truth:
+        """Return the condition `left operator right`: false where `opposite` holds, else NULL."""
 
         def build_mask(name: str) -> Value:
-            condition = self.builder.op(name, a.value, b.value)
+            condition = self.builder.op(name, left.value, right.value)
             if name != "ne":
                 return condition
             # Unlike the other operators, "ne" is true for NaN.
             op = self.builder.op
-            is_null = op("or", op("isnan", a.value), op("isnan", b.value))
+            is_null = op("or", op("isnan", left.value), op("isnan", right.value))
             return op("and", condition, op("not", is_null))
 
         return Truth(build_mask(operator), build_mask(opposite))
 
-    def is_null(self, a: Number) -> Truth:
-        """Build the condition `a IS NULL`, which is never NULL itself."""
-        return Truth(self.builder.op("isnan", a.value))
+    def build_is_null(self, number: Number) -> Truth:
+        """Build the condition `number IS NULL`, which is never NULL itself."""
+        return Truth(self.builder.op("isnan", number.value))
 
-    def negate(self, a: Truth) -> Truth:
-        return Truth(self.builder.op("not", a.true)) if a.false is None else Truth(a.false, a.true)
+    def negate(self, condition: Truth) -> Truth:
+        true, false = condition.true, condition.false
+        return Truth(self.builder.op("not", true)) if false is None else Truth(false, true)
 
-    def conjoin(self, a: Truth, b: Truth) -> Truth:
-        return self._combine("and", "or", a, b)
+    def conjoin(self, left: Truth, right: Truth) -> Truth:
+        return self._combine("and", "or", left, right)
 
-    def disjoin(self, a: Truth, b: Truth) -> Truth:
-        return self._combine("or", "and", a, b)
+    def disjoin(self, left: Truth, right: Truth) -> Truth:
+        return self._combine("or", "and", left, right)
 
-    def is_true(self, a: Truth) -> Truth:
-        """Build the condition `a IS TRUE`, which is never NULL."""
-        return Truth(a.true)
+    def build_is_true(self, condition: Truth) -> Truth:
+        """Build the condition `condition IS TRUE`, which is never NULL."""
+        return Truth(condition.true)
 
-    def build_is_not_null(self, a: Truth) -> Truth:
-        """Build the condition `a IS NOT NULL`."""
-        return Truth(self.builder.op("or", a.true, self._false_mask(a)))
+    def build_is_not_null(self, condition: Truth) -> Truth:
+        """Build the condition `condition IS NOT NULL`."""
+        return Truth(self.builder.op("or", condition.true, self._build_false_mask(condition)))
 
-    def to_number(self, a: Truth) -> Number:
+    def to_number(self, condition: Truth) -> Number:
         """Convert a condition to 1, 0 or NULL."""
-        if a.false is None:
-            return Number(self.builder.cast(a.true, "float64"))
-        false_or_null = self.builder.op("where", a.false, 0.0, np.nan)
-        return Number(self.builder.op("where", a.true, 1.0, false_or_null))
+        if condition.false is None:
+            return Number(self.builder.cast(condition.true, "float64"))
+        false_or_null = self.builder.op("where", condition.false, 0.0, np.nan)
+        return Number(self.builder.op("where", condition.true, 1.0, false_or_null))
 
-    def to_truth(self, a: Number) -> Truth:
-        return self.compare("ne", "eq", a, self.number(0.0))
+    def to_truth(self, number: Number) -> Truth:
+        return self.compare("ne", "eq", number, self.make_number(0.0))
 
     def choose(self, condition: Truth, then: Number, other: Number) -> Number:
         return Number(self.builder.op("where", condition.true, then.value, other.value))
 
-    def _combine(self, true_op: str, false_op: str, a: Truth, b: Truth) -> Truth:
-        true = self.builder.op(true_op, a.true, b.true)
-        if a.false is None and b.false is None:
+    def _combine(self, true_op: str, false_op: str, left: Truth, right: Truth) -> Truth:
+        true = self.builder.op(true_op, left.true, right.true)
+        if left.false is None and right.false is None:
             return Truth(true)
-        return Truth(true, self.builder.op(false_op, self._false_mask(a), self._false_mask(b)))
+        false_masks = map(self._build_false_mask, (left, right))
+        return Truth(true, self.builder.op(false_op, *false_masks))
 
-    def _false_mask(self, a: Truth) -> Value:
-        return self.builder.op("not", a.true) if a.false is None else a.false
+    def _build_false_mask(self, truth: Truth) -> Value:
+        return self.builder.op("not", truth.true) if truth.false is None else truth.false
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class NumberFunction:
 
 
 def _make_function(name: str, arity: int = 1) -> NumberFunction:
-    return NumberFunction(lambda b, x: b.op(name, *x), arity, arity)
+    return NumberFunction(lambda b, operands: b.op(name, *operands), arity, arity)
 
 
 def compute_remainder(b: Builder, operands: Sequence[Value]) -> Value:
@@ -163,8 +165,8 @@ def _build_round(b: Builder, operands: Sequence[Value]) -> Value:
     """Round the first operand, halves away from zero; the second operand counts the decimals."""
     if len(operands) == 1:
         return _round_to_integer(b, operands[0])
-    power = b.op("pow", b.constant(np.array([10.0])), operands[1])
-    rounded = b.op("div", _round_to_integer(b, b.op("mul", operands[0], power)), power)
+    scale = b.op("pow", b.constant(np.array([10.0])), operands[1])
+    rounded = b.op("div", _round_to_integer(b, b.op("mul", operands[0], scale)), scale)
     overflows = b.op("ge", b.op("abs", rounded), np.inf)
     return b.op("where", b.op("or", overflows, b.op("isnan", rounded)), operands[0], rounded)
 
@@ -178,12 +180,12 @@ def _round_to_integer(b: Builder, x: Value) -> Value:
 def _make_extreme(operator: str) -> NumberFunction:
     """Make GREATEST ("maximum") or LEAST ("minimum"), which ignore NULL arguments."""
 
-    def build(b: Builder, values: Sequence[Value]) -> Value:
+    def build(b: Builder, operands: Sequence[Value]) -> Value:
         def choose(extreme: Value, value: Value) -> Value:
             candidate = b.op("where", b.op("isnan", value), extreme, b.op(operator, extreme, value))
             return b.op("where", b.op("isnan", extreme), value, candidate)
 
-        return reduce(choose, values)
+        return reduce(choose, operands)
 
     return NumberFunction(build, 1, 100)
 
@@ -194,11 +196,11 @@ def _build_logarithm(b: Builder, operands: Sequence[Value]) -> Value:
 
 
 _SAME_IN_SQL = "abs cbrt ceil cos cosh exp floor log10 log2 sign sin sinh sqrt tan tanh trunc"
-_INVERSES = ("cos", "cosh", "sin", "sinh", "tan", "tanh")
+_INVERTIBLE = ("cos", "cosh", "sin", "sinh", "tan", "tanh")
 
 SQL_FUNCTIONS: Mapping[str, NumberFunction] = {
     **{name: _make_function(name) for name in _SAME_IN_SQL.split()},
-    **{f"a{name}": _make_function(f"arc{name}") for name in _INVERSES},
+    **{f"a{name}": _make_function(f"arc{name}") for name in _INVERTIBLE},
     "ceiling": _make_function("ceil"),
     "cot": NumberFunction(lambda b, x: b.op("div", 1.0, b.op("tan", x[0]))),
     "degrees": NumberFunction(lambda b, x: b.op("mul", x[0], 180 / math.pi)),
@@ -249,23 +251,23 @@ def is_date_literal(tree: exp.Expr) -> bool:
 
 def parse_date(date_string: str, type_name: str, tree: exp.Expr) -> Date:
     try:
-        moment = datetime.fromisoformat(date_string.strip())
+        timestamp = datetime.fromisoformat(date_string.strip())
     except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is not None:
+        timestamp = None
+    if timestamp is None or timestamp.tzinfo is not None:
         raise UnsupportedModelError(
             f"{tree.sql('duckdb')} is not a date; write DATE '2026-01-31' or TIMESTAMP "
             "'2026-01-31 12:00:00'"
         )
     if type_name == "DATE":
-        moment = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    elapsed = moment - datetime(1970, 1, 1)
+        timestamp = timestamp.replace(hour=0, minute=0, second=0, microsecond=0)
+    elapsed = timestamp - datetime(1970, 1, 1)
     return Date(float((elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds))
 
 
 def _count_units(moment: Moment, unit_length: int) -> Value:
-    b, x, float_length = moment.builder, moment.microseconds, float(unit_length)
-    return b.op("div", b.op("sub", x, b.op("mod", x, float_length)), float_length)
+    b, elapsed, unit = moment.builder, moment.microseconds, float(unit_length)
+    return b.op("div", b.op("sub", elapsed, b.op("mod", elapsed, unit)), unit)
 
 
 UNITS: Mapping[str, Callable[[Moment], Value]] = {

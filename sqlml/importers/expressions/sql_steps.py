@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
-from sqlml.importers.expressions.compiler import ExpressionCompiler, format_tree, list_columns
+from sqlml.importers.expressions.compiler import ExpressionCompiler, format_columns, format_tree
 from sqlml.importers.expressions.functions import SQL_FUNCTIONS, Column, Date, Null, Text
 from sqlml.importers.frame import Frame, RawColumn
 from sqlml.ir import reference
@@ -81,7 +81,7 @@ def register_step(step: Any, sql: Sql | SqlFunction, *, verify: bool = True) -> 
     if not isinstance(verify, bool):
         raise ConfigError(f"verify must be True or False, not {verify!r}")
     if not callable(sql):
-        valid_sql = _check_sql(sql)
+        valid_sql = _validate_sql(sql)
         for text in [valid_sql] if isinstance(valid_sql, str) else valid_sql.values():
             placeholder = _BRACES.search(text.replace(PLACEHOLDER, ""))
             if placeholder is not None:
@@ -129,7 +129,7 @@ def _build_expressions(registration: SqlStep, step: Any, names: Sequence[str]) -
                 f"the SQL of {step_name} failed: {type(error).__name__}: {error}"
             ) from error
     try:
-        sql = _check_sql(sql)
+        sql = _validate_sql(sql)
     except ConfigError as error:
         raise UnsupportedModelError(f"the SQL of {step_name}: {error.message}") from None
     if isinstance(sql, Mapping):
@@ -139,11 +139,11 @@ def _build_expressions(registration: SqlStep, step: Any, names: Sequence[str]) -
     return {step_name.lower(): sql}
 
 
-def _check_sql(sql: Any) -> Sql:
+def _validate_sql(sql: Any) -> Sql:
     if isinstance(sql, str):
         return sql
     if isinstance(sql, Mapping) and sql:
-        strings = [text for item in sql.items() for text in item]
+        strings = [text for pair in sql.items() for text in pair]
         if all(isinstance(text, str) for text in strings):
             return sql
     raise ConfigError(
@@ -204,7 +204,7 @@ def _compile_column(name: str, tree: exp.Expr, compiler: ExpressionCompiler, fra
     value = compiler.to_number(operand).value
     if not value.type.rowwise:
         raise UnsupportedModelError(
-            f"{format_tree(tree)} reads none of the columns {list_columns(frame)}"
+            f"{format_tree(tree)} reads none of the columns {format_columns(frame)}"
         )
     return Frame.from_value(frame.builder, value, (name,))
 
@@ -225,15 +225,15 @@ def _compare_with_step(step: Any, expressions: Mapping[str, str], frame: Frame) 
     }
     program = builder.build({str(i): outputs[i].matrix() for i in compared_outputs.values()})
     kind_by_name = {f.name: f.kind for f in program.features}
-    failure: Exception | None = None
+    first_error: Exception | None = None
     is_compared = False
     trees = map(parse_expression, expressions.values())
     literals = [literal for tree in trees for literal in tree.find_all(exp.Literal)]
     strings = list(dict.fromkeys(literal.this for literal in literals if literal.is_string))
-    for columns in _generate_rows(frame.names, kind_by_name, strings):
+    for columns in _generate_tables(frame.names, kind_by_name, strings):
         expected = _call_step(step, columns)
         if isinstance(expected, Exception):
-            failure = failure or expected
+            first_error = first_error or expected
             continue
         is_compared = True
         if expected.shape != (TEST_ROW_COUNT, len(outputs)):
@@ -241,19 +241,19 @@ def _compare_with_step(step: Any, expressions: Mapping[str, str], frame: Frame) 
                 f"its SQL returns {len(outputs)} columns, but its transform returned an array of "
                 f"shape {expected.shape} for {TEST_ROW_COUNT} rows"
             )
-        inputs = {n: _dates_to_microseconds(columns[n]) for n in program.inputs}
+        inputs = {n: _convert_dates(columns[n]) for n in program.inputs}
         actual = reference.run(program, inputs)
         for name, i in compared_outputs.items():
             _compare_column(name, actual[str(i)][:, 0], expected[:, i], columns)
     if not is_compared:
-        reason = f"{type(failure).__name__}: {failure}"
+        reason = f"{type(first_error).__name__}: {first_error}"
         raise UnsupportedModelError(
             f"its SQL cannot be compared with its transform, which fails on generated rows "
             f"({reason:.200}); register it with verify=False to trust the SQL"
         )
 
 
-def _generate_rows(
+def _generate_tables(
     names: tuple[str, ...], kind_by_name: Mapping[str, Kind], strings: list[str]
 ) -> Iterator[dict[str, Array]]:
     """Yield three tables of `TEST_ROW_COUNT` rows: with NULL, without it, and with numbers > 0."""
@@ -281,7 +281,7 @@ def _generate_rows(
     yield from tables
 
 
-def _dates_to_microseconds(column: Array) -> Array:
+def _convert_dates(column: Array) -> Array:
     """Convert dates, datetime64[us], to float64 with NaN for NaT; return other columns as is."""
     if column.dtype.kind != "M":
         return column
@@ -291,7 +291,7 @@ def _dates_to_microseconds(column: Array) -> Array:
 def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
     """Call the step on a pandas frame, then on a matrix; if both fail, return the first error."""
     transform = getattr(step, "transform", step)
-    failures = []
+    errors = []
     for rows in _make_step_inputs(columns):
         try:
             with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
@@ -299,8 +299,8 @@ def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
             outputs = outputs.toarray() if hasattr(outputs, "toarray") else np.asarray(outputs)
             return np.asarray(outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs)
         except Exception as error:  # The code is the user's.
-            failures.append(error)
-    return failures[0]
+            errors.append(error)
+    return errors[0]
 
 
 def _make_step_inputs(columns: Mapping[str, Array]) -> Iterator[Any]:
@@ -311,13 +311,13 @@ def _make_step_inputs(columns: Mapping[str, Array]) -> Iterator[Any]:
     yield np.column_stack(list(columns.values()))
 
 
-def _compare_column(name: str, actual: Array, returned: Array, rows: Mapping[str, Array]) -> None:
+def _compare_column(name: str, actual: Array, output: Array, columns: Mapping[str, Array]) -> None:
     try:
-        expected = returned.astype(np.float64)
+        expected = output.astype(np.float64)
     except (TypeError, ValueError):
         raise UnsupportedModelError(
             f"its SQL returns numbers for its column {name!r}, but its transform returned "
-            f"{returned[0]!r:.80}"
+            f"{output[0]!r:.80}"
         ) from None
     with np.errstate(all="ignore"):
         magnitude = np.maximum(np.abs(actual), np.abs(expected))
@@ -325,11 +325,11 @@ def _compare_column(name: str, actual: Array, returned: Array, rows: Mapping[str
     differs = ~(is_close | (actual == expected) | (np.isnan(actual) & np.isnan(expected)))
     if not differs.any():
         return
-    row = int(np.argmax(differs))
-    inputs = ", ".join(f"{n} = {rows[n][row]!s:.40}" for n in list(rows)[:6])
+    row_index = int(np.argmax(differs))
+    shown_inputs = ", ".join(f"{n} = {columns[n][row_index]!s:.40}" for n in list(columns)[:6])
     raise UnsupportedModelError(
-        f"the SQL of its column {name!r} gives {_format_value(actual[row])} where its transform "
-        f"gives {_format_value(expected[row])} ({inputs}); correct the SQL"
+        f"the SQL of its column {name!r} gives {_format_value(actual[row_index])} where its "
+        f"transform gives {_format_value(expected[row_index])} ({shown_inputs}); correct the SQL"
     )
 
 

@@ -17,7 +17,7 @@ Tie = Literal["gt", "ge"]
 """The comparison of a score with the threshold that means the second class: > or >=."""
 
 
-def binary_label(b: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0) -> Value:
+def label_by_threshold(b: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0) -> Value:
     """Return a class index per score: 1 above the threshold, or on it if `tie` is "ge", else 0."""
     return b.op("cast", b.op(tie, score, threshold), dtype="int64")
 
@@ -30,7 +30,7 @@ def outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
 def label_by_score(b: Builder, score: Value, tie: Tie = "gt") -> Value:
     """Return class indices (n, 1) from scores: (n, 1) of the second class, or (n, K) of all."""
     is_binary = score.type.width == 1
-    return binary_label(b, score, tie) if is_binary else argmax_label(b, score)
+    return label_by_threshold(b, score, tie) if is_binary else argmax_label(b, score)
 
 
 def argmax_label(b: Builder, scores: Value) -> Value:
@@ -67,22 +67,22 @@ def collapse_two_scores(b: Builder, scores: Value) -> Value:
     """Return (n, K) scores unchanged, but for two classes only second minus first, (n, 1)."""
     if scores.type.width != 2:
         return scores
-    first, second = (b.op("select", scores, indices=np.array([i])) for i in (0, 1))
-    return b.op("sub", second, first)
+    first_score, second_score = (b.op("select", scores, indices=np.array([i])) for i in (0, 1))
+    return b.op("sub", second_score, first_score)
 
 
 def normalise(b: Builder, proba: Value) -> Value:
     """Divide one-vs-rest probabilities (n, K) by their sum; rows of zeros become uniform."""
-    classes = proba.type.width
+    n_classes = proba.type.width
     total = b.op("sum", proba, axis=1)
     is_zero = b.op("eq", total, 0.0)
     proba = b.op("where", is_zero, 1.0, proba)
-    return b.op("div", proba, b.op("where", is_zero, float(classes), total))
+    return b.op("div", proba, b.op("where", is_zero, float(n_classes), total))
 
 
 def read_class_lists(model: Any) -> list[list[Any]]:
     classes = model.classes_
-    return [list(known) for known in classes] if isinstance(classes, list) else [list(classes)]
+    return [list(labels) for labels in classes] if isinstance(classes, list) else [list(classes)]
 
 
 def read_classes(model: Any) -> list[Any]:
@@ -113,19 +113,19 @@ def compute_ovr_scores(b: Builder, predictions: Value, confidences: Value, n_cla
     a pair votes for its first class, the prediction is 0 and the confidence negative.
     """
     votes = count_votes(b, b.cast(predictions, "float64"), n_classes)
-    signed_confidences = b.linear(confidences, _pair_signs(n_classes))
+    signed_confidences = b.linear(confidences, _build_pair_signs(n_classes))
     scale = b.op("mul", b.op("add", b.op("abs", signed_confidences), 1.0), 3.0)
     return b.op("add", votes, b.op("div", signed_confidences, scale))
 
 
 def count_votes(b: Builder, predictions: Value, n_classes: int) -> Value:
     """Count the votes for each class, (n, K); a pair predicts 0 (its first class) or 1."""
-    signs = _pair_signs(n_classes)
+    signs = _build_pair_signs(n_classes)
     # A prediction p adds 1 - p to the first class and p to the second; the sums are exact integers.
     return b.linear(predictions, signs, (signs < 0).sum(axis=0).astype(np.float64))
 
 
-def _pair_signs(n_classes: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def _build_pair_signs(n_classes: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Return signs (pairs, K): -1 for a pair's first class, 1 for its second, otherwise 0."""
     pairs = list(combinations(range(n_classes), 2))
     signs = np.zeros((len(pairs), n_classes))

@@ -24,9 +24,9 @@ def build_cluster_labels(count: int) -> Labels:
 
 def compute_distances(b: Builder, x: Value, centres: Array) -> Value:
     """Return distances (n, K) of rows (n, F) to centres (K, F), as `euclidean_distances` does."""
-    squared = b.op("add", b.linear(x, -2.0 * centres.T), _sum_squares(b, x))
-    squared = b.op("add", squared, compute_squared_norms(centres))
-    return b.op("sqrt", b.op("maximum", squared, 0.0))
+    squared_distances = b.op("add", b.linear(x, -2.0 * centres.T), _sum_squares(b, x))
+    squared_distances = b.op("add", squared_distances, compute_squared_norms(centres))
+    return b.op("sqrt", b.op("maximum", squared_distances, 0.0))
 
 
 def assign_nearest(b: Builder, x: Value, centres: Array) -> Value:
@@ -34,9 +34,9 @@ def assign_nearest(b: Builder, x: Value, centres: Array) -> Value:
 
     Adding |x|^2 rounds, so centres tie for a row far away from all of them, as in scikit-learn.
     """
-    squared = b.op("add", _sum_squares(b, x), b.linear(x, -2.0 * centres.T))
-    squared = b.op("add", squared, compute_squared_norms(centres))
-    return _argmin(b, b.op("maximum", squared, 0.0))
+    squared_distances = b.op("add", _sum_squares(b, x), b.linear(x, -2.0 * centres.T))
+    squared_distances = b.op("add", squared_distances, compute_squared_norms(centres))
+    return _argmin(b, b.op("maximum", squared_distances, 0.0))
 
 
 def assign_like_k_means(b: Builder, x: Value, centres: Array) -> Value:
@@ -57,8 +57,8 @@ def _sum_squares(b: Builder, x: Value) -> Value:
     return b.op("sum", b.op("square", x), axis=1)
 
 
-def _argmin(b: Builder, squared: Value) -> Value:
-    return b.op("argmax", b.op("neg", squared), axis=1)
+def _argmin(b: Builder, distances: Value) -> Value:
+    return b.op("argmax", b.op("neg", distances), axis=1)
 
 
 _REDUCTIONS: Mapping[Callable[..., Any], str] = {

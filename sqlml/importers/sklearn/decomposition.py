@@ -58,10 +58,10 @@ def factor_analysis(model: Any, frame: Frame) -> Outputs:
     """Return the expected factors of x (Barber 2012, 21.2.33), and score_samples."""
     check_estimator(model, "components_", "mean_", "noise_variance_")
     components = np.asarray(model.components_)
-    scaled = components / np.asarray(model.noise_variance_)
-    covariance = np.linalg.inv(np.eye(len(components)) + scaled @ components.T)
+    scaled_components = components / np.asarray(model.noise_variance_)
+    covariance = np.linalg.inv(np.eye(len(components)) + scaled_components @ components.T)
     x = check_array(frame, "FactorAnalysis")
-    value = frame.builder.linear(_subtract_mean(frame.builder, x, model.mean_), scaled.T)
+    value = frame.builder.linear(_subtract_mean(frame.builder, x, model.mean_), scaled_components.T)
     return _build_outputs(model, frame, x, frame.builder.linear(value, covariance))
 
 
@@ -69,13 +69,13 @@ def sparse_pca(model: Any, frame: Frame) -> Frame:
     """Import SparsePCA: the coefficients of a ridge regression of x - mean on the components."""
     check_estimator(model, "components_", "mean_")
     components, alpha = to_dense(model.components_), float(model.ridge_alpha)
-    count, width = components.shape
+    n_components, n_features = components.shape
     try:
-        if count > width:  # The dual system is smaller.
-            gram = components.T @ components + alpha * np.eye(width)
+        if n_components > n_features:  # The dual system is smaller.
+            gram = components.T @ components + alpha * np.eye(n_features)
             weights = np.linalg.solve(gram, components.T)
         else:
-            gram = components @ components.T + alpha * np.eye(count)
+            gram = components @ components.T + alpha * np.eye(n_components)
             weights = np.linalg.solve(gram, components).T
     except np.linalg.LinAlgError:
         raise UnsupportedModelError(
@@ -133,8 +133,8 @@ def _rotate(b: Builder, centred: Value, deviation: Any, rotations: Any) -> Value
     return b.linear(b.op("div", centred, np.asarray(deviation, np.float64)), rotations)
 
 
-def _build_outputs(model: Any, frame: Frame, x: Value, value: Value) -> Outputs:
-    values = {"transform": value}
+def _build_outputs(model: Any, frame: Frame, x: Value, transformed: Value) -> Outputs:
+    values = {"transform": transformed}
     # score_samples accepts only dense rows.
     if hasattr(model, "score_samples") and not (frame.sparse or x.type.sparse):
         density = _compute_log_density(model, frame.builder, x)

@@ -71,11 +71,11 @@ def _explain_random_strategy(model: Any) -> UnsupportedModelError:
 
 def repeat_rows(frame: Frame, values: Array) -> Value:
     """Repeat `values`, (k,), in each row, (n, k); the first column gives the row count."""
-    column = next((b for b in frame.blocks if not isinstance(b, RawColumn)), None)
-    rows = frame.numbers(0) if column is None else column
+    column = next((block for block in frame.blocks if not isinstance(block, RawColumn)), None)
+    row_source = frame.numbers(0) if column is None else column
     builder = frame.builder
-    if rows.type.dtype not in ("string", "float32", "float64"):
-        rows = builder.op("cast", rows, dtype="float64")
-    if rows.type.width != 1:
-        rows = builder.op("select", rows, indices=np.zeros(1, np.int64))
-    return builder.op("where", builder.op("isnan", rows), values, values)
+    if row_source.type.dtype not in ("string", "float32", "float64"):
+        row_source = builder.op("cast", row_source, dtype="float64")
+    if row_source.type.width != 1:
+        row_source = builder.op("select", row_source, indices=np.zeros(1, np.int64))
+    return builder.op("where", builder.op("isnan", row_source), values, values)

@@ -67,8 +67,8 @@ def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Fra
 
 def choose_dtype(frame: Frame) -> DType:
     """Return float32 for sparse float32 rows, in which scikit-learn computes, else float64."""
-    is_single = all(isinstance(b, Value) and b.type.dtype == "float32" for b in frame.blocks)
-    return "float32" if is_single and frame.has_sparse_rows else "float64"
+    is_float32 = all(isinstance(b, Value) and b.type.dtype == "float32" for b in frame.blocks)
+    return "float32" if is_float32 and frame.has_sparse_rows else "float64"
 
 
 PARAMETERS: Mapping[str, str] = dict(

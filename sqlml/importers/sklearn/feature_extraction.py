@@ -61,7 +61,7 @@ def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
     check_estimator(model)
     attrs = _build_analyzer_attrs(model, frame) | _build_hash_attrs(model)
     attrs["dtype"] = _require_exact_dtype(model)
-    value = frame.builder.op("hash_tokens", _read_document(model, frame), **attrs)
+    value = frame.builder.op("hash_tokens", _read_texts(model, frame), **attrs)
     if model.binary:
         value = frame.builder.op("map_stored", value, function="one")
     if model.norm is not None:
@@ -108,7 +108,7 @@ def _count_tokens(model: Any, frame: Frame) -> Value:
     dtype = _require_exact_dtype(model)
     words, ends = pack_words(_read_vocabulary(model))
     attrs = {**_build_analyzer_attrs(model, frame), "dtype": dtype, "words": words, "ends": ends}
-    value = frame.builder.op("count_tokens", _read_document(model, frame), **attrs)
+    value = frame.builder.op("count_tokens", _read_texts(model, frame), **attrs)
     if model.binary:
         value = frame.builder.op("map_stored", value, function="one")
     return value
@@ -129,7 +129,7 @@ def _read_vocabulary(model: Any) -> list[str]:
     return [w for w in words if w is not None]
 
 
-def _read_document(model: Any, frame: Frame) -> Value:
+def _read_texts(model: Any, frame: Frame) -> Value:
     name = type(model).__name__
     if frame.width != 1:
         raise UnsupportedModelError(
@@ -144,19 +144,19 @@ def _read_document(model: Any, frame: Frame) -> Value:
 
 
 def _build_analyzer_attrs(model: Any, frame: Frame) -> dict[str, Any]:
-    name = type(model).__name__
+    step = type(model).__name__
     for option in ("analyzer", "tokenizer", "preprocessor", "strip_accents"):
         function = getattr(model, option)
         if callable(function) and (option != "tokenizer" or model.analyzer == "word"):
             called_name = getattr(function, "__name__", repr(function))
             raise UnsupportedModelError(
-                f"{name} calls the Python function {called_name} as its {option}, which cannot "
+                f"{step} calls the Python function {called_name} as its {option}, which cannot "
                 "run inside SQL; use the options analyzer, token_pattern and lowercase"
             )
     min_n, max_n = (int(n) for n in model.ngram_range)
     if not 1 <= min_n <= max_n <= MAX_N:
         raise UnsupportedModelError(
-            f"{name}(ngram_range={model.ngram_range!r}): n-gram sizes must be from 1 to {MAX_N}"
+            f"{step}(ngram_range={model.ngram_range!r}): n-gram sizes must be from 1 to {MAX_N}"
         )
     splits_words = model.analyzer == "word"
     stop_words = sorted(model.get_stop_words() or ()) if splits_words else []
@@ -169,7 +169,7 @@ def _build_analyzer_attrs(model: Any, frame: Frame) -> dict[str, Any]:
         "min_n": min_n,
         "max_n": max_n,
         "features": frame.names[:1],
-        "step": name,
+        "step": step,
     }
 
 
@@ -197,7 +197,7 @@ def _weight_counts(model: Any, b: Builder, value: Value, feature: str) -> Value:
     return value
 
 
-_FORM_OF_INPUT_TYPE: Mapping[str, DType] = {"dict": "map", "pair": "pairs", "string": "list"}
+_CONTAINER_BY_INPUT_TYPE: Mapping[str, DType] = {"dict": "map", "pair": "pairs", "string": "list"}
 
 
 def read_list_schema(model: Any) -> Schema:
@@ -232,26 +232,26 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
 def feature_hasher(model: Any, frame: Frame) -> Frame:
     """Add each item's weight, or 1 for a string, to the column that its hash selects."""
     check_estimator(model)
-    form = _FORM_OF_INPUT_TYPE.get(model.input_type)
-    if form is None:
+    container = _CONTAINER_BY_INPUT_TYPE.get(model.input_type)
+    if container is None:
         raise explain_option(model, "input_type")
     is_list_column = frame.width == 1 and isinstance(frame.blocks[0], RawColumn)
-    if form == "list" and not is_list_column:
+    if container == "list" and not is_list_column:
         value = _hash_strings(model, frame)
     else:
-        value = _hash_items(model, frame, form)
+        value = _hash_items(model, frame, container)
     names = ("hashed",) * value.type.width
     return Frame.from_value(frame.builder, value, names, True)
 
 
-def _hash_items(model: Any, frame: Frame, form: DType) -> Value:
+def _hash_items(model: Any, frame: Frame, container: DType) -> Value:
     dtype = _require_exact_dtype(model)
-    if form != "list" and np.dtype(model.dtype).kind in "iu":
+    if container != "list" and np.dtype(model.dtype).kind in "iu":
         raise UnsupportedModelError(
             f"FeatureHasher(dtype={np.dtype(model.dtype).name}) rounds the weights; use float64"
         )
     attrs = _build_hash_attrs(model)
-    return _apply_to_nested("hash_items", frame, form, "FeatureHasher", dtype=dtype, **attrs)
+    return _apply_to_nested("hash_items", frame, container, "FeatureHasher", dtype=dtype, **attrs)
 
 
 def _hash_strings(model: Any, frame: Frame) -> Value:
@@ -273,14 +273,14 @@ def _hash_strings(model: Any, frame: Frame) -> Value:
     )
 
 
-def _apply_to_nested(name: str, frame: Frame, form: DType, step: str, **attrs: Any) -> Value:
+def _apply_to_nested(op: str, frame: Frame, container: DType, step: str, **attrs: Any) -> Value:
     if frame.width != 1:
         raise UnsupportedModelError(
             f"{step} reads one column of lists or maps, not {frame.width}; give it only its own "
             "column, as in ColumnTransformer([('i', step, 'items')])"
         )
-    column, feature = frame.nested(0, form), frame.names[0]
-    return frame.builder.op(name, column, kind=form, feature=feature, step=step, **attrs)
+    column, feature = frame.nested(0, container), frame.names[0]
+    return frame.builder.op(op, column, kind=container, feature=feature, step=step, **attrs)
 
 
 def dict_vectorizer(model: Any, frame: Frame) -> Frame:
@@ -303,20 +303,20 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
             f"DictVectorizer reads the keys {', '.join(keys)}; give it these columns"
         )
     blocks: list[Value] = []
-    positions: list[int] = []
+    column_indices: list[int] = []
     b = frame.builder
     for i, (key, values) in enumerate(keys.items()):
         i = index_by_name.get(key, i)
         if values is None:
             blocks.append(frame.numbers(i, dtype))
-            positions.append(int(model.vocabulary_[key]))
+            column_indices.append(int(model.vocabulary_[key]))
             continue
         strings = np.array([value for value, _ in values], object)
         codes = b.op("encode", frame.strings(i), categories=strings, missing=-1)
         blocks.append(b.op("one_hot", codes, width=len(values), dtype=dtype))
-        positions += [position for _, position in values]
+        column_indices += [position for _, position in values]
     value = b.concat(blocks)
-    order = np.argsort(np.array(positions, np.int64), kind="stable").astype(np.int64)
+    order = np.argsort(np.array(column_indices, np.int64), kind="stable").astype(np.int64)
     if not np.array_equal(order, np.arange(order.size)):
         value = b.op("select", value, indices=order)
     names = [str(n) for n in model.feature_names_]

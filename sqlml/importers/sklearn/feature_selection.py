@@ -48,11 +48,11 @@ def recursive_selector(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _select_columns(model: Any, frame: Frame, *, allows_raw: bool = False) -> Frame:
-    name = type(model).__name__
+    step = type(model).__name__
     selected_indices = np.flatnonzero(model.get_support())
     if not selected_indices.size:
         raise UnsupportedModelError(
-            f"{name} keeps no columns; loosen its threshold, or leave the step out"
+            f"{step} keeps no columns; loosen its threshold, or leave the step out"
         )
     selected_frame = frame.select([int(i) for i in selected_indices])
     if model.__sklearn_tags__().input_tags.allow_nan:  # This also allows infinity.
@@ -64,7 +64,7 @@ def _select_columns(model: Any, frame: Frame, *, allows_raw: bool = False) -> Fr
     is_read = np.repeat([not isinstance(block, RawColumn) for block in frame.blocks], widths)
     is_read[selected_indices] = True
     read_indices = np.flatnonzero(is_read).tolist()
-    value = check_array(frame.select(read_indices), name, rows="sparse")
+    value = check_array(frame.select(read_indices), step, rows="sparse")
     names = tuple(frame.names[i] for i in read_indices)
     checked = Frame(frame.builder, (value,), names, frame.sparse)
     return checked.select([read_indices.index(int(i)) for i in selected_indices])

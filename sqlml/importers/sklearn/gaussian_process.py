@@ -179,8 +179,8 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     b, x = frame.builder, check_array(frame, "GaussianProcessClassifier")
     if len(classes) == 2:
         mean, proba = _predict_binary(b, model.base_estimator_, x)
-        label, pair = classify.binary_label(b, mean), classify.add_complement(b, proba)
-        return Outputs({"label": label, "proba": pair}, build_labels(classes))
+        label, class_proba = classify.label_by_threshold(b, mean), classify.add_complement(b, proba)
+        return Outputs({"label": label, "proba": class_proba}, build_labels(classes))
     if model.multi_class != "one_vs_rest":
         raise UnsupportedModelError(
             "GaussianProcessClassifier with multi_class='one_vs_one' raises on predict_proba; "
@@ -189,8 +189,8 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     processes = model.base_estimator_.estimators_
     proba = b.concat([_predict_binary(b, process, x)[1] for process in processes])
     total = b.op("sum", proba, axis=1)
-    shares = b.op("div", proba, b.op("where", b.op("eq", total, 0.0), 1.0, total))
-    values = {"label": classify.argmax_label(b, proba), "proba": shares}
+    normalized = b.op("div", proba, b.op("where", b.op("eq", total, 0.0), 1.0, total))
+    values = {"label": classify.argmax_label(b, proba), "proba": normalized}
     return Outputs(values, build_labels(classes))
 
 
@@ -216,8 +216,8 @@ def _average_sigmoid(b: Builder, mean: Value, var: Value) -> Value:
     # erf(z) = 2 * Phi(z * sqrt(2)) - 1
     phi = b.op("ndtr", b.op("mul", inner, 2.0**0.5))
     erf = b.op("sub", b.op("mul", 2.0, phi), 1.0)
-    upper = b.op("mul", b.op("sqrt", b.op("div", np.pi, alpha)), erf)
-    lower = b.op("mul", 2.0, b.op("sqrt", b.op("mul", var, 2 * np.pi)))
-    weighted = b.op("mul", np.array(_SHARES), b.op("div", upper, lower))
-    half = 0.5 * float(np.sum(_SHARES))
-    return b.op("add", b.op("sum", weighted, axis=1), half)
+    numerator = b.op("mul", b.op("sqrt", b.op("div", np.pi, alpha)), erf)
+    denominator = b.op("mul", 2.0, b.op("sqrt", b.op("mul", var, 2 * np.pi)))
+    weighted = b.op("mul", np.array(_SHARES), b.op("div", numerator, denominator))
+    half_sum = 0.5 * float(np.sum(_SHARES))
+    return b.op("add", b.op("sum", weighted, axis=1), half_sum)

@@ -23,10 +23,10 @@ MAX_VALUES = 2048
 """The largest number of intermediate values per row that `compute_by_group` computes at once."""
 
 
-def compute_by_group(b: Builder, classes: int, width: int, make: Callable[[slice], Value]) -> Value:
-    """Concatenate `make(group)` over slices of the classes; a class has `width` values per row."""
-    size = max(1, MAX_VALUES // max(1, width))
-    return b.concat([make(slice(i, i + size)) for i in range(0, classes, size)])
+def compute_by_group(b: Builder, count: int, width: int, make: Callable[[slice], Value]) -> Value:
+    """Concatenate `make(group)` over slices of `count` classes; each has `width` values per row."""
+    group_size = max(1, MAX_VALUES // max(1, width))
+    return b.concat([make(slice(i, i + group_size)) for i in range(0, count, group_size)])
 
 
 def log_sum_exp(b: Builder, x: Value) -> Value:
@@ -45,13 +45,13 @@ def log_sum_exp(b: Builder, x: Value) -> Value:
     return b.op("add", b.op("add", b.op("log1p", small_sum), b.op("log", max_count)), maximum)
 
 
-def compute_shares(b: Builder, x: Value) -> Value:
+def compute_softmax(b: Builder, x: Value) -> Value:
     """Return exp(x - log_sum_exp(x)), the probability of each class, (n, K)."""
     return b.op("exp", b.op("sub", x, log_sum_exp(b, x)))
 
 
-def compute_shares_below_max(b: Builder, x: Value) -> Value:
-    """Return exp(d - log(sum(exp(d)))) with d = x - max(x); unlike `compute_shares` in rounding."""
+def compute_shifted_softmax(b: Builder, x: Value) -> Value:
+    """Return exp(d - log(sum(exp(d)))) with d = x - max(x); rounds unlike `compute_softmax`."""
     difference = b.op("sub", x, b.op("max", x, axis=1))
     log_total = b.op("log", b.op("sum", b.op("exp", difference), axis=1))
     return b.op("exp", b.op("sub", difference, log_total))
@@ -108,10 +108,10 @@ def digamma(x: Array) -> Array:
 
 def _compute_expected_log_weights(model: Any) -> Array:
     if model.weight_concentration_prior_type == "dirichlet_process":
-        a, b = (np.asarray(v, np.float64) for v in model.weight_concentration_)
-        digamma_sum = digamma(a + b)
-        previous_terms = np.cumsum(digamma(b) - digamma_sum)[:-1]
-        return np.asarray(digamma(a) - digamma_sum + np.hstack((0, previous_terms)))
+        alpha, beta = (np.asarray(v, np.float64) for v in model.weight_concentration_)
+        digamma_sum = digamma(alpha + beta)
+        previous_terms = np.cumsum(digamma(beta) - digamma_sum)[:-1]
+        return np.asarray(digamma(alpha) - digamma_sum + np.hstack((0, previous_terms)))
     concentration = np.asarray(model.weight_concentration_, np.float64)
     return np.asarray(digamma(concentration) - digamma(concentration.sum()))
 
@@ -119,29 +119,29 @@ def _compute_expected_log_weights(model: Any) -> Array:
 def _compute_log_gaussian(model: Any, frame: Frame) -> Value:
     """Return log-densities (n, K) of K components; constants keep the dtype of the model."""
     b, x = frame.builder, check_array(frame, type(model).__name__)
-    means, roots = np.asarray(model.means_), np.asarray(model.precisions_cholesky_)
-    classes, width = means.shape
+    means, precisions_chol = np.asarray(model.means_), np.asarray(model.precisions_cholesky_)
+    n_components, width = means.shape
     if model.covariance_type == "full":
-        distance = _compute_mahalanobis(b, x, means, roots)
-        log_det = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
+        distance = _compute_mahalanobis(b, x, means, precisions_chol)
+        log_det = np.log(np.diagonal(precisions_chol, axis1=1, axis2=2)).sum(axis=1)
     elif model.covariance_type == "tied":
-        tied_roots = np.broadcast_to(roots, (classes, *roots.shape))
-        distance = _compute_mahalanobis(b, x, means, tied_roots)
-        log_det = np.full(classes, np.log(np.diagonal(roots)).sum())
+        tied_chol = np.broadcast_to(precisions_chol, (n_components, *precisions_chol.shape))
+        distance = _compute_mahalanobis(b, x, means, tied_chol)
+        log_det = np.full(n_components, np.log(np.diagonal(precisions_chol)).sum())
     elif model.covariance_type == "diag":
-        precisions = roots**2
+        precisions = precisions_chol**2
         cross_product = b.linear(x, (means * precisions).T)
         distance = _subtract_twice(b, (means**2 * precisions).sum(axis=1), cross_product)
         distance = b.op("add", distance, b.linear(b.op("square", x), precisions.T))
-        log_det = np.log(roots).sum(axis=1)
+        log_det = np.log(precisions_chol).sum(axis=1)
     elif model.covariance_type == "spherical":
-        precisions = roots**2
+        precisions = precisions_chol**2
         scale = precisions.astype(np.float64)
         cross_product = b.op("mul", b.linear(x, means.T), scale)
         distance = _subtract_twice(b, (means**2).sum(axis=1) * precisions, cross_product)
         squared_norm = b.op("sum", b.op("square", x), axis=1)
         distance = b.op("add", distance, b.op("mul", squared_norm, scale))
-        log_det = width * np.log(roots)
+        log_det = width * np.log(precisions_chol)
     else:
         raise UnsupportedModelError(
             f"{type(model).__name__} has covariance_type {model.covariance_type!r}, which sqlml "
@@ -151,18 +151,18 @@ def _compute_log_gaussian(model: Any, frame: Frame) -> Value:
     return _add_row(b, b.op("mul", shifted_distance, -0.5), log_det)
 
 
-def _compute_mahalanobis(b: Builder, x: Value, means: Array, roots: Array) -> Value:
-    """Return |x P - mean P|^2, (n, K), for P in `roots`, (K, F, F), of the precision matrices."""
-    classes, width = means.shape
+def _compute_mahalanobis(b: Builder, x: Value, means: Array, precisions_chol: Array) -> Value:
+    """Return |x P - mean P|^2, (n, K), for each P of `precisions_chol`, (K, F, F)."""
+    n_components, width = means.shape
 
     def compute_distances(group: slice) -> Value:
-        pairs = list(zip(means[group], roots[group], strict=True))
-        weights = np.concatenate([root for _, root in pairs], axis=1)
-        projected = b.linear(x, weights, -np.concatenate([mean @ root for mean, root in pairs]))
+        pairs = list(zip(means[group], precisions_chol[group], strict=True))
+        weights = np.concatenate([chol for _, chol in pairs], axis=1)
+        projected = b.linear(x, weights, -np.concatenate([mean @ chol for mean, chol in pairs]))
         projected = b.op("reshape", b.op("square", projected), shape=(len(pairs), width))
         return b.op("reshape", b.op("sum", projected, axis=2), shape=(len(pairs),))
 
-    return compute_by_group(b, classes, width, compute_distances)
+    return compute_by_group(b, n_components, width, compute_distances)
 
 
 def _subtract_twice(b: Builder, squares: Array, cross_product: Value) -> Value:
@@ -203,7 +203,7 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "means_", "scalings_", "rotations_", "priors_", "classes_")
     b, x = frame.builder, check_array(frame, "QuadraticDiscriminantAnalysis")
     means = np.asarray(model.means_, np.float64)
-    classes, width = means.shape
+    n_classes, width = means.shape
     scalings = [np.asarray(s) for s in model.scalings_]
     pairs = zip(model.rotations_, scalings, strict=True)
     rotations = [np.asarray(rotation) * scale ** (-0.5) for rotation, scale in pairs]
@@ -215,7 +215,7 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
         norm = b.op("sum", b.op("square", b.op("batch_matmul", centred, group_rotations)), axis=2)
         return b.op("reshape", norm, shape=(len(group_rotations),))
 
-    norm = compute_by_group(b, classes, width, compute_norms)
+    norm = compute_by_group(b, n_classes, width, compute_norms)
     log_det = np.array([np.log(s).sum() for s in scalings], np.float64)
     log_likelihood = b.op("mul", b.op("add", norm, log_det), -0.5)
     with np.errstate(divide="ignore"):  # A prior may be 0.
@@ -224,7 +224,7 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     values = {
         "label": classify.argmax_label(b, joint),
         "score": classify.collapse_two_scores(b, joint),
-        "proba": compute_shares_below_max(b, joint),
+        "proba": compute_shifted_softmax(b, joint),
     }
     return Outputs(values, build_labels(classify.read_classes(model)))
 
@@ -234,7 +234,7 @@ def gaussian_nb(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "theta_", "var_", "class_prior_", "classes_")
     b = frame.builder
     theta, var = np.asarray(model.theta_), np.asarray(model.var_)
-    classes, width = theta.shape
+    n_classes, width = theta.shape
     x = b.op("reshape", check_array(frame, "GaussianNB"), shape=(1, width))
 
     def compute_distances(group: slice) -> Value:
@@ -242,7 +242,7 @@ def gaussian_nb(model: Any, frame: Frame) -> Outputs:
         scaled_squares = b.op("div", b.op("square", b.op("sub", x, means)), variances)
         return b.op("reshape", b.op("sum", scaled_squares, axis=2), shape=(len(means),))
 
-    distance = b.op("mul", 0.5, compute_by_group(b, classes, width, compute_distances))
+    distance = b.op("mul", 0.5, compute_by_group(b, n_classes, width, compute_distances))
     with np.errstate(all="ignore"):  # A class may have the prior 0.
         log_prior = np.log(np.asarray(model.class_prior_)).astype(np.float64)
         constant = -0.5 * np.log(2.0 * np.pi * var).sum(axis=1).astype(np.float64)
@@ -309,7 +309,8 @@ def _build_linear_outputs(
 
 
 def _build_classifier_outputs(model: Any, frame: Frame, joint: Value) -> Outputs:
-    label, proba = classify.argmax_label(frame.builder, joint), compute_shares(frame.builder, joint)
+    b = frame.builder
+    label, proba = classify.argmax_label(b, joint), compute_softmax(b, joint)
     return Outputs({"label": label, "proba": proba}, build_labels(classify.read_classes(model)))
 
 
@@ -318,9 +319,9 @@ def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "location_", "offset_", "covariance_")
     b, x = frame.builder, check_array(frame, "EllipticEnvelope")
     delta = b.op("sub", x, np.asarray(model.location_, np.float64))
-    turned = b.linear(delta, np.asarray(model.get_precision()).T)
-    squared = b.op("sum", b.op("mul", delta, turned), axis=1)
-    squared = b.op("square", b.op("sqrt", squared))  # This rounds as SciPy does.
-    samples = b.op("neg", squared)
+    projected = b.linear(delta, np.asarray(model.get_precision()).T)
+    squared_distance = b.op("sum", b.op("mul", delta, projected), axis=1)
+    squared_distance = b.op("square", b.op("sqrt", squared_distance))  # This rounds as SciPy does.
+    samples = b.op("neg", squared_distance)
     score = b.op("sub", samples, float(model.offset_))
-    return classify.outlier_outputs(classify.binary_label(b, score, "ge"), score, samples)
+    return classify.outlier_outputs(classify.label_by_threshold(b, score, "ge"), score, samples)

@@ -23,24 +23,24 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
     """
     check_estimator(model, "features_")
     b = frame.builder
-    marked_columns = [int(i) for i in model.features_]
-    if not marked_columns:
+    indicator_columns = [int(i) for i in model.features_]
+    if not indicator_columns:
         raise UnsupportedModelError(
             "MissingIndicator returns no columns, since nothing was missing in training; leave the "
             "step out, or set features='all'"
         )
     is_strict = model.features == "missing-only" and model.error_on_new
-    other_columns = [i for i in range(frame.width) if is_strict and i not in marked_columns]
-    if other_columns or any(_reads_strings(model, frame, i) for i in marked_columns):
-        masks = [_build_mask_of_one(model, frame, i) for i in marked_columns]
+    other_columns = [i for i in range(frame.width) if is_strict and i not in indicator_columns]
+    if other_columns or any(_reads_strings(model, frame, i) for i in indicator_columns):
+        masks = [_build_mask_of_one(model, frame, i) for i in indicator_columns]
     else:
-        masks = [_build_numeric_mask(model, frame, marked_columns)]
+        masks = [_build_numeric_mask(model, frame, indicator_columns)]
     for i in other_columns:
         is_missing = b.op("neg", b.cast(_build_mask_of_one(model, frame, i), "int64"))
         checked = b.op("require_known", is_missing, feature=frame.names[i], step="MissingIndicator")
         masks[0] = b.op("or", masks[0], b.cast(checked, "bool"))
     values = tuple(b.cast(mask, "float64") for mask in masks)
-    names = tuple(f"missingindicator_{frame.names[i]}" for i in marked_columns)
+    names = tuple(f"missingindicator_{frame.names[i]}" for i in indicator_columns)
     return Frame(b, values, names, model.sparse is True)
 
 
@@ -112,9 +112,9 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
     check_estimator(model, "statistics_", "indicator_")
     b = frame.builder
     statistics = to_python(model.statistics_)
-    is_string = [_fills_strings(model, frame, i, s) for i, s in enumerate(statistics)]
+    is_string = [_is_string_column(model, frame, i, s) for i, s in enumerate(statistics)]
     columns = [i for i, s in enumerate(statistics) if model.keep_empty_features or not _is_nan(s)]
-    marked = [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
+    flag_columns = [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
     frames: list[Frame] = []
     for run in _split_into_runs(is_string, columns):
         run_frame = frame.select(run)
@@ -125,7 +125,7 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
             missing = _require_missing_number(model)
             value = b.op("impute", _read_numbers(model, run_frame), fill=fill, missing=missing)
         frames.append(Frame.from_value(b, value, run_frame.names))
-    for run in _split_into_runs(is_string, marked):
+    for run in _split_into_runs(is_string, flag_columns):
         if is_string[run[0]]:
             is_missing = build_string_mask(frame, run[0], model.missing_values)
         else:
@@ -151,7 +151,7 @@ def _split_into_runs(is_string: Sequence[bool], columns: Sequence[int]) -> list[
     return runs
 
 
-def _fills_strings(model: Any, frame: Frame, i: int, statistic: Any) -> bool:
+def _is_string_column(model: Any, frame: Frame, i: int, statistic: Any) -> bool:
     if isinstance(statistic, str):
         return True
     if not isinstance(statistic, int | float | None):
@@ -220,10 +220,10 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
             "'distance'"
         )
     b, x = frame.builder, replace_missing_by_nan(model, frame)
-    rows = np.where(model._mask_fit_X, np.nan, np.asarray(model._fit_X, np.float64))
+    fit_rows = np.where(model._mask_fit_X, np.nan, np.asarray(model._fit_X, np.float64))
     order = "C" if model._fit_X.flags.c_contiguous else "F"
     k, weights = int(model.n_neighbors), model.weights
-    value = b.op("knn_impute", x, rows=rows, neighbours=k, weights=weights, order=order)
+    value = b.op("knn_impute", x, rows=fit_rows, neighbours=k, weights=weights, order=order)
     is_valid = np.asarray(model._valid_mask, bool)
     names = frame.names
     if not is_valid.all() and model.keep_empty_features:
@@ -269,17 +269,17 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
         for i, column in enumerate(columns)
         if not is_empty[column]
     }
-    for step in model.imputation_sequence_ if model.n_iter_ else ():
-        target = int(step.feat_idx)
-        if target in missing_masks:
-            input_columns = [int(i) for i in step.neighbor_feat_idx]
+    for triplet in model.imputation_sequence_ if model.n_iter_ else ():
+        feat_idx = int(triplet.feat_idx)
+        if feat_idx in missing_masks:
+            input_columns = [int(i) for i in triplet.neighbor_feat_idx]
             names = tuple(filled.names[i] for i in input_columns)
             inputs = Frame(b, tuple(values[i] for i in input_columns), names)
-            estimate = _predict_feature(step.estimator, inputs, recurse)
+            estimate = _predict_feature(triplet.estimator, inputs, recurse)
             for op, limits in (("maximum", model._min_value), ("minimum", model._max_value)):
-                if np.isfinite(float(limits[target])):
-                    estimate = b.op(op, estimate, float(limits[target]))
-            values[target] = b.op("where", missing_masks[target], estimate, values[target])
+                if np.isfinite(float(limits[feat_idx])):
+                    estimate = b.op(op, estimate, float(limits[feat_idx]))
+            values[feat_idx] = b.op("where", missing_masks[feat_idx], estimate, values[feat_idx])
     imputed = Frame(b, tuple(values), filled.names)
     return Frame.hstack(b, [imputed, *build_added_indicators(model, frame, x)])
 

@@ -32,7 +32,7 @@ def read_isotonic_schema(model: Any) -> Schema:
     return Schema(None, 1)
 
 
-def interpolate(b: Builder, value: Value, model: Any, names: tuple[str, ...] = ("x",)) -> Value:
+def interpolate(b: Builder, x: Value, model: Any, names: tuple[str, ...] = ("x",)) -> Value:
     """Return what `model.predict` returns for finite values (n, 1): (n, 1) float64.
 
     Depending on `out_of_bounds`, a value outside of the points gets the prediction of the nearest
@@ -43,25 +43,25 @@ def interpolate(b: Builder, value: Value, model: Any, names: tuple[str, ...] = (
         raise UnsupportedModelError(
             "IsotonicRegression has points of an unknown dtype; fit it again"
         )
-    value = b.cast(value, dtype_of(points))
+    x = b.cast(x, dtype_of(points))
     if model.out_of_bounds == "clip":
         for op, bound in (("maximum", model.X_min_), ("minimum", model.X_max_)):
-            value = b.op(op, value, np.full(1, bound, points.dtype))
+            x = b.op(op, x, np.full(1, bound, points.dtype))
     elif model.out_of_bounds == "raise" and points.size > 1:
         step = "IsotonicRegression(out_of_bounds='raise')"
         bounds = {"low": points[:1], "high": points[-1:]}
-        value = b.op("require_finite", value, features=names, allow_nan=False, step=step, **bounds)
+        x = b.op("require_finite", x, features=names, allow_nan=False, step=step, **bounds)
     offsets = np.array([0, points.size], np.int64)
     if points.dtype == np.float64 or points.size == 1:
         line_attrs = {"points": points.astype(np.float64), "values": values.astype(np.float64)}
-        result = b.op("interpolate", b.cast(value, "float64"), offsets=offsets, **line_attrs)
+        prediction = b.op("interpolate", b.cast(x, "float64"), offsets=offsets, **line_attrs)
     else:
-        index = b.op("search_sorted", value, edges=points, offsets=offsets, side="left")
-        result = _interpolate_float32(b, value, index, points, values.astype(np.float32))
+        index = b.op("search_sorted", x, edges=points, offsets=offsets, side="left")
+        prediction = _interpolate_float32(b, x, index, points, values.astype(np.float32))
     if model.out_of_bounds == "nan" and points.size > 1:
-        is_below, is_above = b.op("lt", value, points[:1]), b.op("gt", value, points[-1:])
-        result = b.op("where", b.op("or", is_below, is_above), np.nan, result)
-    return result
+        is_below, is_above = b.op("lt", x, points[:1]), b.op("gt", x, points[-1:])
+        prediction = b.op("where", b.op("or", is_below, is_above), np.nan, prediction)
+    return prediction
 
 
 def _interpolate_float32(

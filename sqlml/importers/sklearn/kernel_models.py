@@ -67,10 +67,10 @@ def compute_kernel(
     points = np.asarray(points, np.float64)
     scale = 1.0 / points.shape[1] if gamma is None else float(gamma)
     if kernel == "cosine":
-        length = b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
-        x = b.op("div", x, b.op("where", b.op("eq", length, 0.0), 1.0, length))
-        lengths = np.sqrt((points * points).sum(axis=1, keepdims=True))
-        points = np.asarray(points / np.where(lengths == 0, 1.0, lengths))
+        x_norm = b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
+        x = b.op("div", x, b.op("where", b.op("eq", x_norm, 0.0), 1.0, x_norm))
+        point_norms = np.sqrt((points * points).sum(axis=1, keepdims=True))
+        points = np.asarray(points / np.where(point_norms == 0, 1.0, point_norms))
         return b.op("pairwise", x, points=points, metric="dot")
     if kernel in ("rbf", "laplacian"):
         metric = "sqeuclidean" if kernel == "rbf" else "manhattan"
@@ -120,8 +120,8 @@ def kernel_ridge(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "dual_coef_", "X_fit_")
     weights = np.asarray(model.dual_coef_)
     degree, coef0 = model.degree, model.coef0
-    values = compute_model_kernel(model, frame, model.X_fit_, model.gamma, degree, coef0)
-    return Outputs({"label": frame.builder.linear(values, weights.reshape(len(weights), -1))})
+    kernel = compute_model_kernel(model, frame, model.X_fit_, model.gamma, degree, coef0)
+    return Outputs({"label": frame.builder.linear(kernel, weights.reshape(len(weights), -1))})
 
 
 def kernel_pca(model: Any, frame: Frame) -> Frame:
@@ -129,13 +129,13 @@ def kernel_pca(model: Any, frame: Frame) -> Frame:
     check_estimator(model, "X_fit_", "eigenvalues_", "eigenvectors_", "_centerer", "gamma_")
     b = frame.builder
     degree, coef0 = model.degree, model.coef0
-    values = compute_model_kernel(model, frame, model.X_fit_, model.gamma_, degree, coef0)
+    kernel_values = compute_model_kernel(model, frame, model.X_fit_, model.gamma_, degree, coef0)
     eigenvalues = np.asarray(model.eigenvalues_, np.float64)
-    vectors = np.asarray(model.eigenvectors_, np.float64)
+    eigenvectors = np.asarray(model.eigenvectors_, np.float64)
     is_nonzero = eigenvalues != 0
-    scaled = np.zeros_like(vectors)
-    scaled[:, is_nonzero] = vectors[:, is_nonzero] / np.sqrt(eigenvalues[is_nonzero])
-    return Frame.from_value(b, b.linear(_centre_kernel(b, values, model._centerer), scaled))
+    scaled = np.zeros_like(eigenvectors)
+    scaled[:, is_nonzero] = eigenvectors[:, is_nonzero] / np.sqrt(eigenvalues[is_nonzero])
+    return Frame.from_value(b, b.linear(_centre_kernel(b, kernel_values, model._centerer), scaled))
 
 
 def kernel_centerer(model: Any, frame: Frame) -> Frame:
@@ -152,16 +152,16 @@ def nystroem(model: Any, frame: Frame) -> Frame:
     parameters = {"gamma": None, "degree": 3, "coef0": 1, **(model.kernel_params or {})}
     parameters |= {key: getattr(model, key) for key in keys if getattr(model, key) is not None}
     gamma, degree, coef0 = (parameters[key] for key in keys)
-    values = compute_model_kernel(model, frame, model.components_, gamma, degree, coef0)
+    kernel_values = compute_model_kernel(model, frame, model.components_, gamma, degree, coef0)
     normalization = np.asarray(model.normalization_)
-    return Frame.from_value(frame.builder, frame.builder.linear(values, normalization.T))
+    return Frame.from_value(frame.builder, frame.builder.linear(kernel_values, normalization.T))
 
 
-def _centre_kernel(b: Builder, values: Value, centerer: Any) -> Value:
-    rows = np.asarray(centerer.K_fit_rows_, np.float64)
-    mean = b.op("div", b.op("sum", values, axis=1), float(rows.size))
-    values = b.op("sub", b.op("sub", values, rows), mean)
-    return b.op("add", values, np.full(1, float(centerer.K_fit_all_)))
+def _centre_kernel(b: Builder, kernel_values: Value, centerer: Any) -> Value:
+    column_means = np.asarray(centerer.K_fit_rows_, np.float64)
+    row_mean = b.op("div", b.op("sum", kernel_values, axis=1), float(column_means.size))
+    kernel_values = b.op("sub", b.op("sub", kernel_values, column_means), row_mean)
+    return b.op("add", kernel_values, np.full(1, float(centerer.K_fit_all_)))
 
 
 _DEFAULT_INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}
@@ -247,5 +247,5 @@ def neighborhood_components(model: Any, frame: Frame) -> Frame:
 
 def _compute_cosines(model: Any, frame: Frame, x: Value, scale: float) -> Frame:
     projected = frame.builder.linear(x, model.random_weights_, model.random_offset_)
-    waves = frame.builder.op("cos", projected)
-    return Frame.from_value(frame.builder, frame.builder.op("mul", waves, scale))
+    cosines = frame.builder.op("cos", projected)
+    return Frame.from_value(frame.builder, frame.builder.op("mul", cosines, scale))

@@ -60,7 +60,7 @@ def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
     offset = np.ravel(np.asarray(model.offset_, np.float64))
     product = _multiply(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
     score = b.op("sub", product, offset)
-    label = classify.binary_label(b, score, tie="ge")
+    label = classify.label_by_threshold(b, score, tie="ge")
     return classify.outlier_outputs(label, score, b.op("add", score, offset))
 
 
@@ -70,15 +70,15 @@ def sgd_classifier(model: Any, frame: Frame) -> Outputs:
     outputs = _build_classifier_outputs(model, frame)
     score, b = outputs.values["score"], frame.builder
     if model.loss == "log_loss":
-        positive = b.op("sigmoid", score)
+        positive_proba = b.op("sigmoid", score)
     elif model.loss == "modified_huber":
         # (clip(score, -1, 1) + 1) / 2 is the probability under the modified Huber loss.
         clipped = b.op("minimum", b.op("maximum", score, -1.0), 1.0)
-        positive = b.op("div", b.op("add", clipped, 1.0), 2.0)
+        positive_proba = b.op("div", b.op("add", clipped, 1.0), 2.0)
     else:
         return outputs
     to_proba = classify.add_complement if score.type.width == 1 else classify.normalise
-    proba = to_proba(b, positive)
+    proba = to_proba(b, positive_proba)
     return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
@@ -87,7 +87,7 @@ def _build_classifier_outputs(model: Any, frame: Frame) -> Outputs:
     if getattr(binarizer, "y_type_", "").startswith("multilabel"):
         # A RidgeClassifier that was fitted on a 0/1 matrix predicts 1 where the score is above 0.
         score = _compute_scores(model, frame)
-        label = classify.binary_label(frame.builder, score)
+        label = classify.label_by_threshold(frame.builder, score)
         labels = (Labels("int64", (0, 1)),) * score.type.width
         return Outputs({"label": label, "score": score}, labels)
     classes = classify.two_or_more_classes(model)
@@ -103,10 +103,10 @@ def _compute_scores(model: Any, frame: Frame) -> Value:
 
 
 def _multiply(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
-    is_single = np.asarray(model.coef_).dtype == np.float32 and choose_dtype(frame) == "float32"
-    dtype: DType = "float32" if is_single else "float64"
+    is_float32 = np.asarray(model.coef_).dtype == np.float32 and choose_dtype(frame) == "float32"
+    dtype: DType = "float32" if is_float32 else "float64"
     x = check_array(frame, type(model).__name__, dtype=dtype, rows="sparse")
-    if not is_single:
+    if not is_float32:
         return frame.builder.op("linear", x, weights=weights, bias=bias)
     # As in SciPy, sparse float32 rows are summed in float32; the intercept is added in its dtype.
     adds_bias_later = np.asarray(model.intercept_).dtype != np.float32

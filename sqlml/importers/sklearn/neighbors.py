@@ -17,7 +17,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn import classify
 from sqlml.importers.sklearn.estimator_checks import check_array, check_estimator, explain_function
-from sqlml.importers.sklearn.generative_models import compute_shares_below_max
+from sqlml.importers.sklearn.generative_models import compute_shifted_softmax
 from sqlml.importers.sklearn.kernel_models import compute_kernel, to_dense
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
@@ -140,8 +140,8 @@ def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
     """Return the distances to all m fitted points, (n, m), and whether they are in the radius."""
     attrs = build_search_attrs(model)
     b = frame.builder
-    names = ("points", "metric", "p", "weights", "inverse", "expanded")
-    distance_attrs = {key: attrs[key] for key in names if key in attrs}
+    keys = ("points", "metric", "p", "weights", "inverse", "expanded")
+    distance_attrs = {key: attrs[key] for key in keys if key in attrs}
     reduced_distance = b.op("pairwise", check_array(frame, type(model).__name__), **distance_attrs)
     radius = float(model.radius)
     if attrs["metric"] == "sqeuclidean" and "squared" not in attrs:
@@ -175,13 +175,13 @@ def read_weighting(model: Any) -> str:
 
 def _build_tree_attrs(tree: Any, tree_type: str) -> dict[str, Any]:
     _, order, nodes, bounds = tree.get_arrays()
-    bounds_parts = list(np.asarray(bounds, np.float64))
+    bound_arrays = list(np.asarray(bounds, np.float64))
     if tree_type == "ball_tree":
-        bounds_parts = [bounds_parts[0], np.asarray(nodes["radius"], np.float64)[:, None]]
+        bound_arrays = [bound_arrays[0], np.asarray(nodes["radius"], np.float64)[:, None]]
     return {
         "order": np.asarray(order, np.int64),
         "leaves": np.stack([nodes["idx_start"], nodes["idx_end"]], axis=1).astype(np.int64),
-        "bounds": np.concatenate(bounds_parts, axis=1),
+        "bounds": np.concatenate(bound_arrays, axis=1),
         "ties": tree_type,
     }
 
@@ -253,14 +253,14 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
         )
     k, b = int(model.n_neighbors_), frame.builder
     distance, index = find_nearest(model, frame, k)
-    radius_of_point = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
-    mean = _average(b, b.op("maximum", distance, b.op("take", radius_of_point, index)), k)
+    k_distance = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
+    mean_reachability = _average(b, b.op("maximum", distance, b.op("take", k_distance, index)), k)
     # Like scikit-learn, add 1e-10 so that the division never has a zero divisor.
-    density = b.op("div", 1.0, b.op("add", mean, 1e-10))
+    density = b.op("div", 1.0, b.op("add", mean_reachability, 1e-10))
     neighbour_densities = b.op("take", np.asarray(model._lrd, np.float64), index)
     samples = b.op("neg", _average(b, b.op("div", neighbour_densities, density), k))
     score = b.op("sub", samples, float(model.offset_))
-    return classify.outlier_outputs(classify.binary_label(b, score, "ge"), score, samples)
+    return classify.outlier_outputs(classify.label_by_threshold(b, score, "ge"), score, samples)
 
 
 def _compute_radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
@@ -302,15 +302,15 @@ def _build_outlier_votes(model: Any, classes: list[list[Any]]) -> Array | None:
 
 def _build_one_hot_labels(model: Any, classes: list[list[Any]]) -> Array:
     codes = np.asarray(model._y, np.int64).reshape(-1, len(classes))
-    indicators = [np.eye(len(known))[codes[:, i]] for i, known in enumerate(classes)]
+    indicators = [np.eye(len(labels))[codes[:, i]] for i, labels in enumerate(classes)]
     return np.concatenate(indicators, axis=1)
 
 
 def _build_vote_outputs(b: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
     sizes = [len(target_classes) for target_classes in classes]
-    votes_of_targets = classify.split_targets(b, votes, sizes)
-    shares = [b.op("div", v, b.op("sum", v, axis=1)) for v in votes_of_targets]
-    values = {"label": classify.label_targets_by_argmax(b, votes, sizes), "proba": b.concat(shares)}
+    votes_by_target = classify.split_targets(b, votes, sizes)
+    proba = [b.op("div", v, b.op("sum", v, axis=1)) for v in votes_by_target]
+    values = {"label": classify.label_targets_by_argmax(b, votes, sizes), "proba": b.concat(proba)}
     return Outputs(values, tuple(build_labels(target_classes) for target_classes in classes))
 
 
@@ -343,14 +343,14 @@ def nearest_centroid(model: Any, frame: Frame) -> Outputs:
     priors = np.asarray(model.class_prior_, np.float64)
     scores = _compute_discriminant(model, b, x, metric, priors)
     if np.isclose(priors, 1 / len(classes)).all():
-        points = np.asarray(model.centroids_, np.float64)
-        distance = b.op("pairwise", x, points=points, metric=metric)
+        centroids = np.asarray(model.centroids_, np.float64)
+        distance = b.op("pairwise", x, points=centroids, metric=metric)
         label = classify.argmax_label(b, b.op("neg", distance))
     else:
         label = classify.argmax_label(b, scores)
     values = {"label": label}
     if model.metric == "euclidean":
-        values["proba"] = compute_shares_below_max(b, scores)
+        values["proba"] = compute_shifted_softmax(b, scores)
         values["score"] = classify.collapse_two_scores(b, scores)
     return Outputs(values, build_labels(classes))
 
@@ -359,8 +359,8 @@ def _compute_discriminant(model: Any, b: Builder, x: Value, metric: str, priors:
     """Return 2 log(prior) - distance^2 of columns divided by deviations (Hastie, eq. 18.2)."""
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
-    points = np.asarray(model.centroids_, np.float64) / deviation
-    distance = b.op("pairwise", b.op("div", x, deviation), points=points, metric=metric)
+    centroids = np.asarray(model.centroids_, np.float64) / deviation
+    distance = b.op("pairwise", b.op("div", x, deviation), points=centroids, metric=metric)
     if metric == "manhattan":
         distance = b.op("square", distance)
     with np.errstate(divide="ignore"):
@@ -389,17 +389,17 @@ def kernel_density(model: Any, frame: Frame) -> Outputs:
     elif attrs["metric"] == "minkowski":
         distance = b.op("pow", distance, 1.0 / attrs["p"])
     log_kernel = _compute_log_kernel(b, model.kernel, distance, bandwidth)
-    total = float(len(points))
+    sum_weight = float(len(points))
     if tree.sample_weight is not None:
-        weights, total = np.asarray(tree.sample_weight, np.float64), float(tree.sum_weight)
+        weights, sum_weight = np.asarray(tree.sample_weight, np.float64), float(tree.sum_weight)
         with np.errstate(divide="ignore"):
             log_kernel = b.op("add", log_kernel, np.log(weights))
     max_log = b.op("max", log_kernel, axis=1)
     max_log = b.op("where", b.op("eq", max_log, -np.inf), 0.0, max_log)
     scaled_sum = b.op("sum", b.op("exp", b.op("sub", log_kernel, max_log)), axis=1)
-    density = b.op("add", b.op("log", scaled_sum), max_log)
-    norm = _compute_log_norm(model.kernel, float(bandwidth), points.shape[1]) - math.log(total)
-    return Outputs({"samples": b.op("add", density, norm)})
+    log_density = b.op("add", b.op("log", scaled_sum), max_log)
+    norm = _compute_log_norm(model.kernel, float(bandwidth), points.shape[1]) - math.log(sum_weight)
+    return Outputs({"samples": b.op("add", log_density, norm)})
 
 
 def _compute_log_kernel(b: Builder, kernel: str, distance: Value, width: float) -> Value:
@@ -431,36 +431,36 @@ def _compute_log_norm(kernel: str, bandwidth: float, dimension: int) -> float:
     log_surface = math.log(2 * math.pi) + log_volume(dimension - 2)
     match kernel:
         case "gaussian":
-            factor = 0.5 * dimension * math.log(2 * math.pi)
+            log_factor = 0.5 * dimension * math.log(2 * math.pi)
         case "tophat":
-            factor = log_volume(dimension)
+            log_factor = log_volume(dimension)
         case "epanechnikov":
-            factor = log_volume(dimension) + math.log(2.0 / (dimension + 2.0))
+            log_factor = log_volume(dimension) + math.log(2.0 / (dimension + 2.0))
         case "exponential":
-            factor = log_surface + math.lgamma(dimension)
+            log_factor = log_surface + math.lgamma(dimension)
         case "linear":
-            factor = log_volume(dimension) - math.log(dimension + 1.0)
+            log_factor = log_volume(dimension) - math.log(dimension + 1.0)
         case _:
             total, term = 0.0, 2.0 / math.pi
             for k in range(1, dimension + 1, 2):
                 total += term
                 term *= -(dimension - k) * (dimension - k - 1) * (2.0 / math.pi) ** 2
-            factor = math.log(total) + log_surface
-    return -factor - dimension * math.log(bandwidth)
+            log_factor = math.log(total) + log_surface
+    return -log_factor - dimension * math.log(bandwidth)
 
 
 def label_propagation(model: Any, frame: Frame) -> Outputs:
     check_estimator(model, "X_", "classes_", "label_distributions_")
     classes = classify.read_classes(model)
     b = frame.builder
-    shares = np.asarray(model.label_distributions_, np.float64)
+    label_distributions = np.asarray(model.label_distributions_, np.float64)
     if model.kernel == "rbf":
         x = check_array(frame, type(model).__name__)
         kernel = compute_kernel(b, x, to_dense(model.X_), "rbf", float(model.gamma))
-        votes = b.linear(kernel, shares)
+        votes = b.linear(kernel, label_distributions)
     elif model.kernel == "knn":
         _, index = find_nearest(model.nn_fit, frame, int(model.n_neighbors))
-        votes = _sum_neighbours(b, b.op("take", shares, index))
+        votes = _sum_neighbours(b, b.op("take", label_distributions, index))
     else:
         raise explain_function(model, "kernel", "kernel='rbf' or 'knn'")
     proba = b.op("div", votes, b.op("sum", votes, axis=1))

@@ -31,15 +31,16 @@ def mlp_classifier(model: Any, frame: Frame) -> Outputs:
     )
     b = frame.builder
     if model._label_binarizer.y_type_.startswith("multilabel"):
-        out = _compute_output(model, frame)
-        label = classify.binary_label(b, out, threshold=0.5)
-        return Outputs({"label": label, "proba": out}, (Labels("int64", (0, 1)),) * out.type.width)
+        proba = _compute_output(model, frame)
+        label = classify.label_by_threshold(b, proba, threshold=0.5)
+        binary_labels = (Labels("int64", (0, 1)),) * proba.type.width
+        return Outputs({"label": label, "proba": proba}, binary_labels)
     labels = build_labels(classify.two_or_more_classes(model))
-    out = _compute_output(model, frame)
-    if out.type.width > 1:
-        return Outputs({"label": classify.argmax_label(b, out), "proba": out}, labels)
-    label = classify.binary_label(b, out, threshold=0.5)
-    return Outputs({"label": label, "proba": classify.add_complement(b, out)}, labels)
+    proba = _compute_output(model, frame)
+    if proba.type.width > 1:
+        return Outputs({"label": classify.argmax_label(b, proba), "proba": proba}, labels)
+    label = classify.label_by_threshold(b, proba, threshold=0.5)
+    return Outputs({"label": label, "proba": classify.add_complement(b, proba)}, labels)
 
 
 def mlp_regressor(model: Any, frame: Frame) -> Outputs:

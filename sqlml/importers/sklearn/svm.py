@@ -40,50 +40,50 @@ def support_vector_regressor(model: Any, frame: Frame) -> Outputs:
 def one_class_svm(model: Any, frame: Frame) -> Outputs:
     """Return label 1 for positive scores and otherwise -1; `samples` is the score plus offset_."""
     check_estimator(model, *_LIBSVM_ATTRIBUTES, "offset_")
-    score = _compute_single_score(model, frame)
-    samples = frame.builder.op("add", score, np.asarray(model.offset_, np.float64).reshape(1))
-    return classify.outlier_outputs(classify.binary_label(frame.builder, score), score, samples)
+    b, score = frame.builder, _compute_single_score(model, frame)
+    samples = b.op("add", score, np.asarray(model.offset_, np.float64).reshape(1))
+    return classify.outlier_outputs(classify.label_by_threshold(b, score), score, samples)
 
 
 def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
     """Return the class with the most votes of class pairs, its score and any probabilities."""
     check_estimator(model, *_LIBSVM_ATTRIBUTES, "classes_", "_n_support")
     classes = classify.read_classes(model)
-    b, num_classes = frame.builder, len(classes)
+    b, n_classes = frame.builder, len(classes)
     if model.break_ties and model.decision_function_shape == "ovo":
         raise UnsupportedModelError(
             f"{type(model).__name__} with break_ties=True and decision_function_shape='ovo' "
             "raises on every predict; set decision_function_shape='ovr'"
         )
-    kernel, weights = _compute_kernel(model, frame), _build_pair_weights(model, num_classes)
+    kernel, weights = _compute_kernel(model, frame), _build_pair_weights(model, n_classes)
     pair_scores = b.linear(kernel, weights, _read_intercepts(model))
     # A pair's score is positive for its first class.
     second_class_votes = b.op("cast", b.op("le", pair_scores, 0.0), dtype="float64")
-    label = classify.argmax_label(b, classify.count_votes(b, second_class_votes, num_classes))
-    score = b.op("neg", pair_scores) if num_classes == 2 else pair_scores
-    if num_classes > 2 and model.decision_function_shape == "ovr":
+    label = classify.argmax_label(b, classify.count_votes(b, second_class_votes, n_classes))
+    score = b.op("neg", pair_scores) if n_classes == 2 else pair_scores
+    if n_classes > 2 and model.decision_function_shape == "ovr":
         # As in scikit-learn, a score of 0 is a vote for the first class here, unlike in the label.
         predictions, confidences = b.op("lt", pair_scores, 0.0), b.op("neg", pair_scores)
-        score = classify.compute_ovr_scores(b, predictions, confidences, num_classes)
+        score = classify.compute_ovr_scores(b, predictions, confidences, n_classes)
         if model.break_ties:
             label = classify.argmax_label(b, score)
     values = {"label": label, "score": score}
     if model.probability is True or model.probability == 1:
-        values["proba"] = _couple_probabilities(model, b, pair_scores, num_classes)
+        values["proba"] = _couple_probabilities(model, b, pair_scores, n_classes)
     return Outputs(values, build_labels(classes))
 
 
-def _couple_probabilities(model: Any, b: Builder, pair_scores: Value, num_classes: int) -> Value:
+def _couple_probabilities(model: Any, b: Builder, pair_scores: Value, n_classes: int) -> Value:
     """Combine Platt's sigmoids of the pair scores into one probability per class."""
     slope, shift = (np.asarray(a, np.float64) for a in (model._probA, model._probB))
-    if slope.size != num_classes * (num_classes - 1) // 2:
+    if slope.size != n_classes * (n_classes - 1) // 2:
         raise UnsupportedModelError(
             f"{type(model).__name__} has probability=True but was fitted without it; fit it again"
         )
     logits = b.op("add", b.op("mul", pair_scores, slope), shift)
     pair_probability = b.op("maximum", b.op("sigmoid", b.op("neg", logits)), MIN_PROBABILITY)
     pair_probability = b.op("minimum", pair_probability, 1 - MIN_PROBABILITY)
-    return b.op("couple", pair_probability, classes=num_classes)
+    return b.op("couple", pair_probability, classes=n_classes)
 
 
 def _compute_single_score(model: Any, frame: Frame) -> Value:
@@ -106,13 +106,13 @@ def _read_intercepts(model: Any) -> Array:
     return np.asarray(model._intercept_, np.float64).reshape(-1)
 
 
-def _build_pair_weights(model: Any, num_classes: int) -> Array:
+def _build_pair_weights(model: Any, n_classes: int) -> Array:
     """Return each support vector's coefficient in each pair, 0 if its class is not in the pair."""
     coefficients = kernel_models.to_dense(model._dual_coef_)
     ends = np.cumsum(np.asarray(model._n_support, np.int64)).tolist()
     slices = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-    weights = np.zeros((coefficients.shape[1], num_classes * (num_classes - 1) // 2))
-    for pair, (i, j) in enumerate(combinations(range(num_classes), 2)):
+    weights = np.zeros((coefficients.shape[1], n_classes * (n_classes - 1) // 2))
+    for pair, (i, j) in enumerate(combinations(range(n_classes), 2)):
         weights[slices[i], pair] = coefficients[j - 1, slices[i]]
         weights[slices[j], pair] = coefficients[i, slices[j]]
     return weights

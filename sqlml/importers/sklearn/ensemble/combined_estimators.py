@@ -26,8 +26,8 @@ from sqlml.importers.sklearn.estimator_checks import check_array, check_estimato
 from sqlml.importers.sklearn.meta.members import (
     Member,
     apply_constant,
+    import_members,
     is_dropped,
-    members,
     spread,
     sum_values,
 )
@@ -47,10 +47,10 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     votes = _count_weighted_votes(model, _reject_nan(model, frame), recurse, classes)
     score = apply_constant(b, "div", votes, model.estimator_weights_.sum())
     if width == 2:
-        first, second = (b.op("select", score, indices=np.array([i])) for i in (0, 1))
-        score = b.op("add", b.op("neg", first), second)
-        two_scores = b.op("concat", b.op("neg", score), score)
-        label, margin = (classify.binary_label(b, score), apply_constant(b, "div", two_scores, 2))
+        first_score, second_score = (b.op("select", score, indices=np.array([i])) for i in (0, 1))
+        score = b.op("add", b.op("neg", first_score), second_score)
+        scores = b.op("concat", b.op("neg", score), score)
+        label, margin = classify.label_by_threshold(b, score), apply_constant(b, "div", scores, 2)
     else:
         label, margin = classify.argmax_label(b, score), apply_constant(b, "div", score, width - 1)
     proba = b.op("softmax", margin, sum_dtype="float64")
@@ -61,15 +61,15 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the median of the learners' predictions, weighted by `estimator_weights_`."""
     check_estimator(model, "estimators_", "estimator_weights_")
     frame = _reject_nan(model, frame)
-    b, trees = frame.builder, model.estimators_
-    if are_plain_trees(trees):
-        target = np.arange(len(trees), dtype=np.int32)
-        x = read_tree_input(model, frame, trees[0])
-        predictions = sum_trees(b, x, join_member_trees(trees), target=target)
+    b, learners = frame.builder, model.estimators_
+    if are_plain_trees(learners):
+        target = np.arange(len(learners), dtype=np.int32)
+        x = read_tree_input(model, frame, learners[0])
+        predictions = sum_trees(b, x, join_member_trees(learners), target=target)
     else:
-        columns = [member.output_of("predict") for member in members(model, frame, recurse)]
+        columns = [member.get_output("predict") for member in import_members(model, frame, recurse)]
         predictions = b.concat([b.cast(column, "float64") for column in columns])
-    weights = np.asarray(model.estimator_weights_, np.float64)[: len(trees)]
+    weights = np.asarray(model.estimator_weights_, np.float64)[: len(learners)]
     return Outputs({"label": b.op("weighted_median", predictions, weights=weights)})
 
 
@@ -79,21 +79,21 @@ def _reject_nan(model: Any, frame: Frame) -> Frame:
 
 
 def _count_weighted_votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Value:
-    b, width = frame.builder, len(classes)
+    b, n_classes = frame.builder, len(classes)
     learners = model.estimators_
     weights = [float(w) for w in model.estimator_weights_[: len(learners)]]
-    weights_against = [-1 / (width - 1) * weight for weight in weights]
+    weights_against = [-1 / (n_classes - 1) * weight for weight in weights]
     if are_plain_trees(learners) and all(np.array_equal(t.classes_, classes) for t in learners):
         raw_trees = join_member_trees(learners)
-        is_predicted = raw_trees.value.argmax(axis=1)[:, None] == np.arange(width)
+        is_predicted = raw_trees.value.argmax(axis=1)[:, None] == np.arange(n_classes)
         tree_of_node = np.repeat(np.arange(len(learners)), [t.tree_.node_count for t in learners])
         values = (np.array(w)[tree_of_node, None] for w in (weights, weights_against))
         raw_trees = replace(raw_trees, value=np.where(is_predicted, *values))
         return sum_trees(b, read_tree_input(model, frame, learners[0]), raw_trees)
     votes: list[Value] = []
-    imported = members(model, frame, recurse)
+    imported = import_members(model, frame, recurse)
     for member, weight_for, weight_against in zip(imported, weights, weights_against, strict=True):
-        member_votes = member.build_votes(member.class_indices(classes), width)
+        member_votes = member.build_votes(member.find_class_indices(classes), n_classes)
         is_predicted_class = b.op("gt", member_votes, 0.0)
         votes.append(b.op("where", is_predicted_class, weight_for, weight_against))
     return sum_values(b, votes)
@@ -103,10 +103,10 @@ def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Average the members' probabilities; a member without predict_proba gives 1 to its label."""
     check_estimator(model, "estimators_", "estimators_features_", "classes_")
     classes = classify.read_classes(model)
-    b, members, width = frame.builder, _pair_members_with_features(model), len(classes)
+    b, members, n_classes = frame.builder, _pair_members_with_features(model), len(classes)
     scores: list[Value] = []
     if are_plain_trees([member for member, _ in members]) and all(
-        np.array_equal(member.classes_, np.arange(width)) for member, _ in members
+        np.array_equal(member.classes_, np.arange(n_classes)) for member, _ in members
     ):
         total = sum_members(model, frame, members)
     else:
@@ -114,13 +114,13 @@ def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         for i, (estimator, features) in enumerate(members):
             columns = frame.select(features)
             member = Member.of(model, f"estimators_[{i}]", estimator, columns, recurse)
-            indices = member.class_indices(range(width))
+            indices = member.find_class_indices(range(n_classes))
             if "proba" in member.values:
                 proba = b.cast(member.values["proba"], "float64")
-                probabilities.append(spread(b, proba, indices, width))
+                probabilities.append(spread(b, proba, indices, n_classes))
             else:
-                probabilities.append(member.build_votes(indices, width))
-            scores += [b.cast(score, "float64") for score in member.available("score").values()]
+                probabilities.append(member.build_votes(indices, n_classes))
+            scores += [b.cast(score, "float64") for score in member.get_available("score").values()]
         total = sum_values(b, probabilities)
     proba = apply_constant(b, "div", total, len(members))
     values = {"label": classify.argmax_label(b, proba), "proba": proba}
@@ -139,7 +139,7 @@ def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         for i, (estimator, features) in enumerate(members):
             columns, name = frame.select(features), f"estimators_[{i}]"
             member = Member.of(model, name, estimator, columns, recurse, many=True)
-            predictions.append(b.cast(member.output_of("predict"), "float64"))
+            predictions.append(b.cast(member.get_output("predict"), "float64"))
         total = sum_values(b, predictions)
     return Outputs({"label": apply_constant(b, "div", total, len(members))})
 
@@ -164,18 +164,18 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """
     check_estimator(model, "estimators_", "classes_", "le_")
     classes = classify.read_classes(model)
-    b, width = frame.builder, len(classes)
+    b, n_classes = frame.builder, len(classes)
     weights = _read_weights(model)
     is_soft = model.voting == "soft"
     votes, outputs = list[Value](), list[Value]()
     for member in _import_voting_members(model, frame, recurse):
-        indices = member.class_indices(range(width))
-        if is_soft and indices != list(range(width)):
+        indices = member.find_class_indices(range(n_classes))
+        if is_soft and indices != list(range(n_classes)):
             raise UnsupportedModelError(
-                f"{member.where} does not know all {width} classes; fit it again"
+                f"{member.where} does not know all {n_classes} classes; fit it again"
             )
-        outputs.append(member.output_of("predict_proba" if is_soft else "predict"))
-        votes.append(outputs[-1] if is_soft else member.build_votes(indices, width))
+        outputs.append(member.get_output("predict_proba" if is_soft else "predict"))
+        votes.append(outputs[-1] if is_soft else member.build_votes(indices, n_classes))
     if is_soft:
         proba = _average(b, votes, weights)
         values = {"label": classify.argmax_label(b, proba), "proba": proba}
@@ -192,7 +192,7 @@ def voting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     check_estimator(model, "estimators_")
     b = frame.builder
     imported = _import_voting_members(model, frame, recurse)
-    predictions = [member.output_of("predict") for member in imported]
+    predictions = [member.get_output("predict") for member in imported]
     label = _average(b, predictions, _read_weights(model))
     return Outputs({"label": label, "transform": b.op("concat", *predictions)})
 
@@ -226,8 +226,8 @@ def _average(b: Builder, values: list[Value], weights: list[float] | None) -> Va
     """Return the weighted sum divided by the sum of weights; without weights, keep float32."""
     if weights is not None or len({value.type.dtype for value in values}) > 1:
         values = [b.cast(value, "float64") for value in values]
-    scale = float(len(values)) if weights is None else float(np.sum(weights))
-    return apply_constant(b, "div", sum_values(b, _apply_weights(b, values, weights)), scale)
+    total_weight = float(len(values)) if weights is None else float(np.sum(weights))
+    return apply_constant(b, "div", sum_values(b, _apply_weights(b, values, weights)), total_weight)
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -243,7 +243,7 @@ def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
             "StackingClassifier again"
         )
     labels = build_labels([classes[code] for code in codes.values])
-    member_values = final_member.available("label", "proba", "score")
+    member_values = final_member.get_available("label", "proba", "score")
     return Outputs({**member_values, "transform": stacked.matrix()}, labels)
 
 
@@ -251,7 +251,7 @@ def stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     check_estimator(model, "estimators_", "final_estimator_", "stack_method_")
     stacked = _stack_outputs(model, frame, recurse, binary=False)
     final_member = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
-    return Outputs({"label": final_member.output_of("predict"), "transform": stacked.matrix()})
+    return Outputs({"label": final_member.get_output("predict"), "transform": stacked.matrix()})
 
 
 def _stack_outputs(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
@@ -263,7 +263,7 @@ def _stack_outputs(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> 
     names = [name for name, member in model.estimators if not is_dropped(member)]
     frames: list[Frame] = []
     for name, member, method in zip(names, model.estimators_, model.stack_method_, strict=True):
-        value = Member.of(model, repr(name), member, frame, recurse).output_of(method)
+        value = Member.of(model, repr(name), member, frame, recurse).get_output(method)
         value = b.cast(value, "float64")
         if binary and method == "predict_proba":
             value = b.op("select", value, indices=np.arange(1, value.type.width))

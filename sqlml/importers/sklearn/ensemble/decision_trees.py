@@ -103,17 +103,17 @@ def sum_trees(
     target = np.zeros(len(raw.roots), np.int32) if target is None else target
     if base is None:
         base = np.zeros(int(target.max()) + raw.value.shape[1])
-    trees = build_ensemble(raw, target=target, base=base, compare="le")
-    return b.op("tree_ensemble", x, **trees.attrs())
+    ensemble = build_ensemble(raw, target=target, base=base, compare="le")
+    return b.op("tree_ensemble", x, **ensemble.attrs())
 
 
 def are_plain_trees(members: Sequence[Any]) -> bool:
     """Return whether all members are single-target decision trees that all accept or reject NaN."""
     return all(
-        path_of(m).startswith("sklearn.tree._classes.")
-        and getattr(m, "n_outputs_", 0) == 1
-        and accepts_nan(m) == accepts_nan(members[0])
-        for m in members
+        path_of(member).startswith("sklearn.tree._classes.")
+        and getattr(member, "n_outputs_", 0) == 1
+        and accepts_nan(member) == accepts_nan(members[0])
+        for member in members
     )
 
 
@@ -172,9 +172,9 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
     check_estimator(model, "estimators_", "one_hot_encoder_")
     b = frame.builder
     trees = [tree.tree_ for tree in model.estimators_]
-    leaves_of = [np.asarray(leaves, np.int64) for leaves in model.one_hot_encoder_.categories_]
+    leaves_by_tree = [np.asarray(leaves, np.int64) for leaves in model.one_hot_encoder_.categories_]
     columns = [np.zeros(tree.node_count) for tree in trees]
-    for tree, leaves, column in zip(trees, leaves_of, columns, strict=True):
+    for tree, leaves, column in zip(trees, leaves_by_tree, columns, strict=True):
         if not np.isin(np.flatnonzero(tree.children_left == NO_CHILD), leaves).all():
             raise UnsupportedModelError(
                 "RandomTreesEmbedding has a leaf that no training row fell into; fit it again"
@@ -183,9 +183,9 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
     raw_trees = replace(join_trees(trees), value=np.concatenate(columns)[:, None])
     x = read_tree_input(model, frame, model.estimators_[0])
     leaf = sum_trees(b, x, raw_trees, target=np.arange(len(trees), dtype=np.int32))
-    counts = [leaves.size for leaves in leaves_of]
-    tree_of_leaf = np.repeat(np.arange(len(trees), dtype=np.int64), counts)
-    positions = np.concatenate([np.arange(count, dtype=np.float64) for count in counts])
+    leaf_counts = [leaves.size for leaves in leaves_by_tree]
+    tree_of_leaf = np.repeat(np.arange(len(trees), dtype=np.int64), leaf_counts)
+    positions = np.concatenate([np.arange(count, dtype=np.float64) for count in leaf_counts])
     value = b.cast(b.op("eq", b.op("select", leaf, indices=tree_of_leaf), positions), "float64")
     names = [f"tree{t}_leaf{int(i)}" for t, i in zip(tree_of_leaf, positions, strict=True)]
     return Frame.from_value(b, value, names, bool(model.sparse_output))
@@ -209,7 +209,7 @@ def isolation_forest(model: Any, frame: Frame) -> Outputs:
     samples = b.op("neg", b.op("exp2", b.op("neg", share)))
     score = apply_constant(b, "sub", samples, model.offset_)
     min_inlier_depth = _find_min_inlier_depth(denominator, float(model.offset_))
-    label = classify.binary_label(b, depth, "ge", min_inlier_depth)
+    label = classify.label_by_threshold(b, depth, "ge", min_inlier_depth)
     return classify.outlier_outputs(label, score, samples)
 
 
@@ -229,8 +229,8 @@ def _sum_depths(model: Any, frame: Frame) -> Value:
     return sum_trees(frame.builder, frame.matrix("float32", "wide"), raw_trees)
 
 
-def compute_average_path_length(samples: Array) -> Array:
-    n = np.asarray(samples, np.float64)
+def compute_average_path_length(n_samples: Array) -> Array:
+    n = np.asarray(n_samples, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         long_path = 2.0 * (np.log(n - 1.0) + np.euler_gamma) - 2.0 * (n - 1.0) / n
     return np.where(n <= 1, 0.0, np.where(n == 2, 1.0, long_path))

@@ -37,7 +37,7 @@ def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> 
     """Import the classifier; with exponential loss, proba is the sigmoid of twice the score."""
     check_estimator(model, "estimators_", "init_", "classes_")
     classes = classify.read_classes(model)
-    b, score = frame.builder, _compute_raw_score(model, frame, recurse, classifier=True)
+    b, score = frame.builder, _compute_raw_score(model, frame, recurse, is_classifier=True)
     margin = score
     if score.type.width == 1 and model.loss == "exponential":
         margin = b.op("mul", 2.0, score)
@@ -49,35 +49,35 @@ def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> 
 
 def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     check_estimator(model, "estimators_", "init_")
-    return Outputs({"label": _compute_raw_score(model, frame, recurse, classifier=False)})
+    return Outputs({"label": _compute_raw_score(model, frame, recurse, is_classifier=False)})
 
 
-def _compute_raw_score(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
-    stages, width = model.estimators_.shape
+def _compute_raw_score(model: Any, frame: Frame, recurse: Recurse, is_classifier: bool) -> Value:
+    n_stages, width = model.estimators_.shape
     b, x = frame.builder, check_array(frame, type(model).__name__, dtype="float32", rows="wide")
-    constant_start = _find_constant_start(model, width, classifier)
+    constant_start = _find_constant_start(model, width, is_classifier)
     raw_trees = join_trees([tree.tree_ for tree in model.estimators_.ravel()])
     raw_trees = replace(raw_trees, value=float(model.learning_rate) * raw_trees.value)
     if constant_start is not None:
-        target = np.tile(np.arange(width, dtype=np.int32), stages)
+        target = np.tile(np.arange(width, dtype=np.int32), n_stages)
         return sum_trees(b, x, raw_trees, target=target, base=constant_start)
     # The init model gets the float32 matrix, without names.
     init_input = Frame.from_value(b, b.op("cast", x, dtype="float64"), frame.names)
-    init_score = _compute_init_score(model, init_input, recurse, classifier)
+    init_score = _compute_init_score(model, init_input, recurse, is_classifier)
     # Each tree has a separate output, and linear adds the outputs to the start one by one, so sums
     # round as in scikit-learn, and classes that almost tie have the same order.
-    values = sum_trees(b, x, raw_trees, target=np.arange(stages * width, dtype=np.int32))
-    return b.linear(b.op("concat", init_score, values), np.tile(np.eye(width), (stages + 1, 1)))
+    values = sum_trees(b, x, raw_trees, target=np.arange(n_stages * width, dtype=np.int32))
+    return b.linear(b.op("concat", init_score, values), np.tile(np.eye(width), (n_stages + 1, 1)))
 
 
-def _find_constant_start(model: Any, width: int, classifier: bool) -> Array | None:
+def _find_constant_start(model: Any, width: int, is_classifier: bool) -> Array | None:
     """Return the raw score before the first stage, (width,); None if `init` reads the row."""
     init = model.init_
     if isinstance(init, str) and init == "zero":
         return np.zeros(width)
     if type(init).__module__ != "sklearn.dummy":
         return None
-    if not classifier:
+    if not is_classifier:
         return read_regression_constant(init)
     proba = np.clip(read_class_probabilities(init), EPSILON, 1 - EPSILON)
     link = model._loss.link.link  # scikit-learn's own function gives the same bits.
@@ -85,20 +85,20 @@ def _find_constant_start(model: Any, width: int, classifier: bool) -> Array | No
     return np.asarray(start, np.float64).reshape(width)
 
 
-def _compute_init_score(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
+def _compute_init_score(model: Any, frame: Frame, recurse: Recurse, is_classifier: bool) -> Value:
     _check_precision(model)
     try:
         outputs = recurse(model.init_, frame)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"init of {type(model).__name__}: {error}") from error
-    output_name = "proba" if classifier else "label"
+    output_name = "proba" if is_classifier else "label"
     if not isinstance(outputs, Outputs) or output_name not in outputs.values:
         raise UnsupportedModelError(
             f"init of {type(model).__name__} is {type(model.init_).__name__}, which has no "
-            f"{'predict_proba' if classifier else 'predict'}"
+            f"{'predict_proba' if is_classifier else 'predict'}"
         )
     b, value = frame.builder, outputs.values[output_name]
-    if not classifier:
+    if not is_classifier:
         if outputs.labels is not None:
             raise UnsupportedModelError(
                 f"init of {type(model).__name__} is a classifier; use a regressor or init='zero'"
@@ -112,9 +112,9 @@ def _compute_init_score(model: Any, frame: Frame, recurse: Recurse, classifier: 
         logit = b.op("log", b.op("div", proba, b.op("sub", 1.0, proba)))
         return b.op("mul", 0.5, logit) if model.loss == "exponential" else logit
     # The multinomial link is the logarithm of p / (geometric mean of the probabilities).
-    logs = b.op("sum", b.op("log", proba), axis=1)
-    mean = b.op("exp", b.op("div", logs, float(proba.type.width)))
-    return b.op("log", b.op("div", proba, mean))
+    log_sum = b.op("sum", b.op("log", proba), axis=1)
+    geometric_mean = b.op("exp", b.op("div", log_sum, float(proba.type.width)))
+    return b.op("log", b.op("div", proba, geometric_mean))
 
 
 def _check_precision(model: Any) -> None:

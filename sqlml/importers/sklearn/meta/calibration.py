@@ -30,7 +30,7 @@ def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
     classes = classify.two_or_more_classes(model)
     b = frame.builder
     probabilities = [
-        _calibrate_pair(model, f"calibrated_classifiers_[{i}]", pair, frame, recurse, classes)
+        _calibrate_member(model, f"calibrated_classifiers_[{i}]", pair, frame, recurse, classes)
         for i, pair in enumerate(model.calibrated_classifiers_)
     ]
     proba = apply_constant(b, "div", sum_values(b, probabilities), len(probabilities))
@@ -38,11 +38,11 @@ def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
     return Outputs(values, build_labels(classes))
 
 
-def _calibrate_pair(
+def _calibrate_member(
     owner: Any, name: str, pair: Any, frame: Frame, recurse: Recurse, classes: list[Any]
 ) -> Value:
     """Return the calibrated probabilities, (n, K), of `pair`, a member and its calibrators."""
-    b, width = frame.builder, len(classes)
+    b, n_classes = frame.builder, len(classes)
     member = Member.of(owner, name, pair.estimator, frame, recurse)
     member_classes = member.classes
     has_score = "score" in member.values
@@ -56,14 +56,14 @@ def _calibrate_pair(
     if pair.method == "temperature":
         proba = _scale_temperature(b, response, has_score, float(pair.calibrators[0].beta_))
     elif pair.method in ("sigmoid", "isotonic"):
-        proba = _calibrate_columns(b, response, pair, member.class_indices(classes), width)
+        proba = _calibrate_columns(b, response, pair, member.find_class_indices(classes), n_classes)
     else:
         raise UnsupportedModelError(
             f"CalibratedClassifierCV(method={pair.method!r}) is not known to sqlml; use sigmoid"
         )
-    if proba.type.width != width:
+    if proba.type.width != n_classes:
         raise UnsupportedModelError(
-            f"{member.where} does not know all {width} classes; fit it again"
+            f"{member.where} does not know all {n_classes} classes; fit it again"
         )
     # Like scikit-learn, round values that exceed 1 by at most 1e-5 to 1.
     is_above = b.op("and", b.op("gt", proba, 1.0), b.op("le", proba, 1.0 + 1e-5))
@@ -71,7 +71,7 @@ def _calibrate_pair(
 
 
 def _calibrate_columns(
-    b: Builder, response: Value, pair: Any, class_indices: list[int], width: int
+    b: Builder, response: Value, pair: Any, class_indices: list[int], n_classes: int
 ) -> Value:
     """Calibrate each column of the response, and normalize if there are three or more classes."""
     num_columns = min(len(class_indices), response.type.width, len(pair.calibrators))
@@ -79,10 +79,10 @@ def _calibrate_columns(
         _calibrate_column(b, b.op("select", response, indices=np.array([i])), calibrator)
         for i, calibrator in enumerate(pair.calibrators[:num_columns])
     ]
-    if width == 2:
+    if n_classes == 2:
         return classify.add_complement(b, columns[0])
-    # A pair that was fitted on fewer classes has fewer columns; the missing classes get 0.
-    proba = spread(b, b.concat(columns), class_indices[:num_columns], width)
+    # A member that was fitted on fewer classes has fewer columns; the missing classes get 0.
+    proba = spread(b, b.concat(columns), class_indices[:num_columns], n_classes)
     return classify.normalise(b, proba)
 
 
@@ -168,7 +168,7 @@ def _classify(model: Any, member: Member, method: str, threshold: Any, pos_label
         score = b.cast(score, "float64")
     is_above = apply_constant(b, "ge", score, float(threshold))
     label = b.op("where", is_above, positive_index, 1 - positive_index)
-    return Outputs({"label": label, **member.available("proba", "score")}, labels)
+    return Outputs({"label": label, **member.get_available("proba", "score")}, labels)
 
 
 def encoded_target_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:

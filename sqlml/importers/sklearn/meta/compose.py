@@ -117,8 +117,8 @@ def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
             continue
         output = _import_transformer(name, transformer, frame, recurse)
         frames.append(_weight_columns(output, weights.get(name)))
-    kinds: set[Sparse] = {output.sparse for output in frames}
-    sparse: Sparse = "with zeros" if "with zeros" in kinds else any(kinds)
+    sparse_flags: set[Sparse] = {output.sparse for output in frames}
+    sparse: Sparse = "with zeros" if "with zeros" in sparse_flags else any(sparse_flags)
     return replace(_join_frames(model, frame, frames), sparse=sparse)
 
 
@@ -137,7 +137,7 @@ def self_training_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outp
     """Import the inner classifier, which was fitted on known and on predicted labels."""
     check_estimator(model, "estimator_", "classes_")
     member = Member.of(model, "estimator_", model.estimator_, as_numbers(frame), recurse)
-    return Outputs(member.available("label", "proba", "score"), member.classes)
+    return Outputs(member.get_available("label", "proba", "score"), member.classes)
 
 
 def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -145,7 +145,7 @@ def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     check_estimator(model, "estimator_")
     columns = as_numbers(frame)
     member = Member.of(model, "estimator_", model.estimator_, columns, recurse, many=True)
-    return Outputs({"label": member.output_of("predict")})
+    return Outputs({"label": member.get_output("predict")})
 
 
 def composite_schema(model: Any) -> Schema:
@@ -170,17 +170,17 @@ def find_dict_separator(model: Any) -> str | None:
 
 def _find_reader(model: Any) -> Any:
     """Return the first part that records its columns or is in `ROW_READERS`, or None."""
-    names = ("feature_names_in_", "n_features_in_")
-    if path_of(model) in ROW_READERS or any(getattr(model, n, None) is not None for n in names):
+    attrs = ("feature_names_in_", "n_features_in_")
+    if path_of(model) in ROW_READERS or any(getattr(model, n, None) is not None for n in attrs):
         return model
-    parts = [part for _, part in getattr(model, "steps", [])]
-    parts += [part for _, part in getattr(model, "transformer_list", [])]
-    parts += [getattr(model, "best_estimator_", None)]
+    steps = [step for _, step in getattr(model, "steps", [])]
+    steps += [step for _, step in getattr(model, "transformer_list", [])]
+    steps += [getattr(model, "best_estimator_", None)]
     members = getattr(model, "estimators_", None)  # These may be pipelines that read texts.
-    parts += members if isinstance(members, list) else []
-    parts += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
-    part = next((part for part in parts if not (_is_passthrough(part) or is_dropped(part))), None)
-    return None if part is None else _find_reader(part)
+    steps += members if isinstance(members, list) else []
+    steps += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
+    step = next((step for step in steps if not (_is_passthrough(step) or is_dropped(step))), None)
+    return None if step is None else _find_reader(step)
 
 
 def _find_first_step(model: Any) -> Any:
@@ -255,13 +255,13 @@ def _weight_columns(frame: Frame, weight: float | None) -> Frame:
     return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
 
-def _join_frames(model: Any, frame: Frame, frames: list[Frame]) -> Frame:
-    if not any(output.width for output in frames):
+def _join_frames(model: Any, frame: Frame, outputs: list[Frame]) -> Frame:
+    if not any(output.width for output in outputs):
         raise UnsupportedModelError(
             f"{type(model).__name__} keeps no columns; give it a transformer or "
             "remainder='passthrough'"
         )
-    return Frame.hstack(frame.builder, frames)
+    return Frame.hstack(frame.builder, outputs)
 
 
 _TARGET_STEP = "TransformedTargetRegressor"
@@ -271,7 +271,7 @@ def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> 
     """Return the regressor's predictions, (n, targets), after the transformer's inverse."""
     check_estimator(model, "regressor_", "transformer_")
     member = Member.of(model, "regressor_", model.regressor_, frame, recurse, many=True)
-    value = member.output_of("predict")
+    value = member.get_output("predict")
     return Outputs({"label": invert_transform(frame.builder, model.transformer_, value)})
 
 
@@ -337,13 +337,13 @@ def _invert_quantile(b: Builder, model: Any, value: Value) -> Value:
     share = b.op("ndtr", value) if is_normal else value
     quantiles = np.asarray(model.quantiles_, np.float64).T
     references = np.broadcast_to(np.asarray(model.references_, np.float64), quantiles.shape)
-    result = interpolate_columns(b, share, references, quantiles)
+    target = interpolate_columns(b, share, references, quantiles)
     if is_normal:
         is_below = b.op("lt", b.op("sub", share, BOUNDS_THRESHOLD), 0.0)
         is_above = b.op("gt", b.op("add", share, BOUNDS_THRESHOLD), 1.0)
-        result = b.op("where", is_above, quantiles[:, -1], result)
-        result = b.op("where", is_below, quantiles[:, 0], result)
-    return result  # The interpolation has already clipped uniform positions.
+        target = b.op("where", is_above, quantiles[:, -1], target)
+        target = b.op("where", is_below, quantiles[:, 0], target)
+    return target  # The interpolation has already clipped uniform positions.
 
 
 def _invert_function(b: Builder, model: Any, value: Value) -> Value:

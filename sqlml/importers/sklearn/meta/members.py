@@ -57,15 +57,15 @@ class Member:
                 "per target"
             )
         # A booster has scores in SQL, but no decision_function that a meta-estimator could call.
-        absent = {output for method, output in OUTPUT.items() if not hasattr(model, method)}
-        values = {key: value for key, value in outputs.values.items() if key not in absent}
+        absent_outputs = {output for method, output in OUTPUT.items() if not hasattr(model, method)}
+        values = {key: value for key, value in outputs.values.items() if key not in absent_outputs}
         return cls(frame.builder, where, Outputs(values, outputs.label_sets))
 
     @property
     def values(self) -> Mapping[str, Value]:
         return self.outputs.values
 
-    def available(self, *outputs: str) -> dict[str, Value]:
+    def get_available(self, *outputs: str) -> dict[str, Value]:
         return {name: self.values[name] for name in outputs if name in self.values}
 
     @property
@@ -74,7 +74,7 @@ class Member:
             raise UnsupportedModelError(f"{self.where} is a regressor, but must be a classifier")
         return self.outputs.labels
 
-    def output_of(self, method: str) -> Value:
+    def get_output(self, method: str) -> Value:
         """Return what scikit-learn's `method` returns, (n, k) float64; labels become numbers."""
         if method not in OUTPUT or OUTPUT[method] not in self.values:
             raise UnsupportedModelError(f"{self.where} has no method {method}")
@@ -88,15 +88,15 @@ class Member:
             )
         return look_up(self.builder, value, np.array(self.classes.values, np.float64))
 
-    def class_indices(self, classes: Sequence[Any]) -> list[int]:
-        order = {label: i for i, label in enumerate(to_python(classes))}
-        unknown = [label for label in self.classes.values if label not in order]
+    def find_class_indices(self, classes: Sequence[Any]) -> list[int]:
+        index_by_label = {label: i for i, label in enumerate(to_python(classes))}
+        unknown = [label for label in self.classes.values if label not in index_by_label]
         if unknown:
             raise UnsupportedModelError(
                 f"{self.where} predicts the class {unknown[0]!r}, which is not one of its classes; "
                 "fit it again"
             )
-        return [order[label] for label in self.classes.values]
+        return [index_by_label[label] for label in self.classes.values]
 
     def build_votes(self, indices: Sequence[int], width: int) -> Value:
         """Return (n, width) float64: 1 at the index of the predicted class, 0 elsewhere."""
@@ -105,7 +105,7 @@ class Member:
         return spread(b, indicators, indices, width)
 
 
-def members(owner: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
+def import_members(owner: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
     for i, model in enumerate(owner.estimators_):
         yield Member.of(owner, f"estimators_[{i}]", model, frame, recurse)
 
@@ -116,12 +116,12 @@ def as_numbers(frame: Frame) -> Frame:
     return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
 
-def look_up(b: Builder, codes: Value, numbers: Array) -> Value:
-    """Return `numbers[code]`, float64 (n, 1), for each code, (n, 1)."""
-    if np.array_equal(numbers, np.arange(numbers.size)):
+def look_up(b: Builder, codes: Value, class_values: Array) -> Value:
+    """Return `class_values[code]`, float64 (n, 1), for each code, (n, 1)."""
+    if np.array_equal(class_values, np.arange(class_values.size)):
         return b.op("cast", codes, dtype="float64")
-    indicators = b.op("one_hot", codes, width=numbers.size, dtype="float64")
-    return b.linear(indicators, numbers.reshape(-1, 1))
+    indicators = b.op("one_hot", codes, width=class_values.size, dtype="float64")
+    return b.linear(indicators, class_values.reshape(-1, 1))
 
 
 def spread(b: Builder, value: Value, indices: Sequence[int], width: int) -> Value:

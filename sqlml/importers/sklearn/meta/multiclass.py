@@ -22,7 +22,7 @@ from sqlml.importers.sklearn.meta.members import (
     Member,
     apply_constant,
     as_numbers,
-    members,
+    import_members,
     sum_values,
 )
 from sqlml.ir.builder import Builder, Value
@@ -46,7 +46,7 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     classes = [] if is_multilabel else classify.two_or_more_classes(model)
     confidence = b.concat([member.confidence for member in members])
     if is_multilabel or len(members) == 1:  # scikit-learn uses the first threshold for all labels.
-        label = classify.binary_label(b, confidence, threshold=members[0].threshold)
+        label = classify.label_by_threshold(b, confidence, threshold=members[0].threshold)
     else:
         label = classify.argmax_label(b, confidence)
     values = {"label": label}
@@ -74,7 +74,7 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
     score = classify.compute_ovr_scores(b, predictions, confidences, len(classes))
     if len(classes) == 2:
         score = b.op("select", score, indices=np.array([1]))
-        label = classify.binary_label(b, score, threshold=members[0].threshold)
+        label = classify.label_by_threshold(b, score, threshold=members[0].threshold)
     else:
         label = classify.argmax_label(b, score)
     return Outputs({"label": label, "score": score}, build_labels(classes))
@@ -85,9 +85,9 @@ def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     check_estimator(model, "estimators_", "classes_", "code_book_")
     classes = classify.read_classes(model)
     b, members = frame.builder, _import_binary_members(model, frame, recurse)
-    codes = np.asarray(model.code_book_, np.float64)
+    code_book = np.asarray(model.code_book_, np.float64)
     confidences = b.concat([member.confidence for member in members])
-    return Outputs({"label": assign_nearest(b, confidences, codes)}, build_labels(classes))
+    return Outputs({"label": assign_nearest(b, confidences, code_book)}, build_labels(classes))
 
 
 def _import_binary_members(model: Any, frame: Frame, recurse: Recurse) -> list[BinaryMember]:
@@ -104,14 +104,14 @@ def _import_member(model: Any, i: int, member: Any, frame: Frame, recurse: Recur
         proba = repeat_rows(frame, np.array([1 - constant, constant]))
         return BinaryMember(value, {"predict": value, "score": value, "proba": proba}, 0.5)
     inner = Member.of(model, f"estimators_[{i}]", member, frame, recurse)
-    values = {"predict": inner.output_of("predict")}
+    values = {"predict": inner.get_output("predict")}
     if inner.outputs.labels is None:
         return BinaryMember(b.cast(values["predict"], "float64"), values, 0.5)
     if len(inner.classes) != 2:
         raise UnsupportedModelError(
             f"{inner.where} distinguishes {len(inner.classes)} classes, not two; fit it again"
         )
-    values |= inner.available("score", "proba")
+    values |= inner.get_available("score", "proba")
     if "score" in values:
         return BinaryMember(values["score"], values, 0.0)
     if "proba" in values:
@@ -139,19 +139,19 @@ T = TypeVar("T", Value, Labels)
 def multi_output_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the predictions of all estimators side by side, (n, targets)."""
     check_estimator(model, "estimators_")
-    columns = [member.output_of("predict") for member in members(model, frame, recurse)]
+    columns = [member.get_output("predict") for member in import_members(model, frame, recurse)]
     return Outputs({"label": frame.builder.concat(columns)})
 
 
 def multi_output_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the labels of all targets, and the probabilities if all estimators have them."""
     check_estimator(model, "estimators_")
-    estimators = list(members(model, frame, recurse))
-    labels = tuple(member.classes for member in estimators)
+    imported = list(import_members(model, frame, recurse))
+    labels = tuple(member.classes for member in imported)
     values = {
-        output: frame.builder.concat([member.values[output] for member in estimators])
+        output: frame.builder.concat([member.values[output] for member in imported])
         for output in ("label", "proba")
-        if all(output in member.values for member in estimators)
+        if all(output in member.values for member in imported)
     }
     return Outputs(values, labels)
 
@@ -160,7 +160,7 @@ def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the predictions of a chain's estimators in the order of the targets, (n, targets)."""
     check_estimator(model, "estimators_", "order_")
     chain = _import_chain(model, frame, recurse, "predict")
-    columns = [frame.builder.cast(member.output_of("predict"), "float64") for member in chain]
+    columns = [frame.builder.cast(member.get_output("predict"), "float64") for member in chain]
     return Outputs({"label": frame.builder.concat(_sort_by_target(model, columns))})
 
 
@@ -203,15 +203,15 @@ def _import_chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> li
 def _compute_chain_feature(model: Any, i: int, member: Member, method: str) -> Value:
     """Return the result of `method` of the i-th estimator, which later ones of a chain read."""
     if method == "predict":
-        return member.output_of(method)
+        return member.get_output(method)
     if len(member.classes) != 2:
         raise UnsupportedModelError(
             f"{type(model).__name__}(chain_method={method!r}) works only for two classes, and "
             f"estimators_[{i}] has a different number; use chain_method='predict'"
         )
     if method == "decision_function":
-        return member.output_of(method)
-    second_proba = _select_second(member.builder, member.output_of("predict_proba"))
+        return member.get_output(method)
+    second_proba = _select_second(member.builder, member.get_output("predict_proba"))
     return member.builder.op("log", second_proba) if method == "predict_log_proba" else second_proba
 
 

@@ -96,8 +96,8 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
     """Read the categories of column `i`; with `group_missing`, NaN may be an infrequent one."""
     raw_categories = np.asarray(model.categories_[i])
     dates = _to_microseconds(raw_categories)
-    items = to_python(raw_categories if dates is None else dates)
-    null_indices = _find_null_indices(items)
+    categories = to_python(raw_categories if dates is None else dates)
+    null_indices = _find_null_indices(categories)
     if len(null_indices) > 1:
         raise UnsupportedModelError(
             f"column {feature!r} has the categories None and NaN, which are one NULL in SQL; "
@@ -105,42 +105,42 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
         )
     null_index = null_indices[0] if null_indices else None
     missing: Missing | None = (
-        None if null_index is None else "none" if items[null_index] is None else "nan"
+        None if null_index is None else "none" if categories[null_index] is None else "nan"
     )
     is_separate = missing == "nan" and not group_missing
-    infrequent, slots = _group_rare(model, i, len(items), null_index if is_separate else None)
-    present_indices = [j for j in range(len(items)) if j != null_index]
+    infrequent, slots = _group_rare(model, i, len(categories), null_index if is_separate else None)
+    present_indices = [j for j in range(len(categories)) if j != null_index]
     rare = [j for j in present_indices if j in infrequent]
     common = [j for j in present_indices if j not in infrequent]
-    ordered = [items[j] for j in [*rare, *common]]
-    kind, values = _convert_categories(ordered, raw_categories, feature)
+    ordered_categories = [categories[j] for j in [*rare, *common]]
+    kind, values = _convert_categories(ordered_categories, raw_categories, feature)
     kind = kind if dates is None else DATETIME
-    slot_of_code = [*[slots[j] for j in rare[:1]], *[slots[j] for j in common]]
+    slots_by_code = [*[slots[j] for j in rare[:1]], *[slots[j] for j in common]]
     missing_code = -1
     if null_index is not None and rare and null_index in infrequent:
         missing_code = 0
     elif null_index is not None:
-        missing_code = len(slot_of_code)
-        slot_of_code.append(slots[null_index])
-    group = slot_of_code.index(slots[min(infrequent)]) if infrequent else None
-    floats, slot_numbers = raw_categories.dtype.kind == "f", tuple(slot_of_code)
-    return Categories(kind, values, len(rare), missing, missing_code, group, slot_numbers, floats)
+        missing_code = len(slots_by_code)
+        slots_by_code.append(slots[null_index])
+    group = slots_by_code.index(slots[min(infrequent)]) if infrequent else None
+    is_float, slot_numbers = raw_categories.dtype.kind == "f", tuple(slots_by_code)
+    return Categories(kind, values, len(rare), missing, missing_code, group, slot_numbers, is_float)
 
 
-def _find_null_indices(items: Sequence[Any]) -> list[int]:
-    return [i for i, item in enumerate(items) if item is None or item != item]
+def _find_null_indices(values: Sequence[Any]) -> list[int]:
+    return [i for i, value in enumerate(values) if value is None or value != value]
 
 
-def _to_microseconds(raw: Array) -> Array | None:
+def _to_microseconds(values: Array) -> Array | None:
     """Return dates as float64 microseconds since 1970; None if not dates, or more precise ones."""
-    if raw.dtype == object and raw.size and all(isinstance(c, date | None) for c in raw):
-        raw = raw.astype("datetime64[us]")
-    if raw.dtype.kind != "M":
+    if values.dtype == object and values.size and all(isinstance(c, date | None) for c in values):
+        values = values.astype("datetime64[us]")
+    if values.dtype.kind != "M":
         return None
-    rounded = raw.astype("datetime64[us]")
-    if (rounded.astype(raw.dtype) != raw)[~np.isnat(raw)].any():
+    rounded = values.astype("datetime64[us]")
+    if (rounded.astype(values.dtype) != values)[~np.isnat(values)].any():
         return None  # The engine's timestamps are not more precise than microseconds.
-    return np.where(np.isnat(raw), np.nan, rounded.astype(np.int64).astype(np.float64))
+    return np.where(np.isnat(values), np.nan, rounded.astype(np.int64).astype(np.float64))
 
 
 def _find_infrequent(model: Any, i: int) -> set[int]:
@@ -164,20 +164,20 @@ def _group_rare(model: Any, i: int, count: int, separate: int | None) -> tuple[s
     return infrequent, slots
 
 
-def _convert_categories(items: Sequence[Any], raw: Array, feature: str) -> tuple[Kind, Array]:
-    if all(isinstance(c, str) for c in items) and raw.dtype.kind in "OU":
-        return "string", np.array(items, object)
-    is_too_precise = raw.dtype.kind in "Mm" and not all(isinstance(c, float) for c in items)
-    if is_too_precise or not all(isinstance(c, bool | int | float) for c in items):
-        types = {raw.dtype.name} if is_too_precise else {type(c).__name__ for c in items}
+def _convert_categories(categories: Sequence[Any], raw: Array, feature: str) -> tuple[Kind, Array]:
+    if all(isinstance(c, str) for c in categories) and raw.dtype.kind in "OU":
+        return "string", np.array(categories, object)
+    is_too_precise = raw.dtype.kind in "Mm" and not all(isinstance(c, float) for c in categories)
+    if is_too_precise or not all(isinstance(c, bool | int | float) for c in categories):
+        types = {raw.dtype.name} if is_too_precise else {type(c).__name__ for c in categories}
         type_names = ", ".join(sorted(types))
         raise UnsupportedModelError(
             f"column {feature!r} has categories of type {type_names}; sqlml supports strings, "
             "numbers and booleans, or dates to the microsecond, but not a mixture: cast the column "
             "before fit"
         )
-    values = np.array(items, np.float64)
-    if _has_rounding(values, items):
+    values = np.array(categories, np.float64)
+    if _has_rounding(values, categories):
         raise UnsupportedModelError(
             f"column {feature!r} has integers above 2^53 as categories, which DOUBLE cannot tell "
             "apart; convert them to strings"
@@ -185,8 +185,8 @@ def _convert_categories(items: Sequence[Any], raw: Array, feature: str) -> tuple
     return "number", values
 
 
-def _has_rounding(values: Array, items: Sequence[Any]) -> bool:
-    return any(int(v) != c for v, c in zip(values, items, strict=True) if isinstance(c, int))
+def _has_rounding(values: Array, originals: Sequence[Any]) -> bool:
+    return any(int(v) != c for v, c in zip(values, originals, strict=True) if isinstance(c, int))
 
 
 UNKNOWN: Mapping[str, Unknown] = {
@@ -211,9 +211,9 @@ def _encode_one_hot(model: Any, frame: Frame, i: int) -> Frame:
     b = frame.builder
     codes = categories.encode(frame, i, "OneHotEncoder", unknown=UNKNOWN[model.handle_unknown])
     value = b.op("one_hot", codes, width=len(categories.slots), dtype="float64")
-    dropped = _find_dropped_slot(model, i)
-    code_of = {slot: code for code, slot in enumerate(categories.slots)}
-    columns = [code_of[slot] for slot in range(len(code_of)) if slot != dropped]
+    dropped_slot = _find_dropped_slot(model, i)
+    code_by_slot = {slot: code for code, slot in enumerate(categories.slots)}
+    columns = [code_by_slot[slot] for slot in range(len(code_by_slot)) if slot != dropped_slot]
     if columns != list(range(len(categories.slots))):
         value = b.op("select", value, indices=np.array(columns, np.int64))
     names = [_name_column(frame.names[i], categories, code) for code in columns]
@@ -224,10 +224,10 @@ def _find_dropped_slot(model: Any, i: int) -> int | None:
     """Return the slot of the category that `drop` removes from column `i`, or None."""
     if model.drop_idx_ is None or model.drop_idx_[i] is None:
         return None
-    dropped, infrequent = int(model.drop_idx_[i]), _find_infrequent(model, i)
-    if dropped in infrequent:
+    dropped_index, infrequent = int(model.drop_idx_[i]), _find_infrequent(model, i)
+    if dropped_index in infrequent:
         return len(model.categories_[i]) - len(infrequent)
-    return dropped - sum(j < dropped for j in infrequent)
+    return dropped_index - sum(j < dropped_index for j in infrequent)
 
 
 def _name_column(feature: str, categories: Categories, code: int) -> str:
@@ -253,11 +253,11 @@ def ordinal_encoder(model: Any, frame: Frame) -> Frame:
 def _can_hold_codes(dtype: np.dtype[Any], model: Any) -> bool:
     if dtype.kind not in "iuf":
         return False
-    written_values = [float(max(map(len, model.categories_), default=0))]
+    output_values = [float(max(map(len, model.categories_), default=0))]
     if model.handle_unknown == "use_encoded_value":
-        written_values.append(float(model.unknown_value))
-    written_values.append(float(getattr(model, "encoded_missing_value", np.nan)))
-    finite_values = np.array([value for value in written_values if value == value])
+        output_values.append(float(model.unknown_value))
+    output_values.append(float(getattr(model, "encoded_missing_value", np.nan)))
+    finite_values = np.array([value for value in output_values if value == value])
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return bool(((finite_values >= info.min) & (finite_values <= info.max)).all())
@@ -296,28 +296,28 @@ def _move_group_last(b: Builder, value: Value, slots: tuple[int, ...], feature: 
 def target_encoder(model: Any, frame: Frame) -> Frame:
     """Return an encoding per column, or per column and class if the target is multiclass."""
     check_estimator(model, "categories_", "encodings_", "target_mean_")
-    means = np.atleast_1d(np.asarray(model.target_mean_, np.float64))
-    if len(model.encodings_) != frame.width * means.size:
+    target_means = np.atleast_1d(np.asarray(model.target_mean_, np.float64))
+    if len(model.encodings_) != frame.width * target_means.size:
         raise UnsupportedModelError(
             f"TargetEncoder has {len(model.encodings_)} encodings for {frame.width} columns and "
-            f"{means.size} targets; fit it again"
+            f"{target_means.size} targets; fit it again"
         )
-    frames = [_encode_by_target(model, frame, i, means) for i in range(frame.width)]
+    frames = [_encode_by_target(model, frame, i, target_means) for i in range(frame.width)]
     return Frame.hstack(frame.builder, frames)
 
 
-def _encode_by_target(model: Any, frame: Frame, i: int, means: Array) -> Frame:
+def _encode_by_target(model: Any, frame: Frame, i: int, target_means: Array) -> Frame:
     b = frame.builder
     categories = read_categories(model, i, frame.names[i], group_missing=False)
     codes = categories.encode(frame, i, "TargetEncoder", unknown="keep")
     slots = np.array(categories.slots, np.int64)
     codes = b.op("where", b.op("lt", codes, 0), slots.size, codes)
     values = []
-    for t, mean in enumerate(means):
-        encoding = np.asarray(model.encodings_[i * means.size + t], np.float64)
+    for target, mean in enumerate(target_means):
+        encoding = np.asarray(model.encodings_[i * target_means.size + target], np.float64)
         values.append(b.op("take", np.append(encoding[slots], mean), codes))
     name = frame.names[i]
-    names = [name] if means.size == 1 else [f"{name}_{c}" for c in model.classes_]
+    names = [name] if target_means.size == 1 else [f"{name}_{c}" for c in model.classes_]
     return Frame(b, tuple(values), tuple(names))
 
 
@@ -364,19 +364,19 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
 
 def _read_classes(model: Any) -> tuple[Array, int]:
     """Return the classes, float64 or strings, and the index of the missing class, or -1."""
-    items = to_python(np.asarray(model.classes_))
-    null_indices = _find_null_indices(items)
-    if len(null_indices) > 1 or (null_indices and null_indices[0] != len(items) - 1):
+    classes = to_python(np.asarray(model.classes_))
+    null_indices = _find_null_indices(classes)
+    if len(null_indices) > 1 or (null_indices and null_indices[0] != len(classes) - 1):
         raise UnsupportedModelError(
             f"{type(model).__name__} has the classes None and NaN, which are one NULL in SQL; "
             "replace one with the other before fit"
         )
-    non_missing = items[: null_indices[0]] if null_indices else items
+    known_classes = classes[: null_indices[0]] if null_indices else classes
     missing_index = null_indices[0] if null_indices else -1
-    if all(isinstance(c, str) for c in non_missing):
-        return np.array(non_missing, object), missing_index
-    values = np.array([float(c) for c in non_missing if isinstance(c, bool | int | float)])
-    if values.size != len(non_missing) or _has_rounding(values, non_missing):
+    if all(isinstance(c, str) for c in known_classes):
+        return np.array(known_classes, object), missing_index
+    values = np.array([float(c) for c in known_classes if isinstance(c, bool | int | float)])
+    if values.size != len(known_classes) or _has_rounding(values, known_classes):
         raise UnsupportedModelError(
             f"{type(model).__name__} has classes that are neither strings nor exact DOUBLEs; "
             "convert them to strings"
@@ -398,7 +398,7 @@ def _encode_labels(
     class_kind = np.asarray(model.classes_).dtype.kind
     x = check_array(frame, step) if refuse_null or class_kind in "biu" else frame.matrix()
     if refuse_null:
-        x = _check_integers(b, x, frame.names[0], step)
+        x = _require_integers(b, x, frame.names[0], step)
     elif class_kind in "iu":
         x = b.op("trunc", x)  # column_or_1d casts labels to the dtype of the classes.
     if class_kind == "b":
@@ -406,7 +406,7 @@ def _encode_labels(
     return b.op("encode", x, categories=classes, missing=missing_code)
 
 
-def _check_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
+def _require_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
     """Return `x`; numbers that are not integers, which cannot be labels, are errors in scoring."""
     is_integer = b.op("and", b.op("eq", x, b.op("trunc", x)), b.op("lt", b.op("abs", x), 2.0**63))
     invalid = b.op("cast", b.op("not", is_integer), dtype="int64")

@@ -44,10 +44,10 @@ def scaler(model: Any, frame: Frame) -> Frame:
     """Apply the class's steps in `_SCALER_STEPS`, and clip to `feature_range` if `clip` is set."""
     steps, b = _read_scaler_steps(model), frame.builder
     value = check_array(frame, type(model).__name__, allow_nan=True)
-    for op, parameters in steps:
+    for op, operand in steps:
         if op == "div" and frame.sparse:  # scikit-learn multiplies sparse rows.
-            op, parameters = "mul", 1 / parameters
-        value = b.op(op, value, parameters)
+            op, operand = "mul", 1 / operand
+        value = b.op(op, value, operand)
     if getattr(model, "clip", False):
         low, high = getattr(model, "feature_range", (-1.0, 1.0))
         # The operators maximum and minimum keep NaN, as np.clip does.
@@ -57,8 +57,8 @@ def scaler(model: Any, frame: Frame) -> Frame:
 
 def unscale(b: Builder, model: Any, value: Value) -> Value:
     """Return `model.inverse_transform(value)` of a scaler, for an (n, k) float64 value."""
-    for op, parameters in reversed(_read_scaler_steps(model)):
-        value = b.op(_INVERSE_OPERATORS[op], value, parameters)
+    for op, operand in reversed(_read_scaler_steps(model)):
+        value = b.op(_INVERSE_OPERATORS[op], value, operand)
     return value
 
 
@@ -208,9 +208,9 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
         return Frame.from_value(b, b.op("cast", codes, dtype="float64"), frame.names)
     frames: list[Frame] = []
     for i, num_bins in enumerate(int(n) for n in model.n_bins_):
-        code = b.op("select", codes, indices=np.full(1, i, np.int64))
+        column_codes = b.op("select", codes, indices=np.full(1, i, np.int64))
         names = [f"{frame.names[i]}_{float(j)}" for j in range(num_bins)]
-        indicators = b.op("one_hot", code, width=num_bins, dtype="float64")
+        indicators = b.op("one_hot", column_codes, width=num_bins, dtype="float64")
         frames.append(Frame.from_value(b, indicators, names))
     return replace(Frame.hstack(b, frames), sparse=model.encode == "onehot")
 
@@ -227,18 +227,18 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
     choose = combinations if model.interaction_only else combinations_with_replacement
     # A term is the ascending tuple of its columns; a power repeats its column.
     terms: list[tuple[int, ...]] = [(i,) for i in range(frame.width)]
-    value = x
+    products = x
     for degree in range(1, int(model._max_degree) + 1):
         if degree > 1:
-            index_of = {term: i for i, term in enumerate(terms)}
+            index_by_term = {term: i for i, term in enumerate(terms)}
             terms = list(choose(range(frame.width), degree))
             if not terms:
                 break
-            previous_terms = np.array([index_of[term[1:]] for term in terms], np.int64)
+            previous_indices = np.array([index_by_term[term[1:]] for term in terms], np.int64)
             multipliers = b.op("select", x, indices=np.array([term[0] for term in terms], np.int64))
-            value = b.op("mul", b.op("select", value, indices=previous_terms), multipliers)
+            products = b.op("mul", b.op("select", products, indices=previous_indices), multipliers)
         if degree >= model._min_degree:
-            blocks.append(value)
+            blocks.append(products)
             names += [" ".join(frame.names[i] for i in term) for term in terms]
     return Frame(b, (b.concat(blocks),), tuple(names), frame.sparse)
 
@@ -249,8 +249,8 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
     b = frame.builder
     knots = np.stack([np.asarray(s.t, np.float64) for s in model.bsplines_])
     degree = int(model.degree)
-    has_zeros = getattr(model, "handle_missing", "error") == "zeros"
-    x = check_array(frame, "SplineTransformer", allow_nan=has_zeros)
+    fills_zeros = getattr(model, "handle_missing", "error") == "zeros"
+    x = check_array(frame, "SplineTransformer", allow_nan=fills_zeros)
     low, high = knots[:, degree], knots[:, -degree - 1]
     if not (high > low).all():
         raise UnsupportedModelError(
@@ -272,7 +272,7 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
         case _:
             raise explain_option(model, "extrapolation")
     splines_per_column = value.type.width // frame.width
-    if has_zeros:
+    if fills_zeros:
         value = b.op("where", b.op("isnan", _repeat_columns(b, x, splines_per_column)), 0.0, value)
     num_kept = splines_per_column if model.include_bias else splines_per_column - 1
     if num_kept < splines_per_column:
@@ -377,11 +377,11 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
     registration = None if func is None or model.kw_args else find_registered(func)
     if registration is not None:
         return import_sql_step(func, frame, registration)
-    function = None if func is None else find_function(func)
+    compute = None if func is None else find_function(func)
     if func is not None:
         name = getattr(func, "__name__", repr(func))
         example = "the_function" if name == "<lambda>" else name
-        if function is None:
+        if compute is None:
             raise UnsupportedModelError(
                 f"FunctionTransformer calls the Python function {name}, which cannot run inside "
                 f"SQL; register its SQL with sqlml.register_step({example}, sql=...), or use a "
@@ -397,10 +397,10 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
                 f"FunctionTransformer calls {name} on a sparse matrix, where some functions see "
                 "only the stored values; make it dense (sparse_threshold=0, sparse_output=False)"
             )
-    if function is None and not model.validate:
+    if compute is None and not model.validate:
         return frame
     x = check_array(frame, "FunctionTransformer") if model.validate else frame.matrix()
-    value = frame.builder.cast(x if function is None else function(frame.builder, x), "float64")
+    value = frame.builder.cast(x if compute is None else compute(frame.builder, x), "float64")
     return Frame(frame.builder, (value,), frame.names, frame.sparse)
 
 
