@@ -70,8 +70,8 @@ def describe_model(subject: Subject) -> Section:
         if name in _PROPERTIES and text and (name, text) != ("targets", "1")
     ]
     parts: list[Part] = [Pairs(tuple(pairs)), _list_columns(subject), _list_versions(subject)]
-    if subject.facts is not None:
-        parts.append(make_code("The query that it was trained on", subject.facts.query))
+    if subject.training_facts is not None:
+        parts.append(make_code("The query that it was trained on", subject.training_facts.query))
     unused_count = sum(usage == NOT_USED for usage in description.inputs.values())
     lead = f"It reads {_format_count(len(description.inputs) - unused_count, 'column')}"
     if unused_count:
@@ -96,12 +96,12 @@ def _list_columns(subject: Subject) -> Part:
     rows = subject.query_models(f"FROM ml_feature_info(MODEL {subject.quoted})")
     info_by_column = {fold(str(next(iter(row.values())))): row for row in rows}
     inputs = subject.description.inputs
-    shown = sorted(inputs, key=lambda name: inputs[name] == NOT_USED)[:_MAX_COLUMNS]
-    info = {name: info_by_column.get(fold(name), {}) for name in shown}
+    shown_names = sorted(inputs, key=lambda name: inputs[name] == NOT_USED)[:_MAX_COLUMNS]
+    info = {name: info_by_column.get(fold(name), {}) for name in shown_names}
     known_keys = {key for row in info.values() for key, value in row.items() if value is not None}
     titles = {key: title for key, title in _STATISTICS.items() if key in known_keys}
     cells = [[name, inputs[name], *(row.get(key) for key in titles)] for name, row in info.items()]
-    notes = [note_left_out(len(inputs) - len(shown), "more columns")]
+    notes = [note_left_out(len(inputs) - len(shown_names), "more columns")]
     if titles:
         notes.append("The numbers are those of the training data, where they are known.")
     columns = ("Column", "Type", *titles.values())
@@ -135,24 +135,24 @@ def describe_data(subject: Subject) -> Section:
     used_names = {fold(name) for name in subject.labels}
     used_names |= {fold(column.name) for column in subject.model.columns}
     columns = [name for name in subject.columns if fold(name) in used_names]
-    shown = columns[:_MAX_COLUMNS]
+    shown_columns = columns[:_MAX_COLUMNS]
     parts: list[Part] = []
     if not subject.count:
         parts.append(Note("The data has no rows to measure."))
-    elif shown:
-        names = ", ".join(DUCKDB.quote_name(name) for name in shown)
+    elif shown_columns:
+        names = ", ".join(DUCKDB.quote_name(name) for name in shown_columns)
         statistics = subject.query_models(
             f"FROM ml_describe_data((SELECT {names} FROM {subject.rows}), "
             "num_quantiles := 4, top_k := 3)"
         )
-        note = note_left_out(len(columns) - len(shown), "more columns")
+        note = note_left_out(len(columns) - len(shown_columns), "more columns")
         note = f"{note} Distinct counts and medians are approximate.".strip()
         titles = ("Column", "Type", "NULL", "Distinct", "Min", "Median", "Max", "Most frequent")
         cells = [_describe_column(row) for row in statistics]
         parts.append(make_table("Columns of the data", titles, cells, note, none=""))
     parts.append(make_code("The query or table", subject.data))
-    width = _format_count(len(subject.columns), "column")
-    lead = f"{_format_count(subject.count, 'row')} of {width}."
+    columns_text = _format_count(len(subject.columns), "column")
+    lead = f"{_format_count(subject.count, 'row')} of {columns_text}."
     return Section("data", "The data", lead, tuple(parts))
 
 

@@ -86,22 +86,22 @@ _MAX_NAME_WIDTH = 140
 
 def draw_lines(
     points: Sequence[tuple[str, float, float]],
-    x: str,
-    y: str,
+    xlabel: str,
+    ylabel: str,
     diagonal: bool = False,
     dots: bool = False,
 ) -> str:
     """Draw a line per series through `points` (series, x, y), from 0 to 1 on both axes.
 
-    `x` and `y` are the titles of the axes.
+    `xlabel` and `ylabel` are the titles of the axes.
     """
     alt = _import_altair()
     rows = [{"s": name, "x": x0, "y": y0, "i": i} for i, (name, x0, y0) in enumerate(points)]
     unit_scale = alt.Scale(domain=[0, 1], nice=False)
     axis = alt.Axis(format=".1f", tickCount=5)
     curves = _make_chart(rows).encode(
-        x=alt.X("x:Q", title=x, scale=unit_scale, axis=axis),
-        y=alt.Y("y:Q", title=y, scale=unit_scale, axis=axis),
+        x=alt.X("x:Q", title=xlabel, scale=unit_scale, axis=axis),
+        y=alt.Y("y:Q", title=ylabel, scale=unit_scale, axis=axis),
         **_encode_series([name for name, _, _ in points], dashes=True),
     )
     layers = [curves.mark_line(strokeWidth=2).encode(order="i:Q")]
@@ -110,17 +110,19 @@ def draw_lines(
     if dots:
         names = list(dict.fromkeys(name for name, _, _ in points))
         colors = alt.Color("s:N", scale=alt.Scale(domain=names, range=_cycle_values(COLORS, names)))
-        marks = _make_chart(rows).mark_circle(size=36, opacity=1)
-        layers.append(marks.encode(x="x:Q", y="y:Q", color=colors.legend(None)))
+        circles = _make_chart(rows).mark_circle(size=36, opacity=1)
+        layers.append(circles.encode(x="x:Q", y="y:Q", color=colors.legend(None)))
     return _draw(alt.layer(*layers), WIDTH, HEIGHT + 40)
 
 
-def draw_bars(values: Sequence[tuple[str, float]], x: str, rule: float | None = None) -> str:
+def draw_bars(values: Sequence[tuple[str, float]], xlabel: str, rule: float | None = None) -> str:
     """Draw a horizontal bar for each (name, value), from top to bottom; a line marks `rule`."""
     alt = _import_altair()
     rows = [{"name": name, "x": value} for name, value in values]
     bars = _make_chart(rows).mark_bar(fill=COLORS[0], height=_BAR_PITCH - 7)
-    chart = bars.encode(x=alt.X("x:Q", title=x, axis=alt.Axis(tickCount=4)), y=_make_name_axis())
+    chart = bars.encode(
+        x=alt.X("x:Q", title=xlabel, axis=alt.Axis(tickCount=4)), y=_make_name_axis()
+    )
     if rule is not None:
         style = {"stroke": COLORS[1], "strokeWidth": 1.5, "strokeDash": [4, 3]}
         mark = _make_chart([{"x": rule}]).mark_rule(**style)
@@ -129,7 +131,7 @@ def draw_bars(values: Sequence[tuple[str, float]], x: str, rule: float | None = 
 
 
 def draw_intervals(
-    values: Sequence[tuple[str, float, float, float]], x: str, zero: bool = False
+    values: Sequence[tuple[str, float, float, float]], xlabel: str, zero: bool = False
 ) -> str:
     """Draw a line from low to high, with a point at the middle, for each (name, low, middle, high).
 
@@ -137,11 +139,11 @@ def draw_intervals(
     """
     alt = _import_altair()
     rows = [{"name": name, "low": low, "x": x0, "high": high} for name, low, x0, high in values]
-    encode_x = partial(alt.X, title=x, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
+    encode_x = partial(alt.X, title=xlabel, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
     base = _make_chart(rows).encode(y=_make_name_axis())
     rule = base.mark_rule(stroke=COLORS[0], strokeWidth=3, strokeOpacity=0.45)
-    point = base.mark_circle(fill=COLORS[0], size=52, opacity=1)
-    layers = [rule.encode(x=encode_x("low:Q"), x2="high:Q"), point.encode(x=encode_x("x:Q"))]
+    circles = base.mark_circle(fill=COLORS[0], size=52, opacity=1)
+    layers = [rule.encode(x=encode_x("low:Q"), x2="high:Q"), circles.encode(x=encode_x("x:Q"))]
     if zero:
         origin = _make_chart([{"x": 0}]).mark_rule(stroke=_INK, strokeWidth=1)
         layers.insert(0, origin.encode(x=encode_x("x:Q")))
@@ -150,26 +152,26 @@ def draw_intervals(
 
 
 def _draw_histogram(
-    bins: Mapping[str, Sequence[tuple[float, float, float]]], x: str, y: str
+    bins: Mapping[str, Sequence[tuple[float, float, float]]], xlabel: str, ylabel: str
 ) -> str:
     """Draw a histogram per series; `bins` maps each series to its bins (low, high, height)."""
     alt = _import_altair()
     rows = []
-    for name, series in bins.items():
-        corners = [*((low, height) for low, _, height in series), series[-1][1:]]
+    for name, series_bins in bins.items():
+        corners = [*((low, height) for low, _, height in series_bins), series_bins[-1][1:]]
         rows += [{"s": name, "x": edge, "y": height} for edge, height in corners]
     style = {"interpolate": "step-after", "line": {"strokeWidth": 2}}
     outline = _make_chart(rows).mark_area(fillOpacity=0.18 if len(bins) > 1 else 0.35, **style)
     scale = alt.Scale(zero=False, nice=False)
     chart = outline.encode(
-        x=alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(tickCount=5)),
-        y=alt.Y("y:Q", title=y, stack=None),
+        x=alt.X("x:Q", title=xlabel, scale=scale, axis=alt.Axis(tickCount=5)),
+        y=alt.Y("y:Q", title=ylabel, stack=None),
         **_encode_series([*bins]),
     )
     return _draw(chart, WIDTH, HEIGHT)
 
 
-def draw_heatmap(cells: Sequence[tuple[str, str, float, str]], x: str, y: str) -> str:
+def draw_heatmap(cells: Sequence[tuple[str, str, float, str]], xlabel: str, ylabel: str) -> str:
     """Draw cells (row, column, share, text); the share, from 0 to 1, determines the shade."""
     alt = _import_altair()
     keys = ("y", "x", "share", "text")
@@ -177,10 +179,10 @@ def draw_heatmap(cells: Sequence[tuple[str, str, float, str]], x: str, y: str) -
     row_count = len({row["y"] for row in rows})
     side = max(24, min(80, WIDTH // max(row_count, 1)))
     axis_style = {"labelLimit": 90, "ticks": False, "domain": False, "grid": False}
-    label_angle = 0 if max(len(column) for _, column, _, _ in cells) * _LETTER_WIDTH < side else -90
+    angle = 0 if max(len(column) for _, column, _, _ in cells) * _LETTER_WIDTH < side else -90
     base = _make_chart(rows).encode(
-        x=alt.X("x:N", sort=None, title=x, axis=alt.Axis(labelAngle=label_angle, **axis_style)),
-        y=alt.Y("y:N", sort=None, title=y, axis=alt.Axis(**axis_style)),
+        x=alt.X("x:N", sort=None, title=xlabel, axis=alt.Axis(labelAngle=angle, **axis_style)),
+        y=alt.Y("y:N", sort=None, title=ylabel, axis=alt.Axis(**axis_style)),
     )
     shade = alt.Scale(domain=[0, 1], range=[0.03, 0.5])
     squares = base.mark_rect(fill=COLORS[0], stroke="var(--paper)", strokeWidth=2).encode(
@@ -191,7 +193,7 @@ def draw_heatmap(cells: Sequence[tuple[str, str, float, str]], x: str, y: str) -
     return _draw(chart, side * len({row["x"] for row in rows}), side * row_count)
 
 
-def draw_band(points: Sequence[tuple[float, float, float, float]], x: str, y: str) -> str:
+def draw_band(points: Sequence[tuple[float, float, float, float]], xlabel: str, ylabel: str) -> str:
     """Draw a line through the middle values, a band from low to high, and a dashed diagonal.
 
     `points` are (x, low, middle, high), sorted by x.
@@ -199,10 +201,10 @@ def draw_band(points: Sequence[tuple[float, float, float, float]], x: str, y: st
     alt = _import_altair()
     rows = [{"x": x0, "low": low, "y": middle, "high": high} for x0, low, middle, high in points]
     base, scale = _make_chart(rows), alt.Scale(zero=False, nice=True)
-    x_axis = alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(tickCount=5))
-    y_axis = alt.Y("y:Q", title=y, scale=scale)
+    x_axis = alt.X("x:Q", title=xlabel, scale=scale, axis=alt.Axis(tickCount=5))
+    y_axis = alt.Y("y:Q", title=ylabel, scale=scale)
     area = base.mark_area(fill=COLORS[0], fillOpacity=0.18).encode(
-        x=x_axis, y=alt.Y("low:Q", title=y, scale=scale), y2="high:Q"
+        x=x_axis, y=alt.Y("low:Q", title=ylabel, scale=scale), y2="high:Q"
     )
     line = base.mark_line(stroke=COLORS[0], strokeWidth=2, point={"fill": COLORS[0], "size": 30})
     diagonal = _draw_diagonal(points[0][0], points[-1][0])
@@ -294,7 +296,7 @@ def plot_histogram(
     rows: str,
     title: str,
     explanation: str,
-    x: str,
+    xlabel: str,
     series: Mapping[int, str] | None = None,
     are_probabilities: bool = False,
 ) -> Part:
@@ -329,8 +331,8 @@ def plot_histogram(
     edges = [low + n * width for n in range(_BINS + 1)]
     bins = {}
     for name, bin_counts in counts.items():
-        total = 1 if series is None else max(sum(bin_counts), 1)
-        heights = [n / total for n in bin_counts]
+        denominator = 1 if series is None else max(sum(bin_counts), 1)
+        heights = [n / denominator for n in bin_counts]
         bins[name] = [(*ends, h) for ends, h in zip(pairwise(edges), heights, strict=True)]
     cells = [
         [
@@ -343,9 +345,9 @@ def plot_histogram(
     return Plot(
         title,
         explanation,
-        _draw_histogram(bins, x, "Rows" if series is None else "Share of rows"),
-        f"Histogram of {x.lower()}",
-        make_table(title, (x, *columns), cells),
+        _draw_histogram(bins, xlabel, "Rows" if series is None else "Share of rows"),
+        f"Histogram of {xlabel.lower()}",
+        make_table(title, (xlabel, *columns), cells),
     )
 
 

@@ -30,7 +30,7 @@ _ORDERS = 64
 
 def measure_importance(subject: Subject) -> Section:
     """Make the section about the columns: contributions in the sample, and stored importances."""
-    parts = [*_explain_sample(subject), *_show_library_importance(subject)]
+    parts = [*_explain_sample(subject), *_plot_library_importance(subject)]
     lead = "A contribution is what a column adds to the score of a row, or subtracts from it."
     return Section("importance", "Which columns matter", lead, tuple(parts))
 
@@ -40,8 +40,8 @@ def _explain_sample(subject: Subject) -> list[Part]:
         return [Note("The data has no rows to explain.")]
     num_features = len(subject.model.program.inputs)
     if num_features > _MAX_FEATURES:
-        limit = f"Contributions are computed for models of up to {_MAX_FEATURES:,} columns"
-        return [Note(f"{limit}; explain('m', *) also computes them for larger models.")]
+        limit_sentence = f"Contributions are computed for models of up to {_MAX_FEATURES:,} columns"
+        return [Note(f"{limit_sentence}; explain('m', *) also computes them for larger models.")]
     try:
         return _explain_rows(subject, subject.sample_count, "")
     except SqlmlError:
@@ -56,38 +56,38 @@ def _explain_sample(subject: Subject) -> list[Part]:
 
 def _explain_rows(subject: Subject, num_rows: int, background: str) -> list[Part]:
     """Plot contributions to the first targets; `background` is SQL for an argument of `explain`."""
-    call = f"explain({subject.quoted}, *{background})"
+    explain_sql = f"explain({subject.quoted}, *{background})"
     if subject.targets == 1:
-        return [_plot_contributions(subject, call, num_rows, "")]
+        return [_plot_contributions(subject, explain_sql, num_rows, "")]
     parts = [
-        _plot_contributions(subject, DUCKDB.at(call, target + 1), num_rows, f"{name}: ")
+        _plot_contributions(subject, DUCKDB.at(explain_sql, target + 1), num_rows, f"{name}: ")
         for target, name in enumerate(subject.target_names[:MAX_TARGETS])
     ]
     return [*parts, *subject.note_more_targets()]
 
 
-def _plot_contributions(subject: Subject, call: str, num_rows: int, prefix: str) -> Part:
-    """Plot the range of each column's contributions; the SQL expression `call` computes them."""
+def _plot_contributions(subject: Subject, explain_sql: str, num_rows: int, prefix: str) -> Part:
+    """Plot the range of each column's contributions, which `explain_sql` computes."""
     features = list(subject.model.program.inputs)
-    summary = _summarize_contributions(subject, call, num_rows, len(features))
+    summary = _summarize_contributions(subject, explain_sql, num_rows, len(features))
     if not summary or not summary[0]["size"]:
         return Note(f"{prefix}No column makes a difference in these rows.")
-    shown = summary[:_MAX_COLUMNS]
-    names = make_distinct([clip(features[row["k"] - 1], 40) for row in shown])
+    top_rows = summary[:_MAX_COLUMNS]
+    names = make_distinct([clip(features[row["k"] - 1], 40) for row in top_rows])
     sample = "all rows" if num_rows == subject.count else f"{num_rows:,} of {subject.count:,} rows"
     explanation = (
         f"For {sample}: the line spans 80% of a column's contributions; the point is their median."
     )
-    if "background" in call:
-        count = min(_BACKGROUND, subject.sample_count)
-        explanation += f" Estimated against a background of {count} rows of the data."
+    if "background" in explain_sql:
+        num_background = min(_BACKGROUND, subject.sample_count)
+        explanation += f" Estimated against a background of {num_background} rows of the data."
     if subject.task == "classes":
         explanation += " In each row, the score of the predicted class is explained."
-    pairs = zip(names, shown, strict=True)
+    pairs = zip(names, top_rows, strict=True)
     ranges = [(name, row["low"], row["middle"], row["high"]) for name, row in pairs]
     title, columns = f"{prefix}Contributions", ("Column", "Mean size", "10%", "Median", "90%")
-    cells = [[name, row["size"], *r] for row, (name, *r) in zip(shown, ranges, strict=True)]
-    note = note_left_out(len(features) - len(shown), "columns that matter less")
+    cells = [[name, row["size"], *r] for row, (name, *r) in zip(top_rows, ranges, strict=True)]
+    note = note_left_out(len(features) - len(top_rows), "columns that matter less")
     return Plot(
         title,
         explanation,
@@ -98,14 +98,14 @@ def _plot_contributions(subject: Subject, call: str, num_rows: int, prefix: str)
 
 
 def _summarize_contributions(
-    subject: Subject, call: str, num_rows: int, num_features: int
+    subject: Subject, explain_sql: str, num_rows: int, num_features: int
 ) -> list[dict[str, Any]]:
     """Return a row per column with the mean size and the quantiles of its contributions.
 
     The key `k` of a row is the position of the column among the inputs, from 1.
     """
     query = (
-        f"SELECT {DUCKDB.call('map_values', call)} AS c FROM "
+        f"SELECT {DUCKDB.call('map_values', explain_sql)} AS c FROM "
         f"(SELECT * FROM {subject.sample} LIMIT {num_rows}) AS sqlml_sample"
     )
     subject.tables.session.plan(query)  # an error here does not abort the user's transaction
@@ -125,7 +125,7 @@ def _summarize_contributions(
     return sorted(summary, key=lambda row: (-row["size"], row["k"]))
 
 
-def _show_library_importance(subject: Subject) -> list[Part]:
+def _plot_library_importance(subject: Subject) -> list[Part]:
     """Plot the importances that the source library stored in the model; a note if it has none."""
     try:
         rows = subject.query_models(f"FROM ml_feature_importance(MODEL {subject.quoted})")
@@ -134,15 +134,15 @@ def _show_library_importance(subject: Subject) -> list[Part]:
     importances = [row for row in rows if row["importance"] is not None]
     if not importances:
         return []
-    shown = importances[:_MAX_COLUMNS]
-    names = make_distinct([clip(str(row["feature"]), 40) for row in shown])
+    top_rows = importances[:_MAX_COLUMNS]
+    names = make_distinct([clip(str(row["feature"]), 40) for row in top_rows])
     columns, keys = ["Column", "Importance"], ["importance"]
-    if any(row["importance_weight"] is not None for row in shown):
+    if any(row["importance_weight"] is not None for row in top_rows):
         columns.append("Splits")
         keys.append("importance_weight")
-    bars = [(name, float(row["importance"])) for name, row in zip(names, shown, strict=True)]
-    cells = [[name, *(row[key] for key in keys)] for name, row in zip(names, shown, strict=True)]
-    note = note_left_out(len(importances) - len(shown), "columns that matter less")
+    bars = [(name, float(row["importance"])) for name, row in zip(names, top_rows, strict=True)]
+    cells = [[name, *(row[key] for key in keys)] for name, row in zip(names, top_rows, strict=True)]
+    note = note_left_out(len(importances) - len(top_rows), "columns that matter less")
     return [
         Plot(
             "Importance in training",
@@ -165,14 +165,14 @@ def measure_drift(subject: Subject) -> Section:
 
 
 def _compare_with_training(subject: Subject) -> Part:
-    if subject.facts is None:
+    if subject.training_facts is None:
         return Note(
             "sqlml did not train this model and does not know its training rows. If you have "
             "them, ml_validate_data_drift compares two tables."
         )
     if not subject.count:
         return Note("The data has no rows.")
-    limit = _MAX_VALUES // max(len(subject.facts.features), 1)
+    limit = _MAX_VALUES // max(len(subject.training_facts.features), 1)
     condition = build_sample_condition(subject.count, limit)
     try:
         drifts = subject.query_models(
@@ -190,11 +190,11 @@ def _compare_with_training(subject: Subject) -> Part:
 
 def _plot_drift(drifts: list[dict[str, Any]], sample_sentence: str) -> Part:
     """Plot the columns with the largest divergences; `drifts` are sorted, the largest first."""
-    shown = drifts[:_MAX_COLUMNS]
+    top_rows = drifts[:_MAX_COLUMNS]
     anomaly_count = sum(row["is_anomaly"] for row in drifts)
-    names = make_distinct([clip(str(row["input"]), 40) for row in shown])
-    threshold = max(row["threshold"] for row in shown)
-    bars = [(name, float(row["value"] or 0)) for name, row in zip(names, shown, strict=True)]
+    names = make_distinct([clip(str(row["input"]), 40) for row in top_rows])
+    threshold = max(row["threshold"] for row in top_rows)
+    bars = [(name, float(row["value"] or 0)) for name, row in zip(names, top_rows, strict=True)]
     cells = [
         [
             name,
@@ -205,10 +205,10 @@ def _plot_drift(drifts: list[dict[str, Any]], sample_sentence: str) -> Part:
             f"{row['null_share_study'] or 0:.1%}",
             "differs" if row["is_anomaly"] else "",
         ]
-        for name, row in zip(names, shown, strict=True)
+        for name, row in zip(names, top_rows, strict=True)
     ]
     columns = ("Column", "Divergence", "PSI", "KS", "NULL then", "NULL now", "")
-    note = note_left_out(len(drifts) - len(shown), "columns that differ less")
+    note = note_left_out(len(drifts) - len(top_rows), "columns that differ less")
     columns_text = f"{anomaly_count:,} of {len(drifts):,} columns" if anomaly_count else "No column"
     return Plot(
         "Columns that differ most",

@@ -19,7 +19,7 @@ from sqlml.planner.plan.explain_plan import format_duration
 from sqlml.report.about_model import describe_data, describe_model
 from sqlml.report.importance import measure_drift, measure_importance
 from sqlml.report.parts import Note, Pairs, Section, clip, format_number, make_code
-from sqlml.report.predictions import compare_groups, show_predictions
+from sqlml.report.predictions import compare_groups, describe_predictions
 from sqlml.report.quality import measure_quality
 from sqlml.report.subject import QueryRunner, Subject, Tables, build_call_sql, load_subject
 from sqlml.statements.connection_models import Models
@@ -65,7 +65,7 @@ _MIN_ROWS_FOR_RATE = 100_000
 """The minimum number of rows for which a rate is shown, so that loading hardly counts."""
 
 
-def show_cost(subject: Subject) -> Section:
+def describe_cost(subject: Subject) -> Section:
     """Make the section about cost: the plan of a prediction, and the time that scoring took."""
     prediction = build_call_sql(subject.model, subject.reference)
     plan = subject.tables.session.plan(f"SELECT {prediction} FROM {subject.source}")
@@ -83,15 +83,15 @@ def show_cost(subject: Subject) -> Section:
     ]
     scores = subject.scores
     if scores is not None and scores.count:
-        measured = f"{scores.count:,} rows in {format_duration(scores.seconds)}"
+        measured_text = f"{scores.count:,} rows in {format_duration(scores.seconds)}"
         if scores.count >= _MIN_ROWS_FOR_RATE:
             rate = scores.count / max(scores.seconds, 1e-9)
-            measured += f", {format_number(rate)} rows per second"
-        pairs.append(("Measured here", f"{measured}, including loading, for all outputs"))
+            measured_text += f", {format_number(rate)} rows per second"
+        pairs.append(("Measured here", f"{measured_text}, including loading, for all outputs"))
     for estimate in last_call["estimates"][:3]:
         duration = format_duration(estimate["loading"] + estimate["seconds"])
-        rows = f"for {estimate['rows']:,} rows on one thread"
-        pairs.append((f"Estimated, {estimate['way']}", f"{duration} {rows}"))
+        rows_text = f"for {estimate['rows']:,} rows on one thread"
+        pairs.append((f"Estimated, {estimate['way']}", f"{duration} {rows_text}"))
     properties = Pairs(tuple((name, str(text)) for name, text in pairs if text))
     plan_text = make_code("The plan, as EXPLAIN shows it", str(plan))
     return Section("cost", "Cost and plan", "", (properties, plan_text))
@@ -99,13 +99,13 @@ def show_cost(subject: Subject) -> Section:
 
 SECTIONS: tuple[tuple[str, Callable[[Subject], Section]], ...] = (
     ("measuring the quality", measure_quality),
-    ("counting predictions", show_predictions),
+    ("counting predictions", describe_predictions),
     ("comparing groups", compare_groups),
     ("explaining a sample", measure_importance),
     ("comparing with the training", measure_drift),
     ("describing the model", describe_model),
     ("describing the data", describe_data),
-    ("planning", show_cost),
+    ("planning", describe_cost),
 )
 """The progress message and the function of each section, in the order of the page."""
 
@@ -151,11 +151,11 @@ def make_report(
 
 def _summarize(subject: Subject) -> str:
     """Return the line below the title: the class and task of the model, and the row count."""
-    model, facts = subject.model, subject.facts
+    model, training = subject.model, subject.training_facts
     num_classes = len(model.program.labels[0]) if model.program.labels else 0
     summary = clip(model.origin.source.rpartition(".")[2], 80)
-    if facts is not None:
-        summary = f"{clip(facts.model_type)} by {clip(facts.library)}"
+    if training is not None:
+        summary = f"{clip(training.model_type)} by {clip(training.library)}"
     summary += f", {_TASKS[subject.task].format(num_classes)}"
     if subject.targets > 1:
         summary += f" for each of {subject.targets:,} targets"
@@ -168,8 +168,8 @@ def _render(title: str, summary: str, sections: Sequence[Section]) -> str:
 
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     folder = files("sqlml.report")
-    names = ("page.html.j2", "page.css")
-    templates = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in names}
+    file_names = ("page.html.j2", "page.css")
+    templates = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in file_names}
     environment = jinja2.Environment(
         loader=jinja2.DictLoader(templates),
         autoescape=True,

@@ -197,12 +197,12 @@ def make_table(
     none: str | None = None,
 ) -> Table:
     """Make a Table of formatted values; with `none`, None is shown as this text instead of NULL."""
-    values_by_column = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    columns_of_values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     texts_by_column = [
         _format_numbers(values) if _are_numbers(values) else list(map(format_value, values))
-        for values in values_by_column
+        for values in columns_of_values
     ]
-    are_numeric = tuple(_are_numbers(v) or _are_percentages(v) for v in values_by_column)
+    are_numeric = tuple(_are_numbers(v) or _are_percentages(v) for v in columns_of_values)
     texts_by_row = zip(*texts_by_column, strict=True)
     cells = [tuple(none if text is None else text for text in row) for row in texts_by_row]
     return Table(caption, tuple(columns), tuple(cells), are_numeric, note)
@@ -210,14 +210,14 @@ def make_table(
 
 def make_code(title: str, text: str) -> Code:
     """Make a Code of the first `_MAX_CODE` characters of `text`; U+FFFD marks unprintable ones."""
-    shown = "".join(c if c in "\n\t" else _make_printable(c) for c in text[:_MAX_CODE])
-    return Code(title, shown + ("\n…" if len(text) > _MAX_CODE else ""))
+    printable = "".join(c if c in "\n\t" else _make_printable(c) for c in text[:_MAX_CODE])
+    return Code(title, printable + ("\n…" if len(text) > _MAX_CODE else ""))
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
-    present = [value for value in values if value is not None]
-    return bool(present) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in present
+    non_null = [value for value in values if value is not None]
+    return bool(non_null) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in non_null
     )
 
 

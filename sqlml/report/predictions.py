@@ -24,7 +24,7 @@ from sqlml.report.subject import MAX_TARGETS, SCORES, Subject, build_call_sql, n
 _MAX_BARS = 15
 
 
-def show_predictions(subject: Subject) -> Section:
+def describe_predictions(subject: Subject) -> Section:
     """Make the section about the distribution of predicted numbers, classes and scores."""
     parts = _plot_predictions(subject) if subject.count else [Note("The data has no rows.")]
     return Section("predictions", "Predictions", subject.sample_sentence, tuple(parts))
@@ -37,12 +37,12 @@ def _plot_predictions(subject: Subject) -> list[Part]:
     if scores.rows.target_count > 1:
         return _plot_targets(subject)
     if subject.task == "numbers":
-        rows = f"SELECT hat AS x, 1 AS s FROM {scores.table} WHERE hat IS NOT NULL"
+        sql = f"SELECT hat AS x, 1 AS s FROM {scores.table} WHERE hat IS NOT NULL"
         series, explanation = None, "The predicted values."
         if scores.is_labelled:
-            rows += f" UNION ALL SELECT y, 0 FROM {scores.table} WHERE y IS NOT NULL"
+            sql += f" UNION ALL SELECT y, 0 FROM {scores.table} WHERE y IS NOT NULL"
             series, explanation = {0: "Label", 1: "Prediction"}, "Predictions and labels."
-        return [plot_histogram(subject, f"({rows})", "Distribution", explanation, "Value", series)]
+        return [plot_histogram(subject, f"({sql})", "Distribution", explanation, "Value", series)]
     if subject.task == "clusters":
         return [_plot_clusters(subject)]
     classes = count_classes(subject)
@@ -64,13 +64,13 @@ def _plot_scores(subject: Subject) -> Part:
 def _plot_targets(subject: Subject) -> list[Part]:
     scores = subject.known_scores
     parts: list[Part] = []
-    for t, name in enumerate(subject.target_names[:MAX_TARGETS]):
-        condition = f"t = {t} AND hat IS NOT NULL"
+    for target, name in enumerate(subject.target_names[:MAX_TARGETS]):
+        condition = f"t = {target} AND hat IS NOT NULL"
         if subject.task == "numbers":
-            rows = f"(SELECT hat AS x FROM {scores.table} WHERE {condition})"
-            parts.append(plot_histogram(subject, rows, name, "The predicted values.", "Prediction"))
+            sql = f"(SELECT hat AS x FROM {scores.table} WHERE {condition})"
+            parts.append(plot_histogram(subject, sql, name, "The predicted values.", "Prediction"))
             continue
-        labels = scores.rows.model.program.labels[t].values
+        labels = scores.rows.model.program.labels[target].values
         counts = [(clip(str(labels[k]), 30), n) for k, n in _count_predictions(subject, condition)]
         parts.append(_plot_counts(name, "Rows for which each class is predicted.", counts, "Class"))
     return [*parts, *subject.note_more_targets()]
@@ -91,10 +91,10 @@ def _plot_counts(title: str, explanation: str, counts: list[tuple[str, int]], co
         return Note(f"{title}: no row has a prediction.")
     names = make_distinct([name for name, _ in counts])
     total = sum(n for _, n in counts)
-    shown = [(name, n) for name, (_, n) in zip(names, counts, strict=True)][:_MAX_BARS]
-    bars = charts.draw_bars([(name, float(n)) for name, n in shown], "Rows")
-    cells = [[name, n, f"{n / total:.1%}"] for name, n in shown]
-    note = note_left_out(len(counts) - len(shown), "rarer entries")
+    top_counts = [(name, n) for name, (_, n) in zip(names, counts, strict=True)][:_MAX_BARS]
+    bars = charts.draw_bars([(name, float(n)) for name, n in top_counts], "Rows")
+    cells = [[name, n, f"{n / total:.1%}"] for name, n in top_counts]
+    note = note_left_out(len(counts) - len(top_counts), "rarer entries")
     table = make_table(title, (column, "Rows", "Share"), cells, note)
     description = f"A bar for each {column.lower()}: its number of rows"
     return Plot(title, explanation, bars, description, table)
@@ -111,20 +111,20 @@ def _plot_clusters(subject: Subject) -> Part:
 
 def _plot_class_counts(subject: Subject, classes: Classes) -> Part:
     """Plot how often each class is predicted; the table also says how often it is the label."""
-    predicted = dict(_count_predictions(subject, "hat IS NOT NULL"))
-    if not predicted:
+    predicted_counts = dict(_count_predictions(subject, "hat IS NOT NULL"))
+    if not predicted_counts:
         return Note("No row has a prediction.")
-    ordered = sorted(range(len(classes.values)), key=lambda k: -predicted.get(k, 0))
-    shown = [k for k in ordered if predicted.get(k) or classes.counts[k]][:_MAX_BARS]
-    predicted_total, label_total = sum(predicted.values()), sum(classes.counts)
-    bars = [(classes.names[k], predicted.get(k, 0)) for k in shown]
+    ordered = sorted(range(len(classes.values)), key=lambda k: -predicted_counts.get(k, 0))
+    top_classes = [k for k in ordered if predicted_counts.get(k) or classes.counts[k]][:_MAX_BARS]
+    predicted_total, label_total = sum(predicted_counts.values()), sum(classes.counts)
+    bars = [(classes.names[k], predicted_counts.get(k, 0)) for k in top_classes]
     columns = ["Class", "Predicted", "Share"]
     cells: list[list[Any]] = [[name, n, f"{n / predicted_total:.1%}"] for name, n in bars]
     if subject.known_scores.is_labelled and label_total:
         columns += ["Labels", "Share of labels"]
-        for row, k in zip(cells, shown, strict=True):
+        for row, k in zip(cells, top_classes, strict=True):
             row += [classes.counts[k], f"{classes.counts[k] / label_total:.1%}"]
-    note = note_left_out(len(classes.values) - len(shown), "rarer or empty classes")
+    note = note_left_out(len(classes.values) - len(top_classes), "rarer or empty classes")
     svg = charts.draw_bars([(name, float(n)) for name, n in bars], "Rows")
     title, explanation = "Predicted classes", "Rows for which each class is predicted."
     description = "A bar for each predicted class: its number of rows"
@@ -137,21 +137,21 @@ def _plot_class_scores(subject: Subject, classes: Classes) -> Part:
     if scores.rows.score_kind == "none":
         return Note("The model returns neither probabilities nor scores of its classes.")
     has_probabilities = scores.rows.score_kind == "probabilities"
-    score = "probability" if has_probabilities else "score"
+    score_name = "probability" if has_probabilities else "score"
     series = None
     if classes.is_binary:
-        rows = f"(SELECT p1 AS x, y AS s FROM {scores.table} WHERE p1 IS NOT NULL)"
-        title = f"Distribution of the {score}"
-        explanation = f"The {score} of class {classes.positive}"
+        sql = f"(SELECT p1 AS x, y AS s FROM {scores.table} WHERE p1 IS NOT NULL)"
+        title = f"Distribution of the {score_name}"
+        explanation = f"The {score_name} of class {classes.positive}"
         if scores.is_labelled and classes.count_with_rows == 2:
             series = dict(enumerate(classes.names))
             explanation += ", for the rows of each class: the further apart, the better"
     else:
-        rows = f"(SELECT list_max(ps) AS x FROM {scores.table} WHERE hat IS NOT NULL)"
-        title = f"{score.capitalize()} of the prediction"
-        explanation = f"The {score} of the predicted class: how certain the model is"
-    x = score.capitalize()
-    return plot_histogram(subject, rows, title, f"{explanation}.", x, series, has_probabilities)
+        sql = f"(SELECT list_max(ps) AS x FROM {scores.table} WHERE hat IS NOT NULL)"
+        title = f"{score_name.capitalize()} of the prediction"
+        explanation = f"The {score_name} of the predicted class: how certain the model is"
+    xlabel = score_name.capitalize()
+    return plot_histogram(subject, sql, title, f"{explanation}.", xlabel, series, has_probabilities)
 
 
 _MAX_GROUPS = 20
@@ -176,10 +176,10 @@ def compare_groups(subject: Subject) -> Section:
         )
         return Section("groups", "By group", "", (note,))
     title = f"By {' and '.join(map(clip, subject.groups))}"
-    return Section("groups", title, subject.sample_sentence, (_compare_largest(subject),))
+    return Section("groups", title, subject.sample_sentence, (_compare_largest_groups(subject),))
 
 
-def _compare_largest(subject: Subject) -> Part:
+def _compare_largest_groups(subject: Subject) -> Part:
     if subject.scores is None or not subject.count:
         return Note("There is nothing to compare.")
     if subject.scores.is_labelled or subject.task == "clusters":
@@ -193,16 +193,16 @@ def _compare_largest(subject: Subject) -> Part:
     return _plot_groups(subject, groups, keys)
 
 
-def _average_unlabelled(subject: Subject, keys: str) -> list[dict[str, Any]]:
-    """Return the largest groups by `keys`, a SQL list: row counts and means of `_AVERAGED`."""
-    scores, average, condition = subject.known_scores, "CAST(NULL AS DOUBLE)", ""
+def _average_unlabelled(subject: Subject, keys_sql: str) -> list[dict[str, Any]]:
+    """Return the largest groups by `keys_sql`, a SQL list: row counts and means of `_AVERAGED`."""
+    scores, mean_sql, condition = subject.known_scores, "CAST(NULL AS DOUBLE)", ""
     if scores.rows.target_count > 1:
         condition = "WHERE t = 0"
     elif subject.task in _AVERAGED:
-        average = f"avg({_AVERAGED[subject.task]})"
+        mean_sql = f"avg({_AVERAGED[subject.task]})"
     groups = subject.query_tables(
-        f"SELECT {keys}, count(*) AS n, {average} AS mean, count(*) OVER () AS sqlml_groups "
-        f"FROM {scores.table} {condition} GROUP BY {keys} ORDER BY n DESC, {keys} "
+        f"SELECT {keys_sql}, count(*) AS n, {mean_sql} AS mean, count(*) OVER () AS sqlml_groups "
+        f"FROM {scores.table} {condition} GROUP BY {keys_sql} ORDER BY n DESC, {keys_sql} "
         f"LIMIT {_MAX_GROUPS}"
     )
     return [{**row, "rows": row["n"]} for row in groups]
@@ -220,8 +220,8 @@ def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[
         target = [clip(str(row["target"]), 30)] if has_targets else []
         group, numbers = (format_value(row[key], 30) for key in keys), (row[m] for m in metrics)
         cells.append([*group, *target, row["rows"], *numbers])
-    count = groups[0]["sqlml_groups"]
-    note = f"The {len(groups)} largest of {count:,} groups." if count > len(groups) else ""
+    total = groups[0]["sqlml_groups"]
+    note = f"The {len(groups)} largest of {total:,} groups." if total > len(groups) else ""
     titles = [METRICS.get(name) or _make_mean_title(subject) for name in metrics]
     table = make_table("Groups", (*columns, "Rows", *titles), cells, note)
     if has_targets or not metrics:

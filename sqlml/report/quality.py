@@ -117,8 +117,8 @@ def _read_curve(subject: Subject, classes: Classes, function: str, **options: An
     ]
 
 
-def _extract_points(rows: CurveRows, x: str, y: str) -> list[tuple[str, float, float]]:
-    points = [(name, row[x], row[y]) for name, row in rows]
+def _extract_points(rows: CurveRows, x_key: str, y_key: str) -> list[tuple[str, float, float]]:
+    points = [(name, row[x_key], row[y_key]) for name, row in rows]
     return [point for point in points if None not in point]
 
 
@@ -126,13 +126,13 @@ def _pick_evenly(rows: CurveRows) -> CurveRows:
     """Pick evenly spaced points of each class, always with the first and last, for a table."""
     by_class = [list(series) for _, series in groupby(rows, itemgetter(0))]
     count = _TABLE_ROWS if len(by_class) == 1 else _TABLE_ROWS_PER_CLASS
-    picked = []
+    picked_rows = []
     for series in by_class:
         last_index = len(series) - 1
         step = max(1, last_index / (count - 1))
         indices = dict.fromkeys(min(last_index, round(n * step)) for n in range(count))
-        picked += [series[i] for i in indices]
-    return picked
+        picked_rows += [series[i] for i in indices]
+    return picked_rows
 
 
 def _make_curve_table(
@@ -203,23 +203,23 @@ def _plot_calibration(subject: Subject, classes: Classes) -> Part:
 
 def _plot_confusion(subject: Subject, classes: Classes) -> Part:
     """Show the confusion matrix, or the most frequent confusions if it would be too large."""
-    index_of = {value: k for k, value in enumerate(classes.values)}
-    pairs: Counter[tuple[int, int]] = Counter()
+    index_by_label = {value: k for k, value in enumerate(classes.values)}
+    pair_counts: Counter[tuple[int, int]] = Counter()
     for row in subject.evaluate("confusion_matrix", pairs=True):
-        pair = index_of[row["expected_label"]], index_of[row["predicted_label"]]
-        pairs[pair] += int(row["rows"])
-    present = sorted({k for pair in pairs for k in pair})
+        pair = index_by_label[row["expected_label"]], index_by_label[row["predicted_label"]]
+        pair_counts[pair] += int(row["rows"])
+    present = sorted({k for pair in pair_counts for k in pair})
     if len(present) > _MAX_MATRIX_CLASSES:
-        return _list_confusions(classes, pairs)
+        return _tabulate_confusions(classes, pair_counts)
     cells, rows = [], []
     for actual in present:
-        total = sum(pairs[actual, predicted] for predicted in present)
+        total = sum(pair_counts[actual, predicted] for predicted in present)
         for predicted in present:
-            count = pairs[actual, predicted]
+            count = pair_counts[actual, predicted]
             share = count / total if total else 0.0
             cells.append((classes.names[actual], classes.names[predicted], share, f"{count:,}"))
-        recall = f"{pairs[actual, actual] / total:.1%}" if total else ""
-        rows.append([classes.names[actual], *(pairs[actual, k] for k in present), recall])
+        recall = f"{pair_counts[actual, actual] / total:.1%}" if total else ""
+        rows.append([classes.names[actual], *(pair_counts[actual, k] for k in present), recall])
     columns = ("Label", *(f"as {classes.names[k]}" for k in present), "Correct")
     return Plot(
         "Confusion",
@@ -231,8 +231,8 @@ def _plot_confusion(subject: Subject, classes: Classes) -> Part:
     )
 
 
-def _list_confusions(classes: Classes, pairs: Mapping[tuple[int, int], int]) -> Table:
-    errors = [(n, *pair) for pair, n in pairs.items() if pair[0] != pair[1]]
+def _tabulate_confusions(classes: Classes, pair_counts: Mapping[tuple[int, int], int]) -> Table:
+    errors = [(n, *pair) for pair, n in pair_counts.items() if pair[0] != pair[1]]
     errors.sort(reverse=True)
     shown = errors[:_MAX_CONFUSIONS]
     rows = [[classes.names[actual], classes.names[predicted], n] for n, actual, predicted in shown]
@@ -248,8 +248,8 @@ def _plot_regressor(subject: Subject) -> list[Part]:
     if subject.targets == 1:
         return _plot_target(subject, _IS_FINITE, "")
     parts: list[Part] = []
-    for t, name in enumerate(subject.target_names[:MAX_TARGETS]):
-        parts += _plot_target(subject, f"t = {t} AND {_IS_FINITE}", f"{name}: ")
+    for target, name in enumerate(subject.target_names[:MAX_TARGETS]):
+        parts += _plot_target(subject, f"t = {target} AND {_IS_FINITE}", f"{name}: ")
     return [*parts, *subject.note_more_targets()]
 
 
@@ -332,7 +332,7 @@ def measure_quality(subject: Subject) -> Section:
     if obstacle is not None:
         return Section("quality", "Quality", "", (Note(obstacle),))
     metrics = subject.evaluate("evaluate")
-    parts: list[Part] = [_compare_metrics(subject, metrics)]
+    parts: list[Part] = [_tabulate_metrics(subject, metrics)]
     if subject.task == "numbers":
         parts += _plot_regressor(subject)
     elif subject.known_scores.rows.target_count > 1:
@@ -340,7 +340,7 @@ def measure_quality(subject: Subject) -> Section:
         parts.append(Note(f"{reason}; ml_roc_curve and similar functions support several."))
     elif subject.task in ("classes", "two classes"):
         if subject.task == "classes":
-            parts.append(_list_metrics_by_class(subject))
+            parts.append(_tabulate_class_metrics(subject))
         parts += _plot_classifier(subject)
     tiles = [
         Tile(title, format_number(metrics[0][name], padded=True))
@@ -386,11 +386,11 @@ def _make_lead(subject: Subject, metrics: Mapping[str, Any]) -> str:
 
 def _warn_of_training_rows(subject: Subject) -> str:
     """Return a warning if the data and the training query read the same table, otherwise ""."""
-    if subject.facts is None:
+    if subject.training_facts is None:
         return ""
     connection = subject.tables.session.connection
     try:
-        training_tables = connection.get_table_names(subject.facts.query, qualified=True)
+        training_tables = connection.get_table_names(subject.training_facts.query, qualified=True)
         query = f"SELECT * FROM {subject.source}"
         report_tables = connection.get_table_names(query, qualified=True)
     except duckdb.Error:  # only sqlml can parse the query
@@ -404,7 +404,7 @@ def _warn_of_training_rows(subject: Subject) -> str:
     )
 
 
-def _compare_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> Part:
+def _tabulate_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> Part:
     """Make a table of the metrics, next to those that training measured, if they are known."""
     names = [name for name in METRICS if any(row.get(name) is not None for row in metrics)]
     rows = [[METRICS[name], *(row.get(name) for row in metrics[:_MAX_CLASSES])] for name in names]
@@ -412,17 +412,17 @@ def _compare_metrics(subject: Subject, metrics: list[dict[str, Any]]) -> Part:
         targets = [clip(str(row["target"])) for row in metrics[:_MAX_CLASSES]]
         return make_table("Metrics of each target", ("Metric", *targets), rows)
     columns: tuple[str, ...] = ("Metric", "On this data")
-    facts = subject.facts
-    if facts is not None and facts.metrics.keys() & set(names):
-        columns += ("Held out in training" if facts.held_out > 0 else "On the training rows",)
-        rows = [[*row, facts.metrics.get(name)] for row, name in zip(rows, names, strict=True)]
+    training = subject.training_facts
+    if training is not None and training.metrics.keys() & set(names):
+        columns += ("Held out in training" if training.held_out > 0 else "On the training rows",)
+        rows = [[*row, training.metrics.get(name)] for row, name in zip(rows, names, strict=True)]
     note = ""
     if subject.task == "classes":
         note = "Precision, recall, F1 and areas are means over all classes, each against the rest."
     return make_table("Metrics", columns, rows, note)
 
 
-def _list_metrics_by_class(subject: Subject) -> Part:
+def _tabulate_class_metrics(subject: Subject) -> Part:
     rows_by_class = subject.evaluate("evaluate", per_class=True)
     metrics = [row for row in rows_by_class if row["class"] is not None]
     metrics.sort(key=lambda row: -row["rows"])

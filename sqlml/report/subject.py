@@ -108,7 +108,7 @@ MAX_SCORES = 20_000_000
 SCORES = ("score", "samples")
 """Outputs that `predict_score` returns."""
 
-_HASH_PARTS = 1_000_003
+_HASH_BUCKETS = 1_000_003
 """The number of hash buckets of rows; a sample contains the rows of the first buckets."""
 
 
@@ -144,17 +144,17 @@ def score_rows(
     rows: tuple[str, int],
     columns: Mapping[str, str],
     labels: tuple[str, ...],
-    groups: int,
+    num_groups: int,
 ) -> Scores:
     """Score `rows`, a pair of a table and its row count, and store the predictions in `tables`.
 
-    `columns` maps the columns to SQL types; `groups` is the number of group columns.
+    `columns` maps the columns to SQL types; `num_groups` is the number of group columns.
     """
     placeholders, options = name_placeholder_labels(model), dict[str, Any]()
     if labels or find_task(model) != "clusters":
         options["label"] = labels or tuple(placeholders)
-    group_columns = tuple(map(name_group_column, range(groups)))
-    if groups:
+    group_columns = tuple(map(name_group_column, range(num_groups)))
+    if num_groups:
         options["by"] = group_columns
     types = {**columns, **placeholders, **dict.fromkeys(group_columns, "VARCHAR")}
     form = _make_call_node("evaluate", reference, options)
@@ -180,8 +180,8 @@ def build_sample_condition(count: int, limit: int) -> str:
     """Build a WHERE clause that samples about `limit` of `count` rows, or "" for all rows."""
     if count <= limit:
         return ""
-    bucket = DUCKDB.operator("%", DUCKDB.call("hash", "rowid"), str(_HASH_PARTS))
-    return f" WHERE {bucket} < {_HASH_PARTS * limit // count}"
+    bucket = DUCKDB.operator("%", DUCKDB.call("hash", "rowid"), str(_HASH_BUCKETS))
+    return f" WHERE {bucket} < {_HASH_BUCKETS * limit // count}"
 
 
 def build_call_sql(model: Model, reference: str) -> str:
@@ -223,14 +223,14 @@ def to_from_item(data: str, parse: EngineParser) -> str:
             "a report needs a query or the name of a table as a string; to name a frame, use "
             "con.register('rows', frame)"
         )
-    pieces = [piece for piece in split_sql(data, "duckdb") if piece.strip()]
-    if not pieces:
+    statements = [piece for piece in split_sql(data, "duckdb") if piece.strip()]
+    if not statements:
         raise ParseError("the data of a report is empty: name a table, or write a query")
-    if len(pieces) > 1:
+    if len(statements) > 1:
         raise ParseError(
-            f"the data of a report must be one query or one table, not {len(pieces)} statements"
+            f"the data of a report must be one query or one table, not {len(statements)} statements"
         )
-    text = pieces[0].strip()
+    text = statements[0].strip()
     try:
         statement_types = [statement.type for statement in parse(replace_table_forms(text))]
     except (duckdb.Error, ValueError) as error:
@@ -275,7 +275,7 @@ class Subject:
     tables: Tables
     model: Model
     description: ModelDescription
-    facts: TrainingFacts | None
+    training_facts: TrainingFacts | None
     reference: str
     data: str
     source: str
@@ -374,7 +374,7 @@ def load_subject(
 ) -> Subject:
     """Load a model, store the rows of `data` in `tables`, and score them."""
     session, model = tables.session, models.catalog.get(parse_reference(name))
-    facts = models.catalog.training(model)
+    training = models.catalog.training(model)
     database = "" if model.database is None else f"{model.database}."
     reference = f"{database}{model.name}/{model.version}"
     source = to_from_item(data, session.connection.extract_statements)
@@ -382,7 +382,7 @@ def load_subject(
         relation = session.sql(f"SELECT * FROM {source}")
         types = dict(zip(relation.columns, map(str, relation.types), strict=True))
         models.runnable(f"SELECT {build_call_sql(model, reference)} FROM {source}")
-    labels = _find_labels(facts, types, label)
+    labels = _find_labels(training, types, label)
     groups = tuple(_find_column(column, types) for column in _to_tuple(by))
     report_progress("reading the data")
     with _errors_in_user_text(source, data):
@@ -391,13 +391,13 @@ def load_subject(
     if find_task(model) is not None:
         report_progress(f"scoring {count:,} rows")
         scores = score_rows(tables, model, reference, (rows, count), types, labels, len(groups))
-    in_random_order = f"ORDER BY {builtin('hash')}(rowid) LIMIT {MAX_SAMPLE_ROWS}"
-    sample, sample_count = tables.store("sample", f"SELECT * FROM {rows} {in_random_order}")
+    sample_clause = f"ORDER BY {builtin('hash')}(rowid) LIMIT {MAX_SAMPLE_ROWS}"
+    sample, sample_count = tables.store("sample", f"SELECT * FROM {rows} {sample_clause}")
     return Subject(
         tables=tables,
         model=model,
         description=describe(models, parse_reference(reference)),
-        facts=facts,
+        training_facts=training,
         reference=reference,
         data=data.strip(),
         source=source,
@@ -463,11 +463,11 @@ def _build_rows_query(
     If the data lacks a column that the model uses, the query selects all columns.
     """
     quote = DUCKDB.quote_name
-    items = ["*"]
+    fields = ["*"]
     if {fold(name) for name in model.used_columns} <= {fold(name) for name in columns}:
         used_names = {fold(name) for name in (*(c.name for c in model.columns), *labels)}
-        items = [quote(name) for name in columns if fold(name) in used_names]
-    items += [f"{quote(name)} AS {quote(name_group_column(n))}" for n, name in enumerate(groups)]
+        fields = [quote(name) for name in columns if fold(name) in used_names]
+    fields += [f"{quote(name)} AS {quote(name_group_column(n))}" for n, name in enumerate(groups)]
     for name, sql_type in name_placeholder_labels(model).items():
-        items.append(f"CAST(NULL AS {sql_type}) AS {quote(name)}")
-    return f"SELECT {', '.join(items)} FROM {source}"
+        fields.append(f"CAST(NULL AS {sql_type}) AS {quote(name)}")
+    return f"SELECT {', '.join(fields)} FROM {source}"

@@ -45,15 +45,15 @@ class Directory:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._added: dict[str, bytes] = {}
-        self.place: str = files.place
+        self.location: str = files.location
 
     def newest(self) -> int:
         """Return the number of the newest index, or 0 if there is none."""
-        return max(self._numbers(), default=0)
+        return max(self._list_numbers(), default=0)
 
     def index(self, number: int) -> dict[str, Any]:
         """Read index `number`: a map from each table to its rows, as dicts."""
-        path = f"{self.place}/{_index_path(number)}"
+        path = f"{self.location}/{_index_path(number)}"
         content = self._files.read(_index_path(number))
         if content is None:
             raise CatalogError(f"{path} no longer exists; try again")
@@ -97,7 +97,7 @@ class Directory:
 
     def locate_program(self, digest: str) -> str:
         """Return the path of a stored Program, for messages."""
-        return f"{self.place}/{_program_path(digest)}"
+        return f"{self.location}/{_program_path(digest)}"
 
     def add_program(self, digest: str, content: bytes) -> None:
         """Store a Program to which the next index will refer."""
@@ -106,21 +106,21 @@ class Directory:
 
     def _sweep(self, newest: int, tables: dict[str, Any]) -> None:
         """Remove old indexes, and the Programs to which no remaining index refers."""
-        numbers = self._numbers()
+        numbers = self._list_numbers()
         old_numbers = [number for number in numbers if number <= newest - RETAINED_INDEXES]
-        unused = {digest for n in old_numbers for digest in _list_programs(self.index(n))}
-        unused -= _list_programs(tables)
-        if unused:
+        unused_digests = {digest for n in old_numbers for digest in _list_programs(self.index(n))}
+        unused_digests -= _list_programs(tables)
+        if unused_digests:
             for number in set(numbers) - {*old_numbers, newest}:
-                unused -= _list_programs(self.index(number))
+                unused_digests -= _list_programs(self.index(number))
             if self.newest() != newest:
                 return  # a newer index may name an unused Program
-        for digest in unused:
+        for digest in unused_digests:
             self._files.remove(_program_path(digest))
         for number in old_numbers:
             self._files.remove(_index_path(number))
 
-    def _numbers(self) -> list[int]:
+    def _list_numbers(self) -> list[int]:
         names = self._files.names("index")
         return [int(name[:20]) for name in names if re.fullmatch(r"0[0-9]{19}\.json", name)]
 
@@ -156,8 +156,8 @@ class FilePrograms:
             return loaded
         content = self._directory.program(digest)
         if content is None:
-            fault = f"the model program {digest[:20]} is not in {self._directory.place}"
-            raise UnknownModelError(f"{fault}; create the model again")
+            problem = f"the model program {digest[:20]} is not in {self._directory.location}"
+            raise UnknownModelError(f"{problem}; create the model again")
         program, path = store.loads(content), self._directory.locate_program(digest)
         if any(node.op in NEVER_STORED for node in program.nodes):
             raise ArtifactError(f"{path} has operators that sqlml never stores; remove it")
@@ -196,8 +196,8 @@ class Mirror(Connection):
     def __init__(self, directory: Directory) -> None:
         super().__init__(duckdb.connect())
         self._directory = directory
-        self._number = 0
-        self._busy = False
+        self._loaded_number = 0
+        self._is_reading_paused = False
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         self.catch_up_with_directory()
@@ -218,46 +218,46 @@ class Mirror(Connection):
                 self.native.execute("BEGIN TRANSACTION")
                 try:
                     work()
-                    number = self._number + 1
+                    number = self._loaded_number + 1
                     is_written = self._directory.write_index(number, self._read_tables())
                     self.native.execute("COMMIT" if is_written else "ROLLBACK")
                 except BaseException:
                     self.native.execute("ROLLBACK")
                     raise
                 if is_written:
-                    self._number = number
+                    self._loaded_number = number
                     return
         raise ConflictError("other sessions keep changing the models in this directory; try again")
 
     def catch_up_with_directory(self) -> None:
         """Load the newest index, unless it is already loaded."""
-        if self._busy:
+        if self._is_reading_paused:
             return
         newest = self._directory.newest()
-        if newest == self._number:
+        if newest == self._loaded_number:
             return
         with self._without_reading():
             self._load(self._directory.index(newest) if newest else None)
-            self._number = newest
+            self._loaded_number = newest
 
     def _load(self, tables: dict[str, Any] | None) -> None:
         """Replace the tables by those of an index, or remove them if there is no index (None)."""
-        run = self.native.execute
-        run("BEGIN TRANSACTION")
+        execute = self.native.execute
+        execute("BEGIN TRANSACTION")
         try:
-            run("DROP SCHEMA IF EXISTS sqlml CASCADE")
+            execute("DROP SCHEMA IF EXISTS sqlml CASCADE")
             if tables is not None:
                 for statement in (*TABLES, *TRAINING_TABLES):
-                    run(statement.format(schema=_SCHEMA))
+                    execute(statement.format(schema=_SCHEMA))
                 for table in _TABLES:
                     self._fill(f"{_SCHEMA}.catalog_{table}", tables[table])
                 for table in _OPTIONAL_TABLES:
                     self._fill(f"{_SCHEMA}.catalog_{table}", tables.get(table, ()))
-            run("COMMIT")
+            execute("COMMIT")
         except (duckdb.Error, KeyError, TypeError, AttributeError) as error:
-            run("ROLLBACK")
+            execute("ROLLBACK")
             raise CatalogError(
-                f"the model catalog in {self._directory.place} is damaged ({error}); remove the "
+                f"the model catalog in {self._directory.location} is damaged ({error}); remove the "
                 "newest file of its index to fall back to the one before it"
             ) from None
 
@@ -269,9 +269,9 @@ class Mirror(Connection):
 
     def _read_tables(self) -> dict[str, Any]:
         tables: dict[str, Any] = {}
-        existing = self.list_tables(_SCHEMA)
+        existing_tables = self.list_tables(_SCHEMA)
         for table in (*_TABLES, *_OPTIONAL_TABLES):
-            if table in _TABLES or f"catalog_{table}" in existing:
+            if table in _TABLES or f"catalog_{table}" in existing_tables:
                 relation = self.native.sql(f"FROM {_SCHEMA}.catalog_{table} ORDER BY ALL")
                 names = relation.columns
                 tables[table] = [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
@@ -280,8 +280,8 @@ class Mirror(Connection):
     @contextmanager
     def _without_reading(self) -> Iterator[None]:
         """Keep reads in the block from loading a newer index, which would replace the tables."""
-        self._busy = True
+        self._is_reading_paused = True
         try:
             yield
         finally:
-            self._busy = False
+            self._is_reading_paused = False

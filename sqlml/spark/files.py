@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 class LocalFiles:
     """The files below a directory of this machine, by relative paths such as `index/1.json`.
 
-    `place` is the directory as messages show it. File system errors become CatalogErrors.
+    `location` is the directory as messages show it. File system errors become CatalogErrors.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
-        self.place: str = str(folder)
+        self.location: str = str(folder)
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the entries of a folder, or [] if the folder is missing."""
@@ -51,7 +51,7 @@ class LocalFiles:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _make_error("read", f"{self.place}/{path}", error) from None
+            raise _make_error("read", f"{self.location}/{path}", error) from None
 
     def _read_regular(self, path: Path) -> bytes:
         with open(path, "rb", opener=_open_without_waiting) as file:
@@ -62,50 +62,50 @@ class LocalFiles:
 
     def add(self, path: str, content: bytes) -> bool:
         """Write a new file by linking a complete temporary one; return False if `path` exists."""
-        target = self._folder / path
+        target_path = self._folder / path
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(f".{uuid4().hex}.new")
+            target_path.parent.mkdir(parents=True, exist_ok=True)
+            temporary_path = target_path.with_name(f".{uuid4().hex}.new")
             try:
-                with open(temporary, "xb") as file:
+                with open(temporary_path, "xb") as file:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
-                os.link(temporary, target)
+                os.link(temporary_path, target_path)
             except FileExistsError:
                 return False
             finally:
-                temporary.unlink(missing_ok=True)
+                temporary_path.unlink(missing_ok=True)
         except OSError as error:
-            raise _make_error("write", f"{self.place}/{path}", error) from None
+            raise _make_error("write", f"{self.location}/{path}", error) from None
         return True
 
     def remove(self, path: str) -> None:
         try:
             (self._folder / path).unlink(missing_ok=True)
         except OSError as error:
-            raise _make_error("remove", f"{self.place}/{path}", error) from None
+            raise _make_error("remove", f"{self.location}/{path}", error) from None
 
 
 class HadoopFiles:
     """The files below a directory that Spark's Hadoop libraries can reach (hdfs, s3a, gs, ...)."""
 
     def __init__(self, folder: str, spark: SparkSession) -> None:
-        self.place: str = folder.rstrip("/")
+        self.location: str = folder.rstrip("/")
         jvm: Any = spark.sparkContext._jvm
         self._hadoop = jvm.org.apache.hadoop.fs
         configuration = spark.sparkContext._jsc.hadoopConfiguration()
         try:
-            root = self._hadoop.Path(self.place)
+            root = self._hadoop.Path(self.location)
             self._files = root.getFileSystem(configuration)
             self._context = self._hadoop.FileContext.getFileContext(root.toUri(), configuration)
         except Exception as error:
-            raise _make_error("reach", self.place, error) from None
+            raise _make_error("reach", self.location, error) from None
         options = jvm.java.lang.reflect.Array.newInstance(
             jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename"), 1
         )
         options[0] = getattr(self._hadoop, "Options$Rename").NONE
-        self._no_overwriting = options
+        self._rename_options = options
 
     def names(self, folder: str) -> list[str]:
         statuses = self._read(folder, self._files.listStatus)
@@ -126,7 +126,7 @@ class HadoopFiles:
         except Exception as error:
             if "FileNotFoundException" in str(error):
                 return None
-            raise _make_error("read", f"{self.place}/{path}", error) from None
+            raise _make_error("read", f"{self.location}/{path}", error) from None
 
     def _read_stream(self, path: Any) -> bytes:
         stream = self._files.open(path)
@@ -137,35 +137,35 @@ class HadoopFiles:
 
     def add(self, path: str, content: bytes) -> bool:
         """Write a new file by renaming a complete temporary one; return False if `path` exists."""
-        target = self._path(path)
-        temporary = self._hadoop.Path(target.getParent(), f".{uuid4().hex}.new")
+        target_path = self._path(path)
+        temporary_path = self._hadoop.Path(target_path.getParent(), f".{uuid4().hex}.new")
         try:
-            if self._files.exists(target):
+            if self._files.exists(target_path):
                 return False
-            stream = self._files.create(temporary, False)
+            stream = self._files.create(temporary_path, False)
             try:
                 stream.write(bytearray(content))
             finally:
                 stream.close()
             try:
-                self._context.rename(temporary, target, self._no_overwriting)
+                self._context.rename(temporary_path, target_path, self._rename_options)
             except Exception as error:
                 if "FileAlreadyExistsException" in str(error):
-                    self._files.delete(temporary, False)
+                    self._files.delete(temporary_path, False)
                     return False
                 raise
         except Exception as error:
-            raise _make_error("write", f"{self.place}/{path}", error) from None
+            raise _make_error("write", f"{self.location}/{path}", error) from None
         return True
 
     def remove(self, path: str) -> None:
         try:
             self._files.delete(self._path(path), False)
         except Exception as error:
-            raise _make_error("remove", f"{self.place}/{path}", error) from None
+            raise _make_error("remove", f"{self.location}/{path}", error) from None
 
     def _path(self, path: str) -> Any:
-        return self._hadoop.Path(f"{self.place}/{path}")
+        return self._hadoop.Path(f"{self.location}/{path}")
 
 
 Files = LocalFiles | HadoopFiles
@@ -173,13 +173,13 @@ Files = LocalFiles | HadoopFiles
 
 def open_files(folder: str, spark: SparkSession) -> Files:
     """Return the files below `folder`, a path of this machine or a URI."""
-    scheme, _, rest = folder.partition(":")
+    scheme, _, path = folder.partition(":")
     if scheme == "file":
-        if not rest.startswith("/"):
+        if not path.startswith("/"):
             advice = "a file URI needs an absolute path, such as file:/models"
             raise _make_error("reach", folder, advice)
-        return LocalFiles("/" + rest.lstrip("/"))
-    if "://" in folder or (len(scheme) > 1 and rest.startswith("/")):
+        return LocalFiles("/" + path.lstrip("/"))
+    if "://" in folder or (len(scheme) > 1 and path.startswith("/")):
         return HadoopFiles(folder, spark)
     return LocalFiles(folder)
 

@@ -89,23 +89,23 @@ class PlainFunctions:
 
     def make_all(self) -> None:
         """Make the functions of all models, or of none if there are more than `MAX_MODELS`."""
-        names = self._catalog.names()
+        all_names = self._catalog.names()
         _open_sessions[self._directory] += 1
-        for name in names if len(names) <= MAX_MODELS else ():
-            self._update(name, names)
+        for name in all_names if len(all_names) <= MAX_MODELS else ():
+            self._update(name, all_names)
 
     def refresh(self, name: str) -> None:
         """Update the functions of model `name` and of models that share function names with it."""
-        names = self._catalog.names()
-        self._update(name, names)
-        for other in find_rivals(name, names):
-            self._update(other, names)
+        all_names = self._catalog.names()
+        self._update(name, all_names)
+        for rival in find_rivals(name, all_names):
+            self._update(rival, all_names)
 
     def release(self) -> None:
         """Let sessions on other directories replace the functions: this session is closed."""
         _open_sessions[self._directory] -= 1
 
-    def _update(self, name: str, names: Sequence[str]) -> None:
+    def _update(self, name: str, all_names: Sequence[str]) -> None:
         try:
             model = self._lookup.model(name)
         except UnknownModelError:
@@ -114,15 +114,15 @@ class PlainFunctions:
         except SqlmlError:
             return  # The error is raised when the model is used.
         else:
-            self._make(model, names)
+            self._make(model, all_names)
 
-    def _make(self, model: Model, names: Sequence[str]) -> None:
+    def _make(self, model: Model, all_names: Sequence[str]) -> None:
         """Make the functions of a model's default version, and drop those that it cannot have.
 
-        A model that reads lists or maps has no functions. If two models in `names` would have
+        A model that reads lists or maps has no functions. If two of `all_names` would have
         functions of the same name, neither gets it. `_may_replace` protects functions of others.
         """
-        other_names = [fold(name) for name in names if fold(name) != fold(model.name)]
+        other_names = [fold(name) for name in all_names if fold(name) != fold(model.name)]
         taken_names = {f"{function}_{name}" for name in other_names for function in OUTPUTS_OF}
         is_nested = any(feature.kind in NESTED for feature in model.features)
         for function in OUTPUTS_OF:
@@ -145,10 +145,10 @@ class PlainFunctions:
             return False
         types = {feature.name: SPARK.type(_TYPES[feature.kind]) for feature in model.features}
         quote = SPARK.quote_name
-        nulls = [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in types.items()]
-        source = f"(SELECT {', '.join(nulls) or '0'})"
-        call = f"{function}({SPARK.quote_string(model.name)}{', *' if types else ''})"
-        plan = self._queries.plan(f"SELECT {call} FROM {source}")
+        nulls = [f"CAST(NULL AS {sql_type}) AS {quote(name)}" for name, sql_type in types.items()]
+        source_sql = f"(SELECT {', '.join(nulls) or '0'})"
+        call_sql = f"{function}({SPARK.quote_string(model.name)}{', *' if types else ''})"
+        plan = self._queries.plan(f"SELECT {call_sql} FROM {source_sql}")
         assert plan is not None
         self._queries.register(plan)
         (planned_call,) = plan.calls
@@ -166,14 +166,14 @@ class PlainFunctions:
         return False
 
 
-def find_rivals(name: str, names: Sequence[str]) -> list[str]:
-    """Return the models in `names` that have a function name in common with model `name`.
+def find_rivals(name: str, model_names: Sequence[str]) -> list[str]:
+    """Return the models in `model_names` that share a function name with model `name`.
 
     >>> find_rivals("m", ["m", "proba_m", "x"]), find_rivals("score_a", ["a", "b"])
     (['proba_m'], ['a'])
     """
     function_names = {f"{function}_{fold(name)}" for function in OUTPUTS_OF}
-    others = (other for other in names if fold(other) != fold(name))
+    others = (other for other in model_names if fold(other) != fold(name))
     return [o for o in others if any(f"{f}_{fold(o)}" in function_names for f in OUTPUTS_OF)]
 
 

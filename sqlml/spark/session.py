@@ -44,15 +44,15 @@ _REMEDIES: Mapping[str, str] = {
 
 
 @contextmanager
-def reworded_errors(rewritten: str, written: str) -> Iterator[None]:
-    """Turn Spark's errors about the query `rewritten` into errors about `written`, the user's."""
+def reworded_errors(rewritten_sql: str, user_sql: str) -> Iterator[None]:
+    """Turn Spark's errors about the query `rewritten_sql` into errors about `user_sql`."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         yield
     except AnalysisException as error:  # The base class of ParseException.
-        kind = ParseException if isinstance(error, ParseException) else AnalysisException
-        reworded = kind(message=_reword(error, rewritten, written))
+        error_class = ParseException if isinstance(error, ParseException) else AnalysisException
+        reworded = error_class(message=_reword(error, rewritten_sql, user_sql))
         reworded._errorClass = error.getCondition()
         raise reworded from None
 
@@ -68,7 +68,7 @@ _REWORDINGS = (
 """Pairs of a pattern for generated SQL in messages and its replacement, applied in order."""
 
 
-def _reword(error: Exception, rewritten: str, written: str) -> str:
+def _reword(error: Exception, rewritten_sql: str, user_sql: str) -> str:
     """Return the first line of Spark's message without generated names, with hint and position."""
     lines = str(error).strip().splitlines()
     first_line = next((line for line in lines if line.strip()), "")
@@ -80,9 +80,9 @@ def _reword(error: Exception, rewritten: str, written: str) -> str:
     if position is None:
         return message
     line, column = (int(n) for n in position.groups() if n is not None)
-    offset = sum(len(text) + 1 for text in rewritten.split("\n")[: line - 1]) + column
-    original = find_original_offset(rewritten, written, offset, SPARK.name)
-    return message if original is None else f"{message}\n\n{excerpt(written, original)}"
+    offset = sum(len(text) + 1 for text in rewritten_sql.split("\n")[: line - 1]) + column
+    user_offset = find_original_offset(rewritten_sql, user_sql, offset, SPARK.name)
+    return message if user_offset is None else f"{message}\n\n{excerpt(user_sql, user_offset)}"
 
 
 class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
@@ -108,7 +108,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._closed = False
         self._engine = SparkEngine(spark)
         directory = Directory(files)
-        path = os.path.abspath(files.place) if isinstance(files, LocalFiles) else files.place
+        path = os.path.abspath(files.location) if isinstance(files, LocalFiles) else files.location
         self._mirror = Mirror(directory)
         self._catalog = Catalog(self._mirror, FilePrograms(directory, Loaded()))
         macros = Macros(self._mirror)
@@ -118,12 +118,12 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._functions = PlainFunctions(self._engine, self._catalog, lookup, self._queries, path)
         functions = self._functions
 
-        def report(reference: Reference, calls: object) -> None:
+        def refresh_functions(reference: Reference, calls: object) -> None:
             lookup.forget()
             functions.refresh(reference.name)
 
-        writer = self._mirror, self._catalog, macros, lambda version: (), report
-        changes, versions = ModelChanges(*writer), VersionChanges(*writer)
+        change_args = self._mirror, self._catalog, macros, lambda version: (), refresh_functions
+        changes, versions = ModelChanges(*change_args), VersionChanges(*change_args)
         stores = host, self._catalog, changes, versions
         runnable, trainers = self._queries.runnable, SparkTrainers(spark)
         self._models = Models(*stores, allow_pickle, runnable, trainers, SPARK)
@@ -166,10 +166,10 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         """
         with self._calling():
             self._require_live()
-            statement, *others = _parse(query, args)
+            statement, *extra_statements = _parse(query, args)
             if isinstance(statement, Query):
                 statement = Explain(statement.sql, statement.sql, False)
-            if others or not isinstance(statement, Explain):
+            if extra_statements or not isinstance(statement, Explain):
                 raise ParseError("explain needs one query; CREATE MODEL and the like have no plan")
             return "\n\n".join(text for _, text in self._explain(statement))
 
@@ -281,8 +281,8 @@ def open_spark(
     require_live(spark)
     version = re.match(r"(\d+)\.(\d+)", spark.version)
     if version is None or (int(version[1]), int(version[2])) < MIN_VERSION:
-        needed = f"{MIN_VERSION[0]}.{MIN_VERSION[1]} or later: pip install 'sqlml[spark]'"
-        raise BackendError(f"this is Spark {spark.version}, but sqlml needs {needed}")
+        requirement = f"{MIN_VERSION[0]}.{MIN_VERSION[1]} or later: pip install 'sqlml[spark]'"
+        raise BackendError(f"this is Spark {spark.version}, but sqlml needs {requirement}")
     conf: Any = spark.conf
     directory = conf.get("spark.sqlml.catalog", None) if catalog is None else catalog
     if directory == "":

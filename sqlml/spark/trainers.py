@@ -125,9 +125,9 @@ _NOT_IN_SPARK = ("n_jobs", "enable_categorical")
 
 def _is_distributed(request: Request) -> bool:
     """Return whether the executors train the model of `request`; the driver trains all others."""
-    kind = request.model_type.removeprefix("boosted_tree_")
+    task = request.model_type.removeprefix("boosted_tree_")
     return (
-        kind in ("classifier", "regressor")
+        task in ("classifier", "regressor")
         and request.trainer.package == "xgboost"
         and uses_bins(request.parameters)
         and not request.searched
@@ -163,9 +163,9 @@ class _Training:
         import pyspark
 
         request, rows, columns = self._request, self._rows, self._rows.columns
-        too_many = rows.measure()
-        features = [c for c in columns.features if c.name not in too_many]
-        notices = _describe_left_out(columns, too_many)
+        high_cardinality = rows.measure()
+        features = [c for c in columns.features if c.name not in high_cardinality]
+        notices = _describe_left_out(columns, high_cardinality)
         _require_columns(features)
         ordered = sorted(features, key=lambda column: column.role == "category")
         split = request.split.settle(rows.labelled)
@@ -185,13 +185,13 @@ class _Training:
         transformer = make_transformer(groups, rows.names, request)
         transformer = transformer.fit(_make_example(groups, rows.names))
         side = sample.fitted if sample.held_out is None else sample.held_out
-        positions = [sample.features.index(c) for c in ordered]
-        measured = make_part(side, np.asarray(side.features)[:, positions], request, sample)
+        column_indices = [sample.features.index(c) for c in ordered]
+        measured = make_part(side, np.asarray(side.features)[:, column_indices], request, sample)
         if len(ordered) < len(sample.features) and sample.held_out is not None:
-            X = np.asarray(sample.held_out.features)[:, positions]
+            X = np.asarray(sample.held_out.features)[:, column_indices]
             held_out = replace(sample.held_out, features=X)
             sample = replace(sample, features=tuple(ordered), held_out=held_out)
-        classes, count = rows.classes, 0 if rows.classes is None else len(rows.classes)
+        classes, num_classes = rows.classes, 0 if rows.classes is None else len(rows.classes)
         return TrainedModel(
             assemble_model(transformer, estimator, classes),
             None if classes is None else classes.labels(),
@@ -199,7 +199,7 @@ class _Training:
             split,
             split_rows.fitted,
             split_rows.held_out,
-            compute_model_metrics(estimator, measured, request.task, count),
+            compute_model_metrics(estimator, measured, request.task, num_classes),
             self._log,
             tuple(rows.statistics[c.name].to_dict() for c in ordered),
             tuple(notices),
@@ -224,20 +224,20 @@ class _Training:
         self,
         frame: DataFrame,
         features: Sequence[TrainingColumn],
-        learned: Sequence[TrainingColumn],
+        learned_columns: Sequence[TrainingColumn],
         workers: int,
         holds_out: bool,
     ) -> Any:
-        """Train on the `learned` columns among `features`; return a plain XGBoost estimator."""
+        """Train on the `learned_columns` among `features`; return a plain XGBoost estimator."""
         from xgboost import spark as xgboost_spark
 
         request, log = self._request, self._log
-        names = [c.name for c in learned]
-        order = (names, names, [c.name for c in learned if c.role != "category"])
+        names = [c.name for c in learned_columns]
+        order = (names, names, [c.name for c in learned_columns if c.role != "category"])
         parameters = estimator_parameters.order_constraints(request.parameters, "xgboost", *order)
         if parameters.get("n_jobs") is not None:
             raise ConfigError("option n_jobs is not available in Spark: set spark.task.cpus")
-        feature_types = ["c" if c.role == "category" else "q" for c in learned]
+        feature_types = ["c" if c.role == "category" else "q" for c in learned_columns]
         if "c" in feature_types:
             parameters["feature_types"] = feature_types
         options = {name: value for name, value in parameters.items() if name not in _NOT_IN_SPARK}
@@ -252,7 +252,7 @@ class _Training:
         log.start(parameters.get("n_estimators"))
         try:
             fitted = spark_class(
-                features_col=[f"f{features.index(c)}" for c in learned],
+                features_col=[f"f{features.index(c)}" for c in learned_columns],
                 label_col=training_rows.LABEL,
                 num_workers=workers,
                 force_repartition=True,  # each worker needs rows of both sides
@@ -263,11 +263,11 @@ class _Training:
             reason = _find_last_error(str(error))
             raise ConfigError(f"{estimator_class.__name__} cannot be trained: {reason}") from error
         summary = fitted.training_summary
-        sides = (summary.train_objective_history, summary.validation_objective_history)
-        losses: list[Any] = [next(reversed(side.values()), []) if side else [] for side in sides]
-        log.metric = next(reversed(sides[0]), "") if sides[0] else ""
-        for number, loss in enumerate(losses[0]):
-            log.add_past(float(loss), float(losses[1][number]) if losses[1] else None)
+        hists = (summary.train_objective_history, summary.validation_objective_history)
+        losses: list[Any] = [next(reversed(hist.values()), []) if hist else [] for hist in hists]
+        log.metric = next(reversed(hists[0]), "") if hists[0] else ""
+        for round_index, loss in enumerate(losses[0]):
+            log.add_past(float(loss), float(losses[1][round_index]) if losses[1] else None)
         booster = fitted.get_booster()
         booster.feature_names = None  # Spark's names are f0, f1, ...
         # Leave out early_stopping_rounds, so that a clone can be fitted without held-out rows.
@@ -276,12 +276,12 @@ class _Training:
         return estimator
 
 
-def _describe_left_out(columns: TrainingColumns, too_many: Sequence[str]) -> list[str]:
+def _describe_left_out(columns: TrainingColumns, high_cardinality: Sequence[str]) -> list[str]:
     limit = f"more than {training_rows.MAX_CATEGORIES:,} categories"
     reason = "is left out: models do not learn from"
     notices = [f"column {c.name!r} {reason} {c.type} in Spark" for c in columns.left_out]
     advice = "and is left out: group them in the query"
-    return [*notices, *(f"column {name!r} has {limit} {advice}" for name in too_many)]
+    return [*notices, *(f"column {name!r} has {limit} {advice}" for name in high_cardinality)]
 
 
 def _require_columns(features: Sequence[TrainingColumn]) -> None:

@@ -44,19 +44,19 @@ def add_positions(rows: DataFrame, request: Request) -> tuple[DataFrame, Request
     if request.split.method not in ("auto", "random"):
         return rows, request
     from pyspark.sql import Window
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as F
 
-    seed, label, group = f.lit(request.seed), fold(request.label or ""), request.group
+    seed, label, group = F.lit(request.seed), fold(request.label or ""), request.group
     columns = read_columns(rows.schema)
-    hashed = {fold(c.name): f.col(_quote(c.name)) for c in columns if "MAP(" not in c.type}
+    hashed = {fold(c.name): F.col(_quote(c.name)) for c in columns if "MAP(" not in c.type}
     if group is not None and fold(group) in hashed:
-        row, number = f.xxhash64(hashed[fold(group)].cast("string"), seed), f.lit(0)
+        row_hash, copy_number = F.xxhash64(hashed[fold(group)].cast("string"), seed), F.lit(0)
     else:
-        value = hashed.pop(label, f.lit(0))
-        row = f.xxhash64(*hashed.values(), seed)
-        equal_rows = Window.partitionBy(row, value.isNull()).orderBy(f.xxhash64(value))
-        number = f.row_number().over(equal_rows) - 1
-    position = f.shiftrightunsigned(row, 64 - BITS) + number.cast("bigint") * STEP
+        value = hashed.pop(label, F.lit(0))
+        row_hash = F.xxhash64(*hashed.values(), seed)
+        equal_rows = Window.partitionBy(row_hash, value.isNull()).orderBy(F.xxhash64(value))
+        copy_number = F.row_number().over(equal_rows) - 1
+    position = F.shiftrightunsigned(row_hash, 64 - BITS) + copy_number.cast("bigint") * STEP
     split = replace(request.split, column=POSITION)
     return rows.withColumn(POSITION, position % 2**BITS), replace(request, split=split)
 
@@ -87,7 +87,7 @@ class SparkRows:
     def __init__(self, rows: DataFrame, request: Request) -> None:
         from pyspark.sql import functions
 
-        self._f = functions
+        self._functions = functions
         self._request = request
         self.columns = _find_columns(rows, request)
         columns = read_columns(rows.schema)
@@ -100,94 +100,94 @@ class SparkRows:
         self.classes: Classes | None = None
 
     def _col(self, name: str) -> Column:
-        return self._f.col(_quote(name))
+        return self._functions.col(_quote(name))
 
     def _replace_nan(self, name: str, sql_type: str) -> Column:
         column = self._col(name)
         if sql_type in ("FLOAT", "DOUBLE"):
-            column = self._f.when(~self._f.isnan(column), column)
+            column = self._functions.when(~self._functions.isnan(column), column)
         return column.alias(name)
 
     def measure(self) -> list[str]:
         """Read statistics, categories and classes; return columns with over `MAX_CATEGORIES`."""
-        self._count()
-        too_many = self._read_names()
+        self._compute_statistics()
+        high_cardinality = self._read_names()
         self._sample_numbers()
         self.classes = self._read_classes()
-        return too_many
+        return high_cardinality
 
-    def _count(self) -> None:
+    def _compute_statistics(self) -> None:
         """Compute the statistics of all features, and count the rows, in two queries."""
-        f, request = self._f, self._request
-        aggregates = [f.count(f.lit(1))]
+        F, request = self._functions, self._request
+        aggregates = [F.count(F.lit(1))]
         for column in self.columns.features:
             value = self._col(column.name)
-            aggregates.append(f.count(value))
+            aggregates.append(F.count(value))
             if column.role == "category":
-                aggregates.append(f.approx_count_distinct(value))
+                aggregates.append(F.approx_count_distinct(value))
                 continue
             number = value.cast("int") if column.type == "BOOLEAN" else value
             double = number.cast("double")
-            aggregates += [f.min(double), f.max(double), f.avg(double), f.var_pop(double)]
+            aggregates += [F.min(double), F.max(double), F.avg(double), F.var_pop(double)]
         if request.weight is not None:
             weight = self._col(request.weight).cast("double")
-            aggregates.append(f.count(f.when(weight.isNull() | (weight < 0), 1)))
+            aggregates.append(F.count(F.when(weight.isNull() | (weight < 0), 1)))
         total = int(self._rows.count())
-        values = list(self._labelled.agg(*aggregates).first() or ())
-        if request.weight is not None and values.pop():
+        row = list(self._labelled.agg(*aggregates).first() or ())
+        if request.weight is not None and row.pop():
             message = f"column {request.weight!r} must have weights of at least 0, without NULL"
             raise ConfigError(message)
-        results = iter(values)
-        count = next(results)
+        results = iter(row)
+        num_labelled = next(results)
         for column in self.columns.features:
-            feature = self.statistics[column.name]
-            feature.row_count, feature.null_count = count, count - int(next(results))
+            stats = self.statistics[column.name]
+            stats.row_count, stats.null_count = num_labelled, num_labelled - int(next(results))
             if column.role == "category":
-                feature.distinct_count = int(next(results))
+                stats.distinct_count = int(next(results))
                 continue
-            feature.min_value, feature.max_value, mean, variance = (next(results) for _ in range(4))
-            feature.mean = mean or 0.0
-            feature.spread = (variance or 0.0) * (count - feature.null_count)
-            if np.isinf([v for v in (feature.min_value, feature.max_value) if v is not None]).any():
+            stats.min_value, stats.max_value, mean, variance = (next(results) for _ in range(4))
+            stats.mean = mean or 0.0
+            stats.spread = (variance or 0.0) * (num_labelled - stats.null_count)
+            if np.isinf([v for v in (stats.min_value, stats.max_value) if v is not None]).any():
                 raise ConfigError(
                     f"column {column.name!r} has infinite values, which models cannot learn from; "
                     "turn them into NULL in the query"
                 )
-        if not count:
+        if not num_labelled:
             no_rows = "the query returns no rows: there is nothing to train on"
             no_labels = f"all values of the label {request.label!r} are NULL"
             raise ConfigError(no_labels if total else no_rows)
-        self.labelled, self.unlabelled = count, total - count
+        self.labelled, self.unlabelled = num_labelled, total - num_labelled
 
     def _read_names(self) -> list[str]:
         """Read the categories of each column; return columns with more than `MAX_CATEGORIES`."""
-        f, too_many = self._f, []
-        labelled = f.when(self._col(str(self._request.label)).isNotNull(), 1)
+        F, high_cardinality = self._functions, []
+        labelled = F.when(self._col(str(self._request.label)).isNotNull(), 1)
         for column in (c for c in self.columns.features if c.role == "category"):
             statistics = self.statistics[column.name]
             rows: list[Any] = []
             if (statistics.distinct_count or 0) <= 2 * MAX_CATEGORIES:  # The estimate is off by 5%.
                 value = self._col(column.name)
-                counts = self._rows.where(value.isNotNull()).groupBy(value).agg(f.count(labelled))
+                counts = self._rows.where(value.isNotNull()).groupBy(value).agg(F.count(labelled))
                 rows = counts.limit(MAX_CATEGORIES + 1).collect()
             if 0 < len(rows) <= MAX_CATEGORIES or statistics.null_count == statistics.row_count:
                 self.names[column.name] = tuple(sorted(row[0] for row in rows))
                 statistics.set_names({row[0]: row[1] for row in rows})
             else:
-                too_many.append(column.name)
-        return too_many
+                high_cardinality.append(column.name)
+        return high_cardinality
 
     def _sample_numbers(self) -> None:
         """Add a sample of the numbers of each column, from all partitions, to its statistics."""
-        numbers = [c for c in self.columns.features if c.role == "number"]
-        if not numbers:
+        number_columns = [c for c in self.columns.features if c.role == "number"]
+        if not number_columns:
             return
         rows = self._labelled
         if self.labelled > MAX_SAMPLED:
             rows = rows.sample(1.1 * MAX_SAMPLED / self.labelled, self._request.seed)
-        features = [self._feature(c).alias(f"f{n}") for n, c in enumerate(numbers)]
+        features = [self._build_feature(c).alias(f"f{n}") for n, c in enumerate(number_columns)]
         table = rows.select(*features).limit(MAX_SAMPLED).toArrow()
-        for column, values in zip(numbers, table.columns, strict=True):
+        for column, values in zip(number_columns, table.columns, strict=True):
             self.statistics[column.name].set_values(values.to_numpy())
 
     def _read_classes(self) -> Classes | None:
@@ -195,14 +195,14 @@ class SparkRows:
 
         if self._request.task != "classify":
             return None
-        label = self._label()
+        label = self._build_label()
         labels = self._rows.where(label.isNotNull()).select(label).distinct()
         values = [row[0] for row in labels.limit(MAX_CLASSES + 1).collect()]
         classes = Classes(self.columns.label.type if self.columns.label is not None else "")
         classes.encode(pa.array(values))
         return classes
 
-    def _label(self) -> Column:
+    def _build_label(self) -> Column:
         label = self.columns.label
         assert label is not None
         value = self._col(label.name)
@@ -218,32 +218,32 @@ class SparkRows:
         advice = f"cast column {label.name!r} to STRING in the query"
         raise ConfigError(f"classes cannot have type {label.type}; {advice}")
 
-    def _feature(self, column: TrainingColumn) -> Any:
+    def _build_feature(self, column: TrainingColumn) -> Any:
         value = self._col(column.name)
         if column.role == "category":
-            return self._code(value, self.names[column.name])
+            return self._build_code(value, self.names[column.name])
         number = value.cast("int") if column.type == "BOOLEAN" else value
-        return self._f.coalesce(number.cast("double"), self._f.lit(float("nan")))
+        return self._functions.coalesce(number.cast("double"), self._functions.lit(float("nan")))
 
-    def _code(self, value: Column, names: Sequence[Any]) -> Any:
+    def _build_code(self, value: Column, names: Sequence[Any]) -> Any:
         """Build a column with the index of `value` in `names`, or NaN if it is not in the list."""
-        f = self._f
+        F = self._functions
         if not names:
-            return f.lit(float("nan"))
-        position = f.array_position(f.array(*map(f.lit, names)), value)
-        return f.when(position > 0, (position - 1).cast("double")).otherwise(f.lit(float("nan")))
+            return F.lit(float("nan"))
+        position = F.array_position(F.array(*map(F.lit, names)), value)
+        return F.when(position > 0, (position - 1).cast("double")).otherwise(F.lit(float("nan")))
 
     def split(self, features: Sequence[TrainingColumn], split: Split) -> SplitRows:
         """Split the labelled rows into rows to fit and rows to hold out, as `split` says."""
-        f, key = self._f, self._f.col(HELD_OUT)
+        F, key = self._functions, self._functions.col(HELD_OUT)
         frame = self._assemble(features)
         if split.method == "none":
-            is_held_out = f.lit(False)
+            is_held_out = F.lit(False)
         elif split.method == "custom":
             if frame.schema[HELD_OUT].dataType.typeName() != "boolean":
                 message = f"split_column {split.column!r} must be a BOOLEAN for split custom"
                 raise ConfigError(message)
-            is_held_out = f.coalesce(key, f.lit(True))
+            is_held_out = F.coalesce(key, F.lit(True))
         elif split.method == "random":
             is_held_out = key < split.bound
         else:
@@ -251,46 +251,46 @@ class SparkRows:
         frame = frame.withColumn(HELD_OUT, is_held_out)
         rescued: tuple[int, ...] = ()
         if self._request.task == "classify" and split.method != "none":
-            counts = frame.groupBy(LABEL).agg(f.count(f.when(~key, 1)))
+            counts = frame.groupBy(LABEL).agg(F.count(F.when(~key, 1)))
             rescued = tuple(sorted(int(label) for label, count in counts.collect() if not count))
             if rescued:
-                frame = frame.withColumn(HELD_OUT, key & ~f.col(LABEL).isin(*map(float, rescued)))
+                frame = frame.withColumn(HELD_OUT, key & ~F.col(LABEL).isin(*map(float, rescued)))
         held_out = frame.where(key).count()
         return SplitRows(frame, rescued, frame.count() - held_out, held_out)
 
     def _assemble(self, features: Sequence[TrainingColumn]) -> DataFrame:
         """Select codes, label and weight of the labelled rows; `HELD_OUT` is the split's column."""
-        f, request = self._f, self._request
-        label = self._label()
-        codes = [self._feature(column).alias(f"f{n}") for n, column in enumerate(features)]
-        weight = f.lit(1.0)
+        F, request = self._functions, self._request
+        label = self._build_label()
+        codes = [self._build_feature(column).alias(f"f{n}") for n, column in enumerate(features)]
+        weight = F.lit(1.0)
         if request.weight is not None:
             weight = self._col(request.weight).cast("double")
         column = request.split.column
-        key = f.lit(0) if column is None else self._col(column)
+        key = F.lit(0) if column is None else self._col(column)
         classes = self.classes
-        y = label.cast("double") if classes is None else self._code(label, classes.values())
+        y = label.cast("double") if classes is None else self._build_code(label, classes.values())
         rows = self._rows.where(label.isNotNull())
         return rows.select(*codes, y.alias(LABEL), weight.alias(WEIGHT), key.alias(HELD_OUT))
 
     def _mark_last(self, frame: DataFrame, split: Split) -> Any:
         """Mark the last rows to hold out, ordered by `HELD_OUT`, the split's column, NULL last."""
-        f, key = self._f, self._f.col(HELD_OUT)
+        F, key = self._functions, self._functions.col(HELD_OUT)
         count = frame.count()
         num_trained = split.count_trained(count)
         if num_trained >= count:
-            return f.lit(False)
+            return F.lit(False)
         ordered_keys = frame.select(key).orderBy(key.asc_nulls_last())
         last_key = ordered_keys.offset(max(num_trained, 1) - 1).limit(1).collect()[0][0]
-        return key.isNull() if last_key is None else f.coalesce(key > f.lit(last_key), f.lit(True))
+        return key.isNull() if last_key is None else F.coalesce(key > F.lit(last_key), F.lit(True))
 
     def sample(
         self, rows: SplitRows, features: Sequence[TrainingColumn], split: Split
     ) -> TrainingRows:
         """Fetch up to `MAX_MEASURED_ROWS` rows per side of the split, for checks and metrics."""
-        width, is_held_out = len(features), self._f.col(HELD_OUT)
+        width, is_held_out = len(features), self._functions.col(HELD_OUT)
         held_out_rows = rows.frame.where(is_held_out)
-        held_out = self._fetch(held_out_rows, width, rows.held_out) if rows.held_out else None
+        held_out = self._fetch_side(held_out_rows, width, rows.held_out) if rows.held_out else None
         values = [] if self.classes is None else self.classes.values()
         return TrainingRows(
             tuple(c.name for c in self.columns.features if c in features),
@@ -298,7 +298,7 @@ class SparkRows:
             self.names,
             self.classes,
             self.statistics,
-            self._fetch(rows.frame.where(~is_held_out), width, rows.fitted),
+            self._fetch_side(rows.frame.where(~is_held_out), width, rows.fitted),
             held_out,
             split,
             tuple(values[k] for k in rows.rescued),
@@ -306,9 +306,9 @@ class SparkRows:
             float("inf"),
         )
 
-    def _fetch(self, frame: DataFrame, width: int, rows: int) -> Side:
-        if rows > MAX_MEASURED_ROWS:  # Sampling, unlike LIMIT, reads all partitions.
-            frame = frame.sample(1.1 * MAX_MEASURED_ROWS / rows, self._request.seed)
+    def _fetch_side(self, frame: DataFrame, width: int, row_count: int) -> Side:
+        if row_count > MAX_MEASURED_ROWS:  # Sampling, unlike LIMIT, reads all partitions.
+            frame = frame.sample(1.1 * MAX_MEASURED_ROWS / row_count, self._request.seed)
         table = frame.limit(MAX_MEASURED_ROWS).drop(HELD_OUT).toArrow()
         columns = [column.to_numpy() for column in table.columns]
         X = np.empty((table.num_rows, width), np.float32)
@@ -317,42 +317,42 @@ class SparkRows:
         label: Array = columns[width]
         label = label if self.classes is None else label.astype(np.int64)
         weight = None if self._request.weight is None else columns[width + 1]
-        return Side(X, label, weight, None, rows)
+        return Side(X, label, weight, None, row_count)
 
     def weigh_classes(self, frame: DataFrame, sample: TrainingRows) -> DataFrame:
         """Multiply the weight of each fitted row in `frame` by the weight of its class."""
-        f, request = self._f, self._request
+        F, request = self._functions, self._request
         if request.class_weights is None or sample.classes is None:
             return frame
         if request.class_weights == "balanced":
-            fitted = frame.where(~f.col(HELD_OUT)).groupBy(LABEL).count().collect()
+            fitted = frame.where(~F.col(HELD_OUT)).groupBy(LABEL).count().collect()
             counts = {int(label): count for label, count in fitted}
             total = sum(counts.values())
-            weights = [total / (len(counts) * counts[k]) for k in range(len(counts))]
+            class_weights = [total / (len(counts) * counts[k]) for k in range(len(counts))]
         else:
-            weights = [float(w) for w in compute_class_weights(request, sample)]
-        factor = f.element_at(f.array(*map(f.lit, weights)), f.col(LABEL).cast("int") + 1)
-        weight = f.col(WEIGHT)
-        return frame.withColumn(WEIGHT, f.when(~f.col(HELD_OUT), weight * factor).otherwise(weight))
+            class_weights = [float(w) for w in compute_class_weights(request, sample)]
+        factor = F.element_at(F.array(*map(F.lit, class_weights)), F.col(LABEL).cast("int") + 1)
+        weight = F.col(WEIGHT)
+        return frame.withColumn(WEIGHT, F.when(~F.col(HELD_OUT), weight * factor).otherwise(weight))
 
 
 def _find_columns(rows: DataFrame, request: Request) -> TrainingColumns:
     schema = read_columns(rows.schema)
     columns = [TrainingColumn(c.name, c.type, _find_role(c.type)) for c in schema]
-    others = [c for c in columns if c.name not in request.other_columns]
+    candidates = [c for c in columns if c.name not in request.other_columns]
     label = next((c for c in columns if c.name == request.label), None)
     return TrainingColumns(
         {c.name: c.type for c in columns},
-        tuple(c for c in others if c.role),
-        tuple(c for c in others if not c.role),
+        tuple(c for c in candidates if c.role),
+        tuple(c for c in candidates if not c.role),
         None if label is None else replace(label, role=None),
     )
 
 
-def _find_role(kind: str) -> Role | None:
-    if NUMBERS.fullmatch(kind):
+def _find_role(sql_type: str) -> Role | None:
+    if NUMBERS.fullmatch(sql_type):
         return "number"
-    return "category" if kind == "VARCHAR" else None
+    return "category" if sql_type == "VARCHAR" else None
 
 
 def _quote(name: str) -> str:

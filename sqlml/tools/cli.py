@@ -40,7 +40,7 @@ def _fail(reason: str, status: int = 2) -> int:
     return status
 
 
-def _show_error(error: Exception) -> int:
+def _print_error(error: Exception) -> int:
     print(f"{type(error).__name__}: {error}", file=sys.stderr)
     return 1
 
@@ -59,9 +59,9 @@ def calibrate(arguments: Sequence[str]) -> int:
         measured = calibration.calibrate()
     except OSError as error:
         return _fail(f"cannot save the costs: {error}", 1)
-    for name, shipped in DEFAULT_COSTS.items():
+    for name, default_cost in DEFAULT_COSTS.items():
         if name in measured:
-            print(f"{name:<22}{measured[name]:>12.4f}  (shipped: {shipped:g})")
+            print(f"{name:<22}{measured[name]:>12.4f}  (shipped: {default_cost:g})")
     print(f"saved in {costs_path()}")
     return 0
 
@@ -113,7 +113,7 @@ def demo(arguments: Sequence[str]) -> int:
     try:
         run(options.database, options.rows)
     except SqlmlError as error:
-        return _show_error(error)
+        return _print_error(error)
     return 0
 
 
@@ -156,11 +156,11 @@ def report(arguments: Sequence[str]) -> int:
         return _fail(f"cannot write {options.output}: {os.strerror(error_number)}")
     try:
         with connect(options.database, read_only=True) as session:
-            names = {"label": options.label, "by": options.by}
+            columns = {"label": options.label, "by": options.by}
             progress = _print_progress if is_watched() else None
-            page = session.report(options.model, options.data, **names, progress=progress)
+            page = session.report(options.model, options.data, **columns, progress=progress)
     except (duckdb.Error, SqlmlError) as error:
-        return _show_error(error)
+        return _print_error(error)
     if options.output is None:
         sys.stdout.buffer.write(page.html.encode())
         sys.stdout.buffer.flush()
@@ -315,7 +315,7 @@ def _run(arguments: list[str]) -> int:
     try:
         session = open_session(options.database)
     except duckdb.Error as error:
-        return _show_error(error)
+        return _print_error(error)
     with closing(Shell(session, display, open_session, sys.stdout, sys.stdout.isatty())) as shell:
         if options.output is not None:
             try:

@@ -27,9 +27,9 @@ def convert_to_json(content: bytes) -> bytes:
                 "this file is in CatBoost's binary format, which CatBoost itself reads: "
                 "pip install 'sqlml[catboost]'"
             ) from None
-        if excluded := re.search(r"with (text|embedding) features only", failure.message):
+        if match := re.search(r"with (text|embedding) features only", failure.message):
             raise UnsupportedModelError(
-                f"CatBoost's {excluded[1]} features are not supported"
+                f"CatBoost's {match[1]} features are not supported"
             ) from None
         raise ArtifactError(
             f"CatBoost cannot read this file, or write it as JSON ({failure.message}); where it "
@@ -42,9 +42,9 @@ def run_conversion(content: bytes) -> Generator[bytes, bytes, None]:
     import catboost
 
     with tempfile.TemporaryDirectory() as folder:
-        binary, document = Path(folder) / "model.cbm", Path(folder) / "model.json"
-        binary.write_bytes(content)
+        binary_path, json_path = Path(folder) / "model.cbm", Path(folder) / "model.json"
+        binary_path.write_bytes(content)
         model = catboost.CatBoost()
-        model.load_model(str(binary))
-        model.save_model(str(document), format="json")
-        yield document.read_bytes()
+        model.load_model(str(binary_path))
+        model.save_model(str(json_path), format="json")
+        yield json_path.read_bytes()

@@ -25,18 +25,18 @@ from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
 
-def compact(entry: dict[str, Any]) -> dict[str, Any]:
-    """Replace the lists of leaves and hash tables in `entry` by arrays, in place, to save memory.
+def compact(obj: dict[str, Any]) -> dict[str, Any]:
+    """Replace the lists of leaves and hash tables in `obj` by arrays, in place, to save memory.
 
     The JSON parser calls this for each object. `read_document` rejects the lists that remain.
     """
     for name in ("leaf_values", "leaf_weights", "hash_map"):
-        if isinstance(values := entry.get(name), list):
+        if isinstance(values := obj.get(name), list):
             with suppress(ArtifactError, TypeError, ValueError, OverflowError):
                 is_table = name == "hash_map"
-                stride = entry.get("hash_stride")
-                entry[name] = HashTable.read(values, stride) if is_table else read_floats(values)
-    return entry
+                stride = obj.get("hash_stride")
+                obj[name] = HashTable.read(values, stride) if is_table else read_floats(values)
+    return obj
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,24 +88,24 @@ def read_document(document: Any, *, is_file: bool = False) -> CatBoostModel:
 def _convert_document(document: Any, is_file: bool) -> CatBoostModel:
     if not isinstance(document, Mapping) or not {"oblivious_trees", "trees"} & set(document):
         raise ArtifactError("this is not a CatBoost model: it has no trees")
-    info = document["features_info"]
+    features_info = document["features_info"]
     for feature_type in ("text", "embedding"):
-        if info.get(f"{feature_type}_features"):
+        if features_info.get(f"{feature_type}_features"):
             raise UnsupportedModelError(f"CatBoost's {feature_type} features are not supported")
-    columns = Columns.read(info, MAX_FEATURES)
+    columns = Columns.read(features_info, MAX_FEATURES)
     try:
-        trees, outputs = read_forest(document, columns)
+        trees, num_outputs = read_forest(document, columns)
         trees, lookups = _attach_lookups(trees, columns, document.get("ctr_data"), is_file)
     except ProgramError as error:
         raise ArtifactError(f"the CatBoost model is damaged: {error}") from error
-    scale, bias = _read_scale_and_bias(document.get("scale_and_bias", (1.0, [])), outputs)
+    scale, bias = _read_scale_and_bias(document.get("scale_and_bias", (1.0, [])), num_outputs)
     if bias.size > MAX_OUTPUTS:
         raise ArtifactError(f"the CatBoost model claims {bias.size} outputs")
     model_info = document.get("model_info") or {}
     if lookups:
         features.check_distinct_tables(model_info.get("params"))
-    for entry in model_info.values():
-        _check_nesting(entry)
+    for info_value in model_info.values():
+        _check_nesting(info_value)
     classes, class_of = _read_classes(model_info.get("class_params"), bias.size)
     loss = model_info.get("params", {}).get("loss_function", {}).get("type", "")
     if not isinstance(loss, str):
@@ -137,15 +137,15 @@ def _attach_lookups(
         _reject_fractional_sums([columns.statistics[n] for n in statistic_indices], ctr_data)
     statistics = columns.statistics
     lookups, column_of = features.build_lookups(statistics, statistic_indices, ctr_data or {})
-    renumbered = np.arange(columns.count + len(columns.statistics), dtype=np.int32)
-    for number, column in column_of.items():
-        renumbered[columns.count + number] = columns.count + column
-    return replace(trees, feature=renumbered[trees.feature]), lookups
+    new_columns = np.arange(columns.count + len(columns.statistics), dtype=np.int32)
+    for index, column in column_of.items():
+        new_columns[columns.count + index] = columns.count + column
+    return replace(trees, feature=new_columns[trees.feature]), lookups
 
 
 def _reject_fractional_sums(statistics: Sequence[Statistic], ctr_data: Any) -> None:
-    for name in {s.table for s in statistics if s.kind in features.MEANS}:
-        table = ctr_data[name]["hash_map"]
+    for table_name in {s.table for s in statistics if s.kind in features.MEANS}:
+        table = ctr_data[table_name]["hash_map"]
         if isinstance(table, HashTable) and (table.counts % 1 != 0).any():
             raise UnsupportedModelError(
                 "CatBoost reads the sums of a mean target value in this JSON file as whole "
@@ -154,8 +154,8 @@ def _reject_fractional_sums(statistics: Sequence[Statistic], ctr_data: Any) -> N
             )
 
 
-def _read_scale_and_bias(entry: Any, outputs: int | None) -> tuple[float, Array]:
-    scale, biases = entry
+def _read_scale_and_bias(scale_and_bias: Any, num_outputs: int | None) -> tuple[float, Array]:
+    scale, biases = scale_and_bias
     bias_list = biases if isinstance(biases, list) else [biases]
     for number in (scale, *bias_list):
         is_exact_integer = type(number) is int and abs(number) <= features.MAX_EXACT_INTEGER
@@ -164,7 +164,7 @@ def _read_scale_and_bias(entry: Any, outputs: int | None) -> tuple[float, Array]
     if biases is not bias_list and biases != 0:  # CatBoost ignores a bias that is not in a list.
         raise ArtifactError("the bias of the CatBoost model is not a list")
     bias = np.array(bias_list, np.float64)
-    size = bias.size if outputs is None else outputs
+    size = bias.size if num_outputs is None else num_outputs
     if not bias.size or (bias.size == 1 and bias[0] == 0):
         bias = np.zeros(size)
     if bias.size != size or not bias.size:
@@ -190,44 +190,44 @@ def _read_classes(params: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tu
     classes = tuple(convert(n) for n in names)
     if convert is bool and classes != (False, True):  # CatBoost assumes this order.
         raise ArtifactError("the boolean classes of the CatBoost model are not false and true")
-    numbers = params.get("class_to_label") or range(len(classes) if outputs == 1 else outputs)
-    if any(type(n) is int and not 0 <= n < len(classes) for n in numbers):
+    indices = params.get("class_to_label") or range(len(classes) if outputs == 1 else outputs)
+    if any(type(n) is int and not 0 <= n < len(classes) for n in indices):
         raise ArtifactError("a class of the CatBoost model has no name")
     if params.get("classes_count", 0) not in (0, len(classes)):  # CatBoost writes 0.
         raise ArtifactError("the CatBoost model names more or fewer classes than it states")
     count = len(classes)
-    class_of = tuple(map(int, numbers)) if outputs == 1 else _read_class_of(numbers, outputs, count)
+    class_of = tuple(map(int, indices)) if outputs == 1 else _read_class_of(indices, outputs, count)
     if len(set(classes)) != count or count < outputs:
         raise ArtifactError(f"{count} class names of the CatBoost model do not match its outputs")
     return classes, class_of
 
 
-def _read_class_of(numbers: Sequence[Any], outputs: int, classes: int) -> tuple[int, ...]:
+def _read_class_of(indices: Sequence[Any], num_outputs: int, num_classes: int) -> tuple[int, ...]:
     """Convert the class index of each output, which older files write as a float, to int."""
-    is_valid = len(set(numbers)) == len(numbers) == outputs and all(
-        type(n) in (int, float) and 0 <= n < classes and n == int(n) for n in numbers
+    is_valid = len(set(indices)) == len(indices) == num_outputs and all(
+        type(n) in (int, float) and 0 <= n < num_classes and n == int(n) for n in indices
     )
     if not is_valid:
         raise ArtifactError(
             "the CatBoost model does not say which class each of its outputs is; load it with "
             "CatBoost and save it again"
         )
-    return tuple(map(int, numbers))
+    return tuple(map(int, indices))
 
 
-def _read_threshold(entry: Any) -> float | None:
-    value = None if entry is None else float(entry)
-    if value is not None and not 0 < value < 1:
-        raise ArtifactError(f"the CatBoost model's probability threshold is {value}")
-    return value
+def _read_threshold(value: Any) -> float | None:
+    threshold = None if value is None else float(value)
+    if threshold is not None and not 0 < threshold < 1:
+        raise ArtifactError(f"the CatBoost model's probability threshold is {threshold}")
+    return threshold
 
 
-def _check_nesting(entry: Any) -> None:
+def _check_nesting(value: Any) -> None:
     """Reject a deeply nested JSON string: CatBoost may parse it again, without a depth limit."""
-    if isinstance(entry, str) and entry.count("[") + entry.count("{") > 500:
+    if isinstance(value, str) and value.count("[") + value.count("{") > 500:
         try:
             with suppress(ValueError):  # CatBoost also stops at invalid JSON.
-                json.loads(entry)
+                json.loads(value)
         except RecursionError:
             raise ArtifactError(
                 "a JSON string of the CatBoost model is nested too deeply"

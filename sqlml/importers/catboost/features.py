@@ -72,21 +72,21 @@ class HashTable:
     counts: Array
 
     @classmethod
-    def read(cls, entries: Sequence[Any], stride: Any) -> HashTable:
+    def read(cls, hash_map: Sequence[Any], stride: Any) -> HashTable:
         """Read a "hash_map", in which each hash, a string, is followed by `stride` - 1 counts."""
-        if type(stride) is not int or stride < 2 or not entries or len(entries) % stride:
+        if type(stride) is not int or stride < 2 or not hash_map or len(hash_map) % stride:
             raise ArtifactError("a table of the CatBoost model does not fit its stride")
-        texts = entries[::stride]
+        texts = hash_map[::stride]
         if not all(type(text) is str and text.isascii() and text.isdecimal() for text in texts):
             raise ArtifactError("a hash in the CatBoost model is not a number")
-        numbers = np.stack([read_floats(entries[i::stride]) for i in range(1, stride)], axis=1)
+        counts = np.stack([read_floats(hash_map[i::stride]) for i in range(1, stride)], axis=1)
         hashes = np.array([int(text) for text in texts], np.uint64)
         is_used = hashes != np.uint64(_EMPTY_SLOT_HASH)
-        bits = hashes[is_used].view(np.int64)
-        order = np.argsort(bits, kind="stable")
-        if (np.diff(bits[order]) == 0).any():
+        hash_bits = hashes[is_used].view(np.int64)
+        order = np.argsort(hash_bits, kind="stable")
+        if (np.diff(hash_bits[order]) == 0).any():
             raise ArtifactError("a table of the CatBoost model contains a hash twice")
-        return cls(bits[order], numbers[is_used][order])
+        return cls(hash_bits[order], counts[is_used][order])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,26 +137,26 @@ class Statistic:
 
     def compute_all(self, table: HashTable, total: int) -> tuple[Array, Any]:
         """Compute the statistic of each hash and of others; `COUNTERS` divide by `total`."""
-        numbers = table.counts
+        counts = table.counts
         if self.kind in COUNTERS:
-            _check_counts(numbers.shape[1] == 1, numbers)
-            return self.compute(numbers[:, 0], float(total)), self.compute(0.0, float(total))
+            _check_counts(counts.shape[1] == 1, counts)
+            return self.compute(counts[:, 0], float(total)), self.compute(0.0, float(total))
         if self.kind in MEANS:
-            _check_counts(numbers.shape[1] == 2, numbers[:, 1])
-            return self.compute(numbers[:, 0], numbers[:, 1]), self.compute(0.0, 0.0)
-        num_classes, border_index = numbers.shape[1], self.target_border
-        _check_counts(num_classes >= 2 and border_index < num_classes, numbers)
-        row_totals = numbers.sum(axis=1)
+            _check_counts(counts.shape[1] == 2, counts[:, 1])
+            return self.compute(counts[:, 0], counts[:, 1]), self.compute(0.0, 0.0)
+        num_classes, border_index = counts.shape[1], self.target_border
+        _check_counts(num_classes >= 2 and border_index < num_classes, counts)
+        row_totals = counts.sum(axis=1)
         _check_counts(True, row_totals)
         if self.kind == "Buckets":
-            good = numbers[:, border_index]
+            good = counts[:, border_index]
         else:  # With two classes, CatBoost always counts the second class.
-            good = numbers[:, border_index + 1 :].sum(axis=1) if num_classes > 2 else numbers[:, 1]
+            good = counts[:, border_index + 1 :].sum(axis=1) if num_classes > 2 else counts[:, 1]
         return self.compute(good, row_totals), self.compute(0.0, 0.0)
 
 
-def _check_counts(fits: bool, counts: Array) -> None:
-    if not fits or not ((np.abs(counts) <= _MAX_COUNT) & (np.trunc(counts) == counts)).all():
+def _check_counts(shape_ok: bool, counts: Array) -> None:
+    if not shape_ok or not ((np.abs(counts) <= _MAX_COUNT) & (np.trunc(counts) == counts)).all():
         reason = "a table of the CatBoost model does not contain counts, or too few of them"
         raise ArtifactError(reason)
 
@@ -188,14 +188,14 @@ def build_lookups(
     statistics: Sequence[Statistic], used_indices: Sequence[int], ctr_data: Mapping[str, Any]
 ) -> tuple[tuple[Lookup, ...], dict[int, int]]:
     """Build a look-up per projection; also map each used index to its column in their values."""
-    by_projection: dict[Projection, list[int]] = {}
+    indices_by_projection: dict[Projection, list[int]] = {}
     for index in used_indices:
-        by_projection.setdefault(statistics[index].projection, []).append(index)
-    names = dict.fromkeys(statistics[index].table for index in used_indices)
-    tables_by_name = {name: _find_table(ctr_data, name) for name in names}
+        indices_by_projection.setdefault(statistics[index].projection, []).append(index)
+    table_names = dict.fromkeys(statistics[index].table for index in used_indices)
+    tables_by_name = {name: _find_table(ctr_data, name) for name in table_names}
     lookups: list[Lookup] = []
-    column_of: dict[int, int] = {}
-    for projection, indices in by_projection.items():
+    column_by_index: dict[int, int] = {}
+    for projection, indices in indices_by_projection.items():
         tables = [tables_by_name[statistics[index].table] for index in indices]
         hashes_of_tables = {id(table): table.hashes for table, _ in tables}
         hashes = np.unique(np.concatenate([*hashes_of_tables.values()]))
@@ -204,21 +204,21 @@ def build_lookups(
             known_values, unknown_value = statistics[index].compute_all(table, total)
             values[:, column] = unknown_value
             values[np.searchsorted(hashes, table.hashes), column] = known_values
-            column_of[index] = len(column_of)
+            column_by_index[index] = len(column_by_index)
         lookups.append(Lookup(projection, hashes, values))
-    return tuple(lookups), column_of
+    return tuple(lookups), column_by_index
 
 
-def _find_table(data: Mapping[str, Any], name: str) -> tuple[HashTable, int]:
-    entry = data.get(name) if isinstance(data, Mapping) else None
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("hash_map"), HashTable):
+def _find_table(ctr_data: Mapping[str, Any], name: str) -> tuple[HashTable, int]:
+    table = ctr_data.get(name) if isinstance(ctr_data, Mapping) else None
+    if not isinstance(table, Mapping) or not isinstance(table.get("hash_map"), HashTable):
         raise ArtifactError("the CatBoost model lacks the counts of its categories")
-    return entry["hash_map"], min(check_index(entry.get("counter_denominator", 0)), _MAX_COUNT)
+    return table["hash_map"], min(check_index(table.get("counter_denominator", 0)), _MAX_COUNT)
 
 
-def check_distinct_tables(parameters: Any) -> None:
+def check_distinct_tables(options: Any) -> None:
     """Reject two statistics of one type with different target borders, which share one name."""
-    params = parameters.get("cat_feature_params") if isinstance(parameters, Mapping) else None
+    params = options.get("cat_feature_params") if isinstance(options, Mapping) else None
     if not isinstance(params, Mapping):
         return
     per_feature = params.get("per_feature_ctrs")
@@ -257,38 +257,38 @@ class Columns:
         self.category_names: dict[int, str] = {}
 
     @classmethod
-    def read(cls, info: Mapping[str, Any], limit: int) -> Columns:
-        """Read the entry "features_info" of a document; allow at most `limit` columns."""
+    def read(cls, features_info: Mapping[str, Any], max_columns: int) -> Columns:
+        """Read the entry "features_info" of a document; allow at most `max_columns` columns."""
         self = cls()
-        names: dict[int, str] = {}
-        for feature in info.get("float_features") or []:
+        name_by_position: dict[int, str] = {}
+        for feature in features_info.get("float_features") or []:
             treatment = feature["nan_value_treatment"]
             if treatment not in ("AsIs", "AsFalse", "AsTrue"):
                 raise ArtifactError(f"unknown nan_value_treatment {treatment!r} of a column")
             nan_is_true = treatment == "AsTrue" and feature["has_nans"] is True
             number = _read_number(feature, self.floats)
-            self.floats[number] = self._read_position(feature, names), nan_is_true
+            self.floats[number] = self._read_position(feature, name_by_position), nan_is_true
             borders = _read_borders(feature["borders"] or [])
             self._indexed_tests += [("FloatFeature", number, border) for border in borders]
-        for feature in info.get("categorical_features") or []:
+        for feature in features_info.get("categorical_features") or []:
             number = _read_number(feature, self.categories)
-            self.categories[number] = self._read_position(feature, names)
-            texts, values = feature.get("string_values") or [], feature.get("values") or []
+            self.categories[number] = self._read_position(feature, name_by_position)
+            strings, values = feature.get("string_values") or [], feature.get("values") or []
             self._indexed_tests += [("OneHotFeature", number, read_hash(value)) for value in values]
-            if len(texts) == len(values):
-                self.category_names |= zip(map(read_hash, values), map(str, texts), strict=True)
-        for entry in info.get("cat_features_hash") or []:
-            self.category_names[read_hash(entry["hash"])] = str(entry["value"])
-        self.count = 1 + max(names, default=-1)
+            if len(strings) == len(values):
+                self.category_names |= zip(map(read_hash, values), map(str, strings), strict=True)
+        for category in features_info.get("cat_features_hash") or []:
+            self.category_names[read_hash(category["hash"])] = str(category["value"])
+        self.count = 1 + max(name_by_position, default=-1)
         num_columns = len(self.floats) + len(self.categories)
-        if self.count > limit or not self.count == len(names) == num_columns:
+        if self.count > max_columns or not self.count == len(name_by_position) == num_columns:
             raise ArtifactError("the columns of the CatBoost model are not numbered consecutively")
-        if any(names.values()):
-            self.names = tuple(names.get(i) or str(i) for i in range(self.count))
+        if any(name_by_position.values()):
+            self.names = tuple(name_by_position.get(i) or str(i) for i in range(self.count))
         self._known_tests = frozenset(self._indexed_tests)
-        for number, entry in enumerate(info.get("ctrs") or []):
-            self.statistics.append(self._read_statistic(entry))
-            borders = _read_borders(entry["borders"])
+        for number, ctr in enumerate(features_info.get("ctrs") or []):
+            self.statistics.append(self._read_statistic(ctr))
+            borders = _read_borders(ctr["borders"])
             self._indexed_tests += [("OnlineCtr", number, border) for border in borders]
         if len(set(self.statistics)) < len(self.statistics):
             raise UnsupportedModelError(
@@ -297,31 +297,31 @@ class Columns:
             )
         return self
 
-    def _read_position(self, feature: Mapping[str, Any], names: dict[int, str]) -> int:
-        """Return the index of a column in the table; add its name to `names` under this index."""
+    def _read_position(self, feature: Mapping[str, Any], name_by_position: dict[int, str]) -> int:
+        """Return the index of a column in the table; add its name to `name_by_position`."""
         position = check_index(feature["flat_feature_index"])
         name = feature.get("feature_id") or feature.get("feature_name") or ""
-        if position in names or not isinstance(name, str):
+        if position in name_by_position or not isinstance(name, str):
             raise ArtifactError(
                 f"column {position} of the CatBoost model occurs twice or has an invalid name"
             )
-        names[position] = name
+        name_by_position[position] = name
         return position
 
-    def read_split(self, entry: Mapping[str, Any]) -> Split:
+    def read_split(self, raw_split: Mapping[str, Any]) -> Split:
         """Read a split, and check that it equals the test to which its split_index refers."""
-        split_type: Any = entry.get("split_type")
-        index: Any = entry.get("split_index")
+        split_type: Any = raw_split.get("split_type")
+        index: Any = raw_split.get("split_index")
         tests = self._indexed_tests
         value: Any
         if split_type == "FloatFeature":
-            split = self._read_float_test(entry)
-            number, value = entry["float_feature_index"], split.border
+            split = self._read_float_test(raw_split)
+            number, value = raw_split["float_feature_index"], split.border
         elif split_type == "OneHotFeature":
-            split = self._read_category_test(entry)
-            number, value = entry["cat_feature_index"], read_hash(entry["value"])
+            split = self._read_category_test(raw_split)
+            number, value = raw_split["cat_feature_index"], read_hash(raw_split["value"])
         elif split_type == "OnlineCtr":
-            value, is_known = np.float32(entry["border"]), check_index(index) < len(tests)
+            value, is_known = np.float32(raw_split["border"]), check_index(index) < len(tests)
             number = tests[index][1] if is_known else -1
             split = Split(self.count + number, value, False, None)
         else:
@@ -329,37 +329,37 @@ class Columns:
         # CatBoost reads only the index, so the other entries must agree with it.
         if tests[check_index(index) : index + 1] != [(split_type, number, value)]:
             raise ArtifactError("a split of the CatBoost model does not match its index")
-        is_statistic = split_type == "OnlineCtr"
-        if is_statistic and entry["ctr_target_border_idx"] != self.statistics[number].target_border:
+        is_ctr = split_type == "OnlineCtr"
+        if is_ctr and raw_split["ctr_target_border_idx"] != self.statistics[number].target_border:
             raise ArtifactError("a split of the CatBoost model belongs to another statistic")
         return split
 
-    def _read_category_test(self, entry: Mapping[str, Any]) -> Split:
-        feature = self.categories[check_index(entry["cat_feature_index"])]
-        codes = self._codes.setdefault(feature, {})
-        code = codes.setdefault(read_hash(entry["value"]), len(codes))
+    def _read_category_test(self, raw_test: Mapping[str, Any]) -> Split:
+        feature = self.categories[check_index(raw_test["cat_feature_index"])]
+        code_by_hash = self._codes.setdefault(feature, {})
+        code = code_by_hash.setdefault(read_hash(raw_test["value"]), len(code_by_hash))
         return Split(feature, np.float32(0), False, code)
 
-    def _read_float_test(self, entry: Mapping[str, Any]) -> Split:
-        feature, nan_is_true = self.floats[check_index(entry["float_feature_index"])]
-        border = np.float32(entry["border"])
+    def _read_float_test(self, raw_test: Mapping[str, Any]) -> Split:
+        feature, nan_is_true = self.floats[check_index(raw_test["float_feature_index"])]
+        border = np.float32(raw_test["border"])
         if np.isnan(border):
             raise ArtifactError("a border of the CatBoost model is NaN")
         return Split(feature, border, nan_is_true, None)
 
-    def _read_statistic(self, entry: Mapping[str, Any]) -> Statistic:
-        ctr_type, name = entry["ctr_type"], entry["identifier"]
+    def _read_statistic(self, ctr: Mapping[str, Any]) -> Statistic:
+        ctr_type, name = ctr["ctr_type"], ctr["identifier"]
         if ctr_type not in MEANS | COUNTERS | SHARES:
             raise UnsupportedModelError(f"CatBoost's CTR type {ctr_type!r} is not supported")
-        if json.loads(name) != {"identifier": entry["elements"], "type": ctr_type}:
+        if json.loads(name) != {"identifier": ctr["elements"], "type": ctr_type}:
             raise ArtifactError("a statistic of the CatBoost model does not match its name")
         fields = ("prior_numerator", "prior_denomerator", "shift", "scale")
-        numbers = read_floats([entry[field] for field in fields]).astype(np.float32)
-        if not np.isfinite(numbers).all():
+        parameters = read_floats([ctr[field] for field in fields]).astype(np.float32)
+        if not np.isfinite(parameters).all():
             raise ArtifactError("a statistic of the CatBoost model contains a non-finite number")
-        border_index = check_index(entry["target_border_idx"])
-        projection = self._read_projection(entry["elements"])
-        return Statistic(projection, ctr_type, name, border_index, *numbers)
+        border_index = check_index(ctr["target_border_idx"])
+        projection = self._read_projection(ctr["elements"])
+        return Statistic(projection, ctr_type, name, border_index, *parameters)
 
     def _read_projection(self, elements: Any) -> Projection:
         """Read a combination: categories, float tests and category tests, in hashing order."""
@@ -391,10 +391,10 @@ class Columns:
         return {column: np.array(list(codes), np.int64) for column, codes in self._codes.items()}
 
 
-def _read_number(feature: Mapping[str, Any], previous: Mapping[int, Any]) -> int:
-    """Return a column's number, above those of `previous`; any other order crashes CatBoost."""
+def _read_number(feature: Mapping[str, Any], previous_columns: Mapping[int, Any]) -> int:
+    """Return a column's number, above `previous_columns`; any other order crashes CatBoost."""
     number = check_index(feature["feature_index"])
-    if number <= max(previous, default=-1):
+    if number <= max(previous_columns, default=-1):
         raise ArtifactError("the columns of the CatBoost model are not in order")
     return number
 

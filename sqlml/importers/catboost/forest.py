@@ -54,7 +54,7 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
     # Store the tree as a heap, with the last split at the root, so that leaves keep their order.
     feature, border = np.zeros(node_count, np.int32), np.zeros(node_count, np.float32)
     nan_goes_left, false_goes_left = np.zeros(node_count, bool), np.ones(node_count, bool)
-    sets: dict[int, int] = {}
+    left_codes: dict[int, int] = {}
     for level_depth, split in enumerate(reversed(splits)):
         level_size = 1 << level_depth
         level = slice(level_size - 1, 2 * level_size - 1)
@@ -62,7 +62,7 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
         nan_goes_left[level] = split.nan_goes_left
         if split.code is not None:
             false_goes_left[level] = False
-            sets.update(dict.fromkeys(range(level_size - 1, 2 * level_size - 1), split.code))
+            left_codes.update(dict.fromkeys(range(level_size - 1, 2 * level_size - 1), split.code))
     node_index = np.arange(node_count, dtype=np.int32)
     false_child, true_child = 2 * node_index + 1, 2 * node_index + 2
     cover = np.full(node_count, np.nan)
@@ -72,27 +72,27 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
     for height in reversed(range(depth + 1)):
         cover[(1 << height) - 1 : (2 << height) - 1] = weights
         weights = weights.reshape(-1, 2).sum(axis=1) if height else weights
-    value = np.zeros((node_count, values.size // leaf_count))
-    value[inner_count:] = values.reshape(leaf_count, -1)
+    node_values = np.zeros((node_count, values.size // leaf_count))
+    node_values[inner_count:] = values.reshape(leaf_count, -1)
     nodes.append(
-        sets,
+        left_codes,
         feature=feature,
         threshold=border,
         left=np.where(false_goes_left, false_child, true_child),
         right=np.where(false_goes_left, true_child, false_child),
         leaf=node_index >= inner_count,
         default_left=nan_goes_left,
-        value=value,
+        value=node_values,
         cover=cover,
     )
-    return value.shape[1]
+    return node_values.shape[1]
 
 
 def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuffer) -> int:
     """Add a tree of nodes {"split", "left", "right"} or {"value"}; "left" is the false branch."""
-    splits, values = list[Split | None](), list[Array | None]()
+    splits, leaf_values = list[Split | None](), list[Array | None]()
     left, right, weights = list[int](), list[int](), list[float]()
-    sets: dict[int, int] = {}
+    left_codes: dict[int, int] = {}
     stack: list[tuple[Any, list[int] | None, int]] = [(tree, None, 0)]
     while stack:
         node, children, parent = stack.pop()
@@ -106,29 +106,29 @@ def _read_nested_tree(tree: Mapping[str, Any], columns: Columns, nodes: _NodeBuf
         if "value" in node:
             value = node["value"]
             splits.append(None)
-            values.append(read_floats(value if isinstance(value, list) else [value]))
+            leaf_values.append(read_floats(value if isinstance(value, list) else [value]))
             continue
         split = columns.read_split(node["split"])
         splits.append(split)
-        values.append(None)
+        leaf_values.append(None)
         false_children, true_children = left, right
         if split.code is not None:
-            sets[index] = split.code
+            left_codes[index] = split.code
             false_children, true_children = right, left
         stack += [(node["left"], false_children, index), (node["right"], true_children, index)]
-    widths = {leaf_value.size for leaf_value in values if leaf_value is not None}
+    widths = {leaf_value.size for leaf_value in leaf_values if leaf_value is not None}
     width = widths.pop()
     if widths or not width:
         raise ArtifactError("the leaves of a CatBoost tree differ in width")
     value = np.zeros((len(splits), width))
-    for node_value, leaf_value in zip(value, values, strict=True):
+    for node_value, leaf_value in zip(value, leaf_values, strict=True):
         if leaf_value is not None:
             node_value[:] = leaf_value
     for i in reversed(range(len(splits))):  # Children come after their parents.
         if splits[i] is not None:
             weights[i] = weights[left[i]] + weights[right[i]]
     nodes.append(
-        sets,
+        left_codes,
         feature=np.array([0 if s is None else s.feature for s in splits], np.int32),
         threshold=np.array([0 if s is None else s.border for s in splits], np.float32),
         left=np.array(left, np.int32),
@@ -146,7 +146,7 @@ class _NodeBuffer:
 
     def __init__(self) -> None:
         self.collector = TreeCollector(np.dtype(np.float64))
-        self.trees = 0
+        self.tree_count = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -155,14 +155,14 @@ class _NodeBuffer:
         self.sets: dict[int, Array] = {}
         self.size = 0
 
-    def append(self, sets: Mapping[int, int], **arrays: Array) -> None:
-        """Add a tree with root 0; `sets` maps one-hot nodes to the category code that goes left."""
-        self.trees += 1
+    def append(self, left_codes: Mapping[int, int], **arrays: Array) -> None:
+        """Add a tree with root 0; `left_codes` maps one-hot nodes to the codes that go left."""
+        self.tree_count += 1
         self.roots.append(self.size)
         for name, array in arrays.items():
             shift = self.size if name in ("left", "right") else 0
             self.arrays.setdefault(name, []).append(array + shift if shift else array)
-        for node, code in sets.items():
+        for node, code in left_codes.items():
             self.sets[self.size + node] = np.array([code], np.int64)
         self.size += arrays["feature"].size
         if self.size >= BATCH_NODES:
@@ -177,9 +177,9 @@ class _NodeBuffer:
     def build_ensemble(self, num_outputs: int) -> Ensemble:
         if self.size:
             self._flush()
-        if not self.trees:
+        if not self.tree_count:
             ints, floats, flags = np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, bool)
             value = np.zeros((0, num_outputs))
             self.collector.add(RawTrees(ints, ints, floats, ints, ints, flags, flags, value))
-        target = np.zeros(self.trees, np.int32)
+        target = np.zeros(self.tree_count, np.int32)
         return self.collector.build(target=target, base=np.zeros(num_outputs), compare="le")

@@ -100,11 +100,11 @@ def import_raw(model: Any, frame: Frame) -> Outputs:
 
 def import_saved_model(model: CatBoostModel, frame: Frame) -> Outputs:
     """Import a file like a CatBoostClassifier or CatBoostRegressor, depending on its loss."""
-    loss = _find_loss(model)
-    if loss.task == "multilabel":
+    objective = _find_loss(model)
+    if objective.task == "multilabel":
         return _import_multilabel(model, frame)
-    import_outputs = _import_regression if loss.task == "regression" else _import_classes
-    return import_outputs(model, frame, loss.link)
+    import_outputs = _import_regression if objective.task == "regression" else _import_classes
+    return import_outputs(model, frame, objective.link)
 
 
 def _check_fitted(model: Any) -> None:
@@ -166,14 +166,14 @@ def _import_classes(model: CatBoostModel, frame: Frame, link: Link) -> Outputs:
 def _arrange_by_class(model: CatBoostModel, raw: Value, frame: Frame, num_classes: int) -> Value:
     """Reorder raw values to one per class name; classes without training rows get -inf."""
     b = frame.builder
-    output_of = {name: k for k, name in enumerate(model.class_of or range(model.outputs))}
-    if num_classes == model.outputs and list(output_of) == list(range(num_classes)):
+    output_by_class = {i: k for k, i in enumerate(model.class_of or range(model.outputs))}
+    if num_classes == model.outputs and list(output_by_class) == list(range(num_classes)):
         return raw
     first_output = b.op("select", raw, indices=np.zeros(1, np.int64))
-    infinity = b.constant(np.array([-np.inf]))
-    untrained = b.op("where", b.op("isnan", first_output), infinity, infinity)
+    negative_infinity = b.constant(np.array([-np.inf]))
+    untrained = b.op("where", b.op("isnan", first_output), negative_infinity, negative_infinity)
     extended = b.op("concat", raw, untrained)
-    order = [output_of.get(name, model.outputs) for name in range(num_classes)]
+    order = [output_by_class.get(i, model.outputs) for i in range(num_classes)]
     return b.op("select", extended, indices=np.array(order, np.int64))
 
 
@@ -182,12 +182,12 @@ def _compute_raw(model: CatBoostModel, frame: Frame) -> Value:
     boosters.check_width(frame, model.features, "CatBoost")
     b = frame.builder
     trees = replace(model.trees, base=np.zeros(model.outputs))  # K may be known without trees.
-    value = b.op("tree_ensemble", _compute_tree_inputs(model, frame), **trees.attrs())
+    raw = b.op("tree_ensemble", _compute_tree_inputs(model, frame), **trees.attrs())
     if model.scale != 1:
-        value = b.op("mul", value, b.constant(np.array([model.scale])))
+        raw = b.op("mul", raw, b.constant(np.array([model.scale])))
     if model.bias.any():
-        value = b.op("add", value, b.constant(model.bias))
-    return value
+        raw = b.op("add", raw, b.constant(model.bias))
+    return raw
 
 
 STEP = "CatBoost in a categorical column"
@@ -242,21 +242,21 @@ def _map_hashes_to_codes(hashes: Array) -> Combination:
     signed = np.where(hashes >> 31, hashes - (1 << 32), hashes)
     keys = hash_combinations(signed[:, None] * 1.0, _FIRST_COLUMN)
     order = np.argsort(keys)
-    values = np.append(order, -1).astype(np.float32).reshape(-1, 1)
-    return Combination(_FIRST_COLUMN, keys[order], values)
+    codes = np.append(order, -1).astype(np.float32).reshape(-1, 1)
+    return Combination(_FIRST_COLUMN, keys[order], codes)
 
 
-def _encode_column(frame: Frame, i: int, names: tuple[str, ...], is_integer: bool) -> Value:
-    """Encode column `i` as indices into `names`, float32; scoring rejects NULL, like CatBoost."""
-    b, count = frame.builder, len(names)
+def _encode_column(frame: Frame, i: int, categories: tuple[str, ...], is_integer: bool) -> Value:
+    """Encode column `i` as indices into `categories`, float32; scoring rejects NULL."""
+    b, num_categories = frame.builder, len(categories)
     if is_integer:
-        numbers = np.array([float(name) for name in names])
-        codes = b.op("encode", frame.numbers(i), categories=numbers, missing=count)
+        numbers = np.array([float(name) for name in categories])
+        codes = b.op("encode", frame.numbers(i), categories=numbers, missing=num_categories)
     else:
-        strings = np.empty(count, object)
-        strings[:] = names
-        codes = b.op("encode", frame.strings(i), categories=strings, missing=count)
-    is_null = b.op("eq", codes, b.constant(np.array([count], np.int64)))
+        strings = np.empty(num_categories, object)
+        strings[:] = categories
+        codes = b.op("encode", frame.strings(i), categories=strings, missing=num_categories)
+    is_null = b.op("eq", codes, b.constant(np.array([num_categories], np.int64)))
     nan = b.constant(np.array([np.nan], np.float32))
     values = b.op("where", is_null, nan, b.op("cast", codes, dtype="float32"))
     return b.op("require_finite", values, features=(frame.names[i],), allow_nan=False, step=STEP)
@@ -319,11 +319,11 @@ The hash of another string is that of such an integer in one of 4,000 cases, so 
 """
 
 
-def _find_names(hashes: Iterable[int], name_of: Mapping[int, str]) -> tuple[str, ...] | None:
+def _find_names(hashes: Iterable[int], category_names: Mapping[int, str]) -> tuple[str, ...] | None:
     """Return the category of each hash: its name, or an integer; None if a hash has neither."""
     hashes = list(hashes)
-    if all(h in name_of for h in hashes):
-        return tuple(name_of[h] for h in hashes)
+    if all(h in category_names for h in hashes):
+        return tuple(category_names[h] for h in hashes)
     common_integers = _hash_common_integers()
     integers = [common_integers.get(h) for h in hashes]
     if None in integers and len(set(hashes)) >= MIN_HASHES:
@@ -336,9 +336,9 @@ def _find_names(hashes: Iterable[int], name_of: Mapping[int, str]) -> tuple[str,
     return tuple(str(n) for n in integers) if None not in integers else None
 
 
-def _are_all_integers(hashes: Iterable[int], name_of: Mapping[int, str]) -> bool:
+def _are_all_integers(hashes: Iterable[int], category_names: Mapping[int, str]) -> bool:
     """Return whether `hashes` is not empty and belongs to integers only."""
-    names = _find_names(hashes, name_of) or ()
+    names = _find_names(hashes, category_names) or ()
     return len(names) > 0 and all(map(_INTEGER_NAME.fullmatch, names))
 
 
@@ -372,9 +372,9 @@ def _hash_long_integers() -> tuple[Array, Array]:
             word[0] | word[1] << np.uint64(8) | word[2] << np.uint64(16) | word[3] << np.uint64(24)
             for word in (characters[:4], characters[-4:])
         )
-        u = np.uint64(length) + (first_word << np.uint64(3))
-        a = mix((u ^ last_word) * multiplier)
-        hash64 = mix((last_word ^ a) * multiplier) * multiplier
+        seeded_word = np.uint64(length) + (first_word << np.uint64(3))
+        mixed_words = mix((seeded_word ^ last_word) * multiplier)
+        hash64 = mix((last_word ^ mixed_words) * multiplier) * multiplier
         hash_arrays.append((hash64 & np.uint64(0xFFFFFFFF)).astype(np.int64))
         integer_arrays.append(integers.astype(np.int32))
     hashes = np.concatenate(hash_arrays)

@@ -167,27 +167,27 @@ def _read_header_and_trees(lines: Iterator[str]) -> tuple[dict[str, str], list[d
     header: dict[str, str] = {}
     trees: list[dict[str, Any]] = []
     sizes: list[int] = []
-    current = header
+    section = header
     for line in chain(lines, [None]):
         if line is None:
             raise _make_truncation_error()
-        is_old_end = line == _OLD_END_LINE and current is not header
+        is_old_end = line == _OLD_END_LINE and section is not header
         if line == _END_LINE or is_old_end or line.startswith("Tree="):
-            if current is not header:
-                trees.append(_read_tree(current, lines))
+            if section is not header:
+                trees.append(_read_tree(section, lines))
             if is_old_end:
                 sizes[-1] -= 1  # the blank line before the end is not part of the tree
             if line == _END_LINE or is_old_end:
                 break
-            current = {}
+            section = {}
             sizes.append(0)
         key, equals, value = line.partition("=")
-        if current is not header:
+        if section is not header:
             sizes[-1] += len(line) + 1
-            _check_line(line, key, value, current)
-        if key in current and equals:
+            _check_line(line, key, value, section)
+        if key in section and equals:
             raise ArtifactError(f"the LightGBM model repeats {key!r}")
-        current[key] = value
+        section[key] = value
     stated_sizes = header.get("tree_sizes")
     if stated_sizes is not None and stated_sizes.split() != [str(size) for size in sizes]:
         raise ArtifactError("the trees of the LightGBM model do not have their stated sizes")
@@ -330,31 +330,31 @@ def _read_linear_leaves(
     if not any(int(tree.get("is_linear", "0")) for tree in trees):
         return None
     all_constants: list[float] = []
-    term_counts, all_features, all_weights = [], [], []
+    all_term_counts, all_features, all_weights = [], [], []
     for tree, num_leaves in zip(trees, leaf_counts, strict=True):
         if int(tree.get("is_linear", "0")):
             constants = [float(v) for v in tree["leaf_const"].split()]
-            num_terms = [int(v) for v in tree["num_features"].split()]
+            term_counts = [int(v) for v in tree["num_features"].split()]
             leaf_features = [int(v) for v in tree["leaf_features"].split()]
             leaf_weights = [float(v) for v in tree["leaf_coeff"].split()]
         else:
-            constants, num_terms = tree["leaf_value"].tolist(), [0] * num_leaves
+            constants, term_counts = tree["leaf_value"].tolist(), [0] * num_leaves
             leaf_features, leaf_weights = [], []
-        if len(constants) != num_leaves or len(num_terms) != num_leaves or min(num_terms) < 0:
+        if len(constants) != num_leaves or len(term_counts) != num_leaves or min(term_counts) < 0:
             raise ArtifactError("the linear models in the leaves do not fit the tree")
-        if not len(leaf_features) == len(leaf_weights) == sum(num_terms):
+        if not len(leaf_features) == len(leaf_weights) == sum(term_counts):
             raise ArtifactError("a linear model in a leaf has more or fewer terms than stated")
         if leaf_features and not 0 <= min(leaf_features) <= max(leaf_features) < num_features:
             raise ArtifactError(f"a LightGBM leaf reads beyond its {num_features} features")
         all_constants += constants
-        term_counts += num_terms
+        all_term_counts += term_counts
         all_features += leaf_features
         all_weights += leaf_weights
     if not all(map(_is_readable, chain(all_constants, all_weights))):
         raise ArtifactError("a number in a leaf of the LightGBM model is not a normal float64")
     return LinearLeaves(
         np.array(all_constants, np.float64),
-        np.cumsum([0, *term_counts]),
+        np.cumsum([0, *all_term_counts]),
         np.array(all_features, np.int64),
         np.array(all_weights, np.float64),
     )
@@ -377,11 +377,11 @@ def _read_category_sets(
     """
     sets: dict[int, Array] = {}
     first_nodes = np.cumsum(leaf_counts - 1) - (leaf_counts - 1)
-    categorical = np.flatnonzero(decision & 1)
-    owners = np.searchsorted(first_nodes, categorical, side="right") - 1
+    categorical_nodes = np.flatnonzero(decision & 1)
+    tree_indices = np.searchsorted(first_nodes, categorical_nodes, side="right") - 1
     bit_sets = {i: _read_bit_sets(tree) for i, tree in enumerate(trees) if int(tree["num_cat"])}
-    for node, owner in zip(categorical.tolist(), owners.tolist(), strict=True):
-        offsets, words = bit_sets.get(owner, ([], _NO_BIT_SETS))
+    for node, tree_index in zip(categorical_nodes.tolist(), tree_indices.tolist(), strict=True):
+        offsets, words = bit_sets.get(tree_index, ([], _NO_BIT_SETS))
         set_index = int(threshold[node])
         if not 0 <= set_index < len(offsets) - 1 or set_index != threshold[node]:
             raise ArtifactError("a categorical node of the LightGBM model has no set")
@@ -427,9 +427,9 @@ def _read_categorical(trailing_lines: Sequence[str], infos: Sequence[str]) -> tu
     prefix = "[categorical_feature: "
     for line in trailing_lines:
         if line.startswith(prefix) and line.endswith("]"):
-            numbers = [n for n in line[len(prefix) : -1].split(",") if n]
-            if all(n.isdecimal() for n in numbers):
-                return tuple(sorted({int(n) for n in numbers if int(n) < len(infos)}))
+            columns = [n for n in line[len(prefix) : -1].split(",") if n]
+            if all(n.isdecimal() for n in columns):
+                return tuple(sorted({int(n) for n in columns if int(n) < len(infos)}))
     return tuple(i for i, info in enumerate(infos) if info != "none" and info[:1] != "[")
 
 

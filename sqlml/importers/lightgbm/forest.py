@@ -62,17 +62,17 @@ def build_forest(
     treatment[np.isin(nodes.feature, list(encoded_features)) & is_categorical] = PLAIN
     if not treatment.any():
         columns = [(f, PLAIN) for f in range(num_features)]
-        column = nodes.feature
+        column_index = nodes.feature
     else:
         keys = treatment.astype(np.int64) * num_features + nodes.feature
         used_keys = np.unique(keys)
         columns = [(int(k % num_features), int(k // num_features)) for k in used_keys]
-        column = np.searchsorted(used_keys, keys).astype(np.int32)
+        column_index = np.searchsorted(used_keys, keys).astype(np.int32)
     tree_index = np.arange(nodes.leaf_counts.size)
     if nodes.linear is not None:
         nodes = replace(nodes, value=np.arange(nodes.value.size, dtype=np.float64))
         num_outputs = tree_index.size
-    raw_trees = _build_raw_trees(nodes, column, threshold, default_left)
+    raw_trees = _build_raw_trees(nodes, column_index, threshold, default_left)
     target, base = tree_index % num_outputs, np.zeros(num_outputs)
     try:
         ensemble = build_ensemble(raw_trees, target=target, base=base, compare="le")
@@ -87,8 +87,8 @@ def _build_raw_trees(
     """Concatenate the inner nodes and leaves of all trees, with absolute node numbers."""
     leaf_counts, inner_counts = nodes.leaf_counts, nodes.leaf_counts - 1
     sizes = inner_counts + leaf_counts
-    starts, total = np.cumsum(sizes) - sizes, int(sizes.sum())
-    if total > np.iinfo(np.int32).max:
+    starts, num_nodes = np.cumsum(sizes) - sizes, int(sizes.sum())
+    if num_nodes > np.iinfo(np.int32).max:
         raise ArtifactError("the LightGBM model has more nodes than sqlml can number")
     roots = starts.astype(np.int32)
     first_inner = np.repeat(roots, inner_counts)
@@ -97,35 +97,35 @@ def _build_raw_trees(
     inner_positions = first_inner + _concatenate_ranges(inner_counts)
     leaf_positions = first_leaf + _concatenate_ranges(leaf_counts)
 
-    def spread_inner(values: Array, dtype: str) -> Array:
-        spread = np.zeros(total, dtype)
-        spread[inner_positions] = values
-        return spread
+    def scatter_inner(values: Array, dtype: str) -> Array:
+        scattered = np.zeros(num_nodes, dtype)
+        scattered[inner_positions] = values
+        return scattered
 
-    def number_children(child: Array) -> Array:
+    def index_children(child: Array) -> Array:
         leaf = np.repeat(inner_counts.astype(np.int32), inner_counts) + ~child
         return first_inner + np.where(child >= 0, child, leaf)
 
-    leaf = np.zeros(total, bool)
+    leaf = np.zeros(num_nodes, bool)
     leaf[leaf_positions] = True
-    value = np.zeros((total, 1))
+    value = np.zeros((num_nodes, 1))
     value[leaf_positions, 0] = nodes.value
     cover = None
     if nodes.count is not None and nodes.leaf_count is not None:
-        cover = spread_inner(nodes.count, "float64")
+        cover = scatter_inner(nodes.count, "float64")
         cover[leaf_positions] = nodes.leaf_count
     return RawTrees(
         roots=starts,
-        feature=spread_inner(feature, "int32"),
-        threshold=spread_inner(threshold, "float64"),
-        left=spread_inner(number_children(nodes.left), "int32"),
-        right=spread_inner(number_children(nodes.right), "int32"),
+        feature=scatter_inner(feature, "int32"),
+        threshold=scatter_inner(threshold, "float64"),
+        left=scatter_inner(index_children(nodes.left), "int32"),
+        right=scatter_inner(index_children(nodes.right), "int32"),
         leaf=leaf,
-        default_left=spread_inner(default_left, "bool"),
+        default_left=scatter_inner(default_left, "bool"),
         value=value,
         sets={int(inner_positions[i]): members for i, members in nodes.sets.items()} or None,
         cover=cover,
-        gain=None if nodes.gain is None else spread_inner(nodes.gain, "float64"),
+        gain=None if nodes.gain is None else scatter_inner(nodes.gain, "float64"),
     )
 
 

@@ -60,12 +60,12 @@ class _ScaledObjective:
     is_squared: bool
 
     @classmethod
-    def parse(cls, line: tuple[str, ...]) -> _ScaledObjective:
+    def parse(cls, words: tuple[str, ...]) -> _ScaledObjective:
         """Parse the words of the "objective" line, which is empty for a custom objective."""
-        name = line[0] if line else "custom"
+        name = words[0] if words else "custom"
         objective = boosters.find_objective(OBJECTIVES, name, "LightGBM objective")
         scale = 1.0
-        for option in line[1:]:
+        for option in words[1:]:
             key, _, value = option.partition(":")
             if key == "sigmoid":
                 try:
@@ -74,7 +74,7 @@ class _ScaledObjective:
                     scale = -1.0
                 if not 0 < scale < float("inf"):
                     raise ArtifactError(f"sigmoid:{value} of the LightGBM model is not a number")
-        return cls(name, objective, scale, "sqrt" in line[1:])
+        return cls(name, objective, scale, "sqrt" in words[1:])
 
     def scale_score(self, b: Builder, score: Value) -> Value:
         if self.scale == 1.0:
@@ -149,8 +149,8 @@ def _import_regression(model: LightGBMModel, frame: Frame) -> Outputs:
 def _import_classes(model: LightGBMModel, frame: Frame, labels: Labels) -> Outputs:
     b, objective = frame.builder, _ScaledObjective.parse(model.objective)
     score = _compute_score(model, frame)
-    averaged = _average_trees(model, frame, score)
-    prediction = objective.predict(b, averaged)
+    mean_score = _average_trees(model, frame, score)
+    prediction = objective.predict(b, mean_score)
     if model.outputs > 1:
         if len(labels) != model.outputs:
             raise UnsupportedModelError(
@@ -159,7 +159,7 @@ def _import_classes(model: LightGBMModel, frame: Frame, labels: Labels) -> Outpu
             )
         return boosters.import_multiclass(b, prediction, prediction, score, labels)
     if objective.name == "binary":
-        label = boosters.label_above(b, objective.scale_score(b, averaged), MAX_FIRST_CLASS_SCORE)
+        label = boosters.label_above(b, objective.scale_score(b, mean_score), MAX_FIRST_CLASS_SCORE)
     else:
         label = boosters.label_above(b, prediction, b.op("sub", b.constant(np.ones(1)), prediction))
     return boosters.import_binary(b, label, prediction, score, labels)
@@ -167,11 +167,11 @@ def _import_classes(model: LightGBMModel, frame: Frame, labels: Labels) -> Outpu
 
 def _average_trees(model: LightGBMModel, frame: Frame, score: Value) -> Value:
     """Convert `score`, the sum of the trees, to their mean if the model is a random forest."""
-    iterations = model.nodes.leaf_counts.size // model.outputs
-    if not model.is_average or iterations < 2:
+    num_iterations = model.nodes.leaf_counts.size // model.outputs
+    if not model.is_average or num_iterations < 2:
         return score
     b = frame.builder
-    return b.op("div", score, b.constant(np.array([float(iterations)])))
+    return b.op("div", score, b.constant(np.array([float(num_iterations)])))
 
 
 def _compute_score(model: LightGBMModel, frame: Frame) -> Value:
@@ -215,7 +215,7 @@ def _add_linear_leaves(
     x = _read_columns(frame, used_features.tolist() or [0], categories)
     zero = b.constant(np.zeros(1))
     is_zero = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
-    trees = np.arange(model.nodes.leaf_counts.size)
+    tree_index = np.arange(model.nodes.leaf_counts.size)
     return b.op(
         "linear_leaves",
         b.op("cast", exit_leaves, dtype="int64"),
@@ -226,7 +226,7 @@ def _add_linear_leaves(
         feature=np.searchsorted(used_features, linear.feature).astype(np.int32),
         weights=linear.weights,
         base=np.zeros(model.outputs),
-        target=(trees % model.outputs).astype(np.int32),
+        target=(tree_index % model.outputs).astype(np.int32),
     )
 
 
@@ -247,7 +247,7 @@ def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
         # Some categories are ordered. Any feature whose values could be codes is a candidate.
         max_count = max((len(c) for c in category_lists), default=0)
         could_be_codes = [_could_be_codes(info, max_count) for info in model.feature_infos]
-        features = [i for i, fits in enumerate(could_be_codes) if fits or i in model.categorical]
+        features = [i for i, is_ok in enumerate(could_be_codes) if is_ok or i in model.categorical]
     counts = map(len, category_lists)
     infos = [model.feature_infos[i] for i in features]
     lists_match = len(infos) == len(category_lists) and all(map(_could_be_codes, infos, counts))

@@ -109,12 +109,12 @@ def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
 
 
 def _convert_model(proto: Any, content: bytes) -> OnnxModel:
-    opsets = {opset.domain: int(opset.version) for opset in proto.opset_import}
+    opset_versions = {opset.domain: int(opset.version) for opset in proto.opset_import}
     rows = _find_fixed_rows(proto.graph)
     if rows is not None:
         proto = _open_row_axis(proto, rows)
         content = proto.SerializeToString()
-    has_foreign_domains = not opsets.keys() <= DOMAINS
+    has_foreign_domains = not opset_versions.keys() <= DOMAINS
     graph = proto.graph
     if not graph.node and not graph.output:
         raise ArtifactError("damaged or truncated: the ONNX model has no graph")
@@ -126,11 +126,11 @@ def _convert_model(proto: Any, content: bytes) -> OnnxModel:
     if program is not None and [p.name for p in inputs] != list(program.inputs):
         program = None  # another tool has changed the columns of the graph
     producer = " ".join(word for word in (proto.producer_name, proto.producer_version) if word)
-    writer = f"onnx ({producer})" if producer and not has_foreign_domains else "onnx"
+    written_by = f"onnx ({producer})" if producer and not has_foreign_domains else "onnx"
     if rows is not None:
-        writer += f", made for {rows} rows and read as open"
-    opset = opsets.get("", opsets.get("ai.onnx", 1))
-    model = OnnxModel(inputs, outputs, nodes, constants, opset, content, writer, rows, program)
+        written_by += f", made for {rows} rows and read as open"
+    opset = opset_versions.get("", opset_versions.get("ai.onnx", 1))
+    model = OnnxModel(inputs, outputs, nodes, constants, opset, content, written_by, rows, program)
     _check_order(model)
     return model
 
@@ -164,10 +164,10 @@ def _open_row_axis(proto: Any, fixed_rows: int) -> Any:
 
 def read_tensor(proto: Any) -> Array:
     """Convert a TensorProto to an array; strings become an object array."""
-    count = 1
+    num_values = 1
     for dim in proto.dims:
-        count *= int(dim)
-        if dim < 0 or count > MAX_CONSTANT_VALUES:
+        num_values *= int(dim)
+        if dim < 0 or num_values > MAX_CONSTANT_VALUES:
             raise ArtifactError(
                 f"tensor {proto.name!r} states an invalid or too large shape, {list(proto.dims)}"
             )
@@ -175,8 +175,8 @@ def read_tensor(proto: Any) -> Array:
         array = import_onnx().numpy_helper.to_array(proto)
     except Exception as error:  # onnx passes on the exceptions of numpy and protobuf
         raise ArtifactError(f"tensor {proto.name!r} is damaged ({error})") from error
-    if array.size != count:
-        raise ArtifactError(f"tensor {proto.name!r} has {array.size} numbers, not {count}")
+    if array.size != num_values:
+        raise ArtifactError(f"tensor {proto.name!r} has {array.size} numbers, not {num_values}")
     if proto.data_type == 8:
         strings = np.empty(array.shape, object)
         strings.ravel()[:] = [s.decode() if isinstance(s, bytes) else str(s) for s in array.ravel()]
@@ -209,16 +209,16 @@ def _read_length(dim: Any) -> int | None:
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value != -1 else None
 
 
-def _read_port(info: Any) -> Port:
-    if not info.type.HasField("tensor_type"):
-        return Port(info.name, None, None)
-    tensor_type = info.type.tensor_type
+def _read_port(value_info: Any) -> Port:
+    if not value_info.type.HasField("tensor_type"):
+        return Port(value_info.name, None, None)
+    tensor_type = value_info.type.tensor_type
     shape: tuple[int | None, ...] | None = None
     if tensor_type.HasField("shape"):
         shape = tuple(map(_read_length, tensor_type.shape.dim))
         if any(d is not None and not 0 <= d <= MAX_ROW_VALUES for d in shape):
-            raise ArtifactError(f"{info.name!r} claims a shape of {shape}")
-    return Port(info.name, DTYPES.get(tensor_type.elem_type), shape)
+            raise ArtifactError(f"{value_info.name!r} claims a shape of {shape}")
+    return Port(value_info.name, DTYPES.get(tensor_type.elem_type), shape)
 
 
 def _read_node(node: Any) -> GraphNode:

@@ -21,10 +21,10 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def read_post_transform(call: Call) -> str:
-    name = call.text("post_transform", "NONE")
-    if name not in TRANSFORMS:
-        raise call.error(f"unknown post_transform {name!r}")
-    return name
+    transform = call.text("post_transform", "NONE")
+    if transform not in TRANSFORMS:
+        raise call.error(f"unknown post_transform {transform!r}")
+    return transform
 
 
 def apply_transform(call: Call, score: Value, transform: str) -> Value:
@@ -53,11 +53,11 @@ def _build_probit(call: Call, x: Value) -> Value:
     y = call.op("sub", call.op("mul", two, x), one)
     sign = call.op("where", call.op("lt", y, call.scalar(0, dtype)), call.scalar(-1, dtype), one)
     log = call.op("log", call.op("mul", call.op("sub", one, y), call.op("add", one, y)))
-    half = call.op("mul", call.scalar(0.5, dtype), log)
-    v = call.op("add", call.scalar(2 / (math.pi * 0.147), dtype), half)
-    v2 = call.op("mul", call.scalar(1 / 0.147, dtype), log)
-    root = call.op("sqrt", call.op("sub", call.op("mul", v, v), v2))
-    inner = call.op("sqrt", call.op("add", call.op("neg", v), root))
+    half_log = call.op("mul", call.scalar(0.5, dtype), log)
+    offset = call.op("add", call.scalar(2 / (math.pi * 0.147), dtype), half_log)
+    scaled_log = call.op("mul", call.scalar(1 / 0.147, dtype), log)
+    root = call.op("sqrt", call.op("sub", call.op("mul", offset, offset), scaled_log))
+    inner = call.op("sqrt", call.op("add", call.op("neg", offset), root))
     return call.op("mul", call.scalar(math.sqrt(2), dtype), call.op("mul", sign, inner))
 
 
@@ -126,22 +126,22 @@ def convert_linear_regressor(call: Call) -> Item:
     num_targets = call.integer("targets", 1)
     weights, bias = _read_coefficients(call, x.type.width, num_targets)
     score = call.op("linear", x, weights=weights, bias=bias)
-    name = read_post_transform(call)
-    if num_targets == 1 and name not in ("NONE", "LOGISTIC", "PROBIT"):
-        raise Uncovered(f"post_transform {name} of a single target")
-    return Rows(apply_transform(call, score, name), (num_targets,))
+    transform = read_post_transform(call)
+    if num_targets == 1 and transform not in ("NONE", "LOGISTIC", "PROBIT"):
+        raise Uncovered(f"post_transform {transform} of a single target")
+    return Rows(apply_transform(call, score, transform), (num_targets,))
 
 
 def convert_linear_classifier(call: Call) -> tuple[Item, ...]:
     """Convert LinearClassifier to labels (n,) and scores, float32 (n, classes)."""
     x = _read_float_table(call)
-    values = read_class_values(call, "classlabels_ints", "classlabels_strings")
+    class_values = read_class_values(call, "classlabels_ints", "classlabels_strings")
     score_count = call.vector("coefficients").size // max(1, x.type.width)
-    if score_count != values.size or score_count < 2:
-        raise Uncovered(f"{score_count} scores for {values.size} classes")
+    if score_count != class_values.size or score_count < 2:
+        raise Uncovered(f"{score_count} scores for {class_values.size} classes")
     weights, bias = _read_coefficients(call, x.type.width, score_count)
     scores = call.op("linear", x, weights=weights, bias=bias)
-    label = Choice(build_argmax(call, scores), values, ())
+    label = Choice(build_argmax(call, scores), class_values, ())
     return label, Rows(apply_transform(call, scores, read_post_transform(call)), (score_count,))
 
 
@@ -161,18 +161,18 @@ def convert_imputer(call: Call) -> Item:
     """Convert Imputer: replace NaN, or another number that marks missing values, in each column."""
     x = call.table(0)
     if x.dtype == "int64":
-        fill = call.vector("imputed_value_int64s", "int64")
+        fill_values = call.vector("imputed_value_int64s", "int64")
         missing = call.scalar(call.integer("replaced_value_int64", 0), "int64")
     else:
         x = Rows(_read_float_table(call), x.inner)
-        fill = call.vector("imputed_value_floats")
+        fill_values = call.vector("imputed_value_floats")
         missing = call.scalar(call.number("replaced_value_float", 0.0), "float32")
-    if fill.size not in (1, x.inner[0]):
-        raise call.error(f"it has {fill.size} numbers for {x.inner[0]} columns")
-    replaced = call.attr("replaced_value_float")
-    is_nan = x.dtype == "float32" and isinstance(replaced, float) and math.isnan(replaced)
+    if fill_values.size not in (1, x.inner[0]):
+        raise call.error(f"it has {fill_values.size} numbers for {x.inner[0]} columns")
+    marker = call.attr("replaced_value_float")
+    is_nan = x.dtype == "float32" and isinstance(marker, float) and math.isnan(marker)
     is_missing = call.op("isnan", x.value) if is_nan else call.op("eq", x.value, missing)
-    return Rows(call.op("where", is_missing, call.builder.constant(fill), x.value), x.inner)
+    return Rows(call.op("where", is_missing, call.builder.constant(fill_values), x.value), x.inner)
 
 
 def convert_normalizer(call: Call) -> Item:
@@ -185,13 +185,13 @@ def convert_normalizer(call: Call) -> Item:
     if norm not in ("MAX", "L1", "L2"):
         raise call.error(f"unknown norm {norm!r}")
     magnitudes = x if norm == "MAX" else call.op("abs" if norm == "L1" else "square", x)
-    total = call.op("max" if norm == "MAX" else "sum", magnitudes, axis=1)
+    row_norm = call.op("max" if norm == "MAX" else "sum", magnitudes, axis=1)
     if norm == "L2":
-        magnitude = call.op("sqrt", call.op("div", magnitudes, total))
-        divided = call.op("where", call.op("lt", x, zero), call.op("neg", magnitude), magnitude)
+        root = call.op("sqrt", call.op("div", magnitudes, row_norm))
+        normalized = call.op("where", call.op("lt", x, zero), call.op("neg", root), root)
     else:
-        divided = call.op("div", x, total)
-    return Rows(call.op("where", call.op("ne", total, zero), divided, x), (x.type.width,))
+        normalized = call.op("div", x, row_norm)
+    return Rows(call.op("where", call.op("ne", row_norm, zero), normalized, x), (x.type.width,))
 
 
 def convert_binarizer(call: Call) -> Item:

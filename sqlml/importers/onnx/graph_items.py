@@ -76,18 +76,18 @@ class Call:
     """The number of rows that the graph fixes; its constants may contain this number."""
 
     def item(self, i: int) -> Item:
-        if i >= len(self.inputs) or (item := self.inputs[i]) is None:
+        if i >= len(self.inputs) or (tensor := self.inputs[i]) is None:
             raise self.error(f"it lacks input {i}")
-        return item
+        return tensor
 
     def optional_item(self, i: int) -> Item | None:
         return self.inputs[i] if i < len(self.inputs) else None
 
     def const(self, i: int) -> Array:
-        item = self.item(i)
-        if not isinstance(item, Const):
+        tensor = self.item(i)
+        if not isinstance(tensor, Const):
             raise Uncovered(f"its input {i} is computed from the rows")
-        return item.value
+        return tensor.value
 
     def ints(self, i: int) -> list[int]:
         """Return input `i`, which must be a constant tensor of integers, as a flat list."""
@@ -106,18 +106,18 @@ class Call:
             raise Uncovered("its input is not a table")
         return x
 
-    def numbers(self, item: Item) -> Rows:
-        """Convert `item` to numbers per row; a Choice of numbers is looked up in its table."""
-        if isinstance(item, Choice):
-            if item.values.dtype == object:
+    def numbers(self, tensor: Item) -> Rows:
+        """Convert `tensor` to numbers per row; a Choice of numbers is looked up in its table."""
+        if isinstance(tensor, Choice):
+            if tensor.values.dtype == object:
                 raise Uncovered("it computes with strings")
-            if not item.cached_numbers:
-                table = self.builder.constant(item.values)
-                item.cached_numbers.append(self.builder.op("take", table, item.index))
-            return Rows(item.cached_numbers[0], item.inner)
-        if not isinstance(item, Rows):
+            if not tensor.cached_numbers:
+                table = self.builder.constant(tensor.values)
+                tensor.cached_numbers.append(self.builder.op("take", table, tensor.index))
+            return Rows(tensor.cached_numbers[0], tensor.inner)
+        if not isinstance(tensor, Rows):
             raise Uncovered("it reads a constant, or strings, where numbers per row are expected")
-        return item
+        return tensor
 
     def attr(self, name: str, default: Any = None) -> Any:
         return self.node.attrs.get(name, default)
@@ -186,42 +186,42 @@ class Call:
         return self.builder.cast(value, dtype)
 
 
-def apply_to_grid(call: Call, item: Item, change: Callable[[Array], Array]) -> Item:
-    """Rearrange the elements of each row of `item` with the numpy function `change`.
+def apply_to_grid(call: Call, tensor: Item, rearrange: Callable[[Array], Array]) -> Item:
+    """Rearrange the elements of each row of `tensor` with the numpy function `rearrange`.
 
-    `change` maps an array (1, *inner) to an array (1, ...). A constant is passed to it as a whole.
+    It maps an array (1, *inner) to an array (1, ...). A constant is passed to it as a whole.
     """
-    if isinstance(item, Const):
-        return Const(np.asarray(change(item.value)))
-    if isinstance(item, Dims):
+    if isinstance(tensor, Const):
+        return Const(np.asarray(rearrange(tensor.value)))
+    if isinstance(tensor, Dims):
         raise Uncovered("it computes with the number of rows")
-    columns = row_tensors.map_columns(item.inner, change)
-    if isinstance(item, Rows):
-        return row_tensors.pick_columns(call.builder, item, columns)
-    if isinstance(item, Texts):
-        return Texts(tuple(item.columns[i] for i in columns.ravel()), columns.shape)
+    columns = row_tensors.map_columns(tensor.inner, rearrange)
+    if isinstance(tensor, Rows):
+        return row_tensors.pick_columns(call.builder, tensor, columns)
+    if isinstance(tensor, Texts):
+        return Texts(tuple(tensor.columns[i] for i in columns.ravel()), columns.shape)
     if columns.size != 1:
         raise Uncovered("it repeats labels")
-    return Choice(item.index, item.values, columns.shape)
+    return Choice(tensor.index, tensor.values, columns.shape)
 
 
-def apply_elementwise(call: Call, op: str, items: Sequence[Item] | None = None) -> Rows:
-    """Apply `op` to `items`, which are broadcast; they default to all inputs of the node."""
-    values, inner = align(call, items)
+def apply_elementwise(call: Call, op: str, tensors: Sequence[Item] | None = None) -> Rows:
+    """Apply `op` to `tensors`, which are broadcast; they default to all inputs of the node."""
+    values, inner = align(call, tensors)
     return Rows(call.op(op, *values), inner)
 
 
-def align(call: Call, items: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
-    """Broadcast `items`, by default all inputs; also return their common shape after the rows."""
-    items = [call.item(i) for i in range(len(call.inputs))] if items is None else items
-    operands = [item.value if isinstance(item, Const) else call.numbers(item) for item in items]
+def align(call: Call, tensors: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
+    """Broadcast `tensors`, by default all inputs; also return their common shape after the rows."""
+    tensors = [call.item(i) for i in range(len(call.inputs))] if tensors is None else tensors
+    operands = [t.value if isinstance(t, Const) else call.numbers(t) for t in tensors]
     return row_tensors.broadcast_operands(call.builder, operands)
 
 
-def find_shape(item: Item) -> tuple[int, ...]:
-    """Return the ONNX shape of an item, with ROWS instead of the number of rows."""
-    if isinstance(item, Const):
-        return item.value.shape
-    if isinstance(item, Dims):
-        return (len(item.shape),)
-    return (ROWS, *item.inner)
+def find_shape(tensor: Item) -> tuple[int, ...]:
+    """Return the ONNX shape of a tensor, with ROWS instead of the number of rows."""
+    if isinstance(tensor, Const):
+        return tensor.value.shape
+    if isinstance(tensor, Dims):
+        return (len(tensor.shape),)
+    return (ROWS, *tensor.inner)

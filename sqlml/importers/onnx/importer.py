@@ -91,12 +91,12 @@ def convert_graph(
     Raises Uncovered if the IR cannot express an operator or its attributes.
     """
     constants = {name: Const(value) for name, value in model.constants.items()}
-    item_of: dict[str, Item] = {**inputs, **constants}
+    items_by_name: dict[str, Item] = {**inputs, **constants}
     for node in model.nodes:
         convert = FUNCTIONS.get(node.op)
         if convert is None:
             raise Uncovered(f"sqlml does not import the operator {node.op}")
-        arguments = tuple(item_of[name] if name else None for name in node.inputs)
+        arguments = tuple(items_by_name[name] if name else None for name in node.inputs)
         call = Call(builder, node, arguments, model.opset, column_names, model.fixed_rows)
         try:
             with np.errstate(all="ignore"):
@@ -108,8 +108,8 @@ def convert_graph(
         items = result if isinstance(result, tuple) else (result,)
         if len(node.outputs) > len(items):
             raise Uncovered(f"operator {node.op} has {len(node.outputs)} outputs")
-        item_of.update((n, item) for n, item in zip(node.outputs, items, strict=False) if n)
-    return item_of
+        items_by_name.update((n, item) for n, item in zip(node.outputs, items, strict=False) if n)
+    return items_by_name
 
 
 MAX_FEATURES = 1 << 16
@@ -124,9 +124,9 @@ def file_schema(model: OnnxModel) -> Schema:
     widened = probe.widen_inputs(model)
     open_ports = [p for p in model.inputs if probe.has_open_width(p)]
     if any(probe.has_open_width(p) for p in widened.inputs):
-        fixed = [p for p in widened.inputs if not probe.has_open_width(p)]
-        has_several = len(fixed) + 1 < len(widened.inputs)
-        if has_several or any(probe.count_features(p) < 1 for p in fixed):
+        fixed_ports = [p for p in widened.inputs if not probe.has_open_width(p)]
+        has_several = len(fixed_ports) + 1 < len(widened.inputs)
+        if has_several or any(probe.count_features(p) < 1 for p in fixed_ports):
             raise UnsupportedModelError(
                 "several inputs of the ONNX model have an open width; export it with fixed widths"
             )
@@ -172,46 +172,46 @@ def import_saved_model(model: OnnxModel, frame: Frame) -> Outputs:
 def _copy_program(program: Program, frame: Frame) -> Outputs:
     """Copy the nodes of `program` to the builder of `frame`, with the column names of `frame`."""
     check_model(program)
-    names = dict(zip(program.inputs, frame.names, strict=True))
+    name_by_input = dict(zip(program.inputs, frame.names, strict=True))
     b, values = frame.builder, list[Value]()
     for node in program.nodes:
         if node.op == "input":
-            values.append(b.input(names[node.attrs["name"]], node.type.dtype))
+            values.append(b.input(name_by_input[node.attrs["name"]], node.type.dtype))
         else:
             values.append(b.copy_node(node, [values[i] for i in node.inputs]))
     return Outputs({name: values[i] for name, i in program.outputs.items()}, program.labels)
 
 
-def _build_outputs(model: OnnxModel, item_of: Mapping[str, Item], b: Builder) -> Outputs:
+def _build_outputs(model: OnnxModel, items_by_name: Mapping[str, Item], b: Builder) -> Outputs:
     """Build the outputs of a classifier, a regressor or a transformer from the items of a graph.
 
     An output is a label if it chooses among constants, or is an integer alongside scores.
     """
-    items = {port.name: item_of[port.name] for port in model.outputs}
-    numbers_of = {name: item for name, item in items.items() if isinstance(item, Rows)}
-    scores = {name: x for name, x in numbers_of.items() if x.dtype in FLOATS}
-    keys_of = labels.find_probability_keys(model)
+    items = {port.name: items_by_name[port.name] for port in model.outputs}
+    numeric_items = {name: item for name, item in items.items() if isinstance(item, Rows)}
+    scores = {name: x for name, x in numeric_items.items() if x.dtype in FLOATS}
+    zipmap_keys = labels.find_probability_keys(model)
     choice = next((x for x in items.values() if isinstance(x, Choice)), None)
-    columns = [x for x in numbers_of.values() if math.prod(x.inner) == 1]
-    label = next((x for x in columns if x.dtype in _LABELS), None)
+    columns = [x for x in numeric_items.values() if math.prod(x.inner) == 1]
+    label = next((x for x in columns if x.dtype in _LABEL_DTYPES), None)
     if choice is None and scores and label is not None:
-        class_keys = next((keys_of[name] for name in scores if name in keys_of), None)
+        class_keys = next((zipmap_keys[name] for name in scores if name in zipmap_keys), None)
         choice = _convert_to_choice(label, class_keys, b)
         if choice is None:  # integers are numbers if the graph lists no labels
             score = next(iter(scores.values())).value
             numbers = {"label": label.value, "score": score}
             return Outputs({name: b.cast(value, "float64") for name, value in numbers.items()})
     if choice is not None:
-        return _build_classifier_outputs(choice, scores, keys_of, b)
-    if not numbers_of:
+        return _build_classifier_outputs(choice, scores, zipmap_keys, b)
+    if not numeric_items:
         raise Uncovered("the graph outputs no numbers")
     if len(items) == 1:
-        value = b.cast(next(iter(numbers_of.values())).value, "float64")
+        value = b.cast(next(iter(numeric_items.values())).value, "float64")
         return Outputs({"label" if value.type.width == 1 else "transform": value})
     raise Uncovered("the graph has several outputs, but no label")
 
 
-_LABELS = frozenset((*INTEGERS, "bool"))
+_LABEL_DTYPES = frozenset((*INTEGERS, "bool"))
 
 
 def _convert_to_choice(label: Rows, classes: Array | None, b: Builder) -> Choice | None:
@@ -227,25 +227,25 @@ def _convert_to_choice(label: Rows, classes: Array | None, b: Builder) -> Choice
 
 
 def _build_classifier_outputs(
-    choice: Choice, scores: Mapping[str, Rows], keys_of: Mapping[str, Array], b: Builder
+    choice: Choice, scores: Mapping[str, Rows], zipmap_keys: Mapping[str, Array], b: Builder
 ) -> Outputs:
     """Build the outputs of a classifier: "label", and "proba" or "score" if there are scores.
 
-    `scores` and `keys_of` map graph outputs to their numbers and to the keys of their ZipMap.
+    `scores` and `zipmap_keys` map graph outputs to their numbers and to the keys of their ZipMap.
     Probabilities are outputs named after the classes, or one output with a number per class.
     """
-    class_keys = next((keys_of[name].tolist() for name in scores if name in keys_of), None)
-    index, class_labels = labels.number_labels(choice.index, choice.values.tolist(), class_keys, b)
-    values = {"label": index}
+    class_keys = next((zipmap_keys[name].tolist() for name in scores if name in zipmap_keys), None)
+    index, class_labels = labels.index_labels(choice.index, choice.values.tolist(), class_keys, b)
+    outputs = {"label": index}
     column_names = labels.find_label_columns(scores, class_labels.values)
     if column_names:
         value = b.op("concat", *[b.cast(scores[name].value, "float64") for name in column_names])
-        return Outputs({**values, "proba": value}, class_labels)
+        return Outputs({**outputs, "proba": value}, class_labels)
     for name, item in scores.items():
         value = b.cast(item.value, "float64")
         is_proba = value.type.width == len(class_labels.values) and not labels.is_score_name(name)
-        values.setdefault("proba" if is_proba else "score", value)
-    return Outputs(values, class_labels)
+        outputs.setdefault("proba" if is_proba else "score", value)
+    return Outputs(outputs, class_labels)
 
 
 FILE = "onnx file"

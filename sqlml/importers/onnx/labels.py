@@ -72,12 +72,12 @@ def find_class_list(node: GraphNode) -> Array | None:
 
 def find_probability_keys(model: OnnxModel) -> dict[str, Array]:
     """Map each output of a ZipMap node to the class labels that are its keys."""
-    maps = (node for node in model.nodes if node.op == "ZipMap" and node.outputs)
-    keys_by_name = {node.outputs[0]: find_class_list(node) for node in maps}
+    zip_maps = (node for node in model.nodes if node.op == "ZipMap" and node.outputs)
+    keys_by_name = {node.outputs[0]: find_class_list(node) for node in zip_maps}
     return {name: keys for name, keys in keys_by_name.items() if keys is not None}
 
 
-def number_labels(
+def index_labels(
     index: Value, values: Sequence[Any], keys: Sequence[Any] | None, b: Builder
 ) -> tuple[Value, Labels]:
     """Return the class index of each row, int64 (n, 1), and the distinct labels in class order.
@@ -92,10 +92,10 @@ def number_labels(
         # True == 1 in Python, so a key may differ from its label in type. Keep the label's type.
         label_of = {label: label for label in order}
         order = [label_of.get(key, key) for key in keys]
-    positions = {label: i for i, label in enumerate(order)}
-    index_of = np.array([positions[v] for v in values], np.int64)
-    if not np.array_equal(index_of, np.arange(index_of.size)):
-        index = b.op("take", b.constant(index_of), index)
+    position_by_label = {label: i for i, label in enumerate(order)}
+    class_indices = np.array([position_by_label[v] for v in values], np.int64)
+    if not np.array_equal(class_indices, np.arange(class_indices.size)):
+        index = b.op("take", b.constant(class_indices), index)
     return b.cast(index, "int64"), build_labels(order)
 
 
@@ -144,8 +144,8 @@ def convert_category_mapper(call: Call) -> Item:
 
 def _map_numbers_or_strings(call: Call, numbers: Array, strings: Array) -> Item:
     """Map strings to `numbers` if input 0 has strings, otherwise numbers to `strings`."""
-    item = call.item(0)
-    if isinstance(item, Texts) or (isinstance(item, Choice) and item.values.dtype == object):
+    tensor = call.item(0)
+    if isinstance(tensor, Texts) or (isinstance(tensor, Choice) and tensor.values.dtype == object):
         default = np.array([call.integer("default_int64", -1)], np.int64)
         return _map_keys(call, strings, np.concatenate([numbers, default]))
     default = to_strings([call.text("default_string", "_Unused")])
@@ -154,25 +154,25 @@ def _map_numbers_or_strings(call: Call, numbers: Array, strings: Array) -> Item:
 
 def _map_keys(call: Call, keys: Array, values: Array) -> Item:
     """Map input 0 from `keys` to `values`, whose extra last entry is the default."""
-    item = call.item(0)
-    item = to_choice(call.builder, item) or item
-    lookup: dict[object, int] = {}
+    tensor = call.item(0)
+    tensor = to_choice(call.builder, tensor) or tensor
+    position_by_key: dict[object, int] = {}
     nan_position = keys.size
     for i, key in enumerate(keys.tolist()):
         if key != key:
             nan_position = min(nan_position, i)
         else:
-            lookup.setdefault(key, i)
-    if isinstance(item, Choice) and (item.values.dtype == object) == (keys.dtype == object):
-        positions = [lookup.get(v, keys.size) for v in item.values.tolist()]
-        return Choice(item.index, values[positions], item.inner)
-    distinct = np.array(list(lookup.values()), np.int64)
+            position_by_key.setdefault(key, i)
+    if isinstance(tensor, Choice) and (tensor.values.dtype == object) == (keys.dtype == object):
+        positions = [position_by_key.get(v, keys.size) for v in tensor.values.tolist()]
+        return Choice(tensor.index, values[positions], tensor.inner)
+    key_positions = np.array(list(position_by_key.values()), np.int64)
     # `_encode` returns an index into `table`, whose last entries are for NaN and unknown inputs.
-    table = np.concatenate([distinct, [nan_position, keys.size]])
-    categories = keys[distinct]
-    columns = _split_columns(call, item, keys)
-    codes = [_encode(call, x, categories, distinct.size) for x in columns]
-    inner = item.inner if isinstance(item, Rows | Texts) else ()
+    table = np.concatenate([key_positions, [nan_position, keys.size]])
+    categories = keys[key_positions]
+    columns = _split_columns(call, tensor, keys)
+    codes = [_encode(call, x, categories, key_positions.size) for x in columns]
+    inner = tensor.inner if isinstance(tensor, Rows | Texts) else ()
     if len(codes) == 1:
         return Choice(codes[0], values[table], inner)
     if values.dtype == object:
@@ -181,13 +181,13 @@ def _map_keys(call: Call, keys: Array, values: Array) -> Item:
     return Rows(call.op("concat", *mapped), inner)
 
 
-def _split_columns(call: Call, item: Item, keys: Array) -> list[Value]:
-    """Split `item`, which is input 0, into columns (n, 1) in the dtype of `keys`."""
-    if isinstance(item, Texts):
+def _split_columns(call: Call, tensor: Item, keys: Array) -> list[Value]:
+    """Split `tensor`, which is input 0, into columns (n, 1) in the dtype of `keys`."""
+    if isinstance(tensor, Texts):
         if keys.dtype != object:
             raise Uncovered("it looks strings up among numbers")
-        return list(item.columns)
-    if isinstance(item, Const) or keys.dtype == object:
+        return list(tensor.columns)
+    if isinstance(tensor, Const) or keys.dtype == object:
         raise Uncovered("it looks numbers up among strings, or a constant")
     x = call.rows(0)
     value = call.cast(x.value, dtype_of(keys))
@@ -216,12 +216,12 @@ def convert_one_hot_encoder(call: Call) -> Item:
 
     An unknown category becomes zeros if attribute `zeros` is 1. Otherwise, scoring it fails.
     """
-    item = call.item(0)
+    tensor = call.item(0)
     strings = call.texts("cats_strings")
     keys = to_strings(strings) if strings else call.vector("cats_int64s", "int64")
     if not keys.size or len(set(keys.tolist())) != keys.size:
         raise call.error("its categories are not distinct")
-    columns, inner = _split_columns(call, item, keys), find_shape(item)[1:]
+    columns, inner = _split_columns(call, tensor, keys), find_shape(tensor)[1:]
     blocks = []
     for i, column in enumerate(columns):
         codes = call.op("encode", column, categories=keys, missing=-1)

@@ -29,27 +29,27 @@ def has_open_width(port: Port) -> bool:
     return port.dtype is not None and port.shape is not None and port.shape[1:] == (None,)
 
 
-def widen_inputs(model: OnnxModel, columns: int | None = None) -> OnnxModel:
+def widen_inputs(model: OnnxModel, count: int | None = None) -> OnnxModel:
     """Return the model with the open widths of its inputs replaced by the widths that nodes need.
 
-    `columns` is the number of columns of all inputs together, if the user names them. If the width
+    `count` is the number of columns of all inputs together, if the user names them. If the width
     of a single input remains unknown, this input gets the columns that are left over.
     """
     widths = {p.name: find_width_in_graph(model, p.name) for p in model.inputs if has_open_width(p)}
     if not widths:
         return model
-    inexact = [name for name, width in widths.items() if not width.is_exact]
-    if columns is not None and len(inexact) == 1:
-        (name,) = inexact
-        others = [p for p in model.inputs if p.name != name]
-        other_columns = sum(count_features(p) for p in others if p.name not in widths)
+    inexact_names = [name for name, width in widths.items() if not width.is_exact]
+    if count is not None and len(inexact_names) == 1:
+        (name,) = inexact_names
+        other_ports = [p for p in model.inputs if p.name != name]
+        other_columns = sum(count_features(p) for p in other_ports if p.name not in widths)
         other_columns += sum(width.columns for n, width in widths.items() if n != name)
         min_columns = other_columns + max(1, widths[name].columns)
-        if columns < min_columns:
+        if count < min_columns:
             raise UnsupportedModelError(
-                f"the ONNX model reads at least {min_columns} columns, but inputs names {columns}"
+                f"the ONNX model reads at least {min_columns} columns, but inputs names {count}"
             )
-        widths[name] = Width(columns - other_columns, True)
+        widths[name] = Width(count - other_columns, True)
     ports = list(model.inputs)
     for i, port in enumerate(ports):
         if port.shape and port.name in widths and widths[port.name].columns:
@@ -103,9 +103,9 @@ _CLASS_LISTS = ("intercepts", "classlabels_ints", "classlabels_strings")
 def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) -> Width:
     """Find the width of the input at `position` of `node` from its attributes and constants."""
     attrs = node.attrs
-    columns = attrs.get("nodes_featureids")
-    if columns is not None:
-        return Width(int(np.max(columns, initial=-1)) + 1, False)
+    feature_ids = attrs.get("nodes_featureids")
+    if feature_ids is not None:
+        return Width(int(np.max(feature_ids, initial=-1)) + 1, False)
     if node.op == "LinearRegressor":
         return _find_matrix_width(attrs.get("coefficients"), int(attrs.get("targets", 1)))
     if node.op == "LinearClassifier":
@@ -119,10 +119,10 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
     lengths = [len(attrs[name]) for name in _PER_COLUMN_ATTRIBUTES if name in attrs]
     if max(lengths, default=0) > 1:
         return Width(max(lengths), True)
-    weights = [constants[name] for name in node.inputs if name in constants]
-    if not weights or not weights[0].size:
+    constant_inputs = [constants[name] for name in node.inputs if name in constants]
+    if not constant_inputs or not constant_inputs[0].size:
         return Width(0, False)
-    weight = weights[0]
+    weight = constant_inputs[0]
     if node.op in ("MatMul", "Gemm") and position == 0:
         return Width(weight.shape[1 if attrs.get("transB") else 0], weight.ndim <= 2)
     if node.op in ("ArrayFeatureExtractor", "Gather") and weight.dtype.kind == "i":
@@ -172,11 +172,11 @@ def read_numbers(columns: Frame, port: Port) -> Value:
     if port.dtype in INTEGERS or port.dtype == "bool":
         step = f"the ONNX model ({port.dtype})"
         attrs = {"features": columns.names, "allow_nan": False, "step": step}
-        value = _check_exact(columns, port, columns.builder.op("require_finite", value, **attrs))
+        value = _require_exact(columns, port, columns.builder.op("require_finite", value, **attrs))
     return columns.builder.cast(value, port.dtype)
 
 
-def _check_exact(columns: Frame, port: Port, value: Value) -> Value:
+def _require_exact(columns: Frame, port: Port, value: Value) -> Value:
     """Add a check that `port.dtype` represents every number of `value`; return `value`."""
     b = columns.builder
     low, high = (0, 1) if port.dtype == "bool" else _INTEGER_RANGES[str(port.dtype)]
@@ -273,14 +273,14 @@ def _try_model(request: Any, model: bytes) -> dict[str, Any]:
     else:
         return {"error": errors[0]}
     outputs = {}
-    for name, values in zip(names, batch_results, strict=True):
-        if not isinstance(values, np.ndarray) or values.shape[:1] != (ROWS,):
+    for name, batch in zip(names, batch_results, strict=True):
+        if not isinstance(batch, np.ndarray) or batch.shape[:1] != (ROWS,):
             return {"error": f"output {name!r} does not have one entry per row"}
-        outputs[name] = [values.dtype.name, int(values.size // ROWS)]
+        outputs[name] = [batch.dtype.name, int(batch.size // ROWS)]
     for i in range(ROWS):
         row_results = session.run(names, {n: x[i : i + 1] for n, x in feed.items()})
-        for name, value, values in zip(names, row_results, batch_results, strict=True):
-            expected, actual = values[i : i + 1], np.asarray(value)
+        for name, row, batch in zip(names, row_results, batch_results, strict=True):
+            expected, actual = batch[i : i + 1], np.asarray(row)
             if expected.dtype.kind == "f" and actual.shape == expected.shape:
                 is_same = np.allclose(actual, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
             else:

@@ -46,7 +46,7 @@ def _make_variadic(op: str) -> Function:
     """Make a converter for Add, Sum, Max or Min, which combines the operands by `op` in order."""
 
     def convert(call: Call) -> Item:
-        operands, inner = align(call, [item for item in call.inputs if item is not None])
+        operands, inner = align(call, [tensor for tensor in call.inputs if tensor is not None])
         result = operands[0]
         for operand in operands[1:]:
             result = call.op(op, result, operand)
@@ -142,15 +142,15 @@ def _convert_clip(call: Call) -> Item:
 
 def _convert_cast(call: Call) -> Item:
     dtype = DTYPES.get(call.integer("to", 0))
-    item = call.item(0)
+    tensor = call.item(0)
     if dtype is None:
         raise Uncovered("it converts to a type that sqlml does not support")
-    if isinstance(item, Const):
-        if dtype == "string" or item.value.dtype == object:
+    if isinstance(tensor, Const):
+        if dtype == "string" or tensor.value.dtype == object:
             raise Uncovered("it converts strings")
-        return Const(item.value.astype(dtype))
-    if isinstance(item, Choice):  # Casting the values keeps the label recognizable.
-        return Choice(item.index, cast_labels(item.values, dtype), item.inner)
+        return Const(tensor.value.astype(dtype))
+    if isinstance(tensor, Choice):  # Casting the values keeps the label recognizable.
+        return Choice(tensor.index, cast_labels(tensor.values, dtype), tensor.inner)
     x = call.rows(0)
     if dtype == "string":
         raise Uncovered("it converts numbers to strings")

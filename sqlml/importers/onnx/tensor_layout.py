@@ -61,87 +61,87 @@ def _convert_shape(call: Call) -> Item:
 
 
 def _convert_reshape(call: Call) -> Item:
-    item = call.item(0)
+    tensor = call.item(0)
     if call.opset < 5 and call.optional_item(1) is None:
         lengths: list[int] = [int(d) for d in call.vector("shape", "int64")]
     else:
         shape = call.item(1)
         lengths = list(shape.shape) if isinstance(shape, Dims) else call.ints(1)
-    old_shape = find_shape(item)
-    if isinstance(item, Dims):
+    old_shape = find_shape(tensor)
+    if isinstance(tensor, Dims):
         raise Uncovered("it reshapes a shape")
     if 0 in lengths and call.integer("allowzero", 0):
         raise Uncovered("it makes an empty shape")
     padded_shape = [*old_shape, *[0] * len(lengths)]
     lengths = [old if new == 0 else new for old, new in zip(padded_shape, lengths, strict=False)]
-    if isinstance(item, Const):
-        return Const(item.value.reshape(lengths))
+    if isinstance(tensor, Const):
+        return Const(tensor.value.reshape(lengths))
     if not lengths or lengths[0] not in (ROWS, call.fixed_rows):
         raise Uncovered("it does not keep the rows")
     # A -1 after the row axis stands for the length that is left over, so the row axis is 0.
-    inner = fill_shape(lengths[1:], math.prod(item.inner))
-    return apply_to_grid(call, item, lambda grid: grid.reshape(1, *inner))
+    inner = fill_shape(lengths[1:], math.prod(tensor.inner))
+    return apply_to_grid(call, tensor, lambda grid: grid.reshape(1, *inner))
 
 
 def _convert_squeeze(call: Call) -> Item:
-    item = call.item(0)
-    axes = call.axes(len(find_shape(item)))
+    tensor = call.item(0)
+    axes = call.axes(len(find_shape(tensor)))
     if axes is None:
-        if not isinstance(item, Const):
+        if not isinstance(tensor, Const):
             raise Uncovered("it may drop the rows")
-        return Const(np.squeeze(item.value))
-    if not isinstance(item, Const) and 0 in axes:
+        return Const(np.squeeze(tensor.value))
+    if not isinstance(tensor, Const) and 0 in axes:
         raise Uncovered("it drops the rows")
-    return apply_to_grid(call, item, lambda grid: np.squeeze(grid, tuple(axes)))
+    return apply_to_grid(call, tensor, lambda grid: np.squeeze(grid, tuple(axes)))
 
 
 def _convert_unsqueeze(call: Call) -> Item:
-    item = call.item(0)
-    attribute = call.attr("axes")
-    count = len(call.ints(1)) if attribute is None else len(attribute)
-    axes = call.axes(len(find_shape(item)) + count)
-    if axes is None or (not isinstance(item, Const) and 0 in axes):
+    tensor = call.item(0)
+    axes_attribute = call.attr("axes")
+    num_axes = len(call.ints(1)) if axes_attribute is None else len(axes_attribute)
+    axes = call.axes(len(find_shape(tensor)) + num_axes)
+    if axes is None or (not isinstance(tensor, Const) and 0 in axes):
         raise Uncovered("it puts an axis before the rows")
-    return apply_to_grid(call, item, lambda grid: np.expand_dims(grid, axes))
+    return apply_to_grid(call, tensor, lambda grid: np.expand_dims(grid, axes))
 
 
 def _convert_flatten(call: Call) -> Item:
-    item = call.item(0)
+    tensor = call.item(0)
     if call.integer("axis", 1) != 1:
         raise Uncovered("it mixes rows")
-    return apply_to_grid(call, item, lambda grid: grid.reshape(grid.shape[0], -1))
+    return apply_to_grid(call, tensor, lambda grid: grid.reshape(grid.shape[0], -1))
 
 
 def _convert_transpose(call: Call) -> Item:
-    item = call.item(0)
+    tensor = call.item(0)
     order = call.vector("perm", "int64").tolist()
-    if isinstance(item, Const):
-        return Const(np.transpose(item.value, order or None))
-    rank = len(find_shape(item))
+    if isinstance(tensor, Const):
+        return Const(np.transpose(tensor.value, order or None))
+    rank = len(find_shape(tensor))
     if not order or order[0] != 0 or sorted(order) != list(range(rank)):
         raise Uncovered("it turns rows into columns")
-    return apply_to_grid(call, item, lambda grid: np.transpose(grid, order))
+    return apply_to_grid(call, tensor, lambda grid: np.transpose(grid, order))
 
 
 def _convert_gather(call: Call) -> Item:
-    item, indices = call.item(0), call.item(1)
-    rank = len(find_shape(item))
+    tensor, indices = call.item(0), call.item(1)
+    rank = len(find_shape(tensor))
     axis = call.axis(0, rank)
-    if isinstance(item, Const) and not isinstance(indices, Const):
+    if isinstance(tensor, Const) and not isinstance(indices, Const):
         if axis != 0:
             raise Uncovered("it looks up columns of a matrix")
-        return look_up(call, item.value, indices)
-    if isinstance(item, Dims):
-        dims = [item.shape[i] for i in call.ints(1)]
+        return look_up(call, tensor.value, indices)
+    if isinstance(tensor, Dims):
+        dims = [tensor.shape[i] for i in call.ints(1)]
         if ROWS in dims:
             raise Uncovered("it computes with the number of rows")
         return Const(np.array(dims, np.int64).reshape(call.const(1).shape))
     positions = call.const(1)
     if positions.dtype.kind not in "iu":
         raise call.error("its indices are not integers")
-    if not 0 <= axis < rank or (axis == 0 and not isinstance(item, Const)):
+    if not 0 <= axis < rank or (axis == 0 and not isinstance(tensor, Const)):
         raise Uncovered("it chooses rows")
-    return apply_to_grid(call, item, lambda grid: np.take(grid, positions, axis))
+    return apply_to_grid(call, tensor, lambda grid: np.take(grid, positions, axis))
 
 
 def look_up(call: Call, table: Array, indices: Item) -> Item:
@@ -175,20 +175,20 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
     return Rows(entries, (*inner, *entry_shape))
 
 
-def to_choice(b: Builder, item: Item) -> Choice | None:
-    """Convert `item` to a Choice, or return None if its possible values are unknown.
+def to_choice(b: Builder, tensor: Item) -> Choice | None:
+    """Convert `tensor` to a Choice, or return None if its possible values are unknown.
 
     They are known for a Choice, and for a single argmax or comparison per row.
     """
-    if isinstance(item, Choice):
-        return item
-    if not isinstance(item, Rows) or math.prod(item.inner) != 1:
+    if isinstance(tensor, Choice):
+        return tensor
+    if not isinstance(tensor, Rows) or math.prod(tensor.inner) != 1:
         return None
-    max_value = find_max_value(b, item.value)
+    max_value = find_max_value(b, tensor.value)
     if not max_value < MAX_ROW_VALUES:
         return None
-    values = np.arange(int(max_value) + 1).astype(item.dtype)
-    return Choice(b.cast(item.value, "int64"), values, item.inner)
+    values = np.arange(int(max_value) + 1).astype(tensor.dtype)
+    return Choice(b.cast(tensor.value, "int64"), values, tensor.inner)
 
 
 def _convert_gather_elements(call: Call) -> Item:
@@ -229,20 +229,20 @@ _EXACT_TYPES = frozenset({"int32", "int64", "float32", "float64"})
 
 
 def _convert_array_feature_extractor(call: Call) -> Item:
-    item, indices = call.item(0), call.item(1)
-    if isinstance(item, Const):
+    tensor, indices = call.item(0), call.item(1)
+    if isinstance(tensor, Const):
         if not isinstance(indices, Const):
-            return look_up(call, item.value.ravel(), indices)
-        return Const(np.atleast_2d(item.value)[..., call.const(1).ravel().astype(np.int64)])
+            return look_up(call, tensor.value.ravel(), indices)
+        return Const(np.atleast_2d(tensor.value)[..., call.const(1).ravel().astype(np.int64)])
     positions = np.array(call.ints(1), np.int64)
-    if not find_shape(item)[1:] and not isinstance(item, Dims):
+    if not find_shape(tensor)[1:] and not isinstance(tensor, Dims):
         raise Uncovered("it chooses rows")
-    return apply_to_grid(call, item, lambda grid: np.take(grid, positions, -1))
+    return apply_to_grid(call, tensor, lambda grid: np.take(grid, positions, -1))
 
 
 def _convert_slice(call: Call) -> Item:
-    item = call.item(0)
-    rank = len(find_shape(item))
+    tensor = call.item(0)
+    rank = len(find_shape(tensor))
     if call.opset < 10:
         names = ("starts", "ends", "axes")
         starts, ends, axes = (call.vector(name, "int64").tolist() for name in names)
@@ -253,80 +253,80 @@ def _convert_slice(call: Call) -> Item:
         steps = [1] * len(starts) if call.optional_item(4) is None else call.ints(4)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise call.error("its starts, ends, axes and steps do not match")
-    if isinstance(item, Dims):
+    if isinstance(tensor, Dims):
         raise Uncovered("it slices a shape")
     slices = [slice(None)] * rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis = axis + rank if axis < 0 else axis
         if not 0 <= axis < rank:
             raise call.error("it slices an axis that does not exist")
-        if axis == 0 and not isinstance(item, Const):
+        if axis == 0 and not isinstance(tensor, Const):
             raise Uncovered("it chooses rows")
         stop = None if step < 0 and end < -(1 << 40) else end
         slices[axis] = slice(start, stop, step)
-    return apply_to_grid(call, item, lambda grid: grid[tuple(slices)])
+    return apply_to_grid(call, tensor, lambda grid: grid[tuple(slices)])
 
 
 def _convert_concat(call: Call) -> Item:
-    items = [call.item(i) for i in range(len(call.inputs))]
-    if all(isinstance(item, Const) for item in items):
-        values = [call.const(i) for i in range(len(items))]
+    inputs = [call.item(i) for i in range(len(call.inputs))]
+    if all(isinstance(tensor, Const) for tensor in inputs):
+        values = [call.const(i) for i in range(len(inputs))]
         return Const(np.concatenate(values, call.integer("axis", 1)))
-    if any(isinstance(item, Dims) for item in items):
-        dims = [x.shape if isinstance(x, Dims) else call.ints(i) for i, x in enumerate(items)]
+    if any(isinstance(tensor, Dims) for tensor in inputs):
+        dims = [x.shape if isinstance(x, Dims) else call.ints(i) for i, x in enumerate(inputs)]
         return Dims(tuple(chain.from_iterable(dims)))
-    first_item = next(item for item in items if not isinstance(item, Const))
-    rank = len(find_shape(first_item))
+    first_tensor = next(tensor for tensor in inputs if not isinstance(tensor, Const))
+    rank = len(find_shape(first_tensor))
     axis = call.axis(1, rank)
-    if axis <= 0 or any(len(find_shape(item)) != rank for item in items):
+    if axis <= 0 or any(len(find_shape(tensor)) != rank for tensor in inputs):
         raise Uncovered("it stacks rows")
-    string_items = [item for item in items if isinstance(item, Texts)]
-    if not string_items:
-        tensors = [_to_rows(call, item, first_item) for item in items]
-        return concatenate_tensors(call.builder, tensors, axis)
-    if len(string_items) < len(items):
+    string_tensors = [tensor for tensor in inputs if isinstance(tensor, Texts)]
+    if not string_tensors:
+        row_tensors = [_to_rows(call, tensor, first_tensor) for tensor in inputs]
+        return concatenate_tensors(call.builder, row_tensors, axis)
+    if len(string_tensors) < len(inputs):
         raise Uncovered("it joins strings and numbers")
-    grids = [np.array(item.columns, object).reshape(item.inner) for item in string_items]
+    grids = [np.array(tensor.columns, object).reshape(tensor.inner) for tensor in string_tensors]
     columns = np.concatenate(grids, axis - 1)
     return Texts(tuple(columns.ravel()), columns.shape)
 
 
-def _to_rows(call: Call, item: Item, like: Item) -> Rows:
-    """Convert `item` to numbers per row; a constant (1, ...) is repeated for each row of `like`."""
-    if not isinstance(item, Const):
-        return call.numbers(item)
-    if item.value.shape[:1] != (1,) or item.value.dtype == object:
+def _to_rows(call: Call, tensor: Item, like: Item) -> Rows:
+    """Convert `tensor` to numbers per row; repeat a constant (1, ...) for each row of `like`."""
+    if not isinstance(tensor, Const):
+        return call.numbers(tensor)
+    if tensor.value.shape[:1] != (1,) or tensor.value.dtype == object:
         raise Uncovered("it joins a constant of several rows")
     if not isinstance(like, Rows):
         raise Uncovered("it joins a constant and labels")
     column = call.op("select", like.value, indices=np.zeros(1, np.int64))
-    row = call.builder.constant(item.value.ravel().astype(like.dtype))
+    row = call.builder.constant(tensor.value.ravel().astype(like.dtype))
     # Both branches are the constant: only the number of rows comes from `like`.
-    return Rows(call.op("where", call.op("eq", column, column), row, row), item.value.shape[1:])
+    return Rows(call.op("where", call.op("eq", column, column), row, row), tensor.value.shape[1:])
 
 
 def _convert_expand(call: Call) -> Item:
-    item, shape = call.item(0), call.item(1)
-    if isinstance(item, Const) and isinstance(shape, Dims):
-        return _expand_constant(call, item.value, shape)
-    if isinstance(item, Const) or isinstance(shape, Dims):
+    tensor, shape = call.item(0), call.item(1)
+    if isinstance(tensor, Const) and isinstance(shape, Dims):
+        return _expand_constant(call, tensor.value, shape)
+    if isinstance(tensor, Const) or isinstance(shape, Dims):
         raise Uncovered("it makes rows")
     rows, *inner = call.ints(1) or [0]
-    keeps_rows = rows in (1, call.fixed_rows) and 1 + len(inner) == len(find_shape(item))
+    keeps_rows = rows in (1, call.fixed_rows) and 1 + len(inner) == len(find_shape(tensor))
     if not keeps_rows or math.prod((rows, *inner)) > MAX_ROW_VALUES:
         raise Uncovered("it makes rows")
 
     def widen(grid: Array) -> Array:
         return np.broadcast_to(grid, np.broadcast_shapes(grid.shape, (1, *inner)))
 
-    return apply_to_grid(call, item, widen)
+    return apply_to_grid(call, tensor, widen)
 
 
 def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
     """Expand a constant to `shape`, whose first axis must be the rows; store one row, (1, ...)."""
-    count, *inner = shape.shape
+    row_dim, *inner = shape.shape
     row = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
-    if count != ROWS or ROWS in inner or row.shape[:1] != (1,):
+    if row_dim != ROWS or ROWS in inner or row.shape[:1] != (1,):
         raise Uncovered("its shape does not begin with the rows")
     if math.prod(inner) > MAX_ROW_VALUES:
         raise call.error(f"it makes {math.prod(inner)} numbers per row")
@@ -335,14 +335,14 @@ def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
 
 def convert_split(call: Call) -> tuple[Item, ...]:
     """Convert Split along a column axis; return an item for each output of the node."""
-    item, output_count = call.item(0), len(call.node.outputs)
+    tensor, output_count = call.item(0), len(call.node.outputs)
     if not output_count:
         raise call.error("it has no outputs")
-    rank = len(find_shape(item))
+    rank = len(find_shape(tensor))
     axis = call.axis(0, rank)
-    if isinstance(item, Const | Dims) or not 0 < axis < rank:
+    if isinstance(tensor, Const | Dims) or not 0 < axis < rank:
         raise Uncovered("it splits the rows")
-    size = item.inner[axis - 1]
+    size = tensor.inner[axis - 1]
     sizes = call.vector("split", "int64").tolist()
     if not sizes and call.optional_item(1) is not None:
         sizes = call.ints(1)
@@ -353,7 +353,7 @@ def convert_split(call: Call) -> tuple[Item, ...]:
         raise call.error("the sizes of its outputs do not match its input")
     blocks = np.split(np.arange(size), np.cumsum(sizes)[:-1])
     pickers = [partial(np.take, indices=block, axis=axis) for block in blocks]
-    return tuple(apply_to_grid(call, item, pick) for pick in pickers)
+    return tuple(apply_to_grid(call, tensor, pick) for pick in pickers)
 
 
 FUNCTIONS: Mapping[str, Function] = {

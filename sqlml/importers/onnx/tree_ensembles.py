@@ -128,11 +128,11 @@ class Leaves:
 
 
 def read_classic_leaves(
-    call: Call, index_of: dict[tuple[int, int], int], prefix: str, dtype: DType
+    call: Call, node_index: dict[tuple[int, int], int], prefix: str, dtype: DType
 ) -> Leaves:
     """Read the leaves; `prefix` is "class" for a classifier, "target" for a regressor.
 
-    `index_of` maps (tree id, node id) to the index of a node.
+    `node_index` maps (tree id, node id) to the index of a node.
     """
     names = ("treeids", "nodeids", "ids")
     tree_ids, node_ids, column = (call.vector(f"{prefix}_{name}", "int64") for name in names)
@@ -140,7 +140,7 @@ def read_classic_leaves(
     if not tree_ids.size == node_ids.size == column.size == weight.size:
         raise call.error("the arrays of its leaves have different lengths")
     keys = zip(tree_ids.tolist(), node_ids.tolist(), strict=True)
-    nodes = [index_of.get(key, -1) for key in keys]
+    nodes = [node_index.get(key, -1) for key in keys]
     if -1 in nodes:
         raise call.error("a weight refers to a node that does not exist")
     return Leaves(np.array(nodes, np.int64), column, weight.astype(dtype))
@@ -154,56 +154,56 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
     """
     roots = call.vector("tree_roots", "int64")
     feature = call.vector("nodes_featureids", "int64")
-    n = feature.size
-    arrays = {k: call.attr(k) for k in ("nodes_modes", "nodes_splits", "leaf_weights")}
-    if not all(isinstance(a, np.ndarray) and a.ndim == 1 for a in arrays.values()):
+    size = feature.size
+    tensors = {k: call.attr(k) for k in ("nodes_modes", "nodes_splits", "leaf_weights")}
+    if not all(isinstance(a, np.ndarray) and a.ndim == 1 for a in tensors.values()):
         raise call.error("modes, splits or weights are not tensors")
-    weight = arrays["leaf_weights"].astype(dtype)
+    weight = tensors["leaf_weights"].astype(dtype)
     column = call.vector("leaf_targetids", "int64")
     leaf_count = weight.size
-    modes = arrays["nodes_modes"].astype(np.int64)
+    modes = tensors["nodes_modes"].astype(np.int64)
     tracks_true = call.vector("nodes_missing_value_tracks_true", "int64")
-    tracks_true = tracks_true if tracks_true.size else np.zeros(n, np.int64)
+    tracks_true = tracks_true if tracks_true.size else np.zeros(size, np.int64)
     children = {}
-    for side in ("true", "false"):
-        position = call.vector(f"nodes_{side}nodeids", "int64")
-        is_leaf = call.vector(f"nodes_{side}leafs", "int64")
-        if position.size != n or is_leaf.size != n:
+    for branch in ("true", "false"):
+        child = call.vector(f"nodes_{branch}nodeids", "int64")
+        is_leaf = call.vector(f"nodes_{branch}leafs", "int64")
+        if child.size != size or is_leaf.size != size:
             raise call.error("the arrays of its branches have different lengths")
-        if n and (position.min() < 0 or (position >= np.where(is_leaf == 1, leaf_count, n)).any()):
+        if size and (child.min() < 0 or (child >= np.where(is_leaf == 1, leaf_count, size)).any()):
             raise call.error("a branch leads to a node that does not exist")
-        children[side] = np.where(is_leaf == 1, n + position, position)
-    sizes = (modes.size, arrays["nodes_splits"].size, tracks_true.size)
-    if set(sizes) != {n} or column.size != leaf_count:
+        children[branch] = np.where(is_leaf == 1, size + child, child)
+    lengths = (modes.size, tensors["nodes_splits"].size, tracks_true.size)
+    if set(lengths) != {size} or column.size != leaf_count:
         raise call.error("its arrays have different lengths")
-    if not roots.size or n == 0:
+    if not roots.size or size == 0:
         raise call.error("it has no trees")
     if modes.min() < 0 or modes.max() > 6:
         raise call.error("a node has an unknown mode")
-    if roots.min() < 0 or roots.max() >= n:
+    if roots.min() < 0 or roots.max() >= size:
         raise call.error("a root does not exist")
     has_single_child = children["true"] == children["false"]
     if has_single_child.any():  # the form of a tree with a single leaf: copy the leaf
         shared_leaf = children["false"][has_single_child]
-        if (shared_leaf < n).any():
+        if (shared_leaf < size).any():
             raise call.error("both branches of a node lead to the same inner node")
-        children["false"][has_single_child] = n + leaf_count + np.arange(shared_leaf.size)
-        weight = np.concatenate([weight, weight[shared_leaf - n]])
-        column = np.concatenate([column, column[shared_leaf - n]])
-    total = weight.size
-    leaf_zeros = np.zeros(total, np.int64)
+        children["false"][has_single_child] = size + leaf_count + np.arange(shared_leaf.size)
+        weight = np.concatenate([weight, weight[shared_leaf - size]])
+        column = np.concatenate([column, column[shared_leaf - size]])
+    num_leaves = weight.size
+    leaf_zeros = np.zeros(num_leaves, np.int64)
     nodes = Nodes(
-        tree=_find_trees(call, roots, children, total),
+        tree=_find_trees(call, roots, children, num_leaves),
         roots=roots,
         feature=np.concatenate([feature, leaf_zeros]),
-        mode=np.concatenate([modes, np.full(total, LEAF)]),
-        split=np.concatenate([arrays["nodes_splits"].astype(dtype), leaf_zeros.astype(dtype)]),
+        mode=np.concatenate([modes, np.full(num_leaves, LEAF)]),
+        split=np.concatenate([tensors["nodes_splits"].astype(dtype), leaf_zeros.astype(dtype)]),
         true=np.concatenate([children["true"], leaf_zeros - 1]),
         false=np.concatenate([children["false"], leaf_zeros - 1]),
         tracks_true=np.concatenate([tracks_true == 1, leaf_zeros == 1]),
         sets=_read_member_sets(call, modes),
     )
-    return nodes, Leaves(n + np.arange(total), column, weight)
+    return nodes, Leaves(size + np.arange(num_leaves), column, weight)
 
 
 def _find_trees(call: Call, roots: Array, children: dict[str, Array], num_leaves: int) -> Array:
@@ -245,10 +245,10 @@ MAX_CATEGORY = 1 << 16
 
 def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, num_outputs: int) -> Value:
     """Build the sum of the weights of the leaves that a row reaches, (n, num_outputs)."""
-    x, raw, compare = _build_tests(call, x, nodes)
+    x, raw_trees, compare = _build_tests(call, x, nodes)
     if ((leaves.column < 0) | (leaves.column >= num_outputs)).any():
         raise call.error("a leaf adds to an output that does not exist")
-    if not raw.leaf[leaves.node].all():
+    if not raw_trees.leaf[leaves.node].all():
         raise Uncovered("an inner node has a weight")
     tree_count = nodes.roots.size
     leaf_tree = nodes.tree[leaves.node]
@@ -265,8 +265,8 @@ def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, num_outputs:
     np.add.at(value, (leaves.node, leaves.column - target[leaf_tree]), leaves.weight)
     base = np.zeros(num_outputs, leaves.weight.dtype)
     try:
-        raw = replace(raw, value=value)
-        ensemble = build_ensemble(raw, target=target, base=base, compare=compare)
+        raw_trees = replace(raw_trees, value=value)
+        ensemble = build_ensemble(raw_trees, target=target, base=base, compare=compare)
         return call.op("tree_ensemble", x, **ensemble.attrs())
     except ProgramError as error:
         raise call.error(str(error)) from None
@@ -302,7 +302,7 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
     if is_exact.any():
         x, sets = _build_exact_columns(call, x, nodes, is_exact, is_ordered)
         split = np.where(is_exact, 0, split).astype(split.dtype)
-    raw = RawTrees(
+    raw_trees = RawTrees(
         roots=nodes.roots,
         feature=nodes.feature,
         threshold=split,
@@ -313,7 +313,7 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
         value=np.zeros((mode.size, 0)),
         sets=sets or None,
     )
-    return x, raw, compare
+    return x, raw_trees, compare
 
 
 def _find_reached_nodes(nodes: Nodes) -> Array:
@@ -394,8 +394,8 @@ def convert_regressor(call: Call) -> Item:
     num_targets = call.integer("n_targets", 1)
     if not 0 < num_targets <= 1 << 16:
         raise call.error(f"it has {num_targets} targets")
-    nodes, index_of = read_classic_nodes(call, x.type.dtype)
-    leaves = read_classic_leaves(call, index_of, "target", x.type.dtype)
+    nodes, node_index = read_classic_nodes(call, x.type.dtype)
+    leaves = read_classic_leaves(call, node_index, "target", x.type.dtype)
     aggregation = call.text("aggregate_function", "SUM")
     total = _aggregate(call, x, aggregation, num_targets, nodes, leaves)
     total = _add_base(call, total, call.vector_or_tensor("base_values"))
@@ -406,25 +406,25 @@ def convert_regressor(call: Call) -> Item:
 def convert_classifier(call: Call) -> tuple[Item, ...]:
     """Convert TreeEnsembleClassifier to labels (n,) and scores (n, classes)."""
     x = _read_input(call)
-    values = read_class_values(call, "classlabels_int64s", "classlabels_strings")
-    nodes, index_of = read_classic_nodes(call, x.type.dtype)
-    leaves = read_classic_leaves(call, index_of, "class", x.type.dtype)
+    class_values = read_class_values(call, "classlabels_int64s", "classlabels_strings")
+    nodes, node_index = read_classic_nodes(call, x.type.dtype)
+    leaves = read_classic_leaves(call, node_index, "class", x.type.dtype)
     base, transform = call.vector_or_tensor("base_values"), read_post_transform(call)
     used_columns = np.unique(leaves.column)
-    if len(values) < 2 or not used_columns.size:
+    if len(class_values) < 2 or not used_columns.size:
         raise Uncovered("it has fewer than two classes")
-    if len(values) == 2:
+    if len(class_values) == 2:
         if used_columns.tolist() != [0]:
             raise Uncovered("it has two classes, and weights for the second class")
-        return _convert_binary(call, x, nodes, leaves, base, values)
-    if base.size not in (0, len(values)):
-        raise Uncovered(f"{base.size} base_values for {len(values)} classes")
-    if not base.size and not _has_weight_for_every_class(nodes, leaves, len(values)):
+        return _convert_binary(call, x, nodes, leaves, base, class_values)
+    if base.size not in (0, len(class_values)):
+        raise Uncovered(f"{base.size} base_values for {len(class_values)} classes")
+    if not base.size and not _has_weight_for_every_class(nodes, leaves, len(class_values)):
         raise Uncovered("some leaves have no weight for a class")
-    scores = _add_base(call, _sum_leaves(call, x, nodes, leaves, len(values)), base)
-    label = Choice(estimators.build_argmax(call, scores), values, ())
+    scores = _add_base(call, _sum_leaves(call, x, nodes, leaves, len(class_values)), base)
+    label = Choice(estimators.build_argmax(call, scores), class_values, ())
     scores = call.cast(apply_transform(call, scores, transform), "float32")
-    return label, Rows(scores, (len(values),))
+    return label, Rows(scores, (len(class_values),))
 
 
 def _has_weight_for_every_class(nodes: Nodes, leaves: Leaves, num_classes: int) -> bool:
@@ -441,7 +441,7 @@ def _has_weight_for_every_class(nodes: Nodes, leaves: Leaves, num_classes: int) 
 
 
 def _convert_binary(
-    call: Call, x: Value, nodes: Nodes, leaves: Leaves, base: Array, values: Array
+    call: Call, x: Value, nodes: Nodes, leaves: Leaves, base: Array, class_values: Array
 ) -> tuple[Item, ...]:
     """Convert a classifier whose leaves only have a score of the second of two classes.
 
@@ -454,7 +454,7 @@ def _convert_binary(
     is_positive = bool((leaves.weight >= 0).all())
     score = _add_base(call, _sum_leaves(call, x, nodes, leaves, 1), base)
     threshold = call.scalar(0.5 if is_positive else 0, score.type.dtype)
-    label = Choice(call.cast(call.op("gt", score, threshold), "int64"), values, ())
+    label = Choice(call.cast(call.op("gt", score, threshold), "int64"), class_values, ())
     transform = read_post_transform(call)
     scores = estimators.expand_score(call, score, transform, may_be_negative=not is_positive)
     return label, Rows(call.cast(scores, "float32"), (2,))

@@ -56,9 +56,9 @@ class _Endpoints:
 def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
     """Import the model as one operator; errors quote `reason`, why nodes cannot be converted."""
     endpoints = _find_endpoints(model)
-    content, names = _rewrite_endpoints(model, endpoints), endpoints.outputs
+    content, output_names = _rewrite_endpoints(model, endpoints), endpoints.outputs
     ports = [column for port in model.inputs for column in _split_port(port)]
-    trial = probe(content, {p.name: (str(p.dtype), p.inner) for p in ports}, names)
+    trial = probe(content, {p.name: (str(p.dtype), p.inner) for p in ports}, output_names)
     if "missing" in trial:
         raise MissingDependencyError(
             f"the ONNX model needs onnxruntime ({reason}), which is not installed: "
@@ -75,7 +75,7 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
     b, operands = frame.builder, _read_operands(model, frame)
     graph, inputs = np.frombuffer(content, np.uint8), tuple(port.name for port in ports)
     values: list[Value] = []
-    for name in names:
+    for name in output_names:
         attrs = {"output": name, "dtype": types[name][0], "width": types[name][1]}
         values.append(b.op("onnx_graph", *operands, model=graph, inputs=inputs, **attrs))
     return _build_outputs(b, endpoints, values)
@@ -137,8 +137,8 @@ def _build_outputs(b: Builder, endpoints: _Endpoints, values: list[Value]) -> Ou
     if label.type.width != 1:
         raise UnsupportedModelError("the ONNX model predicts several labels per row")
     if endpoints.classes is None:
-        number = {"label": b.cast(label, "float64")}
-        return Outputs(number if scores is None else {**number, "score": scores})
+        label_output = {"label": b.cast(label, "float64")}
+        return Outputs(label_output if scores is None else {**label_output, "score": scores})
     if endpoints.classes.dtype != object:
         classes = endpoints.classes.astype(np.int64)
         label = b.op("encode", b.cast(label, "int64"), categories=classes, missing=-1)
@@ -153,12 +153,12 @@ def _build_outputs(b: Builder, endpoints: _Endpoints, values: list[Value]) -> Ou
 def _find_endpoints(model: OnnxModel) -> _Endpoints:
     """Find the graph outputs with the label and the scores, and the classes, if it lists them."""
     producers = {name: node for node in model.nodes for name in node.outputs}
-    keys_of = find_probability_keys(model)
-    label = next((p for p in model.outputs if p.dtype in _LABELS), None)
-    scores = [p.name for p in model.outputs if p.name in keys_of or p.dtype in FLOATS]
-    if label is None and not scores:
+    zipmap_keys = find_probability_keys(model)
+    label = next((p for p in model.outputs if p.dtype in _LABEL_DTYPES), None)
+    score_names = [p.name for p in model.outputs if p.name in zipmap_keys or p.dtype in FLOATS]
+    if label is None and not score_names:
         raise UnsupportedModelError("the ONNX model has no output of numbers or labels")
-    classes = next((keys_of[name] for name in scores if name in keys_of), None)
+    classes = next((zipmap_keys[name] for name in score_names if name in zipmap_keys), None)
     if label is not None:
         classes_in_graph = _find_classes(model, producers, label, classes)
         if classes is None:
@@ -170,17 +170,17 @@ def _find_endpoints(model: OnnxModel) -> _Endpoints:
         raise UnsupportedModelError("the ONNX model predicts strings, but does not list them")
     if classes is not None and classes.dtype == object and not has_string_labels:
         classes = None
-    class_outputs = [] if classes is None else find_label_columns(scores, classes.tolist())
-    score_outputs = class_outputs or scores[:1]
+    class_outputs = [] if classes is None else find_label_columns(score_names, classes.tolist())
+    score_outputs = class_outputs or score_names[:1]
     return _Endpoints(
         None if label is None else label.name,
         classes,
-        tuple(producers[name].inputs[0] if name in keys_of else name for name in score_outputs),
+        tuple(producers[name].inputs[0] if name in zipmap_keys else name for name in score_outputs),
         bool(class_outputs) or not (score_outputs and is_score_name(score_outputs[0])),
     )
 
 
-_LABELS = frozenset({"int64", "int32", "string", "bool"})
+_LABEL_DTYPES = frozenset({"int64", "int32", "string", "bool"})
 
 
 def _find_classes(
@@ -246,7 +246,7 @@ def _rewrite_endpoints(model: OnnxModel, endpoints: _Endpoints) -> bytes:
             attrs["keys_strings"] = list(endpoints.classes)
             attrs["values_int64s"] = list(range(endpoints.classes.size))
             graph.node.append(onnx.helper.make_node("LabelEncoder", [flat_name], [LABEL], **attrs))
-            _raise_ml_version(onnx, proto)
+            _require_ml_version_2(onnx, proto)
         graph.output.append(onnx.helper.make_empty_tensor_value_info(LABEL))
     if len(endpoints.scores) > 1:
         columns = [f"{SCORES}_{i}" for i in range(len(endpoints.scores))]
@@ -277,11 +277,11 @@ def _split_string_inputs(onnx: Any, graph: Any, model: OnnxModel) -> None:
         names = [column.name for column in columns]
         string = onnx.TensorProto.STRING
         graph.input.extend(helper.make_tensor_value_info(n, string, [None, 1]) for n in names)
-        joined, shape = f"sqlml_{port.name}", f"sqlml_{port.name}_shape"
-        new_nodes.append(helper.make_node("Concat", names, [joined], axis=1))
+        joined_name, shape_name = f"sqlml_{port.name}", f"sqlml_{port.name}_shape"
+        new_nodes.append(helper.make_node("Concat", names, [joined_name], axis=1))
         dims = np.array([-1, *port.inner], np.int64)
-        graph.initializer.append(onnx.numpy_helper.from_array(dims, shape))
-        new_nodes.append(helper.make_node("Reshape", [joined, shape], [port.name]))
+        graph.initializer.append(onnx.numpy_helper.from_array(dims, shape_name))
+        new_nodes.append(helper.make_node("Reshape", [joined_name, shape_name], [port.name]))
     old_nodes = list(graph.node)
     del graph.node[:]
     graph.node.extend([*new_nodes, *old_nodes])
@@ -294,7 +294,7 @@ def _append_reshape(onnx: Any, graph: Any, name: str, shape: tuple[int, ...], re
     graph.node.append(onnx.helper.make_node("Reshape", [name, shape_name], [result]))
 
 
-def _raise_ml_version(onnx: Any, proto: Any) -> None:
+def _require_ml_version_2(onnx: Any, proto: Any) -> None:
     """Set the version of ai.onnx.ml in `proto` to at least 2, as a LabelEncoder with keys needs."""
     for opset in proto.opset_import:
         if opset.domain == "ai.onnx.ml":

@@ -57,10 +57,10 @@ class TreeNodes:
 
     def build_ensemble(self, values: Array, num_features: int) -> Ensemble:
         """Build an Ensemble with base 0 whose leaves have their rows of `values` (N, V)."""
-        raw = replace(self._build_raw_trees(num_features), value=values)
+        raw_trees = replace(self._build_raw_trees(num_features), value=values)
         target, base = np.zeros(self.num_trees, np.int32), np.zeros(values.shape[1])
         try:
-            ensemble = build_ensemble(raw, target=target, base=base, compare="le")
+            ensemble = build_ensemble(raw_trees, target=target, base=base, compare="le")
         except ProgramError as error:
             raise _make_damage_error(str(error)) from None
         if ensemble.nodes + ensemble.leaf_values.shape[0] != self.tree.size:
@@ -87,12 +87,12 @@ class TreeNodes:
             raise _make_damage_error("a split reads a column that does not exist")
         if (self.feature[~is_leaf] < 0).any():
             raise _make_damage_error("a split has no column")
-        shift = roots[self.tree]
-        left = np.where(is_leaf, 0, self.left + shift)
-        right = np.where(is_leaf, 0, self.right + shift)
+        tree_root = roots[self.tree]
+        left = np.where(is_leaf, 0, self.left + tree_root)
+        right = np.where(is_leaf, 0, self.right + tree_root)
         is_numeric = ~is_leaf & (self.categories < 0)
-        counts = np.diff(self.split_begin)
-        if (counts[is_numeric] != 1).any():
+        value_counts = np.diff(self.split_begin)
+        if (value_counts[is_numeric] != 1).any():
             raise _make_damage_error("a numeric split does not have exactly one threshold")
         threshold = np.zeros(is_leaf.size)
         threshold[is_numeric] = self.split_values[self.split_begin[:-1][is_numeric]]
@@ -155,15 +155,15 @@ def _read_row(read_table: ReadTable) -> dict[str, Any]:
     return dict(row)
 
 
-def _read_vector(fields: Any) -> Array:
+def _read_vector(vector: Any) -> Array:
     """Convert a pyspark vector, or the struct that Spark saves for a vector, to an array."""
-    if hasattr(fields, "toArray"):
-        return np.asarray(fields.toArray())
-    values = _to_floats(fields["values"])
-    if fields["type"] == 1:  # dense; 0 is sparse
+    if hasattr(vector, "toArray"):
+        return np.asarray(vector.toArray())
+    values = _to_floats(vector["values"])
+    if vector["type"] == 1:  # dense; 0 is sparse
         return values
-    size = check_count(fields["size"], MAX_FEATURES, "Spark", "numbers of a vector")
-    return _expand_sparse(values, _to_ints(fields["indices"]), size)
+    size = check_count(vector["size"], MAX_FEATURES, "Spark", "numbers of a vector")
+    return _expand_sparse(values, _to_ints(vector["indices"]), size)
 
 
 def _expand_sparse(values: Array, indices: Array, size: int) -> Array:
@@ -177,18 +177,18 @@ def _expand_sparse(values: Array, indices: Array, size: int) -> Array:
     return expanded
 
 
-def _read_matrix(fields: Any) -> tuple[Array, bool]:
+def _read_matrix(saved_matrix: Any) -> tuple[Array, bool]:
     """Convert a pyspark matrix, or its saved struct, to an array; also return if it was sparse."""
-    if hasattr(fields, "toArray"):
-        is_dense = type(fields).__name__ == "DenseMatrix"
-        return np.ascontiguousarray(fields.toArray(), np.float64), not is_dense
-    num_rows = check_count(fields["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
-    num_columns = check_count(fields["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
-    values, is_by_row = _to_floats(fields["values"]), fields["isTransposed"]
+    if hasattr(saved_matrix, "toArray"):
+        is_dense = type(saved_matrix).__name__ == "DenseMatrix"
+        return np.ascontiguousarray(saved_matrix.toArray(), np.float64), not is_dense
+    num_rows = check_count(saved_matrix["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
+    num_columns = check_count(saved_matrix["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
+    values, is_by_row = _to_floats(saved_matrix["values"]), saved_matrix["isTransposed"]
     num_vectors, length = (num_rows, num_columns) if is_by_row else (num_columns, num_rows)
-    is_sparse = fields["type"] != 1
+    is_sparse = saved_matrix["type"] != 1
     if is_sparse:
-        starts, indices = _to_ints(fields["colPtrs"]), _to_ints(fields["rowIndices"])
+        starts, indices = _to_ints(saved_matrix["colPtrs"]), _to_ints(saved_matrix["rowIndices"])
         if starts.shape != (num_vectors + 1,) or starts[0] != 0 or starts[-1] != values.size:
             raise ValueError("the column offsets of a sparse matrix are inconsistent")
         if num_vectors * length > MAX_SPARSE_MATRIX:
@@ -223,8 +223,8 @@ def _read_linear(get: Get) -> dict[str, Any]:
 
 def _read_logistic(get: Get) -> dict[str, Any]:
     coefficients, is_sparse = _read_matrix(get("coefficientMatrix"))
-    data = {"coefficients": coefficients, "intercepts": _read_vector(get("interceptVector"))}
-    return {**data, "sparse": is_sparse, "numClasses": get("numClasses")}
+    learned = {"coefficients": coefficients, "intercepts": _read_vector(get("interceptVector"))}
+    return {**learned, "sparse": is_sparse, "numClasses": get("numClasses")}
 
 
 LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = {
@@ -240,25 +240,25 @@ LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = {
 """Class of a stage -> reader of `Stage.data`, if its learned values are attributes or columns."""
 
 
-def read_saved_data(kind: str, read_table: ReadTable, metadata: Metadata) -> dict[str, Any]:
-    """Read `Stage.data` of a saved stage of class `kind`, from its tables and its metadata."""
-    if kind in SINGLE_TREES:
+def read_saved_data(class_name: str, read_table: ReadTable, metadata: Metadata) -> dict[str, Any]:
+    """Read `Stage.data` of a saved stage of a class, from its tables and its metadata."""
+    if class_name in SINGLE_TREES:
         nodes = read_tree_nodes(read_table("data"), 1)
         return {**_read_sizes(metadata), "nodes": nodes, "weights": np.ones(1)}
-    if kind in FORESTS:
+    if class_name in FORESTS:
         return _read_forest(read_table, metadata)
-    if kind == "KMeansModel":
+    if class_name == "KMeansModel":
         return _read_clusters(read_table)
-    if kind == "ImputerModel":
+    if class_name == "ImputerModel":
         return {"surrogates": _read_row(read_table)}
-    if kind not in LEARNED:
+    if class_name not in LEARNED:
         return {}
     row = _read_row(read_table)
-    data = LEARNED[kind](row.__getitem__)
-    is_logistic = kind == "LogisticRegressionModel"
-    if is_logistic and row["isMultinomial"] != (len(data["coefficients"]) > 1):
+    learned = LEARNED[class_name](row.__getitem__)
+    is_logistic = class_name == "LogisticRegressionModel"
+    if is_logistic and row["isMultinomial"] != (len(learned["coefficients"]) > 1):
         raise ValueError("isMultinomial does not match the coefficients")
-    return data
+    return learned
 
 
 def _read_clusters(read_table: ReadTable) -> dict[str, Any]:
@@ -271,15 +271,15 @@ def _read_clusters(read_table: ReadTable) -> dict[str, Any]:
 def _read_forest(read_table: ReadTable, metadata: Metadata) -> dict[str, Any]:
     table = read_table("treesMetadata")
     num_trees = check_count(metadata["numTrees"], MAX_TREES, "Spark", "trees")
-    ids, tree_metadata, weights = (table.column(i).to_pylist() for i in range(3))
-    if table.num_rows != num_trees or sorted(ids) != list(range(num_trees)):
+    tree_ids, tree_metadata, weights = (table.column(i).to_pylist() for i in range(3))
+    if table.num_rows != num_trees or sorted(tree_ids) != list(range(num_trees)):
         raise ValueError("its trees are not numbered from 0")
-    for text in tree_metadata:
-        kind = json.loads(text)["class"]
-        if kind not in _TREE_CLASSES:
-            raise ValueError(f"one of its trees is a {kind}")
+    for metadata_json in tree_metadata:
+        class_name = json.loads(metadata_json)["class"]
+        if class_name not in _TREE_CLASSES:
+            raise ValueError(f"one of its trees is a {class_name}")
     nodes = read_tree_nodes(_flatten_struct(read_table("data"), "nodeData"), num_trees)
-    weights_by_id = _expand_sparse(_to_floats(weights), _to_ints(ids), num_trees)
+    weights_by_id = _expand_sparse(_to_floats(weights), _to_ints(tree_ids), num_trees)
     return _read_sizes(metadata) | {"nodes": nodes, "weights": weights_by_id}
 
 
@@ -290,14 +290,14 @@ def _read_sizes(metadata: Metadata) -> dict[str, Any]:
     return {name: metadata[name] for name in ("numFeatures", "numClasses") if name in metadata}
 
 
-def _flatten_struct(table: pa.Table, struct: str) -> pa.Table:
-    """Replace the column `struct` of a table by one column per field of the struct."""
+def _flatten_struct(table: pa.Table, struct_name: str) -> pa.Table:
+    """Replace the column `struct_name` of a table by one column per field of the struct."""
     import pyarrow as pa
 
-    column = table.column(struct).combine_chunks()
+    column = table.column(struct_name).combine_chunks()
     fields = {field.name: column.field(field.name) for field in column.type}
-    others = {name: table.column(name) for name in table.column_names if name != struct}
-    return pa.table(others | fields)
+    other_columns = {name: table.column(name) for name in table.column_names if name != struct_name}
+    return pa.table(other_columns | fields)
 
 
 def read_tree_nodes(table: pa.Table, num_trees: int) -> TreeNodes:
@@ -311,17 +311,17 @@ def read_tree_nodes(table: pa.Table, num_trees: int) -> TreeNodes:
         raise ValueError("a value of a tree is NULL")
     has_ids = "treeID" in table.column_names
     tree = _read_column(table, "treeID") if has_ids else np.zeros(table.num_rows, np.int64)
-    ids = _read_column(table, "id")
-    order = np.lexsort((ids, tree))
-    tree, ids = tree[order], ids[order]
+    node_ids = _read_column(table, "id")
+    order = np.lexsort((node_ids, tree))
+    tree, node_ids = tree[order], node_ids[order]
     if tree.size and not 0 <= tree.min() <= tree.max() < num_trees:
         raise ValueError("a node belongs to no tree")
     starts = np.searchsorted(tree, np.arange(num_trees))
-    if not np.array_equal(ids, np.arange(ids.size) - starts[tree]):
+    if not np.array_equal(node_ids, np.arange(node_ids.size) - starts[tree]):
         raise ValueError("the nodes of a tree are not numbered from 0")
     table = table.take(pa.array(order))
     split = table.column("split").combine_chunks()
-    begin, values = _join_lists(split.field("leftCategoriesOrThreshold"))
+    split_begin, split_values = _join_lists(split.field("leftCategoriesOrThreshold"))
     stats_begin, stats = _join_lists(table.column("impurityStats").combine_chunks())
     if np.unique(np.diff(stats_begin)).size > 1:
         raise ValueError("the nodes of a tree have statistics of different lengths")
@@ -331,13 +331,13 @@ def read_tree_nodes(table: pa.Table, num_trees: int) -> TreeNodes:
     return TreeNodes(
         tree=tree,
         prediction=_read_column(table, "prediction", np.float64),
-        stats=stats.reshape(ids.size, -1) if stats.size else np.zeros((ids.size, 0)),
+        stats=stats.reshape(node_ids.size, -1) if stats.size else np.zeros((node_ids.size, 0)),
         left=left,
         right=right,
         feature=_to_array(split.field("featureIndex")),
         categories=_to_array(split.field("numCategories")),
-        split_begin=begin,
-        split_values=values,
+        split_begin=split_begin,
+        split_values=split_values,
         num_trees=num_trees,
     )
 

@@ -51,15 +51,15 @@ def import_vector_assembler(stage: Stage, columns: Columns) -> None:
 
 def import_binarizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
     """Import Binarizer: 1 if x is above the threshold, otherwise 0; NULL and NaN become 0."""
-    pairs = stage.columns
+    column_pairs = stage.columns
     threshold = stage.number("threshold", 0.0)
     thresholds = stage.numbers("thresholds") if "inputCols" in stage.params else None
     if thresholds is None:
-        thresholds = (threshold,) * len(pairs)
-    if len(thresholds) != len(pairs):
-        raise stage.damaged(f"it has {len(thresholds)} thresholds for {len(pairs)} columns")
+        thresholds = (threshold,) * len(column_pairs)
+    if len(thresholds) != len(column_pairs):
+        raise stage.damaged(f"it has {len(thresholds)} thresholds for {len(column_pairs)} columns")
     b = columns.builder
-    for (source, output), threshold in zip(pairs, thresholds, strict=True):
+    for (source, output), threshold in zip(column_pairs, thresholds, strict=True):
         if output not in needed:
             continue
         column = columns.any(source)
@@ -83,9 +83,9 @@ def import_bucketizer(stage: Stage, columns: Columns, needed: Collection[str]) -
     attrs = {"features": frame.names, "allow_nan": False, "step": stage.kind}
     low, high = np.array(splits[:1]), np.array(splits[-1:])
     x = b.op("require_finite", frame.matrix(), **attrs, low=low, high=high)
-    inner = np.array(splits[1:-1])
-    offsets = np.array([0, inner.size], np.int64)
-    bucket = b.op("search_sorted", x, edges=inner, offsets=offsets, side="right")
+    inner_splits = np.array(splits[1:-1])
+    offsets = np.array([0, inner_splits.size], np.int64)
+    bucket = b.op("search_sorted", x, edges=inner_splits, offsets=offsets, side="right")
     columns.put(output, b.op("cast", bucket, dtype="float64"), frame.names, vector=False)
 
 
@@ -103,24 +103,24 @@ def import_string_indexer(stage: Stage, columns: Columns, needed: Collection[str
     for (source, output), column_labels in zip(stage.columns, labels, strict=True):
         if output not in needed:
             continue
-        count = len(column_labels)
+        num_labels = len(column_labels)
         are_strings = all(isinstance(label, str) for label in column_labels)
-        if not are_strings or len(set(column_labels)) != count:
+        if not are_strings or len(set(column_labels)) != num_labels:
             raise stage.damaged("its labels are not distinct strings")
         column = columns.scalar(source, stage.kind)
         if not column.raw:
             raise stage.unsupported(
                 f"it reads {source!r}, which an earlier stage computes; index a column of the table"
             )
-        categories = np.empty(count, object)
+        categories = np.empty(num_labels, object)
         categories[:] = column_labels
         codes = b.op("encode", column.frame.strings(0), categories=categories, missing=-1)
         if keep:
             is_unknown = b.op("lt", codes, b.constant(np.zeros(1, np.int64)))
-            codes = b.op("where", is_unknown, b.constant(np.full(1, count, np.int64)), codes)
+            codes = b.op("where", is_unknown, b.constant(np.full(1, num_labels, np.int64)), codes)
         else:
             codes = b.op("require_known", codes, feature=source, step=stage.kind)
-        columns.put_codes(output, codes, count + keep, source)
+        columns.put_codes(output, codes, num_labels + keep, source)
 
 
 def import_one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
@@ -133,21 +133,21 @@ def import_one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[st
     if len(sizes) != len(stage.columns):
         raise stage.damaged(f"it has {len(sizes)} sizes for {len(stage.columns)} columns")
     b = columns.builder
-    for (source, vector), size in zip(stage.columns, sizes, strict=True):
-        if vector not in needed:
+    for (source, output), size in zip(stage.columns, sizes, strict=True):
+        if output not in needed:
             continue
         if not 0 < size <= MAX_OUTPUTS:
             raise stage.damaged(f"it has {size} categories for the column {source!r}")
         column = columns.scalar(source, stage.kind)
         codes = column.codes
         if codes is None or column.categories > size:
-            codes = _check_codes(stage, b, column, size, keep)
+            codes = _convert_to_codes(stage, b, column, size, keep)
         width = size + keep - stage.flag("dropLast", True)
         one_hot = b.op("one_hot", codes, width=width, dtype="float64")
-        columns.put(vector, one_hot, tuple(f"{source}_{i}" for i in range(width)), vector=True)
+        columns.put(output, one_hot, tuple(f"{source}_{i}" for i in range(width)), vector=True)
 
 
-def _check_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
+def _convert_to_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
     """Convert numbers to codes below `size`; `keep` turns others into `size`, not into errors."""
     # Spark distinguishes NULL from NaN, which is an unknown category. SQL does not: reject both.
     x = check_array(column.frame, stage.kind) if column.raw else column.frame.matrix()

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 MAX_ROWS = MAX_CONSTANT_VALUES >> 4
 """The maximum number of rows of a table, for example of nodes."""
 
-Parts = Mapping[str, Sequence[bytes]]
+Contents = Mapping[str, Sequence[bytes]]
 """Folder -> the contents of its files, which together have the rows of one table."""
 
 
-def read_tables_in_child(folders: Parts) -> dict[str, pa.Table]:
+def read_tables_in_child(folders: Contents) -> dict[str, pa.Table]:
     """Read one table per folder, in a child process; return the tables by folder."""
     if not folders:
         return {}
@@ -68,7 +68,7 @@ def read_tables_in_child(folders: Parts) -> dict[str, pa.Table]:
     return tables
 
 
-def read_tables(folders: Parts) -> dict[str, pa.Table]:
+def read_tables(folders: Contents) -> dict[str, pa.Table]:
     """Read one table per folder in this process; only safe for files that this process wrote."""
     return {folder: _join_table(files, folder) for folder, files in folders.items()}
 
@@ -110,9 +110,9 @@ def _join_table(contents: Sequence[bytes], folder: str) -> pa.Table:
 
 def _count_values(metadata: Any) -> int:
     """Sum the numbers of values, also in lists, that the metadata of a Parquet file states."""
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    row_groups = map(metadata.row_group, range(metadata.num_row_groups))
     columns = range(metadata.num_columns)
-    return sum(group.column(i).num_values for group in groups for i in columns)
+    return sum(group.column(i).num_values for group in row_groups for i in columns)
 
 
 MAX_FILES = 100_000
@@ -126,7 +126,7 @@ _TABLES = ("data", "treesMetadata")
 
 
 def read_folder(
-    files: Mapping[str, bytes], tables: Callable[[Parts], dict[str, Any]] = read_tables_in_child
+    files: Mapping[str, bytes], read: Callable[[Contents], dict[str, Any]] = read_tables_in_child
 ) -> SparkModel:
     """Read the model of a folder; `files` maps paths relative to the folder to their content.
 
@@ -137,13 +137,13 @@ def read_folder(
     versions: list[str] = []
     errors = (pa.ArrowException, OSError, MemoryError)
     with report_damage("the Spark model", "save the model again", *errors):
-        folders = _find_parts(files)
+        folders = _group_by_folder(files)
         table_folders = {f: folders[f] for f in folders if f.rpartition("/")[2] in _TABLES}
-        stages = tuple(_read_stages(folders, tables(table_folders), "", versions, 0))
+        stages = tuple(_read_stages(folders, read(table_folders), "", versions, 0))
     return SparkModel(stages, f"pyspark {versions[0]}")
 
 
-def _find_parts(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
+def _group_by_folder(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
     """Return the files that Spark reads, sorted by name, for each folder."""
     folders: dict[str, list[bytes]] = {}
     for path in sorted(files):
@@ -159,14 +159,14 @@ def _find_parts(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
 
 
 def _read_stages(
-    folders: Parts, tables: Mapping[str, pa.Table], root: str, versions: list[str], depth: int
+    folders: Contents, tables: Mapping[str, pa.Table], root: str, versions: list[str], depth: int
 ) -> Iterator[Stage]:
     """Yield the stages in the folder `root`, including the stages of nested pipelines.
 
     Append the Spark version of each stage to `versions`. `depth` is the level of nesting.
     """
     metadata = _read_metadata(folders, root)
-    name, uid = str(metadata["class"])[:MAX_NAME], str(metadata["uid"])[:MAX_NAME]
+    class_path, uid = str(metadata["class"])[:MAX_NAME], str(metadata["uid"])[:MAX_NAME]
     version = metadata["sparkVersion"]
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise UnsupportedModelError(
@@ -176,27 +176,27 @@ def _read_stages(
     versions.append(version)
     if len(versions) > pipeline_stages.MAX_STAGES:
         raise ArtifactError(f"the pipeline has more than {pipeline_stages.MAX_STAGES} stages")
-    if name in pipeline_stages.PIPELINES:
+    if class_path in pipeline_stages.PIPELINES:
         if depth > _MAX_DEPTH:
             raise ArtifactError(f"pipelines are nested more than {_MAX_DEPTH} deep")
         for folder in _list_stage_folders(folders, root, metadata["paramMap"]["stageUids"]):
             yield from _read_stages(folders, tables, folder, versions, depth + 1)
         return
-    kind = name.rsplit(".", 1)[-1]
-    package = pipeline_stages.PACKAGES.get(kind)
-    if package is None or name != f"{pipeline_stages.SCALA}{package}.{kind}":
-        raise make_unsupported_error(name, uid)
+    class_name = class_path.rsplit(".", 1)[-1]
+    package = pipeline_stages.PACKAGES.get(class_name)
+    if package is None or class_path != f"{pipeline_stages.SCALA}{package}.{class_name}":
+        raise make_unsupported_error(class_path, uid)
     defaults = _require_object(metadata.get("defaultParamMap", {}))
     params = defaults | _require_object(metadata["paramMap"])
 
     def read_table(folder: str) -> pa.Table:
-        read_table = tables.get(_join_path(root, folder))
-        if read_table is None:
-            raise ArtifactError(f"the {kind} {uid} has no file in its folder {folder!r}")
-        return read_table
+        table = tables.get(_join_path(root, folder))
+        if table is None:
+            raise ArtifactError(f"the {class_name} {uid} has no file in its folder {folder!r}")
+        return table
 
-    with report_damage(f"the {kind} {uid} of the Spark model", "save the model again"):
-        yield Stage(kind, uid, params, read_saved_data(kind, read_table, metadata))
+    with report_damage(f"the {class_name} {uid} of the Spark model", "save the model again"):
+        yield Stage(class_name, uid, params, read_saved_data(class_name, read_table, metadata))
 
 
 def _join_path(folder: str, name: str) -> str:
@@ -209,7 +209,7 @@ def _require_object(value: Any) -> dict[str, Any]:
     return value
 
 
-def _read_metadata(folders: Parts, folder: str) -> dict[str, Any]:
+def _read_metadata(folders: Contents, folder: str) -> dict[str, Any]:
     content = b"".join(folders.get(_join_path(folder, "metadata"), []))
     if not content:
         raise ArtifactError(f"the Spark model has no metadata in its folder {folder or '.'!r}")
@@ -219,15 +219,15 @@ def _read_metadata(folders: Parts, folder: str) -> dict[str, Any]:
     return _require_object(read_json(content, strict=True))
 
 
-def _list_stage_folders(folders: Parts, folder: str, uids: Sequence[Any]) -> Iterator[str]:
+def _list_stage_folders(folders: Contents, folder: str, uids: Sequence[Any]) -> Iterator[str]:
     """Yield the folder of each stage of a pipeline, `stages/<number>_<uid>`."""
     if not isinstance(uids, list) or len(uids) > pipeline_stages.MAX_STAGES:
         raise ValueError("stageUids does not list the stages")
     prefix = _join_path(folder, "stages") + "/"
     subfolders = {f[len(prefix) :].split("/")[0] for f in folders if f.startswith(prefix)}
-    digits = len(str(len(uids)))
+    num_digits = len(str(len(uids)))
     for i, uid in enumerate(uids):
-        name = f"{i:0{digits}d}_{uid}"
+        name = f"{i:0{num_digits}d}_{uid}"
         if name not in subfolders:
             raise ArtifactError(f"the Spark model lacks the folder stages/{name} of a stage")
         yield prefix + name

@@ -90,25 +90,25 @@ def make_plan(model: SparkModel) -> Plan:
     stages = model.stages
     if not stages:
         raise UnsupportedModelError("this PipelineModel has no stages")
-    positions = [i for i, stage in enumerate(stages) if stage.kind in PREDICTORS]
-    predictor = stages[positions[-1]] if positions else None
-    end = positions[-1] if positions else len(stages) - 1
+    predictor_indices = [i for i, stage in enumerate(stages) if stage.kind in PREDICTORS]
+    predictor = stages[predictor_indices[-1]] if predictor_indices else None
+    end = predictor_indices[-1] if predictor_indices else len(stages) - 1
     needed = set(_list_outputs(stages[end]))
     steps: list[tuple[Stage, frozenset[str]]] = []
     for stage in reversed(stages[: end + 1]):
-        needed_here = frozenset(needed & set(_list_outputs(stage)))
-        if needed_here:
-            steps.append((stage, needed_here))
-            needed = (needed - needed_here) | set(_list_inputs(stage, needed_here))
+        stage_outputs = frozenset(needed & set(_list_outputs(stage)))
+        if stage_outputs:
+            steps.append((stage, stage_outputs))
+            needed = (needed - stage_outputs) | set(_list_inputs(stage, stage_outputs))
     steps.reverse()
     inputs, computed = dict[str, None](), set[str]()
     vector, width = None, 0
-    for stage, needed_here in steps:
-        read_columns = [name for name in _list_inputs(stage, needed_here) if name not in computed]
+    for stage, stage_outputs in steps:
+        read_columns = [name for name in _list_inputs(stage, stage_outputs) if name not in computed]
         inputs.update(dict.fromkeys(read_columns))
         if read_columns and (stage.kind in VECTOR_WISE or stage.kind in PREDICTORS):
             (vector,), width = read_columns, _find_width(stage)
-        computed |= needed_here
+        computed |= stage_outputs
     if vector is not None and len(inputs) > 1:
         raise UnsupportedModelError(
             f"the pipeline reads the vector {vector!r} alongside other columns of the table; put "
@@ -181,7 +181,7 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
             outputs = PREDICTORS[stage.kind](stage, columns)
             _check_columns(stage, outputs)
             if stage is plan.predictor:
-                return _set_labels(outputs, plan.label_stage)
+                return _replace_labels(outputs, plan.label_stage)
             _put_outputs(stage, columns, outputs, needed)
         elif stage.kind == "VectorAssembler":
             feature_stages.import_vector_assembler(stage, columns)
@@ -200,10 +200,10 @@ def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, needed: Colle
         name = stage.text(param, "")
         if name in needed and output in outputs.values:
             value = columns.builder.cast(outputs.values[output], "float64")
-            names = tuple(f"{name}_{i}" for i in range(value.type.width))
+            value_names = tuple(f"{name}_{i}" for i in range(value.type.width))
             # A predicted number may be NaN, as a column of the table may be.
             may_be_nan = output == "label" and not outputs.label_sets
-            columns.put(name, value, names, vector=output != "label", raw=may_be_nan)
+            columns.put(name, value, value_names, vector=output != "label", raw=may_be_nan)
 
 
 def _check_columns(stage: Stage, outputs: Outputs) -> None:
@@ -215,7 +215,7 @@ def _check_columns(stage: Stage, outputs: Outputs) -> None:
             )
 
 
-def _set_labels(outputs: Outputs, label_stage: Stage | None) -> Outputs:
+def _replace_labels(outputs: Outputs, label_stage: Stage | None) -> Outputs:
     """Return `outputs` with the labels of `label_stage`, an IndexToString, if there is one."""
     if label_stage is None:
         return outputs

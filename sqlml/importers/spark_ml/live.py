@@ -31,36 +31,36 @@ def read_object(model: Any, *, trees: bool = True) -> SparkModel:
     return SparkModel(tuple(_read_stages(model, trees)), f"pyspark {__version__}")
 
 
-def _read_stages(model: Any, trees: bool) -> Iterator[Stage]:
-    name, uid = f"{type(model).__module__}.{type(model).__qualname__}", str(model.uid)
-    if name in pipeline_stages.PIPELINES:
+def _read_stages(model: Any, with_trees: bool) -> Iterator[Stage]:
+    class_path, uid = f"{type(model).__module__}.{type(model).__qualname__}", str(model.uid)
+    if class_path in pipeline_stages.PIPELINES:
         for stage in model.stages:
-            yield from _read_stages(stage, trees)
+            yield from _read_stages(stage, with_trees)
         return
-    kind = type(model).__qualname__
-    package = pipeline_stages.PACKAGES.get(kind)
-    if package is None or name != f"{pipeline_stages.PYTHON}{package}.{kind}":
-        raise make_unsupported_error(name, uid)
+    class_name = type(model).__qualname__
+    package = pipeline_stages.PACKAGES.get(class_name)
+    if package is None or class_path != f"{pipeline_stages.PYTHON}{package}.{class_name}":
+        raise make_unsupported_error(class_path, uid)
     params = {param.name: value for param, value in model.extractParamMap().items()}
-    yield Stage(kind, uid, params, _read_learned(kind, model, trees))
+    yield Stage(class_name, uid, params, _read_learned(class_name, model, with_trees))
 
 
-def _read_learned(kind: str, model: Any, trees: bool) -> dict[str, Any]:
-    if kind in pipeline_stages.SINGLE_TREES or kind in pipeline_stages.FORESTS:
-        return _read_trees(model, trees)
-    if kind == "KMeansModel":
+def _read_learned(class_name: str, model: Any, with_trees: bool) -> dict[str, Any]:
+    if class_name in pipeline_stages.SINGLE_TREES or class_name in pipeline_stages.FORESTS:
+        return _read_trees(model, with_trees)
+    if class_name == "KMeansModel":
         return {"centers": np.array(model.clusterCenters(), np.float64)}
-    if kind == "ImputerModel":
+    if class_name == "ImputerModel":
         return {"surrogates": model.surrogateDF.first().asDict()}
-    return LEARNED[kind](partial(getattr, model)) if kind in LEARNED else {}
+    return LEARNED[class_name](partial(getattr, model)) if class_name in LEARNED else {}
 
 
-def _read_trees(model: Any, trees: bool) -> dict[str, Any]:
-    data: dict[str, Any] = {"numFeatures": int(model.numFeatures)}
+def _read_trees(model: Any, with_trees: bool) -> dict[str, Any]:
+    learned: dict[str, Any] = {"numFeatures": int(model.numFeatures)}
     if "Classification" in type(model).__name__:
-        data["numClasses"] = int(model.numClasses)
-    if not trees:
-        return data
+        learned["numClasses"] = int(model.numClasses)
+    if not with_trees:
+        return learned
     java = getattr(model, "_java_obj", None)
     if java is None or not hasattr(java, "getClass"):
         raise UnsupportedModelError(
@@ -71,7 +71,7 @@ def _read_trees(model: Any, trees: bool) -> dict[str, Any]:
     java_trees = list(java.trees()) if is_forest else [java]
     weights: Array = np.array(model.treeWeights if is_forest else [1.0], np.float64)
     nodes = read_tree_nodes(_fetch_nodes(java_trees), len(java_trees))
-    return {**data, "nodes": nodes, "weights": weights}
+    return {**learned, "nodes": nodes, "weights": weights}
 
 
 def _fetch_nodes(trees: list[Any]) -> pa.Table:
@@ -86,11 +86,11 @@ def _fetch_nodes(trees: list[Any]) -> pa.Table:
             f"sqlml cannot read trees from this version of Spark ({type(error).__name__}); save "
             "the model with model.write().save(path), and register the folder"
         ) from error
-    integer, number, numbers = pa.int64(), pa.float64(), pa.list_(pa.float64())
-    split = dict.fromkeys(("featureIndex", "numCategories"), integer)
-    split["leftCategoriesOrThreshold"] = numbers
-    fields = dict.fromkeys(("treeID", "id", "leftChild", "rightChild"), integer)
-    fields |= {"prediction": number, "impurityStats": numbers, "split": pa.struct(split)}
+    int_type, float_type, list_type = pa.int64(), pa.float64(), pa.list_(pa.float64())
+    split = dict.fromkeys(("featureIndex", "numCategories"), int_type)
+    split["leftCategoriesOrThreshold"] = list_type
+    fields = dict.fromkeys(("treeID", "id", "leftChild", "rightChild"), int_type)
+    fields |= {"prediction": float_type, "impurityStats": list_type, "split": pa.struct(split)}
     schema = pa.schema(fields)
     tables = [
         pa.Table.from_pylist([{**node, "treeID": i} for node in nodes], schema)

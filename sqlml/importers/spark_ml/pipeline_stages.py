@@ -157,12 +157,12 @@ class SparkModel:
 
 def make_unsupported_error(name: str, uid: str) -> UnsupportedModelError:
     """Make the error for a stage of the unsupported class `name`, with advice for the user."""
-    short = name.rsplit(".", 1)[-1]
-    if short in ("CrossValidatorModel", "TrainValidationSplitModel"):
-        advice = f"{short} contains the models that it tried; register its bestModel"
+    class_name = name.rsplit(".", 1)[-1]
+    if class_name in ("CrossValidatorModel", "TrainValidationSplitModel"):
+        advice = f"{class_name} contains the models that it tried; register its bestModel"
         return UnsupportedModelError(advice)
     return UnsupportedModelError(
-        f"sqlml does not import the stage {short} ({uid or name}) of pyspark.ml; it imports "
+        f"sqlml does not import the stage {class_name} ({uid or name}) of pyspark.ml; it imports "
         f"{', '.join(PACKAGES)}: use one of these, or leave the stage out, do its work in the "
         "query, and fit the pipeline on the result"
     )

@@ -55,7 +55,7 @@ def import_logistic_regression(stage: Stage, columns: Columns) -> Outputs:
     threshold = b.constant(np.full(1, _compute_margin_threshold(stage)))
     label = b.op("cast", b.op("gt", margin, threshold), dtype="int64")
     values = {"label": label, "proba": _add_complement(b, first_proba), "score": score}
-    return Outputs(values, _number_labels(num_classes))
+    return Outputs(values, _make_labels(num_classes))
 
 
 def _compute_margin_threshold(stage: Stage) -> float:
@@ -95,8 +95,8 @@ def import_boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
     """Import boosted trees with margin m: scores are -m and m, probabilities sigmoid(-2m), ..."""
     b, margin = columns.builder, _sum_trees(stage, columns)
     score = b.op("concat", b.op("neg", margin), margin)
-    double = b.op("mul", margin, b.constant(np.full(1, -2.0)))
-    return _build_outputs(stage, b, score, _add_complement(b, b.op("sigmoid", double)))
+    doubled = b.op("mul", margin, b.constant(np.full(1, -2.0)))
+    return _build_outputs(stage, b, score, _add_complement(b, b.op("sigmoid", doubled)))
 
 
 def import_forest_regressor(stage: Stage, columns: Columns) -> Outputs:
@@ -119,13 +119,13 @@ def import_k_means(stage: Stage, columns: Columns) -> Outputs:
         raise stage.damaged("its centers are not a matrix of finite numbers")
     x = _read_features(stage, columns, centers.shape[1])
     b = columns.builder
-    measure = stage.text("distanceMeasure", "euclidean")
-    if measure == "euclidean":
+    metric = stage.text("distanceMeasure", "euclidean")
+    if metric == "euclidean":
         distances = b.op("pairwise", x, points=centers, metric="sqeuclidean")
-    elif measure == "cosine":
+    elif metric == "cosine":
         distances = _compute_cosine_distances(stage, b, x, centers)
     else:
-        raise stage.unsupported(f"distanceMeasure={measure!r} is not known")
+        raise stage.unsupported(f"distanceMeasure={metric!r} is not known")
     label = argmax_label(b, b.op("neg", distances))
     return Outputs({"label": label}, build_cluster_labels(len(centers)))
 
@@ -220,10 +220,10 @@ def _build_outputs(stage: Stage, b: Builder, score: Value, proba: Value) -> Outp
         _check_thresholds(stage, thresholds, num_classes)
         criterion = b.op("div", proba, b.constant(np.array(thresholds)))
         if 0 in thresholds:  # 0 / 0 is NaN, which must never win
-            lowest = b.constant(np.full(1, -math.inf))
-            criterion = b.op("where", b.op("isnan", criterion), lowest, criterion)
+            minus_infinity = b.constant(np.full(1, -math.inf))
+            criterion = b.op("where", b.op("isnan", criterion), minus_infinity, criterion)
     label = argmax_label(b, criterion)
-    return Outputs({"label": label, "proba": proba, "score": score}, _number_labels(num_classes))
+    return Outputs({"label": label, "proba": proba, "score": score}, _make_labels(num_classes))
 
 
 def _check_thresholds(stage: Stage, thresholds: tuple[float, ...], num_classes: int) -> None:
@@ -233,5 +233,5 @@ def _check_thresholds(stage: Stage, thresholds: tuple[float, ...], num_classes: 
         raise stage.damaged("one of its thresholds is infinite")
 
 
-def _number_labels(num_classes: int) -> Labels:
+def _make_labels(num_classes: int) -> Labels:
     return Labels("float64", tuple(float(i) for i in range(num_classes)))

@@ -32,105 +32,109 @@ from sqlml.ir.torch_archive import Call, ExportedModule, Input, Ref
 from sqlml.types import DType
 
 
-def _make_unary(op: str) -> Rule:
-    return lambda m, a: m.unary(op, read_rows(a, "self"))
+def _make_unary(op_name: str) -> Rule:
+    return lambda ops, args: ops.unary(op_name, read_rows(args, "self"))
 
 
-def _make_binary(op: str) -> Rule:
-    def rule(m: Maker, a: Arguments) -> Rows:
-        other: Operand = a["other"]
-        if a.get("alpha", 1) != 1:
-            other = m.elementwise("mul", cast(Rows, other), a["alpha"])
-        return m.elementwise(op, a["self"], other)
+def _make_binary(op_name: str) -> Rule:
+    def rule(ops: Maker, args: Arguments) -> Rows:
+        other: Operand = args["other"]
+        if args.get("alpha", 1) != 1:
+            other = ops.elementwise("mul", cast(Rows, other), args["alpha"])
+        return ops.elementwise(op_name, args["self"], other)
 
     return rule
 
 
-def _make_logical(op: str) -> Rule:
-    return lambda m, a: m.elementwise(op, _to_bool(m, a["self"]), _to_bool(m, a["other"]))
+def _make_logical(op_name: str) -> Rule:
+    return lambda ops, args: ops.elementwise(
+        op_name, _to_bool(ops, args["self"]), _to_bool(ops, args["other"])
+    )
 
 
-def _make_bitwise(op: str) -> Rule:
-    def rule(m: Maker, a: Arguments) -> Rows:
-        if not all(isinstance(x, Rows) and x.dtype == "bool" for x in (a["self"], a["other"])):
+def _make_bitwise(op_name: str) -> Rule:
+    def rule(ops: Maker, args: Arguments) -> Rows:
+        if not all(
+            isinstance(x, Rows) and x.dtype == "bool" for x in (args["self"], args["other"])
+        ):
             raise Uncovered("a bitwise operator on numbers")
-        return m.elementwise(op, a["self"], a["other"])
+        return ops.elementwise(op_name, args["self"], args["other"])
 
     return rule
 
 
-def _to_bool(m: Maker, x: Operand) -> Any:
+def _to_bool(ops: Maker, x: Operand) -> Any:
     """Convert numbers to booleans: false for 0, otherwise true."""
     if isinstance(x, Rows):
-        return x if x.dtype == "bool" else m.elementwise("ne", x, 0)
+        return x if x.dtype == "bool" else ops.elementwise("ne", x, 0)
     return np.asarray(x).astype(bool)
 
 
-def _convert_division(m: Maker, a: Arguments) -> Rows:
-    if a.get("rounding_mode") is not None:
+def _convert_division(ops: Maker, args: Arguments) -> Rows:
+    if args.get("rounding_mode") is not None:
         raise Uncovered("a division that rounds")
-    dtype = promote([a["self"], a["other"]])
+    dtype = promote([args["self"], args["other"]])
     dtype = dtype if is_floating(dtype) else "float32"
-    return m.elementwise("div", a["self"], a["other"], dtype=dtype)
+    return ops.elementwise("div", args["self"], args["other"], dtype=dtype)
 
 
-def _convert_reverse_subtraction(m: Maker, a: Arguments) -> Rows:
-    swapped = {"self": a["other"], "other": a["self"], "alpha": a.get("alpha", 1)}
-    return cast(Rows, _make_binary("sub")(m, swapped))
+def _convert_reverse_subtraction(ops: Maker, args: Arguments) -> Rows:
+    swapped = {"self": args["other"], "other": args["self"], "alpha": args.get("alpha", 1)}
+    return cast(Rows, _make_binary("sub")(ops, swapped))
 
 
-def _convert_power(m: Maker, a: Arguments) -> Rows:
-    x, exponent = read_rows(a, "self"), a["exponent"]
+def _convert_power(ops: Maker, args: Arguments) -> Rows:
+    x, exponent = read_rows(args, "self"), args["exponent"]
     if exponent in (2, 3):
-        square = m.elementwise("mul", x, x)
-        return square if exponent == 2 else m.elementwise("mul", square, x)
+        square = ops.elementwise("mul", x, x)
+        return square if exponent == 2 else ops.elementwise("mul", square, x)
     if exponent == 0.5:
-        return m.unary("sqrt", x)
+        return ops.unary("sqrt", x)
     if exponent == -1:
-        return _convert_reciprocal(m, a)
+        return _convert_reciprocal(ops, args)
     raise Uncovered(f"power {exponent!r}")
 
 
-def _convert_reciprocal(m: Maker, a: Arguments) -> Rows:
-    return m.elementwise("div", 1.0, m.to_floating(read_rows(a, "self")))
+def _convert_reciprocal(ops: Maker, args: Arguments) -> Rows:
+    return ops.elementwise("div", 1.0, ops.to_floating(read_rows(args, "self")))
 
 
-def _make_reduction(op: str, mean: bool = False) -> Rule:
-    """Make the rule for a reduction by `op` over column axes; `mean` divides by their length."""
+def _make_reduction(op_name: str, mean: bool = False) -> Rule:
+    """Make a rule for a reduction by `op_name` over column axes; `mean` divides by the length."""
 
-    def rule(m: Maker, a: Arguments) -> Rows:
-        x = read_rows(a, "self")
-        dims = a.get("dim")
-        if dims in (None, []) or a.get("dtype") is not None:
+    def rule(ops: Maker, args: Arguments) -> Rows:
+        x = read_rows(args, "self")
+        dims = args.get("dim")
+        if dims in (None, []) or args.get("dtype") is not None:
             raise Uncovered("a reduction of the whole batch")
         axes = [resolve_column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])]
         if mean:
-            x = m.to_floating(x)
-        elif op == "sum" and not is_floating(x.dtype):
-            x = m.cast(x, "int64")
+            x = ops.to_floating(x)
+        elif op_name == "sum" and not is_floating(x.dtype):
+            x = ops.cast(x, "int64")
         if x.dtype == "bool":
             raise Uncovered("a reduction of booleans")
-        result = m.reduce(op, x, axes, keep=bool(a.get("keepdim")))
+        result = ops.reduce(op_name, x, axes, keep=bool(args.get("keepdim")))
         if mean:
-            result = m.elementwise("div", result, float(math.prod(x.shape[i] for i in axes)))
+            result = ops.elementwise("div", result, float(math.prod(x.shape[i] for i in axes)))
         return result
 
     return rule
 
 
-def _convert_where(m: Maker, a: Arguments) -> Rows:
-    if read_rows(a, "condition").dtype != "bool":
+def _convert_where(ops: Maker, args: Arguments) -> Rows:
+    if read_rows(args, "condition").dtype != "bool":
         raise Uncovered("a condition that is not bool")
-    return m.where(a["condition"], a["self"], a["other"])
+    return ops.where(args["condition"], args["self"], args["other"])
 
 
-def _convert_sign(m: Maker, a: Arguments) -> Rows:
-    x = read_rows(a, "self")
+def _convert_sign(ops: Maker, args: Arguments) -> Rows:
+    x = read_rows(args, "self")
     if x.dtype == "bool":
         raise Uncovered("the sign of booleans")
     # torch returns 0 for NaN.
-    is_positive, is_negative = m.elementwise("gt", x, 0), m.elementwise("lt", x, 0)
-    return m.elementwise("sub", m.cast(is_positive, x.dtype), m.cast(is_negative, x.dtype))
+    is_above, is_below = ops.elementwise("gt", x, 0), ops.elementwise("lt", x, 0)
+    return ops.elementwise("sub", ops.cast(is_above, x.dtype), ops.cast(is_below, x.dtype))
 
 
 _WHERE_OVERLOADS = ("self", "ScalarOther", "ScalarSelf", "Scalar")
@@ -185,7 +189,7 @@ def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
 
     Raises Uncovered if the IR cannot express an operator or its arguments.
     """
-    maker = Maker(frame.builder)
+    ops = Maker(frame.builder)
     values: dict[str, Any] = dict(graph.constants)
     for tensor, value in read_inputs(graph, frame):
         values[tensor.name] = Rows(value, tensor.shape[1:])
@@ -200,7 +204,7 @@ def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
             raise Uncovered(f"operator {call.target}")
         arguments = {key: _resolve(value, values) for key, value in call.arguments.items()}
         try:
-            returned = rule(maker, arguments)
+            returned = rule(ops, arguments)
         except (ProgramError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise Uncovered(f"operator {call.target} ({error})") from error
         results = returned if isinstance(returned, tuple) else (returned,)
@@ -252,18 +256,20 @@ def overwrites_dropout(graph: ExportedModule) -> bool:
     Such a module must not be decomposed: the decompositions of torch 2.13 copy the input of a
     disabled dropout, so the in-place operator would no longer change it.
     """
-    representative_of: dict[str, str] = {}  # tensor -> the first tensor that shares its memory
+    representative_by_tensor: dict[
+        str, str
+    ] = {}  # tensor -> the first tensor that shares its memory
     shared_with_dropout: set[str] = set()  # representatives
     for call in graph.calls:
         target = _get_first_tensor(call)
         if target is None or not (call.target in LAYOUT or _is_in_place(call)):
             continue
-        representative = representative_of.get(target, target)
+        representative = representative_by_tensor.get(target, target)
         if _is_in_place(call) and representative in shared_with_dropout:
             return True
         if call.target in DROPOUTS:
             shared_with_dropout.add(representative)
-        representative_of.update(dict.fromkeys(call.results, representative))
+        representative_by_tensor.update(dict.fromkeys(call.results, representative))
     return False
 
 
@@ -280,16 +286,16 @@ def _get_first_tensor(call: Call) -> str | None:
 
 
 def _walk_references(arguments: list[Any]) -> Iterator[str]:
-    for value in arguments:
-        if isinstance(value, Ref):
-            yield value.name
-        elif isinstance(value, list):
-            yield from _walk_references(value)
+    for argument in arguments:
+        if isinstance(argument, Ref):
+            yield argument.name
+        elif isinstance(argument, list):
+            yield from _walk_references(argument)
 
 
-def _resolve(value: Any, values: dict[str, Any]) -> Any:
+def _resolve(value: Any, values_by_name: dict[str, Any]) -> Any:
     if isinstance(value, Ref):
-        return values.get(value.name)  # None if no rule computes it
+        return values_by_name.get(value.name)  # None if no rule computes it
     if isinstance(value, list):
-        return [_resolve(v, values) for v in value]
+        return [_resolve(v, values_by_name) for v in value]
     return value

@@ -45,8 +45,8 @@ def promote(operands: list[Operand]) -> DType:
         else:
             number_category = max(number_category, [bool, int, float].index(type(x)))
     # Take the largest dtype of the highest category. Scalars matter only if theirs is higher.
-    by_size = sorted(tensor_dtypes, key=lambda dtype: np.dtype(dtype).itemsize, reverse=True)
-    promoted = max(by_size, key=_get_category, default="")
+    sorted_dtypes = sorted(tensor_dtypes, key=lambda dtype: np.dtype(dtype).itemsize, reverse=True)
+    promoted = max(sorted_dtypes, key=_get_category, default="")
     for dtype in scalar_dtypes:
         if not promoted or _get_category(dtype) > _get_category(promoted):
             promoted = dtype
@@ -129,17 +129,17 @@ Rule = Callable[[Maker, Arguments], Any]
 """A function that builds the result of an operator, or a tuple of results, from its arguments."""
 
 
-def read_rows(a: Arguments, name: str) -> Rows:
+def read_rows(args: Arguments, name: str) -> Rows:
     """Return argument `name`; raise Uncovered unless it has a row axis."""
-    x = a[name]
+    x = args[name]
     if not isinstance(x, Rows):
         raise Uncovered("an operator on constants only")
     return x
 
 
-def read_constant(a: Arguments, name: str) -> Array | None:
+def read_constant(args: Arguments, name: str) -> Array | None:
     """Return argument `name`, a constant or None; raise Uncovered if it depends on the rows."""
-    x = a.get(name)
+    x = args.get(name)
     if isinstance(x, Rows):
         raise Uncovered(f"argument {name} that depends on the rows")
     return None if x is None else np.asarray(x)

@@ -31,9 +31,9 @@ def build_sigmoid(b: Builder, x: Value) -> Value:
     return add_complement(b, b.op("sigmoid", x))
 
 
-def add_complement(b: Builder, second: Value) -> Value:
-    """Build the probabilities (n, 2) of two classes from `second`, that of the second (n, 1)."""
-    return b.op("concat", b.op("sub", make_constant_like(b, 1, second), second), second)
+def add_complement(b: Builder, proba: Value) -> Value:
+    """Build the probabilities (n, 2) of two classes from `proba`, that of the second (n, 1)."""
+    return b.op("concat", b.op("sub", make_constant_like(b, 1, proba), proba), proba)
 
 
 def make_constant_like(b: Builder, number: float, like: Value) -> Value:
@@ -103,10 +103,10 @@ def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value] | None:
 
     Raises UnsupportedModelError if the user has set a function, which sqlml cannot read.
     """
-    setting = model.predict_nonlinearity
-    if setting is None:
+    nonlinearity = model.predict_nonlinearity
+    if nonlinearity is None:
         return None
-    if setting != "auto":
+    if nonlinearity != "auto":
         raise UnsupportedModelError(
             f"predict_nonlinearity of this {type(model).__name__} is a Python function, which "
             "sqlml cannot import; make it a layer of the module"

@@ -48,15 +48,15 @@ class StoredNames:
 
         The order of the model is that of `names`, or the sorted order of pandas categories.
         """
-        for ordered in (list(names), sorted(names)):
-            content = "".join(ordered).encode()
-            byte_offsets = np.cumsum([0, *(len(name.encode()) for name in ordered)]).tolist()
-            character_offsets = np.cumsum([0, *map(len, ordered)]).tolist()
+        for candidate in (list(names), sorted(names)):
+            content = "".join(candidate).encode()
+            byte_offsets = np.cumsum([0, *(len(name.encode()) for name in candidate)]).tolist()
+            character_offsets = np.cumsum([0, *map(len, candidate)]).tolist()
             offsets = list(self.offsets)
             is_intact = offsets == byte_offsets and self.content == content
             is_misread = offsets == character_offsets and self.content == content[: offsets[-1]]
             if is_intact or is_misread:
-                return to_category_array(ordered, "")
+                return to_category_array(candidate, "")
         return None
 
 
@@ -145,11 +145,11 @@ def _convert_document(document: Any) -> XGBoostModel:
             raise ArtifactError("a weight of the XGBoost model is not finite")
         rounds = int(booster["model"].get("boosted_rounds", 1))
     elif booster_type in ("gbtree", "dart"):
-        trees = booster["gbtree"]["model"] if booster_type == "dart" else booster["model"]
+        gbtree = booster["gbtree"]["model"] if booster_type == "dart" else booster["model"]
         tree_weights = booster["weight_drop"] if booster_type == "dart" else None
-        forest = read_forest(trees, tree_weights, num_features, num_outputs)
+        forest = read_forest(gbtree, tree_weights, num_features, num_outputs)
         rounds = forest.iteration_starts.size - 1
-        categories = _read_categories(trees.get("cats"), num_features, names)
+        categories = _read_categories(gbtree.get("cats"), num_features, names)
     else:
         raise UnsupportedModelError(f"XGBoost booster {booster_type!r} is not supported")
     _check_counts(learner, num_features, num_classes)
@@ -174,8 +174,8 @@ def _check_counts(learner: Mapping[str, Any], num_features: int, num_classes: in
     if feature_types is not None and len(feature_types) not in (0, num_features):
         count = len(feature_types)
         raise ArtifactError(f"the XGBoost model has {count} types for {num_features} features")
-    softmax = learner["objective"].get("softmax_multiclass_param")
-    if softmax is not None and int(softmax["num_class"]) != num_classes:
+    softmax_param = learner["objective"].get("softmax_multiclass_param")
+    if softmax_param is not None and int(softmax_param["num_class"]) != num_classes:
         raise ArtifactError("the objective of the XGBoost model has a different number of classes")
 
 
@@ -195,9 +195,9 @@ def _read_names(names: Any, num_features: int) -> tuple[str, ...] | None:
     return tuple(str(name) for name in names)
 
 
-def _read_base_score(entry: Any, num_outputs: int) -> Array:
+def _read_base_score(stored: Any, num_outputs: int) -> Array:
     """Read the base scores, stored as "5E-1" up to XGBoost 3.0 and as "[5E-1,...]" since then."""
-    values = json.loads(entry) if isinstance(entry, str) else entry
+    values = json.loads(stored) if isinstance(stored, str) else stored
     if not isinstance(values, list):
         values = [values]
     base = np.array([float(v) for v in values], np.float32)

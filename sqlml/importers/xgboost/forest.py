@@ -94,31 +94,31 @@ class Forest:
         return ensemble
 
 
-def compact(entry: dict[str, Any]) -> dict[str, Any]:
-    """Replace the lists of a tree, `entry`, by arrays in place, to save memory.
+def compact(tree: dict[str, Any]) -> dict[str, Any]:
+    """Replace the lists of a `tree` by arrays in place, to save memory.
 
     The parser calls this for each object. `read_forest` rejects the lists that remain.
     """
-    if "left_children" not in entry:
-        return entry
-    category_arrays = [entry.get(name) for name in _CATEGORY_KEYS]
+    if "left_children" not in tree:
+        return tree
+    category_arrays = [tree.get(name) for name in _CATEGORY_KEYS]
     if all(isinstance(array, list | np.ndarray) and not len(array) for array in category_arrays):
         for name in _CATEGORY_KEYS[1:]:
-            del entry[name]
+            del tree[name]
     dtypes = {**_NODE_DTYPES, "base_weights": "float32", "leaf_weights": "float32"}
     with np.errstate(all="ignore"):
         with suppress(*_DAMAGE_ERRORS):
-            if _read_leaf_width(entry) == 1:
+            if _read_leaf_width(tree) == 1:
                 for name in _STATISTICS:
-                    _check_statistic(entry, name, 1)
-                entry["base_weights"] = _CHECKED_ARRAY
-                entry.pop("leaf_weights", None)
+                    _check_statistic(tree, name, 1)
+                tree["base_weights"] = _CHECKED_ARRAY
+                tree.pop("leaf_weights", None)
                 dtypes |= dict.fromkeys(_STATISTICS, "float32")
-        for name in dtypes.keys() & entry.keys():
-            if entry[name] is not _CHECKED_ARRAY:
+        for name in dtypes.keys() & tree.keys():
+            if tree[name] is not _CHECKED_ARRAY:
                 with suppress(*_DAMAGE_ERRORS):
-                    entry[name] = _to_array(entry[name], dtypes[name])
-    return entry
+                    tree[name] = _to_array(tree[name], dtypes[name])
+    return tree
 
 
 _DAMAGE_ERRORS = (ArtifactError, AttributeError, LookupError, TypeError, ValueError, OverflowError)
@@ -268,7 +268,7 @@ def _check_children(
 
 
 def _read_outputs_and_weights(
-    model: Mapping[str, Any], entry: Any, num_trees: int, leaf_width: int, num_outputs: int
+    model: Mapping[str, Any], weight_drop: Any, num_trees: int, leaf_width: int, num_outputs: int
 ) -> tuple[Array, Array | None]:
     """Return the output to which each tree adds, and the weight of each tree, None for gbtree."""
     outputs = _to_array(model["tree_info"], "int32")
@@ -277,7 +277,7 @@ def _read_outputs_and_weights(
         or ((outputs < 0) | (outputs > num_outputs - leaf_width)).any()
     ):
         raise ArtifactError("tree_info of the XGBoost model does not fit its trees")
-    weights = None if entry is None else _to_array(entry, "float32")
+    weights = None if weight_drop is None else _to_array(weight_drop, "float32")
     if weights is not None and weights.shape != (num_trees,):
         raise ArtifactError("weight_drop of the XGBoost model does not fit its trees")
     return outputs, weights
@@ -319,10 +319,10 @@ def _read_leaf_values(
     vectors = [_to_array(t[name], "float32").reshape(-1, width) for t in trees]
     if name == "base_weights":
         # Older versions without leaf_weights stored one vector per node.
-        value = np.concatenate(vectors)
-        if value.shape[0] != is_leaf.size or (right[is_leaf] != -1).any():
+        node_vectors = np.concatenate(vectors)
+        if node_vectors.shape[0] != is_leaf.size or (right[is_leaf] != -1).any():
             raise ArtifactError("base_weights of a tree of the XGBoost model has the wrong length")
-        return value
+        return node_vectors
     vector_counts = np.array([len(v) for v in vectors], np.int64)
     row_in_tree = np.where(is_leaf, right, 0)
     if ((row_in_tree < 0) | (is_leaf & (row_in_tree >= np.repeat(vector_counts, sizes)))).any():
@@ -344,9 +344,9 @@ def _read_category_sets(trees: Trees, sizes: Array, starts: Array) -> dict[int, 
         if members.size and (members.min() < 0 or members.max() >= MAX_CATEGORY):
             raise ArtifactError("a category of the XGBoost model is out of range")
         offsets = np.cumsum([0, *set_sizes]).tolist()
-        fits = len(nodes) == len(set_sizes) and [*set_starts, members.size] == offsets
-        fits = fits and all(0 <= node < size for node in nodes) and sorted(set(nodes)) == nodes
-        if not fits or 0 in set_sizes:
+        valid = len(nodes) == len(set_sizes) and [*set_starts, members.size] == offsets
+        valid = valid and all(0 <= node < size for node in nodes) and sorted(set(nodes)) == nodes
+        if not valid or 0 in set_sizes:
             raise ArtifactError("the category sets of the XGBoost model are damaged")
         for node, set_start, set_size in zip(nodes, set_starts, set_sizes, strict=True):
             categories = members[set_start : set_start + set_size]

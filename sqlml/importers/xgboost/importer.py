@@ -155,20 +155,20 @@ def _compute_margin(
     model: XGBoostModel, objective: Objective, frame: Frame, missing: float, is_estimator: bool
 ) -> Value:
     boosters.check_width(frame, model.features, "XGBoost")
-    base = compute_base_margin(objective, model.base_score)
+    base_margin = compute_base_margin(objective, model.base_score)
     if model.estimates_base_score and not model.rounds:
         # Without rounds, base_score was never estimated, and XGBoost uses it as a margin.
-        base = model.base_score
+        base_margin = model.base_score
     if model.weights is not None:
         x = _read_features(model, frame, missing, reject_infinite=True)
         # gblinear adds the base score of the first class to all classes (XGBoost 3.2).
-        return _add_linear_terms(model.weights, x, base[:1], frame.builder)
+        return _add_linear_terms(model.weights, x, base_margin[:1], frame.builder)
     if model.forest is None:
         raise UnsupportedModelError("the XGBoost model has neither trees nor weights")
     num_trees = model.forest.count_trees(model.best_iteration if is_estimator else None)
-    trees = model.forest.build_ensemble(num_trees, base, is_inplace=is_estimator)
+    ensemble = model.forest.build_ensemble(num_trees, base_margin, is_inplace=is_estimator)
     x = _read_features(model, frame, missing, reject_infinite=not is_estimator)
-    return frame.builder.op("tree_ensemble", x, **trees.attrs())
+    return frame.builder.op("tree_ensemble", x, **ensemble.attrs())
 
 
 def compute_base_margin(objective: Objective, base_score: Array) -> Array:
@@ -245,14 +245,14 @@ _ENUM_VALUE = re.compile(r"'((?:[^']|'')*)'")
 _ENUM = re.compile(r"ENUM\s*\(\s*('(?:[^']|'')*'(?:\s*,\s*'(?:[^']|'')*')*)\s*\)", re.IGNORECASE)
 
 
-def _add_linear_terms(weights: Array, x: Value, base: Array, b: Builder) -> Value:
+def _add_linear_terms(weights: Array, x: Value, base_margin: Array, b: Builder) -> Value:
     """Build the margins of gblinear: like XGBoost, sum feature by feature in float32."""
     x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1, np.float32)), x)
-    total = b.constant((weights[-1] + base)[None, :])
+    margin = b.constant((weights[-1] + base_margin)[None, :])
     for feature, feature_weights in enumerate(weights[:-1]):
         column = b.op("select", x, indices=np.array([feature], np.int64))
-        total = b.op("add", total, b.op("mul", column, b.constant(feature_weights[None, :])))
-    return total
+        margin = b.op("add", margin, b.op("mul", column, b.constant(feature_weights[None, :])))
+    return margin
 
 
 FILE = "xgboost file"

@@ -59,7 +59,7 @@ def make_perfect_trees(
         level = np.stack([left[level], right[level]], axis=1).ravel()
     left[level], right[level] = (~np.arange(leaves)).reshape(-1, 2).T
 
-    def number_children(child: Array) -> Array:
+    def index_children(child: Array) -> Array:
         tree = np.arange(trees)[:, None]
         shifted = np.where(child >= 0, child + tree * size, child - tree * leaves)
         return shifted.astype(np.int32).ravel()
@@ -69,8 +69,8 @@ def make_perfect_trees(
         roots=(np.arange(trees) * size).astype(np.int32),
         feature=rng.integers(columns, size=count).astype(np.int32),
         threshold=np.linspace(-1, 1, thresholds)[rng.integers(thresholds, size=count)].astype("f4"),
-        left=number_children(left),
-        right=number_children(right),
+        left=index_children(left),
+        right=index_children(right),
         default_left=np.zeros(count, bool),
         leaf_values=rng.normal(size=(trees * leaves, values)),
         target=np.zeros(trees, np.int32),
@@ -85,7 +85,9 @@ class _TreeTimer:
     def __init__(self) -> None:
         self.tables = {n: _make_rows(ROWS, n).astype(np.float32) for n in (4, COLUMNS, WIDE)}
 
-    def cursor(self, depth: int, bins: int, columns: int = COLUMNS, trees: int = TREES) -> float:
+    def time_cursor(
+        self, depth: int, bins: int, columns: int = COLUMNS, trees: int = TREES
+    ) -> float:
         from sqlml.backends.native.trees.binned import bin_tests  # numba is loaded only here
         from sqlml.backends.native.trees.cursor_forest import compile_cursor_forest
 
@@ -94,7 +96,7 @@ class _TreeTimer:
         assert tests is not None
         return _time_rows(compile_cursor_forest(ensemble, tests, x.dtype), x)
 
-    def descent(self, depth: int, values: int = 1, columns: int = COLUMNS) -> float:
+    def time_descent(self, depth: int, values: int = 1, columns: int = COLUMNS) -> float:
         from sqlml.backends.native.trees.binned import bin_tests
         from sqlml.backends.native.trees.descent_forest import compile_descent_forest
 
@@ -104,7 +106,7 @@ class _TreeTimer:
         run = compile_descent_forest(ensemble, tests, np.full(DEEP_TREES, 5), x.dtype)
         return _time_rows(run, x)
 
-    def lockstep(
+    def time_lockstep(
         self, depth: int, columns: int = COLUMNS, rows: int = 32, trees: int = TREES
     ) -> float:
         from sqlml.backends.native.trees.lockstep_forest import compile_lockstep_forest
@@ -122,19 +124,19 @@ BINS, WIDE_BINS = 100, 400
 def _measure_native() -> dict[str, float]:
     # A full tree has 7 tests down to depth 3 and 63 down to depth 6, so the difference is 56.
     timer = _TreeTimer()
-    cursor, descent, lockstep = timer.cursor, timer.descent, timer.lockstep
-    node = PADDED * (cursor(6, BINS) - cursor(3, BINS)) / (TREES * 56)
+    cursor, descent, lockstep = timer.time_cursor, timer.time_descent, timer.time_lockstep
+    node_cost = PADDED * (cursor(6, BINS) - cursor(3, BINS)) / (TREES * 56)
     # With many trees, low trees have as many distinct thresholds per column as tall ones.
-    tall, low = (cursor(depth, WIDE_BINS, 4, SHORT_TREES) for depth in (6, 3))
-    short = PADDED * (tall - low) / (SHORT_TREES * 56)
+    tall_time, low_time = (cursor(depth, WIDE_BINS, 4, SHORT_TREES) for depth in (6, 3))
+    short_cost = PADDED * (tall_time - low_time) / (SHORT_TREES * 56)
     bin_cost = (cursor(6, BINS) - cursor(6, BINS, 4)) / (COLUMNS - 4)
-    tree = (cursor(3, BINS) - TREES * 7 * node - COLUMNS * bin_cost) / TREES
+    tree_cost = (cursor(3, BINS) - TREES * 7 * node_cost - COLUMNS * bin_cost) / TREES
     # The kernel checks its rows every 4 levels, so 6 levels below the cut cost as much as 8.
-    step = (descent(11) - descent(9)) / (DEEP_TREES * 4)
+    step_cost = (descent(11) - descent(9)) / (DEEP_TREES * 4)
     wide_step = (descent(11, columns=WIDE) - descent(9, columns=WIDE)) / (DEEP_TREES * 4)
-    leaf = (descent(9, 3) - descent(9)) / (DEEP_TREES * 2)
-    above = DEEP_TREES * 31 * short + COLUMNS * bin_cost
-    descent_cost = (descent(9) - above) / DEEP_TREES - 4 * step - leaf
+    leaf_cost = (descent(9, 3) - descent(9)) / (DEEP_TREES * 2)
+    top_cost = DEEP_TREES * 31 * short_cost + COLUMNS * bin_cost
+    descent_cost = (descent(9) - top_cost) / DEEP_TREES - 4 * step_cost - leaf_cost
     pair_step = (lockstep(8) - lockstep(3)) / (TREES * 5)
     # With this many rows and trees, the kernel transposes blocks of rows.
     top_time, wide_top_time = (lockstep(4, n, ROWS, SHORT_TREES) for n in (COLUMNS, WIDE))
@@ -143,22 +145,22 @@ def _measure_native() -> dict[str, float]:
     # This many trees test every column, at both depths.
     far_time = cursor(6, BINS, WIDE, WIDE_TREES) - cursor(3, BINS, WIDE, WIDE_TREES)
     return {
-        "native.node": node,
+        "native.node": node_cost,
         "native.far_node": PADDED * far_time / (WIDE_TREES * 56),
         "native.wide_step": wide_step,
         "native.wide_pair_step": (lockstep(8, WIDE, ROWS) - lockstep(3, WIDE, ROWS)) / (TREES * 5),
-        "native.short_node": short,
+        "native.short_node": short_cost,
         # This kernel compares bytes, but the nodes of real forests are in the second-level cache.
-        "native.paged_node": (node + short) / 2,
+        "native.paged_node": (node_cost + short_cost) / 2,
         "native.bin": bin_cost,
-        "native.tree": tree / 4,
-        "native.cursor_leaf": tree * 3 / 4,
-        "native.step": step,
-        "native.leaf": leaf,
+        "native.tree": tree_cost / 4,
+        "native.cursor_leaf": tree_cost * 3 / 4,
+        "native.step": step_cost,
+        "native.leaf": leaf_cost,
         "native.descent": descent_cost,
         "native.pair_step": pair_step,
         "native.pair": lockstep(3) / TREES - 3 * pair_step,
-        "native.top": (top_time - COLUMNS * transposed) / SHORT_TREES - leaf,
+        "native.top": (top_time - COLUMNS * transposed) / SHORT_TREES - leaf_cost,
         "native.turned_number": transposed,
         "native.wide_turned_step": wide_transposed_step / (SHORT_TREES * 4),
         **_measure_numbers("native", "cpu", "native"),
@@ -184,13 +186,13 @@ def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
 
     def measure(width: int, outputs: int, rows: int, steps: int) -> float:
         b = Builder()
-        value = b.input("x", "float64", width)
+        result = b.input("x", "float64", width)
         if outputs:
             weights = np.random.default_rng(0).normal(size=(width, outputs))
-            value = b.linear(value, weights, np.zeros(outputs))
+            result = b.linear(result, weights, np.zeros(outputs))
         for _ in range(steps):
-            value = b.op("sigmoid", value)
-        run = _compile(b.build({"score": value}), backend, strategy, device)
+            result = b.op("sigmoid", result)
+        run = _compile(b.build({"score": result}), backend, strategy, device)
         return _time_rows(run, _make_rows(rows, width)) * rows
 
     rows = ROWS if device == "cpu" else 64 * ROWS

@@ -69,15 +69,17 @@ def _measure_engine() -> dict[str, float]:
     names = [f"c{k}" for k in range(COLUMNS)]
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1")
-        values = ", ".join(f"(random() * 2 - 1)::FLOAT AS {name}" for name in names)
-        category = f"'category number ' || (random() * {CATEGORIES})::INTEGER AS c"
-        connection.execute(f"CREATE TABLE t AS SELECT {values}, {category} FROM range({ROWS})")
+        columns_sql = ", ".join(f"(random() * 2 - 1)::FLOAT AS {name}" for name in names)
+        category_sql = f"'category number ' || (random() * {CATEGORIES})::INTEGER AS c"
+        connection.execute(
+            f"CREATE TABLE t AS SELECT {columns_sql}, {category_sql} FROM range({ROWS})"
+        )
 
-        sums = ", ".join(f"sum({name})" for name in names)
+        sums_sql = ", ".join(f"sum({name})" for name in names)
 
         def measure(value: str) -> float:
             """Return the ns per row of summing the SQL expression `value` and all columns."""
-            return _time_query(connection, f"SELECT sum({value}), {sums} FROM t")
+            return _time_query(connection, f"SELECT sum({value}), {sums_sql} FROM t")
 
         def measure_packed(count: int) -> float:
             columns = ", ".join(names[:count])
@@ -95,13 +97,13 @@ def _measure_engine() -> dict[str, float]:
 
         categories = CATEGORIES - FEW_CATEGORIES
         expressions = [_build_category_code(n) for n in (FEW_CATEGORIES, CATEGORIES)]
-        few_codes, codes = map(measure, expressions)
+        few_codes_time, codes_time = map(measure, expressions)
         queries = [f"SELECT {expression} FROM (SELECT 'x' AS c)" for expression in expressions]
-        few_plan, plan = (_time_query(connection, query) * ROWS for query in queries)
-        planning_cost = (plan - few_plan) / categories
-        lookup_cost = (codes - few_codes - planning_cost * categories / ROWS) / categories
-        texts = f"{_create_lookup(connection)}([0]::FLOAT[1], [{DUCKDB.bytes('c')}]::BLOB[])"
-        in_sql = few_codes - baseline - FEW_CATEGORIES * (lookup_cost + planning_cost / ROWS)
+        few_plan_time, plan_time = (_time_query(connection, query) * ROWS for query in queries)
+        planning_cost = (plan_time - few_plan_time) / categories
+        lookup_cost = (codes_time - few_codes_time - planning_cost * categories / ROWS) / categories
+        text_sql = f"{_create_lookup(connection)}([0]::FLOAT[1], [{DUCKDB.bytes('c')}]::BLOB[])"
+        sql_time = few_codes_time - baseline - FEW_CATEGORIES * (lookup_cost + planning_cost / ROWS)
         return {
             "sql.number": number_cost,
             "sql.level": level_cost,
@@ -110,7 +112,7 @@ def _measure_engine() -> dict[str, float]:
             "udf.call": (few_columns_time - baseline - FEW_COLUMNS * argument_cost) * BATCH,
             "sql.category": planning_cost,
             "sql.lookup": lookup_cost,
-            "udf.text": measure(texts) - measure_packed(1) - in_sql,
+            "udf.text": measure(text_sql) - measure_packed(1) - sql_time,
             **_measure_native_calls(connection, measure, names, baseline),
         }
 
@@ -126,14 +128,14 @@ def _measure_native_calls(
         native = open_native_connection(connection)
     except Unavailable:
         return {}
-    few, all_columns = (
+    few_columns_time, columns_time = (
         measure(f"{_register_sum(native, count)}({', '.join(names[:count])})")
         for count in (FEW_COLUMNS, COLUMNS)
     )
     native.close()
-    number = (all_columns - few) / (COLUMNS - FEW_COLUMNS)
-    call = (few - baseline - FEW_COLUMNS * number) * BATCH
-    return {"column.number": max(number, 0.1), "column.call": max(call, 100.0)}
+    number_cost = (columns_time - few_columns_time) / (COLUMNS - FEW_COLUMNS)
+    call_cost = (few_columns_time - baseline - FEW_COLUMNS * number_cost) * BATCH
+    return {"column.number": max(number_cost, 0.1), "column.call": max(call_cost, 100.0)}
 
 
 def _name_categories(count: int) -> list[str]:
@@ -171,7 +173,7 @@ def _build_full_tree(names: Sequence[str], leaf: int = 1) -> str:
     """
     if not names:
         return f"{leaf}.0"
-    left, right = (_build_full_tree(names[1:], 2 * leaf + side) for side in (0, 1))
+    left, right = (_build_full_tree(names[1:], 2 * leaf + branch) for branch in (0, 1))
     return f"CASE WHEN {names[0]} <= 0.0 THEN {left} ELSE {right} END"
 
 
@@ -183,28 +185,28 @@ def _build_chain(names: Sequence[str], tests: int) -> str:
     """
     expression = "0.0"
     for k in reversed(range(tests)):
-        bound, test = 1 - 0.5 ** (k // len(names)), names[k % len(names)]
-        expression = f"CASE WHEN {test} <= {bound} THEN {k + 1}.0 ELSE {expression} END"
+        bound, column = 1 - 0.5 ** (k // len(names)), names[k % len(names)]
+        expression = f"CASE WHEN {column} <= {bound} THEN {k + 1}.0 ELSE {expression} END"
     return expression
 
 
-def _create_sum(connection: duckdb.DuckDBPyConnection, columns: int) -> str:
-    function = make_engine_function(*_build_sum(columns))
+def _create_sum(connection: duckdb.DuckDBPyConnection, num_columns: int) -> str:
+    function = make_engine_function(*_build_sum(num_columns))
     create_function(connection, function.name, function)
     return function.name
 
 
-def _build_sum(columns: int, by_column: bool = False) -> tuple[FunctionSpec, Program]:
+def _build_sum(num_columns: int, by_column: bool = False) -> tuple[FunctionSpec, Program]:
     b = Builder()
-    x = b.op("concat", *(b.input(f"x{k}", "float64") for k in range(columns)))
-    ones = np.ones((columns, 1))
+    x = b.op("concat", *(b.input(f"x{k}", "float64") for k in range(num_columns)))
+    ones = np.ones((num_columns, 1))
     program = b.build({"score": b.op("linear", x, weights=ones, bias=np.zeros(1))})
     spec = FunctionSpec(program.hash, (Part("score"),), "f32", "native", "traverse", "cpu")
     return replace(spec, by_column=by_column), program
 
 
-def _register_sum(native: NativeConnection, columns: int) -> str:
-    function = make_engine_function(*_build_sum(columns, by_column=True))
+def _register_sum(native: NativeConnection, num_columns: int) -> str:
+    function = make_engine_function(*_build_sum(num_columns, by_column=True))
     batch = function.function
     assert isinstance(batch, BatchFunction)
     native_functions.register(native.pointer, function, lambda _: batch)

@@ -131,9 +131,9 @@ class SqlmlConnection(DuckDbConnection):
         """Return the models of a database, or [] if they cannot be read."""
         with suppress(duckdb.Error, SqlmlError):
             cursor = self.session.cursor()
-            ((current,),) = cursor.execute("SELECT system.main.current_database()").fetchall()
+            ((current_db,),) = cursor.execute("SELECT system.main.current_database()").fetchall()
             models = cursor.execute(f"SHOW MODELS FROM {DUCKDB.quote_name(database)}").fetchall()
-            qualifier = None if database == current else database
+            qualifier = None if database == current_db else database
             return [ModelItem.from_name(str(row[0]), qualifier, self) for row in models]
         return []
 
@@ -188,10 +188,10 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
     @classmethod
     def from_name(cls, name: str, database: str | None, connection: SqlmlConnection) -> ModelItem:
         """Return the catalog item of model `name`; None stands for the current database."""
-        names = [name] if database is None else [database, name]
-        reference = ".".join(names)
+        identifiers = [name] if database is None else [database, name]
+        reference = ".".join(identifiers)
         return cls(
-            qualified_identifier=".".join(map(DUCKDB.quote_name, names)),
+            qualified_identifier=".".join(map(DUCKDB.quote_name, identifiers)),
             query_name=DUCKDB.quote_string(reference),
             label=escape_controls(name),
             type_label="m",
@@ -209,14 +209,14 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
             return [self._make_column(name, kind) for name, kind in description.inputs.items()]
         return []
 
-    def _make_column(self, name: str, kind: str) -> CatalogItem:
-        quoted = DUCKDB.quote_name(name)
+    def _make_column(self, name: str, sql_type: str) -> CatalogItem:
+        quoted_name = DUCKDB.quote_name(name)
         return CatalogItem(
-            qualified_identifier=f"{self.qualified_identifier}.{quoted}",
-            query_name=quoted,
+            qualified_identifier=f"{self.qualified_identifier}.{quoted_name}",
+            query_name=quoted_name,
             label=escape_controls(name),
-            type_label=SqlmlConnection._short_column_type(kind),
-            type_name=kind,
+            type_label=SqlmlConnection._short_column_type(sql_type),
+            type_name=sql_type,
         )
 
 

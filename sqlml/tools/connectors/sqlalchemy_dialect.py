@@ -57,8 +57,8 @@ class SqlmlDialect(Dialect):
         allow_pickle = str(settings.pop("allow_pickle", cparams.pop("allow_pickle", False)))
         extensions = cparams.pop("preload_extensions", ())
         filesystems = cparams.pop("register_filesystems", ())
-        core = {name: settings.pop(name) for name in settings.keys() & get_core_config()}
-        open_session = partial(connect, config=core, allow_pickle=allow_pickle.lower() == "true")
+        config = {name: settings.pop(name) for name in settings.keys() & get_core_config()}
+        open_session = partial(connect, config=config, allow_pickle=allow_pickle.lower() == "true")
         session = open_session(*cargs, **cparams)
         for extension in extensions:
             session.load_extension(extension)
@@ -104,24 +104,24 @@ class SqlmlDialect(Dialect):
     def get_pk_constraint(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        keys = self._query(connection, _CONSTRAINTS, table_name, schema, kind="PRIMARY KEY")
-        name, columns, *_ = keys[0] if keys else (None, ())
+        constraints = self._query(connection, _CONSTRAINTS, table_name, schema, kind="PRIMARY KEY")
+        name, columns, *_ = constraints[0] if constraints else (None, ())
         return {"constrained_columns": list(columns), "name": name}
 
     def get_foreign_keys(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        keys = self._query(connection, _CONSTRAINTS, table_name, schema, kind="FOREIGN KEY")
+        constraints = self._query(connection, _CONSTRAINTS, table_name, schema, kind="FOREIGN KEY")
         return [
             {
                 "name": name,
                 "constrained_columns": list(columns),
                 "referred_schema": schema,
                 "referred_table": table,
-                "referred_columns": list(referred),
+                "referred_columns": list(referred_columns),
                 "options": {},
             }
-            for name, columns, table, referred, _ in keys
+            for name, columns, table, referred_columns, _ in constraints
         ]
 
     def get_unique_constraints(
@@ -187,8 +187,8 @@ class SqlmlDialect(Dialect):
     def _convert_type(self, sql_type: str) -> Any:
         if sql_type.endswith("]"):
             return ARRAY(self._convert_type(sql_type[: sql_type.rindex("[")]))
-        decimal = _DECIMAL.fullmatch(sql_type)
-        if decimal is not None:
-            return types.DECIMAL(int(decimal[1]), int(decimal[2]))
-        converted = _TYPES.get(sql_type.lower()) or self.ischema_names.get(sql_type.lower())
-        return types.NullType() if converted is None else converted()
+        match = _DECIMAL.fullmatch(sql_type)
+        if match is not None:
+            return types.DECIMAL(int(match[1]), int(match[2]))
+        type_class = _TYPES.get(sql_type.lower()) or self.ischema_names.get(sql_type.lower())
+        return types.NullType() if type_class is None else type_class()

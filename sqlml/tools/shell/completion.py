@@ -105,18 +105,18 @@ class Names:
 
 def read_names(session: Any) -> Names:
     """Read the names of a session; return empty Names if its transaction has failed."""
-    query = session.connection.sql
+    run_query = session.connection.sql
     try:
         tables: dict[str, list[str]] = {}
-        for table, column in query(
+        for table, column in run_query(
             "SELECT table_name, column_name FROM system.main.duckdb_columns() "
             "WHERE NOT internal AND schema_name <> 'sqlml' ORDER BY column_index"
         ).fetchall():
             tables.setdefault(str(table), []).append(str(column))
-        functions = query("SELECT DISTINCT function_name FROM system.main.duckdb_functions()")
+        functions = run_query("SELECT DISTINCT function_name FROM system.main.duckdb_functions()")
         keywords_sql = "SELECT keyword_name, keyword_category FROM system.main.duckdb_keywords()"
-        keywords = query(keywords_sql).fetchall()
-        settings = query("SELECT name FROM system.main.duckdb_settings() ORDER BY name")
+        keywords = run_query(keywords_sql).fetchall()
+        settings = run_query("SELECT name FROM system.main.duckdb_settings() ORDER BY name")
         return Names(
             tables,
             tuple(_list_models(session)),
@@ -167,10 +167,10 @@ class ModelCompleter(Completer):
         if slash:
             candidates = [(name, "model") for name in _list_versions(self.session, model)]
         prefix = _fold_unquoted(word)
-        seen = set()
+        seen_names = set()
         for name, description in candidates:
-            if _fold_unquoted(name).startswith(prefix) and fold(name) not in seen:
-                seen.add(fold(name))
+            if _fold_unquoted(name).startswith(prefix) and fold(name) not in seen_names:
+                seen_names.add(fold(name))
                 yield Completion(name, -len(word), display_meta=description)
 
 
@@ -237,12 +237,12 @@ def _list_names_in_scope(word: str, sources: Sources, names: Names) -> list[Cand
     ]
 
 
-def _complete_option_name(rest: str, text: str) -> list[Candidate] | None:
-    """Return names of options if `rest` ends inside OPTIONS (...), otherwise None."""
-    inside = _IN_OPTIONS.search(rest)
-    if inside is None:
+def _complete_option_name(prefix: str, text: str) -> list[Candidate] | None:
+    """Return names of options if `prefix` ends inside OPTIONS (...), otherwise None."""
+    clause = _IN_OPTIONS.search(prefix)
+    if clause is None:
         return None
-    if inside[1].strip() and not inside[1].rstrip().endswith(","):
+    if clause[1].strip() and not clause[1].rstrip().endswith(","):
         return []  # the next option needs a comma
     candidates = [
         *((name, "option") for name in TRAINING_OPTIONS),
@@ -265,13 +265,13 @@ def _list_parameters(text: str) -> list[str]:
     return names
 
 
-def _complete_option_value(rest: str, text: str, names: Names) -> list[Candidate] | None:
-    """Return the values of an option if `rest` ends with its name and "=", otherwise None."""
-    inside = _IN_OPTIONS.search(rest)
-    item = None if inside is None else _ITEM.fullmatch(inside[1].rpartition(",")[2])
-    if item is None:
+def _complete_option_value(prefix: str, text: str, names: Names) -> list[Candidate] | None:
+    """Return the values of an option if `prefix` ends with its name and "=", otherwise None."""
+    clause = _IN_OPTIONS.search(prefix)
+    assignment = None if clause is None else _ITEM.fullmatch(clause[1].rpartition(",")[2])
+    if assignment is None:
         return None
-    option = ALIASES.get(item[1].lower(), item[1].lower())
+    option = ALIASES.get(assignment[1].lower(), assignment[1].lower())
     if option in _COLUMN_OPTIONS:
         in_scope = _find_sources(text, names) or names.tables
         columns = [column for columns in in_scope.values() for column in columns]
@@ -281,9 +281,9 @@ def _complete_option_value(rest: str, text: str, names: Names) -> list[Candidate
     return [(DUCKDB.quote_string(value), option) for value in _VALUES.get(option, ())]
 
 
-def _complete_setting(rest: str, names: Names) -> list[Candidate] | None:
+def _complete_setting(prefix: str, names: Names) -> list[Candidate] | None:
     """Return the settings after SET or RESET, or the values after a setting; otherwise None."""
-    match = _SETTING.search(rest)
+    match = _SETTING.search(prefix)
     if match is None:
         return None
     if match[1] is not None:

@@ -48,22 +48,22 @@ _UNLIMITED_WIDTH = 1_000_000
 
 def draw_box(relation: Relation, use_pager: bool) -> str:
     """Return a result as DuckDB's box: all columns for a pager, otherwise what fits the screen."""
-    rows, width = MAX_SCREEN_ROWS, shutil.get_terminal_size().columns
+    max_rows, max_width = MAX_SCREEN_ROWS, shutil.get_terminal_size().columns
     if use_pager and find_pager() is not None:
-        rows, width = MAX_PAGER_ROWS, _UNLIMITED_WIDTH
+        max_rows, max_width = MAX_PAGER_ROWS, _UNLIMITED_WIDTH
     box = StringIO()
     with redirect_stdout(box):
-        relation.show(max_rows=rows, max_width=width)
+        relation.show(max_rows=max_rows, max_width=max_width)
     return box.getvalue().rstrip("\n") + "\n"
 
 
-def show(text: str, use_pager: bool, out: TextIO) -> None:
+def show_text(text: str, use_pager: bool, out: TextIO) -> None:
     """Write `text` to the terminal `out`, or show it in the pager if it does not fit."""
     text = escape_controls(text)  # a pager writes to the terminal itself
     columns, lines = shutil.get_terminal_size()
     text_lines = text.splitlines()
-    fits = len(text_lines) < lines and max(map(len, text_lines), default=0) <= columns
-    pager = find_pager() if use_pager and not fits else None
+    fits_screen = len(text_lines) < lines and max(map(len, text_lines), default=0) <= columns
+    pager = find_pager() if use_pager and not fits_screen else None
     if pager is None:
         out.write(text)
         return
@@ -102,14 +102,14 @@ def _draw_node(node: Any, indent: str, width: int) -> Iterator[str]:
     """Yield the lines of an operator of a JSON plan and of its inputs."""
     children = node["children"]
     properties = dict(node["extra_info"])
-    rows = properties.pop("Estimated Cardinality", None)
+    row_estimate = properties.pop("Estimated Cardinality", None)
     texts = [
         f"{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for key, value in properties.items()
         if value not in ("", [])
     ]
-    if rows is not None:
-        texts.append(f"~{int(rows):,} rows" if rows != "1" else "~1 row")
+    if row_estimate is not None:
+        texts.append(f"~{int(row_estimate):,} rows" if row_estimate != "1" else "~1 row")
     yield (indent + node["name"].strip().replace("_", " ").title())[:width]
     inner = indent + ("│   " if children else "    ")
     for text in texts:
@@ -141,10 +141,10 @@ class Mode:
 
 def fetch_texts(relation: Relation) -> Iterator[Row]:
     """Yield the rows of a relation, with each value as DuckDB's text, or None for NULL."""
-    return _fetch(relation.project("CAST(COLUMNS(*) AS VARCHAR)"))
+    return _fetch_rows(relation.project("CAST(COLUMNS(*) AS VARCHAR)"))
 
 
-def _fetch(relation: Relation) -> Iterator[Row]:
+def _fetch_rows(relation: Relation) -> Iterator[Row]:
     for batch in relation.batches(_BATCH_ROWS):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
@@ -186,16 +186,16 @@ def _write_json_lines(relation: Relation, display: Display, out: TextIO) -> None
 
 def _encode_objects(relation: Relation) -> Iterator[str]:
     """Yield the rows as JSON objects, with DuckDB's digits; NaN and infinity become strings."""
-    names = [json.dumps(name, ensure_ascii=False) + ":" for name in relation.columns]
+    keys = [json.dumps(name, ensure_ascii=False) + ":" for name in relation.columns]
     numeric_columns = _find_numeric_columns(relation)
     json_sql = f"CAST({builtin('to_json')}(COLUMNS(*)) AS VARCHAR)"
-    for row in _fetch(relation.project(f"CAST(COLUMNS(*) AS VARCHAR), {json_sql}")):
-        plain, quoted = row[: len(names)], row[len(names) :]
+    for row in _fetch_rows(relation.project(f"CAST(COLUMNS(*) AS VARCHAR), {json_sql}")):
+        texts, json_texts = row[: len(keys)], row[len(keys) :]
         values = (
             _encode_value(text, str(json_text), is_numeric)
-            for text, json_text, is_numeric in zip(plain, quoted, numeric_columns, strict=True)
+            for text, json_text, is_numeric in zip(texts, json_texts, numeric_columns, strict=True)
         )
-        yield "{" + ",".join(map(str.__add__, names, values)) + "}"
+        yield "{" + ",".join(map(str.__add__, keys, values)) + "}"
 
 
 def _encode_value(text: str | None, json_text: str, is_numeric: bool) -> str:
@@ -210,8 +210,8 @@ def _encode_value(text: str | None, json_text: str, is_numeric: bool) -> str:
 
 
 def _write_lines(relation: Relation, display: Display, out: TextIO) -> None:
-    width = max(map(_measure, relation.columns))
-    names = [" " * (width - _measure(name)) + name for name in relation.columns]
+    width = max(map(_measure_width, relation.columns))
+    names = [" " * (width - _measure_width(name)) + name for name in relation.columns]
     for index, row in enumerate(fetch_texts(relation)):
         if index:
             out.write("\n")
@@ -261,16 +261,16 @@ _NUMBER = re.compile(
 
 
 def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(_measure, column)) for column in zip(*rows, strict=True)]
+    return [max(map(_measure_width, column)) for column in zip(*rows, strict=True)]
 
 
 def _pad(row: Sequence[str], widths: Sequence[int], align_right: Sequence[bool]) -> Iterator[str]:
     for text, width, is_right in zip(row, widths, align_right, strict=True):
-        gap = " " * (width - _measure(text))
+        gap = " " * (width - _measure_width(text))
         yield gap + text if is_right else text + gap
 
 
-def _measure(text: str) -> int:
+def _measure_width(text: str) -> int:
     """Return how many columns of a terminal a text takes up."""
     if text.isascii():
         return len(text)

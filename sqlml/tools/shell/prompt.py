@@ -42,11 +42,11 @@ def prompt(shell: Shell) -> int:
 
 def _find_history_file() -> Path:
     """Return the history file: SQLML_HISTORY, or a file in the state folder (XDG_STATE_HOME)."""
-    named = os.environ.get("SQLML_HISTORY")
-    if named:
-        return Path(named)
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "sqlml" / "history"
+    configured_path = os.environ.get("SQLML_HISTORY")
+    if configured_path:
+        return Path(configured_path)
+    state_folder = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state_folder) / "sqlml" / "history"
 
 
 def _choose_reader(shell: Shell) -> Reader:

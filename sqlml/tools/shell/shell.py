@@ -96,13 +96,13 @@ def split_pieces(text: str) -> Iterator[Piece]:
     [('SELECT 1', 1), ('.mode csv', 2), ('SELECT\\n.5', 3)]
     """
     pending, first_line = "", 1
-    for number, line in enumerate(_LINE.findall(text), 1):
+    for line_number, line in enumerate(_LINE.findall(text), 1):
         if not pending.strip() and is_command(line):
-            yield Piece(line.strip(), number)
+            yield Piece(line.strip(), line_number)
             pending = ""
             continue
         if not pending:
-            first_line = number
+            first_line = line_number
         pending += line
         if ";" in line and is_complete(pending):
             yield from _split_statements(pending, first_line)
@@ -229,9 +229,9 @@ class Shell:
                 return INTERRUPTED
             if type(error) is RuntimeError:
                 raise
-            source = "sqlml" if isinstance(error, UsageError) else type(error).__name__
-            locations = getattr(error, "__notes__", [])
-            print("\n".join([f"{source}: {error}", *locations]), file=sys.stderr)
+            error_name = "sqlml" if isinstance(error, UsageError) else type(error).__name__
+            notes = getattr(error, "__notes__", [])
+            print("\n".join([f"{error_name}: {error}", *notes]), file=sys.stderr)
             return 1
         return 0
 
@@ -257,13 +257,13 @@ class Shell:
         else:
             text = f"{result}\n" if self.is_watched and result else ""
         seconds = time.perf_counter() - start_time  # excludes the time in the pager
-        self._show(text)
+        self._show_text(text)
         if self.display.timer:
             self.print_message(f"{seconds:.3f} s")
 
     def write(self, relation: Any) -> None:
         """Write a result in the user's output mode to the user's target."""
-        self._show(self._write_result(relation))
+        self._show_text(self._write_result(relation))
 
     def _write_result(self, relation: Any, sql: str = "") -> str:
         """Write a result to its target; return boxes and plans for the terminal as text instead."""
@@ -292,9 +292,9 @@ class Shell:
     def _progress(self, sql: str) -> AbstractContextManager[None]:
         return progress_bar(self.session, sql) if self.is_watched and sql else nullcontext()
 
-    def _show(self, text: str) -> None:
+    def _show_text(self, text: str) -> None:
         if text:
-            output_modes.show(text, self.display.pager, self._standard_out)
+            output_modes.show_text(text, self.display.pager, self._standard_out)
 
     def _fit_plans(self, plans: Sequence[str], sql: str) -> str:
         """Fit the plans of EXPLAIN to the terminal: wrap sqlml's plan, draw DuckDB's as a tree."""
